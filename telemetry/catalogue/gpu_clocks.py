@@ -1,0 +1,229 @@
+"""GPU rows: clocks, why they are lowered, utilisation, driver latency."""
+
+from __future__ import annotations
+
+from telemetry.metric import Call, Field, Gpm, Kind, Lane, Metric, Unit
+
+_MEGA = 1e6
+_NANO = 1e-9
+
+
+def _clock(name: str, number: int, tags: tuple[str, str], text: str) -> Metric:
+    return Metric(
+        name=f"gpu_{name}_clock_hertz",
+        unit=Unit.HERTZ,
+        help=f"Clock of the {text} now.",
+        nvml=(Call("nvmlDeviceGetClockInfo", _MEGA, (number,)),),
+        smi=tuple(f"clocks/{tag}" for tag in tags),
+        span=(0, 3e9) if name != "memory" else (0, 15e9),
+    )
+
+
+def _max_clock(name: str, number: int, tags: tuple[str, str], text: str) -> Metric:
+    return Metric(
+        name=f"gpu_{name}_clock_max_hertz",
+        unit=Unit.HERTZ,
+        lane=Lane.SLOW,
+        help=f"Highest clock of the {text}.",
+        nvml=(Call("nvmlDeviceGetMaxClockInfo", _MEGA, (number,)),),
+        smi=tuple(f"max_clocks/{tag}" for tag in tags),
+    )
+
+
+def _reason(word: str, bit: int, text: str, *paths: str) -> Metric:
+    """A clock-event reason: 1 while it holds the clocks down."""
+    tags = tuple(
+        f"clocks_{generation}_reasons/clocks_{generation}_reason_{tag}"
+        for tag in (word, *paths)
+        for generation in ("event", "throttle")
+    )
+    labels = tuple(
+        f"clocks_{generation}_reasons/{label}"
+        for label in (word, *paths)
+        for generation in ("event", "throttle")
+    )
+    return Metric(
+        name=f"gpu_clocks_event_{word}",
+        unit=Unit.FLAG,
+        help=f"1 while the clocks are held down by {text}.",
+        nvml=(
+            Call("nvmlDeviceGetCurrentClocksEventReasons", mask=bit),
+            Call("nvmlDeviceGetCurrentClocksThrottleReasons", mask=bit),
+        ),
+        smi=(*tags, *labels),
+        span=(0, 1),
+    )
+
+
+def _reason_time(
+    word: str, field: int, lane: Lane, text: str, tag: str = "", label: str = ""
+) -> Metric:
+    return Metric(
+        name=f"gpu_clocks_event_{word}_seconds_total",
+        unit=Unit.SECONDS,
+        kind=Kind.COUNTER,
+        lane=lane,
+        help=f"Time since the driver loaded with the clocks held down by {text}.",
+        nvml=(Field(field, _NANO),),
+        smi=(
+            f"clocks_event_reasons_counters/clocks_event_reasons_counters_{tag}",
+            f"clocks_event_reasons_counters/{label}",
+        )
+        if tag
+        else (),
+    )
+
+
+def _utilization(name: str, call: Call, label: str, text: str, lane: Lane = Lane.FAST) -> Metric:
+    return Metric(
+        name=f"gpu_{name}_ratio",
+        unit=Unit.RATIO,
+        lane=lane,
+        help=text,
+        nvml=(call,),
+        smi=(f"utilization/{label}_util", f"utilization/{label}"),
+        span=(0, 1),
+    )
+
+
+_PERCENT = 0.01
+
+METRICS = (
+    _clock("sm", 1, ("sm_clock", "sm"), "streaming multiprocessors"),
+    _clock("memory", 2, ("mem_clock", "memory"), "memory"),
+    _clock("video", 3, ("video_clock", "video"), "video engines"),
+    _clock("graphics", 0, ("graphics_clock", "graphics"), "graphics engine"),
+    _max_clock("sm", 1, ("sm_clock", "sm"), "streaming multiprocessors"),
+    _max_clock("memory", 2, ("mem_clock", "memory"), "memory"),
+    _max_clock("video", 3, ("video_clock", "video"), "video engines"),
+    _max_clock("graphics", 0, ("graphics_clock", "graphics"), "graphics engine"),
+    Metric(
+        name="gpu_performance_state",
+        unit=Unit.STATE,
+        help="Performance state: 0 is the fastest, 15 the slowest.",
+        nvml=(Call("nvmlDeviceGetPerformanceState"),),
+        smi=("performance_state",),
+        span=(0, 15),
+        states=tuple((number, f"P{number}") for number in range(16)),
+    ),
+    _reason("idle", 0x1, "idleness, which is healthy", "gpu_idle"),
+    _reason("applications_clocks_setting", 0x2, "the application clocks setting"),
+    _reason("sw_power_cap", 0x4, "the power limit, which is normal at full load"),
+    _reason("hw_slowdown", 0x8, "hardware: heat, a power brake, or a state change"),
+    _reason("sync_boost", 0x10, "a peer in its sync boost group"),
+    _reason("sw_thermal_slowdown", 0x20, "software, because of heat"),
+    _reason(
+        "hw_thermal_slowdown",
+        0x40,
+        "hardware, because of heat",
+        "hw_slowdown/hw_thermal_slowdown",
+    ),
+    _reason(
+        "hw_power_brake_slowdown",
+        0x80,
+        "hardware, because the power supply asked for it",
+        "hw_slowdown/hw_power_brake_slowdown",
+    ),
+    _reason("display_clocks_setting", 0x100, "the display clock setting", "display_clock_setting"),
+    _reason("board_limit", 0x200, "a limit of the board"),
+    _reason("reliability", 0x400, "the limit of a reliable voltage"),
+    _reason_time(
+        "sw_power_cap", 74, Lane.FAST, "the power limit", "sw_power_cap", "sw_power_capping"
+    ),
+    _reason_time("sync_boost", 76, Lane.SLOW, "sync boost", "sync_boost", "sync_boost"),
+    _reason_time("board_limit", 77, Lane.SLOW, "a limit of the board"),
+    _reason_time("low_utilization", 78, Lane.SLOW, "low utilisation"),
+    _reason_time("reliability", 79, Lane.SLOW, "the limit of a reliable voltage"),
+    _reason_time(
+        "sw_thermal_slowdown",
+        269,
+        Lane.FAST,
+        "software, because of heat",
+        "sw_therm_slowdown",
+        "sw_thermal_slowdown",
+    ),
+    _reason_time(
+        "hw_thermal_slowdown",
+        270,
+        Lane.FAST,
+        "hardware, because of heat",
+        "hw_therm_slowdown",
+        "hw_thermal_slowdown",
+    ),
+    _reason_time(
+        "hw_power_brake_slowdown",
+        271,
+        Lane.FAST,
+        "a power brake",
+        "hw_power_brake",
+        "hw_power_braking",
+    ),
+    _utilization(
+        "utilization",
+        Call("nvmlDeviceGetUtilizationRates", _PERCENT, pick="gpu"),
+        "gpu",
+        "Share of the last sample period in which a kernel ran; says nothing of how well.",
+    ),
+    _utilization(
+        "memory_utilization",
+        Call("nvmlDeviceGetUtilizationRates", _PERCENT, pick="memory"),
+        "memory",
+        "Share of the last sample period in which memory was read or written.",
+    ),
+    _utilization(
+        "encoder_utilization",
+        Call("nvmlDeviceGetEncoderUtilization", _PERCENT, pick=0),
+        "encoder",
+        "Load of the video encoder.",
+        Lane.SLOW,
+    ),
+    _utilization(
+        "decoder_utilization",
+        Call("nvmlDeviceGetDecoderUtilization", _PERCENT, pick=0),
+        "decoder",
+        "Load of the video decoder.",
+        Lane.SLOW,
+    ),
+    _utilization(
+        "jpeg_utilization",
+        Call("nvmlDeviceGetJpgUtilization", _PERCENT, pick=0),
+        "jpeg",
+        "Load of the JPEG engine.",
+        Lane.SLOW,
+    ),
+    _utilization(
+        "ofa_utilization",
+        Call("nvmlDeviceGetOfaUtilization", _PERCENT, pick=0),
+        "ofa",
+        "Load of the optical flow accelerator.",
+        Lane.SLOW,
+    ),
+    Metric(
+        name="gpu_sm_active_ratio",
+        unit=Unit.RATIO,
+        help="Share of the multiprocessors that had a warp, from GPM (Hopper and newer).",
+        nvml=(Gpm(2, _PERCENT),),
+        span=(0, 1),
+    ),
+    Metric(
+        name="gpu_tensor_active_ratio",
+        unit=Unit.RATIO,
+        help="Share of the time in which the tensor cores worked, from GPM.",
+        nvml=(Gpm(5, _PERCENT),),
+        span=(0, 1),
+    ),
+    Metric(
+        name="gpu_dram_active_ratio",
+        unit=Unit.RATIO,
+        help="Memory bandwidth used, of its maximum, from GPM.",
+        nvml=(Gpm(10, _PERCENT),),
+        span=(0, 1),
+    ),
+    Metric(
+        name="gpu_driver_latency_seconds",
+        unit=Unit.SECONDS,
+        help="How long the driver took to answer for this GPU; an early sign of a sick one.",
+        origin="measured by the collector around its calls of this tick",
+        span=(0, 0.1),
+    ),
+)

@@ -1,0 +1,248 @@
+"""GPU rows: memory, PCIe, NVLink totals, fabric, processes, modes."""
+
+from __future__ import annotations
+
+from telemetry.metric import ALL_LINKS, Call, Field, Kind, Lane, Metric, Unit
+
+_KIBI = 1024.0
+_FABRIC = "nvmlDeviceGetGpuFabricInfoV"
+
+
+def _bytes(name: str, lane: Lane, call: Call, path: str, text: str) -> Metric:
+    return Metric(
+        name=f"gpu_{name}_bytes",
+        unit=Unit.BYTES,
+        lane=lane,
+        help=text,
+        nvml=(call,),
+        smi=(path,),
+    )
+
+
+def _pcie(name: str, function: str, text: str, *paths: str) -> Metric:
+    return Metric(
+        name=f"gpu_pcie_link_{name}",
+        unit=Unit.COUNT,
+        lane=Lane.SLOW,
+        help=text,
+        nvml=(Call(function),),
+        smi=tuple(f"pci/{path}" for path in paths),
+    )
+
+
+def _pcie_count(word: str, field: int, text: str, *paths: str) -> Metric:
+    return Metric(
+        name=f"gpu_pcie_{word}_total",
+        unit=Unit.COUNT,
+        kind=Kind.COUNTER,
+        lane=Lane.SLOW,
+        help=f"PCIe {text} since the driver loaded.",
+        nvml=(Field(field),),
+        smi=tuple(f"pci/{path}" for path in paths),
+    )
+
+
+def _fabric_health(word: str, shift: int, text: str, path: str) -> Metric:
+    """Two bits of the health mask: 0 not supported, 1 yes, 2 no."""
+    return Metric(
+        name=f"gpu_fabric_{word}",
+        unit=Unit.FLAG,
+        lane=Lane.SLOW,
+        help=text,
+        nvml=(Call(_FABRIC, pick="healthMask", mask=3, shift=shift),),
+        smi=(f"fabric/health/{path}",),
+        span=(0, 1),
+    )
+
+
+METRICS = (
+    _bytes(
+        "memory_used",
+        Lane.FAST,
+        Call("nvmlDeviceGetMemoryInfo_v2", pick="used"),
+        "fb_memory_usage/used",
+        "GPU memory in use by programs.",
+    ),
+    _bytes(
+        "memory_free",
+        Lane.FAST,
+        Call("nvmlDeviceGetMemoryInfo_v2", pick="free"),
+        "fb_memory_usage/free",
+        "GPU memory that can still be taken.",
+    ),
+    _bytes(
+        "memory_total",
+        Lane.SLOW,
+        Call("nvmlDeviceGetMemoryInfo_v2", pick="total"),
+        "fb_memory_usage/total",
+        "GPU memory that the board has.",
+    ),
+    _bytes(
+        "memory_reserved",
+        Lane.SLOW,
+        Call("nvmlDeviceGetMemoryInfo_v2", pick="reserved"),
+        "fb_memory_usage/reserved",
+        "GPU memory that the driver and the firmware keep.",
+    ),
+    _bytes(
+        "bar1_used",
+        Lane.SLOW,
+        Call("nvmlDeviceGetBAR1MemoryInfo", pick="bar1Used"),
+        "bar1_memory_usage/used",
+        "BAR1 window (GPU memory that PCIe devices see) in use.",
+    ),
+    _bytes(
+        "bar1_free",
+        Lane.SLOW,
+        Call("nvmlDeviceGetBAR1MemoryInfo", pick="bar1Free"),
+        "bar1_memory_usage/free",
+        "BAR1 window that is free.",
+    ),
+    _bytes(
+        "bar1_total",
+        Lane.SLOW,
+        Call("nvmlDeviceGetBAR1MemoryInfo", pick="bar1Total"),
+        "bar1_memory_usage/total",
+        "Size of the BAR1 window.",
+    ),
+    _pcie(
+        "generation",
+        "nvmlDeviceGetCurrPcieLinkGeneration",
+        "PCIe generation now; falls at idle on many boards.",
+        "pci_gpu_link_info/pcie_gen/current_link_gen",
+        "gpu_link_info/pcie_generation/current",
+    ),
+    _pcie(
+        "generation_max",
+        "nvmlDeviceGetMaxPcieLinkGeneration",
+        "Highest PCIe generation of this board in this slot.",
+        "pci_gpu_link_info/pcie_gen/max_link_gen",
+        "gpu_link_info/pcie_generation/max",
+    ),
+    _pcie(
+        "generation_device_max",
+        "nvmlDeviceGetGpuMaxPcieLinkGeneration",
+        "Highest PCIe generation of the board alone.",
+        "pci_gpu_link_info/pcie_gen/max_device_link_gen",
+        "gpu_link_info/pcie_generation/device_max",
+    ),
+    _pcie(
+        "width",
+        "nvmlDeviceGetCurrPcieLinkWidth",
+        "PCIe lanes in use; below the maximum is normal in many cloud machines.",
+        "pci_gpu_link_info/link_widths/current_link_width",
+        "gpu_link_info/link_width/current",
+    ),
+    _pcie(
+        "width_max",
+        "nvmlDeviceGetMaxPcieLinkWidth",
+        "PCIe lanes that board and slot could use.",
+        "pci_gpu_link_info/link_widths/max_link_width",
+        "gpu_link_info/link_width/max",
+    ),
+    _pcie_count("replays", 94, "packets sent again", "replay_counter", "replays_since_reset"),
+    _pcie_count(
+        "replay_rollovers",
+        95,
+        "replay number rollovers",
+        "replay_rollover_counter",
+        "replay_number_rollovers",
+    ),
+    _pcie_count("recoveries", 169, "link recoveries (L0 to recovery)"),
+    _pcie_count("correctable_errors", 173, "correctable errors"),
+    _pcie_count("naks_received", 174, "negative acknowledgements received"),
+    _pcie_count("receiver_errors", 175, "receiver errors"),
+    _pcie_count("bad_tlp", 176, "bad transaction layer packets"),
+    _pcie_count("naks_sent", 177, "negative acknowledgements sent"),
+    _pcie_count("bad_dllp", 178, "bad data link layer packets"),
+    _pcie_count("non_fatal_errors", 179, "non-fatal errors"),
+    _pcie_count("fatal_errors", 180, "fatal errors"),
+    _pcie_count("unsupported_requests", 181, "unsupported requests"),
+    _pcie_count("lcrc_errors", 182, "link CRC errors"),
+    _pcie_count("lane_errors", 183, "lane errors"),
+    Metric(
+        name="gpu_pcie_transmit_bytes_total",
+        unit=Unit.BYTES,
+        kind=Kind.COUNTER,
+        lane=Lane.SLOW,
+        help="Bytes that the GPU sent over PCIe.",
+        nvml=(Field(197),),
+    ),
+    Metric(
+        name="gpu_pcie_receive_bytes_total",
+        unit=Unit.BYTES,
+        kind=Kind.COUNTER,
+        lane=Lane.SLOW,
+        help="Bytes that the GPU received over PCIe.",
+        nvml=(Field(198),),
+    ),
+    Metric(
+        name="gpu_nvlink_transmit_bytes_total",
+        unit=Unit.BYTES,
+        kind=Kind.COUNTER,
+        lane=Lane.SLOW,
+        help="Payload bytes sent over all NVLinks of the GPU.",
+        nvml=(Field(138, _KIBI, ALL_LINKS),),
+    ),
+    Metric(
+        name="gpu_nvlink_receive_bytes_total",
+        unit=Unit.BYTES,
+        kind=Kind.COUNTER,
+        lane=Lane.SLOW,
+        help="Payload bytes received over all NVLinks of the GPU.",
+        nvml=(Field(139, _KIBI, ALL_LINKS),),
+    ),
+    Metric(
+        name="gpu_fabric_state",
+        unit=Unit.STATE,
+        lane=Lane.SLOW,
+        help="How far the GPU has joined the NVLink fabric.",
+        nvml=(Call(_FABRIC, pick="state"),),
+        smi=("fabric/state",),
+        states=((0, "not supported"), (1, "not started"), (2, "in progress"), (3, "completed")),
+    ),
+    Metric(
+        name="gpu_fabric_health_summary",
+        unit=Unit.STATE,
+        lane=Lane.SLOW,
+        help="The fabric's own verdict on this GPU.",
+        nvml=(Call(_FABRIC, pick="healthSummary"),),
+        smi=("fabric/health/summary",),
+        states=(
+            (0, "not supported"),
+            (1, "healthy"),
+            (2, "unhealthy"),
+            (3, "limited capacity"),
+        ),
+    ),
+    _fabric_health(
+        "bandwidth_degraded", 0, "1 while the fabric runs at less than full bandwidth.", "bandwidth"
+    ),
+    _fabric_health(
+        "route_recovery", 2, "1 while a route is being recovered.", "route_recovery_in_progress"
+    ),
+    _fabric_health("route_unhealthy", 4, "1 while a route is unhealthy.", "route_unhealthy"),
+    _fabric_health(
+        "access_timeout_recovery",
+        6,
+        "1 while an access timeout is being recovered.",
+        "access_timeout_recovery",
+    ),
+    Metric(
+        name="gpu_process_count",
+        unit=Unit.COUNT,
+        lane=Lane.SLOW,
+        help="Processes that hold a compute context.",
+        nvml=(Call("nvmlDeviceGetComputeRunningProcesses_v3", pick="len"),),
+        origin="nvidia-smi: number of compute processes listed",
+    ),
+    Metric(
+        name="gpu_mig_mode",
+        unit=Unit.FLAG,
+        lane=Lane.SLOW,
+        help="1 while the GPU is split into MIG instances; utilisation and NVLink are then absent.",
+        nvml=(Call("nvmlDeviceGetMigMode", pick=0),),
+        smi=("mig_mode/current_mig", "mig_mode/current"),
+        span=(0, 1),
+    ),
+)

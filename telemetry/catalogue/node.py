@@ -1,0 +1,88 @@
+"""Node rows: the machine around the GPUs, and the collector itself."""
+
+from __future__ import annotations
+
+from telemetry.metric import Kind, Lane, Metric, Table, Unit
+
+
+def _gauge(
+    name: str, unit: Unit, text: str, origin: str, lane: Lane = Lane.FAST,
+    span: tuple[float, float] | None = None,
+) -> Metric:  # fmt: skip
+    return Metric(
+        name=f"node_{name}", unit=unit, table=Table.NODE, lane=lane, help=text, origin=origin,
+        span=span,
+    )  # fmt: skip
+
+
+def _counter(name: str, unit: Unit, text: str, origin: str, lane: Lane = Lane.FAST) -> Metric:
+    return Metric(
+        name=f"node_{name}_total",
+        unit=unit,
+        kind=Kind.COUNTER,
+        table=Table.NODE,
+        lane=lane,
+        help=text,
+        origin=origin,
+    )
+
+
+_STAT, _NET, _DISK, _MEM = "/proc/stat", "/proc/net/dev", "/proc/diskstats", "/proc/meminfo"
+_SELF = "the collector's own bookkeeping"
+
+METRICS = (
+    _gauge("driver_up", Unit.FLAG, "1 while the GPU driver answers.", _SELF, span=(0, 1)),
+    _gauge("gpus_expected", Unit.COUNT, "GPUs that this node has ever shown.", _SELF),
+    _gauge("gpus_answering", Unit.COUNT, "GPUs that answered in this tick.", _SELF),
+    _gauge(
+        "wall_power_watts",
+        Unit.WATTS,
+        "Power of the whole machine, where it can tell.",
+        "IPMI DCMI through ipmitool, or hwmon",
+        span=(0, 12000),
+    ),
+    _counter(
+        "cpu_package_energy_joules",
+        Unit.JOULES,
+        "Energy of the CPU packages.",
+        "RAPL, /sys/class/powercap",
+    ),
+    _gauge(
+        "cpu_utilization_ratio",
+        Unit.RATIO,
+        "Share of all cores that was busy since the tick before.",
+        _STAT,
+        span=(0, 1),
+    ),
+    _gauge("load_1m", Unit.COUNT, "Load average of one minute.", "/proc/loadavg"),
+    _gauge(
+        "processes_blocked",
+        Unit.COUNT,
+        "Processes in uninterruptible sleep (D state); a hung driver collects them.",
+        _STAT,
+    ),
+    _gauge("memory_available_bytes", Unit.BYTES, "Memory that programs can still take.", _MEM),
+    _gauge("memory_total_bytes", Unit.BYTES, "Memory of the machine.", _MEM, Lane.SLOW),
+    _gauge("cpu_count", Unit.COUNT, "Logical CPUs online.", _STAT, Lane.SLOW),
+    _gauge("load_5m", Unit.COUNT, "Load average of five minutes.", "/proc/loadavg", Lane.SLOW),
+    _gauge("load_15m", Unit.COUNT, "Load average of 15 minutes.", "/proc/loadavg", Lane.SLOW),
+    _gauge("uptime_seconds", Unit.SECONDS, "Time since boot.", "/proc/uptime", Lane.SLOW),
+    _gauge(
+        "filesystem_free_bytes",
+        Unit.BYTES,
+        "Free space of the file system that holds the ring.",
+        "statvfs",
+        Lane.SLOW,
+    ),
+    _counter("network_receive_bytes", Unit.BYTES, "Bytes received, all but loopback.", _NET),
+    _counter("network_transmit_bytes", Unit.BYTES, "Bytes sent, all but loopback.", _NET),
+    _counter("disk_read_bytes", Unit.BYTES, "Bytes read from whole disks.", _DISK),
+    _counter("disk_written_bytes", Unit.BYTES, "Bytes written to whole disks.", _DISK),
+    _counter("collector_cpu_seconds", Unit.SECONDS, "CPU time of the collector.", _SELF, Lane.SLOW),
+    _gauge("collector_memory_bytes", Unit.BYTES, "Resident memory of it.", _SELF, Lane.SLOW),
+    _counter("ticks_skipped", Unit.COUNT, "Ticks that came too late to be taken.", _SELF),
+    _counter("probes_abandoned", Unit.COUNT, "Driver calls given up as hung.", _SELF, Lane.SLOW),
+    _gauge(
+        "clock_offset_seconds", Unit.SECONDS, "The clock's estimated error.", "adjtimex", Lane.SLOW
+    ),  # fmt: skip
+)

@@ -1,0 +1,65 @@
+"""Every error that kilowatch raises on purpose, on one screen.
+
+KilowattError
+├── ConfigError      an operator must edit a file or a flag
+├── SourceError      a source of readings can't be opened or read
+├── DriverError      the GPU driver is missing, mismatched or refuses
+├── WireError        bytes from the bus are not what the topic promises
+├── BusError         the broker can't be reached or refuses
+└── StoreError       the store can't be opened or written
+
+Each message says where, what, and what to do instead; the command line prints it as one line.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class KilowattError(Exception):
+    """Something an operator can act on; never a traceback."""
+
+
+class ConfigError(KilowattError):
+    """An operator must edit a file: `where` to look, what is wrong, what to write instead."""
+
+    def __init__(self, where: str, problem: str, hint: str = "") -> None:
+        super().__init__(f"{where}: {problem}. {hint}".rstrip())
+        self.where = where
+        self.problem = problem
+        self.hint = hint
+
+
+class SourceError(KilowattError):
+    """A source of readings can't be opened or understood."""
+
+
+class DriverError(KilowattError):
+    """The GPU driver does not answer as a whole; `code` is NVML's return code if there is one."""
+
+    def __init__(self, message: str, code: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class WireError(KilowattError):
+    """A message does not decode; `reason` is a short word that is counted in a metric."""
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+        self.reason = reason
+
+
+class BusError(KilowattError):
+    """The broker can't be reached, or refuses what was asked."""
+
+
+class StoreError(KilowattError):
+    """The store can't be opened, written or read."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return "Did you mean 'x'?" for the closest known word, or "" when none is close."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"Did you mean {close[0]!r}?" if close else ""

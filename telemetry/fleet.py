@@ -1,0 +1,255 @@
+"""The fleet: a matrix of the newest frames, one row a device, one column a metric.
+
+Rules, the metrics page, the dashboard and the API are views of it. A node's devices stand in
+adjoining rows, so a frame is stored with one slice copy, and a whole tick with one scatter.
+Absent values are NaN with a reason, as on the wire (`telemetry.gap`); what is older than three
+intervals reads as the gap `stale`. Not thread-safe: one loop owns it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from telemetry.gap import REASON_MASK, Gap, bits32, gap
+from telemetry.inventory import Gpu, Inventory, Link
+from telemetry.metric import Lane, Table
+from telemetry.schema import SCHEMA, Block
+
+STALE_INTERVALS = 3.0
+"""A value older than this many intervals is no longer current."""
+
+Floats = npt.NDArray[np.float32] | npt.NDArray[np.float64]
+
+
+def gaps_of(values: Floats) -> npt.NDArray[np.uint8]:
+    """Reason of every absent value as a `Gap` number, 255 where there is a value. Same shape."""
+    narrow = values.astype(np.float32)  # the cast keeps the reason: telemetry.gap
+    reasons = narrow.view(np.uint32) & np.uint32(REASON_MASK)
+    return np.where(np.isnan(narrow), reasons, 255).astype(np.uint8)
+
+
+def gaps32(shape: tuple[int, ...], reason: Gap) -> npt.NDArray[np.float32]:
+    """Return an array of gaps of one reason, for gauges."""
+    return np.full(shape, bits32(reason), np.uint32).view(np.float32)
+
+
+def gaps64(shape: tuple[int, ...], reason: Gap) -> npt.NDArray[np.float64]:
+    """Return an array of gaps of one reason, for counters."""
+    return np.full(shape, gap(reason), np.float64)
+
+
+@dataclass(slots=True)
+class Matrix:
+    """The newest readings of one block (table and lane), all nodes; grows by doubling."""
+
+    block: Block
+    gauges: npt.NDArray[np.float32]
+    counters: npt.NDArray[np.float64]
+    seen: npt.NDArray[np.float64]
+    """When each row was last stored, in the owner's monotonic seconds; -inf for never."""
+    max_age: npt.NDArray[np.float64]
+    """Seconds after which a row of this block is stale."""
+    columns: dict[str, int]
+
+    @classmethod
+    def of(cls, block: Block, capacity: int = 64) -> Matrix:
+        """Make an empty matrix for a block."""
+        return cls(
+            block,
+            gaps32((capacity, len(block.gauges)), Gap.NOT_READ),
+            gaps64((capacity, len(block.counters)), Gap.NOT_READ),
+            np.full(capacity, -np.inf),
+            np.full(capacity, STALE_INTERVALS),
+            {name: number for number, name in enumerate(block.names)},
+        )
+
+    def grow(self, capacity: int) -> None:
+        """Make room for at least `capacity` rows."""
+        if capacity <= len(self.seen):
+            return
+        other = Matrix.of(self.block, max(capacity, 2 * len(self.seen)))
+        rows = len(self.seen)
+        for name in ("gauges", "counters", "seen", "max_age"):
+            getattr(other, name)[:rows] = getattr(self, name)
+            setattr(self, name, getattr(other, name))
+
+    def clear(self, rows: slice) -> None:
+        """Make rows unread again."""
+        self.gauges[rows] = gaps32((1,), Gap.NOT_READ)
+        self.counters[rows] = gaps64((1,), Gap.NOT_READ)
+        self.seen[rows] = -np.inf
+
+    def column(self, name: str, count: int, now: float) -> Floats:
+        """Return one metric of the first `count` rows; stale values are gaps. A copy."""
+        number = self.columns[name]
+        split = len(self.block.gauges)
+        values: Floats = (
+            self.gauges[:count, number] if number < split else self.counters[:count, number - split]
+        ).copy()
+        seen = self.seen[:count]
+        stale = (now - seen > self.max_age[:count]) & (seen > -np.inf)
+        if stale.any():
+            values[stale] = gap(Gap.STALE)
+        return values
+
+
+@dataclass(slots=True)
+class Node:
+    """One node's place in the fleet."""
+
+    inventory: Inventory
+    rows: dict[Table, slice]
+    """Its rows in each table."""
+    interval: float = 1.0
+    slow_interval: float = 15.0
+    online: bool = False
+    seen: float = -np.inf
+    """When its last live frame came, monotonic seconds of the owner."""
+    sampled_at: int = 0
+    """Its own clock in that frame, ns since 1970."""
+    session: int = 0
+    seq: int = -1
+
+
+@dataclass(slots=True)
+class Fleet:
+    """All nodes, and one matrix for each block of the schema."""
+
+    nodes: dict[str, Node] = field(default_factory=dict)
+    """By node name."""
+    matrices: list[Matrix] = field(
+        default_factory=lambda: [Matrix.of(block) for block in SCHEMA.blocks]
+    )
+    gpus: list[tuple[str, Gpu] | None] = field(default_factory=list)
+    """Node name and GPU of each row of the `gpu` table; None for a row that is free."""
+    links: list[tuple[str, Link] | None] = field(default_factory=list)
+    hosts: list[str | None] = field(default_factory=list)
+    """Node name of each row of the `node` table."""
+    by_uuid: dict[str, int] = field(default_factory=dict)
+    """Row of each GPU."""
+    free: dict[Table, list[slice]] = field(default_factory=lambda: {table: [] for table in Table})
+    version: int = 0
+    """Counts up whenever a row gets another meaning."""
+
+    def place(self, inventory: Inventory) -> Node:
+        """Give a node its rows, or keep them when its devices are the same."""
+        node = self.nodes.get(inventory.node)
+        if node is not None and _same_devices(node.inventory, inventory):
+            node.inventory = inventory
+            self._name_rows(node)
+            return node
+        kept = node
+        if node is not None:
+            self.remove(inventory.node)
+        rows = {
+            Table.GPU: self._take(Table.GPU, len(inventory.gpus)),
+            Table.LINK: self._take(Table.LINK, len(inventory.links)),
+            Table.NODE: self._take(Table.NODE, 1),
+        }
+        node = Node(inventory, rows)
+        if kept is not None:
+            node.interval, node.slow_interval = kept.interval, kept.slow_interval
+            node.online, node.session, node.seq = kept.online, kept.session, kept.seq
+            node.seen, node.sampled_at = kept.seen, kept.sampled_at
+        self.nodes[inventory.node] = node
+        self._name_rows(node)
+        self.pace(node, node.interval, node.slow_interval)
+        return node
+
+    def pace(self, node: Node, interval: float, slow_interval: float) -> None:
+        """Say how often a node reads, and so when its rows are stale."""
+        node.interval, node.slow_interval = interval, slow_interval
+        for matrix in self.matrices:
+            seconds = interval if matrix.block.lane is Lane.FAST else max(interval, slow_interval)
+            matrix.max_age[node.rows[matrix.block.table]] = STALE_INTERVALS * seconds
+
+    def remove(self, name: str) -> None:
+        """Forget a node; its rows become free."""
+        node = self.nodes.pop(name)
+        for table, rows in node.rows.items():
+            for matrix in self.matrices:
+                if matrix.block.table is table:
+                    matrix.clear(rows)
+            names = self._names(table)
+            for row in range(rows.start, rows.stop):
+                names[row] = None
+            if rows.stop > rows.start:
+                self.free[table].append(rows)
+        for gpu in node.inventory.gpus:
+            self.by_uuid.pop(gpu.uuid, None)
+        self.version += 1
+
+    def store(
+        self,
+        block: int,
+        rows: npt.NDArray[np.intp] | slice,
+        gauges: npt.NDArray[np.float32],
+        counters: npt.NDArray[np.float64],
+        now: float,
+    ) -> None:
+        """Store new readings, shape (rows, columns); `rows` may name the rows of many nodes."""
+        matrix = self.matrices[block]
+        matrix.gauges[rows] = gauges
+        matrix.counters[rows] = counters
+        matrix.seen[rows] = now
+
+    def size(self, table: Table) -> int:
+        """How many rows a table spans, free ones included."""
+        return len(self._names(table))
+
+    def column(self, name: str, now: float) -> Floats:
+        """Return one metric of every row of its table; gaps are NaN. Raises `KeyError`."""
+        for matrix in self.matrices:
+            if name in matrix.columns:
+                return matrix.column(name, self.size(matrix.block.table), now)
+        raise KeyError(name)
+
+    def rows(self, table: Table) -> Iterator[tuple[int, str]]:
+        """Iterate over the rows in use: number and node name."""
+        for number, entry in enumerate(self._names(table)):
+            if entry is not None:
+                yield number, entry if isinstance(entry, str) else entry[0]
+
+    def _names(self, table: Table) -> list[Any]:
+        tables: dict[Table, list[Any]] = {
+            Table.GPU: self.gpus,
+            Table.LINK: self.links,
+            Table.NODE: self.hosts,
+        }
+        return tables[table]
+
+    def _take(self, table: Table, count: int) -> slice:
+        if count:
+            for number, rows in enumerate(self.free[table]):
+                if rows.stop - rows.start == count:
+                    return self.free[table].pop(number)
+        names = self._names(table)
+        rows = slice(len(names), len(names) + count)
+        names.extend([None] * count)
+        for matrix in self.matrices:
+            if matrix.block.table is table:
+                matrix.grow(len(names))
+        return rows
+
+    def _name_rows(self, node: Node) -> None:
+        name, inventory = node.inventory.node, node.inventory
+        gpus: Sequence[Gpu] = inventory.gpus
+        for row, gpu in zip(range(*node.rows[Table.GPU].indices(1 << 60)), gpus, strict=True):
+            self.gpus[row] = (name, gpu)
+            self.by_uuid[gpu.uuid] = row
+        start = node.rows[Table.LINK].start
+        for offset, link in enumerate(inventory.links):
+            self.links[start + offset] = (name, link)
+        self.hosts[node.rows[Table.NODE].start] = name
+        self.version += 1
+
+
+def _same_devices(old: Inventory, new: Inventory) -> bool:
+    return [gpu.uuid for gpu in old.gpus] == [gpu.uuid for gpu in new.gpus] and [
+        (link.gpu, link.number) for link in old.links
+    ] == [(link.gpu, link.number) for link in new.links]

@@ -1,0 +1,118 @@
+"""The door to the bus for everyone but the aggregator's fan-in: one broker, patient reconnects.
+
+The collector, `tap` and `record` come through here (aiomqtt); the aggregator, which takes a whole
+fleet, has a cheaper client of its own in `aggregator.bus`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiomqtt
+import msgspec
+
+from telemetry.errors import BusError, ConfigError
+
+log = logging.getLogger(__name__)
+
+RECONNECT_CAP = 15.0
+"""Longest pause between two tries, seconds."""
+STABLE_AFTER = 10.0
+"""A connection that lasted this long resets the pause; one that is kicked at once does not."""
+
+
+class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the MQTT broker is and how to enter."""
+
+    host: str = "127.0.0.1"
+    port: int = 1883
+    username: str | None = None
+    password_file: Path | None = None
+    """A file with the password alone, so that it stands in no process list and no log."""
+    tls: bool = False
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+    keepalive: int = 10
+    """Seconds; a dead connection is noticed after one and a half. rumqttd refuses 0."""
+
+    def password(self) -> str | None:
+        """Read the password. Raises `ConfigError` when its file can't be read."""
+        if self.password_file is None:
+            return None
+        try:
+            return self.password_file.read_text().strip()
+        except OSError as error:
+            raise ConfigError(
+                "broker.password_file", f"{self.password_file} can't be read: {error.strerror}"
+            ) from error
+
+    def context(self) -> ssl.SSLContext | None:
+        """Return the TLS context, or None for a plain connection."""
+        if not self.tls:
+            return None
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+            if self.cert_file is not None:
+                context.load_cert_chain(self.cert_file, self.key_file)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError("broker", f"the TLS files can't be used: {error}") from error
+        return context
+
+
+class Backoff:
+    """Full jitter: a random pause below a bound that doubles from 0.5 s to the cap."""
+
+    def __init__(self, cap: float = RECONNECT_CAP, dice: random.Random | None = None) -> None:
+        self._cap = cap
+        self._dice = dice or random.Random()  # noqa: S311 - spreads a fleet, guards nothing
+        self._bound = 0.5
+
+    def next(self) -> float:
+        """Return how long to wait before the next try, in seconds."""
+        pause = self._dice.uniform(0, self._bound)
+        self._bound = min(self._cap, 2 * self._bound)
+        return pause
+
+    def lasted(self, seconds: float) -> None:
+        """Tell how long the last connection stood."""
+        if seconds >= STABLE_AFTER:
+            self._bound = 0.5
+
+
+@asynccontextmanager
+async def connect(
+    broker: BrokerConfig, client_id: str, will: aiomqtt.Will | None = None
+) -> AsyncIterator[aiomqtt.Client]:
+    """Connect once. Raises `BusError` when the broker can't be reached, refuses, or goes away."""
+    client = aiomqtt.Client(
+        broker.host,
+        broker.port,
+        identifier=client_id,
+        username=broker.username,
+        password=broker.password(),
+        will=will,
+        keepalive=broker.keepalive,
+        tls_context=broker.context(),
+        protocol=aiomqtt.ProtocolVersion.V311,
+        timeout=10,
+        max_queued_incoming_messages=10_000,
+    )
+    try:
+        async with client:
+            yield client
+    except aiomqtt.MqttError as error:
+        raise BusError(f"MQTT broker {broker.host}:{broker.port}: {error}") from error
+
+
+async def pause(backoff: Backoff, why: object) -> None:
+    """Wait before the next try to connect, and say so once."""
+    seconds = backoff.next()
+    log.warning("bus: %s; next try in %.1f s", why, seconds)
+    await asyncio.sleep(seconds)

@@ -1,0 +1,77 @@
+"""The shape of a frame: which metric stands in which column of which block.
+
+A *block* is one table on one lane: its gauges as float32, its counters as float64. A *schema* is
+the ordered list of blocks. The schema travels once, in the inventory; a frame carries its id, so
+that a collector and an aggregator of different releases still understand each other by names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from telemetry.catalogue import CATALOGUE
+from telemetry.metric import Kind, Lane, Table
+
+
+class Block(msgspec.Struct, frozen=True):
+    """One table on one lane: the columns of one packed array in a frame."""
+
+    table: Table
+    lane: Lane
+    gauges: tuple[str, ...]
+    """Metric names; float32 on the wire."""
+    counters: tuple[str, ...]
+    """Metric names; float64, because a float32 loses joules after a day."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All metric names in the order in which a row of readings holds them."""
+        return self.gauges + self.counters
+
+    @property
+    def name(self) -> str:
+        """`gpu_fast`: also the name of the block's table in the store."""
+        return f"{self.table}_{self.lane}"
+
+
+class Schema(msgspec.Struct, frozen=True):
+    """The ordered blocks of a frame; a block's number in a frame is its position here."""
+
+    blocks: tuple[Block, ...]
+
+    @property
+    def id(self) -> int:
+        """48-bit hash of the names in order: small enough for any JSON reader."""
+        digest = hashlib.blake2b(msgspec.json.encode(self), digest_size=6).digest()
+        return int.from_bytes(digest, "big")
+
+    def index(self, table: Table, lane: Lane) -> int:
+        """Return the number of a block. Raises `KeyError` when the schema has none such."""
+        for number, block in enumerate(self.blocks):
+            if block.table == table and block.lane == lane:
+                return number
+        raise KeyError(f"{table}_{lane}")
+
+
+def _block(table: Table, lane: Lane) -> Block:
+    rows = [metric for metric in CATALOGUE if metric.table == table and metric.lane == lane]
+    return Block(
+        table,
+        lane,
+        tuple(metric.name for metric in rows if metric.kind is Kind.GAUGE),
+        tuple(metric.name for metric in rows if metric.kind is Kind.COUNTER),
+    )
+
+
+SCHEMA = Schema(tuple(_block(table, lane) for table in Table for lane in Lane))
+"""The schema of this release: every metric of the catalogue."""
+
+SCHEMA_ID = SCHEMA.id
+GPU_FAST = SCHEMA.index(Table.GPU, Lane.FAST)
+GPU_SLOW = SCHEMA.index(Table.GPU, Lane.SLOW)
+LINK_FAST = SCHEMA.index(Table.LINK, Lane.FAST)
+LINK_SLOW = SCHEMA.index(Table.LINK, Lane.SLOW)
+NODE_FAST = SCHEMA.index(Table.NODE, Lane.FAST)
+NODE_SLOW = SCHEMA.index(Table.NODE, Lane.SLOW)

@@ -1,0 +1,89 @@
+"""Where things are on the bus: `kilowatch/1/<cluster>/<shard>/<node>/<kind>`.
+
+The shard is two hex digits from a stable hash of the node's name, so that aggregators can divide a
+fleet by subscription alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from enum import StrEnum
+from typing import NamedTuple
+
+from telemetry.errors import ConfigError
+
+ROOT = "kilowatch/1"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+
+
+class Topic(StrEnum):
+    """The last level of a topic: what kind of message it carries."""
+
+    STATUS = "status"
+    """Retained, QoS 1: JSON `Status`; also the last will."""
+    INVENTORY = "inventory"
+    """Retained, QoS 1: JSON `Inventory`."""
+    FRAME = "frame"
+    """QoS 0: one encoded frame, live."""
+    BACKFILL = "backfill"
+    """QoS 0: several encoded frames, on request."""
+    EVENT = "event"
+    """QoS 1: JSON `Event`."""
+    COMMAND = "command"
+    """QoS 1, to the collector: JSON `Command`."""
+    REPLY = "reply"
+    """QoS 1: JSON `Reply` of the collector to a command: which frames it no longer has."""
+
+
+class Address(NamedTuple):
+    """A parsed topic."""
+
+    cluster: str
+    shard: str
+    node: str
+    kind: Topic
+
+
+def shard_of(node: str) -> str:
+    """Return the two hex digits by which aggregators divide a fleet."""
+    return hashlib.blake2b(node.encode(), digest_size=1).hexdigest()
+
+
+def phase_of(node: str) -> float:
+    """Return where in its interval (0 to 1) a node ticks, so that a fleet never ticks at once."""
+    digest = hashlib.blake2b(node.encode(), digest_size=8, person=b"phase").digest()
+    return int.from_bytes(digest, "big") / 2**64
+
+
+def topic(cluster: str, node: str, kind: Topic) -> str:
+    """Return the topic of one node's messages of one kind."""
+    return f"{ROOT}/{cluster}/{shard_of(node)}/{node}/{kind.value}"
+
+
+def pattern(cluster: str = "+", shard: str = "+", node: str = "+", kind: Topic | str = "+") -> str:
+    """Return a subscription filter; `+` matches any one level."""
+    return f"{ROOT}/{cluster}/{shard}/{node}/{getattr(kind, 'value', kind)}"
+
+
+def parse(text: str) -> Address | None:
+    """Return the parts of a topic, or None when it is not ours."""
+    parts = text.split("/")
+    if len(parts) != 6 or f"{parts[0]}/{parts[1]}" != ROOT:
+        return None
+    try:
+        kind = Topic(parts[5])
+    except ValueError:
+        return None
+    return Address(parts[2], parts[3], parts[4], kind)
+
+
+def check_name(where: str, name: str) -> str:
+    """Return a cluster's or node's name if it may stand in a topic; else raise `ConfigError`."""
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            where,
+            f"{name!r} can't stand in an MQTT topic",
+            "Use letters, digits, '.', '_', ':' and '-', at most 128, a letter or digit first.",
+        )
+    return name
