@@ -84,5 +84,5 @@ METRICS = (
     _counter("probes_abandoned", Unit.COUNT, "Driver calls given up as hung.", _SELF, Lane.SLOW),
     _gauge(
         "clock_offset_seconds", Unit.SECONDS, "The clock's estimated error.", "adjtimex", Lane.SLOW
-    ),  # fmt: skip
+    ),
 )
