@@ -28,9 +28,11 @@ Floats = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 
 def gaps_of(values: Floats) -> npt.NDArray[np.uint8]:
     """Reason of every absent value as a `Gap` number, 255 where there is a value. Same shape."""
-    narrow = values.astype(np.float32)  # the cast keeps the reason: telemetry.gap
-    reasons = narrow.view(np.uint32) & np.uint32(REASON_MASK)
-    return np.where(np.isnan(narrow), reasons, 255).astype(np.uint8)
+    if values.dtype == np.float32:
+        bits = values.view(np.uint32)
+    else:  # the reason sits where a cast to float32 would keep it: telemetry.gap
+        bits = (values.view(np.uint64) >> np.uint64(29)).astype(np.uint32)
+    return np.where(np.isnan(values), bits & np.uint32(REASON_MASK), 255).astype(np.uint8)
 
 
 def gaps32(shape: tuple[int, ...], reason: Gap) -> npt.NDArray[np.float32]:

@@ -1,0 +1,53 @@
+# kilowatch: two commands do everything on a fresh machine: `make run` and `make test`.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup packages run demo test check format bench docs screens clean
+
+help:  ## list what can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP)  ## create .venv with everything that kilowatch needs
+
+$(STAMP): pyproject.toml constraints.txt
+	@sh deploy/venv.sh $(PYTHON) $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+packages:  ## install the servers that the tests start, where that is allowed
+	@sh deploy/packages.sh
+
+run: setup  ## watch this machine's GPUs; with none, a simulated desktop
+	$(BIN)/kilowatch run
+
+demo: setup  ## watch a simulated cluster of two DGX H100
+	$(BIN)/kilowatch demo --scenario two-dgx-h100
+
+test: setup packages  ## run all tests
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile
+
+check: setup  ## what CI checks beside the tests: format, lint, types, imports, generated files
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy telemetry alerts collector aggregator tui kilowatch
+	$(BIN)/lint-imports
+	$(BIN)/python -m docs.build --check
+
+format: setup  ## put the source in order
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: setup packages  ## measure, and print the figures beside their commands
+	$(BIN)/python -m bench
+
+docs: setup  ## write the generated pages
+	$(BIN)/python -m docs.build
+
+screens: setup  ## draw the pictures of the README from seeded demos
+	$(BIN)/python -m docs.screens
+
+clean:  ## remove what was built
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

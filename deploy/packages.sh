@@ -1,0 +1,26 @@
+#!/bin/sh
+# Install what the tests start: a broker, Prometheus with promtool, a C compiler for the fake driver.
+set -eu
+missing=""
+command -v mosquitto >/dev/null 2>&1 || [ -x /usr/sbin/mosquitto ] || missing="$missing mosquitto"
+command -v promtool >/dev/null 2>&1 || missing="$missing prometheus"
+command -v cc >/dev/null 2>&1 || command -v gcc >/dev/null 2>&1 || missing="$missing gcc libc6-dev"
+[ -n "$missing" ] || exit 0
+if ! command -v apt-get >/dev/null 2>&1; then
+    echo "Not here and not a Debian machine:$missing. Tests that need them say so." >&2
+    exit 0
+fi
+as_root=""
+if [ "$(id -u)" != 0 ]; then
+    if ! sudo -n true 2>/dev/null; then
+        echo "Tests that need$missing will be skipped. Install with: sudo apt-get install$missing" >&2
+        exit 0
+    fi
+    as_root="sudo -n"
+fi
+echo "installing$missing" >&2
+# policy-rc.d: the packages must not start their services here; tests start their own.
+export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1
+$as_root apt-get update -qq
+# shellcheck disable=SC2086
+$as_root apt-get install -y -qq --no-install-recommends $missing >/dev/null

@@ -1,0 +1,149 @@
+"""Settings: a TOML file, then the environment, then flags; the later wins.
+
+    cluster = "home"
+    [broker]
+    host = "broker.example"
+    [collector]
+    interval = 1.0
+    [aggregator]
+    listen = "127.0.0.1:9400"
+
+The environment says the same as `KILOWATCH__COLLECTOR__INTERVAL=0.5`. Unknown keys are errors, with
+their place and the closest known key: a typo must not pass for a setting.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import msgspec
+
+from aggregator.config import AggregatorConfig
+from collector.config import CollectorConfig
+from telemetry.errors import ConfigError, did_you_mean
+from telemetry.mqtt import BrokerConfig
+from telemetry.topics import check_name
+
+PLACES = (Path("kilowatch.toml"), Path("/etc/kilowatch/kilowatch.toml"))
+"""Where a file is looked for when none is named."""
+PREFIX = "KILOWATCH__"
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All settings of this machine."""
+
+    cluster: str = "default"
+    """The name under which nodes and aggregators find each other on the bus."""
+    broker: BrokerConfig = BrokerConfig()
+    collector: CollectorConfig = CollectorConfig()
+    aggregator: AggregatorConfig = AggregatorConfig()
+
+
+def find_file(named: Path | None) -> Path | None:
+    """Return the settings file: the one named, else the first of `PLACES` that is there."""
+    if named is not None:
+        return named
+    return next((place for place in PLACES if place.is_file()), None)
+
+
+def load(
+    named: Path | None = None,
+    environment: Mapping[str, str] = os.environ,
+    flags: Mapping[str, object] | None = None,
+) -> Settings:
+    """Read the settings. Raises `ConfigError` with the place of the fault and its cure.
+
+    `flags` maps dotted keys (`collector.source`) to values; None means not given.
+    """
+    path = find_file(named)
+    where = str(path) if path else "settings"
+    tree = _read(path) if path else {}
+    check_keys(where, tree, Settings)
+    for name, text in environment.items():
+        if name.startswith(PREFIX):
+            keys = name[len(PREFIX) :].lower().split("__")
+            _put(tree, keys, text, f"environment {name}")
+            check_keys(f"environment {name}", _nest(keys, text), Settings)
+    for dotted, value in (flags or {}).items():
+        if value is not None:
+            _put(tree, dotted.split("."), value, dotted)
+    _share(tree)
+    try:
+        settings = msgspec.convert(tree, Settings, strict=False)
+    except msgspec.ValidationError as error:
+        problem, _, place = str(error).partition(" - at ")
+        key = place.strip("`").removeprefix("$.") or "file"
+        raise ConfigError(f"{where}: {key}", problem[0].lower() + problem[1:]) from error
+    check_name(f"{where}: cluster", settings.cluster)
+    settings.collector.check()
+    settings.aggregator.check()
+    return settings
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise ConfigError(str(path), "there is no such file") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(str(path), f"it can't be read: {error}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(str(path), f"it is not TOML: {error}") from error
+
+
+def check_keys(where: str, tree: Mapping[str, Any], kind: type, prefix: str = "") -> None:
+    """Raise `ConfigError` for the first key that `kind` does not have."""
+    hints = get_type_hints(kind)
+    for key, value in tree.items():
+        if key not in hints:
+            raise ConfigError(
+                f"{where}: {prefix}{key}", "there is no such key", did_you_mean(key, hints)
+            )
+        inner = _struct(hints[key])
+        if inner is None:
+            continue
+        if not isinstance(value, Mapping):
+            raise ConfigError(f"{where}: {prefix}{key}", "it is a section, not a value",
+                              f"Write [{prefix}{key}] and its keys below.")  # fmt: skip
+        check_keys(where, value, inner, f"{prefix}{key}.")
+
+
+def _struct(hint: object) -> type | None:
+    for candidate in (hint, *get_args(hint)):
+        if isinstance(candidate, type) and issubclass(candidate, msgspec.Struct):
+            return candidate
+    return None
+
+
+def _nest(keys: list[str], value: object) -> dict[str, Any]:
+    tree: dict[str, Any] = {keys[-1]: value}
+    for key in reversed(keys[:-1]):
+        tree = {key: tree}
+    return tree
+
+
+def _put(tree: dict[str, Any], keys: list[str], value: object, where: str) -> None:
+    for key in keys[:-1]:
+        inner = tree.setdefault(key, {})
+        if not isinstance(inner, dict):
+            raise ConfigError(where, f"{key} is a value, not a section")
+        tree = inner
+    tree[keys[-1]] = value
+
+
+def _share(tree: dict[str, Any]) -> None:
+    """Cluster and broker are said once and hold for both sides, unless a side says otherwise."""
+    for side in ("collector", "aggregator"):
+        section = tree.setdefault(side, {})
+        section.setdefault("cluster", tree.get("cluster", "default"))
+        section["broker"] = {**tree.get("broker", {}), **section.get("broker", {})}
+
+
+def shown(settings: Settings) -> dict[str, Any]:
+    """Return the settings as plain values for `config show`; secrets are in files, never here."""
+    tree: dict[str, Any] = msgspec.to_builtins(settings, enc_hook=str)
+    return tree

@@ -1,0 +1,252 @@
+"""The Prometheus text page (format 0.0.4), for one node: what a collector shows of itself.
+
+    families = node_families(inventory, readings, last_frame=sampled_at / 1e9)
+    body = render([*families, Family("kilowatch_collector_...", "Help.", COUNTER, [("", 3)])])
+    headers = {"Content-Type": CONTENT_TYPE}
+
+`readings` are the newest rows by block number, as the sampler makes them and `frame.build` takes
+them: keep the last slow blocks beside the last fast ones. The aggregator's page of a node
+(`aggregator.http.exposition`, vectorised) has the same series; a test compares them.
+
+What is absent is left out: a gap is never 0 and never NaN, so a vanished GPU's series go stale in
+Prometheus. Samples carry no timestamps for the same reason. No NumPy here.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from telemetry.catalogue import BY_NAME
+from telemetry.frame import Readings, Row
+from telemetry.inventory import Gpu, Inventory, Link
+from telemetry.metric import Kind, Metric, Table
+from telemetry.schema import SCHEMA
+
+PREFIX = "kilowatch_"
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+GAUGE, COUNTER, SUMMARY = "gauge", "counter", "summary"
+
+_LABEL_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+_HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
+
+Sample = tuple[str, float]
+"""What stands between a family's name and the value (a fragment made by `labels`, after `_sum` or
+`_count` in a summary), and the value. A NaN is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """All samples of one metric; without samples it is left out of the page."""
+
+    name: str
+    """With prefix: `kilowatch_gpu_power_watts`."""
+    help: str
+    kind: str
+    """`GAUGE`, `COUNTER` or `SUMMARY`."""
+    samples: Sequence[Sample]
+    narrow: bool = False
+    """Whether the values have the precision of a float32 only, and are written as short as that."""
+
+
+def labels(pairs: Mapping[str, str | None]) -> str:
+    """Return `{gpu="0",uuid="GPU-..."}`; what is None or empty is left out, as Prometheus does."""
+    inner = ",".join(
+        f'{name}="{value.translate(_LABEL_ESCAPES)}"' for name, value in pairs.items() if value
+    )
+    return f"{{{inner}}}" if inner else ""
+
+
+def header(name: str, text: str, kind: str) -> str:
+    """Return the HELP and TYPE lines of a family."""
+    return f"# HELP {name} {text.translate(_HELP_ESCAPES)}\n# TYPE {name} {kind}\n"
+
+
+def number(value: float) -> str:
+    """Return a double as the shortest text that reads back as the same double."""
+    return str(int(value)) if value.is_integer() else repr(value)
+
+
+def number32(value: float) -> str:
+    """Return the shortest text that reads back as the same float32; whole numbers in full.
+
+    A frame's gauges are float32: 67.03 W comes back as 67.02999877929688, and is 67.03 here.
+    """
+    if value.is_integer():
+        return str(int(value))
+    try:
+        narrow = struct.pack("<f", value)
+    except OverflowError:
+        return repr(value)
+    for digits in (6, 7, 8):
+        text = f"{value:.{digits}g}"
+        if struct.pack("<f", float(text)) == narrow:
+            return text
+    return f"{value:.9g}"
+
+
+def render(families: Iterable[Family]) -> bytes:
+    """Return the page; families with nothing to say are left out. Infinities are written so."""
+    parts: list[str] = []
+    for family in families:
+        write = number32 if family.narrow else number
+        lines = [
+            f"{family.name}{fragment} {write(value) if abs(value) < _INFINITE else _infinite(value)}\n"
+            for fragment, value in family.samples
+            if value == value  # noqa: PLR0124 - the only test of NaN that calls nothing
+        ]
+        if lines:
+            parts.append(header(family.name, family.help, family.kind))
+            parts += lines
+    return "".join(parts).encode()
+
+
+_INFINITE = float("inf")
+
+
+def _infinite(value: float) -> str:
+    return "+Inf" if value > 0 else "-Inf"
+
+
+def help_of(metric: Metric) -> str:
+    """Return the help of a metric, with the words of its numbers if it is a state."""
+    if not metric.states:
+        return metric.help
+    return f"{metric.help} ({', '.join(f'{number} {word}' for number, word in metric.states)})"
+
+
+def node_pairs(inventory: Inventory, scope: bool = True) -> dict[str, str | None]:
+    """Return the labels of every series of a node; none when the scrape target carries them."""
+    return {"cluster": inventory.cluster, "node": inventory.node} if scope else {}
+
+
+def gpu_pairs(inventory: Inventory, gpu: Gpu, scope: bool = True) -> dict[str, str | None]:
+    """Return the labels of a GPU's series."""
+    return {**node_pairs(inventory, scope), "gpu": str(gpu.index), "uuid": gpu.uuid}
+
+
+def link_pairs(inventory: Inventory, link: Link, scope: bool = True) -> dict[str, str | None]:
+    """Return the labels of a link's series: its GPU's, and `link`."""
+    index = next((str(gpu.index) for gpu in inventory.gpus if gpu.uuid == link.gpu), None)
+    pairs = {**node_pairs(inventory, scope), "gpu": index, "uuid": link.gpu}
+    return {**pairs, "link": str(link.number)}
+
+
+def fragments(inventory: Inventory, table: Table, scope: bool = True) -> list[str]:
+    """Return the label fragment of each row of a table, in inventory order."""
+    match table:
+        case Table.GPU:
+            return [labels(gpu_pairs(inventory, gpu, scope)) for gpu in inventory.gpus]
+        case Table.LINK:
+            return [labels(link_pairs(inventory, link, scope)) for link in inventory.links]
+        case Table.NODE:
+            return [labels(node_pairs(inventory, scope))]
+
+
+def up_families(
+    inventory: Inventory, up: bool, last_frame: float | None, scope: bool = True
+) -> list[Family]:
+    """Say whether a node's frames arrive, and when its last one was taken (seconds since 1970)."""
+    node = labels(node_pairs(inventory, scope))
+    seen = [] if last_frame is None else [(node, last_frame)]
+    return [
+        Family(f"{PREFIX}node_up", "1 while the node's frames arrive.", GAUGE, [(node, float(up))]),
+        Family(
+            f"{PREFIX}node_last_frame_timestamp_seconds",
+            "When the node's newest frame was taken, by its own clock.",
+            GAUGE,
+            seen,
+        ),
+    ]
+
+
+def info_families(inventory: Inventory, scope: bool = True) -> list[Family]:
+    """Say what a node is made of: constant 1 with the facts as labels, and which GPUs are there."""
+    node = {
+        **node_pairs(inventory, scope),
+        "driver": inventory.driver_version,
+        "cuda": inventory.cuda_version,
+        "driver_state": inventory.driver_state,
+        "source": inventory.source,
+        "release": inventory.kilowatch,
+    }
+    pairs = [(gpu, gpu_pairs(inventory, gpu, scope)) for gpu in inventory.gpus]
+    return [
+        Family(f"{PREFIX}node_info", "Facts about a node.", GAUGE, [(labels(node), 1.0)]),
+        Family(
+            f"{PREFIX}gpu_present",
+            "1 while the GPU is on the bus; 0 when it was there and is gone.",
+            GAUGE,
+            [(labels(its), float(gpu.present)) for gpu, its in pairs],
+        ),
+        Family(
+            f"{PREFIX}gpu_info",
+            "Facts about a GPU.",
+            GAUGE,
+            [(labels({**its, **_facts(inventory, gpu)}), 1.0) for gpu, its in pairs if gpu.present],
+        ),
+        Family(
+            f"{PREFIX}link_info",
+            "What an NVLink leads to.",
+            GAUGE,
+            [
+                (labels({**link_pairs(inventory, link, scope), **_far_end(link)}), 1.0)
+                for link in inventory.links
+                if link.peer_kind
+            ],
+        ),
+    ]
+
+
+def _facts(inventory: Inventory, gpu: Gpu) -> dict[str, str | None]:
+    return {
+        "name": gpu.name,
+        "pci": gpu.pci,
+        "serial": gpu.serial,
+        "vbios": gpu.vbios,
+        "driver": inventory.driver_version,
+        "slot": gpu.slot,
+    }
+
+
+def _far_end(link: Link) -> dict[str, str | None]:
+    return {"peer_kind": link.peer_kind, "peer_pci": link.peer_pci, "peer": link.peer}
+
+
+def reading_families(inventory: Inventory, readings: Readings, scope: bool = True) -> list[Family]:
+    """Return one family for each metric of the catalogue; `readings` as `frame.build` takes them."""
+    families: list[Family] = []
+    for number_, rows in sorted(readings.items()):
+        block = SCHEMA.blocks[number_]
+        its = fragments(inventory, block.table, scope)
+        for column, name in enumerate(block.names):
+            families.append(_family(BY_NAME[name], its, rows, column))
+    return families
+
+
+def _family(metric: Metric, its: Sequence[str], rows: Sequence[Row], column: int) -> Family:
+    samples = [(fragment, row[column]) for fragment, row in zip(its, rows, strict=True)]
+    narrow = metric.kind is Kind.GAUGE
+    return Family(PREFIX + metric.name, help_of(metric), metric.kind.value, samples, narrow)
+
+
+def node_families(
+    inventory: Inventory,
+    readings: Readings,
+    *,
+    up: bool = True,
+    last_frame: float | None = None,
+    scope: bool = True,
+) -> list[Family]:
+    """Return everything that one node has to say; a node that is not up says only so.
+
+    `scope` False leaves out the labels `cluster` and `node`, for a scrape target that has them.
+    """
+    families = up_families(inventory, up, last_frame, scope)
+    if up:
+        families += [
+            *info_families(inventory, scope),
+            *reading_families(inventory, readings, scope),
+        ]
+    return families

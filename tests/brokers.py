@@ -1,0 +1,104 @@
+"""Real MQTT brokers for tests: Debian's mosquitto and the embedded rumqttd, on free ports.
+
+Both can be killed with SIGKILL and started again on the same port, as the fault tests need.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Protocol
+
+from kilowatch.broker import EmbeddedBroker
+from telemetry.mqtt import BrokerConfig
+
+
+def free_port() -> int:
+    """Return a TCP port of the loopback address that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for_port(port: int, seconds: float = 20.0) -> None:
+    """Wait until somebody listens on a loopback port. Raises `TimeoutError`."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.5):
+            return
+        time.sleep(0.02)
+    raise TimeoutError(f"nobody listens on 127.0.0.1:{port} after {seconds} s")
+
+
+class Broker(Protocol):
+    """What a test may do to a broker."""
+
+    host: str
+    port: int
+
+    @property
+    def config(self) -> BrokerConfig:
+        """How a client enters."""
+
+    def start(self) -> None:
+        """Start, or start again on the same port; returns when it listens."""
+
+    def kill(self) -> None:
+        """SIGKILL: nothing is written down, nobody is told."""
+
+
+class Mosquitto:
+    """Debian's mosquitto without persistence; `settings` are further lines of its file."""
+
+    host = "127.0.0.1"
+
+    def __init__(self, folder: Path, settings: str = "") -> None:
+        self.port = free_port()
+        self.config = BrokerConfig(host=self.host, port=self.port)
+        self._file = folder / "mosquitto.conf"
+        self._file.write_text(
+            f"listener {self.port} 127.0.0.1\nallow_anonymous true\npersistence false\n"
+            f"max_queued_messages 100000\nlog_type error\n{settings}\n"
+            + ("user root\n" if os.geteuid() == 0 else "")
+        )
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        binary = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
+        self._process = subprocess.Popen([binary, "-c", str(self._file)])
+        wait_for_port(self.port)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+    def signal(self, number: int) -> None:
+        """Send any signal, SIGSTOP and SIGCONT for instance."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+
+class Embedded:
+    """The broker that `kilowatch run` starts: rumqttd, from the wheel `iotcore`."""
+
+    host = "127.0.0.1"
+
+    def __init__(self, folder: Path) -> None:
+        self.port = free_port()
+        self.config = BrokerConfig(host=self.host, port=self.port)
+        self._folder = folder
+        self._broker = EmbeddedBroker(self.host, self.port, folder)
+
+    def start(self) -> None:
+        self._broker.start()
+
+    def kill(self) -> None:
+        self._broker.kill()

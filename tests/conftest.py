@@ -1,0 +1,52 @@
+"""Fixtures for all tests: real brokers, real recordings."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.brokers import Broker, Embedded, Mosquitto
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def captures() -> Path:
+    """The folder of real recordings; it lies beside the project, where it is lent at all."""
+    folder = ROOT.parent / "shared" / "data" / "captures"
+    if not folder.is_dir():
+        pytest.skip("no real recordings here: ../shared/data/captures is not there")
+    return folder
+
+
+@pytest.fixture
+def mosquitto(tmp_path: Path) -> Iterator[Mosquitto]:
+    """A running mosquitto. Missing locally it skips; in CI it fails, for CI must run it."""
+    if shutil.which("mosquitto") is None and not Path("/usr/sbin/mosquitto").exists():
+        if os.environ.get("CI"):
+            pytest.fail("mosquitto is not installed, and CI must run it")
+        pytest.skip("mosquitto is not installed: apt-get install mosquitto")
+    broker = Mosquitto(tmp_path)
+    broker.start()
+    yield broker
+    broker.kill()
+
+
+@pytest.fixture
+def embedded_broker(tmp_path: Path) -> Iterator[Embedded]:
+    """A running embedded broker."""
+    broker = Embedded(tmp_path)
+    broker.start()
+    yield broker
+    broker.kill()
+
+
+@pytest.fixture(params=["mosquitto", "embedded_broker"])
+def broker(request: pytest.FixtureRequest) -> Broker:
+    """Both brokers, one after the other."""
+    found: Broker = request.getfixturevalue(request.param)
+    return found

@@ -1,0 +1,117 @@
+"""The fleet holds the newest readings of every device, and never an old one as current."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from telemetry.fleet import Fleet, gaps_of
+from telemetry.gap import Gap
+from telemetry.inventory import Gpu, Inventory, Link
+from telemetry.metric import Table
+from telemetry.schema import GPU_FAST, GPU_SLOW, SCHEMA
+
+
+def inventory(node: str, gpus: int, links: int = 0) -> Inventory:
+    """A node with plain GPUs."""
+    return Inventory(
+        node=node,
+        gpus=tuple(Gpu(uuid=f"{node}-{n}", index=n, name="X") for n in range(gpus)),
+        links=tuple(Link(gpu=f"{node}-0", number=n) for n in range(links)),
+    )
+
+
+def store(fleet: Fleet, node: str, value: float, now: float, block: int = GPU_FAST) -> None:
+    """Store one value in every column of a node's GPUs."""
+    rows = fleet.nodes[node].rows[Table.GPU]
+    shape = rows.stop - rows.start
+    kind = SCHEMA.blocks[block]
+    fleet.store(
+        block,
+        rows,
+        np.full((shape, len(kind.gauges)), value, np.float32),
+        np.full((shape, len(kind.counters)), value, np.float64),
+        now,
+    )
+
+
+def test_what_was_never_read_is_a_gap() -> None:
+    """Not zero."""
+    fleet = Fleet()
+    fleet.place(inventory("a", 2))
+    assert gaps_of(fleet.column("gpu_power_watts", 0.0)).tolist() == [Gap.NOT_READ] * 2
+
+
+def test_a_value_is_current_for_three_intervals() -> None:
+    """Then it is the gap `stale`, on the lane's own pace."""
+    fleet = Fleet()
+    node = fleet.place(inventory("a", 1))
+    fleet.pace(node, 1.0, 15.0)
+    store(fleet, "a", 7.0, now=100.0)
+    store(fleet, "a", 8.0, now=100.0, block=GPU_SLOW)
+    assert fleet.column("gpu_power_watts", 103.0).tolist() == [7.0]
+    assert gaps_of(fleet.column("gpu_power_watts", 103.1)).tolist() == [Gap.STALE]
+    assert gaps_of(fleet.column("gpu_energy_joules_total", 103.1)).tolist() == [Gap.STALE]
+    assert fleet.column("gpu_power_limit_watts", 145.0).tolist() == [8.0]
+    assert gaps_of(fleet.column("gpu_power_limit_watts", 145.1)).tolist() == [Gap.STALE]
+
+
+def test_an_inventory_with_the_same_devices_keeps_rows_and_readings() -> None:
+    """Only the facts about them change."""
+    fleet = Fleet()
+    fleet.place(inventory("a", 2))
+    store(fleet, "a", 7.0, now=0.0)
+    again = inventory("a", 2)
+    fleet.place(again)
+    assert fleet.column("gpu_power_watts", 0.0).tolist() == [7.0, 7.0]
+    assert fleet.nodes["a"].inventory is again
+
+
+def test_a_lost_gpu_that_leaves_the_inventory_takes_no_other_ones_readings() -> None:
+    """New rows start unread."""
+    fleet = Fleet()
+    fleet.place(inventory("a", 3))
+    store(fleet, "a", 7.0, now=0.0)
+    fleet.place(inventory("a", 2))
+    values = fleet.column("gpu_power_watts", 0.0)
+    assert all(gaps_of(values) == Gap.NOT_READ)
+    assert set(fleet.by_uuid) == {"a-0", "a-1"}
+
+
+def test_an_unknown_metric_is_an_error() -> None:
+    """Not an empty column."""
+    with pytest.raises(KeyError):
+        Fleet().column("gpu_powr_watts", 0.0)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abcde"), st.integers(0, 4), st.integers(0, 3)), max_size=30)
+)
+def test_rows_never_overlap_and_always_name_their_device(
+    steps: list[tuple[str, int, int]],
+) -> None:
+    """Whatever nodes come, change and go (zero GPUs and zero links: the node is removed)."""
+    fleet = Fleet()
+    for name, gpus, links in steps:
+        if gpus == 0 and links == 0 and name in fleet.nodes:
+            fleet.remove(name)
+        else:
+            fleet.place(inventory(name, gpus, links))
+            store(fleet, name, float(ord(name)), now=0.0)
+    power = fleet.column("gpu_power_watts", 0.0)
+    taken: set[int] = set()
+    for name, node in fleet.nodes.items():
+        rows = range(node.rows[Table.GPU].start, node.rows[Table.GPU].stop)
+        assert len(rows) == len(node.inventory.gpus)
+        assert taken.isdisjoint(rows)
+        taken.update(rows)
+        for row, gpu in zip(rows, node.inventory.gpus, strict=True):
+            assert fleet.gpus[row] == (name, gpu)
+            assert fleet.by_uuid[gpu.uuid] == row
+            assert power[row] == ord(name)
+        for offset, link in enumerate(node.inventory.links):
+            assert fleet.links[node.rows[Table.LINK].start + offset] == (name, link)
+    assert {row for row, _ in fleet.rows(Table.GPU)} == taken
+    assert all(fleet.gpus[row] is None for row in range(len(fleet.gpus)) if row not in taken)
