@@ -1,0 +1,94 @@
+"""Writes the pages that are generated: `make docs`; `make check` fails when one has drifted."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from telemetry.catalogue import CATALOGUE
+from telemetry.metric import ALL_LINKS, EACH_LINK, Call, Field, Gpm, Lane, Metric, Nvml, Table
+
+DOCS = Path(__file__).parent
+
+_TABLES = {
+    Table.GPU: "One row for each GPU, labelled `cluster`, `node`, `gpu` (index) and `uuid`.",
+    Table.LINK: "One row for each NVLink of each GPU, labelled also `link`.",
+    Table.NODE: "One row for each machine.",
+}
+
+
+def metrics_page() -> str:
+    """Return docs/metrics.md: every row of the catalogue."""
+    lines = [
+        "# Metrics",
+        "",
+        "Generated from `telemetry/catalogue` by `make docs`; do not edit.",
+        "",
+        "On the metrics pages every name has the prefix `kilowatch_`. Units are base units. A value",
+        "that could not be read is absent there, `null` in JSON and a gap with a reason on the bus;",
+        "it is never 0. The *fast* lane is read every second, the *slow* one every 15 s, unless set",
+        "otherwise. `F` is a field of `nvmlDeviceGetFieldValues`, `GPM` a performance metric.",
+    ]
+    for table, text in _TABLES.items():
+        rows = [metric for metric in CATALOGUE if metric.table is table]
+        lines += [
+            "",
+            f"## {table} ({len(rows)})",
+            "",
+            text,
+            "",
+            "| metric | unit | kind | lane | what it is | NVML | nvidia-smi -q |",
+            "| --- | --- | --- | --- | --- | --- | --- |",
+            *(_row(metric) for lane in Lane for metric in rows if metric.lane is lane),
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _row(metric: Metric) -> str:
+    text = metric.help
+    if metric.states:
+        text += " " + ", ".join(f"{number} {word}" for number, word in metric.states) + "."
+    smi = f"`{metric.smi[0]}`" if metric.smi else metric.origin
+    nvml = " or ".join(_nvml(source) for source in metric.nvml)
+    return (
+        f"| `{metric.name}` | {metric.unit} | {metric.kind} | {metric.lane} | {text} "
+        f"| {nvml} | {smi} |"
+    )
+
+
+def _nvml(source: Nvml) -> str:
+    match source:
+        case Field(id=number, scope=scope):
+            scopes = {0: "", EACH_LINK: " of each link", ALL_LINKS: " of all links"}
+            return f"F {number}{scopes.get(scope, f' scope {scope}')}"
+        case Gpm(id=number):
+            return f"GPM {number}"
+        case Call(function=function, args=args, mask=mask):
+            inside = ", ".join(str(argument) for argument in args)
+            bits = f" & {mask:#x}" if mask else ""
+            return f"`{function}({inside})`{bits}"
+
+
+PAGES = {"metrics.md": metrics_page}
+
+
+def main(arguments: list[str]) -> int:
+    """Write the pages, or with --check say which are not as they would be written."""
+    drifted = []
+    for name, page in PAGES.items():
+        path = DOCS / name
+        text = page()
+        if path.exists() and path.read_text() == text:
+            continue
+        drifted.append(name)
+        if "--check" not in arguments:
+            path.write_text(text)
+            print(f"wrote docs/{name}")  # noqa: T201 - it is a command
+    if drifted and "--check" in arguments:
+        print(f"not up to date: {', '.join(drifted)}; run `make docs`", file=sys.stderr)  # noqa: T201
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,81 @@
+"""`tap` and `record`: what is on the bus, for people and for files."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from kilowatch import settings
+from kilowatch.cli.arguments import Duration, broker_option, settings_option
+from telemetry.topics import Topic
+
+
+@click.command()
+@settings_option
+@broker_option
+@click.option("--node", default="+", help="Only this node.")
+@click.option("--kind", type=click.Choice([kind.value for kind in Topic]), help="Only this kind.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document a line, with all values.")
+@click.option("--count", type=click.IntRange(1), help="End after so many messages.")
+def tap(
+    config: Path | None,
+    broker: tuple[str, int] | None,
+    node: str,
+    kind: str | None,
+    as_json: bool,
+    count: int | None,
+) -> None:
+    """Print what passes on the bus, readable: binary frames too."""
+    from kilowatch.signals import stop_on_signals  # noqa: PLC0415
+    from kilowatch.tap import run_tap  # noqa: PLC0415
+
+    loaded = settings.load(
+        config,
+        flags={"broker.host": broker and broker[0], "broker.port": broker and broker[1]},
+    )
+
+    async def main() -> None:
+        await run_tap(
+            loaded.broker,
+            loaded.cluster,
+            node,
+            kind or "+",
+            as_json=as_json,
+            count=count,
+            stop=stop_on_signals(),
+            say=click.echo,
+        )
+
+    asyncio.run(main())
+
+
+@click.command()
+@settings_option
+@broker_option
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--node", default="+", help="Only this node.")
+@click.option("--for", "seconds", type=Duration(), help="End by itself after this time.")
+def record(
+    config: Path | None,
+    broker: tuple[str, int] | None,
+    file: Path,
+    node: str,
+    seconds: float | None,
+) -> None:
+    """Write everything on the bus to FILE; `collect --source recording:FILE` plays it again."""
+    from kilowatch.recorder import run_record  # noqa: PLC0415
+    from kilowatch.signals import stop_on_signals  # noqa: PLC0415
+
+    loaded = settings.load(
+        config,
+        flags={"broker.host": broker and broker[0], "broker.port": broker and broker[1]},
+    )
+
+    async def main() -> int:
+        return await run_record(
+            loaded.broker, loaded.cluster, node, file, seconds=seconds, stop=stop_on_signals()
+        )
+
+    click.echo(f"{asyncio.run(main())} messages in {file}", err=True)

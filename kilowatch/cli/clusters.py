@@ -1,0 +1,83 @@
+"""`kilowatch demo`: a simulated cluster that behaves, through the real bus into the real store."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+
+from kilowatch.cli.arguments import Address, Duration
+from kilowatch.foreground import announce, watch_with_dashboard
+from kilowatch.network import free_port, pick_address
+
+
+@click.command()
+@click.option(
+    "--scenario",
+    default="desktop-4x5090",
+    show_default=True,
+    help="desktop-4x5090 | two-dgx-h100 | fleet",
+)
+@click.option("--nodes", type=click.IntRange(1, 20000), help="Nodes, for the scenario `fleet`.")
+@click.option("--gpus", type=click.IntRange(1, 72), help="GPUs per node, for `fleet`.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Same seed, same values.")
+@click.option(
+    "--faults", help="Instead of the scenario's: xid79@dgx-01/3+30s, hung@dgx-02/0+10s; `none`."
+)
+@click.option("--no-ui", is_flag=True, help="Without the dashboard; Ctrl-C ends it.")
+@click.option("--for", "seconds", type=Duration(), help="End by itself after this time.")
+@click.option("--json", "as_json", is_flag=True, help="Print what came of it as JSON at the end.")
+@click.option("--http", type=Address(), help="Where to serve HTTP. [default: a free port]")
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Keep the data there. [default: thrown away at the end]",
+)
+@click.option("--until-eof", is_flag=True, hidden=True, help="End when standard input ends.")
+def demo(
+    scenario: str,
+    nodes: int | None,
+    gpus: int | None,
+    seed: int,
+    faults: str | None,
+    no_ui: bool,
+    seconds: float | None,
+    as_json: bool,
+    http: tuple[str, int] | None,
+    data: Path | None,
+    until_eof: bool,
+) -> None:
+    """Run a simulated cluster: real broker, real collectors and aggregator, made-up GPUs."""
+    from kilowatch.demonstration import run_demo  # noqa: PLC0415 - loads DuckDB; keep --help quick
+
+    host, port = pick_address(http, given=True) if http else ("127.0.0.1", free_port())
+    if not no_ui and sys.stdout.isatty():
+        watch_with_dashboard([*sys.argv[1:], "--no-ui", "--http", f"{host}:{port}"], host, port)
+        return
+    outcome = asyncio.run(
+        run_demo(
+            scenario,
+            nodes=nodes,
+            gpus=gpus,
+            seed=seed,
+            faults=faults,
+            http=(host, port),
+            data=data,
+            seconds=seconds,
+            until_eof=until_eof,
+            announce=announce,
+        )
+    )
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(outcome)).decode())
+    else:
+        click.echo(
+            f"{outcome.nodes} nodes, {outcome.gpus} GPUs, {outcome.seconds} s: "
+            f"{outcome.frames_stored} of {outcome.frames_published} frames stored, "
+            f"{outcome.frames_lost} lost, {outcome.events} events, {outcome.alerts} alerts"
+        )
+    if outcome.frames_lost:
+        sys.exit(1)

@@ -1,0 +1,49 @@
+"""`kilowatch config`: check the settings, and show what is in force."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kilowatch import settings
+from kilowatch.cli.arguments import settings_option
+
+
+@click.group()
+def config() -> None:
+    """Check or show the settings."""
+
+
+@config.command()
+@settings_option
+def check(config: Path | None) -> None:
+    """Say whether the settings are right; exit code 2 when they are not."""
+    settings.load(config)
+    place = settings.find_file(config)
+    click.echo(f"{place}: ok" if place else "no settings file: the defaults are in force")
+
+
+@config.command()
+@settings_option
+@click.option("--json", "as_json", is_flag=True, help="As JSON instead of TOML.")
+def show(config: Path | None, as_json: bool) -> None:
+    """Print every setting in force: defaults, file and environment together."""
+    tree = settings.shown(settings.load(config))
+    click.echo(json.dumps(tree, indent=2) if as_json else "\n".join(toml_lines(tree)))
+
+
+def toml_lines(tree: dict[str, Any], prefix: str = "") -> list[str]:
+    """Return TOML text of plain values; what is not set stands as a comment."""
+    lines = []
+    for key, value in tree.items():
+        if value is None:
+            lines.append(f"# {key} is not set")
+        elif not isinstance(value, dict):
+            lines.append(f"{key} = {json.dumps(value, ensure_ascii=False)}")
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            lines += ["", f"[{prefix}{key}]", *toml_lines(value, f"{prefix}{key}.")]
+    return lines

@@ -1,0 +1,145 @@
+"""`run`, `collect`, `aggregate`: the parts as services."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from kilowatch import settings
+from kilowatch.cli.arguments import Address, Duration, broker_option, settings_option
+from kilowatch.foreground import announce, watch_with_dashboard
+from kilowatch.network import pick_address
+from telemetry.errors import ConfigError
+
+
+@click.command()
+@settings_option
+@click.option("--source", help="Where readings come from; `kilowatch collect --help` lists them.")
+@click.option("--no-ui", is_flag=True, help="Without the dashboard; Ctrl-C ends it.")
+@click.option("--for", "seconds", type=Duration(), help="End by itself after this time.")
+@click.option("--http", type=Address(), help="Where to serve HTTP. [default: 127.0.0.1:9400]")
+@click.option("--broker-port", type=int, help="Port of the embedded broker. [default: 1883]")
+@click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Where data stays.")
+@click.option("--until-eof", is_flag=True, hidden=True, help="End when standard input ends.")
+def run(
+    config: Path | None,
+    source: str | None,
+    no_ui: bool,
+    seconds: float | None,
+    http: tuple[str, int] | None,
+    broker_port: int | None,
+    data: Path | None,
+    until_eof: bool,
+) -> None:
+    """Watch this machine: broker, collector, aggregator and dashboard in one.
+
+    With no GPU driver it watches a simulated desktop of four RTX 5090, and says so.
+    """
+    from kilowatch.machine import run_machine  # noqa: PLC0415 - loads DuckDB; keep --help quick
+
+    loaded = settings.load(config, flags={"collector.source": source})
+    host, port = pick_address(http or _address(loaded.aggregator.listen), given=http is not None)
+    if not no_ui and sys.stdout.isatty():
+        arguments = sys.argv[1:]
+        watch_with_dashboard([*arguments, "--no-ui", "--http", f"{host}:{port}"], host, port)
+        return
+    outcome = asyncio.run(
+        run_machine(
+            loaded,
+            http=(host, port),
+            broker_port=broker_port,
+            data=data,
+            seconds=seconds,
+            until_eof=until_eof,
+            announce=announce,
+        )
+    )
+    click.echo(
+        f"stored {outcome.frames_stored} of {outcome.frames_published} frames in {outcome.data}"
+    )
+
+
+def _address(listen: str) -> tuple[str, int]:
+    host, _, port = listen.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+@click.command()
+@settings_option
+@broker_option
+@click.option(
+    "--source",
+    help="auto | nvml | nvidia-smi | nvidia-smi:FILE | simulated:SCENARIO[/NODE] | "
+    "recording:FILE. auto takes NVML, else the nvidia-smi command.",
+)
+@click.option("--node", help="This node's name. [default: the host name]")
+@click.option("--once", is_flag=True, help="Print one reading as JSON and exit; needs no broker.")
+@click.option("--json", "as_json", is_flag=True, help="With --once: JSON (which it is anyway).")
+def collect(
+    config: Path | None,
+    broker: tuple[str, int] | None,
+    source: str | None,
+    node: str | None,
+    once: bool,
+    as_json: bool,
+) -> None:
+    """Read this node's GPUs and publish what they say."""
+    if as_json and not once:
+        raise ConfigError("--json", "it belongs to --once", "Without --once frames go to the bus.")
+    loaded = settings.load(
+        config,
+        flags={
+            "collector.source": source,
+            "collector.node": node,
+            "broker.host": broker and broker[0],
+            "broker.port": broker and broker[1],
+        },
+    )
+    if once:
+        from collector.once import once as read_once  # noqa: PLC0415
+
+        document = asyncio.run(read_once(loaded.collector))
+        click.echo(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
+        return
+    from collector.service import run_collector  # noqa: PLC0415 - without NumPy: it stays small
+    from kilowatch.signals import stop_on_signals  # noqa: PLC0415
+
+    async def main() -> None:
+        await run_collector(loaded.collector, stop=stop_on_signals())
+
+    asyncio.run(main())
+
+
+@click.command()
+@settings_option
+@broker_option
+@click.option("--http", type=Address(), help="Where to serve HTTP. [default: 127.0.0.1:9400]")
+@click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Where data stays.")
+def aggregate(
+    config: Path | None,
+    broker: tuple[str, int] | None,
+    http: tuple[str, int] | None,
+    data: Path | None,
+) -> None:
+    """Take in the frames of all nodes, store them, judge them, and serve them over HTTP."""
+    from aggregator.service import Aggregator  # noqa: PLC0415
+    from kilowatch.signals import stop_on_signals  # noqa: PLC0415
+
+    loaded = settings.load(
+        config,
+        flags={
+            "broker.host": broker and broker[0],
+            "broker.port": broker and broker[1],
+            "aggregator.listen": http and f"{http[0]}:{http[1]}",
+            "aggregator.data_dir": data and str(data),
+        },
+    )
+
+    async def main() -> None:
+        await Aggregator(loaded.aggregator).run(stop_on_signals())
+
+    asyncio.run(main())

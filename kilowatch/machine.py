@@ -1,0 +1,82 @@
+"""`kilowatch run`: one machine, everything on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from collector.sources import has_driver
+from kilowatch.network import free_port, is_free
+from kilowatch.settings import Settings
+from kilowatch.signals import stop_at_eof, stop_on_signals
+from kilowatch.stack import Outcome, Part, local_broker, run_stack
+from telemetry.errors import ConfigError
+
+DEMO_SOURCE = "simulated:desktop-4x5090"
+
+
+async def run_machine(
+    settings: Settings,
+    *,
+    http: tuple[str, int],
+    broker_port: int | None,
+    data: Path | None,
+    seconds: float | None,
+    until_eof: bool,
+    announce: Callable[[str], None],
+) -> Outcome:
+    """Run broker, collector and aggregator of this machine until told to stop."""
+    stop = stop_on_signals()
+    if until_eof:
+        watcher = asyncio.create_task(stop_at_eof(stop), name="until eof")
+        stop_watcher = watcher.cancel
+    else:
+        stop_watcher = lambda *_: False  # noqa: E731
+    source = settings.collector.source
+    if source == "auto" and not has_driver():
+        source = DEMO_SOURCE
+        announce(
+            "No NVIDIA driver on this machine: SIMULATED data of a desktop with four RTX 5090.\n"
+            "With a driver, this shows your GPUs. To look for one all the same: --source nvml"
+        )
+    port = _broker_port(settings, broker_port, announce)
+    broker = local_broker(port)
+    state = data or settings.collector.state_dir
+    collector = msgspec.structs.replace(
+        settings.collector, source=source, broker=broker, state_dir=state / "collector"
+    )
+    aggregator = msgspec.structs.replace(
+        settings.aggregator,
+        broker=broker,
+        listen=f"{http[0]}:{http[1]}",
+        data_dir=data / "data" if data else settings.aggregator.data_dir,
+    )
+    announce(
+        f"http://{aggregator.listen}  (kilowatch top {aggregator.listen})\n"
+        f"MQTT 127.0.0.1:{port}  (kilowatch tap --broker 127.0.0.1:{port})\n"
+        f"data {aggregator.data_dir}"
+    )
+    state.mkdir(parents=True, exist_ok=True)
+    try:
+        return await run_stack(
+            [Part(collector)], aggregator, state, stop=stop, scenario=source, seconds=seconds
+        )
+    finally:
+        stop_watcher()
+
+
+def _broker_port(settings: Settings, asked: int | None, announce: Callable[[str], None]) -> int:
+    if asked is not None:
+        if not is_free("127.0.0.1", asked):
+            raise ConfigError(
+                f"--broker-port {asked}", "somebody listens there already", "Choose another port."
+            )
+        return asked
+    if is_free("127.0.0.1", settings.broker.port):
+        return settings.broker.port
+    port = free_port()
+    announce(f"Port {settings.broker.port} is taken; the embedded broker listens on {port}.")
+    return port

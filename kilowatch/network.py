@@ -1,0 +1,41 @@
+"""Addresses of this machine: which are free."""
+
+from __future__ import annotations
+
+import socket
+
+from telemetry.errors import ConfigError
+
+
+def is_free(host: str, port: int) -> bool:
+    """Return whether we could listen there now."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """Return a port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def pick_address(address: tuple[str, int], *, given: bool) -> tuple[str, int]:
+    """Return `address` if it is free, else a free port on its host.
+
+    Raises `ConfigError` when the operator asked for that very address.
+    """
+    host, port = address
+    if port and is_free(host, port):
+        return host, port
+    if port and given:
+        raise ConfigError(
+            f"{host}:{port}", "somebody listens there already", "Choose another port, or end it."
+        )
+    return host, free_port(host)

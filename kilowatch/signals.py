@@ -1,0 +1,25 @@
+"""How a service is told to end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+
+
+def stop_on_signals() -> asyncio.Event:
+    """Return an event that SIGINT and SIGTERM set."""
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+async def stop_at_eof(stop: asyncio.Event) -> None:
+    """Set `stop` when standard input ends: the dashboard that started us is gone."""
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+    )
+    await reader.read()
+    stop.set()

@@ -1,0 +1,139 @@
+"""A whole kilowatch in one process: embedded broker, collectors, aggregator.
+
+`run` uses it with one real collector, `demo` with a simulated cluster. The parts are the same as in
+a cluster and talk over the same bus; only the wiring is short.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from aggregator.config import AggregatorConfig
+from aggregator.service import Aggregator
+from collector.config import CollectorConfig
+from collector.service import Summary, run_collector
+from collector.source import Source
+from kilowatch.broker import EmbeddedBroker
+from telemetry.mqtt import BrokerConfig
+
+log = logging.getLogger(__name__)
+
+DRAIN_SECONDS = 15.0
+"""How long the aggregator may take to account for the last frames when all ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One collector: its settings, and its source unless the settings name it."""
+
+    config: CollectorConfig
+    source: Source | None = None
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run amounted to; `kilowatch demo --json` prints it."""
+
+    scenario: str
+    seconds: float
+    nodes: int
+    gpus: int
+    frames_published: int
+    """Numbered frames that the collectors made, whatever became of them."""
+    frames_stored: int
+    frames_lost: int
+    """Published and neither stored nor still on their way."""
+    frames_backfilled: int
+    ticks_skipped: int
+    events: int
+    alerts: int
+    """Alerts that fired."""
+    http: str
+    data: str
+
+
+async def run_stack(
+    parts: Sequence[Part],
+    aggregator_config: AggregatorConfig,
+    folder: Path,
+    *,
+    stop: asyncio.Event,
+    scenario: str = "",
+    seconds: float | None = None,
+) -> Outcome:
+    """Run everything until `stop` is set or `seconds` are over; then drain, end, and count."""
+    broker_config = aggregator_config.broker
+    broker = EmbeddedBroker(broker_config.host, broker_config.port, folder)
+    await asyncio.to_thread(broker.start)
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    aggregator = Aggregator(aggregator_config)
+    collectors_stop, aggregator_stop = asyncio.Event(), asyncio.Event()
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(aggregator.run(aggregator_stop), name="aggregator")
+            tasks = [
+                group.create_task(
+                    run_collector(part.config, stop=collectors_stop, source=part.source),
+                    name=f"collector {part.config.node}",
+                )
+                for part in parts
+            ]
+            await _wait(stop, seconds)
+            collectors_stop.set()
+            summaries = await asyncio.gather(*tasks)
+            await _drain(aggregator, summaries)
+            fired = aggregator.alerts_fired
+            aggregator_stop.set()
+    finally:
+        await asyncio.to_thread(broker.stop)
+    published = sum(summary.frames_published for summary in summaries)
+    stats = aggregator.stats
+    return Outcome(
+        scenario=scenario,
+        seconds=round(loop.time() - started, 1),
+        nodes=len(parts),
+        gpus=sum(summary.gpus for summary in summaries),
+        frames_published=published,
+        frames_stored=stats.frames_stored,
+        frames_lost=published - stats.frames_stored,
+        frames_backfilled=stats.frames_backfilled,
+        ticks_skipped=sum(summary.ticks_skipped for summary in summaries),
+        events=stats.events_stored,
+        alerts=fired,
+        http=aggregator_config.listen,
+        data=str(aggregator_config.data_dir),
+    )
+
+
+async def _wait(stop: asyncio.Event, seconds: float | None) -> None:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(stop.wait(), seconds)
+
+
+async def _drain(aggregator: Aggregator, summaries: Sequence[Summary]) -> None:
+    """Wait until every published frame is stored or known to be lost."""
+    published = sum(summary.frames_published for summary in summaries)
+    deadline = asyncio.get_running_loop().time() + DRAIN_SECONDS
+    stats = aggregator.stats
+    while stats.frames_stored + stats.frames_lost < published:
+        if asyncio.get_running_loop().time() > deadline:
+            log.warning(
+                "%d of %d frames are not accounted for after %.0f s",
+                published - stats.frames_stored - stats.frames_lost,
+                published,
+                DRAIN_SECONDS,
+            )
+            return
+        await asyncio.sleep(0.05)
+
+
+def local_broker(port: int) -> BrokerConfig:
+    """Return how to reach an embedded broker of this machine."""
+    return BrokerConfig(host="127.0.0.1", port=port)
