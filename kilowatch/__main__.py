@@ -13,6 +13,12 @@ from kilowatch.cli import bus, clusters, config, doctor, services, views
 from telemetry.errors import ConfigError, KilowattError
 
 
+class BadSettings(click.ClickException):
+    """Something must be written otherwise; as click's own usage errors, exit code 2."""
+
+    exit_code = 2
+
+
 class Group(click.Group):
     """Turns our errors into one line and an exit code: 2 for settings, 1 for the rest."""
 
@@ -20,9 +26,8 @@ class Group(click.Group):
         try:
             return super().invoke(ctx)
         except KilowattError as error:
-            failure = click.ClickException(str(error))
-            failure.exit_code = 2 if isinstance(error, ConfigError) else 1
-            raise failure from error
+            failure = BadSettings if isinstance(error, ConfigError) else click.ClickException
+            raise failure(str(error)) from error
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})

@@ -46,14 +46,14 @@ async def run_demo(
     parts = [
         Part(
             CollectorConfig(
-                node=node.name,
-                source=f"simulated:{name}/{node.name}",
-                state_dir=folder / "nodes" / node.name,
+                node=node,
+                source=f"simulated:{name}/{node}",
+                state_dir=folder / "nodes" / node,
                 broker=broker,
                 kernel_log=None,
                 ring_bytes=64 * 1024 * 1024,
             ),
-            SimulatedSource(cluster, node.name),
+            SimulatedSource(cluster, node),
         )
         for node in cluster.nodes
     ]

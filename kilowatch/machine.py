@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from collector.sources import has_driver
+from collector.sources import has_nvml
 from kilowatch.network import free_port, is_free
 from kilowatch.settings import Settings
 from kilowatch.signals import stop_at_eof, stop_on_signals
@@ -36,7 +36,7 @@ async def run_machine(
     else:
         stop_watcher = lambda *_: False  # noqa: E731
     source = settings.collector.source
-    if source == "auto" and not has_driver():
+    if source == "auto" and not has_nvml():
         source = DEMO_SOURCE
         announce(
             "No NVIDIA driver on this machine: SIMULATED data of a desktop with four RTX 5090.\n"

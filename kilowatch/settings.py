@@ -39,8 +39,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     cluster: str = "default"
     """The name under which nodes and aggregators find each other on the bus."""
     broker: BrokerConfig = BrokerConfig()
-    collector: CollectorConfig = CollectorConfig()
-    aggregator: AggregatorConfig = AggregatorConfig()
+    collector: CollectorConfig
+    aggregator: AggregatorConfig
 
 
 def find_file(named: Path | None) -> Path | None:
@@ -79,7 +79,6 @@ def load(
         key = place.strip("`").removeprefix("$.") or "file"
         raise ConfigError(f"{where}: {key}", problem[0].lower() + problem[1:]) from error
     check_name(f"{where}: cluster", settings.cluster)
-    settings.collector.check()
     settings.aggregator.check()
     return settings
 

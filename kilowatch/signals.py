@@ -15,6 +15,13 @@ def stop_on_signals() -> asyncio.Event:
     return stop
 
 
+def stop_after(stop: asyncio.Event, seconds: float | None) -> asyncio.Event:
+    """Set `stop` by itself after some seconds; None never. Returns it."""
+    if seconds is not None:
+        asyncio.get_running_loop().call_later(seconds, stop.set)
+    return stop
+
+
 async def stop_at_eof(stop: asyncio.Event) -> None:
     """Set `stop` when standard input ends: the dashboard that started us is gone."""
     reader = asyncio.StreamReader()

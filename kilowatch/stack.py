@@ -17,10 +17,12 @@ import msgspec
 
 from aggregator.config import AggregatorConfig
 from aggregator.service import Aggregator
+from collector.assembly import Summary
 from collector.config import CollectorConfig
-from collector.service import Summary, run_collector
+from collector.service import run_collector
 from collector.source import Source
 from kilowatch.broker import EmbeddedBroker
+from telemetry.errors import KilowattError
 from telemetry.mqtt import BrokerConfig
 
 log = logging.getLogger(__name__)
@@ -91,15 +93,20 @@ async def run_stack(
             await _drain(aggregator, summaries)
             fired = aggregator.alerts_fired
             aggregator_stop.set()
+    except BaseExceptionGroup as errors:
+        ours = errors.subgroup(KilowattError)
+        if ours is None:
+            raise
+        raise _first(ours) from errors
     finally:
         await asyncio.to_thread(broker.stop)
-    published = sum(summary.frames_published for summary in summaries)
+    published = sum(summary.frames for summary in summaries)
     stats = aggregator.stats
     return Outcome(
         scenario=scenario,
         seconds=round(loop.time() - started, 1),
         nodes=len(parts),
-        gpus=sum(summary.gpus for summary in summaries),
+        gpus=len(aggregator.fleet.by_uuid),
         frames_published=published,
         frames_stored=stats.frames_stored,
         frames_lost=published - stats.frames_stored,
@@ -112,6 +119,11 @@ async def run_stack(
     )
 
 
+def _first(errors: BaseExceptionGroup[KilowattError]) -> KilowattError:
+    error = errors.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error
+
+
 async def _wait(stop: asyncio.Event, seconds: float | None) -> None:
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(stop.wait(), seconds)
@@ -119,7 +131,7 @@ async def _wait(stop: asyncio.Event, seconds: float | None) -> None:
 
 async def _drain(aggregator: Aggregator, summaries: Sequence[Summary]) -> None:
     """Wait until every published frame is stored or known to be lost."""
-    published = sum(summary.frames_published for summary in summaries)
+    published = sum(summary.frames for summary in summaries)
     deadline = asyncio.get_running_loop().time() + DRAIN_SECONDS
     stats = aggregator.stats
     while stats.frames_stored + stats.frames_lost < published:

@@ -165,8 +165,7 @@ async def run_tap(
                 coming.cancel()
                 break
             message = coming.result()
-            payload = message.payload if isinstance(message.payload, bytes) else b""
-            lines = reader.lines(str(message.topic), payload)
+            lines = reader.lines(str(message.topic), bytes(message.payload))
             if kind not in ("+", Topic.INVENTORY) and str(message.topic).endswith("/inventory"):
                 continue  # only read for its schema
             for line in lines:

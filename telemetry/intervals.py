@@ -45,6 +45,17 @@ class IntervalSet:
         self._firsts[low:high] = [first]
         self._lasts[low:high] = [last]
 
+    def remove(self, number: int) -> bool:
+        """Take one number out; return False when it was not there."""
+        at = bisect_left(self._lasts, number)
+        if at == len(self._firsts) or self._firsts[at] > number:
+            return False
+        first, last = self._firsts[at], self._lasts[at]
+        rest = [span for span in ((first, number - 1), (number + 1, last)) if span[0] <= span[1]]
+        self._firsts[at : at + 1] = [span[0] for span in rest]
+        self._lasts[at : at + 1] = [span[1] for span in rest]
+        return True
+
     def __contains__(self, number: int) -> bool:
         at = bisect_left(self._lasts, number)
         return at < len(self._firsts) and self._firsts[at] <= number

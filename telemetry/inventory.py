@@ -142,7 +142,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     """`xid`, `sxid`, `gpu_lost`, `gpu_back`, `gpu_hung`, `gpu_answers`, `driver_down`, `driver_up`,
     `driver_reloaded`, `clocks_down`, `clocks_free`, `mig_changed`, `recovery_action`,
-    `collector_started`, `collector_stopped`, `ticks_skipped`, `fault` (simulated)."""
+    `collector_started`, `collector_stopped`, `ticks_skipped`, `ring_down`, `ring_up`,
+    `fault` (simulated)."""
     gpu: str | None = None
     """UUID."""
     pci: str | None = None

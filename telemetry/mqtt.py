@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -88,9 +89,15 @@ class Backoff:
 
 @asynccontextmanager
 async def connect(
-    broker: BrokerConfig, client_id: str, will: aiomqtt.Will | None = None
+    broker: BrokerConfig,
+    client_id: str,
+    will: aiomqtt.Will | None = None,
+    send_buffer: int | None = None,
 ) -> AsyncIterator[aiomqtt.Client]:
-    """Connect once. Raises `BusError` when the broker can't be reached, refuses, or goes away."""
+    """Connect once. Raises `BusError` when the broker can't be reached, refuses, or goes away.
+
+    `send_buffer` bounds how many bytes the kernel holds for a slow connection.
+    """
     client = aiomqtt.Client(
         broker.host,
         broker.port,
@@ -103,12 +110,18 @@ async def connect(
         protocol=aiomqtt.ProtocolVersion.V311,
         timeout=10,
         max_queued_incoming_messages=10_000,
+        socket_options=[(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)] if send_buffer else (),
     )
+    entered = False
     try:
         async with client:
+            entered = True
             yield client
     except aiomqtt.MqttError as error:
         raise BusError(f"MQTT broker {broker.host}:{broker.port}: {error}") from error
+    finally:
+        if not entered:  # aiomqtt leaves the socket of a connection that nobody waits for open
+            client._client.disconnect()  # noqa: SLF001
 
 
 async def pause(backoff: Backoff, why: object) -> None:

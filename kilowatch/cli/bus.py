@@ -56,26 +56,33 @@ def tap(
 @broker_option
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--node", default="+", help="Only this node.")
+@click.option("--source", help="Record a source of this machine instead of the bus: nvml, ...")
 @click.option("--for", "seconds", type=Duration(), help="End by itself after this time.")
 def record(
     config: Path | None,
     broker: tuple[str, int] | None,
     file: Path,
     node: str,
+    source: str | None,
     seconds: float | None,
 ) -> None:
     """Write everything on the bus to FILE; `collect --source recording:FILE` plays it again."""
-    from kilowatch.recorder import run_record  # noqa: PLC0415
-    from kilowatch.signals import stop_on_signals  # noqa: PLC0415
+    from collector.recorder import record_bus, record_source  # noqa: PLC0415
+    from kilowatch.signals import stop_after, stop_on_signals  # noqa: PLC0415
 
     loaded = settings.load(
         config,
-        flags={"broker.host": broker and broker[0], "broker.port": broker and broker[1]},
+        flags={
+            "broker.host": broker and broker[0],
+            "broker.port": broker and broker[1],
+            "collector.source": source,
+        },
     )
 
     async def main() -> int:
-        return await run_record(
-            loaded.broker, loaded.cluster, node, file, seconds=seconds, stop=stop_on_signals()
-        )
+        stop = stop_after(stop_on_signals(), seconds)
+        if source:
+            return await record_source(loaded.collector, file, stop)
+        return await record_bus(loaded.broker, loaded.cluster, file, stop, node)
 
     click.echo(f"{asyncio.run(main())} messages in {file}", err=True)

@@ -107,7 +107,9 @@ METRICS = (
         states=tuple((number, f"P{number}") for number in range(16)),
     ),
     _reason("idle", 0x1, "idleness, which is healthy", "gpu_idle"),
-    _reason("applications_clocks_setting", 0x2, "the application clocks setting"),
+    _reason(
+        "applications_clocks_setting", 0x2, "the application clocks setting", "user_defined_clocks"
+    ),
     _reason("sw_power_cap", 0x4, "the power limit, which is normal at full load"),
     _reason("hw_slowdown", 0x8, "hardware: heat, a power brake, or a state change"),
     _reason("sync_boost", 0x10, "a peer in its sync boost group"),

@@ -36,6 +36,7 @@ def _ecc(period: str, severity: str, location: str, field: int) -> Metric:
         "dram": (
             f"ecc_errors/{period}/dram_{'correctable' if severity == 'corrected' else 'uncorrectable'}",
             f"{old}/device_memory",
+            f"{old}/dram",
         ),
     }.get(location, (f"{old}/{location}",))
     return Metric(
@@ -191,6 +192,7 @@ METRICS = (
         "retired_pages/pending_retirement",
         "retired_pages/pending_blacklist",
         "retired_pages/pending_page_blacklist",
+        "retired_pages/pending",
     ),
     _remap(
         "correctable",

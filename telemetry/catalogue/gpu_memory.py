@@ -9,13 +9,14 @@ _FABRIC = "nvmlDeviceGetGpuFabricInfoV"
 
 
 def _bytes(name: str, lane: Lane, call: Call, path: str, text: str) -> Metric:
+    older = (path.removeprefix("fb_"),) if path.startswith("fb_") else ()  # before driver 319
     return Metric(
         name=f"gpu_{name}_bytes",
         unit=Unit.BYTES,
         lane=lane,
         help=text,
         nvml=(call,),
-        smi=(path,),
+        smi=(path, *older),
     )
 
 
@@ -202,7 +203,7 @@ METRICS = (
         states=((0, "not supported"), (1, "not started"), (2, "in progress"), (3, "completed")),
     ),
     Metric(
-        name="gpu_fabric_health_summary",
+        name="gpu_fabric_health",
         unit=Unit.STATE,
         lane=Lane.SLOW,
         help="The fabric's own verdict on this GPU.",
@@ -229,12 +230,12 @@ METRICS = (
         "access_timeout_recovery",
     ),
     Metric(
-        name="gpu_process_count",
+        name="gpu_processes",
         unit=Unit.COUNT,
         lane=Lane.SLOW,
         help="Processes that hold a compute context.",
         nvml=(Call("nvmlDeviceGetComputeRunningProcesses_v3", pick="len"),),
-        origin="nvidia-smi: number of compute processes listed",
+        smi=("processes",),
     ),
     Metric(
         name="gpu_mig_mode",

@@ -6,6 +6,12 @@ from telemetry.metric import Call, Field, Kind, Lane, Metric, Unit
 
 _MILLI = 1e-3
 _MODULE, _MEMORY = 1, 2  # power scopes of fields 185 to 192
+_CEILING = "gpu_power_readings/gpu_ceiling_power_limit"  # where driver 610 moved the limits to
+
+
+def _limit(tag: str) -> tuple[str, ...]:
+    return (f"gpu_power_readings/{tag}", f"{_CEILING}/{tag}", f"power_readings/{tag}")
+
 
 METRICS = (
     Metric(
@@ -19,6 +25,8 @@ METRICS = (
             "gpu_power_readings/instant_power_draw",
             "gpu_power_readings/instantaneous_power_draw",
             "power_readings/power_draw",
+            "power_readings/average_power_draw",
+            "power_readings/instant_power_draw",
         ),
         span=(0, 1200),
     ),
@@ -79,7 +87,7 @@ METRICS = (
         unit=Unit.CELSIUS,
         help="Temperature of the GPU's core.",
         nvml=(Call("nvmlDeviceGetTemperature", args=(0,)),),
-        smi=("temperature/gpu_temp", "temperature/gpu_current_temp"),
+        smi=("temperature/gpu_temp", "temperature/gpu_current_temp", "temperature/gpu"),
         span=(20, 95),
     ),
     Metric(
@@ -87,7 +95,7 @@ METRICS = (
         unit=Unit.CELSIUS,
         help="Temperature of the GPU's memory (HBM); most GeForce and inference cards have none.",
         nvml=(Field(82),),
-        smi=("temperature/memory_temp", "temperature/memory_current_temp"),
+        smi=("temperature/memory_temp", "temperature/memory_current_temp", "temperature/memory"),
         span=(20, 105),
     ),
     Metric(
@@ -119,6 +127,7 @@ METRICS = (
         nvml=(Call("nvmlDeviceGetEnforcedPowerLimit", _MILLI), Field(190, _MILLI)),
         smi=(
             "gpu_power_readings/current_power_limit",
+            f"{_CEILING}/current_power_limit",
             "gpu_power_readings/enforced_power_limit",
             "power_readings/enforced_power_limit",
             "gpu_power_readings/power_limit",
@@ -134,6 +143,7 @@ METRICS = (
         nvml=(Field(192, _MILLI), Call("nvmlDeviceGetPowerManagementLimit", _MILLI)),
         smi=(
             "gpu_power_readings/requested_power_limit",
+            f"{_CEILING}/requested_power_limit",
             "gpu_power_readings/power_limit",
             "power_readings/power_limit",
         ),
@@ -145,7 +155,7 @@ METRICS = (
         lane=Lane.SLOW,
         help="Power limit that the board has from the factory.",
         nvml=(Field(189, _MILLI), Call("nvmlDeviceGetPowerManagementDefaultLimit", _MILLI)),
-        smi=("gpu_power_readings/default_power_limit", "power_readings/default_power_limit"),
+        smi=_limit("default_power_limit"),
         span=(0, 1200),
     ),
     Metric(
@@ -157,7 +167,7 @@ METRICS = (
             Field(187, _MILLI),
             Call("nvmlDeviceGetPowerManagementLimitConstraints", _MILLI, pick=0),
         ),
-        smi=("gpu_power_readings/min_power_limit", "power_readings/min_power_limit"),
+        smi=_limit("min_power_limit"),
         span=(0, 1200),
     ),
     Metric(
@@ -169,7 +179,7 @@ METRICS = (
             Field(188, _MILLI),
             Call("nvmlDeviceGetPowerManagementLimitConstraints", _MILLI, pick=1),
         ),
-        smi=("gpu_power_readings/max_power_limit", "power_readings/max_power_limit"),
+        smi=_limit("max_power_limit"),
         span=(0, 1200),
     ),
     Metric(
@@ -178,7 +188,11 @@ METRICS = (
         lane=Lane.SLOW,
         help="Power limit of the whole module (GB200 and alike).",
         nvml=(Field(190, _MILLI, _MODULE),),
-        smi=("module_power_readings/current_power_limit",),
+        smi=(
+            "module_power_readings/current_power_limit",
+            "module_power_readings/enforced_power_limit",
+            "module_power_readings/power_limit",
+        ),
         span=(0, 3000),
     ),
     Metric(
@@ -233,6 +247,7 @@ METRICS = (
         smi=(
             "temperature/gpu_temp_max_tlimit_threshold",
             "temperature/gpu_shutdown_t_limit_temp",
+            "temperature/gpu_shutdown_t_limit_temp_specification",
         ),
     ),
     Metric(
@@ -244,6 +259,7 @@ METRICS = (
         smi=(
             "temperature/gpu_temp_slow_tlimit_threshold",
             "temperature/gpu_slowdown_t_limit_temp",
+            "temperature/gpu_slowdown_t_limit_temp_specification",
         ),
     ),
     Metric(
@@ -255,6 +271,7 @@ METRICS = (
         smi=(
             "temperature/gpu_temp_max_mem_tlimit_threshold",
             "temperature/memory_max_operating_t_limit_temp",
+            "temperature/memory_max_operating_t_limit_temp_specification",
         ),
     ),
     Metric(
@@ -266,6 +283,7 @@ METRICS = (
         smi=(
             "temperature/gpu_temp_max_gpu_tlimit_threshold",
             "temperature/gpu_max_operating_t_limit_temp",
+            "temperature/gpu_max_operating_t_limit_temp_specification",
         ),
     ),
 )

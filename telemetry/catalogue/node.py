@@ -63,7 +63,7 @@ METRICS = (
     ),
     _gauge("memory_available_bytes", Unit.BYTES, "Memory that programs can still take.", _MEM),
     _gauge("memory_total_bytes", Unit.BYTES, "Memory of the machine.", _MEM, Lane.SLOW),
-    _gauge("cpu_count", Unit.COUNT, "Logical CPUs online.", _STAT, Lane.SLOW),
+    _gauge("cpus", Unit.COUNT, "Logical CPUs online.", _STAT, Lane.SLOW),
     _gauge("load_5m", Unit.COUNT, "Load average of five minutes.", "/proc/loadavg", Lane.SLOW),
     _gauge("load_15m", Unit.COUNT, "Load average of 15 minutes.", "/proc/loadavg", Lane.SLOW),
     _gauge("uptime_seconds", Unit.SECONDS, "Time since boot.", "/proc/uptime", Lane.SLOW),

@@ -1,0 +1,93 @@
+"""Who may come in: the token, and what a browser could be tricked into.
+
+A listener on loopback needs no token, but a web page can still send a browser there: by a name that
+it points at 127.0.0.1 (DNS rebinding; the Host header tells), or by a WebSocket from a foreign page
+(the Origin header tells). Both are refused.
+"""
+
+from __future__ import annotations
+
+import hmac
+from urllib.parse import urlsplit
+
+from aiohttp import hdrs, web
+
+from aggregator.http.config import HttpConfig, is_loopback
+from aggregator.http.errors import Handler, Middleware, RequestError
+
+OPEN = frozenset({"/healthz", "/readyz"})
+"""Asked by machines that hold no token; they tell nothing about the fleet but its health."""
+
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cache-Control": "no-store",
+}
+
+
+def guard(config: HttpConfig, token: str | None) -> Middleware:
+    """Make the middleware that lets in or refuses."""
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if config.loopback:
+            _check_host(request, config.names)
+        _check_origin(request)
+        if token is not None and request.path not in OPEN:
+            _check_token(request, token)
+        return await handler(request)
+
+    return check
+
+
+async def harden(_: web.Request, response: web.StreamResponse) -> None:
+    """Add modest security headers to every answer, errors too."""
+    for name, value in _HEADERS.items():
+        response.headers.setdefault(name, value)
+
+
+def host_of(address: str) -> str:
+    """Return the host of `host`, `host:port` or `[::1]:port`, in lower case; "" when it is none."""
+    try:
+        return urlsplit(f"//{address}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def _check_host(request: web.Request, names: tuple[str, ...]) -> None:
+    host = host_of(request.headers.get(hdrs.HOST, ""))
+    if not is_loopback(host) and host not in {name.lower() for name in names}:
+        raise RequestError(
+            421,
+            "Host",
+            f"this listener is not called {host!r}",
+            "Use 127.0.0.1 or localhost, or add the name to aggregator.names.",
+        )
+
+
+def _check_origin(request: web.Request) -> None:
+    origin = request.headers.get(hdrs.ORIGIN)
+    if origin is None:
+        return
+    try:
+        place = urlsplit(origin).netloc.lower()
+    except ValueError:
+        place = ""
+    if place != request.headers.get(hdrs.HOST, "").lower():
+        raise RequestError(
+            403, "Origin", "a page of another site asks", "Ask from no browser page."
+        )
+
+
+def _check_token(request: web.Request, token: str) -> None:
+    scheme, _, given = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
+    given_bytes = given.strip().encode("utf-8", "surrogateescape")
+    same = hmac.compare_digest(given_bytes, token.encode())
+    if scheme.lower() != "bearer" or not same:
+        raise RequestError(
+            401,
+            hdrs.AUTHORIZATION,
+            "a token is needed" if not given else "the token is wrong",
+            "Send 'Authorization: Bearer TOKEN' with the token of aggregator.token_file.",
+        )

@@ -1,0 +1,131 @@
+"""Faults of a request, as JSON: where it is, what is wrong, what to do instead."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Protocol
+
+import msgspec
+from aiohttp import hdrs, web
+
+from telemetry.errors import StoreError, did_you_mean
+
+log = logging.getLogger(__name__)
+
+MOST_COMPARED = 1000
+"""Names that a wrong one is compared with."""
+FEW = 8
+"""Names that are listed when none is near."""
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Middleware(Protocol):
+    """What stands between a request and its handler."""
+
+    def __call__(
+        self, request: web.Request, handler: Handler
+    ) -> Awaitable[web.StreamResponse]:  # fmt: skip
+        """Answer, or hand on."""
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """One fault of a request."""
+
+    where: str
+    """The parameter, header or path that is at fault."""
+    what: str
+    """What is wrong with it."""
+    cure: str = ""
+    """What to do instead."""
+
+
+class ErrorReply(msgspec.Struct, frozen=True):
+    """The body of every answer of 400 and above."""
+
+    error: Fault
+
+
+class RequestError(Exception):
+    """A request can't be answered; carries the status and the words."""
+
+    def __init__(self, status: int, where: str, what: str, cure: str = "") -> None:
+        super().__init__(f"{where}: {what}. {cure}".rstrip())
+        self.status = status
+        self.fault = Fault(str(where), what, cure)  # a header's name is a subclass of str
+
+
+def bad(where: str, what: str, cure: str = "") -> RequestError:
+    """The request itself is wrong: 400."""
+    return RequestError(400, where, what, cure)
+
+
+def unknown(where: str, word: str, known: Iterable[str], status: int = 404) -> RequestError:
+    """Nothing is called `word`: 404, or 400 when it is a parameter's value."""
+    names = [str(name) for name in known]
+    if (
+        len(names) > MOST_COMPARED
+    ):  # 50 us each: a fleet of UUIDs would hold up the loop for seconds
+        names = [name for name in names if _alike(name, word)][:MOST_COMPARED]
+    cure = did_you_mean(word[:128], names)
+    if not cure and len(names) <= FEW:
+        cure = f"Known: {', '.join(names)}." if names else ""
+    return RequestError(status, where, f"{word[:128]!r} is not known", cure)
+
+
+def _alike(name: str, word: str) -> bool:
+    return abs(len(name) - len(word)) <= 2 and (name[:8] == word[:8] or name[-4:] == word[-4:])
+
+
+def reply(status: int, fault: Fault, headers: dict[str, str] | None = None) -> web.Response:
+    """Make the answer."""
+    return web.Response(
+        status=status,
+        body=msgspec.json.encode(ErrorReply(fault)),
+        content_type="application/json",
+        headers=headers,
+    )
+
+
+_EXTRA = {401: {"WWW-Authenticate": "Bearer"}, 426: {"Upgrade": "websocket"}}
+"""Headers that a status must come with."""
+
+
+@web.middleware
+async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Turn every error into JSON; answer OPTIONS for every route."""
+    try:
+        return await handler(request)
+    except RequestError as error:
+        return reply(error.status, error.fault, _EXTRA.get(error.status))
+    except web.HTTPMethodNotAllowed as error:
+        allowed = ", ".join(sorted({*error.allowed_methods, hdrs.METH_OPTIONS}))
+        if request.method == hdrs.METH_OPTIONS:
+            return web.Response(status=204, headers={"Allow": allowed})
+        fault = Fault("method", f"{request.method} is not possible here", f"Use {allowed}.")
+        return reply(405, fault, {"Allow": allowed})
+    except web.HTTPNotFound:
+        return reply(404, Fault("path", f"there is nothing at {request.path}", _near(request)))
+    except web.HTTPException as error:
+        return reply(error.status, Fault("request", error.reason))
+    except StoreError as error:
+        return reply(503, Fault("store", str(error), "Try again; /healthz says how the store is."))
+    except TimeoutError:
+        return reply(
+            503, Fault("store", "it did not answer in time", "Ask for less, or try again.")
+        )
+    except asyncio.CancelledError:
+        raise
+    except Exception:
+        log.exception("request failed path=%s", request.path)
+        return reply(500, Fault("server", "the request failed", "The aggregator's log says why."))
+
+
+def _near(request: web.Request) -> str:
+    """Name the routes closest to a path that is not there."""
+    routes = sorted({resource.canonical for resource in request.app.router.resources()})
+    close = difflib.get_close_matches(request.path, routes, n=3, cutoff=0.5)
+    return f"Near it: {', '.join(close)}." if close else "GET /api/v1/openapi.json lists all."

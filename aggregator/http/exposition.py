@@ -1,0 +1,174 @@
+"""The Prometheus page of one node or of many, from the fleet's matrices.
+
+In two steps, because the fleet belongs to the event loop: `Pages.snapshot` copies what is to be
+shown (on the loop, a memory copy), `render` turns the copy into text (anywhere, any time).
+The series are those of `telemetry.exposition`, the collector's own page. Measured on a small
+machine: 8 GPUs 1 ms; 100,000 series 45 ms, and 80 ms when every value is a fraction of nine digits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from aggregator.http.numbers import Wide, plain
+from aggregator.http.standing import Standing, standing
+from telemetry.catalogue import BY_NAME
+from telemetry.exposition import (
+    PREFIX,
+    Family,
+    fragments,
+    header,
+    help_of,
+    info_families,
+    up_families,
+)
+from telemetry.exposition import render as render_families
+from telemetry.fleet import Fleet, Matrix, Node
+from telemetry.inventory import Inventory
+from telemetry.metric import Table, Unit
+from telemetry.schema import SCHEMA, Block
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A copy of the rows of one block that a page shows; what is stale is NaN."""
+
+    block: Block
+    fragments: list[str]
+    gauges: npt.NDArray[np.float32]
+    counters: Wide
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All that a page shows."""
+
+    families: list[Family]
+    rows: list[Rows]
+
+    @property
+    def cells(self) -> int:
+        """How many series the page has at most: the measure of the work."""
+        return sum(len(rows.fragments) * len(rows.block.names) for rows in self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What is made once for as long as a node keeps its inventory."""
+
+    inventory: Inventory
+    fragments: dict[Table, list[str]]
+    info: list[Family]
+
+
+class Pages:
+    """Makes snapshots; keeps each node's label fragments, which cost more than its numbers."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, bool], _Kept] = {}
+
+    def snapshot(self, fleet: Fleet, nodes: list[Node], now: float, scope: bool = True) -> Snapshot:
+        """Copy what the page of these nodes shows at `now`. `scope`: with labels cluster, node.
+
+        A node that is not online only says so.
+        """
+        up = [standing(node, now) is Standing.ONLINE for node in nodes]
+        families = _merged(
+            [
+                up_families(
+                    node.inventory, here, node.sampled_at / 1e9 if node.sampled_at else None, scope
+                )
+                for node, here in zip(nodes, up, strict=True)
+            ]
+        )
+        shown = [node for node, here in zip(nodes, up, strict=True) if here]
+        kept = [self._of(fleet, node.inventory, scope) for node in shown]
+        families += _merged([each.info for each in kept])
+        rows = [_rows(matrix, shown, kept, now) for matrix in fleet.matrices]
+        return Snapshot(families, [each for each in rows if each.fragments])
+
+    def _of(self, fleet: Fleet, inventory: Inventory, scope: bool) -> _Kept:
+        key = (inventory.node, scope)
+        kept = self._kept.get(key)
+        if kept is None or kept.inventory is not inventory:
+            if len(self._kept) > 2 * len(fleet.nodes) + 64:  # nodes that are gone
+                self._kept = {k: v for k, v in self._kept.items() if k[0] in fleet.nodes}
+            kept = self._kept[key] = _Kept(
+                inventory,
+                {table: fragments(inventory, table, scope) for table in Table},
+                info_families(inventory, scope),
+            )
+        return kept
+
+
+def _rows(matrix: Matrix, nodes: list[Node], kept: list[_Kept], now: float) -> Rows:
+    table = matrix.block.table
+    if len(nodes) == 1:
+        chosen: slice | npt.NDArray[np.intp] = nodes[0].rows[table]
+    else:
+        chosen = np.concatenate(
+            [np.arange(node.rows[table].start, node.rows[table].stop) for node in nodes]
+            or [np.empty(0, np.intp)]
+        )
+    gauges, counters = matrix.gauges[chosen].copy(), matrix.counters[chosen].copy()
+    stale = now - matrix.seen[chosen] > matrix.max_age[chosen]
+    gauges[stale] = np.nan
+    counters[stale] = np.nan
+    return Rows(matrix.block, [text for each in kept for text in each.fragments[table]],
+                gauges, counters)  # fmt: skip
+
+
+def _merged(pages: list[list[Family]]) -> list[Family]:
+    """Join the families of many nodes: a family stands on a page once."""
+    if len(pages) <= 1:
+        return list(pages[0]) if pages else []
+    return [
+        Family(
+            same[0].name,
+            same[0].help,
+            same[0].kind,
+            [sample for family in same for sample in family.samples],
+        )
+        for same in zip(*pages, strict=True)
+    ]
+
+
+_HEADERS = {
+    name: header(PREFIX + name, help_of(metric), metric.kind.value)
+    for name, metric in BY_NAME.items()
+}
+_IN_FULL = [
+    np.array([BY_NAME[name].unit is Unit.BYTES for name in block.gauges], bool)
+    for block in SCHEMA.blocks
+]
+"""Gauges that are whole numbers by nature: 85899345920 bytes, and not 85899350000."""
+
+
+def render(snapshot: Snapshot) -> bytes:
+    """Return the page. Pure, and safe in a thread."""
+    parts = [render_families(snapshot.families)]
+    parts += [_block(rows).encode() for rows in snapshot.rows]
+    return b"".join(parts)
+
+
+def _block(rows: Rows) -> str:
+    """One block as text: a family per column, a line per row that has a value."""
+    short = plain(rows.gauges)
+    full = _IN_FULL[SCHEMA.blocks.index(rows.block)]
+    short[:, full] = rows.gauges[:, full]
+    columns = [*short.T.tolist(), *rows.counters.T.tolist()]
+    parts: list[str] = []
+    for name, column in zip(rows.block.names, columns, strict=True):
+        start = f"{PREFIX}{name}"
+        lines = [
+            f"{start}{fragment} {value!r}\n"
+            for fragment, value in zip(rows.fragments, column, strict=True)
+            if value == value  # noqa: PLR0124 - NaN: absent, and so left out
+        ]
+        if lines:
+            parts.append(_HEADERS[name])
+            parts.append("".join(lines).replace(".0\n", "\n"))
+    return "".join(parts)

@@ -1,0 +1,149 @@
+"""Is the aggregator alive, and is it of use? Both answers derive from the age of data.
+
+`/healthz` is for whoever restarts processes: 503 only for what a restart may mend. It is 503 when
+frames come in and nothing has been flushed for 10 s, or the store has failed for 10 s.
+`/readyz` is for whoever sends readers here: 200 while the bus is connected, the store works, and
+the newest frame of at least one expected node is younger than three of its intervals. Expected are
+the nodes whose collector says that it is there; where none is expected, there is nothing to wait
+for, and the answer is 200. A broker that is gone is therefore not healthz's business: restarting
+the aggregator does not bring it back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+from aiohttp import web
+
+from aggregator.http.reply import JSON, VIEW, json_bytes
+from aggregator.http.standing import Standing, standing
+from aggregator.model import View
+from telemetry.fleet import Fleet
+
+DEAD_AFTER = 10.0
+"""Seconds without a flush, or with a store that fails, after which the process is called dead."""
+LOOK_EVERY = 1.0
+
+
+class Health(msgspec.Struct, frozen=True):
+    """The answer of `/healthz` and `/readyz`."""
+
+    ok: bool
+    reasons: list[str]
+    """What is wrong, in sentences; empty when all is well."""
+    uptime_seconds: float
+    newest_frame_age_seconds: float | None
+    """None before the first frame."""
+    last_flush_age_seconds: float
+    nodes_expected: int
+    nodes_online: int
+    bus_connected: bool
+    store_ok: bool
+
+
+class Pulse:
+    """Since when the flush loop and the store have been silent; looked at once a second."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        now = view.now()
+        self._flushes = view.stats.flush.count
+        self._frames = view.stats.frames_received
+        self._flushed_at = now
+        self._waiting_since: float | None = None
+        """When frames were first seen that no flush has followed."""
+        self._failing_since: float | None = None
+
+    def look(self) -> None:
+        """Compare the counters with those of the last look."""
+        now, stats = self._view.now(), self._view.stats
+        if stats.flush.count != self._flushes:
+            self._flushes, self._flushed_at = stats.flush.count, now
+            self._frames, self._waiting_since = stats.frames_received, None
+        elif stats.frames_received != self._frames and self._waiting_since is None:
+            self._waiting_since = now
+        if stats.store_ok:
+            self._failing_since = None
+        elif self._failing_since is None:
+            self._failing_since = now
+
+    def flush_age(self) -> float:
+        """Seconds since the last flush that was noticed."""
+        return self._view.now() - self._flushed_at
+
+    def faults(self) -> list[str]:
+        """What a restart may mend."""
+        now = self._view.now()
+        found: list[str] = []
+        if self._waiting_since is not None and now - self._waiting_since > DEAD_AFTER:
+            found.append(f"Frames come in, and none was flushed for {self.flush_age():.0f} s.")
+        if self._failing_since is not None and now - self._failing_since > DEAD_AFTER:
+            found.append(f"The store has failed for {now - self._failing_since:.0f} s.")
+        return found
+
+    async def run(self) -> None:
+        """Look once a second, for as long as the server runs."""
+        while True:
+            self.look()
+            await asyncio.sleep(LOOK_EVERY)
+
+
+PULSE = web.AppKey("pulse", Pulse)
+
+
+def unready(view: View) -> list[str]:
+    """Return why nobody should be sent here to read."""
+    found: list[str] = []
+    if not view.stats.bus_connected:
+        found.append("The bus is not connected.")
+    if not view.stats.store_ok:
+        found.append("The store fails.")
+    expected, online = _counts(view)
+    if expected and not online:
+        found.append(f"No frame of {expected} expected node(s) is younger than three intervals.")
+    return found
+
+
+def newest_age(fleet: Fleet, now: float) -> float | None:
+    """Return the age of the newest frame of all, or None when there was none."""
+    newest = max((node.seen for node in fleet.nodes.values()), default=float("-inf"))
+    return None if newest == float("-inf") else max(0.0, round(now - newest, 3))
+
+
+def _counts(view: View) -> tuple[int, int]:
+    now = view.now()
+    expected = [node for node in view.fleet.nodes.values() if node.online]
+    return len(expected), sum(standing(node, now) is Standing.ONLINE for node in expected)
+
+
+def _health(view: View, pulse: Pulse, reasons: list[str]) -> web.Response:
+    expected, online = _counts(view)
+    body = Health(
+        ok=not reasons,
+        reasons=reasons,
+        uptime_seconds=round((view.wall() - view.started_at) / 1e9, 3),
+        newest_frame_age_seconds=newest_age(view.fleet, view.now()),
+        last_flush_age_seconds=round(pulse.flush_age(), 3),
+        nodes_expected=expected,
+        nodes_online=online,
+        bus_connected=view.stats.bus_connected,
+        store_ok=view.stats.store_ok,
+    )
+    return web.Response(
+        status=503 if reasons else 200, body=json_bytes(body), content_type=JSON
+    )  # fmt: skip
+
+
+async def healthz(request: web.Request) -> web.Response:
+    """Is the process alive?"""
+    pulse = request.app[PULSE]
+    pulse.look()
+    return _health(request.app[VIEW], pulse, pulse.faults())
+
+
+async def readyz(request: web.Request) -> web.Response:
+    """Are there fresh readings to be had here?"""
+    pulse, view = request.app[PULSE], request.app[VIEW]
+    pulse.look()
+    return _health(view, pulse, [*pulse.faults(), *unready(view)])

@@ -1,0 +1,133 @@
+"""`/api/v1/history`: one metric of one device over time, from the store."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import numpy as np
+from aiohttp import web
+
+from aggregator.http.columns import metric_of
+from aggregator.http.errors import bad, unknown
+from aggregator.http.numbers import plain
+from aggregator.http.reply import VIEW, query, send_json
+from aggregator.http.times import between, duration
+from aggregator.model import History
+from telemetry.fleet import Fleet
+from telemetry.metric import Kind, Lane, Metric, Table, Unit
+
+MOST_POINTS = 20_000
+"""More than any screen is wide, and about 1 MB."""
+USUAL_POINTS = 300
+PATIENCE = 20.0
+"""Seconds that the store may take."""
+
+
+class HistoryReply(msgspec.Struct, frozen=True):
+    """One metric of one device, in buckets; a null is a bucket without a reading."""
+
+    device: str
+    """GPU UUID, `<uuid>/<link>` or node name."""
+    metric: str
+    unit: Unit
+    kind: Kind
+    step: float
+    """Seconds a bucket; 0: every reading."""
+    start: int
+    """ns since 1970."""
+    end: int
+    at: list[int]
+    """Start of each bucket, ns since 1970, the node's clock."""
+    mean: list[float | None]
+    """Gauges: mean; counters: last value."""
+    low: list[float | None]
+    high: list[float | None]
+
+
+async def history(request: web.Request) -> web.Response:
+    """One metric of one device over time."""
+    asked = query(request, "gpu", "node", "link", "metric", "from", "to", "step")
+    view = request.app[VIEW]
+    table, name = _device(asked)
+    if "metric" not in asked:
+        raise bad("metric", "it is missing", "/api/v1/catalogue lists all.")
+    metric = metric_of("metric", asked["metric"], table)
+    start, end = between(asked.get("from"), asked.get("to"), view.wall(), "-1h")
+    shortest = _interval(view.fleet, table, name, metric)
+    step = _step(asked.get("step"), (end - start) / 1e9, shortest)
+    async with asyncio.timeout(PATIENCE):
+        found = await view.ask_store("history", name, metric.name, start, end, step)
+    if not isinstance(found, History):
+        raise TypeError(f"the store answered history with {type(found).__name__}")
+    if not found.at and not _known(view.fleet, table, name):
+        raise unknown(table.value, name, _devices(view.fleet, table))
+    return await send_json(request, _reply(found, metric, start, end), values=3 * len(found.at))
+
+
+def _device(asked: dict[str, str]) -> tuple[Table, str]:
+    named = [word for word in ("gpu", "node", "link") if word in asked]
+    if len(named) != 1:
+        raise bad("gpu", f"{len(named)} devices are named", "Name one: gpu=, link= or node=.")
+    return Table(named[0]), asked[named[0]]
+
+
+def _step(text: str | None, length: float, shortest: float) -> float:
+    """Return seconds; by itself a step that makes a readable number of points."""
+    if text is None:
+        return float(max(np.ceil(length / USUAL_POINTS), shortest))
+    step = duration("step", text)
+    points = length / (step or shortest)
+    if points > MOST_POINTS:
+        enough = int(np.ceil(length / MOST_POINTS))
+        raise bad("step", f"{points:,.0f} points are more than {MOST_POINTS:,}",
+                  f"Use step={enough}s or more, or a shorter time.")  # fmt: skip
+    return step
+
+
+def _node_of(fleet: Fleet, table: Table, name: str) -> str | None:
+    if table is Table.NODE:
+        return name if name in fleet.nodes else None
+    row = fleet.by_uuid.get(name.partition("/")[0])
+    entry = None if row is None else fleet.gpus[row]
+    return None if entry is None else entry[0]
+
+
+def _known(fleet: Fleet, table: Table, name: str) -> bool:
+    node = _node_of(fleet, table, name)
+    return node is not None and (table is not Table.LINK or name in _devices(fleet, table))
+
+
+def _devices(fleet: Fleet, table: Table) -> list[str]:
+    match table:
+        case Table.NODE:
+            return list(fleet.nodes)
+        case Table.GPU:
+            return list(fleet.by_uuid)
+        case Table.LINK:
+            return [f"{entry[1].gpu}/{entry[1].number}" for entry in fleet.links if entry]
+
+
+def _interval(fleet: Fleet, table: Table, name: str, metric: Metric) -> float:
+    """Seconds between two readings; those of a usual node if this one is gone."""
+    home = _node_of(fleet, table, name)
+    if home is None:
+        return 1.0 if metric.lane is Lane.FAST else 15.0
+    node = fleet.nodes[home]
+    return node.interval if metric.lane is Lane.FAST else node.slow_interval
+
+
+def _reply(found: History, metric: Metric, start: int, end: int) -> HistoryReply:
+    narrow = metric.kind is Kind.GAUGE
+    return HistoryReply(
+        found.device, found.metric, metric.unit, metric.kind, found.step, start, end, found.at,
+        _short(found.mean, narrow), _short(found.low, narrow), _short(found.high, narrow),
+    )  # fmt: skip
+
+
+def _short(values: list[float | None], narrow: bool) -> list[float | None]:
+    """Gauges have the precision of a float32, and are written as short as that."""
+    if not narrow:
+        return values
+    short: list[float | None] = plain(np.array(values, np.float32)).tolist()
+    return short

@@ -1,0 +1,240 @@
+"""`/metrics` (the cluster, and the aggregator itself) and the pages of nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+from collections.abc import Iterable, Mapping
+from importlib import metadata
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+
+from aggregator.http.errors import RequestError, unknown
+from aggregator.http.exposition import Pages
+from aggregator.http.exposition import render as render_pages
+from aggregator.http.reply import VIEW, query, send
+from aggregator.http.stream_hub import HUB, Hub
+from aggregator.http.summary import Summarizer, Summary
+from aggregator.model import Stats, Timing, View
+from telemetry.errors import StoreError
+from telemetry.exposition import (
+    CONTENT_TYPE,
+    COUNTER,
+    GAUGE,
+    PREFIX,
+    SUMMARY,
+    Family,
+    Sample,
+    labels,
+    render,
+)
+
+STORE_PATIENCE = 1.0
+"""Seconds that a scrape waits for the store to tell its size; then the size is left out."""
+MOST_SERIES = 2_000_000
+"""A page of all nodes beyond this is refused: about 200 MB of text and a second of work."""
+KNOWN_DROPS = ("malformed", "oversize", "foreign", "schema")
+"""Reasons that are shown as 0 before they first occur, so that their rate is right."""
+
+PAGES = web.AppKey("pages", Pages)
+SUMMARIZER = web.AppKey("summarizer", Summarizer)
+
+_registry = CollectorRegistry(auto_describe=False)
+ProcessCollector(registry=_registry)
+
+_TIMINGS = {
+    "flush": "Time from a batch to the fleet matrix.",
+    "store": "Time from a batch to its commit.",
+    "rules": "Time to run all rules once.",
+    "lag": "Time from sampled at the node to present in the fleet; assumes synchronised clocks.",
+}
+_COUNTERS = {
+    "bytes_received": ("received_bytes", "Bytes received from the bus."),
+    "frames_received": ("frames_received", "Frames received."),
+    "frames_stored": ("frames_stored", "Frames stored."),
+    "frames_backfilled": ("frames_backfilled", "Frames stored that came on request."),
+    "frames_duplicate": ("frames_duplicate", "Frames that came again and were not stored again."),
+    "frames_lost": ("frames_lost", "Frames recorded as lost: nobody has them any more."),
+    "resend_requests": ("resend_requests", "Requests to send frames again."),
+    "events_stored": ("events_stored", "Events stored."),
+    "events_duplicate": ("events_duplicate", "Events that came again and were not stored again."),
+    "bus_connects": ("bus_connects", "Connections made to the broker."),
+    "store_errors": ("store_errors", "Batches that the store refused at first."),
+}
+
+
+def _family(name: str, text: str, kind: str, samples: Iterable[Sample]) -> Family:
+    return Family(PREFIX + name, text, kind, list(samples))
+
+
+def cluster_families(summary: Summary, view: View) -> list[Family]:
+    """Return the roll-ups of the fleet. There is no sum of energy: it would fall whenever a GPU
+    leaves, and Prometheus would take that for a reset; `sum(rate(...))` over the GPUs is right."""
+    its = {"cluster": view.cluster}
+    here = labels(its)
+
+    def one(name: str, text: str, value: float | None) -> Family:
+        return _family(
+            f"cluster_{name}", text, GAUGE, [] if value is None else [(here, float(value))]
+        )
+
+    def by_model(model: str, **more: str) -> str:
+        return labels({**its, "model": model, **more})
+
+    models = summary.models
+    return [
+        _family("cluster_nodes", "Nodes by state.", GAUGE,
+                [(labels({**its, "state": state}), float(n)) for state, n in summary.nodes.items()]),
+        _family("cluster_gpus", "GPUs by model and state.", GAUGE,
+                [(by_model(m.model, state=state), float(n))
+                 for m in models for state, n in m.gpus.items()]),
+        _family("cluster_gpu_power_watts", "Power of all GPUs of a model that tell.", GAUGE,
+                [(by_model(m.model), m.power_watts) for m in models]),
+        _family("cluster_gpu_power_known", "GPUs of a model that tell their power.", GAUGE,
+                [(by_model(m.model), float(m.power_known)) for m in models]),
+        one("gpu_power_limit_watts", "What all GPUs together may draw.",
+            summary.gpu_power_limit_watts),
+        one("wall_power_watts", "Wall power of the nodes that tell.", summary.wall_power_watts),
+        one("wall_power_known", "Nodes that tell their wall power.", summary.wall_power_known),
+        one("gpu_temperature_max_celsius", "Temperature of the hottest GPU.",
+            summary.temperature_max_celsius),
+        one("gpu_memory_temperature_max_celsius", "Temperature of the hottest GPU memory.",
+            summary.memory_temperature_max_celsius),
+        one("gpu_utilization_mean_ratio", "Mean utilisation of the GPUs that tell.",
+            summary.utilization_mean_ratio),
+        one("gpu_memory_used_bytes", "GPU memory in use.", summary.memory_used_bytes),
+        one("gpu_memory_total_bytes", "GPU memory there is.", summary.memory_total_bytes),
+        _family("cluster_alerts", "Alerts by state and severity.", GAUGE, _alerts(view, its)),
+    ]  # fmt: skip
+
+
+def _alerts(view: View, its: Mapping[str, str]) -> list[Sample]:
+    counts = {
+        (state, severity): 0
+        for state in ("pending", "firing")
+        for severity in ("page", "ticket", "info")
+    }
+    for alert in view.alerts():
+        key = (alert.state.value, alert.severity.value)
+        if key in counts:
+            counts[key] += 1
+    return [
+        (labels({**its, "state": state, "severity": severity}), float(count))
+        for (state, severity), count in counts.items()
+    ]
+
+
+def self_families(stats: Stats, sizes: Mapping[str, int], uptime: float) -> list[Family]:
+    """Return what the aggregator says of itself."""
+    build = {"version": release(), "python": platform.python_version()}
+    dropped = {**dict.fromkeys(KNOWN_DROPS, 0), **stats.dropped}
+    families = [
+        _family("build_info", "Release of kilowatch.", GAUGE, [(labels(build), 1.0)]),
+        _family("aggregator_uptime_seconds", "Time since the start.", GAUGE, [("", uptime)]),
+        _family("aggregator_messages_received_total", "Messages received, by kind.", COUNTER,
+                _by("kind", stats.messages)),
+        _family("aggregator_messages_dropped_total", "Messages thrown away, by reason.", COUNTER,
+                _by("reason", dropped)),
+        _family("aggregator_holes_open", "Frames missing now and asked for.", GAUGE,
+                [("", float(stats.holes_open))]),
+        _family("aggregator_bus_connected", "1 while the broker is connected.", GAUGE,
+                [("", float(stats.bus_connected))]),
+        _family("aggregator_store_ok", "1 while the store works.", GAUGE,
+                [("", float(stats.store_ok))]),
+        _family("aggregator_store_bytes", "Size of the store, by part.", GAUGE,
+                _by("part", sizes)),
+    ]  # fmt: skip
+    for field, (name, text) in _COUNTERS.items():
+        value = float(getattr(stats, field))
+        families.append(_family(f"aggregator_{name}_total", text, COUNTER, [("", value)]))
+    for name, text in _TIMINGS.items():
+        timing: Timing = getattr(stats, name)
+        families += [
+            _family(f"aggregator_{name}_seconds", text, SUMMARY,
+                    [("_count", float(timing.count)), ("_sum", timing.total)]),
+            _family(f"aggregator_{name}_last_seconds", f"{text} The last one.", GAUGE,
+                    [("", timing.last)]),
+            _family(f"aggregator_{name}_highest_seconds", f"{text} The highest since the start.",
+                    GAUGE, [("", timing.highest)]),
+        ]  # fmt: skip
+    return families
+
+
+def stream_families(hub: Hub) -> list[Family]:
+    """Return who looks at the stream."""
+    return [
+        _family("aggregator_stream_viewers", "Viewers of the stream.", GAUGE,
+                [("", float(hub.viewers))]),
+        _family("aggregator_stream_viewers_dropped_total",
+                "Viewers cut off because they did not read.", COUNTER, [("", float(hub.dropped))]),
+    ]  # fmt: skip
+
+
+def _by(label: str, counts: Mapping[str, int]) -> list[Sample]:
+    return [(labels({label: word}), float(count)) for word, count in sorted(counts.items())]
+
+
+def release() -> str:
+    """Return the installed release, or "0" when kilowatch runs from a bare folder."""
+    try:
+        return metadata.version("kilowatch")
+    except metadata.PackageNotFoundError:
+        return "0"
+
+
+async def store_sizes(view: View) -> dict[str, int]:
+    """Return the store's bytes by part; nothing when it is too busy to tell, or fails."""
+    try:
+        async with asyncio.timeout(STORE_PATIENCE):
+            sizes = await view.ask_store("size")
+    except (TimeoutError, StoreError):
+        return {}
+    return sizes if isinstance(sizes, dict) else {}
+
+
+async def metrics(request: web.Request) -> web.Response:
+    """The cluster, and the aggregator itself."""
+    query(request)
+    view = request.app[VIEW]
+    sizes = await store_sizes(view)
+    families = [
+        *cluster_families(request.app[SUMMARIZER].summary(view.fleet, view.now()), view),
+        *self_families(view.stats, sizes, (view.wall() - view.started_at) / 1e9),
+        *stream_families(request.app[HUB]),
+    ]
+    return await send(request, lambda: render(families) + generate_latest(_registry), CONTENT_TYPE)
+
+
+def _scope(request: web.Request) -> bool:
+    word = query(request, "labels").get("labels", "full")
+    if word not in {"full", "device"}:
+        raise unknown("labels", word, ("full", "device"), status=400)
+    return word == "full"
+
+
+async def node_page(request: web.Request) -> web.Response:
+    """All readings of one node. `labels=device` leaves out the labels cluster and node, for a
+    scrape target that has them already: Prometheus would rename them to exported_cluster."""
+    view, name = request.app[VIEW], request.match_info["node"]
+    node = view.fleet.nodes.get(name)
+    if node is None:
+        raise unknown("node", name, view.fleet.nodes)
+    scope = _scope(request)
+    snapshot = request.app[PAGES].snapshot(view.fleet, [node], view.now(), scope)
+    return await send(request, lambda: render_pages(snapshot), CONTENT_TYPE, work=snapshot.cells)
+
+
+async def all_nodes_page(request: web.Request) -> web.Response:
+    """All readings of all nodes, for a cluster small enough for one scrape."""
+    query(request)
+    view = request.app[VIEW]
+    fleet = view.fleet
+    sizes = (len(matrix.block.names) * fleet.size(matrix.block.table) for matrix in fleet.matrices)
+    series = sum(sizes)
+    if series > MOST_SERIES:
+        raise RequestError(413, "path", f"{series} series are too many for one page",
+                           "Scrape node by node: /sd/prometheus lists the targets.")  # fmt: skip
+    nodes = list(fleet.nodes.values())
+    snapshot = request.app[PAGES].snapshot(fleet, nodes, view.now())
+    return await send(request, lambda: render_pages(snapshot), CONTENT_TYPE, work=snapshot.cells)

@@ -1,0 +1,267 @@
+"""The OpenAPI 3.1 document of the HTTP API, made from the types that the handlers answer with.
+
+A route without an operation here, or the other way round, fails a test; so does an answer that does
+not fit its schema.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from aggregator.http.errors import ErrorReply
+from aggregator.http.events import MOST, USUAL, AlertsReply, EventsReply
+from aggregator.http.field_text import describe
+from aggregator.http.fleet import CatalogueReply, FleetReply, StatusReply
+from aggregator.http.health import Health
+from aggregator.http.history import MOST_POINTS, HistoryReply
+from aggregator.http.metrics import release
+from aggregator.http.nodes import GpuPageReply, NodePageReply, NodesReply
+from aggregator.http.reply import query, send_json
+from aggregator.http.sd import Target
+from aggregator.http.stream import StreamRequest
+from aggregator.http.stream_hub import (
+    StreamAlerts,
+    StreamData,
+    StreamError,
+    StreamEvents,
+    StreamRows,
+)
+from alerts.alert import Severity, State
+from telemetry.exposition import CONTENT_TYPE
+from telemetry.metric import Table
+
+Json = dict[str, Any]
+_REFERENCE = "#/components/schemas/{name}"
+_WHEN = "RFC 3339, seconds since 1970, '-1h' or 'now'."
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of a path or a query."""
+
+    name: str
+    text: str
+    example: str
+    choices: tuple[str, ...] = ()
+    required: bool = False
+    place: str = "query"
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What GET does on one path."""
+
+    id: str
+    summary: str
+    reply: Any = None
+    """Type of the JSON; None: a page of Prometheus' text; `dict`: any object."""
+    parameters: tuple[Parameter, ...] = ()
+    faults: tuple[int, ...] = ()
+    """Statuses beyond those that any path may answer with."""
+    also: tuple[int, ...] = ()
+    """Further statuses with the same body."""
+
+
+_NODE = Parameter("node", "Name of a node.", "n1", required=True, place="path")
+_NODES = Parameter("node", "Names of nodes, joined by commas; all without.", "n1,n2")
+_FROM = Parameter("from", f"First instant. {_WHEN}", "-1h")
+_TO = Parameter("to", f"First instant that no longer counts. {_WHEN}", "now")
+_TABLE = Parameter("table", "What a row is; GPUs without.", "gpu", tuple(Table))
+_LABELS = Parameter(
+    "labels", "'device' leaves out the labels cluster and node.", "device", ("full", "device")
+)
+
+OPERATIONS: dict[str, Operation] = {
+    "/healthz": Operation("healthz", "Is the process alive? Needs no token.", Health, also=(503,)),
+    "/readyz": Operation(
+        "readyz", "Are there fresh readings here? Needs no token.", Health, also=(503,)
+    ),
+    "/metrics": Operation("metrics", "The cluster and the aggregator itself, for Prometheus."),
+    "/metrics/nodes": Operation(
+        "metricsOfAllNodes", "All readings of all nodes of a small cluster.", faults=(413,)
+    ),
+    "/metrics/node/{node}": Operation(
+        "metricsOfNode", "All readings of one node.", None, (_NODE, _LABELS), (404,)
+    ),
+    "/sd/prometheus": Operation(
+        "serviceDiscovery", "Every node as a target, for Prometheus' http_sd.", list[Target]
+    ),
+    "/api/v1/openapi.json": Operation("openapi", "This document.", dict[str, Any]),
+    "/api/v1/status": Operation(
+        "status", "The aggregator and its cluster at this instant.", StatusReply
+    ),
+    "/api/v1/catalogue": Operation(
+        "catalogue", "Every metric with unit, help and span.", CatalogueReply
+    ),
+    "/api/v1/fleet": Operation(
+        "fleet",
+        "Readings of the whole fleet, by columns.",
+        FleetReply,
+        (
+            _TABLE,
+            Parameter(
+                "columns",
+                "Metrics of the table, joined by commas; the usual ones without, '*' for all.",
+                "gpu_power_watts,gpu_temperature_celsius",
+            ),
+            _NODES,
+        ),
+        (404,),
+    ),
+    "/api/v1/nodes": Operation("nodes", "All nodes.", NodesReply),
+    "/api/v1/nodes/{node}": Operation(
+        "node", "All about one node.", NodePageReply, (_NODE,), (404,)
+    ),
+    "/api/v1/gpus/{uuid}": Operation(
+        "gpu",
+        "All about one GPU.",
+        GpuPageReply,
+        (Parameter("uuid", "UUID of a GPU.", "GPU-n1-0", required=True, place="path"),),
+        (404,),
+    ),
+    "/api/v1/history": Operation(
+        "history",
+        "One metric of one device over time.",
+        HistoryReply,
+        (
+            Parameter("metric", "Name of a metric.", "gpu_power_watts", required=True),
+            Parameter("gpu", "UUID of a GPU. Name one of gpu, link and node.", "GPU-n1-0"),
+            Parameter("link", "A link: UUID of its GPU, '/', its number.", "GPU-n1-0/3"),
+            Parameter("node", "Name of a node.", "n1"),
+            _FROM,
+            _TO,
+            Parameter(
+                "step",
+                "Length of a bucket, in seconds or as '10s', '5m'; 0 for every reading; without, "
+                f"one that makes a readable picture. {MOST_POINTS} points at most.",
+                "10s",
+            ),
+        ),
+        (404, 503),
+    ),
+    "/api/v1/events": Operation(
+        "events",
+        "What happened: XIDs, GPUs lost and back, driver reloads. Newest first.",
+        EventsReply,
+        (
+            _FROM,
+            _TO,
+            Parameter("node", "Name of a node.", "n1"),
+            Parameter("kind", "Kind of event.", "xid"),
+            Parameter("limit", f"Most events, 1 to {MOST}; {USUAL} without.", "100"),
+        ),
+        (503,),
+    ),
+    "/api/v1/alerts": Operation(
+        "alerts",
+        "What is wrong now, worst first.",
+        AlertsReply,
+        (
+            Parameter("state", "Only those in this state.", "firing", tuple(State)),
+            Parameter("severity", "Only those of this severity.", "page", tuple(Severity)),
+            Parameter("node", "Only those of this node.", "n1"),
+            Parameter("gpu", "Only those of this GPU, by UUID.", "GPU-n1-0"),
+        ),
+    ),
+    "/api/v1/stream": Operation(
+        "stream",
+        "A WebSocket. Send a StreamRequest, and another to change it; get StreamRows, then "
+        "StreamData for each tick, and as asked StreamAlerts and StreamEvents. StreamError names "
+        "the fault of a request.",
+        faults=(403, 426, 503),
+    ),
+}
+
+_MESSAGES = (StreamRequest, StreamRows, StreamData, StreamAlerts, StreamEvents, StreamError)
+_FAULTS = {
+    400: "The request is wrong: the error says where, what, and what to do instead.",
+    401: "A token is needed.",
+    403: "A page of another site asks.",
+    404: "There is none of that name; the error names the nearest.",
+    413: "Too much for one page.",
+    421: "The Host header names somebody else.",
+    426: "This is a WebSocket.",
+    503: "The store does not answer.",
+}
+
+
+@cache
+def build() -> Json:
+    """Return the document."""
+    kinds = [op.reply for op in OPERATIONS.values() if op.reply is not None]
+    schemas, components = msgspec.json.schema_components(
+        [*kinds, ErrorReply, *_MESSAGES], ref_template=_REFERENCE
+    )
+    for schema in components.values():
+        describe(schema)
+    replies = dict(zip(map(str, kinds), schemas, strict=False))
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "kilowatch aggregator",
+            "version": release(),
+            "summary": "Readings of a GPU cluster: now, over time, and as a stream.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "security": [{}, {"token": []}],
+        "paths": {path: {"get": _operation(op, replies)} for path, op in OPERATIONS.items()},
+        "components": {
+            "schemas": components,
+            "securitySchemes": {
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "Asked for wherever the aggregator listens beyond loopback.",
+                }
+            },
+        },
+    }
+
+
+def _operation(op: Operation, replies: dict[str, Json]) -> Json:
+    if op.id == "stream":
+        answers: Json = {"101": {"description": "The connection is a WebSocket now."}}
+    else:
+        body = (
+            {CONTENT_TYPE: {"schema": {"type": "string"}}}
+            if op.reply is None
+            else {"application/json": {"schema": replies[str(op.reply)]}}
+        )
+        answers = {
+            str(status): {"description": op.summary, "content": body} for status in (200, *op.also)
+        }
+    fault = {"application/json": {"schema": {"$ref": _REFERENCE.format(name="ErrorReply")}}}
+    for status in sorted({400, 401, 421, *op.faults}):
+        answers[str(status)] = {"description": _FAULTS[status], "content": fault}
+    return {
+        "operationId": op.id,
+        "summary": op.summary,
+        "parameters": [_parameter(parameter) for parameter in op.parameters],
+        "responses": answers,
+    }
+
+
+def _parameter(parameter: Parameter) -> Json:
+    schema: Json = {"type": "string"}
+    if parameter.choices:
+        schema["enum"] = list(parameter.choices)
+    return {
+        "name": parameter.name,
+        "in": parameter.place,
+        "required": parameter.required,
+        "description": parameter.text,
+        "schema": schema,
+        "example": parameter.example,
+    }
+
+
+async def document(request: web.Request) -> web.Response:
+    """The description of all this."""
+    query(request)
+    return await send_json(request, build())

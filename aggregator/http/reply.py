@@ -1,0 +1,73 @@
+"""Answers: JSON by msgspec, gzip at level 1 for what is large, work in a thread where it is much.
+
+Measured for 12.5 MB of metrics: gzip level 1 0.05 s, level 9 (the usual default) 0.32 s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections.abc import Callable
+
+import msgspec
+from aiohttp import hdrs, web
+
+from aggregator.http.errors import bad, unknown
+from aggregator.model import View
+
+VIEW: web.AppKey[View] = web.AppKey("view", object)  # type: ignore[arg-type]  # a protocol
+JSON = "application/json"
+SMALL = 8 * 1024
+"""Bytes below which compressing is not worth its while."""
+MUCH = 20_000
+"""Values above which text is made in a thread: about 10 ms, a tenth of what a viewer notices."""
+
+
+def json_bytes(body: object) -> bytes:
+    """Encode; a NaN becomes null."""
+    return msgspec.json.encode(body)
+
+
+async def send_json(request: web.Request, body: object, *, values: int = 0) -> web.Response:
+    """Answer with JSON; `values` is how many numbers it holds, about."""
+    return await send(request, lambda: json_bytes(body), JSON, work=values)
+
+
+async def send(
+    request: web.Request, make: Callable[[], bytes], content_type: str, *, work: int = 0
+) -> web.Response:
+    """Answer with what `make` returns. It may be called in a thread: it must own what it reads."""
+    zipped = accepts_gzip(request.headers.get(hdrs.ACCEPT_ENCODING, ""))
+
+    def produce() -> tuple[bytes, bool]:
+        body = make()
+        if zipped and len(body) >= SMALL:
+            return gzip.compress(body, 1, mtime=0), True
+        return body, False
+
+    body, packed = await asyncio.to_thread(produce) if work > MUCH else produce()
+    headers = {hdrs.CONTENT_TYPE: content_type, hdrs.VARY: hdrs.ACCEPT_ENCODING}
+    if packed:
+        headers[hdrs.CONTENT_ENCODING] = "gzip"
+    return web.Response(body=body, headers=headers)
+
+
+def accepts_gzip(header: str) -> bool:
+    """Whether an Accept-Encoding header asks for gzip; `gzip;q=0` refuses it."""
+    for part in header.split(","):
+        coding, _, quality = part.replace(" ", "").partition(";")
+        if coding.lower() == "gzip":
+            return quality.rstrip("0.") not in {"q=", "q"}
+    return False
+
+
+def query(request: web.Request, *known: str) -> dict[str, str]:
+    """Return the query's parameters. Raises a 400 for one that is not known, or given twice."""
+    found: dict[str, str] = {}
+    for name, value in request.query.items():
+        if name not in known:
+            raise unknown(f"query {name}", name, known, status=400)
+        if name in found:
+            raise bad(name, "it is given twice", "Join values with commas where many are possible.")
+        found[name] = value
+    return {name: value for name, value in found.items() if value}

@@ -1,0 +1,61 @@
+"""`/sd/prometheus`: every node as a scrape target, for Prometheus' HTTP service discovery.
+
+    - job_name: kilowatch
+      http_sd_configs: [{url: "http://127.0.0.1:9400/sd/prometheus"}]
+
+needs no relabelling: each target has `instance`, `node` and `cluster`, and its page leaves them out.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote
+
+import msgspec
+from aiohttp import hdrs, web
+
+from aggregator.http.config import HttpConfig
+from aggregator.http.errors import bad
+from aggregator.http.reply import VIEW, query, send_json
+from telemetry.fleet import Node
+
+CONFIG = web.AppKey("config", HttpConfig)
+
+_ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:\d{1,5})?")
+
+
+class Target(msgspec.Struct, frozen=True):
+    """One group of targets in Prometheus' form."""
+
+    targets: list[str]
+    labels: dict[str, str]
+
+
+def target(node: Node, address: str) -> Target:
+    """Return the target that stands for a node. `__` labels steer the scrape and then vanish."""
+    name, cluster = node.inventory.node, node.inventory.cluster
+    return Target(
+        [address],
+        {
+            "__metrics_path__": f"/metrics/node/{quote(name, safe='')}",
+            "__param_labels": "device",
+            "__meta_kilowatch_node": name,
+            "__meta_kilowatch_cluster": cluster,
+            "__meta_kilowatch_source": node.inventory.source,
+            "cluster": cluster,
+            "instance": name,
+            "node": name,
+        },
+    )
+
+
+async def prometheus(request: web.Request) -> web.Response:
+    """Every node as a scrape target."""
+    query(request)
+    view = request.app[VIEW]
+    address: str = request.app[CONFIG].address or request.headers.get(hdrs.HOST) or ""
+    if not _ADDRESS.fullmatch(address):
+        raise bad("Host", "it does not say under which address this is reached",
+                  "Set aggregator.address to host:port.")  # fmt: skip
+    targets = [target(node, address) for _, node in sorted(view.fleet.nodes.items())]
+    return await send_json(request, targets)

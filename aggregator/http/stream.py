@@ -1,0 +1,236 @@
+"""`/api/v1/stream`: a WebSocket that sends a viewer the columns it looks at, tick by tick.
+
+A viewer sends one JSON object (`StreamRequest`), and another whenever it looks at something else.
+It gets `rows` at once and then `data`. Nothing is queued: a viewer that is slow misses ticks, and
+one that does not read (`HttpConfig.patience`) is cut off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from asyncio import FIRST_COMPLETED
+from itertools import takewhile
+
+import msgspec
+from aiohttp import WSCloseCode, WSMsgType, web
+
+from aggregator.http.columns import Choice, choose
+from aggregator.http.errors import Fault, RequestError
+from aggregator.http.reply import VIEW, json_bytes, query
+from aggregator.http.stream_hub import HUB, Hub, Shot, StreamAlerts, StreamError, StreamEvents
+from aggregator.model import View
+from telemetry.errors import did_you_mean
+from telemetry.metric import Table
+
+SHORTEST, LONGEST = 0.2, 3600.0
+HEARTBEAT = 20.0
+"""Seconds between two pings; a viewer that does not answer within half of it is gone."""
+MOST_VIEWERS = 200
+MOST_BYTES = 64 * 1024
+"""Size of a request: the names of 2,000 nodes."""
+FIRST_EVENTS = 100
+
+SOCKETS = web.AppKey("sockets", set[web.WebSocketResponse])
+
+
+class RowFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which rows."""
+
+    nodes: list[str]
+    """Names; those that are not there appear when they come."""
+
+
+class StreamRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a viewer wants to see from now on."""
+
+    table: Table = Table.GPU
+    columns: list[str] = []
+    """Metrics of the table; none: the usual ones. `["*"]`: all."""
+    rows: RowFilter | None = None
+    """None: all."""
+    every: float = 1.0
+    """Seconds between two messages, at least 0.2."""
+    changes: bool = False
+    """Only the rows that changed since the message before; no message when none did."""
+    alerts: bool = False
+    events: bool = False
+
+
+_requests = msgspec.json.Decoder(StreamRequest)
+
+
+class Viewer:
+    """One WebSocket: what it asked for, and what it was sent last."""
+
+    def __init__(self, view: View, hub: Hub, socket: web.WebSocketResponse) -> None:
+        self._view, self._hub, self._socket = view, hub, socket
+        self._request = StreamRequest()
+        self._choice: Choice | None = None
+        self._asked = asyncio.Event()
+        self._before: Shot | None = None
+        self._due = float("-inf")
+        self._alerts: bytes | None = None
+        self._newest: str | None = None
+        """Id of the newest event that was sent; None before the first look."""
+
+    def ask(self, text: str) -> None:
+        """Take a request. Raises `RequestError`; then what was asked before goes on."""
+        request = _parse(text)
+        nodes = None if request.rows is None else request.rows.nodes
+        self._choice = choose("columns", request.table, request.columns, nodes)
+        self._request, self._before, self._alerts, self._newest = request, None, None, None
+        self._due = float("-inf")
+        self._asked.set()
+
+    async def show(self) -> None:
+        """Send, for as long as the socket is open. Raises `TimeoutError` for a slow viewer."""
+        await self._asked.wait()
+        ticks = self._view.subscribe()
+        tick = asyncio.ensure_future(ticks.wait())
+        try:
+            while True:
+                self._asked.clear()
+                now, every = self._view.now(), self._request.every
+                if now >= self._due:
+                    self._due = now + every - min(0.1, every / 4)  # flushes are not on the dot
+                    await self._send_all()
+                asked = asyncio.ensure_future(self._asked.wait())
+                # A second at most: without flushes values grow stale, and that is news.
+                await asyncio.wait({tick, asked}, timeout=1.0, return_when=FIRST_COMPLETED)
+                asked.cancel()
+                if tick.done():
+                    tick = asyncio.ensure_future(ticks.wait())
+        finally:
+            tick.cancel()
+            ticks.close()
+
+    async def _send_all(self) -> None:
+        choice, request = self._choice, self._request
+        if choice is None:
+            return
+        shot = self._hub.shot(choice)
+        if self._before is None or self._before.layout is not shot.layout:
+            self._before = None
+            await self._send(self._hub.rows(choice, shot))
+        data = await self._hub.data(shot, self._before if request.changes else None)
+        if data is not None:
+            await self._send(data)
+        if self._request is not request:  # another came meanwhile, and starts afresh
+            return
+        self._before = shot
+        if request.alerts:
+            await self._send_alerts()
+        if request.events:
+            await self._send_events()
+
+    async def _send_alerts(self) -> None:
+        alerts = list(self._view.alerts())
+        told = json_bytes(alerts)
+        if told != self._alerts:
+            self._alerts = told
+            await self._send(json_bytes(StreamAlerts(self._view.wall(), alerts)))
+
+    async def _send_events(self) -> None:
+        events = list(self._view.recent_events())
+        known = self._newest
+        fresh = (
+            events[:FIRST_EVENTS]
+            if known is None
+            else list(takewhile(lambda event: event.id != known, events))
+        )
+        self._newest = events[0].id if events else ""
+        if fresh:
+            await self._send(json_bytes(StreamEvents(self._view.wall(), fresh)))
+
+    async def refuse(self, fault: Fault) -> None:
+        """Tell the viewer what is wrong with its request."""
+        await self._send(json_bytes(StreamError(fault)))
+
+    async def _send(self, message: bytes) -> None:
+        async with asyncio.timeout(self._hub.patience):
+            await self._socket.send_str(message.decode())
+
+
+def _parse(text: str) -> StreamRequest:
+    """Read a request. Raises `RequestError` that names the key at fault."""
+    try:
+        request = _requests.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        problem, _, place = str(error).partition(" - at ")
+        word = problem.rpartition("unknown field ")[2].strip("`")
+        cure = did_you_mean(word, StreamRequest.__struct_fields__)
+        where = place.strip("`").removeprefix("$.") or "request"
+        raise RequestError(400, where, problem, cure or "Send one JSON object.") from error
+    if not SHORTEST <= request.every <= LONGEST:
+        raise RequestError(
+            400, "every", f"{request.every:g} s is out of bounds",
+            f"Use {SHORTEST} to {LONGEST:g} seconds.",
+        )  # fmt: skip
+    return request
+
+
+async def stream(request: web.Request) -> web.StreamResponse:
+    """Readings of chosen columns, as they come."""
+    query(request)
+    hub = request.app[HUB]
+    if hub.viewers >= MOST_VIEWERS:
+        raise RequestError(503, "stream", f"{hub.viewers} viewers look already", "Try again later.")
+    socket = web.WebSocketResponse(
+        heartbeat=HEARTBEAT, max_msg_size=MOST_BYTES, compress=False, timeout=2.0
+    )
+    if not socket.can_prepare(request):
+        raise RequestError(426, "Upgrade", "this is a WebSocket", "Connect with ws://.")
+    await socket.prepare(request)
+    request.app[SOCKETS].add(socket)
+    hub.viewers += 1
+    viewer = Viewer(request.app[VIEW], hub, socket)
+    try:
+        await _serve(viewer, socket, request, hub)
+    finally:
+        hub.viewers -= 1
+        request.app[SOCKETS].discard(socket)
+    return socket
+
+
+async def _serve(
+    viewer: Viewer, socket: web.WebSocketResponse, request: web.Request, hub: Hub
+) -> None:
+    """Read requests and send what they ask for, until either side ends it."""
+    show = asyncio.create_task(viewer.show(), name="stream viewer")
+    read = asyncio.create_task(_read(viewer, socket), name="stream reader")
+    try:
+        done, _ = await asyncio.wait({show, read}, return_when=FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    except TimeoutError:
+        hub.dropped += 1
+        if request.transport is not None:
+            request.transport.abort()  # a closing handshake would wait for the same slow reader
+    except ConnectionError:
+        pass
+    finally:
+        for task in (show, read):
+            task.cancel()
+        await asyncio.gather(show, read, return_exceptions=True)
+        with contextlib.suppress(ConnectionError):
+            await socket.close()
+
+
+async def _read(viewer: Viewer, socket: web.WebSocketResponse) -> None:
+    async for message in socket:
+        if message.type is WSMsgType.TEXT:
+            try:
+                viewer.ask(message.data)
+            except RequestError as error:
+                await viewer.refuse(error.fault)
+        elif message.type is WSMsgType.BINARY:
+            await viewer.refuse(Fault("request", "it is binary", "Send JSON as text."))
+
+
+async def close_all(app: web.Application) -> None:
+    """Tell every viewer that the server goes."""
+    sockets = app[SOCKETS]
+    for socket in tuple(sockets):
+        with contextlib.suppress(ConnectionError):
+            await socket.close(code=WSCloseCode.GOING_AWAY, message=b"the aggregator stops")

@@ -1,0 +1,144 @@
+"""The cluster in a dozen numbers: for `/metrics`, `/api/v1/status` and the header of `top`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from aggregator.http.numbers import Wide
+from aggregator.http.standing import Standing, standing
+from telemetry.fleet import Fleet, Floats
+from telemetry.metric import Table
+from telemetry.schema import GPU_FAST
+
+GPU_STATES = ("reporting", "silent", "lost")
+"""A GPU reports when any metric of its fast lane has a value; it is lost when its node says that it
+has left the bus; else it is silent."""
+
+
+class ModelSummary(msgspec.Struct, frozen=True):
+    """All GPUs of one model."""
+
+    model: str
+    gpus: dict[str, int]
+    """How many there are in each of the states `reporting`, `silent`, `lost`."""
+    power_watts: float
+    """Sum over those that tell."""
+    power_known: int
+    """How many tell."""
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """The cluster at one instant. A sum is over the devices that tell; None when none does."""
+
+    nodes: dict[str, int]
+    """How many there are in each of the states `online`, `stale`, `offline`."""
+    models: list[ModelSummary]
+    gpu_power_watts: float | None
+    gpu_power_limit_watts: float | None
+    """What all GPUs together may draw."""
+    wall_power_watts: float | None
+    wall_power_known: int
+    """Nodes that can tell their wall power."""
+    temperature_max_celsius: float | None
+    memory_temperature_max_celsius: float | None
+    utilization_mean_ratio: float | None
+    memory_used_bytes: float | None
+    memory_total_bytes: float | None
+
+
+@dataclass(slots=True)
+class _Models:
+    """Which row is which model, for as long as the fleet keeps its version."""
+
+    version: int
+    names: list[str]
+    model: npt.NDArray[np.intp]
+    """For each GPU row the position in `names`; -1 for a row that is free."""
+    present: npt.NDArray[np.bool_]
+
+
+class Summarizer:
+    """Makes summaries; remembers the models between versions of the fleet."""
+
+    def __init__(self) -> None:
+        self._models: _Models | None = None
+
+    def summary(self, fleet: Fleet, now: float) -> Summary:
+        """Return the cluster as it stands at `now`, the fleet's monotonic seconds."""
+        standings = Counter(standing(node, now) for node in fleet.nodes.values())
+        power = fleet.column("gpu_power_watts", now)
+        wall = fleet.column("node_wall_power_watts", now)
+        return Summary(
+            nodes={state.value: standings[state] for state in Standing},
+            models=self._by_model(fleet, power, now),
+            gpu_power_watts=_sum(power),
+            gpu_power_limit_watts=_sum(fleet.column("gpu_power_limit_watts", now)),
+            wall_power_watts=_sum(wall),
+            wall_power_known=int(np.isfinite(wall).sum()),
+            temperature_max_celsius=_max(fleet.column("gpu_temperature_celsius", now)),
+            memory_temperature_max_celsius=_max(
+                fleet.column("gpu_memory_temperature_celsius", now)
+            ),
+            utilization_mean_ratio=_mean(fleet.column("gpu_utilization_ratio", now)),
+            memory_used_bytes=_sum(fleet.column("gpu_memory_used_bytes", now)),
+            memory_total_bytes=_sum(fleet.column("gpu_memory_total_bytes", now)),
+        )
+
+    def _by_model(self, fleet: Fleet, power: Floats, now: float) -> list[ModelSummary]:
+        models = self._models
+        if models is None or models.version != fleet.version:
+            models = self._models = _read_models(fleet)
+        count = len(models.model)
+        matrix = fleet.matrices[GPU_FAST]
+        fresh = now - matrix.seen[:count] <= matrix.max_age[:count]
+        reporting = fresh & np.isfinite(matrix.gauges[:count]).any(axis=1) & models.present
+        found: list[ModelSummary] = []
+        for number, name in enumerate(models.names):
+            its = models.model == number
+            lost, told = int((its & ~models.present).sum()), int((its & reporting).sum())
+            watts = power[its]
+            found.append(
+                ModelSummary(
+                    name,
+                    dict(zip(GPU_STATES, (told, int(its.sum()) - told - lost, lost), strict=True)),
+                    _sum(watts) or 0.0,
+                    int(np.isfinite(watts).sum()),
+                )
+            )
+        return found
+
+
+def _read_models(fleet: Fleet) -> _Models:
+    names: dict[str, int] = {}
+    model = np.full(fleet.size(Table.GPU), -1, np.intp)
+    present = np.zeros(len(model), bool)
+    for row, entry in enumerate(fleet.gpus):
+        if entry is not None:
+            model[row] = names.setdefault(entry[1].name, len(names))
+            present[row] = entry[1].present
+    return _Models(fleet.version, list(names), model, present)
+
+
+def _known(values: Floats) -> Wide:
+    wide = values.astype(np.float64)
+    return wide[np.isfinite(wide)]
+
+
+def _sum(values: Floats) -> float | None:
+    known = _known(values)
+    return round(float(known.sum()), 3) if known.size else None
+
+
+def _max(values: Floats) -> float | None:
+    known = _known(values)
+    return round(float(known.max()), 3) if known.size else None
+
+
+def _mean(values: Floats) -> float | None:
+    known = _known(values)
+    return round(float(known.mean()), 4) if known.size else None

@@ -1,0 +1,90 @@
+"""What the files of /proc say. Pure: bytes in, numbers in base units out.
+
+All raise `ValueError` or `IndexError` for text that isn't what the kernel writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+_KIBI = 1024
+_SECTOR = 512  # in diskstats always, whatever the disk's own sector is
+
+
+class Cpu(NamedTuple):
+    """The first line of /proc/stat, and the processes that wait for a device."""
+
+    busy: int
+    """Clock ticks of all cores since boot: all but idle and waiting for a disk."""
+    total: int
+    blocked: int
+    cpus: int
+    """Logical CPUs online."""
+
+
+def cpu(text: bytes) -> Cpu:
+    """Read /proc/stat."""
+    lines = text.split(b"\n")
+    if not lines[0].startswith(b"cpu "):
+        raise ValueError("no cpu line")
+    # user, nice, system, idle, iowait, irq, softirq, steal; the guests' share is part of user
+    ticks = [int(word) for word in lines[0].split()[1:9]]
+    total = sum(ticks)
+    at = text.index(b"\nprocs_blocked ")
+    return Cpu(
+        total - ticks[3] - ticks[4],
+        total,
+        int(text[at + 15 :].split(None, 1)[0]),
+        sum(line.startswith(b"cpu") for line in lines) - 1,
+    )
+
+
+def loads(text: bytes) -> tuple[float, float, float]:
+    """Read /proc/loadavg: load of 1, 5 and 15 minutes."""
+    one, five, fifteen = text.split()[:3]
+    return float(one), float(five), float(fifteen)
+
+
+def memory(text: bytes) -> dict[str, int]:
+    """Read /proc/meminfo: bytes by the kernel's word."""
+    found = {}
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) == 3:
+            found[words[0].rstrip(b":").decode()] = int(words[1]) * _KIBI
+    return found
+
+
+def uptime(text: bytes) -> float:
+    """Read /proc/uptime: seconds since boot."""
+    return float(text.split()[0])
+
+
+def network(text: bytes, names: Collection[str]) -> tuple[int, int]:
+    """Read /proc/net/dev: bytes received and sent by the interfaces `names`."""
+    received = sent = 0
+    for line in text.splitlines()[2:]:
+        name, _, counts = line.partition(b":")
+        if name.strip().decode() in names:
+            words = counts.split()
+            received += int(words[0])
+            sent += int(words[8])
+    return received, sent
+
+
+def interfaces(text: bytes) -> list[str]:
+    """Read /proc/net/dev: all interfaces but the loopback."""
+    names = (line.partition(b":")[0].strip().decode() for line in text.splitlines()[2:])
+    return [name for name in names if name and name != "lo"]
+
+
+def disks(text: bytes, names: Collection[str]) -> tuple[int, int]:
+    """Read /proc/diskstats: bytes read from and written to the disks `names`."""
+    read = written = 0
+    for line in text.splitlines():
+        words = line.split()
+        if words[2].decode() in names:
+            read += int(words[5]) * _SECTOR
+            written += int(words[9]) * _SECTOR
+    return read, written

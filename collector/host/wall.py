@@ -1,0 +1,153 @@
+"""Power of the whole machine at the wall, where it can tell: ACPI power meter, or BMC by ipmitool.
+
+Both can take long (a BMC answers in 0.1 to 10 s), so they are asked by a thread of their own. A
+tick takes the newest answer; one that is too old is a gap, and so is a machine that can't tell.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from telemetry.gap import ERROR, NO_PERMISSION, NOT_READ, NOT_SUPPORTED, TIMED_OUT
+
+PERIOD = 5.0
+"""Seconds between two questions: kind to a BMC, and often enough for a breaker's minutes."""
+STALE = 3.0
+"""Periods after which an answer is too old."""
+RETRY = 600.0
+"""Seconds after which a machine that can't tell is asked again."""
+_MICRO = 1e-6
+_METERS = ("power_meter",)  # hwmon names that mean the machine; others are a GPU, a disk, a rail
+_IPMI = ("dev/ipmi0", "dev/ipmi/0", "dev/ipmidev/0")
+_WATTS = re.compile(r"Instantaneous power reading:\s+(\d+) Watts")
+_ACTIVE = re.compile(r"Power reading state is:\s+activated")
+
+
+class UnsupportedError(Exception):
+    """This machine can't tell its power."""
+
+
+def hwmon(root: Path) -> float:
+    """Return watts of the ACPI power meter. Raises `UnsupportedError` or `OSError`."""
+    for meter in sorted((root / "sys/class/hwmon").glob("hwmon*")):
+        try:
+            name = (meter / "name").read_text().strip()
+        except OSError:
+            continue
+        if name not in _METERS:
+            continue
+        for file in ("power1_average", "power1_input"):
+            if (meter / file).exists():
+                return int((meter / file).read_text()) * _MICRO
+    raise UnsupportedError("no power meter in hwmon")
+
+
+def dcmi(text: str) -> float:
+    """Return watts from the text of `ipmitool dcmi power reading`. Raises `UnsupportedError`."""
+    found = _WATTS.search(text)
+    if found is None or _ACTIVE.search(text) is None or found[1] == "0":
+        raise UnsupportedError("the BMC gives no power reading")
+    return float(found[1])
+
+
+@dataclass(slots=True)
+class _Answer:
+    value: float
+    at: float
+
+
+class WallMeter:
+    """Asks for the machine's power every `PERIOD` seconds, in a thread that no tick waits for."""
+
+    def __init__(
+        self,
+        root: Path,
+        ipmitool: str | None,
+        period: float = PERIOD,
+        timeout: float = 10.0,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`ipmitool` is the program's path, or None to leave the BMC alone."""
+        self._root = root
+        self._ipmitool = ipmitool
+        self._period = period
+        self._timeout = timeout
+        self._monotonic = monotonic
+        self._answer = _Answer(NOT_READ, monotonic())
+        self._end = threading.Event()
+        self._child: subprocess.Popen[str] | None = None
+        self._thread: threading.Thread | None = None
+
+    def watts(self) -> float:
+        """Return the newest answer, or its gap. Never waits; the first call starts the thread."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="wall-power", daemon=True)
+            self._thread.start()
+        answer = self._answer
+        wait = RETRY if answer.value is NOT_SUPPORTED else self._period
+        if self._monotonic() - answer.at > STALE * wait + self._timeout:
+            return TIMED_OUT
+        return answer.value
+
+    def close(self) -> None:
+        """End the thread, and ipmitool if it runs; doesn't wait for a file that hangs."""
+        self._end.set()
+        child = self._child
+        if child is not None:
+            with contextlib.suppress(ProcessLookupError):
+                child.kill()
+        if self._thread is not None:
+            self._thread.join(timeout=0.5)
+
+    def _run(self) -> None:
+        while not self._end.is_set():
+            value = self._ask()
+            self._answer = _Answer(value, self._monotonic())
+            self._end.wait(RETRY if value is NOT_SUPPORTED else self._period)
+
+    def _ask(self) -> float:
+        try:
+            try:
+                return hwmon(self._root)
+            except UnsupportedError:
+                return dcmi(self._bmc())
+        except UnsupportedError:
+            return NOT_SUPPORTED
+        except PermissionError:
+            return NO_PERMISSION
+        except (TimeoutError, subprocess.TimeoutExpired):
+            return TIMED_OUT
+        except (OSError, ValueError):
+            return ERROR
+
+    def _bmc(self) -> str:
+        """Return what ipmitool prints. Raises what `_ask` turns into gaps."""
+        if self._ipmitool is None or not any((self._root / path).exists() for path in _IPMI):
+            raise UnsupportedError("no ipmitool, or no BMC")
+        with subprocess.Popen(
+            [self._ipmitool, "dcmi", "power", "reading"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as child:
+            self._child = child
+            try:
+                out, complaint = child.communicate(timeout=self._timeout)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                raise
+            finally:
+                self._child = None
+        if "ermission denied" in complaint:
+            raise PermissionError(complaint)
+        if child.returncode != 0 and "nvalid command" not in complaint:
+            raise OSError(complaint.strip() or f"ipmitool ended with {child.returncode}")
+        return out

@@ -1,0 +1,193 @@
+"""From a scenario to rows: the simulated nodes, made when first asked for."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from collector.simulated.course import Span
+from collector.simulated.draws import draw, noise
+from collector.simulated.faults import SILENT
+from collector.simulated.gpu import SimulatedGpu
+from collector.simulated.gpu_slow import slow
+from collector.simulated.host import SimulatedHost
+from collector.simulated.jobs import Job, many_jobs, one_job
+from collector.simulated.link import link_fast, link_slow
+from collector.simulated.programme import programme
+from collector.simulated.scenario import Scenario
+from telemetry.errors import ConfigError, did_you_mean
+from telemetry.gap import DEVICE_LOST, TIMED_OUT
+from telemetry.schema import (
+    GPU_FAST,
+    GPU_SLOW,
+    LINK_FAST,
+    LINK_SLOW,
+    NODE_FAST,
+    NODE_SLOW,
+    SCHEMA,
+)
+
+_DAY = 86_400
+_WARMER = {"desktop-4x5090": (0.0, 3.0, 4.0, 1.5)}
+"""Degrees by slot, where cards breathe each other's air."""
+
+
+def _gaps(reason: float) -> dict[int, tuple[float, ...]]:
+    """Return a row of gaps for every block."""
+    return {number: (reason,) * len(block.names) for number, block in enumerate(SCHEMA.blocks)}
+
+
+_LOST = _gaps(DEVICE_LOST)
+_HUNG = _gaps(TIMED_OUT)
+
+
+Rows = dict[int, list[list[float]]]
+"""Rows of readings by block number, in inventory order."""
+
+
+class SimulatedNode:
+    """One node: its GPUs and its host. Nothing in it changes from tick to tick."""
+
+    def __init__(self, scenario: Scenario, name: str, jobs: dict[str, Job]) -> None:
+        self.scenario = scenario
+        self.name = name
+        self.job = jobs[name]
+        kind, seed = scenario.kind, scenario.seed
+        self.boot = -(3 * _DAY + draw(seed, name, "boot") % (27 * _DAY))
+        """Second of the last boot before the scenario's start."""
+        faults = [
+            (fault, self.job.synchronous and jobs[fault.node] is self.job)
+            for fault in scenario.faults
+            if fault.node == name or jobs[fault.node] is self.job
+        ]
+        self.faults = tuple(fault for fault, _ in faults if fault.node == name)
+        warmer = _WARMER.get(scenario.name, (0.0, 0.5, 2.0, 2.5))
+        inlet = 23.0 + draw(seed, name, "inlet") % 3
+        self.gpus = tuple(
+            SimulatedGpu.of(
+                kind.board,
+                self.job,
+                seed,
+                name,
+                index,
+                self.boot,
+                inlet + warmer[index % len(warmer)],
+                faults,
+            )
+            for index in range(scenario.gpus)
+        )
+        training = scenario.name != "fleet"
+        reference = self.job.programme if training else programme(seed, "training", 0)
+        base = kind.chassis.base(kind.board, reference)
+        self.host = SimulatedHost(kind.chassis, self.job, seed, name, base, noise(seed))
+        self.has_links = scenario.links and kind.board.links > 0
+        self.calm = all(len(gpu.course.spans) == 1 for gpu in self.gpus)
+        self.first = tuple(gpu.course.spans[0] for gpu in self.gpus)
+
+    def spans(self, second: int) -> tuple[Span, ...]:
+        """Return the span that each GPU is in."""
+        if self.calm:
+            return self.first
+        return tuple(gpu.course.at(second) for gpu in self.gpus)
+
+    def silent(self, second: int) -> bool:
+        """Whether the node says nothing in this second."""
+        return any(
+            fault.kind in SILENT and fault.start <= second < fault.end for fault in self.faults
+        )
+
+    def fast(self, second: int) -> Rows:
+        """Return the rows of all fast blocks."""
+        spans = self.spans(second)
+        total, rows, hung = 0.0, [], 0
+        for gpu, span in zip(self.gpus, spans, strict=True):
+            if span.effect.lost or span.effect.hung:
+                total += gpu.watts(second, span)
+                hung += span.effect.hung
+                rows.append(_dead(span, GPU_FAST))
+            else:
+                watts, row = gpu.fast(second, span)
+                total += watts
+                rows.append(row)
+        out = {GPU_FAST: rows, NODE_FAST: [self.host.fast(second, spans[0].boot, total, 2 * hung)]}
+        if self.has_links:
+            out[LINK_FAST] = [
+                row
+                for gpu, span in zip(self.gpus, spans, strict=True)
+                for row in _dead_links(gpu, span, LINK_FAST) or link_fast(gpu)
+            ]
+        return out
+
+    def slow(self, second: int) -> Rows:
+        """Return the rows of all slow blocks."""
+        spans = self.spans(second)
+        out = {
+            GPU_SLOW: [
+                _dead(span, GPU_SLOW)
+                if span.effect.lost or span.effect.hung
+                else slow(gpu, second, span)
+                for gpu, span in zip(self.gpus, spans, strict=True)
+            ],
+            NODE_SLOW: [self.host.slow(second, spans[0].boot)],
+        }
+        if self.has_links:
+            out[LINK_SLOW] = [
+                row
+                for gpu, span in zip(self.gpus, spans, strict=True)
+                for row in _dead_links(gpu, span, LINK_SLOW) or link_slow(gpu, second, span)
+            ]
+        return out
+
+    def lost(self, second: int) -> tuple[int, ...]:
+        """Return the indexes of the GPUs that have left the bus."""
+        if self.calm:
+            return ()
+        return tuple(
+            gpu.index
+            for gpu, span in zip(self.gpus, self.spans(second), strict=True)
+            if span.effect.lost
+        )
+
+
+def _dead(span: Span, block: int) -> list[float]:
+    return list((_LOST if span.effect.lost else _HUNG)[block])
+
+
+def _dead_links(gpu: SimulatedGpu, span: Span, block: int) -> list[list[float]]:
+    """Return rows of gaps for the links of a GPU that doesn't answer, none for one that does."""
+    if not (span.effect.lost or span.effect.hung):
+        return []
+    return [_dead(span, block) for _ in range(gpu.board.links)]
+
+
+class Cluster:
+    """All nodes of a scenario, each made when first asked for."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        seed, nodes = scenario.seed, scenario.nodes
+        self._jobs = (
+            many_jobs(seed, nodes)
+            if scenario.name == "fleet"
+            else one_job(scenario.name, seed, nodes)
+        )
+        self._racks = dict(zip(nodes, scenario.racks, strict=True))
+        self._nodes: dict[str, SimulatedNode] = {}
+
+    def rack(self, node: str) -> str | None:
+        """Return the rack of a node."""
+        return self._racks[node]
+
+    def node(self, name: str) -> SimulatedNode:
+        """Return a node. Raises `ConfigError` when the scenario has none of that name."""
+        if name not in self._nodes:
+            if name not in self._jobs:
+                hint = did_you_mean(name, self._jobs) or f"The first is {self.scenario.nodes[0]}."
+                raise ConfigError("scenario", f"{self.scenario.name} has no node {name!r}", hint)
+            self._nodes[name] = SimulatedNode(self.scenario, name, self._jobs)
+        return self._nodes[name]
+
+
+@lru_cache(maxsize=4)
+def cluster(scenario: Scenario) -> Cluster:
+    """Return the cluster of a scenario, kept because all its nodes share one table of jobs."""
+    return Cluster(scenario)

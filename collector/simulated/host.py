@@ -1,0 +1,127 @@
+"""The machine around the simulated GPUs: its power at the wall, CPUs, memory, network and disks.
+
+Gaps `not_read` stand for what only the collector knows about itself; the collector fills them in:
+see `SELF`. All other columns of the `node` table are simulated.
+"""
+
+from __future__ import annotations
+
+from collector.simulated.chassis import Chassis
+from collector.simulated.columns import HEAD, layout
+from collector.simulated.draws import NOISE_MASK, draw, unit
+from collector.simulated.jobs import Job
+from collector.simulated.programme import HOUR, Phase
+from telemetry.gap import NOT_READ
+from telemetry.schema import NODE_FAST, NODE_SLOW
+
+SELF = (
+    "node_driver_up",
+    "node_gpus_expected",
+    "node_gpus_answering",
+    "node_ticks_skipped_total",
+    "node_collector_cpu_seconds_total",
+    "node_collector_memory_bytes",
+    "node_probes_abandoned_total",
+)
+"""Columns that a simulated node leaves to the collector, as gaps `not_read`."""
+
+_FAST = (
+    *SELF[:4],
+    "node_wall_power_watts",
+    "node_cpu_utilization_ratio",
+    "node_load_1m",
+    "node_processes_blocked",
+    "node_memory_available_bytes",
+    "node_cpu_package_energy_joules_total",
+    "node_network_receive_bytes_total",
+    "node_network_transmit_bytes_total",
+    "node_disk_read_bytes_total",
+    "node_disk_written_bytes_total",
+)
+_SLOW = (
+    *SELF[4:],
+    "node_memory_total_bytes",
+    "node_cpus",
+    "node_load_5m",
+    "node_load_15m",
+    "node_uptime_seconds",
+    "node_filesystem_free_bytes",
+    "node_clock_offset_seconds",
+)
+_PICK_FAST = layout(NODE_FAST, _FAST)
+_PICK_SLOW = layout(NODE_SLOW, _SLOW)
+_MEMORY = {Phase.IDLE: 0.02, Phase.TRAINING: 0.34, Phase.INFERENCE: 0.18, Phase.EVALUATION: 0.30}
+
+
+class SimulatedHost:
+    """One machine. Nothing in it changes from tick to tick."""
+
+    def __init__(
+        self,
+        chassis: Chassis,
+        job: Job,
+        seed: int,
+        node: str,
+        base: float,
+        noise: tuple[float, ...],
+    ) -> None:
+        self.chassis = chassis
+        self.job = job
+        self.base = base
+        """Watts (direct current) without load, beside the GPUs'."""
+        self.noise = noise
+        own = draw(seed, node, "host")
+        self.offset = own & NOISE_MASK
+        self.free = 0.4 + 0.3 * unit(own, "disk")
+        self.clock = (unit(own, "clock") - 0.5) * 2e-4
+
+    def fast(self, second: int, boot: int, gpu_watts: float, blocked: int) -> list[float]:
+        """Return the row of the fast block. `gpu_watts` is the sum of the node's GPUs, `blocked`
+        the processes that hang in the driver."""
+        chassis, programme = self.chassis, self.job.programme
+        at = second + self.job.shift
+        level, phase = programme.level[at % HOUR], programme.phase[at % HOUR]
+        luck = self.noise[(second + self.offset) & NOISE_MASK]
+        direct = gpu_watts + self.base + chassis.swing * level
+        load = programme.levels_until(at) - programme.levels_until(boot - 1 + self.job.shift)
+        saving = programme.saving_until(at) - programme.saving_until(boot - 1 + self.job.shift)
+        since = second - boot + 1
+        return list(
+            _PICK_FAST(
+                (
+                    *HEAD,
+                    *(NOT_READ,) * 4,
+                    direct / chassis.efficiency + 8.0 * (luck - 0.5),
+                    0.015 + 0.22 * level + 0.01 * luck,
+                    chassis.cpus * (0.01 + 0.24 * programme.deep[at % HOUR]) + blocked,
+                    blocked,
+                    int(chassis.memory_bytes * (1.0 - _MEMORY[phase] - 0.01 * luck)),
+                    chassis.cpu_idle * since + chassis.cpu_swing * load,
+                    int(chassis.network_rate * load) + 40_000 * since,
+                    int(chassis.network_rate * load) + 55_000 * since,
+                    int(chassis.read_rate * load),
+                    int(chassis.checkpoint_rate * saving) + 90_000 * since,
+                )
+            )
+        )
+
+    def slow(self, second: int, boot: int) -> list[float]:
+        """Return the row of the slow block."""
+        chassis, programme = self.chassis, self.job.programme
+        deep = programme.deep[(second + self.job.shift) % HOUR]
+        luck = self.noise[(second * 3 + self.offset) & NOISE_MASK]
+        return list(
+            _PICK_SLOW(
+                (
+                    *HEAD,
+                    *(NOT_READ,) * 3,
+                    chassis.memory_bytes,
+                    chassis.cpus,
+                    chassis.cpus * (0.01 + 0.24 * (0.7 * deep + 0.3 * programme.mean)),
+                    chassis.cpus * (0.01 + 0.24 * (0.3 * deep + 0.7 * programme.mean)),
+                    second - boot + 90,
+                    int(chassis.disk_bytes * (self.free + 0.01 * luck)),
+                    self.clock + 2e-5 * (luck - 0.5),
+                )
+            )
+        )

@@ -1,0 +1,117 @@
+"""What a simulated node says it is made of."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from collector.simulated.boards import Board
+from collector.simulated.cluster import Cluster, SimulatedNode
+from collector.simulated.columns import unsupported
+from collector.simulated.draws import draw
+from collector.simulated.gpu import FAST, SimulatedGpu, fast_layout
+from collector.simulated.gpu_slow import slow_count, slow_layout
+from telemetry.inventory import Gpu, Inventory, Link, MemoryPool
+from telemetry.schema import GPU_FAST, GPU_SLOW
+
+_BUSES = {
+    "desktop-4x5090": (0x01, 0x21, 0x41, 0x61),
+    "two-dgx-h100": (0x1B, 0x43, 0x52, 0x61, 0x9D, 0xC3, 0xD1, 0xDF),
+    "fleet": (0x1B, 0x43, 0x52, 0x61, 0x9D, 0xC3, 0xD1, 0xDF),
+}
+_SWITCHES = ("0000:07:00.0", "0000:08:00.0", "0000:09:00.0", "0000:0a:00.0")
+
+
+def uuid_of(seed: int, node: str, index: int) -> str:
+    """Return a GPU's UUID, in the driver's form."""
+    text = f"{draw(seed, node, index, 'uuid', 0):016x}{draw(seed, node, index, 'uuid', 1):016x}"
+    return f"GPU-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def pci_of(scenario: str, index: int) -> str:
+    """Return a GPU's PCI address; beyond the machine's usual slots in further domains."""
+    buses = _BUSES[scenario]
+    domain, slot = divmod(index, len(buses))
+    return f"{domain:04x}:{buses[slot]:02x}:00.0"
+
+
+@cache
+def capabilities(board: Board) -> dict[str, str]:
+    """Return what a board will never have, by metric."""
+    return {
+        **unsupported(fast_layout(board), GPU_FAST, len(FAST)),
+        **unsupported(slow_layout(board), GPU_SLOW, slow_count()),
+    }
+
+
+def _gpu(node: SimulatedNode, gpu: SimulatedGpu, lost: tuple[int, ...]) -> Gpu:
+    board, scenario = node.scenario.kind.board, node.scenario
+    return Gpu(
+        uuid=uuid_of(scenario.seed, node.name, gpu.index),
+        index=gpu.index,
+        name=board.name,
+        pci=pci_of(scenario.name, gpu.index),
+        # GeForce boards don't tell their serial number
+        serial=f"{1_650_000_000_000 + draw(gpu.seed, 'serial') % 10**9}" if board.ecc else None,
+        vbios=board.vbios,
+        part_number=board.part_number,
+        architecture=board.architecture,
+        memory_bytes=board.memory_bytes,
+        power_limit_watts=board.limit,
+        minor=gpu.index,
+        slot=str(gpu.index + 1),
+        present=gpu.index not in lost,
+        capabilities=capabilities(board),
+    )
+
+
+def _pools(node: SimulatedNode, gpus: tuple[Gpu, ...]) -> tuple[MemoryPool, ...]:
+    board = node.scenario.kind.board
+    if board.links and len(gpus) > 1:
+        uuids = tuple(gpu.uuid for gpu in gpus)
+        return (MemoryPool(gpus=uuids, bytes=board.memory_bytes * len(gpus), over="nvswitch"),)
+    return tuple(MemoryPool(gpus=(gpu.uuid,), bytes=board.memory_bytes) for gpu in gpus)
+
+
+def inventory(
+    cluster: Cluster, node: SimulatedNode, lost: tuple[int, ...] = (), released: bool = False
+) -> Inventory:
+    """Return a node's inventory while the GPUs with the indexes `lost` have left the bus."""
+    scenario, kind = node.scenario, node.scenario.kind
+    gpus = tuple(_gpu(node, gpu, lost) for gpu in node.gpus)
+    chassis, own = kind.chassis, draw(scenario.seed, node.name, "host")
+    host = {
+        "hostname": node.name,
+        "os": "simulated",
+        "product": chassis.product,
+        "serial": f"S{own % 10**9:09d}",
+        "cpu": chassis.cpu,
+        "cpus": str(chassis.cpus),
+        "job": f"{node.job.kind}-{node.job.number}",
+    }
+    rack = cluster.rack(node.name)
+    if rack is not None:
+        host["rack"] = rack
+    links: tuple[Link, ...] = ()
+    if node.has_links:
+        links = tuple(
+            Link(
+                gpu=gpu.uuid,
+                number=number,
+                peer_kind="switch",
+                peer_pci=_SWITCHES[number % len(_SWITCHES)],
+            )
+            for gpu in gpus
+            for number in range(kind.board.links)
+        )
+    return Inventory(
+        node=node.name,
+        source=f"simulated:{scenario.name}",
+        host=host,
+        driver_version=kind.board.driver,
+        cuda_version=kind.board.cuda,
+        driver_state="released" if released else "up",
+        driver_message="Released on request; ask for `resume` to read on." if released else "",
+        gpus=gpus,
+        links=links,
+        pools=_pools(node, gpus),
+    )

@@ -1,0 +1,70 @@
+"""Which job runs on which node: a job is a programme, an hour that it began in, and its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from collector.simulated.draws import draw, unit
+from collector.simulated.programme import (
+    HOUR,
+    Programme,
+    cluster_training,
+    desktop_training,
+    programme,
+)
+
+_VARIANTS = 4  # programmes of a kind in a fleet: they cost memory, jobs differ by their shift too
+_SHARES = (
+    ("training", 0.55),
+    ("inference", 0.20),
+    ("mixed", 0.12),
+    ("evaluation", 0.06),
+    ("idle", 0.07),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What one or several nodes work at."""
+
+    number: int
+    kind: str
+    programme: Programme
+    shift: int
+    """Seconds of the programme's hour that lie before the scenario's start."""
+    synchronous: bool
+    """All GPUs do the same in the same second; else each has an hour of its own."""
+
+
+def one_job(scenario: str, seed: int, nodes: Sequence[str]) -> dict[str, Job]:
+    """Return one long training run over all nodes."""
+    plays = desktop_training() if scenario == "desktop-4x5090" else cluster_training(seed, 0)
+    return dict.fromkeys(nodes, Job(0, "training", plays, 0, synchronous=True))
+
+
+def many_jobs(seed: int, nodes: Sequence[str]) -> dict[str, Job]:
+    """Return a fleet's jobs: training on 1 to 8 neighbouring nodes, all else on one."""
+    jobs: dict[str, Job] = {}
+    first = 0
+    while first < len(nodes):
+        kind = _kind(unit(seed, "kind", first))
+        count = (1, 2, 4, 8)[draw(seed, "size", first) % 4] if kind == "training" else 1
+        job = Job(
+            first,
+            kind,
+            programme(seed, kind, draw(seed, "variant", first) % _VARIANTS),
+            draw(seed, "shift", first) % HOUR,
+            kind != "inference",
+        )
+        jobs.update(dict.fromkeys(nodes[first : first + count], job))
+        first += count
+    return jobs
+
+
+def _kind(share: float) -> str:
+    for kind, part in _SHARES:
+        if share < part:
+            return kind
+        share -= part
+    return _SHARES[0][0]

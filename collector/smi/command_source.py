@@ -1,0 +1,264 @@
+"""The live command `nvidia-smi -q -x` as a source, for nodes where NVML can't be loaded.
+
+Each run opens the driver anew and takes a second or more on a large node, so this source has a
+slow pace of its own (10 s unless told) and never runs twice at once. Between two runs it returns
+no rows: an old reading is not sent again as a new one. A run that hangs is abandoned (see `run`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shlex
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from collector.smi.document import Document
+from collector.smi.failure import Failure, failure_of
+from collector.smi.file import documents_of
+from collector.smi.inventory import NAMELESS, inventory_of
+from collector.smi.news import news
+from collector.smi.readings import rows_of
+from collector.smi.run import Run
+from collector.source import Happening, Rows
+from telemetry.errors import ConfigError, SourceError
+from telemetry.gap import DEVICE_LOST, ERROR, TIMED_OUT
+from telemetry.inventory import Gpu, Inventory
+from telemetry.metric import Lane, Table
+from telemetry.schema import SCHEMA
+
+log = logging.getLogger(__name__)
+
+MIN_INTERVAL = 5.0
+MAX_ABANDONED = 3
+"""Hung runs that are left alone at once; with this many, no further run is started."""
+_OPEN_PATIENCE = 5.0
+_POLL = 0.02
+_LANES = frozenset(Lane)
+_SOURCE = "nvidia-smi"
+
+
+class SmiCommandSource:
+    """Fits `collector.source.Source`. Seconds throughout; `clock` is monotonic."""
+
+    def __init__(
+        self,
+        interval: float = 10.0,
+        command: str | Sequence[str] = "nvidia-smi",
+        timeout: float = 20.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not interval >= MIN_INTERVAL:
+            raise ConfigError(
+                "source.interval",
+                f"every {interval:g} s is too often for nvidia-smi: each run opens the driver anew",
+                f"Write {MIN_INTERVAL:g} or more, or use the source 'nvml'.",
+            )
+        words = shlex.split(command) if isinstance(command, str) else list(command)
+        if not words:
+            raise ConfigError("source.command", "empty", "Write the path of nvidia-smi.")
+        self.interval = interval
+        """The collector should tick no faster: between two runs there is nothing to send."""
+        self.command = (*words, "-q", "-x")
+        self.timeout = timeout
+        self.inventory = Inventory(node="", source=_SOURCE)
+        self._clock = clock
+        self._run: Run | None = None
+        self._abandoned: list[Run] = []
+        self.abandoned = 0
+        """Runs given up as hung so far."""
+        self._due = 0.0
+        self._released = False
+        self._found: list[Document] | Failure | None = None
+        self._happenings: list[Happening] = []
+        self._gap = ERROR
+
+    async def open(self) -> None:
+        """Run once for the inventory. What is wrong with the driver is a state, not an error."""
+        self._due = self._clock()
+        found = await self._answer(min(self.timeout, _OPEN_PATIENCE))
+        if found is not None:
+            self._take(found, 0)
+            self._happenings.clear()  # what was there at the start is no news
+            self._found = found  # the first tick follows at once
+        else:
+            self.inventory = msgspec.structs.replace(
+                self.inventory, driver_message="nvidia-smi has not answered yet"
+            )
+
+    async def read(self, lanes: frozenset[Lane], tick: int, now_ns: int, deadline: float) -> Rows:
+        """Return rows if a run has ended by the deadline, else none at all.
+
+        A run tells of both lanes, and both are returned whatever was asked for: the slow lane's
+        turn may never fall on a tick that has a run.
+        """
+        del tick
+        if self._released:
+            return self._gaps(lanes, ERROR)
+        found, self._found = self._found, None
+        if found is None:
+            found = await self._answer(max(0.0, deadline))
+        if found is None:
+            return {}
+        document = self._take(found, now_ns)
+        return self._gaps(_LANES, self._gap) if document is None else self._rows(document)
+
+    def happenings(self) -> list[Happening]:
+        """Return what happened since the last call."""
+        happened, self._happenings = self._happenings, []
+        return happened
+
+    async def release(self) -> None:
+        """Start no further runs until `resume`."""
+        self._released = True
+        self._found = None
+        self._drop_run()
+        self.inventory = msgspec.structs.replace(
+            self.inventory, driver_state="released", driver_message="released on request"
+        )
+
+    async def resume(self) -> None:
+        """Run again from the next tick on."""
+        self._released = False
+        self._due = self._clock()
+
+    async def close(self) -> None:
+        """Ask a run under way to end, and let go of all."""
+        self._drop_run()
+        for run in self._abandoned:
+            run.forget()
+        self._abandoned = []
+
+    async def _answer(self, patience: float) -> list[Document] | Failure | None:
+        """Start a run when one is due, wait for it, and return what it found; None if nothing."""
+        now = self._clock()
+        self._reap()
+        if self._run is None:
+            if now < self._due - self.interval / 10:  # a tick may come a little early
+                return None
+            if len(self._abandoned) >= MAX_ABANDONED:
+                self._due = now + self.interval
+                return self._hung(f"{len(self._abandoned)} runs of it hang, so no more are started")
+            late = now - self._due > self.interval
+            self._due = (now if late else self._due) + self.interval
+            try:
+                self._run = await asyncio.to_thread(Run, self.command, now)
+            except OSError as error:
+                return self._no_start(error)
+        while not self._run.over():
+            waited = self._clock() - now
+            if self._clock() - self._run.started >= self.timeout:
+                return self._give_up(self._run)
+            if waited >= patience:
+                return None
+            await asyncio.sleep(_POLL)
+        run, self._run = self._run, None
+        found = self._understand(run)
+        run.forget()
+        return found
+
+    def _understand(self, run: Run) -> list[Document] | Failure:
+        text, errors = run.texts()
+        failure = failure_of(text) or failure_of(errors)
+        if failure is not None and "<gpu" not in text:
+            return failure
+        try:
+            return documents_of(text or errors, "nvidia-smi")
+        except SourceError as error:
+            said = (text.strip() or errors.strip() or "nothing").split("\n", 1)[0][:200]
+            log.debug("nvidia-smi: %s", error)
+            return Failure(
+                "missing",
+                f"nvidia-smi ended with code {run.code} and said '{said}'. "
+                "Run `nvidia-smi -q -x` by hand.",
+            )
+
+    def _no_start(self, error: OSError) -> Failure:
+        if isinstance(error, FileNotFoundError):
+            cure = "it is not installed, or not on this process's PATH"
+            return Failure("missing", f"{self.command[0]}: no such command: {cure}.")
+        state = "no_permission" if isinstance(error, PermissionError) else "missing"
+        return Failure(state, f"{self.command[0]} can't be started: {error.strerror or error}.")
+
+    def _give_up(self, run: Run) -> Failure:
+        run.ask_to_end()
+        self._run = None
+        self._abandoned.append(run)
+        self.abandoned += 1
+        log.warning("nvidia-smi hangs: pid=%d left alone after %.0f s", run.pid, self.timeout)
+        return self._hung(f"it has not ended for {self.timeout:g} s")
+
+    def _hung(self, why: str) -> Failure:
+        return Failure("hung", f"nvidia-smi hangs in the driver: {why}. See `dmesg` for Xids.")
+
+    def _take(self, found: list[Document] | Failure, now_ns: int) -> Document | None:
+        """Make what was found the inventory, and note what is news."""
+        old = self.inventory
+        if isinstance(found, Failure):
+            self._gap = TIMED_OUT if found.state == "hung" else ERROR
+            self.inventory = msgspec.structs.replace(
+                old, driver_state=found.state, driver_message=found.message
+            )
+            document = None
+        else:
+            document = found[-1]
+            self.inventory = _joined(old, inventory_of(document, _SOURCE))
+        if self.inventory != old:
+            self._happenings += news(old, self.inventory, now_ns)
+        else:
+            self.inventory = old
+        return document
+
+    def _rows(self, document: Document) -> Rows:
+        """Order the rows as the inventory: GPUs that are gone keep theirs, all gaps."""
+        fresh = rows_of(document, _LANES)
+        keys = [gpu.uuid for gpu in inventory_of(document).gpus]
+        for number, rows in fresh.items():
+            block = SCHEMA.blocks[number]
+            if block.table is Table.GPU:
+                by_key = dict(zip(keys, rows, strict=True))
+                lost = [DEVICE_LOST] * len(block.names)
+                fresh[number] = [by_key.get(gpu.uuid, lost) for gpu in self.inventory.gpus]
+        return fresh
+
+    def _gaps(self, lanes: frozenset[Lane], gap: float) -> Rows:
+        return {
+            number: [[gap] * len(block.names) for _ in devices]
+            for number, block in enumerate(SCHEMA.blocks)
+            for devices in (
+                self.inventory.gpus if block.table is Table.GPU else self.inventory.links,
+            )
+            if block.lane in lanes and block.table is not Table.NODE
+        }
+
+    def _reap(self) -> None:
+        for run in [run for run in self._abandoned if run.over()]:
+            self._abandoned.remove(run)
+            run.forget()
+
+    def _drop_run(self) -> None:
+        if self._run is not None:
+            self._run.ask_to_end()
+            self._abandoned.append(self._run)
+            self._run = None
+
+
+def _joined(old: Inventory, new: Inventory) -> Inventory:
+    """Keep the GPUs that were there and are gone, and the names of those that lost theirs."""
+    known = {gpu.pci: gpu for gpu in old.gpus if gpu.pci is not None}
+    found: dict[str, Gpu] = {}
+    for gpu in new.gpus:
+        before = known.get(gpu.pci or "")
+        if before is not None and not gpu.present:
+            found[before.uuid] = msgspec.structs.replace(before, present=False)
+        else:
+            found[gpu.uuid] = gpu
+    named = {gpu.pci for gpu in found.values()}
+    gpus = [
+        found.pop(gpu.uuid) if gpu.uuid in found else msgspec.structs.replace(gpu, present=False)
+        for gpu in old.gpus
+        if gpu.uuid in found or not (gpu.uuid.startswith(NAMELESS) and gpu.pci in named)
+    ]
+    return msgspec.structs.replace(new, gpus=(*gpus, *found.values()))

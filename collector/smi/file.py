@@ -1,0 +1,114 @@
+"""From a file that somebody saved to the logs of nvidia-smi in it, or a word on what it is instead.
+
+A file may be gzipped, begin with a byte order mark, be UTF-16 (PowerShell's `>`), hold several
+logs one behind another, or be a capture or support bundle with a log somewhere inside.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+import zlib
+from pathlib import Path
+
+from collector.smi.document import Document, SmiGpu, unreachable
+from collector.smi.failure import Failure, failure_of
+from collector.smi.nvlink import add_links
+from collector.smi.text_log import parse_text
+from collector.smi.xml_log import parse_xml
+from telemetry.errors import SourceError
+
+MAX_BYTES = 256 * 1024 * 1024
+"""A support bundle is a few MiB; more than this is no log, and would only fill the memory."""
+
+_CURE = "Save one with `nvidia-smi -q -x > FILE`"
+_LOOKS = (
+    (re.compile(r"^GPU \d+: .*\(UUID", re.MULTILINE), "`nvidia-smi -L` or `nvidia-smi nvlink -s`"),
+    (re.compile(r"\| NVIDIA-SMI |^\+-{20}", re.MULTILINE), "the table of a bare `nvidia-smi`"),
+    (re.compile(r"NVRM: "), "a kernel log"),
+    (re.compile(r"\A# gpu +", re.MULTILINE), "`nvidia-smi dmon` or `pmon`"),
+    (re.compile(r"^[\w.]+( \[\w+\])?(, *[\w.]+( \[\w+\])?)+\s*$", re.MULTILINE), "CSV"),
+    (re.compile(r"\A\s*[{\[]"), "JSON"),
+    (re.compile(r"\A\s*<(!doctype )?html", re.IGNORECASE), "a web page"),
+    (re.compile(r"\A\s*<\?xml"), "XML of something else, or cut off before its first GPU"),
+)
+
+
+def load(path: Path) -> list[Document] | Failure:
+    """Return the logs in a file, in order, at least one; or what nvidia-smi said instead of a log.
+
+    Raises `SourceError`: no such file, a directory, not readable, empty, binary, something else.
+    """
+    return documents_of(_decode(_read(path), path), str(path))
+
+
+def documents_of(text: str, where: str) -> list[Document] | Failure:
+    """Return the logs in a text, as `load` does; `where` names it in errors."""
+    documents = parse_xml(text) if "<nvidia_smi_log" in text else []
+    if not any(document.gpus for document in documents):
+        documents = parse_text(text) or documents
+    lost = unreachable(text)
+    if not documents and lost:
+        documents = [Document()]
+    if not documents:
+        failure = failure_of(text)
+        if failure is not None:
+            return failure
+        looks = next((what for shape, what in _LOOKS if shape.search(text)), "")
+        raise SourceError(
+            f"{where}: no output of `nvidia-smi -q` in it"
+            + (f"; it looks like {looks}. {_CURE}" if looks else f". {_CURE}")
+        )
+    for document in documents:
+        _add_unreachable(document, lost)
+    if "Link 0:" in text:
+        add_links(text, documents[0])
+        for document in documents[1:]:
+            document.links = documents[0].links
+    return documents
+
+
+def _add_unreachable(document: Document, lost: dict[str, str]) -> None:
+    """Put the GPUs that nvidia-smi could not open behind those that it could."""
+    document.unreachable = lost
+    there = {gpu.bus_id.lower()[-10:] for gpu in document.gpus}
+    for bus_id, message in lost.items():
+        if bus_id.lower()[-10:] not in there:
+            document.gpus.append(SmiGpu(bus_id, {"unreachable": message or "GPU is lost"}))
+
+
+def _read(path: Path) -> bytes:
+    if path.is_dir():
+        raise SourceError(f"{path}: a directory. Name a file: {_CURE}")
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except FileNotFoundError as error:
+        raise SourceError(f"{path}: no such file. {_CURE}") from error
+    except OSError as error:
+        raise SourceError(f"{path}: can't be read: {error.strerror or error}") from error
+    if data[:2] == b"\x1f\x8b":
+        data = _gunzip(data, path)
+    if len(data) > MAX_BYTES:
+        raise SourceError(f"{path}: larger than {MAX_BYTES >> 20} MiB, so no log of nvidia-smi")
+    if not data.strip():
+        raise SourceError(f"{path}: empty. {_CURE}")
+    return data
+
+
+def _gunzip(data: bytes, path: Path) -> bytes:
+    """Unpack; what is there of a file that is cut off."""
+    unpacker = zlib.decompressobj(wbits=31)
+    try:
+        return unpacker.decompress(data, MAX_BYTES + 1)
+    except zlib.error as error:
+        raise SourceError(f"{path}: damaged gzip file: {error}") from error
+
+
+def _decode(data: bytes, path: Path) -> str:
+    for mark, name in ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be")):
+        if data.startswith(mark):
+            return data[len(mark) :].decode(name, errors="replace")
+    if b"\0" in data[:65536]:
+        raise SourceError(f"{path}: a binary file. {_CURE}")
+    return data.decode("utf-8-sig", errors="replace").replace("\r\n", "\n")

@@ -1,0 +1,114 @@
+"""Read `nvidia-smi -q -x`: a scanner of tags, not an XML parser.
+
+On purpose: the logs that people keep are cut off, stand one behind another, carry process names
+with a bare `&` or `<`, and a parser gives up on all of these. A value counts only when its closing
+tag was seen, so a log that is cut off never yields half a number. No entity or DTD is ever loaded.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+
+from collector.smi.document import Document, SmiGpu
+
+_TAG = re.compile(r"<(/?)([A-Za-z_][\w.-]{0,99})((?:\s[^<>]{0,999})?/?)>")
+_ID = re.compile(r"""\bid\s*=\s*["']([^"']*)["']""")
+_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+_ROOT = "nvidia_smi_log"
+_PROCESSES = ("processes", "compute_processes")
+_SKIPPED = frozenset({"supported_clocks", "accounted_processes", "mig_devices"})
+"""Lists that repeat the tags of other things; no metric of a whole GPU is in them."""
+
+
+class _Scanner:
+    """Where in a log the scan stands: the document, the GPU, and the tags open below it."""
+
+    def __init__(self) -> None:
+        self.documents: list[Document] = []
+        self.document: Document | None = None
+        self.gpu: SmiGpu | None = None
+        self.open: list[str] = []
+        self.leaf = False
+        """Whether the innermost open tag has had no tag inside it."""
+
+    def start(self, tag: str, attributes: str) -> None:
+        if tag == _ROOT:
+            self.end_document(complete=False)
+            self.document = Document()
+        elif self.document is None:
+            return
+        elif tag == "gpu" and ((match := _ID.search(attributes)) or not self.open):
+            self.end_gpu(complete=False)
+            self.gpu = SmiGpu(match[1] if match else "")
+        else:
+            self.open.append(tag)
+            self.leaf = True
+
+    def end(self, tag: str, text: str) -> None:
+        if self.document is None:
+            return
+        if tag == _ROOT:
+            self.end_document(complete=True)
+        elif tag == "gpu" and "gpu" not in self.open:
+            self.end_gpu(complete=True)
+        elif tag in self.open:
+            while self.open[-1] != tag:  # something opened and never closed, as in a process name
+                self.open.pop()
+                self.leaf = False
+            self.close_tag(html.unescape(text.strip()))
+
+    def close_tag(self, text: str) -> None:
+        path, leaf = self.open[:], self.leaf
+        self.open.pop()
+        self.leaf = False
+        if self.gpu is None:
+            if self.document is not None and leaf and len(path) == 1:
+                self.document.facts.setdefault(path[0], text)
+        elif path[0] in _PROCESSES:
+            self.process(self.gpu, path, text, leaf)
+        elif leaf and path[0] not in _SKIPPED:
+            self.gpu.values.setdefault("/".join(path), text)
+
+    @staticmethod
+    def process(gpu: SmiGpu, path: list[str], text: str, leaf: bool) -> None:
+        if len(path) == 1:
+            gpu.values.setdefault("processes", text if leaf else "")
+        elif path[-1] == "pid" and len(path) == 3:
+            gpu.processes.append("")
+        elif path[-1] == "type" and len(path) == 3 and gpu.processes:
+            gpu.processes[-1] = text
+
+    def end_gpu(self, complete: bool) -> None:
+        if self.gpu is not None and self.document is not None:
+            self.gpu.complete = complete
+            self.document.gpus.append(self.gpu)
+        self.gpu, self.open, self.leaf = None, [], False
+
+    def end_document(self, complete: bool) -> None:
+        self.end_gpu(complete=False)
+        if self.document is not None:
+            self.document.complete = complete
+            self.documents.append(self.document)
+        self.document = None
+
+
+def parse_xml(text: str) -> list[Document]:
+    """Return every `<nvidia_smi_log>` in a text, in order; none is no error."""
+    if "-->" in text:
+        text = _COMMENT.sub("", text)
+    scanner = _Scanner()
+    last = 0
+    for match in _TAG.finditer(text):
+        between = text[last : match.start()]
+        last = match.end()
+        tag = match[2].lower()
+        if match[1]:
+            scanner.end(tag, between)
+        elif match[3].endswith("/"):
+            scanner.start(tag, match[3])
+            scanner.end(tag, "")
+        else:
+            scanner.start(tag, match[3])
+    scanner.end_document(complete=False)
+    return scanner.documents

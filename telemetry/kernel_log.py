@@ -1,0 +1,229 @@
+"""The grammar of what the NVIDIA driver writes to the kernel log. Pure: text in, records out.
+
+Lines come from /dev/kmsg, `dmesg` in any of its forms, the journal or syslog; drivers of ten years
+write them differently. What is not understood is passed over, never an error: an Xid is known by
+its number even where the rest of the line is cut off. Sources: NVIDIA's Xid catalogue, and the
+lines under `captures/kernel_log`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from telemetry.pci import normal_pci
+
+_ADDRESS = r"(?:PCI:)?[0-9a-fA-F]{1,8}:[0-9a-fA-F]{1,2}:[0-9a-fA-F]{1,2}(?:\.[0-9a-fA-F])?"
+_XID = re.compile(r"NVRM: (?:GPU\d+ )?Xid \(([^)]{1,80})\): (\d{1,6})(?:,\s*(.*))?", re.DOTALL)
+_PLACE = re.compile(
+    rf"({_ADDRESS})(?:[ ,]+GPU-I:([0-9a-fA-F]{{1,4}}))?(?:[ ,]+GPU-CI:([0-9a-fA-F]{{1,4}}))?"
+)
+_PID = re.compile(r"pid=(?:'([^']{0,40})'|([^,\s]{0,40}))(?:,\s*|$)")
+_NAME = re.compile(r"name=(.*?)(?:, |$)", re.DOTALL)
+_ACTION = re.compile(r"from (0x[0-9a-f]{1,8}|\d{1,8})\b.{0,80}? to (0x[0-9a-f]{1,8}|\d{1,8})\b")
+_NVLINK5 = re.compile(r"\b(Fatal|Non-?fatal)\b", re.IGNORECASE)
+_LINK = re.compile(r"\blink (-?\d{1,3})\b", re.IGNORECASE)
+_REGISTERS = re.compile(r"\(((?:0x[0-9a-fA-F]{1,16}[,\s]*){1,16})\)")
+_RESET = re.compile(r"\bRST: (Yes|No)(?:, D-RST: (Yes|No))?")
+_SXID = re.compile(
+    rf"(?:nvidia-nvswitch(\d{{1,4}}): )?SXid \(({_ADDRESS})\): (\d{{1,6}})(?:, (.*))?"
+)
+_LOST = re.compile(rf"NVRM: .*?({_ADDRESS}).{{0,80}}?\bfallen off the bus")
+_LOST_BEGINS = re.compile(rf"NVRM: The NVIDIA GPU ({_ADDRESS})")
+_LOST_ENDS = re.compile(r"NVRM:.*\bfallen off the bus")
+_NOTES = (
+    ("init_failed", re.compile(rf"NVRM: (?:GPU ({_ADDRESS}):? )?.{{0,40}}RmInitAdapter failed")),
+    ("nvlink_failed", re.compile(rf"NVRM: (?:GPU ({_ADDRESS}):? )?knvlink\w*: .*\b[Ff]ail")),
+    ("mismatch", re.compile(r"NVRM: ()API mismatch")),
+    ("task_hung", re.compile(r"INFO: task ()nv[^:]{0,30}:\d+ blocked for more than \d+ seconds")),
+)
+
+_MARKS = ("NVRM", "SXid", "INFO: task nv")
+_MAX_LINE = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Xid:
+    """An error that the driver gave a number."""
+
+    xid: int
+    pci: str | None
+    """Normal form; None when the address is not one."""
+    bdf: str
+    """The address as it stands in the line, without `PCI:`."""
+    detail: str
+    gpu_instance: int | None = None
+    """Of a MIG device."""
+    compute_instance: int | None = None
+    pid: int | None = None
+    process: str | None = None
+    action: tuple[int, int] | None = None
+    """Xid 154: the recovery action before and now, by number (the words changed with drivers)."""
+    fatal: bool | None = None
+    """Xids 144 to 150 (NVLink of Blackwell) say which."""
+    link: int | None = None
+    registers: tuple[int, ...] = ()
+    """Xids 74 and 144 to 150; empty when the line is cut off among them."""
+    reset: bool | None = None
+    """Xids 94 and 95: whether a reset is needed (`RST`)."""
+    drain_and_reset: bool | None = None
+    """The same of drain and reset (`D-RST`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SXid:
+    """An error of an NVSwitch."""
+
+    sxid: int
+    pci: str | None
+    bdf: str
+    detail: str
+    switch: int | None = None
+    fatal: bool | None = None
+    link: int | None = None
+    continuation: bool = False
+    """A further line (`Severity ...`, `Data {...}`) of an error that has been told already."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLost:
+    """The driver says that a GPU has left the bus, in words and without a number."""
+
+    pci: str | None
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class DriverNote:
+    """Another line that an operator should see."""
+
+    what: str
+    """`init_failed`, `nvlink_failed`, `mismatch` or `task_hung`."""
+    pci: str | None
+    detail: str
+
+
+Record = Xid | SXid | GpuLost | DriverNote
+
+
+def parse_line(line: str) -> Record | None:
+    """Return what one line tells of a GPU, None for nearly all lines there are.
+
+    Lines that programs wrote to /dev/kmsg (their facility is not the kernel's) tell nothing.
+    """
+    for mark in _MARKS:
+        if mark in line:
+            return _parse(line[:_MAX_LINE])
+    return None
+
+
+def _parse(line: str) -> Record | None:
+    if _from_a_program(line):
+        return None
+    if (match := _XID.search(line)) is not None:
+        return _xid(match)
+    if (match := _SXID.search(line)) is not None:
+        return _sxid(match)
+    if (match := _LOST.search(line)) is not None:
+        return GpuLost(normal_pci(match[1] or ""), line[match.start() :].strip())
+    for what, pattern in _NOTES:
+        if (match := pattern.search(line)) is not None:
+            return DriverNote(what, normal_pci(match[1] or ""), line[match.start() :].strip())
+    return None
+
+
+def _from_a_program(line: str) -> bool:
+    head = line[:12].partition(",")[0]
+    return line[:1].isdigit() and head.isascii() and head.isdigit() and int(head) >= 8
+
+
+def _xid(match: re.Match[str]) -> Xid | None:
+    place = _PLACE.search(match[1])
+    rest = (match[3] or "").strip()
+    number = int(match[2])
+    pid: int | None = None
+    process: str | None = None
+    if (said := _PID.match(rest)) is not None:
+        word = said[1] or said[2] or ""
+        pid = int(word) if word.isascii() and word.isdigit() else None
+        rest = rest[said.end() :]
+        if (name := _NAME.match(rest)) is not None:
+            process = None if name[1] in {"<unknown>", "'<unknown>'", ""} else name[1]
+            rest = rest[name.end() :]
+    reset = _RESET.search(rest) if number in {94, 95} else None
+    nvlink = 144 <= number <= 150
+    fatal = _NVLINK5.search(rest) if nvlink else None
+    link = _LINK.search(rest) if nvlink or number == 74 else None
+    registers = _REGISTERS.search(rest) if nvlink or number == 74 else None
+    bdf = (place[1] if place else match[1]).removeprefix("PCI:")
+    return Xid(
+        xid=number,
+        pci=normal_pci(bdf),
+        bdf=bdf,
+        detail=rest,
+        gpu_instance=int(place[2], 16) if place and place[2] else None,
+        compute_instance=int(place[3], 16) if place and place[3] else None,
+        pid=pid,
+        process=process,
+        action=_action(rest) if number == 154 else None,
+        fatal=None if fatal is None else fatal[1].lower() == "fatal",
+        link=None if link is None else int(link[1]),
+        registers=()
+        if registers is None
+        else tuple(int(word, 16) for word in re.findall(r"0x([0-9a-fA-F]+)", registers[1])),
+        reset=None if reset is None else reset[1] == "Yes",
+        drain_and_reset=None if reset is None or reset[2] is None else reset[2] == "Yes",
+    )
+
+
+def _action(rest: str) -> tuple[int, int] | None:
+    match = _ACTION.search(rest)
+    return None if match is None else (int(match[1], 0), int(match[2], 0))
+
+
+def _sxid(match: re.Match[str]) -> SXid:
+    rest = (match[4] or "").strip()
+    link = _LINK.search(rest)
+    bdf = match[2].removeprefix("PCI:")
+    fatal = rest.startswith("Fatal")
+    return SXid(
+        sxid=int(match[3]),
+        pci=normal_pci(bdf),
+        bdf=bdf,
+        detail=rest,
+        switch=None if match[1] is None else int(match[1]),
+        fatal=fatal if fatal or rest.lower().startswith("non-fatal") else None,
+        link=None if link is None else int(link[1]),
+        continuation=rest.startswith(("Severity ", "Data ")),
+    )
+
+
+class Assembler:
+    """Lines in, records out: puts the three lines together in which a lost GPU may be told.
+
+    Other lines may stand between them; after a few of the driver's own the hope is given up.
+    """
+
+    PATIENCE = 8
+
+    def __init__(self) -> None:
+        self._begun: tuple[str | None, str] | None = None
+        self._left = 0
+
+    def feed(self, line: str) -> Record | None:
+        """Return the record that this line completes, if any."""
+        record = parse_line(line)
+        if record is not None or "NVRM" not in line:
+            return record
+        head = line[:_MAX_LINE]
+        if (match := _LOST_BEGINS.search(head)) is not None:
+            self._begun = normal_pci(match[1]), head[match.start() :].strip()
+            self._left = self.PATIENCE
+        elif (match := _LOST_ENDS.search(head)) is not None:
+            pci, detail = self._begun or (None, "")
+            self._begun = None
+            return GpuLost(pci, f"{detail} {head[match.start() :].strip()}".strip())
+        elif self._begun is not None:
+            self._left -= 1
+            self._begun = self._begun if self._left > 0 else None
+        return None

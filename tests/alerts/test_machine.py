@@ -1,0 +1,99 @@
+"""The life of an alert: examples by rows, then what holds for every history."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alerts.judging import BAD, GOOD, UNKNOWN
+from alerts.machine import Life, Phase, step
+from alerts.rows import Rows
+
+HOLD, KEEP = 3.0, 2.0
+SECOND = 1_000_000_000
+
+
+def lives(histories: list[list[int]]) -> list[list[int]]:
+    """Play histories of verdicts, one a row and second; return each row's phases."""
+    life = Life(Rows(len(histories)))
+    phases: list[list[int]] = [[] for _ in histories]
+    for tick in range(len(histories[0])):
+        verdicts = np.array([history[tick] for history in histories], np.int8)
+        before = life.phase.copy()
+        fires, resolves = step(
+            life, verdicts, None, now=float(tick), wall=tick * SECOND, hold=HOLD, keep=KEEP
+        )
+        assert set(fires) == set(
+            np.flatnonzero((life.phase == Phase.FIRING) & (before != Phase.FIRING))
+        )
+        assert set(resolves) == set(
+            np.flatnonzero((life.phase == Phase.INACTIVE) & (before == Phase.FIRING))
+        )
+        assert life.active == bool(life.phase.any())
+        for row, phase in enumerate(life.phase):
+            phases[row].append(int(phase))
+    return phases
+
+
+@pytest.mark.parametrize(
+    ("given", "then"),
+    [
+        ("GGBBBBGGGG", "--PPPFFF--"),
+        ("BBGBBBBGBG", "PP-PPPFFFF"),
+        ("BUUBUUUU", "PPPFFFFF"),
+        ("BBBBUUGUGG", "PPPFFFFF--"),
+        ("UUUU", "----"),
+    ],
+)
+def test_a_history_gives_a_life(given: str, then: str) -> None:
+    verdicts = {"G": GOOD, "B": BAD, "U": UNKNOWN}
+    letters = {Phase.INACTIVE: "-", Phase.PENDING: "P", Phase.FIRING: "F"}
+    [phases] = lives([[verdicts[letter] for letter in given]])
+    assert "".join(letters[Phase(phase)] for phase in phases) == then
+
+
+HISTORIES = st.integers(1, 5).flatmap(
+    lambda rows: st.integers(1, 40).flatmap(
+        lambda ticks: st.lists(
+            st.lists(st.sampled_from([GOOD, BAD, UNKNOWN]), min_size=ticks, max_size=ticks),
+            min_size=rows,
+            max_size=rows,
+        )
+    )
+)
+
+
+@given(HISTORIES)
+def test_never_fires_early_never_moves_on_unknown_and_rows_mind_their_own(
+    histories: list[list[int]],
+) -> None:
+    for history, phases in zip(histories, lives(histories), strict=True):
+        assert [phases] == lives([history])
+        previous = int(Phase.INACTIVE)
+        for tick, (verdict, phase) in enumerate(zip(history, phases, strict=True)):
+            if verdict == UNKNOWN:
+                assert phase == previous
+            if phase == Phase.FIRING and previous != Phase.FIRING:
+                held = history[: tick + 1]
+                since = max((at for at, v in enumerate(held) if v == GOOD), default=-1) + 1
+                first = next(at for at in range(since, tick + 1) if held[at] == BAD)
+                assert verdict == BAD
+                assert tick - first >= HOLD
+            if previous == Phase.FIRING and phase == Phase.INACTIVE:
+                last_bad = max(at for at in range(tick) if history[at] == BAD)
+                first_good = next(at for at in range(last_bad, tick + 1) if history[at] == GOOD)
+                assert verdict == GOOD
+                assert tick - first_good >= KEEP
+            previous = phase
+
+
+@given(HISTORIES)
+def test_what_is_bad_for_long_enough_does_fire(histories: list[list[int]]) -> None:
+    for history, phases in zip(histories, lives(histories), strict=True):
+        run = 0
+        for verdict, phase in zip(history, phases, strict=True):
+            run = run + 1 if verdict == BAD else 0
+            if run > HOLD:
+                assert phase == Phase.FIRING

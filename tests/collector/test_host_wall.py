@@ -1,0 +1,150 @@
+"""Power at the wall: from hwmon, from a BMC, from neither, and from one that hangs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from collector.host.wall import UnsupportedError, WallMeter, dcmi, hwmon
+from telemetry.gap import Gap, reason_of
+
+DCMI = """
+    Instantaneous power reading:                  8423 Watts
+    Minimum during sampling period:                 12 Watts
+    Maximum during sampling period:               9999 Watts
+    Average power reading over sample period:     8401 Watts
+    IPMI timestamp:                           Sat Nov 21 09:00:00 2026
+    Sampling period:                          00000001 Seconds.
+    Power reading state is:                   activated
+"""
+
+Make = Callable[..., WallMeter]
+
+
+@pytest.fixture
+def meter(tmp_path: Path) -> Iterator[Make]:
+    """Make meters of a machine below `tmp_path`, whose ipmitool is a shell script."""
+    made: list[WallMeter] = []
+
+    def make(script: str | None = None, device: bool = True, **options: float) -> WallMeter:
+        program = None
+        if script is not None:
+            path = tmp_path / "ipmitool"
+            path.write_text(f"#!/bin/sh\n{script}\n")
+            path.chmod(0o755)
+            program = str(path)
+        if device:
+            (tmp_path / "dev").mkdir(exist_ok=True)
+            (tmp_path / "dev/ipmi0").touch()
+        made.append(WallMeter(tmp_path, program, **options))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def answer(meter: WallMeter) -> float:
+    """Wait for the thread's first answer; a tick itself never waits."""
+    end = time.monotonic() + 20
+    value = meter.watts()
+    while reason_of(value) is Gap.NOT_READ and time.monotonic() < end:
+        time.sleep(0.01)
+        value = meter.watts()
+    return value
+
+
+def power_meter(root: Path, name: str, file: str, microwatts: str) -> None:
+    folder = root / f"sys/class/hwmon/hwmon{len(list(root.glob('sys/class/hwmon/*')))}"
+    folder.mkdir(parents=True)
+    (folder / "name").write_text(f"{name}\n")
+    (folder / file).write_text(f"{microwatts}\n")
+
+
+def test_the_first_tick_does_not_wait(meter: Make) -> None:
+    assert reason_of(meter("sleep 30").watts()) is Gap.NOT_READ
+
+
+def test_the_acpi_power_meter_is_the_machine_and_nothing_else_is(
+    tmp_path: Path, meter: Make
+) -> None:
+    power_meter(tmp_path, "amdgpu", "power1_average", "33000000")
+    power_meter(tmp_path, "power_meter", "power1_average", "412500000")
+    assert hwmon(tmp_path) == 412.5
+    assert answer(meter(f"cat <<'END'\n{DCMI}\nEND")) == 412.5
+
+
+def test_a_bmc_is_asked_where_there_is_no_meter(tmp_path: Path, meter: Make) -> None:
+    script = f'[ "$*" = "dcmi power reading" ] || exit 9\ncat <<"END"\n{DCMI}\nEND'
+    assert answer(meter(script)) == 8423
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("echo 'Could not open device: Permission denied' >&2; exit 1", Gap.NO_PERMISSION),
+        ("echo 'DCMI request failed because: Invalid command (c1)' >&2; exit 1", Gap.NOT_SUPPORTED),
+        ("echo 'Power reading state is: deactivated'", Gap.NOT_SUPPORTED),
+        ("echo 'Unable to establish session' >&2; exit 1", Gap.ERROR),
+        ("exec /nowhere/at/all", Gap.ERROR),
+    ],
+)
+def test_a_bmc_that_gives_nothing_is_a_gap_that_says_why(
+    meter: Make, script: str, reason: Gap
+) -> None:
+    assert reason_of(answer(meter(script))) is reason
+
+
+def test_without_a_bmc_nothing_is_started(tmp_path: Path, meter: Make) -> None:
+    ran = tmp_path / "ran"
+    assert reason_of(answer(meter(f"touch {ran}", device=False))) is Gap.NOT_SUPPORTED
+    assert reason_of(answer(meter(None))) is Gap.NOT_SUPPORTED
+    assert not ran.exists()
+
+
+def test_a_bmc_that_hangs_times_out_and_is_ended(tmp_path: Path, meter: Make) -> None:
+    assert reason_of(answer(meter("exec sleep 60", timeout=0.2))) is Gap.TIMED_OUT
+
+
+def test_closing_does_not_wait_for_a_bmc_that_hangs(tmp_path: Path, meter: Make) -> None:
+    started = tmp_path / "started"
+    hung = meter(f"touch {started}; exec sleep 60", timeout=50.0)
+    hung.watts()
+    end = time.monotonic() + 20
+    while not started.exists() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert started.exists()
+    hung.close()
+    assert hung._thread is not None
+    hung._thread.join(timeout=10)
+    assert not hung._thread.is_alive()
+
+
+def test_an_answer_that_is_too_old_is_a_gap(meter: Make) -> None:
+    now = [100.0]
+    old = meter(f"cat <<'END'\n{DCMI}\nEND", monotonic=lambda: now[0], period=1000.0, timeout=10.0)
+    assert answer(old) == 8423
+    now[0] += 3000.0
+    assert old.watts() == 8423
+    now[0] += 11.0
+    assert reason_of(old.watts()) is Gap.TIMED_OUT
+
+
+def test_answers_follow_the_machine(tmp_path: Path, meter: Make) -> None:
+    power_meter(tmp_path, "power_meter", "power1_input", "100000000")
+    live = meter(period=0.01)
+    assert answer(live) == 100
+    (tmp_path / "sys/class/hwmon/hwmon0/power1_input").write_text("250000000\n")
+    end = time.monotonic() + 20
+    while live.watts() != 250 and time.monotonic() < end:
+        time.sleep(0.01)
+    assert live.watts() == 250
+
+
+def test_zero_watts_is_no_reading() -> None:
+    """Some BMCs say 0 W where they measure nothing; a machine that answers draws power."""
+    with pytest.raises(UnsupportedError):
+        dcmi(DCMI.replace("8423", "0"))

@@ -1,0 +1,206 @@
+"""The reader of the kernel's messages: growing files, FIFOs, and what may not be read."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from collector.kernel_log import MAX_WAITING, KernelLog
+from collector.source import Happening
+
+XID = "NVRM: Xid (PCI:0000:01:00): {}, pid=7, name=python3, something\n"
+BOUND = 30.0
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait for another thread to make it true."""
+    end = time.monotonic() + BOUND
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+class Reading:
+    """A log under test and what came out of it."""
+
+    def __init__(self, log: KernelLog) -> None:
+        self.log = log
+        self.came: list[Happening] = []
+
+    def xids(self, count: int) -> list[object]:
+        """Wait for so many, and return all."""
+
+        def enough() -> bool:
+            self.came += self.log.drain()
+            return len(self.came) >= count
+
+        until(enough)
+        return [happening.data.get("xid") for happening in self.came]
+
+
+@pytest.fixture
+def reading() -> Iterator[Callable[[KernelLog], Reading]]:
+    """Start a log, and close it whatever happens."""
+    logs: list[KernelLog] = []
+
+    def start(log: KernelLog) -> Reading:
+        logs.append(log)
+        log.start()
+        return Reading(log)
+
+    yield start
+    for log in logs:
+        log.close()
+        assert log.state == "closed"
+        assert not log._thread.is_alive()
+
+
+def append(path: Path, text: str) -> None:
+    """Write as a logger does."""
+    with path.open("a") as file:
+        file.write(text)
+
+
+def test_only_what_is_written_from_now_on_counts(
+    tmp_path: Path, reading: Callable[[KernelLog], Reading]
+) -> None:
+    """Lines come in halves; a happening carries what the line says."""
+    path = tmp_path / "kern.log"
+    path.write_text(XID.format(13))
+    seen = reading(KernelLog(path, clock=lambda: 42))
+    until(lambda: seen.log.state == "reading")
+    append(path, "usb 1-1: new device\n" + XID.format(79)[:30])
+    append(path, XID.format(79)[30:])
+    assert seen.xids(1) == [79]
+    (happening,) = seen.came
+    assert happening == Happening(
+        "xid",
+        42,
+        pci="0000:01:00.0",
+        message="XID 79: something",
+        data={
+            "xid": 79,
+            "pid": 7,
+            "process": "python3",
+            "line": XID.format(79).strip(),
+            "source": "kernel",
+        },
+    )
+
+
+def test_a_line_that_says_when_is_believed(
+    tmp_path: Path, reading: Callable[[KernelLog], Reading]
+) -> None:
+    """With its zone; else the time is when it came."""
+    path = tmp_path / "kern.log"
+    path.write_text("2025-02-23T16:24:18.5+01:00 host kernel: " + XID.format(79) + XID.format(48))
+    seen = reading(KernelLog(path, from_start=True, clock=lambda: 42))
+    seen.xids(2)
+    assert [happening.at for happening in seen.came] == [1740324258_500_000_000, 42]
+
+
+def test_a_file_is_followed_through_rotation_and_truncation(
+    tmp_path: Path, reading: Callable[[KernelLog], Reading]
+) -> None:
+    """As `tail -F` does; no line is lost between the two files."""
+    path = tmp_path / "kern.log"
+    path.write_text("")
+    seen = reading(KernelLog(path, from_start=True))
+    append(path, XID.format(31))
+    assert seen.xids(1) == [31]
+    path.rename(tmp_path / "kern.log.1")
+    path.write_text(XID.format(48) + XID.format(63))
+    assert seen.xids(3) == [31, 48, 63]
+    path.write_text(XID.format(94))  # shorter than before: cut and begun again
+    assert seen.xids(4) == [31, 48, 63, 94]
+
+
+def test_a_file_that_is_not_there_yet_is_waited_for(
+    tmp_path: Path, reading: Callable[[KernelLog], Reading]
+) -> None:
+    """One event says so, and the first line of the file counts."""
+    path = tmp_path / "kern.log"
+    seen = reading(KernelLog(path))
+    until(lambda: seen.log.state == "absent")
+    path.write_text(XID.format(79))
+    assert seen.xids(2) == [None, 79]
+    assert seen.came[0].kind == "driver_log"
+    assert "not there" in seen.came[0].message
+    assert seen.log.state == "reading"
+    assert seen.log.message == ""
+
+
+def test_a_fifo_outlives_its_writers(
+    tmp_path: Path, reading: Callable[[KernelLog], Reading]
+) -> None:
+    """Two writers, one after the other."""
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    seen = reading(KernelLog(path))
+    until(lambda: seen.log.state == "reading")
+    for number in (13, 43):
+        append(path, XID.format(number))
+    assert seen.xids(2) == [13, 43]
+
+
+def test_what_may_not_be_read_is_one_event_with_its_cure(
+    tmp_path: Path, reading: Callable[[KernelLog], Reading], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root may read anything, so the kernel's answer is put in its mouth when root runs this."""
+    path = tmp_path / "kern.log"
+    path.write_text("")
+    path.chmod(0)
+    if os.access(path, os.R_OK):
+
+        def refuse(*_: object, **__: object) -> int:
+            raise PermissionError(1, "Operation not permitted")
+
+        monkeypatch.setattr("collector.kernel_log.os.open", refuse)
+    seen = reading(KernelLog(path))
+    seen.xids(1)
+    assert seen.log.state == "no_permission"
+    assert "CAP_SYSLOG" in seen.came[0].message
+    assert seen.came[0].data["state"] == "no_permission"
+    until(lambda: not seen.log._thread.is_alive())
+
+
+def test_a_folder_is_a_failure_and_no_crash(
+    tmp_path: Path, reading: Callable[[KernelLog], Reading]
+) -> None:
+    """A wrong path in the configuration."""
+    seen = reading(KernelLog(tmp_path))
+    seen.xids(1)
+    assert seen.log.state == "failed"
+    assert "Is a directory" in seen.log.message
+
+
+def test_a_storm_keeps_the_newest_and_counts_the_rest(
+    tmp_path: Path, reading: Callable[[KernelLog], Reading]
+) -> None:
+    """Memory stays small when nobody drains."""
+    path = tmp_path / "kern.log"
+    path.write_text("".join(XID.format(number) for number in range(MAX_WAITING + 100)))
+    log = reading(KernelLog(path, from_start=True)).log
+    until(lambda: log.dropped == 100)
+    xids = [happening.data["xid"] for happening in log.drain()]
+    assert xids == list(range(100, MAX_WAITING + 100))
+
+
+def test_records_of_the_kernel_device(reading: Callable[[KernelLog], Reading]) -> None:
+    """The real /dev/kmsg where there is one: it opens, waits and closes, or says why not."""
+    log = reading(KernelLog()).log
+    until(lambda: log.state != "new")
+    assert log.state in {"reading", "absent", "no_permission", "failed"}
+    assert (log.message == "") == (log.state == "reading")
+
+
+def test_a_log_that_was_never_started_closes() -> None:
+    """And closes twice."""
+    log = KernelLog("/nowhere")
+    log.close()
+    log.close()
+    assert log.drain() == []

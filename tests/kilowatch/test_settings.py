@@ -1,0 +1,87 @@
+"""Settings: files, environment and flags in that order; every mistake has a place and a cure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kilowatch.settings import load, shown
+from telemetry.errors import ConfigError
+
+
+def written(folder: Path, text: str) -> Path:
+    """Write a settings file."""
+    path = folder / "k.toml"
+    path.write_text(text)
+    return path
+
+
+def test_flags_beat_the_environment_and_that_beats_the_file(tmp_path: Path) -> None:
+    """The later wins, key by key."""
+    path = written(
+        tmp_path,
+        'cluster = "hall"\n[broker]\nhost = "file"\nport = 1\n[collector]\ninterval = 2.0\n',
+    )
+    settings = load(
+        path,
+        {"KILOWATCH__BROKER__PORT": "2", "KILOWATCH__COLLECTOR__SLOW_INTERVAL": "30", "HOME": "/"},
+        {"broker.port": 3, "collector.node": "n1", "collector.source": None},
+    )
+    assert settings.collector.broker.host == "file"
+    assert settings.collector.broker.port == settings.aggregator.broker.port == 3
+    assert (settings.collector.interval, settings.collector.slow_interval) == (2.0, 30.0)
+    assert settings.collector.cluster == settings.aggregator.cluster == "hall"
+    assert (settings.collector.node, settings.collector.source) == ("n1", "auto")
+
+
+def test_one_side_may_have_a_broker_of_its_own(tmp_path: Path) -> None:
+    """What a side says wins for that side alone."""
+    path = written(tmp_path, '[broker]\nhost = "a"\n[aggregator.broker]\nhost = "b"\n')
+    settings = load(path, {})
+    assert (settings.collector.broker.host, settings.aggregator.broker.host) == ("a", "b")
+
+
+def test_without_a_file_the_defaults_hold(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nothing has to be written to start."""
+    monkeypatch.chdir(tmp_path)
+    settings = load(None, {})
+    assert settings.aggregator.listen == "127.0.0.1:9400"
+    assert shown(settings)["collector"]["interval"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[collector]\nintreval = 1\n", r"collector\.intreval: there is no such key.*'interval'"),
+        ("[colector]\n", r"colector: there is no such key.*'collector'"),
+        ("broker = 3\n", r"broker: it is a section.*Write \[broker\]"),
+        ('[collector]\ninterval = "soon"\n', r"collector\.interval: expected `float`"),
+        ("[collector]\ninterval = 0\n", r"collector\.interval: 0.* out of range"),
+        ('[collector]\nnode = "a/b"\n', r"collector\.node: 'a/b' can't stand in an MQTT topic"),
+        ('cluster = ""\n', r"can't stand in an MQTT topic"),
+        ("[aggregator.store]\nseal_seconds = 0\n", r"aggregator\.store\.seal_seconds"),
+        ("[aggregator.store]\nseal = 0\n", r"aggregator\.store\.seal: there is no such key"),
+        ("[", r"not TOML"),
+    ],
+)
+def test_a_mistake_is_told_with_its_place_and_cure(
+    tmp_path: Path, text: str, expected: str
+) -> None:
+    """Which file, which key, what is wrong."""
+    with pytest.raises(ConfigError, match=expected):
+        load(written(tmp_path, text), {})
+
+
+def test_a_mistake_in_the_environment_names_the_variable() -> None:
+    """So that one knows where to look."""
+    with pytest.raises(ConfigError, match=r"KILOWATCH__COLLECTOR__NOD: .*'node'"):
+        load(None, {"KILOWATCH__COLLECTOR__NOD": "x"})
+
+
+def test_a_file_that_is_not_there_is_an_error_when_named(tmp_path: Path) -> None:
+    """Only the usual places may be empty."""
+    with pytest.raises(ConfigError, match="there is no such file"):
+        load(tmp_path / "none.toml", {})
+    with pytest.raises(ConfigError, match="can't be read"):
+        load(tmp_path, {})

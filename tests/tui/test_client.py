@@ -1,0 +1,163 @@
+"""The line to the aggregator, met by the faults that it must outlive."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from aiohttp import web
+
+from aggregator.http.app import listening
+from aggregator.http.config import HttpConfig
+from tests.tui.cluster import Cluster, served
+from tui.board import POWER, TEMPERATURE
+from tui.client import Feed, LineState
+
+PATIENCE = 30.0
+
+
+@asynccontextmanager
+async def following(url: str, token: str | None = None) -> AsyncIterator[Feed]:
+    """A feed that runs."""
+    feed = Feed(url, token, lambda: None, time.monotonic, every=0.2)
+    task = asyncio.create_task(feed.run())
+    try:
+        yield feed
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(
+    holds: Callable[[], bool], what: Callable[[], Awaitable[None]] | None = None
+) -> None:
+    """Wait for a condition; do something between two looks."""
+    async with asyncio.timeout(PATIENCE):
+        while not holds():
+            if what is not None:
+                await what()
+            await asyncio.sleep(0.02)
+
+
+async def test_the_board_holds_what_the_aggregator_serves() -> None:
+    cluster = Cluster(nodes=3, gpus=4)
+    cluster.lose("GPU-dgx-01-2")
+    await cluster.beat()
+    async with served(cluster) as url, following(url) as feed:
+        await until(lambda: feed.board.ready and bool(feed.board.alerts))
+        board = feed.board
+        row = board.gpus.row_of["GPU-dgx-02-3"]
+        assert feed.line.state is LineState.LIVE
+        assert len(board.gpus) == 12
+        assert board.gpus.value(POWER, row) == 530.0
+        lost = board.gpus.row_of["GPU-dgx-01-2"]
+        assert board.gpus.value(POWER, lost) is None
+        assert board.gpus.gap(TEMPERATURE, lost) == "device_lost"
+        assert [node.node for node in board.nodes] == ["dgx-00", "dgx-01", "dgx-02"]
+        assert board.wall == dict.fromkeys(("dgx-00", "dgx-01", "dgx-02"), 6234.0)
+        assert board.status is not None
+        assert board.status.gpus == 12
+        assert [alert.rule for alert in board.alerts] == ["gpu_lost"]
+
+
+async def test_new_readings_and_new_nodes_arrive() -> None:
+    cluster = Cluster(nodes=1, gpus=2)
+    await cluster.beat()
+    async with served(cluster) as url, following(url) as feed:
+        await until(lambda: feed.board.ready)
+        cluster.wrong["GPU-dgx-00-0"] = {POWER: 123.0}
+        await until(lambda: feed.board.gpus.value(POWER, 0) == 123.0, cluster.beat)
+        cluster.place("new", 3)
+        await until(lambda: len(feed.board.gpus) == 5 and len(feed.board.nodes) == 2, cluster.beat)
+
+
+async def test_it_comes_back_by_itself_when_the_aggregator_does() -> None:
+    cluster = Cluster(nodes=1, gpus=1)
+    await cluster.beat()
+    async with listening(cluster, HttpConfig(listen="127.0.0.1:0")) as (host, port):
+        url = f"http://{host}:{port}"
+        task = following(url)
+        feed = await task.__aenter__()
+        await until(lambda: feed.line.state is LineState.LIVE)
+    try:
+        await until(lambda: feed.line.state is LineState.LOST)
+        assert feed.line.reason
+        assert feed.line.retry_at is not None
+        assert len(feed.board.gpus) == 1
+        since = feed.line.since
+        await until(lambda: "connect" in feed.line.reason.lower())
+        assert feed.line.since == since
+        async with listening(cluster, HttpConfig(listen=f"{host}:{port}")):
+            await until(lambda: feed.line.state is LineState.LIVE, cluster.beat)
+    finally:
+        await task.__aexit__(None, None, None)
+
+
+async def test_without_the_token_it_is_refused_and_with_it_it_is_let_in(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("0123456789abcdef")
+    cluster = Cluster(nodes=1, gpus=1)
+    await cluster.beat()
+    async with served(cluster, path) as url:
+        async with following(url) as feed:
+            await until(lambda: feed.line.state is LineState.REFUSED)
+            assert "a token is needed" in feed.line.reason
+        async with following(url, "0123456789abcdef") as feed:
+            await until(lambda: feed.line.state is LineState.LIVE)
+
+
+@asynccontextmanager
+async def serving(
+    handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
+) -> AsyncIterator[str]:
+    """Something that is no aggregator of ours."""
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", handler)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+async def test_what_is_no_aggregator_is_named_as_such() -> None:
+    async def page(_: web.Request) -> web.Response:
+        return web.Response(text="<html>hello</html>", content_type="text/html")
+
+    async def nothing(_: web.Request) -> web.Response:
+        return web.Response(status=404)
+
+    async def broken(_: web.Request) -> web.Response:
+        return web.Response(status=502)
+
+    for handler, state, words in (
+        (page, LineState.REFUSED, "not understood"),
+        (nothing, LineState.REFUSED, "is this a kilowatch aggregator?"),
+        (broken, LineState.LOST, "answers 502"),
+    ):
+        async with serving(handler) as url, following(url) as feed:
+            await until(lambda feed=feed: bool(feed.line.reason))  # type: ignore[misc]
+            assert feed.line.state is state
+            assert words in feed.line.reason
+
+
+async def test_nobody_at_the_address_is_a_state_and_no_exception() -> None:
+    async with following("http://127.0.0.1:1") as feed:
+        await until(lambda: feed.line.state is LineState.LOST)
+        assert "127.0.0.1" in feed.line.reason
+        assert not feed.board.ready
+
+
+async def test_it_asks_for_the_columns_that_it_shows_and_no_others() -> None:
+    cluster = Cluster(nodes=1, gpus=1)
+    await cluster.beat()
+    async with served(cluster) as url, following(url) as feed:
+        await until(lambda: feed.board.ready)
+        assert POWER in feed.board.gpus.columns
+        assert len(feed.board.gpus.columns) == 12

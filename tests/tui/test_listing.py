@@ -1,0 +1,205 @@
+"""Rows of the tables: how they are sorted, filtered, drawn, and how columns share the width."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from tui.board import (
+    LIMIT,
+    POWER,
+    REASONS,
+    TEMPERATURE,
+    UTILIZATION,
+    Board,
+    Standing,
+    numbers,
+    tidy,
+)
+from tui.columns import Column, share
+from tui.listing import GPU_COLUMNS, NODE_COLUMNS, gpu_listing, node_listing
+from tui.messages import Alert, DataMessage, GpuRows, NodeLine, Numbers, RowsMessage
+from tui.text import CROSS, DASH
+
+
+def board(
+    columns: dict[str, Numbers] | None = None,
+    gaps: dict[str, dict[str, str]] | None = None,
+    alerts: tuple[Alert, ...] = (),
+) -> Board:
+    """Two nodes of two GPUs, listed in an order that is not theirs; one GPU has left."""
+    who = GpuRows(
+        ["b", "b", "a", "a"], [1, 0, 1, 0], ["B1", "B0", "A1", "A0"],
+        ["H100", "H100", "L40S", "L40\x1b[31mS"], [True, True, True, False],
+    )  # fmt: skip
+    usual: dict[str, Numbers] = {
+        POWER: [400.0, None, 100.0, None],
+        LIMIT: [700.0, 700.0, 350.0, None],
+        TEMPERATURE: [60.0, 75.0, 50.0, None],
+        UTILIZATION: [1.0, 0.5, 0.0, None],
+    }
+    data = DataMessage(1, 10**18, usual | (columns or {}), gaps or {})
+    nodes = (
+        NodeLine("a", "offline", 34.0, 2), NodeLine("b", "online", 0.4, 2), NodeLine("c", "online"),
+    )  # fmt: skip
+    return Board(nodes=nodes, wall={"b": 3000.0}, alerts=alerts).with_data(
+        data, tidy(RowsMessage(1, who))
+    )
+
+
+def drawn(listing: object, width: int = 100) -> list[str]:
+    """Every row as text."""
+    return [
+        "".join(text for text, _ in listing.line(place, width))  # type: ignore[attr-defined]
+        for place in range(len(listing.order))  # type: ignore[attr-defined]
+    ]
+
+
+def keys(listing: object) -> list[str]:
+    """Names in the order shown."""
+    return [listing.key(place) for place in range(len(listing.order))]  # type: ignore[attr-defined]
+
+
+def alert(gpu: str | None, node: str, severity: str = "page", state: str = "firing") -> Alert:
+    """An alert of a rule called `rule`."""
+    return Alert(f"rule/{node}/{gpu}", "rule", state, severity, node, gpu)
+
+
+@pytest.mark.parametrize(
+    ("sort", "order"),
+    [
+        ("", ["A0", "A1", "B0", "B1"]),
+        ("W/limit", ["B1", "A1", "B0", "A0"]),
+        ("°C", ["B0", "B1", "A1", "A0"]),
+        ("util", ["B1", "B0", "A1", "A0"]),
+        ("GPUS", ["A0", "B1", "B0", "A1"]),
+    ],
+)
+def test_gpus_are_sorted_highest_first_and_what_is_missing_last(
+    sort: str, order: list[str]
+) -> None:
+    assert keys(gpu_listing(board(), sort, "", None)) == order
+
+
+@pytest.mark.parametrize(
+    ("text", "node", "found"),
+    [
+        ("", None, ["A0", "A1", "B0", "B1"]),
+        ("b1", None, ["B1"]),
+        ("l40", None, ["A0", "A1"]),
+        ("", "b", ["B0", "B1"]),
+        ("a1", "b", []),
+        ("nothing", None, []),
+    ],
+)
+def test_a_filter_looks_at_node_uuid_and_model(
+    text: str, node: str | None, found: list[str]
+) -> None:
+    listing = gpu_listing(board(), "", text, node)
+    assert keys(listing) == found
+    assert listing.total == 4
+
+
+def test_nodes_are_found_by_their_name_or_a_gpu_of_theirs() -> None:
+    assert keys(node_listing(board(), "", "B1")) == ["b"]
+    assert keys(node_listing(board(), "", "c")) == ["c"]
+    assert keys(node_listing(board(), "GPU power", "")) == ["b", "a", "c"]
+
+
+def test_a_row_says_what_is_known_and_a_dash_for_what_is_not() -> None:
+    rows = drawn(gpu_listing(board(), "", "", None))
+    assert rows[0].split() == [CROSS, "LOST", "a", "0", *[DASH] * 6]
+    assert "100/350" in rows[1]
+    assert " 0%" in rows[1]
+    assert "—/700" in rows[2]
+    assert "400/700" in rows[3]
+    assert all("\x1b" not in row for row in drawn(gpu_listing(board(), "", "", None), 160))
+
+
+@pytest.mark.parametrize(
+    ("gap", "word"),
+    [
+        ("device_lost", f"{CROSS} LOST"),
+        ("timed_out", f"{CROSS} HUNG"),
+        ("stale", "▒ STALE"),
+        ("", "▒ STALE"),
+    ],
+)
+def test_a_gpu_of_which_nothing_is_known_says_why(gap: str, word: str) -> None:
+    silent: Numbers = [1.0, None, 1.0, None]
+    columns = dict.fromkeys((POWER, TEMPERATURE, UTILIZATION), silent)
+    gaps = {TEMPERATURE: {"*": "stale", "1": gap}} if gap else {}
+    rows = drawn(gpu_listing(board(columns, gaps), "", "B0", None))
+    assert rows[0].startswith(word)
+
+
+def test_the_worst_alert_gives_a_gpu_and_its_node_their_state() -> None:
+    alerts = (
+        alert("B1", "b"), alert("B0", "b", "ticket"), alert("A1", "a", "page", "pending"),
+        alert(None, "c", "ticket"), alert("GONE", "z"),
+    )  # fmt: skip
+    shown = board(alerts=alerts)
+    assert shown.gpu_standing.tolist() == [
+        Standing.CRIT, Standing.WARN, Standing.OK, Standing.DOWN,
+    ]  # fmt: skip
+    assert shown.node_standing.tolist() == [Standing.DOWN, Standing.CRIT, Standing.WARN]
+    node = drawn(node_listing(shown, "", "b"))[0]
+    assert node.startswith("▲ CRIT")
+    assert "rule +1" in node
+
+
+def test_a_node_sums_what_its_gpus_tell() -> None:
+    rows = drawn(node_listing(board(), "", ""))
+    assert rows[0].startswith(f"{CROSS} DOWN")
+    assert "silent 34 s" in rows[0]
+    assert "1/2" in rows[0]
+    assert "100 W" in rows[0]
+    assert ["400 W" in rows[1], "3.0 kW" in rows[1], " 75 " in rows[1], " 75%" in rows[1]] == [
+        True
+    ] * 4
+    assert "0/0" in rows[2]
+    assert "0 W" not in rows[2]
+
+
+@pytest.mark.parametrize("number", range(len(REASONS)))
+def test_only_the_worst_reason_that_holds_the_clocks_is_shown(number: int) -> None:
+    columns: dict[str, Numbers] = {
+        metric: [float(place >= number)] * 4 for place, (metric, _) in enumerate(REASONS)
+    }
+    row = drawn(gpu_listing(board(columns), "", "B1", None))[0]
+    assert REASONS[number][1] in row
+    assert sum(word in row for _, word in REASONS) == 1
+
+
+def test_a_gpu_whose_node_is_not_listed_yet_is_nobodys_sum() -> None:
+    shown = board()
+    alone = Board(nodes=(NodeLine("b", "online", 0.1, 2),), gpus=shown.gpus)
+    assert alone.node_sum(POWER).tolist() == [400.0]
+
+
+@given(st.integers(20, 300), st.booleans())
+def test_columns_never_take_more_than_there_is(width: int, of_gpus: bool) -> None:
+    columns: Sequence[Column[Any]] = GPU_COLUMNS if of_gpus else NODE_COLUMNS
+    shares = share(columns, width)
+    taken = sum(size for _, size in shares) + len(shares) - 1
+    assert all(size >= column.width for column, size in shares)
+    assert taken <= max(width, sum(column.width + 1 for column, _ in shares) - 1)
+    assert all(size <= max(column.most, column.width) for column, size in shares)
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 160, 240])
+def test_every_line_of_a_table_is_equally_wide(width: int) -> None:
+    for listing in (gpu_listing(board(), "", "", None), node_listing(board(), "", "")):
+        heads = "".join(text for text, _ in listing.head(width))
+        assert {cell_len(row) for row in drawn(listing, width)} == {cell_len(heads)}
+        assert cell_len(heads) <= width
+
+
+def test_numbers_of_json_become_a_column() -> None:
+    assert numbers([1.5, None]).tolist()[0] == 1.5
+    assert str(numbers([1.5, None])[1]) == "nan"

@@ -1,0 +1,78 @@
+"""Numbers, names and bars as text."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from tui import text
+
+
+@pytest.mark.parametrize(
+    ("value", "limit", "said"),
+    [
+        (None, None, "—"),
+        (None, 700, "—"),
+        (0.0, None, "0 W"),
+        (412.4, None, "412 W"),
+        (999.6, None, "1.0 kW"),
+        (11_240, None, "11.2 kW"),
+        (999_600, None, "1.00 MW"),
+        (6_930_000, 8_400_000, "6.93/8.40 MW"),
+        (412, 700, "412/700 W"),
+        (650, 11_200, "0.7/11.2 kW"),
+    ],
+)
+def test_power_has_the_unit_that_keeps_it_short(
+    value: float | None, limit: float | None, said: str
+) -> None:
+    assert text.watts_of(value, limit) == said
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (None, "—"), (-3, "0.0 s"), (0.42, "0.4 s"), (9.94, "9.9 s"), (9.96, "10 s"), (34, "34 s"),
+        (99, "99 s"), (120, "2 m"), (5969, "99 m"), (7200, "2 h"), (172_801, "2 d"),
+    ],
+)  # fmt: skip
+def test_a_duration_is_shorter_the_longer_it_is(seconds: float | None, said: str) -> None:
+    assert text.span(seconds) == said
+
+
+def test_a_missing_value_is_a_dash_and_nothing_is_a_zero() -> None:
+    for say in (text.number, text.watts, text.percent, text.celsius, text.gibibytes):
+        assert say(None) == "—"
+        assert say(0.0) != "—"
+
+
+@pytest.mark.parametrize(
+    ("ratio", "drawn"),
+    [(0.0, "    "), (1.0, "████"), (2.0, "████"), (0.5, "██  "), (0.28, "█▏  "), (-1.0, "    "),
+     (None, "    "), (float("nan"), "    ")],
+)  # fmt: skip
+def test_a_bar_is_full_at_its_limit(ratio: float | None, drawn: str) -> None:
+    assert text.bar(ratio, 4) == drawn
+
+
+@given(st.text(), st.integers(0, 40), st.booleans(), st.booleans())
+def test_what_is_fitted_has_exactly_its_width(
+    word: str, width: int, right: bool, tail: bool
+) -> None:
+    cleaned = text.clean(word)
+    assert cell_len(text.fit(cleaned, width, right=right, tail=tail)) == width
+
+
+@given(st.text())
+def test_a_clean_name_holds_nothing_that_moves_a_cursor(word: str) -> None:
+    assert text.clean(word).isprintable()
+
+
+def test_names_are_cut_where_they_do_not_differ() -> None:
+    assert text.fit("cluster-a-node-0262", 8, tail=True) == "…de-0262"
+    assert text.fit("NVIDIA H100 80GB", 8) == "NVIDIA…"[:7] + " "
+    assert text.clean("a\x1b[2Jb\u202ec\nd") == "a?[2Jb?c?d"
+    assert text.clock(41) == "00:41"
+    assert text.clock(3723) == "1:02:03"

@@ -1,0 +1,64 @@
+"""The dashboard as an operator starts it: a process on a real terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+
+from tests.tui.cluster import Cluster, served
+
+ROOT = Path(__file__).parents[2]
+COLOUR = re.compile(r"\x1b\[(?:[0-9;]*;)?(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;[0-9;]*)?m")
+
+
+async def read_until(terminal: int, word: bytes) -> bytes:
+    """Read from a terminal until a word has come."""
+    seen = bytearray()
+    async with asyncio.timeout(60):
+        while word not in seen:
+            with contextlib.suppress(BlockingIOError):
+                seen += os.read(terminal, 65536)
+            await asyncio.sleep(0.02)
+    return bytes(seen)
+
+
+@pytest.mark.parametrize("colour", [True, False], ids=["colour", "NO_COLOR"])
+async def test_it_runs_on_a_terminal_and_q_ends_it(colour: bool) -> None:
+    cluster = Cluster(nodes=1, gpus=2)
+    cluster.lose("GPU-dgx-00-1")
+    await cluster.beat()
+    environment = {k: v for k, v in os.environ.items() if k not in {"NO_COLOR", "TEXTUAL_THEME"}}
+    environment |= {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
+    environment |= {} if colour else {"NO_COLOR": "1"}
+    async with served(cluster) as url:
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        os.set_blocking(ours, False)
+        process = await asyncio.to_thread(
+            subprocess.Popen,
+            [sys.executable, "-c", f"from tui.top import run_top; run_top({url!r})"],
+            stdin=theirs, stdout=theirs, stderr=theirs, env=environment, cwd=ROOT, close_fds=True,
+        )  # fmt: skip
+        os.close(theirs)
+        try:
+            seen = await read_until(ours, b"fallen off the bus")
+            os.write(ours, b"q")
+            seen += await read_until(ours, b"\x1b[?1049l")
+            assert await asyncio.to_thread(process.wait, 30) == 0
+        finally:
+            process.kill()
+            os.close(ours)
+    text = seen.decode("utf-8", "replace")
+    assert "650/700" in text
+    assert bool(COLOUR.search(text)) == colour

@@ -1,0 +1,1 @@
+"""The live terminal dashboard, talking only to the aggregator's HTTP API."""

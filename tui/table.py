@@ -1,0 +1,151 @@
+"""A table that draws only the rows on the screen: ten thousand cost what thirty cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.strip import Strip
+from textual.widget import Widget
+
+from tui.columns import Piece
+from tui.listing import Listing
+
+
+class VirtualTable(Widget, can_focus=True):
+    """Shows a `Listing` by the Line API; one line of titles, then rows. Owns pixels, never data."""
+
+    DEFAULT_CSS = "VirtualTable { height: 1fr; }"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "move(-1)", show=False),
+        Binding("down,j", "move(1)", show=False),
+        Binding("pageup", "page(-1)", show=False),
+        Binding("pagedown", "page(1)", show=False),
+        Binding("home,g", "end(-1)", show=False),
+        Binding("end,G", "end(1)", show=False),
+        Binding("enter", "choose", show=False),
+    ]
+
+    class Chosen(Message):
+        """A row was opened."""
+
+        def __init__(self, table: VirtualTable, key: str) -> None:
+            super().__init__()
+            self.table, self.key = table, key
+
+    class Moved(Message):
+        """The cursor stands elsewhere."""
+
+    def __init__(self, styles: Mapping[str, Style], id: str) -> None:  # noqa: A002 - Textual's word
+        super().__init__(id=id)
+        self._tones = styles
+        self._listing: Listing[Any] | None = None
+        self._top = 0
+        self.cursor = 0
+        self._cursor_key: str | None = None
+
+    @property
+    def count(self) -> int:
+        """Rows that are listed."""
+        return 0 if self._listing is None else len(self._listing.order)
+
+    @property
+    def key(self) -> str | None:
+        """Name of the row under the cursor."""
+        return self._listing.key(self.cursor) if self._listing and self.count else None
+
+    def show(self, listing: Listing[Any]) -> None:
+        """Show other rows or readings; the cursor stays on what it was on, if that is there."""
+        self._listing = listing
+        if self._cursor_key is not None:
+            self.cursor = listing.places.get(self._cursor_key, self.cursor)
+        self._settle()
+
+    def action_move(self, by: int) -> None:
+        """Move the cursor by rows."""
+        self._go(self.cursor + by)
+
+    def action_page(self, by: int) -> None:
+        """Move the cursor by screens."""
+        self._go(self.cursor + by * max(1, self.size.height - 2))
+
+    def action_end(self, side: int) -> None:
+        """Move the cursor to the first or last row."""
+        self._go(0 if side < 0 else self.count - 1)
+
+    def action_choose(self) -> None:
+        """Open the row under the cursor."""
+        if self.key is not None:
+            self.post_message(self.Chosen(self, self.key))
+
+    def on_click(self, event: events.Click) -> None:
+        """Put the cursor where the mouse is; a second click opens the row."""
+        place = self._top + event.y - 1
+        if event.y > 0 and place < self.count:
+            self._go(place)
+            if event.chain > 1:
+                self.action_choose()
+
+    def on_mouse_scroll_down(self) -> None:
+        """Move on."""
+        self._go(self.cursor + 3)
+
+    def on_mouse_scroll_up(self) -> None:
+        """Move back."""
+        self._go(self.cursor - 3)
+
+    def on_focus(self) -> None:
+        """Draw the cursor as the one that moves."""
+        self.refresh()
+        self.post_message(self.Moved())
+
+    def on_blur(self) -> None:
+        """Draw the cursor as one that waits."""
+        self.refresh()
+
+    def on_resize(self) -> None:
+        """Keep the cursor on the screen."""
+        self._settle()
+
+    def render_line(self, y: int) -> Strip:
+        """Draw one line: the titles, a row, or nothing."""
+        width, listing = self.size.width, self._listing
+        place = self._top + y - 1
+        if listing is None or width <= 0:
+            return Strip.blank(width, self.rich_style)
+        if y == 0:
+            return self._strip(listing.head(width), "", width)
+        if self.count == 0 and y == 1 and listing.total:
+            return self._strip([(f"none of {listing.total:,} matches", "dim")], "", width)
+        if place >= self.count:
+            return Strip.blank(width, self.rich_style)
+        tone = ""
+        if place == self.cursor:
+            tone = "cursor" if self.has_focus else "cursor_idle"
+        return self._strip(listing.line(place, width), tone, width)
+
+    def _strip(self, pieces: list[Piece], under: str, width: int) -> Strip:
+        below = self._tones[under] if under else Style.null()
+        segments = [Segment(text, self._tones[tone] + below) for text, tone in pieces]
+        strip = Strip(segments).extend_cell_length(width, below).crop(0, width)
+        return strip.apply_style(self.rich_style)
+
+    def _go(self, place: int) -> None:
+        if self.count:
+            self.cursor = max(0, min(place, self.count - 1))
+            self._cursor_key = self.key
+            self._settle()
+            self.post_message(self.Moved())
+
+    def _settle(self) -> None:
+        """Keep the cursor within the rows, and the rows around the cursor."""
+        self.cursor = max(0, min(self.cursor, self.count - 1))
+        room = max(1, self.size.height - 1)
+        self._top = min(self._top, self.cursor, max(0, self.count - room))
+        self._top = max(self._top, self.cursor - room + 1, 0)
+        self.refresh()

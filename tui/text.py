@@ -1,0 +1,108 @@
+"""Numbers, bars and names as they stand on the screen. Pure: values in, text out.
+
+A missing value is a dash, never a zero. Every function that is told a width returns exactly that
+many terminal cells.
+"""
+
+from __future__ import annotations
+
+from rich.cells import cell_len, set_cell_size
+
+DASH = "—"
+CROSS = "\u00d7"
+"""The multiplication sign: what is gone."""
+_BLOCKS = " ▏▎▍▌▋▊▉"
+
+
+def clean(text: str) -> str:
+    """Return a name that can do a terminal no harm: what is not printable becomes `?`."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
+
+
+def fit(text: str, width: int, *, right: bool = False, tail: bool = False) -> str:
+    """Pad or cut text to `width` cells. `tail` keeps the end: node names differ there."""
+    if width <= 0:
+        return ""
+    length = cell_len(text)
+    if length > width:
+        if tail:
+            while cell_len(text) > width - 1:
+                text = text[1:]
+            text = f"…{text}"
+        else:
+            text = f"{set_cell_size(text, width - 1).rstrip()}…"
+        length = cell_len(text)
+    pad = " " * (width - length)
+    return f"{pad}{text}" if right else f"{text}{pad}"
+
+
+def number(value: float | None, digits: int = 0) -> str:
+    """A plain number with thousands separated."""
+    return DASH if value is None else f"{value:,.{digits}f}"
+
+
+def watts(value: float | None) -> str:
+    """Power with the unit that keeps it short: `412 W`, `11.2 kW`, `6.93 MW`."""
+    return DASH if value is None else f"{_scaled(value)[0]} {_scaled(value)[1]}"
+
+
+def watts_of(value: float | None, limit: float | None) -> str:
+    """Power of its limit, in one unit: `11.2/22.4 kW`."""
+    if limit is None or value is None:
+        return watts(value)
+    unit = _scaled(max(limit, value))[1]
+    factor = {"W": 1.0, "kW": 1e3, "MW": 1e6}[unit]
+    digits = {"W": 0, "kW": 1, "MW": 2}[unit]
+    return f"{value / factor:.{digits}f}/{limit / factor:.{digits}f} {unit}"
+
+
+def _scaled(value: float) -> tuple[str, str]:
+    if abs(value) < 999.5:
+        return f"{value:.0f}", "W"
+    if abs(value) < 999_500:
+        return f"{value / 1e3:.1f}", "kW"
+    return f"{value / 1e6:.2f}", "MW"
+
+
+def percent(ratio: float | None) -> str:
+    """A share of one as percent."""
+    return DASH if ratio is None else f"{100 * ratio:.0f}%"
+
+
+def celsius(value: float | None) -> str:
+    """A temperature with its unit."""
+    return DASH if value is None else f"{value:.0f} °C"
+
+
+def gibibytes(value: float | None) -> str:
+    """Bytes as GiB, without the unit."""
+    return DASH if value is None else f"{value / 2**30:.0f}"
+
+
+def span(seconds: float | None) -> str:
+    """A duration, shorter the longer it is: `0.4 s`, `34 s`, `2 m`, `5 h`, `3 d`."""
+    if seconds is None:
+        return DASH
+    seconds = max(0.0, seconds)
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    for limit, unit, name in ((99.5, 1, "s"), (5970, 60, "m"), (172_800, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds / unit:.0f} {name}"
+    return f"{seconds / 86400:.0f} d"
+
+
+def clock(seconds: float) -> str:
+    """A duration as a clock: `00:41`, `1:02:03`."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes:02}:{rest:02}"
+
+
+def bar(ratio: float | None, width: int) -> str:
+    """A bar of `width` cells, full at 1; nothing at all for a missing value."""
+    if ratio is None or ratio != ratio:  # noqa: PLR0124 - NaN
+        return " " * width
+    eighths = round(8 * width * min(max(ratio, 0.0), 1.0))
+    whole, part = divmod(eighths, 8)
+    return fit("█" * whole + (_BLOCKS[part] if part else ""), width)
