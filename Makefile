@@ -46,7 +46,7 @@ bench: setup packages  ## measure, and print the figures beside their commands
 docs: setup  ## write the generated pages
 	$(BIN)/python -m docs.build
 
-screens: setup  ## draw the pictures of the README from seeded demos
+screens: setup packages  ## draw the pictures of the README from seeded demos
 	$(BIN)/python -m docs.screens
 
 clean:  ## remove what was built

@@ -7,7 +7,7 @@ source, write one class that fits `Source` and name it in `collector.sources`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from telemetry.inventory import Inventory
 from telemetry.metric import Lane
@@ -60,3 +60,11 @@ class Source(Protocol):
 
     async def close(self) -> None:
         """Let go of everything within a second, whatever hangs."""
+
+
+@runtime_checkable
+class Paced(Protocol):
+    """A source that must not be read as often as others: `nvidia-smi` opens the driver each time."""
+
+    interval: float
+    """Seconds between readings, at least; the collector ticks no faster."""

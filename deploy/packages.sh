@@ -1,10 +1,12 @@
 #!/bin/sh
-# Install what the tests start: a broker, Prometheus with promtool, a C compiler for the fake driver.
+# Install what the tests start: a broker, Prometheus with promtool, a C compiler for the fake
+# driver, and the font of the pictures.
 set -eu
 missing=""
 command -v mosquitto >/dev/null 2>&1 || [ -x /usr/sbin/mosquitto ] || missing="$missing mosquitto"
 command -v promtool >/dev/null 2>&1 || missing="$missing prometheus"
 command -v cc >/dev/null 2>&1 || command -v gcc >/dev/null 2>&1 || missing="$missing gcc libc6-dev"
+[ -d /usr/share/fonts/truetype/dejavu ] || missing="$missing fonts-dejavu-core"
 [ -n "$missing" ] || exit 0
 if ! command -v apt-get >/dev/null 2>&1; then
     echo "Not here and not a Debian machine:$missing. Tests that need them say so." >&2

@@ -1,12 +1,13 @@
 """Draws the pictures of the README from a seeded demo: `make screens`. Look at them afterwards.
 
-    python -m docs.screens [--scenario two-dgx-h100] [--seconds 12]
+python -m docs.screens [--scenario two-dgx-h100] [--seconds 12]
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +20,8 @@ from kilowatch.network import free_port
 from tui.app import Top
 from tui.top import screenshot
 
+FONTS = Path("/usr/share/fonts/truetype/dejavu")
+"""Debian's fonts-dejavu-core; `deploy/packages.sh` installs it."""
 PICTURES = Path(__file__).parent / "pictures"
 SIZES = ((80, 24), (160, 50))
 SCENARIOS: dict[str, tuple[str, ...]] = {
@@ -54,6 +57,12 @@ async def draw(url: str, size: tuple[int, int], seconds: float) -> str:
         return screenshot(app)
 
 
+def png(svg: str) -> bytes:
+    """Draw an SVG. Textual's names a web font that no picture loads; ours is on the disk."""
+    svg = re.sub(r"@font-face\s*{[^}]*}", "", svg).replace("Fira Code", "DejaVu Sans Mono")
+    return bytes(resvg_py.svg_to_bytes(svg_string=svg, font_dirs=[str(FONTS)]))
+
+
 def main(arguments: list[str]) -> int:
     """Write one PNG for each scenario and size."""
     parser = argparse.ArgumentParser(prog="python -m docs.screens", description=__doc__)
@@ -66,7 +75,7 @@ def main(arguments: list[str]) -> int:
             for number, size in enumerate(SIZES):
                 svg = asyncio.run(draw(url, size, options.seconds if number == 0 else 3.0))
                 path = PICTURES / f"top-{scenario}-{size[0]}x{size[1]}.png"
-                path.write_bytes(bytes(resvg_py.svg_to_bytes(svg_string=svg)))
+                path.write_bytes(png(svg))
                 print(f"wrote {path.relative_to(PICTURES.parents[1])}")  # noqa: T201
     return 0
 

@@ -17,7 +17,6 @@ import msgspec
 
 from aggregator.config import AggregatorConfig
 from aggregator.service import Aggregator
-from collector.assembly import Summary
 from collector.config import CollectorConfig
 from collector.service import run_collector
 from collector.source import Source
@@ -29,6 +28,8 @@ log = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 15.0
 """How long the aggregator may take to account for the last frames when all ends."""
+QUIET_SECONDS = 2.5
+"""How long nothing must come and nothing be missing: twice a commit, and a request for a hole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,21 +77,24 @@ async def run_stack(
     loop = asyncio.get_running_loop()
     started = loop.time()
     aggregator = Aggregator(aggregator_config)
-    collectors_stop, aggregator_stop = asyncio.Event(), asyncio.Event()
+    collectors_stop, linger, aggregator_stop = asyncio.Event(), asyncio.Event(), asyncio.Event()
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(aggregator.run(aggregator_stop), name="aggregator")
             tasks = [
                 group.create_task(
-                    run_collector(part.config, stop=collectors_stop, source=part.source),
+                    run_collector(
+                        part.config, stop=collectors_stop, source=part.source, linger=linger
+                    ),
                     name=f"collector {part.config.node}",
                 )
                 for part in parts
             ]
             await _wait(stop, seconds)
             collectors_stop.set()
+            await _drain(aggregator)
+            linger.set()
             summaries = await asyncio.gather(*tasks)
-            await _drain(aggregator, summaries)
             fired = aggregator.alerts_fired
             aggregator_stop.set()
     except BaseExceptionGroup as errors:
@@ -129,21 +133,19 @@ async def _wait(stop: asyncio.Event, seconds: float | None) -> None:
         await asyncio.wait_for(stop.wait(), seconds)
 
 
-async def _drain(aggregator: Aggregator, summaries: Sequence[Summary]) -> None:
-    """Wait until every published frame is stored or known to be lost."""
-    published = sum(summary.frames for summary in summaries)
-    deadline = asyncio.get_running_loop().time() + DRAIN_SECONDS
-    stats = aggregator.stats
-    while stats.frames_stored + stats.frames_lost < published:
-        if asyncio.get_running_loop().time() > deadline:
-            log.warning(
-                "%d of %d frames are not accounted for after %.0f s",
-                published - stats.frames_stored - stats.frames_lost,
-                published,
-                DRAIN_SECONDS,
-            )
+async def _drain(aggregator: Aggregator) -> None:
+    """Wait until the aggregator misses nothing and nothing more comes."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + DRAIN_SECONDS
+    stored, since = -1, loop.time()
+    while loop.time() < deadline:
+        now = loop.time()
+        if aggregator.stats.frames_stored != stored or aggregator.stats.holes_open:
+            stored, since = aggregator.stats.frames_stored, now
+        if now - since > QUIET_SECONDS:
             return
         await asyncio.sleep(0.05)
+    log.warning("%d frames are still missing", aggregator.stats.holes_open)
 
 
 def local_broker(port: int) -> BrokerConfig:

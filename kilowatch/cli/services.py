@@ -105,13 +105,9 @@ def collect(
         document = asyncio.run(read_once(loaded.collector))
         click.echo(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
         return
-    from collector.service import run_collector  # noqa: PLC0415 - without NumPy: it stays small
-    from kilowatch.signals import stop_on_signals  # noqa: PLC0415
+    from collector.service import main_loop  # noqa: PLC0415 - without NumPy: it stays small
 
-    async def main() -> None:
-        await run_collector(loaded.collector, stop=stop_on_signals())
-
-    asyncio.run(main())
+    main_loop(loaded.collector)
 
 
 @click.command()

@@ -1,0 +1,135 @@
+"""The parts of one collector, who hands what to whom, and what they did."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from collector.config import CollectorConfig
+from collector.journal import Journal
+from collector.keeper import Keeper
+from collector.publisher import Publisher
+from collector.ring import Ring
+from collector.sampler import HostRows, Sampler
+from collector.source import Happening, Source
+from telemetry.inventory import CommandKind, Inventory
+
+
+class KernelLines(Protocol):
+    """XIDs and the like from the kernel's log: `collector.kernel_log`."""
+
+    def start(self) -> None:
+        """Begin to listen."""
+
+    def drain(self) -> list[Happening]:
+        """Return what came since the last call, oldest first."""
+
+    def close(self) -> None:
+        """Stop listening."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What a collector did between start and stop."""
+
+    node: str
+    session: int
+    frames: int
+    """Frames sampled."""
+    frames_published: int
+    """Frames that were handed to the network live."""
+    frames_unsent: int
+    """Frames that the network did not take in time: they went to the ring only."""
+    frames_unkept: int
+    """Frames that the ring could not keep."""
+    frames_resent: int
+    frames_gone: int
+    """Frames asked for that the ring no longer had."""
+    ticks_skipped: int
+    source_errors: int
+    events: int
+    events_dropped: int
+    connects: int
+    commands: int
+    commands_malformed: int
+
+
+class Assembly:
+    """The parts of one collector, and who hands what to whom."""
+
+    def __init__(
+        self,
+        config: CollectorConfig,
+        source: Source,
+        kernel: KernelLines | None,
+        host: HostRows | None,
+        facts: Mapping[str, str],
+    ) -> None:
+        self.config = config
+        self.source = source
+        self.session = secrets.randbits(48)
+        self.ended = False
+        """Whether the last frame has been made."""
+        self.keeper: Keeper | None = None
+        if config.ring_enabled:
+            ring = Ring(config.state_dir / "ring", config.ring_bytes)
+            self.keeper = Keeper(ring, self.session, self._ring_changed)
+        self.publisher = Publisher(config, self.session, self.keeper, self._obey, time.time_ns)
+        self.journal = Journal(
+            config.node, self.session, lambda _, payload: self.publisher.event(payload)
+        )
+        self.sampler = Sampler(
+            config,
+            source,
+            self.session,
+            self.journal,
+            [self],
+            host,
+            [] if kernel is None else [kernel.drain],
+            facts,
+        )
+
+    def frame(self, seq: int, payload: bytes) -> None:
+        """Live first, then the ring."""
+        self.publisher.frame(seq, payload)
+        if self.keeper is not None:
+            self.keeper.put(seq, payload)
+
+    def inventory(self, inventory: Inventory) -> None:
+        """Hand on a new inventory."""
+        self.publisher.inventory(inventory)
+
+    def note(self, kind: str, message: str) -> None:
+        """Make an event of the collector's own."""
+        self.journal.add(Happening(kind, time.time_ns(), message=message))
+
+    def _obey(self, kind: CommandKind) -> None:
+        self.sampler.command(kind)
+
+    def _ring_changed(self, works: bool, message: str) -> None:
+        self.note("ring_up" if works else "ring_down", message)
+
+    def summary(self) -> Summary:
+        """Say what was done so far."""
+        outbox, backfill = self.publisher.outbox, self.publisher.backfill
+        counters = self.publisher.counters
+        return Summary(
+            node=self.config.node,
+            session=self.session,
+            frames=self.sampler.seq + 1,
+            frames_published=counters.frames_published,
+            frames_unsent=outbox.unsent,
+            frames_unkept=0 if self.keeper is None else self.keeper.unkept,
+            frames_resent=backfill.frames,
+            frames_gone=backfill.gone,
+            ticks_skipped=self.sampler.skipped,
+            source_errors=self.sampler.errors,
+            events=self.journal.events,
+            events_dropped=self.journal.dropped,
+            connects=counters.connects,
+            commands=counters.commands,
+            commands_malformed=counters.commands_malformed,
+        )

@@ -1,0 +1,104 @@
+"""What an operator can tell a collector, with defaults that work on any node."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from pathlib import Path
+
+import msgspec
+
+from telemetry.errors import ConfigError
+from telemetry.mqtt import BrokerConfig
+from telemetry.topics import check_name
+
+SHORTEST_INTERVAL = 0.05
+"""Seconds; the driver's own sensors move no faster."""
+SMALLEST_RING = 64 * 1024
+"""Bytes; below that the ring does not hold a minute of one node."""
+
+
+def short_hostname() -> str:
+    """Return this machine's name without its domain, in letters that may stand in a topic."""
+    name = socket.gethostname().split(".")[0]
+    return re.sub(r"[^A-Za-z0-9._:-]", "-", name).lstrip("._:-") or "localhost"
+
+
+def default_state_dir() -> Path:
+    """Return `/var/lib/kilowatch` for root, else `kilowatch` in the user's state folder."""
+    if os.geteuid() == 0 and os.access("/var/lib", os.W_OK):
+        return Path("/var/lib/kilowatch")
+    home = os.environ.get("XDG_STATE_HOME")
+    return (Path(home) if home else Path.home() / ".local" / "state") / "kilowatch"
+
+
+def listen_address(where: str, text: str) -> tuple[str, int]:
+    """Split `127.0.0.1:9401`, `[::1]:9401` or `:9401` (loopback). Raises `ConfigError`."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ConfigError(where, f"{text!r} is no address", "Write host:port, as 127.0.0.1:9401.")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+class CollectorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One collector: what it reads, how often, where it keeps frames and where it sends them."""
+
+    node: str = msgspec.field(default_factory=short_hostname)
+    """Name of this node on the bus: the short host name unless told otherwise."""
+    cluster: str = "default"
+    source: str = "auto"
+    """`auto`, `nvml`, `nvidia-smi`, `nvidia-smi:FILE`, `simulated:SCENARIO` or `recording:FILE`;
+    see `collector.sources`."""
+    interval: float = 1.0
+    """Seconds between frames."""
+    slow_interval: float = 15.0
+    """Seconds between readings of what is expensive to read or seldom changes."""
+    state_dir: Path = msgspec.field(default_factory=default_state_dir)
+    """Folder of the ring; one collector only may use it."""
+    ring_enabled: bool = True
+    ring_bytes: int = 256 * 1024 * 1024
+    """Most disk that the ring may take; 256 MiB are 14 hours of eight GPUs at 1 Hz."""
+    backfill_bytes_per_second: float = 2e6
+    """How fast old frames are sent again, so that new ones never wait for them."""
+    broker: BrokerConfig = BrokerConfig()
+    metrics_listen: str | None = None
+    """`host:port` of the node's own `/metrics` page; none by default."""
+    kernel_log: str | None = "auto"
+    """Where the kernel's messages are read (XIDs): `auto` is /dev/kmsg for a source that reads real
+    GPUs and nothing for simulations and recordings; a path; or null for never."""
+    node_readings: bool = True
+    """Whether the machine around the GPUs (CPU, memory, disk, network, wall power) is read too."""
+    seed: int = 1
+    """Seed of a simulated source that names none itself."""
+
+    def __post_init__(self) -> None:
+        """Raise `ConfigError` for what can't work."""
+        check_name("collector.node", self.node)
+        check_name("collector.cluster", self.cluster)
+        if not SHORTEST_INTERVAL <= self.interval <= 3600:
+            raise ConfigError(
+                "collector.interval",
+                f"{self.interval} s is out of range",
+                f"Choose {SHORTEST_INTERVAL} to 3600 seconds; 1 is usual.",
+            )
+        if not self.interval <= self.slow_interval <= 86400:
+            raise ConfigError(
+                "collector.slow_interval",
+                f"{self.slow_interval} s is out of range",
+                f"Choose at least the interval ({self.interval} s) and at most a day.",
+            )
+        if self.ring_bytes < SMALLEST_RING:
+            raise ConfigError(
+                "collector.ring_bytes",
+                f"{self.ring_bytes} bytes are too few",
+                f"Give the ring at least {SMALLEST_RING}, or switch it off: ring_enabled = false.",
+            )
+        if self.backfill_bytes_per_second <= 0:
+            raise ConfigError(
+                "collector.backfill_bytes_per_second",
+                f"{self.backfill_bytes_per_second} is no rate",
+                "Choose a number of bytes a second above 0; 2000000 is usual.",
+            )
+        if self.metrics_listen is not None:
+            listen_address("collector.metrics_listen", self.metrics_listen)

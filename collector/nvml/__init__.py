@@ -1,0 +1,23 @@
+"""NVIDIA's driver as a source of readings: `NvmlSource`.
+
+`source`, `roster`, `edges`, `states` and `topology` run in the collector; `driver`, `gpu`,
+`readings` and what they use run in the probe process, and `library` alone knows pynvml.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collector.nvml.source import NvmlSource
+
+__all__ = ["NvmlSource"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the source when it is asked for: the probe process has no use for asyncio (10 MB)."""
+    if name == "NvmlSource":
+        from collector.nvml.source import NvmlSource  # noqa: PLC0415
+
+        return NvmlSource
+    raise AttributeError(name)

@@ -1,0 +1,148 @@
+"""What a GPU can tell: for each cell of its rows, which of the catalogue's alternatives answers.
+
+A cell is one metric of the GPU, or of one of its links. It starts with the first alternative; one
+that is not supported is passed over for good, or until the next probe. When none is left the cell
+is a gap, and costs nothing any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from telemetry.catalogue import BY_NAME
+from telemetry.gap import GAP, Gap
+from telemetry.metric import EACH_LINK, Call, Field, Gpm, Metric, Nvml, Table
+from telemetry.schema import SCHEMA, Block
+
+UNKNOWN_VALUES: dict[str, frozenset[float]] = {
+    "gpu_performance_state": frozenset({32}),
+    "gpu_memory_temperature_celsius": frozenset({0}),  # some virtual GPUs say 0 for "none"
+    "gpu_pcie_link_generation": frozenset({0}),
+    "gpu_pcie_link_width": frozenset({0}),
+    "gpu_fabric_state": frozenset({0}),  # "not supported", as a value
+    "gpu_fabric_health": frozenset({0}),
+}
+"""Values by which the driver says that it has none."""
+_FABRIC_FLAG = {0: GAP[Gap.NOT_SUPPORTED], 1: 1.0, 2: 0.0}
+_REMAPS = ("gpu_remapped_rows_", "gpu_remap_banks_")
+
+Convert = Callable[[float], float]
+
+
+class Cell:
+    """One place in the values of a reading, and where its number comes from."""
+
+    __slots__ = ("alternatives", "denied", "link", "metric", "number", "position")
+
+    def __init__(self, metric: Metric, position: int, link: int | None) -> None:
+        self.metric = metric
+        self.position = position
+        self.link = link
+        self.alternatives = metric.nvml
+        self.number = 0
+        """Alternative in use; past the last when none answers."""
+        self.denied = False
+        """One of those passed over exists, and may not be read."""
+
+    @property
+    def origin(self) -> Nvml | None:
+        """The alternative in use."""
+        return self.alternatives[self.number] if self.number < len(self.alternatives) else None
+
+    def pass_over(self, *, denied: bool) -> None:
+        """The alternative in use does not answer: go on to the next."""
+        self.number += 1
+        self.denied = self.denied or denied
+
+    def exclude(self) -> None:
+        """This GPU has no such thing, whatever its driver answers."""
+        self.alternatives = ()
+
+    def forget(self) -> None:
+        """Start again from the first alternative."""
+        self.number = 0
+        self.denied = False
+
+    @property
+    def gap(self) -> Gap | None:
+        """Why the cell is absent for good; None while an alternative is in use."""
+        if self.number < len(self.alternatives):
+            return None
+        return Gap.NO_PERMISSION if self.denied else Gap.NOT_SUPPORTED
+
+    @property
+    def field(self) -> tuple[int, int]:
+        """Field id and scope, where the alternative in use is a field."""
+        origin = self.origin
+        if not isinstance(origin, Field):
+            raise TypeError(f"{self.metric.name} is not read from a field")
+        if origin.scope == EACH_LINK:
+            return origin.id, self.link or 0
+        return origin.id, origin.scope
+
+    def convert(self) -> Convert:
+        """Return what makes a reading of the driver's number: unit, bits, values that mean none."""
+        origin = self.origin
+        name = self.metric.name
+        unknown = UNKNOWN_VALUES.get(name, frozenset())
+        absent = GAP[Gap.NOT_SUPPORTED]
+        if name.endswith("_ber"):
+            return bit_error_rate
+        if isinstance(origin, Call) and origin.shift is not None:
+            mask, shift = origin.mask, origin.shift
+            if name.startswith("gpu_fabric_"):
+                return lambda raw: _FABRIC_FLAG.get((int(raw) >> shift) & mask, absent)
+            return lambda raw: float((int(raw) >> shift) & mask)
+        if isinstance(origin, Call) and origin.mask:
+            bits = origin.mask
+            return lambda raw: 1.0 if int(raw) & bits else 0.0
+        scale = origin.scale if origin is not None else 1.0
+        if unknown:
+            return lambda raw: absent if raw in unknown else raw * scale
+        return lambda raw: raw * scale
+
+
+def bit_error_rate(raw: float) -> float:
+    """Return the number that the driver packs as mantissa (bits 8 to 11) and exponent (0 to 7)."""
+    bits = int(raw)
+    return float(((bits >> 8) & 0xF) * 10.0 ** -(bits & 0xFF))
+
+
+def cells(blocks: list[Block], links: int) -> list[Cell]:
+    """Return the cells of one GPU: for each block one row, or a row for each link."""
+    places: list[tuple[str, int | None]] = []
+    for block in blocks:
+        rows: list[int | None] = [None] if block.table == Table.GPU else list(range(links))
+        places.extend((name, link) for link in rows for name in block.names)
+    return [Cell(BY_NAME[name], position, link) for position, (name, link) in enumerate(places)]
+
+
+def blocks_of(lane: str) -> list[Block]:
+    """The blocks that a GPU fills on a lane: its own, then its links'."""
+    return [
+        block
+        for table in (Table.GPU, Table.LINK)
+        for block in SCHEMA.blocks
+        if block.table == table and block.lane == lane
+    ]
+
+
+def exclude_remaps(found: list[Cell]) -> None:
+    """Row remaps answer zeros on boards that can't remap: those without ECC, and GeForce."""
+    for cell in found:
+        if cell.metric.name.startswith(_REMAPS):
+            cell.exclude()
+
+
+def absent_for_good(found: list[Cell]) -> dict[str, str]:
+    """Gap word by metric, for the inventory: what this GPU will never have."""
+    return {
+        cell.metric.name: cell.gap.word
+        for cell in found
+        if cell.link is None and cell.gap is not None and not cell.metric.origin
+    }
+
+
+def is_gpm(cell: Cell) -> bool:
+    """Whether the alternative in use is a GPM metric."""
+    return isinstance(cell.origin, Gpm)

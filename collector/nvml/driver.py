@@ -1,0 +1,59 @@
+"""NVML as a driver of the probe process: devices are GPUs by index."""
+
+from __future__ import annotations
+
+from collector.nvml import library
+from collector.nvml.events import EventWatch
+from collector.nvml.gpu import GpuReader
+from collector.probe.driver import Turn
+from collector.probe.protocol import Description, Notice, Reading, Report
+
+
+class NvmlDriver:
+    """All GPUs of the machine; see `collector.probe.driver.Driver` for who calls what."""
+
+    def __init__(self) -> None:
+        self._gpus: list[GpuReader] = []
+        self._events: EventWatch | None = None
+
+    def open(self) -> Report:
+        """Initialise NVML and count the GPUs. Raises `DriverError`."""
+        library.start()
+        self._gpus = [GpuReader(index) for index in range(self._count())]
+        self._events = EventWatch(self._gpus)
+        cuda = library.once("nvmlSystemGetCudaDriverVersion_v2")
+        return Report(
+            up=True,
+            devices=len(self._gpus),
+            driver_version=library.once("nvmlSystemGetDriverVersion"),
+            cuda_version=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None,
+        )
+
+    def describe(self, device: int, turn: Turn) -> Description | None:
+        """Return what a GPU is, if that is news."""
+        return self._gpus[device].describe(turn)
+
+    def read(self, device: int, lanes: int, turn: Turn) -> Reading:
+        """Return a GPU's readings. Raises `DriverError` when the driver as a whole is gone."""
+        if not lanes:
+            return self._gpus[device].presence()
+        return self._gpus[device].read(lanes, turn)
+
+    def drifted(self) -> bool:
+        """Return whether there are more or fewer GPUs than when NVML was initialised."""
+        return self._count() != len(self._gpus)
+
+    def wait(self, seconds: float) -> list[Notice]:
+        """Wait for XIDs."""
+        return self._events.wait(seconds) if self._events is not None else []
+
+    def close(self) -> None:
+        """Let go of the driver."""
+        if self._events is not None:
+            self._events.close()
+        library.stop()
+
+    @staticmethod
+    def _count() -> int:
+        count = library.once("nvmlDeviceGetCount")
+        return int(count) if count is not None else 0

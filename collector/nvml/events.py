@@ -1,0 +1,88 @@
+"""XIDs from NVML's own event queue, on a thread of their own.
+
+Only what happens after registration is delivered. A lost GPU can spoil the whole set (its state is
+then undefined), so the set is freed and made anew, with those GPUs that still answer.
+"""
+
+from __future__ import annotations
+
+import time
+
+from collector.nvml.gpu import GpuReader
+from collector.nvml.library import XID_EVENT, Code, EventSet, address
+from collector.probe.protocol import Notice
+from telemetry.errors import DriverError
+
+LONGEST_PAUSE = 30.0
+UNKNOWN_XID = 999
+NO_INSTANCE = 0xFFFF_FFFF
+
+
+class EventWatch:
+    """Waits for events of all GPUs that have been met; survives all that becomes of them."""
+
+    def __init__(self, gpus: list[GpuReader]) -> None:
+        self._gpus = gpus
+        self._set: EventSet | None = None
+        self._registered: dict[int, int] = {}
+        """Device by address of its handle."""
+        self._tried: set[int] = set()
+        self._pause = 0.0
+
+    def wait(self, seconds: float) -> list[Notice]:
+        """Return the events that came within `seconds`."""
+        if self._pause:
+            time.sleep(min(self._pause, seconds))
+        if not self._ready():
+            time.sleep(seconds)
+            return []
+        if self._set is None:
+            return []
+        code = self._set.wait(int(seconds * 1000))
+        if code == Code.SUCCESS:
+            self._pause = 0.0
+            notice = self._notice(*self._set.event())
+            return [notice] if notice is not None else []
+        if code == Code.TIMEOUT:
+            self._pause = 0.0
+            return []
+        self.close()
+        self._pause = min(max(self._pause * 2, 0.1), LONGEST_PAUSE)
+        return []
+
+    def close(self) -> None:
+        """Free the set."""
+        if self._set is not None:
+            self._set.close()
+        self._set = None
+        self._registered.clear()
+        self._tried.clear()
+
+    def _ready(self) -> bool:
+        """Register the GPUs that have been met since; return whether any delivers events."""
+        if self._set is None:
+            try:
+                self._set = EventSet()
+            except DriverError:
+                return False
+        for device, gpu in enumerate(self._gpus):
+            if gpu.handle is not None and device not in self._tried:
+                self._tried.add(device)
+                if self._set.register(gpu.handle, XID_EVENT):
+                    self._registered[address(gpu.handle)] = device
+        return bool(self._registered)
+
+    def _notice(self, handle: int, kind: int, data: int, instance: int) -> Notice | None:
+        device = self._registered.get(handle)
+        if not kind & XID_EVENT:
+            return None
+        gpm = self._gpus[device].gpm if device is not None else None
+        if gpm is not None:
+            gpm.suspect = True  # zeros may from now on be a counter that has stopped
+        message = f"XID {data}"
+        if data == UNKNOWN_XID:
+            message = "an XID that NVML does not know: see the kernel log"
+        facts: dict[str, int | str] = {"xid": data, "source": "nvml"}
+        if instance != NO_INSTANCE:
+            facts["gpu_instance"] = instance
+        return Notice("xid", time.time_ns(), device, message, facts)

@@ -1,0 +1,75 @@
+"""GPU Performance Monitoring: what the hardware counters say of the time between two samples.
+
+Hopper and newer. Zeros are not idleness when something has failed before: the counters of a GPU
+have been seen to stop for good after an XID, so zeros are believed only while nothing is amiss.
+"""
+
+from __future__ import annotations
+
+import math
+from ctypes import byref
+
+from collector.nvml.library import Code, Function, Handle, gpm_request, gpm_samples, gpm_supported
+from telemetry.gap import GAP, Gap
+
+SHORTEST = 0.1
+"""Seconds between two samples, says the documentation."""
+
+
+class GpmReader:
+    """Two samples of one GPU, a tick apart, and the metrics between them."""
+
+    def __init__(self, handle: Handle, ids: list[int]) -> None:
+        samples = gpm_samples() if gpm_supported(handle) else None
+        self.supported = samples is not None
+        self.suspect = False
+        """Something failed: zeros are not believed until another number comes."""
+        self._ids = ids
+        if samples is None:
+            return
+        self._handle = handle
+        self._older, self._newer = samples
+        self._sampled_at = -math.inf
+        self._has_sample = False
+        self._request, self._take, self._compute = gpm_request(ids)
+
+    def read(self, now: float) -> tuple[int, dict[int, float]]:
+        """Take a sample; return NVML's code, and for each id its number or gap.
+
+        `now` is in seconds on any clock that only grows.
+        """
+        if now - self._sampled_at < SHORTEST:
+            return Code.SUCCESS, dict.fromkeys(self._ids, GAP[Gap.NOT_READ])
+        self._older, self._newer = self._newer, self._older
+        code = self._sample(self._take)
+        had, self._has_sample = self._has_sample, code == Code.SUCCESS
+        self._sampled_at = now
+        if code == Code.SUCCESS and had:
+            self._request.sample1, self._request.sample2 = self._older, self._newer
+            code = self._compute(byref(self._request))
+        elif code == Code.SUCCESS:
+            return code, dict.fromkeys(self._ids, GAP[Gap.NOT_READ])
+        if code != Code.SUCCESS:
+            self.suspect = True
+            return code, dict.fromkeys(self._ids, GAP[Gap.ERROR])
+        return code, self._numbers()
+
+    def _sample(self, take: Function) -> int:
+        return take(self._handle, self._newer)
+
+    def _numbers(self) -> dict[int, float]:
+        numbers: dict[int, float] = {}
+        for number, metric in zip(self._ids, self._request.metrics, strict=False):
+            if metric.nvmlReturn in {Code.NOT_SUPPORTED, Code.INVALID_ARGUMENT}:
+                numbers[number] = GAP[Gap.NOT_SUPPORTED]
+            elif metric.nvmlReturn == Code.NO_PERMISSION:
+                numbers[number] = GAP[Gap.NO_PERMISSION]
+            elif metric.nvmlReturn or not math.isfinite(metric.value):
+                numbers[number] = GAP[Gap.ERROR]
+            else:
+                numbers[number] = metric.value
+        if any(value > 0 for value in numbers.values()):
+            self.suspect = False
+        elif self.suspect:
+            return dict.fromkeys(self._ids, GAP[Gap.ERROR])
+        return numbers

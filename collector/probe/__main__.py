@@ -1,0 +1,11 @@
+"""`python -m collector.probe nvml`: the probe process; the collector starts it, people do not."""
+
+from __future__ import annotations
+
+import sys
+
+from collector.probe.child import run
+from collector.probe.driver import load
+
+if __name__ == "__main__":
+    run(load(sys.argv[1]))

@@ -1,0 +1,112 @@
+"""The probe process: answers the collector at once, whatever the driver does.
+
+The main thread touches no driver. It reads asks from standard input and writes answers to standard
+output; workers and a thread that waits for events do the calls that may hang. When the collector
+closes the pipe, the process ends as soon as every call has returned, and not before: a process
+that is killed inside a driver call has frozen GPUs.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from threading import Event, Lock, Thread
+
+import msgspec
+
+from collector.probe.driver import Driver
+from collector.probe.protocol import Answer, Ask, Report, Unpacker, pack
+from collector.probe.watchdog import Watchdog
+from telemetry.errors import DriverError
+
+_IN, _OUT, _ERR = 0, 1, 2
+_CHUNK = 1 << 16
+_EVENT_WAIT = 0.5
+"""Seconds: how long the process may outlive a collector that has gone."""
+
+
+class Child:
+    """The probe process: one driver, opened once. A driver that went away takes a new process,
+    because the library that this one has loaded may be of the release before."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._closing = Event()
+        self._write_lock = Lock()
+        self._watchdog: Watchdog | None = None
+        self._down = False
+        # Libraries print to standard output; what they say goes to the log, and not to the parent.
+        self._out = os.dup(_OUT)
+        os.dup2(_ERR, _OUT)
+        self._opener = Thread(target=self._open, name="open", daemon=True)
+        self._events: Thread | None = None
+
+    def run(self) -> None:
+        """Serve until standard input closes."""
+        self._opener.start()
+        decoder = msgspec.msgpack.Decoder(Ask)
+        unpacker = Unpacker()
+        try:
+            while data := os.read(_IN, _CHUNK):
+                for body in unpacker.feed(data):
+                    self._serve(decoder.decode(body))
+        finally:
+            self._finish()
+
+    def _serve(self, ask: Ask) -> None:
+        if self._watchdog is None or self._down:
+            self._send(Answer(ask.seq, []))
+            return
+        try:
+            self._send(self._watchdog.serve(ask))
+        except DriverError as error:
+            self._down = True
+            self._send(Report(up=False, code=error.code, message=str(error)))
+
+    def _open(self) -> None:
+        try:
+            report = self._driver.open()
+        except DriverError as error:
+            self._send(Report(up=False, code=error.code, message=str(error)))
+            return
+        self._watchdog = Watchdog(self._driver, report.devices)
+        self._send(report)
+        self._events = Thread(target=self._wait, name="events", daemon=True)
+        self._events.start()
+
+    def _wait(self) -> None:
+        while not self._closing.is_set():
+            for notice in self._driver.wait(_EVENT_WAIT):
+                self._send(notice)
+
+    def _finish(self) -> None:
+        self._closing.set()
+        # Who waits for the end of the collector's output must not wait for a call that hangs.
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        for descriptor in (self._out, _OUT, _ERR):
+            os.dup2(nothing, descriptor)
+        self._opener.join()
+        if self._events is not None:
+            self._events.join()
+        if self._watchdog is not None:
+            self._watchdog.finish()
+            self._driver.close()
+
+    def _send(self, message: msgspec.Struct) -> None:
+        data = memoryview(pack(message))
+        with self._write_lock:
+            try:
+                while data:
+                    data = data[os.write(self._out, data) :]
+            except BrokenPipeError:  # the collector has gone: standard input says so too
+                return
+
+
+def run(driver: Driver) -> None:
+    """Be the probe process of `driver`. Signals are the collector's business: a terminal and a
+    service manager send them to both, and the end of the pipe is what ends this one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    Child(driver).run()
+    sys.exit(0)

@@ -1,0 +1,54 @@
+"""What a driver must be able to do to live in a probe process, and the list of those that can."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Protocol
+
+from collector.probe.protocol import Description, Notice, Reading, Report
+from telemetry.errors import ConfigError, did_you_mean
+
+DRIVERS = {"nvml": "collector.nvml.driver:NvmlDriver"}
+"""Module and class by name; imported only in the process that runs it."""
+
+
+class Turn(Protocol):
+    """The worker's leave to go on; looked at between two calls."""
+
+    abandoned: bool
+    """The watchdog has given this thread up: come back without another call."""
+
+
+class Driver(Protocol):
+    """Calls that may block for ever. Every method but `wait` is called by one worker thread.
+
+    A worker that hangs is replaced by another, which goes on with the other devices: methods that
+    take a device are never called twice at once for the same one.
+    """
+
+    def open(self) -> Report:
+        """Open the driver and count its devices. Raises `DriverError`."""
+
+    def describe(self, device: int, turn: Turn) -> Description | None:
+        """Return what a device is if that is new since the last call, else None."""
+
+    def read(self, device: int, lanes: int, turn: Turn) -> Reading:
+        """Return a device's readings. Raises `DriverError` when the driver as a whole is gone."""
+
+    def drifted(self) -> bool:
+        """Return whether the devices are others than when the driver was opened."""
+
+    def wait(self, seconds: float) -> list[Notice]:
+        """Wait for what the driver says by itself; called in a loop by a thread of its own."""
+
+    def close(self) -> None:
+        """Let go of the driver."""
+
+
+def load(name: str) -> Driver:
+    """Make the driver of that name. Raises `ConfigError` for a name that is not in the list."""
+    if name not in DRIVERS:
+        raise ConfigError("probe", f"no driver is called {name!r}", did_you_mean(name, DRIVERS))
+    module, _, attribute = DRIVERS[name].partition(":")
+    driver: Driver = getattr(importlib.import_module(module), attribute)()
+    return driver

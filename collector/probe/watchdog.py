@@ -1,0 +1,246 @@
+"""Reads all devices with one thread at a time, and gives up a thread that does not come back.
+
+A driver call that hangs can be neither cancelled nor killed. So each tick is a *round* of device
+turns on a worker thread; when a turn takes longer than it may, its thread is left alone with its
+device, and another thread goes on with the rest of the same round. A device is asked again when
+its thread has come back, after a pause that doubles with each hang in a row.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
+
+from collector.probe.driver import Driver
+from collector.probe.protocol import SLOW, Answer, Ask, Description, Reading, Status
+from telemetry.errors import DriverError
+
+log = logging.getLogger(__name__)
+
+ABANDONED_LIMIT = 16
+"""Threads left alone at once; one more hang, and the round ends there until one comes back."""
+SHORTEST_TURN = 0.05
+"""Seconds that every device gets, even past the deadline."""
+LONGEST_PAUSE = 30.0
+GOOD_READS = 3
+"""After so many a device that hung is trusted again."""
+THE_DRIVER = -1
+"""As a device: calls that concern no device."""
+
+
+class Round:
+    """One worker's share of a tick: the devices still to read, and what came of them."""
+
+    def __init__(self, devices: list[int], lanes: int) -> None:
+        self.device: int | None = devices[0]
+        """Whose turn it is; None when the round is over."""
+        self.since = time.monotonic()
+        self.waiting = deque(devices[1:])
+        self.lanes = lanes
+        self.abandoned = False
+        self.readings: dict[int, Reading] = {}
+        self.drifted = False
+        self.error: DriverError | None = None
+        self._lock = Lock()
+
+    def step(self) -> int | None:
+        """Take the next device, or None when there is none or nobody waits any more."""
+        with self._lock:
+            if self.abandoned or not self.waiting:
+                self.device = None
+            else:
+                self.device = self.waiting.popleft()
+                self.since = time.monotonic()
+            return self.device
+
+    def abandon(self, device: int) -> bool:
+        """Give the thread up if it is still at `device`; the rest of the round is then ours."""
+        with self._lock:
+            self.abandoned = self.device == device
+            return self.abandoned
+
+    def cut(self) -> None:
+        """Let the round end with the turn that is under way."""
+        with self._lock:
+            self.waiting.clear()
+
+
+class _Record:
+    """What the watchdog remembers of one device."""
+
+    __slots__ = ("failed", "good", "hangs", "not_before", "stuck")
+
+    def __init__(self) -> None:
+        self.failed = False
+        self.stuck = False
+        self.hangs = 0
+        self.good = 0
+        self.not_before = 0.0
+
+
+class Watchdog:
+    """Serves asks from a driver that is open; owns the worker threads."""
+
+    def __init__(self, driver: Driver, devices: int) -> None:
+        self._driver = driver
+        self._records = {device: _Record() for device in range(THE_DRIVER, devices)}
+        self._devices = devices
+        self._described: dict[int, Description] = {}
+        self._finished: SimpleQueue[Round] = SimpleQueue()
+        self._jobs: SimpleQueue[Round | None] | None = None
+        self._worker: Thread | None = None
+        self._given_up: list[Thread] = []
+        self.abandoned = 0
+        """Threads given up since the start."""
+
+    def serve(self, ask: Ask) -> Answer:
+        """Return the readings of all devices within `ask.budget`. Raises `DriverError`."""
+        deadline = time.monotonic() + ask.budget
+        readings: dict[int, Reading] = {}
+        drifted = False
+        devices = self._order(ask.lanes)
+        while devices and self._may_start():
+            turns = Round(devices, ask.lanes)
+            self._start(turns)
+            self._watch(turns, deadline)
+            if turns.error is not None:
+                raise turns.error
+            readings.update(turns.readings)
+            drifted = drifted or turns.drifted
+            devices = list(turns.waiting)
+        self._remember(readings)
+        answers = [readings.get(device) or self._absent(device) for device in range(self._devices)]
+        described = {}
+        while self._described:  # a thread given up may add one at any time
+            device, description = self._described.popitem()
+            described[device] = description
+        return Answer(ask.seq, answers, described, self.abandoned, drifted)
+
+    def finish(self) -> None:
+        """Let the worker end, and wait for every thread that is still in a call, however long."""
+        if self._jobs is not None:
+            self._jobs.put(None)
+        for thread in (*self._given_up, self._worker):
+            if thread is not None:
+                thread.join()
+
+    def _order(self, lanes: int) -> list[int]:
+        """Devices to ask: those that hung lately last, where they can only hurt themselves."""
+        now = time.monotonic()
+        ready = [
+            device
+            for device, record in self._records.items()
+            if not record.stuck and record.not_before <= now
+        ]
+        if not lanes & SLOW and THE_DRIVER in ready:
+            ready.remove(THE_DRIVER)
+        return sorted(ready, key=lambda device: (self._records[device].hangs, device == THE_DRIVER))
+
+    def _may_start(self) -> bool:
+        self._given_up = [thread for thread in self._given_up if thread.is_alive()]
+        return len(self._given_up) < ABANDONED_LIMIT
+
+    def _start(self, turns: Round) -> None:
+        if self._jobs is None:
+            self._jobs = SimpleQueue()
+            self._worker = Thread(target=self._work, args=(self._jobs,), name="driver", daemon=True)
+            self._worker.start()
+        self._jobs.put(turns)
+
+    def _watch(self, turns: Round, deadline: float) -> None:
+        """Wait until the round is over, or its thread is given up."""
+        while True:
+            now = time.monotonic()
+            if now >= deadline:
+                turns.cut()
+            device, since = turns.device, turns.since
+            if device is None:
+                end = now + SHORTEST_TURN  # over: its result is on the way
+            else:
+                others = turns.waiting and not self._records[device].hangs
+                share = (deadline - since) / 3 if others else deadline - since
+                end = since + max(share, SHORTEST_TURN)
+            try:
+                self._finished.get(timeout=max(end - now, 0.001))
+            except Empty:
+                late = turns.device == device and time.monotonic() >= end
+                if device is not None and late and self._abandon(turns, device):
+                    return
+            else:
+                return
+
+    def _abandon(self, turns: Round, device: int) -> bool:
+        """Leave the thread alone with its device, unless it moved on in this very moment."""
+        record = self._records[device]
+        record.stuck = True  # before the thread can come back and say otherwise
+        if not turns.abandon(device):
+            record.stuck = False
+            return False
+        record.hangs += 1
+        record.good = 0
+        self.abandoned += 1
+        if self._worker is not None:
+            self._given_up.append(self._worker)
+        self._worker = self._jobs = None
+        return True
+
+    def _absent(self, device: int) -> Reading:
+        record = self._records[device]
+        hung = record.stuck or record.not_before > time.monotonic()
+        return Reading(Status.HUNG if hung else Status.LATE)
+
+    def _remember(self, readings: dict[int, Reading]) -> None:
+        for device, reading in readings.items():
+            record = self._records[device]
+            if record.hangs and reading.status is Status.OK:
+                record.good += 1
+                if record.good >= GOOD_READS:
+                    record.hangs = 0
+
+    def _work(self, jobs: SimpleQueue[Round | None]) -> None:
+        """The worker thread: rounds, until it is given up or told to end."""
+        while (turns := jobs.get()) is not None:
+            device = turns.device
+            while device is not None:
+                if not turns.abandoned:
+                    self._turn(turns, device)
+                if turns.abandoned:
+                    self._come_back(device)
+                    return
+                device = turns.step()
+            if turns.abandoned:
+                return
+            self._finished.put(turns)
+
+    def _turn(self, turns: Round, device: int) -> None:
+        try:
+            if device == THE_DRIVER:
+                turns.drifted = self._driver.drifted()
+                return
+            description = self._driver.describe(device, turns)
+            if description is not None:
+                self._described[device] = description
+            if not turns.abandoned:
+                reading = self._driver.read(device, turns.lanes, turns)
+                if not turns.abandoned:
+                    turns.readings[device] = reading
+        except DriverError as error:
+            turns.error = error
+            turns.cut()
+        except Exception:
+            # One GPU with an answer that nobody foresaw must not hide the others.
+            record = self._records[device]
+            if not record.failed:
+                log.exception("device=%d can't be read", device)
+            record.failed = True
+            turns.readings[device] = Reading(Status.FAILED)
+
+    def _come_back(self, device: int) -> None:
+        """A thread that was given up has returned: its device may be asked again."""
+        record = self._records[device]
+        pause = min(2.0 ** (record.hangs - 1), LONGEST_PAUSE) if record.hangs > 1 else 0.0
+        record.not_before = time.monotonic() + pause
+        record.stuck = False

@@ -1,0 +1,245 @@
+"""A running collector, from start to stop.
+
+Many can run in one process (a simulated fleet): each is a handful of tasks and one socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+
+from collector.assembly import Assembly, KernelLines, Summary
+from collector.config import CollectorConfig
+from collector.page import serve
+from collector.release import release
+from collector.sampler import HostRows
+from collector.source import Paced, Source
+from collector.sources import is_elsewhere, make_source
+from collector.state import claim
+from collector.tasks import end
+from telemetry.errors import KilowattError
+
+log = logging.getLogger(__name__)
+
+STOPPING = 0.2
+"""Seconds that a tick under way may take to end."""
+SETTLING = 0.3
+"""Seconds that the ring may take to write the last frames."""
+CLOSING = 1.0
+"""Seconds that the source may take to close."""
+PARTING = 0.8
+"""Seconds that publisher and ring may take to end, while the source closes."""
+LEAVING = 0.2
+"""Seconds that threads may take to end."""
+
+
+async def run_collector(
+    config: CollectorConfig,
+    *,
+    stop: asyncio.Event | None = None,
+    source: Source | None = None,
+    linger: asyncio.Event | None = None,
+) -> Summary:
+    """Collect until `stop` is set; all is ended within two seconds then, whatever hangs.
+
+    With `linger`, sampling ends at `stop`, but the bus stays open until that is set too, so that
+    an aggregator can ask for the last frames.
+
+    Raises `ConfigError` (or `SourceError`) for what an operator must mend before a start; nothing
+    else ends it: a driver, a disk or a broker that is away is a state, and news.
+    """
+    stop = stop or asyncio.Event()
+    config.broker.password()  # both raise ConfigError now rather than at some reconnect
+    config.broker.context()
+    if source is None:
+        source = make_source(config.source, config, time.time_ns() / 1e9)
+    if isinstance(source, Paced) and source.interval > config.interval:
+        log.info(
+            "node=%s a reading every %g s is what the source allows", config.node, source.interval
+        )
+        config = msgspec.structs.replace(
+            config,
+            interval=source.interval,
+            slow_interval=max(source.interval, config.slow_interval),
+        )
+    with contextlib.ExitStack() as stack:
+        if config.ring_enabled:
+            stack.enter_context(claim(config.state_dir))
+        host, kernel = host_of(config), kernel_log_of(config)
+        for part in (host, kernel):
+            if part is not None:
+                stack.callback(part.close)
+        return await _run(Assembly(config, source, kernel, host, facts_of(config)), stop, linger)
+
+
+async def _run(parts: Assembly, stop: asyncio.Event, linger: asyncio.Event | None) -> Summary:
+    node = parts.config.node
+    closing: asyncio.Future[None] | None = None
+    loop = asyncio.get_running_loop()
+    deadline = 0.0
+    try:
+        async with asyncio.TaskGroup() as group:
+
+            def start(name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+                return group.create_task(work, name=f"{name} {node}")
+
+            sampler = start("sampler", _sample(parts))
+            ending = {start("publisher", parts.publisher.run())}
+            if parts.keeper is not None:
+                ending.add(start("keeper", parts.keeper.run()))
+            others = set()
+            if parts.config.metrics_listen is not None:
+                others.add(start("page", serve(parts.config.metrics_listen, parts)))
+            try:
+                await stop.wait()
+                if linger is not None:
+                    await end({sampler}, STOPPING)
+                    await _last_words(parts)
+                    parts.publisher.announce()
+                    await linger.wait()
+            finally:  # also when we are cancelled, or one of the tasks has failed
+                await end({sampler, *others}, STOPPING)
+                deadline = loop.time() + CLOSING
+                closing = asyncio.ensure_future(parts.source.close())
+                await _finish(parts)
+                await asyncio.wait(ending, timeout=PARTING)
+                await end(ending, STOPPING)
+    except BaseExceptionGroup as errors:
+        raise _first(errors) from errors
+    finally:
+        if closing is not None:
+            await _bounded(closing, deadline - loop.time(), node)
+    return parts.summary()
+
+
+async def _sample(parts: Assembly) -> None:
+    await parts.source.open()
+    parts.note("collector_started", f"kilowatch {release()}, source {parts.config.source}")
+    await parts.sampler.run()
+
+
+async def _last_words(parts: Assembly) -> None:
+    """Bring the last frame into the ring and on its way."""
+    if parts.sampler.newest is not None and not parts.ended:
+        parts.ended = True
+        parts.note("collector_stopped", "stopped on request")
+        parts.sampler.last_words()
+    if parts.keeper is not None:
+        await parts.keeper.settled(SETTLING)
+
+
+async def _finish(parts: Assembly) -> None:
+    """Bring the last frame into the ring, then have everyone end."""
+    await _last_words(parts)
+    if parts.keeper is not None:
+        parts.keeper.close()
+    parts.publisher.close()
+
+
+async def _bounded(closing: asyncio.Future[None], seconds: float, node: str) -> None:
+    """Wait for the source to close, but not for ever."""
+    done, _ = await asyncio.wait({closing}, timeout=max(0.0, seconds))
+    if not done:
+        closing.cancel()
+        log.error("node=%s the source did not close within %.1f s", node, CLOSING)
+    elif not closing.cancelled() and (error := closing.exception()) is not None:
+        log.error("node=%s the source did not close: %s", node, error)
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the error that an operator should see: one of ours if there is one."""
+    ours = errors.subgroup(KilowattError)
+    group: BaseExceptionGroup[BaseException] = ours or errors
+    first = group.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first
+
+
+def main_loop(
+    config: CollectorConfig,
+    report: Callable[[Summary], None] | None = None,
+    source: Source | None = None,
+) -> None:
+    """Run a collector as a process of its own until SIGTERM or SIGINT, then `report`.
+
+    A thread that hangs (in a disk's fsync, in a resolver) can't be ended and must not keep the
+    process: it is left behind, and the process ends without it.
+    """
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        summary = loop.run_until_complete(run_collector(config, stop=stop, source=source))
+        loop.run_until_complete(_cancel_rest())
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+    if report is not None:
+        report(summary)
+    _leave_hung_threads()
+
+
+async def _cancel_rest() -> None:
+    """Cancel what is still there, so that nothing complains when the loop closes."""
+    await end((task for task in asyncio.all_tasks() if task is not asyncio.current_task()), LEAVING)
+
+
+def _leave_hung_threads() -> None:
+    """End the process here and now if a thread does not end: the interpreter would wait for it."""
+    deadline = time.monotonic() + LEAVING
+    for thread in threading.enumerate():
+        if thread is threading.main_thread() or thread.daemon:
+            continue
+        thread.join(max(0.0, deadline - time.monotonic()))
+        if thread.is_alive():
+            log.warning("leaving without thread %s, which hangs", thread.name)
+            logging.shutdown()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)
+
+
+def host_of(config: CollectorConfig) -> HostRows | None:
+    """Return the reader of the machine around the GPUs, where there is one to read."""
+    if not config.node_readings or is_elsewhere(config.source):
+        return None
+    from collector.host import Host  # noqa: PLC0415 - a simulation needs none
+
+    disk = config.state_dir
+    while not disk.exists() and disk != disk.parent:
+        disk = disk.parent
+    return Host(disk=disk)
+
+
+def facts_of(config: CollectorConfig) -> dict[str, str]:
+    """Return facts about this machine for the inventory; none when the source is of another."""
+    if is_elsewhere(config.source):
+        return {}
+    from collector.host import facts  # noqa: PLC0415 - as above
+
+    return facts()
+
+
+def kernel_log_of(config: CollectorConfig) -> KernelLines | None:
+    """Return the reader of the kernel's messages, started, or None where nobody wants it."""
+    if config.kernel_log is None:
+        return None
+    if config.kernel_log == "auto" and is_elsewhere(config.source):
+        return None
+    from collector.kernel_log import KernelLog  # noqa: PLC0415 - as above
+
+    path = "/dev/kmsg" if config.kernel_log == "auto" else config.kernel_log
+    log_ = KernelLog(path)
+    log_.start()
+    return log_

@@ -1,0 +1,26 @@
+"""Ending tasks for certain."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+AGAIN = 0.05
+"""Seconds after which a task that has not ended is cancelled again."""
+
+
+async def end(tasks: Iterable[asyncio.Task[Any]], seconds: float) -> bool:
+    """Cancel tasks until they have ended, at most so long; say whether all have.
+
+    Once is not enough: in Python 3.11 `asyncio.wait_for` (which aiomqtt uses) forgets a
+    cancellation that arrives together with the result (python/cpython#86296).
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    rest = {task for task in tasks if not task.done()}
+    while rest and loop.time() < deadline:
+        for task in rest:
+            task.cancel()
+        _, rest = await asyncio.wait(rest, timeout=AGAIN)
+    return not rest

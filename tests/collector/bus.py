@@ -1,0 +1,133 @@
+"""A reader of the bus for tests: collects what one node publishes, and sends it commands."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiomqtt
+
+from collector.config import CollectorConfig
+from collector.service import run_collector
+from collector.source import Source
+from telemetry import frame
+from telemetry import inventory as messages
+from telemetry.frame import Frame
+from telemetry.inventory import Command, Event, Inventory, Reply, Status
+from telemetry.mqtt import BrokerConfig, connect
+from telemetry.topics import Topic, parse, pattern, topic
+from tests.fakes import until
+
+NODE = "n1"
+
+
+class Reader:
+    """Everything that came, by kind, in order."""
+
+    def __init__(self, client: aiomqtt.Client) -> None:
+        self.client = client
+        self.frames: list[Frame] = []
+        self.backfills: list[bytes] = []
+        self.refilled: list[Frame] = []
+        self.statuses: list[Status] = []
+        self.inventories: list[Inventory] = []
+        self.events: list[Event] = []
+        self.replies: list[Reply] = []
+        self.order: list[Topic] = []
+
+    async def listen(self) -> None:
+        async for message in self.client.messages:
+            address = parse(str(message.topic))
+            assert address is not None
+            assert isinstance(message.payload, bytes)
+            self.order.append(address.kind)
+            self.take(address.kind, message.payload)
+
+    def take(self, kind: Topic, payload: bytes) -> None:
+        match kind:
+            case Topic.FRAME:
+                self.frames.append(frame.decode(payload))
+            case Topic.BACKFILL:
+                self.backfills.append(payload)
+                self.refilled += [frame.decode(one) for one in frame.decode_many(payload)]
+            case Topic.STATUS:
+                self.statuses.append(messages.decode(payload, Status))
+            case Topic.INVENTORY:
+                self.inventories.append(messages.decode(payload, Inventory))
+            case Topic.EVENT:
+                self.events.append(messages.decode(payload, Event))
+            case Topic.REPLY:
+                self.replies.append(messages.decode(payload, Reply))
+            case Topic.COMMAND:
+                pass
+
+    async def command(self, command: Command | bytes, retain: bool = False) -> None:
+        payload = command if isinstance(command, bytes) else messages.encode(command)
+        await self.client.publish(
+            topic("default", NODE, Topic.COMMAND), payload, qos=1, retain=retain
+        )
+
+    def seqs(self, session: int) -> set[int]:
+        """Numbers of all frames of a session, live or sent again."""
+        return {one.seq for one in (*self.frames, *self.refilled) if one.session == session}
+
+
+@contextlib.asynccontextmanager
+async def reading(broker: BrokerConfig) -> AsyncIterator[Reader]:
+    """Read all that `n1` publishes meanwhile."""
+    async with connect(broker, "test-reader") as client:
+        reader = Reader(client)
+        await client.subscribe(pattern(node=NODE), qos=1)
+        task = asyncio.create_task(reader.listen())
+        try:
+            yield reader
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, aiomqtt.MqttError):
+                await task
+
+
+@contextlib.asynccontextmanager
+async def collecting(config: CollectorConfig, source: Source) -> AsyncIterator[Running]:
+    """Run a collector meanwhile; stops it in the planned way at the end."""
+    stop = asyncio.Event()
+    running = Running(asyncio.create_task(run_collector(config, stop=stop, source=source)), stop)
+    try:
+        yield running
+    finally:
+        await running.end()
+
+
+class Running:
+    """A collector that runs."""
+
+    def __init__(self, task: asyncio.Task[Any], stop: asyncio.Event) -> None:
+        self.task = task
+        self.stop = stop
+
+    async def end(self) -> Any:
+        """Stop it as SIGTERM does."""
+        self.stop.set()
+        async with asyncio.timeout(20):
+            return await self.task
+
+
+def config_of(broker: BrokerConfig, folder: Path, **more: object) -> CollectorConfig:
+    """A collector that ticks twenty times a second."""
+    settings: dict[str, object] = {
+        "node": NODE,
+        "interval": 0.05,
+        "slow_interval": 1.0,
+        "state_dir": folder / "state",
+        "broker": broker,
+        "kernel_log": None,
+        "node_readings": False,
+        "source": "nvml",
+    }
+    return CollectorConfig(**{**settings, **more})  # type: ignore[arg-type]
+
+
+__all__ = ["NODE", "Reader", "Running", "collecting", "config_of", "reading", "until"]

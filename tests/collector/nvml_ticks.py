@@ -1,0 +1,94 @@
+"""A source that is ticked by hand, with all that it says kept."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+from collector.nvml.source import NvmlSource
+from collector.source import Happening, Rows
+from telemetry.gap import Gap, reason_of
+from telemetry.metric import Lane
+from telemetry.schema import GPU_FAST, GPU_SLOW, SCHEMA
+from tests.fake_nvml import FakeDriver
+
+BOTH = frozenset(Lane)
+FAST = frozenset({Lane.FAST})
+PATIENCE = 60.0
+"""Seconds: more than any machine needs; no test waits for it."""
+DEADLINE = 3.0
+"""Seconds for a tick: a busy machine must not look like a hung driver."""
+
+
+class Ticks:
+    """Ticks a source against a fake driver until something is so."""
+
+    def __init__(self, fake: FakeDriver, source: NvmlSource | None = None) -> None:
+        self.fake = fake
+        self.source = source or NvmlSource(
+            environment=fake.environment,
+            open_wait=20.0,
+            retry=(0.05, 0.2),
+            scout=(0.05, 0.2),
+        )
+        self.news: list[Happening] = []
+        self.rows: Rows = {}
+
+    async def __aenter__(self) -> Ticks:
+        await self.source.open()
+        self.hear()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.source.close()
+
+    async def tick(self, lanes: frozenset[Lane] = BOTH, deadline: float = DEADLINE) -> Rows:
+        """Take one tick."""
+        self.rows = await self.source.read(lanes, 0, time.time_ns(), deadline)
+        self.hear()
+        return self.rows
+
+    async def until(self, so: Callable[[], bool], lanes: frozenset[Lane] = BOTH) -> None:
+        """Tick, with little pauses, until it is so."""
+        end = time.monotonic() + PATIENCE
+        await self.tick(lanes)
+        while not so():
+            assert time.monotonic() < end, f"never: {self.state} {self.news}"
+            await asyncio.sleep(0.02)
+            await self.tick(lanes)
+
+    def hear(self) -> None:
+        """Take in what happened."""
+        self.news += self.source.happenings()
+
+    def of(self, kind: str) -> list[Happening]:
+        """All news of a kind."""
+        return [happening for happening in self.news if happening.kind == kind]
+
+    def value(self, metric: str, gpu: int = 0) -> float:
+        """A reading of the newest tick."""
+        for block in (GPU_FAST, GPU_SLOW):
+            names = SCHEMA.blocks[block].names
+            if metric in names:
+                return self.rows[block][gpu][names.index(metric)]
+        raise KeyError(metric)
+
+    def gap(self, metric: str, gpu: int = 0) -> Gap | None:
+        """Why a reading of the newest tick is absent."""
+        return reason_of(self.value(metric, gpu))
+
+    def gaps(self, gpu: int, block: int = GPU_FAST) -> set[Gap | None]:
+        """All gaps of a GPU's row."""
+        return {reason_of(value) for value in self.rows[block][gpu]}
+
+    @property
+    def state(self) -> str:
+        """The driver's state."""
+        return self.source.inventory.driver_state

@@ -1,0 +1,113 @@
+"""The node's own page, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from collector.page import MOST_CLIENTS, metrics_page
+from collector.sampler import Newest
+from collector.service import run_collector
+from telemetry.errors import ConfigError
+from telemetry.gap import DEVICE_LOST
+from telemetry.mqtt import BrokerConfig
+from telemetry.schema import GPU_FAST, SCHEMA
+from tests.brokers import free_port
+from tests.collector.bus import collecting, config_of
+from tests.fakes import FakeSource, until
+
+
+async def ask(port: int, request: bytes) -> tuple[int, bytes]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(request)
+        async with asyncio.timeout(10):
+            answer = await reader.read()
+    finally:
+        writer.close()
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return int(head.split()[1]) if head else 0, body
+
+
+def get(path: str, method: str = "GET") -> bytes:
+    return f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+
+
+async def test_the_page_shows_readings_and_the_collector_itself(tmp_path: Path) -> None:
+    port = free_port()
+    config = config_of(
+        BrokerConfig(port=free_port()), tmp_path, metrics_listen=f"127.0.0.1:{port}", interval=0.2
+    )
+    source = FakeSource()
+    source.lose(1)
+    async with collecting(config, source):
+        await until(lambda: len(source.calls) >= 3)
+        status, body = await ask(port, get("/metrics?x=1"))
+        text = body.decode()
+        assert status == 200
+        assert 'kilowatch_gpu_power_watts{cluster="default",node="n1",gpu="0"' in text
+        assert 'kilowatch_gpu_power_watts{cluster="default",node="n1",gpu="1"' not in text
+        assert (
+            'kilowatch_gpu_present{cluster="default",node="n1",gpu="1",uuid="GPU-0001"} 0' in text
+        )
+        assert 'kilowatch_collector_frames_total{cluster="default",node="n1"}' in text
+        assert "NaN" not in text
+        assert await ask(port, get("/healthz")) == (200, b"ok\n")
+        assert (await ask(port, get("/nothing")))[0] == 404
+        assert (await ask(port, get("/metrics", "POST")))[0] == 405
+        assert await ask(port, get("/metrics", "HEAD")) == (200, b"")
+        assert await ask(port, b"GET /" + b"x" * 20_000 + b"\r\n\r\n") == (0, b"")
+        # Many who say nothing: the rest is turned away, and when they leave all is well again.
+        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(MOST_CLIENTS)]
+        try:
+            status, _ = await ask(port, get("/healthz"))
+            assert status == 0
+        except ConnectionResetError:
+            pass
+        for _, writer in idle:
+            writer.close()
+
+        async def answers() -> bool:
+            try:
+                return (await ask(port, get("/healthz")))[0] == 200
+            except ConnectionResetError:
+                return False
+
+        async with asyncio.timeout(20):
+            while not await answers():  # noqa: ASYNC110 - a server has no event for us
+                await asyncio.sleep(0.01)
+
+
+def test_what_is_stale_is_left_out(tmp_path: Path) -> None:
+    from collector.assembly import Assembly
+    from telemetry.inventory import Gpu, Inventory
+
+    async def page(now: float) -> str:
+        parts = Assembly(config_of(BrokerConfig(), tmp_path), FakeSource(), None, None, {})
+        newest = Newest(
+            Inventory(node="n1", gpus=(Gpu(uuid="GPU-0", index=0, name="x"),)),
+            {GPU_FAST: [[7.0, *[DEVICE_LOST] * (len(SCHEMA.blocks[GPU_FAST].names) - 1)]]},
+            {GPU_FAST: 100.0},
+            at=100.0,
+            sampled_at=5_000_000_000,
+        )
+        return metrics_page(newest, parts.summary(), now, 1.0, 15.0).decode()
+
+    name = f"kilowatch_{SCHEMA.blocks[GPU_FAST].names[0]}"
+    fresh, stale = asyncio.run(page(102.9)), asyncio.run(page(103.1))
+    assert f"\n{name}{{" in fresh
+    assert f"\n{name}{{" not in stale
+    assert 'kilowatch_node_up{node="n1",cluster="default"} 0' in stale or "node_up" in stale
+
+
+async def test_a_port_that_is_taken_is_an_error_of_configuration(tmp_path: Path) -> None:
+    server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        config = config_of(
+            BrokerConfig(port=free_port()), tmp_path, metrics_listen=f"127.0.0.1:{port}"
+        )
+        with pytest.raises(ConfigError, match="can't be listened on"):
+            await run_collector(config, source=FakeSource())

@@ -1,0 +1,227 @@
+"""The probe: framing, and a watchdog that gives up threads and not devices."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collector.probe.driver import Turn, load
+from collector.probe.protocol import (
+    FAST,
+    SLOW,
+    Answer,
+    Ask,
+    Description,
+    Notice,
+    Reading,
+    Report,
+    Status,
+    ToParent,
+    Unpacker,
+    pack,
+)
+from collector.probe.watchdog import ABANDONED_LIMIT, THE_DRIVER, Watchdog
+from telemetry.errors import ConfigError, DriverError
+from telemetry.inventory import Gpu, Link
+
+PATIENCE = 30.0
+
+
+class ScriptedDriver:
+    """A driver whose devices hang, fail or answer as the test says."""
+
+    def __init__(self) -> None:
+        self.hangs: dict[int, threading.Event] = {}
+        self.errors: dict[int, Exception] = {}
+        self.order: list[int] = []
+        self.inside: set[int] = set()
+        self.news = True
+
+    def open(self) -> Report:
+        """Open at once."""
+        return Report(up=True)
+
+    def describe(self, device: int, turn: Turn) -> Description | None:
+        """Say what each device is, once."""
+        if not self.news:
+            return None
+        return Description(Gpu(uuid=f"GPU-{device}", index=device, name="scripted"))
+
+    def read(self, device: int, lanes: int, turn: Turn) -> Reading:
+        """Answer with the lanes, or hang, or fail."""
+        assert device not in self.inside, "two threads in one device"
+        self.inside.add(device)
+        self.order.append(device)
+        try:
+            if device in self.hangs:
+                self.hangs[device].wait()
+            if device in self.errors:
+                raise self.errors[device]
+        finally:
+            self.inside.remove(device)
+        return Reading(Status.OK, bytes([lanes]))
+
+    def drifted(self) -> bool:
+        """Say that there are other devices, on the slow lane."""
+        self.order.append(THE_DRIVER)
+        return True
+
+    def wait(self, seconds: float) -> list[Notice]:
+        """Say nothing."""
+        return []
+
+    def close(self) -> None:
+        """Close at once."""
+
+    def hang(self, *devices: int) -> None:
+        """Let calls for these devices hang."""
+        self.hangs |= {device: threading.Event() for device in devices}
+
+    def release(self) -> None:
+        """End all hangs."""
+        hangs, self.hangs = self.hangs, {}
+        for event in hangs.values():
+            event.set()
+
+
+@pytest.fixture
+def driver() -> Iterator[ScriptedDriver]:
+    """A driver that hangs nobody when the test is over."""
+    scripted = ScriptedDriver()
+    yield scripted
+    scripted.release()
+
+
+def statuses(answer: Answer) -> list[str]:
+    """The status of each device, by name."""
+    return [reading.status.name for reading in answer.readings]
+
+
+def until(so: Callable[[], bool]) -> None:
+    """Wait until it is so."""
+    end = time.monotonic() + PATIENCE
+    while not so():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def test_all_devices_are_read_in_order(driver: ScriptedDriver) -> None:
+    watchdog = Watchdog(driver, 3)
+    answer = watchdog.serve(Ask(7, FAST, PATIENCE))
+    assert answer.seq == 7
+    assert statuses(answer) == ["OK"] * 3
+    assert [reading.values for reading in answer.readings] == [bytes([FAST])] * 3
+    assert sorted(answer.described) == [0, 1, 2]
+    assert driver.order == [0, 1, 2]
+    assert not answer.drifted
+    assert watchdog.serve(Ask(8, FAST | SLOW, PATIENCE)).drifted
+    watchdog.finish()
+
+
+def test_a_hang_costs_only_its_device_and_its_thread(driver: ScriptedDriver) -> None:
+    driver.hang(1)
+    watchdog = Watchdog(driver, 4)
+    answer = watchdog.serve(Ask(1, FAST, 3.0))
+    assert statuses(answer) == ["OK", "HUNG", "OK", "OK"]
+    assert answer.abandoned == 1
+    for seq in range(10):
+        answer = watchdog.serve(Ask(seq, FAST, PATIENCE))
+        assert statuses(answer) == ["OK", "HUNG", "OK", "OK"]
+    assert driver.order.count(1) == 1
+    assert watchdog.abandoned == 1
+    driver.release()
+    until(lambda: statuses(watchdog.serve(Ask(0, FAST, PATIENCE))) == ["OK"] * 4)
+    assert driver.order[-1] == 1  # trusted last, for a while
+    watchdog.serve(Ask(0, FAST, PATIENCE))
+    watchdog.serve(Ask(0, FAST, PATIENCE))
+    watchdog.serve(Ask(0, FAST, PATIENCE))
+    assert driver.order[-4:] == [0, 1, 2, 3]
+    watchdog.finish()
+
+
+def test_a_description_that_came_late_is_not_lost(driver: ScriptedDriver) -> None:
+    driver.hang(0)
+    watchdog = Watchdog(driver, 1)
+    assert sorted(watchdog.serve(Ask(1, FAST, 0.1)).described) == [0]
+    driver.news = False
+    assert watchdog.serve(Ask(2, FAST, 0.1)).described == {}
+
+
+def test_a_device_that_hangs_again_and_again_is_left_in_peace(driver: ScriptedDriver) -> None:
+    watchdog = Watchdog(driver, 1)
+    for _ in range(2):
+        driver.hang(0)
+        until(
+            lambda: statuses(watchdog.serve(Ask(1, FAST, 0.1))) == ["HUNG"] and bool(driver.inside)
+        )
+        driver.release()
+        until(lambda: not driver.inside)
+    asked = len(driver.order)
+    begin = time.monotonic()
+    until(lambda: statuses(watchdog.serve(Ask(1, FAST, PATIENCE))) == ["OK"])
+    assert len(driver.order) == asked + 1
+    assert time.monotonic() - begin > 1  # the pause after the second hang is 2 s
+
+
+def test_only_so_many_threads_are_given_up(driver: ScriptedDriver) -> None:
+    devices = ABANDONED_LIMIT + 4
+    driver.hang(*range(devices))
+    watchdog = Watchdog(driver, devices)
+    until(lambda: watchdog.serve(Ask(1, FAST, 0.2)).abandoned == ABANDONED_LIMIT)
+    answer = watchdog.serve(Ask(1, FAST, 0.2))
+    assert statuses(answer).count("HUNG") == ABANDONED_LIMIT
+    assert statuses(answer).count("LATE") == 4
+    driver.release()
+    until(lambda: statuses(watchdog.serve(Ask(1, FAST, PATIENCE))) == ["OK"] * devices)
+
+
+def test_a_driver_that_is_gone_ends_the_round(driver: ScriptedDriver) -> None:
+    driver.errors[1] = DriverError("gone", 9)
+    with pytest.raises(DriverError, match="gone"):
+        Watchdog(driver, 3).serve(Ask(1, FAST, PATIENCE))
+    assert driver.order == [0, 1]
+
+
+def test_a_fault_of_ours_costs_one_device_and_is_logged_once(
+    driver: ScriptedDriver, caplog: pytest.LogCaptureFixture
+) -> None:
+    driver.errors[0] = ZeroDivisionError("odd answer")
+    watchdog = Watchdog(driver, 2)
+    for _ in range(3):
+        assert statuses(watchdog.serve(Ask(1, FAST, PATIENCE))) == ["FAILED", "OK"]
+    assert len(caplog.records) == 1
+
+
+MESSAGES: list[ToParent] = [
+    Report(up=False, code=18, message="mismatch"),
+    Notice("xid", 5, 1, "XID 79", {"xid": 79}),
+    Answer(
+        3,
+        [Reading(Status.OK, bytes(16)), Reading(Status.HUNG)],
+        {1: Description(Gpu(uuid="a", index=1, name="b"), (Link(gpu="a", number=0),))},
+    ),
+]
+
+
+@given(st.lists(st.sampled_from(MESSAGES), max_size=6), st.lists(st.integers(1, 40), max_size=50))
+def test_messages_survive_any_cut_of_the_stream(messages: list[ToParent], cuts: list[int]) -> None:
+    stream = b"".join(pack(message) for message in messages)
+    unpacker = Unpacker()
+    bodies: list[bytes] = []
+    for cut in cuts:
+        bodies += unpacker.feed(stream[:cut])
+        stream = stream[cut:]
+    bodies += unpacker.feed(stream)
+    decoder = msgspec.msgpack.Decoder(ToParent)
+    assert [decoder.decode(body) for body in bodies] == messages
+
+
+def test_an_unknown_driver_is_refused_with_a_hint() -> None:
+    with pytest.raises(ConfigError, match="nvml"):
+        load("nvlm")

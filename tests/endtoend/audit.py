@@ -1,0 +1,88 @@
+"""The oracle: what the store holds against what the simulation must have published, bit for bit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import duckdb
+import numpy as np
+
+from collector.ring import Ring
+from collector.simulated import expected_rows
+from telemetry.schema import GPU_FAST, SCHEMA
+from tests.endtoend.cluster import INTERVAL, NODES, Cluster
+
+FrameId = tuple[str, int, int]
+"""Node, session, number."""
+
+
+@dataclass(slots=True)
+class Audit:
+    """What was found."""
+
+    published: set[FrameId] = field(default_factory=set)
+    """Frames in the collectors' rings: every frame ever numbered, while no ring overflows."""
+    stored: list[FrameId] = field(default_factory=list)
+    lost: int = 0
+    values: int = 0
+    """Readings compared bit for bit."""
+    events: list[str] = field(default_factory=list)
+
+
+def audit(cluster: Cluster) -> Audit:
+    """Compare every stored value of `gpu_fast` with the simulation. All processes have ended."""
+    found = Audit()
+    for node in NODES:
+        ring = Ring(cluster.state_dir(node) / "ring", 1 << 30)
+        ring.open()
+        for span in ring.spans():
+            found.published.update(
+                (node, span.session, number) for number in range(span.first, span.last + 1)
+            )
+    with duckdb.connect(str(cluster.data / "hot.duckdb"), read_only=True) as store:
+        tables = [
+            name for (name,) in store.execute("select table_name from duckdb_tables()").fetchall()
+        ]
+        for table in tables:
+            if table.startswith("frames_"):
+                found.stored += store.execute(
+                    f"select r.node, r.session, f.seq from {table} f join runs r on f.run = r.id"
+                ).fetchall()
+            if table.startswith("gpu_fast_"):
+                found.values += _compare(cluster, store, table)
+        found.lost = store.execute(
+            "select coalesce(sum(last - first + 1), 0) from holes"
+        ).fetchall()[0][0]
+        found.events = [
+            kind for (kind,) in store.execute("select kind from events order by at").fetchall()
+        ]
+    return found
+
+
+def _compare(cluster: Cluster, store: duckdb.DuckDBPyConnection, table: str) -> int:
+    block = SCHEMA.blocks[GPU_FAST]
+    columns = ", ".join(f't."{name}"' for name in block.names)
+    rows = store.execute(
+        f'select r.node, r.session, t.seq, t.ts, d."index", {columns} from {table} t '
+        "join runs r on t.run = r.id join devices d on t.device = d.id "
+        'order by r.node, r.session, t.seq, d."index"'
+    ).fetchall()
+    compared = 0
+    for begin in range(0, len(rows), 8):
+        group = rows[begin : begin + 8]
+        node, session, seq, ts = group[0][:4]
+        assert [row[:5] for row in group] == [(node, session, seq, ts, n) for n in range(8)]
+        expected = expected_rows(cluster.scenario, node, GPU_FAST, _tick(ts))
+        for row, wanted in zip(group, expected, strict=True):
+            got = [np.nan if value is None else value for value in row[5:]]
+            split = len(block.gauges)
+            np.testing.assert_array_equal(
+                np.array(got[:split], np.float32), np.array(wanted[:split], np.float32)
+            )
+            np.testing.assert_array_equal(np.array(got[split:]), np.array(wanted[split:]))
+            compared += len(got)
+    return compared
+
+
+def _tick(ts: int) -> int:
+    return int(ts / 1e9 / INTERVAL)
