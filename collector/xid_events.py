@@ -65,10 +65,22 @@ class XidEvents:
         for happening in sorted(happenings, key=lambda happening: happening.at):
             if happening.gpu is None and gpus is not None and happening.pci is not None:
                 happening.gpu = gpus.get(happening.pci)
-            if happening.kind not in _KINDS or self._is_new(happening):
+            if (
+                happening.kind not in _KINDS
+                or self._is_the_drivers_word(happening)
+                or self._is_new(happening)
+            ):
                 told.append(happening)
         late, self._late = self._late, []
         return [*told, *late, *self._close(now)]
+
+    def _is_the_drivers_word(self, happening: Happening) -> bool:
+        """A GPU that the driver no longer answers for is a state of its own, told once by the
+        source, XID or not; only what the kernel says "in words" may repeat an XID."""
+        if happening.kind != "gpu_lost" or happening.data.get("source") == "kernel":
+            return False
+        self._fallen.setdefault(happening.pci, happening.at)
+        return True
 
     def _is_new(self, happening: Happening) -> bool:
         data = happening.data

@@ -73,7 +73,7 @@ def load(
             _put(tree, dotted.split("."), value, dotted)
     _share(tree)
     try:
-        settings = msgspec.convert(tree, Settings, strict=False)
+        settings = msgspec.convert(tree, Settings, strict=False, dec_hook=_decode)
     except msgspec.ValidationError as error:
         problem, _, place = str(error).partition(" - at ")
         key = place.strip("`").removeprefix("$.") or "file"
@@ -132,6 +132,15 @@ def _put(tree: dict[str, Any], keys: list[str], value: object, where: str) -> No
             raise ConfigError(where, f"{key} is a value, not a section")
         tree = inner
     tree[keys[-1]] = value
+
+
+def _decode(kind: type, value: object) -> object:
+    """msgspec knows no paths; a leading `~` is the user's home."""
+    if kind is not Path:
+        raise TypeError(f"no setting is a {kind}")
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"expected a path as text, got {value!r}")
+    return Path(value).expanduser()
 
 
 def _share(tree: dict[str, Any]) -> None:

@@ -296,7 +296,7 @@ async def test_who_reads_the_collectors_output_does_not_wait_for_a_call_that_han
         *command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe
     )
     async with asyncio.timeout(30):
-        while not fake.hanging:
+        while not fake.hanging:  # noqa: ASYNC110 - it hangs in another process
             await asyncio.sleep(0.02)
         output = await _outputs(probe)
         assert output == (b"", b"")

@@ -178,3 +178,14 @@ def test_no_fault_is_forgotten_and_none_is_told_twice(
     for xid in seen:
         times = [at for at, _, number in first if number == xid]
         assert all(later - earlier >= 60 for earlier, later in pairwise(times))
+
+
+def test_a_loss_that_the_driver_tells_is_an_event_beside_its_xid() -> None:
+    """The kernel's words repeat the XID; the driver's silence is a state of its own."""
+    events = XidEvents()
+    pci = "0000:05:00.0"
+    xid = Happening("xid", 10 * SECOND, pci=pci, data={"xid": 79, "source": "kernel"})
+    lost = Happening("gpu_lost", 11 * SECOND, gpu="GPU-5", pci=pci)
+    words = Happening("gpu_lost", 12 * SECOND, pci=pci, data={"source": "kernel"})
+    told = events.merge([xid, lost, words], 13 * SECOND)
+    assert told == [xid, lost]

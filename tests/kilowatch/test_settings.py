@@ -42,6 +42,18 @@ def test_one_side_may_have_a_broker_of_its_own(tmp_path: Path) -> None:
     assert (settings.collector.broker.host, settings.aggregator.broker.host) == ("a", "b")
 
 
+def test_folders_are_paths_and_a_tilde_is_home(tmp_path: Path) -> None:
+    """As people write them."""
+    path = written(
+        tmp_path,
+        '[aggregator]\ndata_dir = "/srv/d"\nrules = ["~/r.toml"]\n[collector]\nstate_dir = "~/s"\n',
+    )
+    settings = load(path, {})
+    assert settings.aggregator.data_dir == Path("/srv/d")
+    assert settings.aggregator.rules == (Path.home() / "r.toml",)
+    assert settings.collector.state_dir == Path.home() / "s"
+
+
 def test_without_a_file_the_defaults_hold(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nothing has to be written to start."""
     monkeypatch.chdir(tmp_path)
@@ -63,6 +75,7 @@ def test_without_a_file_the_defaults_hold(monkeypatch: pytest.MonkeyPatch, tmp_p
         ("[aggregator.store]\nseal_seconds = 0\n", r"aggregator\.store\.seal_seconds"),
         ("[aggregator.store]\nseal = 0\n", r"aggregator\.store\.seal: there is no such key"),
         ("[", r"not TOML"),
+        ("[aggregator]\ndata_dir = 3\n", r"aggregator\.data_dir: expected a path"),
     ],
 )
 def test_a_mistake_is_told_with_its_place_and_cure(

@@ -1,0 +1,230 @@
+"""A scripted `libnvidia-ml.so.1`, for the real nvidia-ml-py in real processes.
+
+    with FakeDriver(tmp_path, gpus=8) as fake:          # eight healthy H100, 18 links each
+        source = NvmlSource(environment=fake.environment)
+        fake.set(gpu=3, state="hang")                    # calls of GPU 3 block until "ok"
+        fake.set(gpu=2, state="lost")                    # and stays so until NVML starts anew
+        fake.set(gpu=4, latency=20_000)                  # microseconds a call
+        fake.call("nvmlDeviceGetPowerUsage", 65_000, gpu=1)
+        fake.call("nvmlDeviceGetFanSpeed", error=3)      # every GPU; 3 is NOT_SUPPORTED
+        fake.field(230, 4, gpu=0)                        # value of a field id
+        fake.xid(gpu=1, xid=79)
+        fake.driver(init=9)                              # opening fails: not loaded
+        fake.calls()                                     # {"nvmlDeviceGetFieldValues": 120, ...}
+
+Changes reach a running process with its next call. The file `control` holds one fact a line:
+`<gpu or *> <key> TAB <type> TAB <values>`; a key is a function with its argument after a slash
+(`nvmlDeviceGetClockInfo/1`), `field <id> <scope or *>`, `gpm <id>`, or one of: gpus, init,
+init_hang, all (code of every device call), driver, cuda, wait (code of nvmlEventSetWait), code,
+hang, latency, field_limit. Types are those of nvmlFieldValue (u U l s i h d), t text, e error.
+Leaving the `with` block ends every hang, so that the processes that hung can end by themselves.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from pathlib import Path
+from types import TracebackType
+
+from tests.fake_nvml.build import build, functions
+from tests.fake_nvml.profiles import GEFORCE, H100, Fact
+
+__all__ = ["GEFORCE", "H100", "FakeDriver"]
+
+STATES = {
+    "ok": {"hang": 0, "code": 0},
+    "hang": {"hang": 1, "code": 0},
+    "lost": {"hang": 0, "code": 15},
+    "reset_required": {"hang": 0, "code": 16},
+}
+XID_EVENT = 8
+
+
+class FakeDriver:
+    """The driver of one machine, scripted through a folder."""
+
+    def __init__(
+        self, folder: Path, gpus: int = 8, profile: dict[str, Fact] = H100, links: int = 18
+    ) -> None:
+        self.folder = folder / "nvml"
+        self.folder.mkdir(parents=True)
+        self._names = functions()
+        self._writes = 0
+        self._library = build()
+        (self.folder / "calls").write_bytes(bytes(8 * (len(self._names) + 2)))
+        (self.folder / "events").touch()
+        self._facts: dict[str, Fact] = {f"* {key}": fact for key, fact in profile.items()}
+        self._put("*", "driver", ("t", "580.95.05"))
+        self._put("*", "cuda", ("u", "13000"))
+        self._put("*", "gpus", ("u", str(gpus)))
+        for gpu in range(gpus):
+            self._put(gpu, "nvmlDeviceGetUUID", ("t", self.uuid(gpu)))
+            self._put(gpu, "nvmlDeviceGetSerial", ("t", f"165432300{gpu:04}"))
+            self._put(gpu, "nvmlDeviceGetPciInfo_v3", ("t", self.pci(gpu)))
+            self._put(gpu, "nvmlDeviceGetMinorNumber", ("u", str(gpu)))
+            self._put(gpu, "nvmlDeviceGetModuleId", ("u", str(gpu + 1)))
+        if "field 138 *" in profile:
+            for link in range(links):
+                self._link("*", link, 2, f"0000:{0xC1 + link % 4:02x}:00.0")
+        self._write()
+
+    @staticmethod
+    def uuid(gpu: int) -> str:
+        """The UUID of a GPU by its index."""
+        return f"GPU-fade0000-0000-4000-8000-{gpu:012}"
+
+    @staticmethod
+    def pci(gpu: int) -> str:
+        """The PCI address of a GPU by its index, in the normal form of the inventory."""
+        return f"0000:{0x18 + gpu * 0x11:02x}:00.0"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a process must have in its environment to load this driver."""
+        inherited = os.environ.get("LD_LIBRARY_PATH")
+        path = f"{self._library}:{inherited}" if inherited else str(self._library)
+        return {"LD_LIBRARY_PATH": path, "KILOWATCH_FAKE_NVML": str(self.folder)}
+
+    env = property(lambda self: self.environment)
+
+    def set(self, gpu: int, *, state: str | None = None, latency: int | None = None) -> None:
+        """Set the state (ok, hang, lost, reset_required) or the latency (us a call) of a GPU."""
+        for key, value in STATES[state].items() if state is not None else ():
+            self._put(gpu, key, ("u", str(value)))
+        if latency is not None:
+            self._put(gpu, "latency", ("u", str(latency)))
+        self._write()
+
+    def driver(
+        self,
+        *,
+        init: int | str | None = None,
+        everything: int | None = None,
+        version: str | None = None,
+        gpus: int | None = None,
+        wait: int | None = None,
+    ) -> None:
+        """Set what concerns all GPUs.
+
+        `init` is nvmlInit's code, or "hang"; `everything` the code of every call of a device (9:
+        the module is gone); `wait` the code of nvmlEventSetWait; `gpus` how many there are.
+        """
+        if init is not None:
+            self._put("*", "init_hang", ("u", str(int(init == "hang"))))
+            self._put("*", "init", ("u", str(init if isinstance(init, int) else 0)))
+        for key, value in (("all", everything), ("gpus", gpus), ("wait", wait)):
+            if value is not None:
+                self._put("*", key, ("u", str(value)))
+        if version is not None:
+            self._put("*", "driver", ("t", version))
+        self._write()
+
+    def call(
+        self, key: str, *values: float | str, gpu: int | None = None, error: int | None = None
+    ) -> None:
+        """Set the answer of a function (`name` or `name/argument`), of one GPU or of all."""
+        if error is not None:
+            self._put(self._who(gpu), key, ("e", str(error)))
+        else:
+            kind = "t" if values and isinstance(values[0], str) else "u"
+            self._put(self._who(gpu), key, (kind, " ".join(map(str, values))))
+        self._write()
+
+    def field(
+        self,
+        number: int,
+        value: float = 0,
+        *,
+        gpu: int | None = None,
+        scope: int | str = 0,
+        kind: str = "U",
+        error: int | None = None,
+    ) -> None:
+        """Set the value of a field id; `kind` is its type letter, `scope` "*" every link."""
+        fact = ("e", str(error)) if error is not None else (kind, str(value))
+        self._put(self._who(gpu), f"field {number} {scope}", fact)
+        self._write()
+
+    def gpm(self, number: int, value: float, *, gpu: int | None = None) -> None:
+        """Set the value of a GPM metric."""
+        self._put(self._who(gpu), f"gpm {number}", ("d", str(value)))
+        self._write()
+
+    def link(
+        self, gpu: int, number: int, *, state: int | None = None, peer: int | None = None
+    ) -> None:
+        """Set the state of a link, or connect it to another GPU (`peer`, an index)."""
+        if peer is not None:
+            self._link(gpu, number, 0, self.pci(peer))
+        if state is not None:
+            self._put(gpu, f"field 165 {number}", ("u", str(state)))
+            self._put(gpu, f"nvmlDeviceGetNvLinkState/{number}", ("u", str(int(state == 1))))
+        self._write()
+
+    def xid(self, gpu: int, xid: int, *, type: int = XID_EVENT) -> None:  # noqa: A002
+        """Deliver an event to every event set that waits for it."""
+        with (self.folder / "events").open("a") as file:
+            file.write(f"{gpu} {type} {xid}\n")
+
+    def calls(self) -> dict[str, int]:
+        """How often each function was called, by all processes together."""
+        return {
+            name: count for name, count in zip(self._names, self._counters(), strict=False) if count
+        }
+
+    @property
+    def hanging(self) -> int:
+        """How many calls hang at this moment."""
+        return self._counters()[-2]
+
+    def close(self) -> None:
+        """End every hang."""
+        (self.folder / "control").unlink(missing_ok=True)
+
+    def __enter__(self) -> FakeDriver:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _counters(self) -> tuple[int, ...]:
+        size = 8 * (len(self._names) + 2)
+        with (
+            (self.folder / "calls").open("rb") as file,
+            mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as page,
+        ):
+            return struct.unpack(f"{size // 8}Q", page[:size])
+
+    @staticmethod
+    def _who(gpu: int | None) -> str:
+        return "*" if gpu is None else str(gpu)
+
+    def _link(self, gpu: int | str, number: int, kind: int, pci: str) -> None:
+        self._put(gpu, f"nvmlDeviceGetNvLinkState/{number}", ("u", "1"))
+        self._put(gpu, f"nvmlDeviceGetNvLinkRemoteDeviceType/{number}", ("u", str(kind)))
+        self._put(gpu, f"nvmlDeviceGetNvLinkRemotePciInfo_v2/{number}", ("t", pci))
+        self._put(gpu, f"field 165 {number}", ("u", "1"))
+        self._put(gpu, f"field 164 {number}", ("u", "26562"))
+
+    def _put(self, gpu: int | str, key: str, fact: Fact) -> None:
+        self._facts[f"{gpu} {key}"] = fact
+
+    def _write(self) -> None:
+        new = self.folder / "control.new"
+        with new.open("w") as file:
+            for key, (kind, text) in self._facts.items():
+                file.write(f"{key}\t{kind}\t{text}\n")
+        new.rename(self.folder / "control")
+        self._writes += 1
+        with (
+            (self.folder / "calls").open("r+b") as counters,
+            mmap.mmap(counters.fileno(), 0) as page,
+        ):
+            page[-8:] = struct.pack("Q", self._writes)

@@ -1,0 +1,189 @@
+/* Functions of one GPU. */
+#include "control.h"
+
+#define ONE(function, type)                                          \
+    nvmlReturn_t function(nvmlDevice_t device, type *out) {          \
+        ANSWER(function, -1);                                        \
+        *out = (type)fact.whole[0];                                  \
+        return NVML_SUCCESS;                                         \
+    }
+#define ONE_OF(function, kind, type)                                 \
+    nvmlReturn_t function(nvmlDevice_t device, kind which, type *out) { \
+        ANSWER(function, (long)which);                               \
+        *out = (type)fact.whole[0];                                  \
+        return NVML_SUCCESS;                                         \
+    }
+#define TWO(function, type)                                          \
+    nvmlReturn_t function(nvmlDevice_t device, type *one, type *two) { \
+        ANSWER(function, -1);                                        \
+        *one = (type)fact.whole[0];                                  \
+        *two = (type)fact.whole[1];                                  \
+        return NVML_SUCCESS;                                         \
+    }
+#define TEXT(function)                                               \
+    nvmlReturn_t function(nvmlDevice_t device, char *out, unsigned int size) { \
+        ANSWER(function, -1);                                        \
+        snprintf(out, size, "%s", fact.text);                        \
+        return NVML_SUCCESS;                                         \
+    }
+
+ONE(nvmlDeviceGetPowerUsage, unsigned int)
+ONE(nvmlDeviceGetMinorNumber, unsigned int)
+ONE(nvmlDeviceGetModuleId, unsigned int)
+ONE(nvmlDeviceGetFanSpeed, unsigned int)
+ONE(nvmlDeviceGetEnforcedPowerLimit, unsigned int)
+ONE(nvmlDeviceGetPowerManagementLimit, unsigned int)
+ONE(nvmlDeviceGetPowerManagementDefaultLimit, unsigned int)
+ONE(nvmlDeviceGetCurrPcieLinkGeneration, unsigned int)
+ONE(nvmlDeviceGetMaxPcieLinkGeneration, unsigned int)
+ONE(nvmlDeviceGetGpuMaxPcieLinkGeneration, unsigned int)
+ONE(nvmlDeviceGetCurrPcieLinkWidth, unsigned int)
+ONE(nvmlDeviceGetMaxPcieLinkWidth, unsigned int)
+ONE(nvmlDeviceGetPerformanceState, nvmlPstates_t)
+ONE(nvmlDeviceGetArchitecture, nvmlDeviceArchitecture_t)
+ONE(nvmlDeviceGetTotalEnergyConsumption, unsigned long long)
+ONE(nvmlDeviceGetCurrentClocksEventReasons, unsigned long long)
+ONE(nvmlDeviceGetCurrentClocksThrottleReasons, unsigned long long)
+ONE(nvmlDeviceGetSupportedEventTypes, unsigned long long)
+ONE_OF(nvmlDeviceGetTemperature, nvmlTemperatureSensors_t, unsigned int)
+ONE_OF(nvmlDeviceGetTemperatureThreshold, nvmlTemperatureThresholds_t, unsigned int)
+ONE_OF(nvmlDeviceGetClockInfo, nvmlClockType_t, unsigned int)
+ONE_OF(nvmlDeviceGetMaxClockInfo, nvmlClockType_t, unsigned int)
+ONE_OF(nvmlDeviceGetNvLinkState, unsigned int, nvmlEnableState_t)
+ONE_OF(nvmlDeviceGetNvLinkRemoteDeviceType, unsigned int, nvmlIntNvLinkDeviceType_t)
+TWO(nvmlDeviceGetPowerManagementLimitConstraints, unsigned int)
+TWO(nvmlDeviceGetEncoderUtilization, unsigned int)
+TWO(nvmlDeviceGetDecoderUtilization, unsigned int)
+TWO(nvmlDeviceGetJpgUtilization, unsigned int)
+TWO(nvmlDeviceGetOfaUtilization, unsigned int)
+TWO(nvmlDeviceGetMigMode, unsigned int)
+TWO(nvmlDeviceGetEccMode, nvmlEnableState_t)
+TEXT(nvmlDeviceGetUUID)
+TEXT(nvmlDeviceGetName)
+TEXT(nvmlDeviceGetSerial)
+TEXT(nvmlDeviceGetVbiosVersion)
+TEXT(nvmlDeviceGetBoardPartNumber)
+
+/* ---- one GPU: answers that are structs ---- */
+
+nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *out) {
+    ANSWER(nvmlDeviceGetPciInfo_v3, -1);
+    memset(out, 0, sizeof *out);
+    unsigned int domain = 0, bus = 0, slot = 0;
+    sscanf(fact.text, "%x:%x:%x", &domain, &bus, &slot);
+    out->domain = domain, out->bus = bus, out->device = slot;
+    snprintf(out->busId, sizeof out->busId, "%08X:%02X:%02X.0", domain, bus, slot);
+    snprintf(out->busIdLegacy, sizeof out->busIdLegacy, "%04X:%02X:%02X.0", domain & 0xffff, bus, slot);
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *out) {
+    ANSWER(nvmlDeviceGetMemoryInfo, -1);
+    out->total = fact.whole[0];
+    out->free = fact.whole[2];
+    out->used = fact.whole[3] + fact.whole[1]; /* version 1 counts what is reserved as used */
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *out) {
+    ANSWER(nvmlDeviceGetMemoryInfo_v2, -1);
+    if (out->version != nvmlMemory_v2) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    out->total = fact.whole[0];
+    out->reserved = fact.whole[1];
+    out->free = fact.whole[2];
+    out->used = fact.whole[3];
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *out) {
+    ANSWER(nvmlDeviceGetBAR1MemoryInfo, -1);
+    out->bar1Total = fact.whole[0];
+    out->bar1Free = fact.whole[1];
+    out->bar1Used = fact.whole[2];
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *out) {
+    ANSWER(nvmlDeviceGetUtilizationRates, -1);
+    out->gpu = (unsigned int)fact.whole[0];
+    out->memory = (unsigned int)fact.whole[1];
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetMarginTemperature(nvmlDevice_t device, nvmlMarginTemperature_t *out) {
+    ANSWER(nvmlDeviceGetMarginTemperature, -1);
+    if (out->version != nvmlMarginTemperature_v1) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    out->marginTemperature = (int)fact.whole[0];
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(
+    nvmlDevice_t device, nvmlMemoryErrorType_t type, nvmlEccCounterType_t counter,
+    nvmlMemoryLocation_t location, unsigned long long *out) {
+    ANSWER(nvmlDeviceGetMemoryErrorCounter, type * 100L + counter * 10L + location);
+    *out = fact.whole[0];
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetRowRemapperHistogram(
+    nvmlDevice_t device, nvmlRowRemapperHistogramValues_t *out) {
+    ANSWER(nvmlDeviceGetRowRemapperHistogram, -1);
+    out->max = (unsigned int)fact.whole[0];
+    out->high = (unsigned int)fact.whole[1];
+    out->partial = (unsigned int)fact.whole[2];
+    out->low = (unsigned int)fact.whole[3];
+    out->none = (unsigned int)fact.whole[4];
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetRepairStatus(nvmlDevice_t device, nvmlRepairStatus_t *out) {
+    ANSWER(nvmlDeviceGetRepairStatus, -1);
+    if (out->version != nvmlRepairStatus_v1) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    out->bChannelRepairPending = (unsigned int)fact.whole[0];
+    out->bTpcRepairPending = (unsigned int)fact.whole[1];
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetSramEccErrorStatus(nvmlDevice_t device, nvmlEccSramErrorStatus_t *out) {
+    ANSWER(nvmlDeviceGetSramEccErrorStatus, -1);
+    if (out->version != nvmlEccSramErrorStatus_v1) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    out->aggregateUncParity = fact.whole[0];
+    out->aggregateUncSecDed = fact.whole[1];
+    out->volatileUncParity = fact.whole[2];
+    out->volatileUncSecDed = fact.whole[3];
+    out->bThresholdExceeded = (unsigned int)fact.whole[4];
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabricInfoV_t *out) {
+    ANSWER(nvmlDeviceGetGpuFabricInfoV, -1);
+    /* The fourth value is the newest version that this driver knows. */
+    if (out->version >> 24 > fact.whole[3]) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    out->status = NVML_SUCCESS;
+    out->state = (nvmlGpuFabricState_t)fact.whole[0];
+    out->healthMask = (unsigned int)fact.whole[1];
+    if (out->version == nvmlGpuFabricInfo_v3) out->healthSummary = (unsigned char)fact.whole[2];
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(
+    nvmlDevice_t device, unsigned int *number, nvmlProcessInfo_t *out) {
+    ANSWER(nvmlDeviceGetComputeRunningProcesses_v3, -1);
+    unsigned int room = *number;
+    *number = (unsigned int)fact.whole[0];
+    if (room < *number) return NVML_ERROR_INSUFFICIENT_SIZE;
+    for (unsigned int row = 0; row < *number; row++)
+        out[row] = (nvmlProcessInfo_t){.pid = 1000 + row, .usedGpuMemory = 1 << 20};
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(
+    nvmlDevice_t device, unsigned int link, nvmlPciInfo_t *out) {
+    ANSWER(nvmlDeviceGetNvLinkRemotePciInfo_v2, (long)link);
+    memset(out, 0, sizeof *out);
+    unsigned int domain = 0, bus = 0, slot = 0;
+    sscanf(fact.text, "%x:%x:%x", &domain, &bus, &slot);
+    out->domain = domain, out->bus = bus, out->device = slot;
+    snprintf(out->busId, sizeof out->busId, "%08X:%02X:%02X.0", domain, bus, slot);
+    return NVML_SUCCESS;
+}
