@@ -36,6 +36,10 @@ GRACE_SECONDS = 0.5
 SECOND_LOOK = 0.25
 """Seconds between the two readings: rates, such as a CPU's utilisation, need two."""
 
+OPENING_SECONDS = 30.0
+"""How long a driver may take to open."""
+OPENING_POLL = 0.2
+
 Document = dict[str, Any]
 
 
@@ -51,6 +55,7 @@ async def once(config: CollectorConfig, source: Source | None = None) -> Documen
     happenings: list[Happening] = []
     try:
         await source.open()
+        await _opened(source, config)
         rows: Rows = {}
         for look in range(1 if is_elsewhere(config.source) else 2):
             if look:
@@ -58,13 +63,13 @@ async def once(config: CollectorConfig, source: Source | None = None) -> Documen
             now_ns = time.time_ns()
             tick = int(now_ns / 1e9 / config.interval)
             fresh, problem = await read(source, BOTH, tick, now_ns, LONGEST_DEADLINE, GRACE_SECONDS)
-            rows = {**rows, **fresh}  # a source with a pace of its own has nothing new so soon
+            rows |= fresh  # a source with a pace of its own has nothing new so soon
             happenings += source.happenings()
             if problem:
                 log.error("source=%s: %s", config.source, problem)
-            if not has_node(rows):
-                node = filled(source.inventory, blocks(BOTH, Table.NODE), NOT_SUPPORTED)
-                rows = {**rows, **node, **({} if host is None else host.read(BOTH, now_ns))}
+            if not has_node(fresh):
+                rows |= filled(source.inventory, blocks(BOTH, Table.NODE), NOT_SUPPORTED)
+                rows |= {} if host is None else host.read(BOTH, now_ns)
     finally:
         await source.close()
         if host is not None:
@@ -81,6 +86,18 @@ async def once(config: CollectorConfig, source: Source | None = None) -> Documen
     )
     known = vitals(inventory, rows, len(inventory.gpus))
     return document(inventory, {**rows, **overlaid(rows, known)}, happenings)
+
+
+async def _opened(source: Source, config: CollectorConfig) -> None:
+    """Wait for a driver that is still being opened: without persistence mode that takes seconds."""
+    deadline = asyncio.get_running_loop().time() + OPENING_SECONDS
+    while source.inventory.driver_state == "unknown":
+        if asyncio.get_running_loop().time() > deadline:
+            return
+        now_ns = time.time_ns()
+        tick = int(now_ns / 1e9 / config.interval)
+        await read(source, BOTH, tick, now_ns, OPENING_POLL, GRACE_SECONDS)
+        await asyncio.sleep(OPENING_POLL)
 
 
 def document(inventory: Inventory, rows: Rows, happenings: Sequence[Happening]) -> Document:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from collector.rows import answering
 from collector.source import Rows, Source
-from telemetry.gap import NOT_SUPPORTED
+from telemetry.gap import NOT_READ, NOT_SUPPORTED
 from telemetry.inventory import Inventory
 from telemetry.metric import Lane
 
@@ -19,7 +19,9 @@ def vitals(inventory: Inventory, rows: Rows, expected: int) -> dict[str, float]:
         "node_gpus_expected": float(expected),
         "node_gpus_answering": float(answering(rows)),
     }
-    if inventory.driver_state != "none":
+    if inventory.driver_state in ("released", "unknown"):
+        found["node_driver_up"] = NOT_READ  # let go of on purpose, or just being opened: no fault
+    elif inventory.driver_state != "none":
         found["node_driver_up"] = float(inventory.driver_state == "up")
     return found
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from aggregator.http.openapi import OPERATIONS
+from alerts.rules import load
 from telemetry.catalogue import CATALOGUE
 from telemetry.metric import ALL_LINKS, EACH_LINK, Call, Field, Gpm, Lane, Metric, Nvml, Table
 
@@ -69,7 +71,65 @@ def _nvml(source: Nvml) -> str:
             return f"`{function}({inside})`{bits}"
 
 
-PAGES = {"metrics.md": metrics_page}
+_HEARD = {"page": "a person, now", "ticket": "a person, in working hours", "info": "nobody"}
+
+
+def runbook_page() -> str:
+    """Return docs/runbook.md: what each shipped rule means and what to do."""
+    rules = load()
+    lines = [
+        "# Runbook",
+        "",
+        "Generated from `alerts/rules.toml` by `make docs`; do not edit. An alert links here by its",
+        "`runbook`. Not knowing is neither good nor bad: a reading that is absent fires nothing.",
+        "",
+        "| rule | heard by | what it says |",
+        "| --- | --- | --- |",
+        *(
+            f"| [{rule.name}](#{rule.runbook}) | {rule.severity} | {rule.summary} |"
+            for rule in rules
+        ),
+    ]
+    for rule in rules:
+        lines += [
+            "",
+            f"## {rule.runbook}",
+            "",
+            f"*{rule.summary}*",
+            "",
+            rule.description,
+            "",
+            f"- Heard by: {_HEARD[rule.severity]} (`{rule.severity}`).",
+            f"- Fires {f'after {rule.hold:g} s of it' if rule.hold else 'at once'}; resolves "
+            f"{f'after {rule.keep:g} s without it' if rule.keep else 'as soon as it is over'}.",
+            f"- The rule is `{rule.name}` in `alerts/rules.toml`, with the timelines that prove it.",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def api_page() -> str:
+    """Return docs/api.md: every route of the aggregator."""
+    lines = [
+        "# HTTP API",
+        "",
+        "Generated from the OpenAPI document by `make docs`; do not edit. The document itself, with the",
+        "schema of every answer, is at `/api/v1/openapi.json`. All routes are GET. On loopback no token",
+        "is asked for; elsewhere `Authorization: Bearer TOKEN` (but for `/healthz` and `/readyz`). An",
+        "absent value is `null`, with its reason under `gaps`; errors are JSON with place and cure.",
+    ]
+    for path, operation in OPERATIONS.items():
+        lines += ["", f"## `{path}`", "", operation.summary]
+        if operation.parameters:
+            lines += ["", "| parameter | what it is | example |", "| --- | --- | --- |"]
+        lines += [
+            f"| `{one.name}`{' (required)' if one.required else ''} "
+            f"| {one.text} | `{one.example}` |"
+            for one in operation.parameters
+        ]
+    return "\n".join(lines) + "\n"
+
+
+PAGES = {"metrics.md": metrics_page, "runbook.md": runbook_page, "api.md": api_page}
 
 
 def main(arguments: list[str]) -> int:

@@ -1,0 +1,164 @@
+"""The command line, as people type it: what it prints, and what it says when they err."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from collector.config import CollectorConfig
+from collector.service import run_collector
+from kilowatch.__main__ import main
+from tests.brokers import Broker, free_port
+
+SOURCE = "simulated:two-dgx-h100/dgx-01"
+
+
+def kilowatch(*arguments: str) -> Result:
+    """Run a command in this process."""
+    return CliRunner().invoke(main, list(arguments))
+
+
+def test_help_lists_every_command() -> None:
+    """A newcomer starts here."""
+    text = kilowatch("--help").output
+    for name in ("run", "demo", "collect", "aggregate", "top", "tap", "record", "config", "doctor"):
+        assert f"\n  {name} " in text
+        assert kilowatch(name, "-h").exit_code == 0
+
+
+def test_one_reading_is_json_on_stdout() -> None:
+    """Base units by catalogue name, gaps by reason, inventory."""
+    result = kilowatch("collect", "--source", SOURCE, "--once", "--json")
+    assert result.exit_code == 0
+    document = json.loads(result.stdout)
+    assert set(document) >= {"inventory", "gpus", "node"}
+    assert len(document["gpus"]) == 8
+    gpu = document["gpus"][0]
+    assert gpu["readings"]["gpu_power_watts"] > 0
+    assert gpu["gaps"]["gpu_temperature_shutdown_celsius"] == "not_supported"
+    assert set(gpu["readings"]).isdisjoint(gpu["gaps"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("collect", "--json"), "belongs to --once"),
+        (("collect", "--once", "--source", "nvlm"), "no source is called 'nvlm'"),
+        (("collect", "--once", "--source", "nvidia-smi:none.xml"), "there is no file"),
+        (("collect", "--once", "--source", "simulated:two-dgx-h10"), "two-dgx-h100"),
+        (("collect", "--once", "--source", "recording:none"), "there is no file"),
+        (("config", "check", "--config", "none.toml"), "there is no such file"),
+        (("demo", "--faults", "xid79@dgx-01"), "xid79@dgx-01"),
+        (("demo", "--for", "soon"), "no duration"),
+        (("tap", "--broker", "nowhere"), "no address"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(arguments: tuple[str, ...], expected: str) -> None:
+    """No traceback; the cure stands in it."""
+    result = kilowatch(*arguments)
+    assert result.exit_code == 2
+    assert expected in result.stderr
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+
+
+def test_a_broker_that_is_not_there_is_said_with_its_address() -> None:
+    """Exit code 1: nothing is wrong with the settings."""
+    port = free_port()
+    result = kilowatch("tap", "--broker", f"127.0.0.1:{port}")
+    assert result.exit_code == 1
+    assert f"127.0.0.1:{port}" in result.stderr
+
+
+def test_a_taken_port_is_said(broker: Broker) -> None:
+    """With what to do."""
+    result = kilowatch("demo", "--no-ui", "--http", f"127.0.0.1:{broker.port}")
+    assert result.exit_code == 2
+    assert "Choose another port" in result.stderr
+
+
+def test_config_show_prints_settings_that_load_again(tmp_path: Path) -> None:
+    """What it shows is a settings file."""
+    shown = kilowatch("config", "show")
+    assert shown.exit_code == 0
+    path = tmp_path / "k.toml"
+    path.write_text(shown.stdout)
+    again = kilowatch("config", "show", "--config", str(path))
+    assert again.stdout == shown.stdout
+    assert kilowatch("config", "check", "--config", str(path)).output.strip() == f"{path}: ok"
+    assert json.loads(kilowatch("config", "show", "--json").stdout)["collector"]["interval"] == 1.0
+
+
+def test_doctor_says_what_is_wrong_and_the_cure(tmp_path: Path, broker: Broker) -> None:
+    """Here: no driver; everything else works."""
+    path = tmp_path / "k.toml"
+    path.write_text(
+        f"[broker]\nport = {broker.port}\n[collector]\nstate_dir = {str(tmp_path)!r}\n"
+        f"[aggregator]\ndata_dir = {str(tmp_path / 'd')!r}\nlisten = '127.0.0.1:{free_port()}'\n"
+    )
+    result = kilowatch("doctor", "--config", str(path), "--json")
+    findings = {finding["subject"]: finding for finding in json.loads(result.stdout)}
+    assert findings["broker"]["level"] == "ok"
+    assert findings["disk"]["level"] == "ok"
+    assert findings["port"]["level"] == "ok"
+    if findings["driver"]["level"] == "fault":  # as on every machine without a GPU
+        assert result.exit_code == 1
+        assert findings["driver"]["cure"]
+    broker.kill()
+    result = kilowatch("doctor", "--config", str(path))
+    assert result.exit_code == 1
+    assert "mosquitto" in result.output
+
+
+async def test_tap_and_record_read_what_a_collector_publishes(
+    tmp_path: Path, broker: Broker
+) -> None:
+    """The bus for people, and a recording that plays again."""
+    stop = asyncio.Event()
+    config = CollectorConfig(
+        node="dgx-01", source=SOURCE, broker=broker.config, interval=0.2, state_dir=tmp_path / "s"
+    )
+    collecting = asyncio.create_task(run_collector(config, stop=stop))
+    address = f"127.0.0.1:{broker.port}"
+    file = tmp_path / "bus.kw"
+    tapped, as_json, recorded = await asyncio.gather(
+        asyncio.to_thread(kilowatch_process, "tap", "--broker", address, "--count", "12"),
+        asyncio.to_thread(
+            kilowatch_process, "tap", "--broker", address, "--kind", "frame", "--count", "2",
+            "--json",
+        ),
+        asyncio.to_thread(
+            kilowatch_process, "record", str(file), "--broker", address, "--for", "4s"
+        ),
+    )  # fmt: skip
+    stop.set()
+    await collecting
+    assert "dgx-01  inventory  8 GPUs, 144 links" in tapped
+    assert "gpu_fast 8" in tapped
+    frame = json.loads(as_json.splitlines()[-1])["content"]
+    assert frame["rows"][0]["readings"]["gpu_power_watts"] > 0
+    assert "messages in" in recorded
+    played = kilowatch_process(
+        "collect", "--source", f"recording:{file}", "--node", "x", "--once", "--json"
+    )
+    assert len(json.loads(played)["gpus"]) == 8
+
+
+def kilowatch_process(*arguments: str) -> str:
+    """Run a command in a process of its own: it has an event loop and signals to itself."""
+    import subprocess
+    import sys
+
+    done = subprocess.run(
+        [sys.executable, "-m", "kilowatch", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr if "record" in arguments else done.stdout
