@@ -20,18 +20,70 @@ from telemetry.intervals import IntervalSet
 from telemetry.inventory import Event, Inventory
 
 
-@dataclass(slots=True)
-class FrameMark:
-    """That one frame is in a batch: its identity, its clock and ours."""
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One session of one node, under a small number that rows carry instead of both."""
 
+    id: int
     node: str
     session: int
-    seq: int
-    sampled_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What a row of readings belongs to, under a small number that rows carry instead of it."""
+
+    id: int
+    node: str
+    key: str
+    """GPU UUID; `<uuid>/<link number>` in link blocks; node name in node blocks."""
+    index: int | None = None
+    """GPU index or link number, for people."""
+    name: str = ""
+
+
+@dataclass(slots=True)
+class Known:
+    """The numbers that the store has given out already."""
+
+    runs: list[Run] = field(default_factory=list)
+    devices: list[Device] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Frames:
+    """Which frames are in a batch, one array an attribute: their identity, their clock and ours."""
+
+    run: npt.NDArray[np.int32]
+    """Number of the `Run`."""
+    seq: npt.NDArray[np.int64]
+    sampled_at: npt.NDArray[np.int64]
     """ns, the node's clock."""
-    received_at: int
+    received_at: npt.NDArray[np.int64]
     """ns, the aggregator's clock."""
-    backfilled: bool = False
+    backfilled: npt.NDArray[np.bool_]
+
+    @classmethod
+    def none(cls) -> Frames:
+        """Return no frames at all."""
+        empty = np.empty(0, np.int64)
+        return cls(np.empty(0, np.int32), empty, empty, empty, np.empty(0, np.bool_))
+
+    @classmethod
+    def join(cls, parts: Sequence[Frames]) -> Frames:
+        """Return the frames of all parts, in order."""
+        if not parts:
+            return cls.none()
+        return cls(
+            np.concatenate([part.run for part in parts]),
+            np.concatenate([part.seq for part in parts]),
+            np.concatenate([part.sampled_at for part in parts]),
+            np.concatenate([part.received_at for part in parts]),
+            np.concatenate([part.backfilled for part in parts]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.seq)
 
 
 @dataclass(slots=True)
@@ -43,19 +95,19 @@ class Hole:
     first: int
     last: int
     reason: str
-    """`ring_overflow`, `collector_gone`, `malformed`, ..."""
+    """`ring_overflow`, `gone`, `malformed`, `unreadable`, `too_old`."""
 
 
 @dataclass(slots=True)
 class BlockRows:
-    """All rows of one block that came in one tick, in arrival order."""
+    """Rows of one block, in arrival order; a batch may hold several of the same block."""
 
     block: int
     """Number in `telemetry.schema.SCHEMA`."""
     frame: npt.NDArray[np.int32]
     """For each row, the position in `Batch.frames` of the frame that it came in."""
-    device: list[str]
-    """For each row: GPU UUID; `<uuid>/<link number>` in link blocks; node name in node blocks."""
+    device: npt.NDArray[np.int32]
+    """For each row, the number of its `Device`."""
     gauges: npt.NDArray[np.float32]
     counters: npt.NDArray[np.float64]
 
@@ -64,11 +116,28 @@ class BlockRows:
 class Batch:
     """What one commit of the store holds: all of it, or nothing."""
 
-    frames: list[FrameMark] = field(default_factory=list)
+    frames: Frames = field(default_factory=Frames.none)
     blocks: list[BlockRows] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
+    events: list[StoredEvent] = field(default_factory=list)
     holes: list[Hole] = field(default_factory=list)
     inventories: list[Inventory] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+    """Runs that no batch before has named."""
+    devices: list[Device] = field(default_factory=list)
+    """Devices that no batch before has named."""
+    at: int = 0
+    """ns, the aggregator's clock when the batch was closed."""
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to write."""
+        return bool(
+            len(self.frames)
+            or self.events
+            or self.holes
+            or self.inventories
+            or self.runs
+            or self.devices
+        )
 
 
 class History(msgspec.Struct, frozen=True):
@@ -101,6 +170,9 @@ class Store(Protocol):
         already (node, session, seq) is not stored twice. Raises `StoreError`; then nothing of it
         is stored and the same batch may be written again."""
 
+    def known(self) -> Known:
+        """Return the runs and devices that have a number already."""
+
     def accounted(self) -> dict[tuple[str, int], IntervalSet]:
         """Return which frames of each (node, session) are stored or recorded as holes."""
 
@@ -115,8 +187,9 @@ class Store(Protocol):
     ) -> list[StoredEvent]:
         """Return events, newest first."""
 
-    def maintain(self, now: int) -> None:
-        """Seal what is due to Parquet, make roll-ups, drop what is too old or too much."""
+    def maintain(self, now: int) -> bool:
+        """Do one short piece of what is due: seal to Parquet, make roll-ups, drop what is too old
+        or too much. Returns whether there is more to do now. `now` is ns since 1970."""
 
     def size(self) -> dict[str, int]:
         """Return bytes by part: `hot`, `sealed`, `rollups`."""

@@ -96,9 +96,11 @@ class Viewer:
                     self._due = now + every - min(0.1, every / 4)  # flushes are not on the dot
                     await self._send_all()
                 asked = asyncio.ensure_future(self._asked.wait())
-                # A second at most: without flushes values grow stale, and that is news.
-                await asyncio.wait({tick, asked}, timeout=1.0, return_when=FIRST_COMPLETED)
-                asked.cancel()
+                try:
+                    # A second at most: without flushes values grow stale, and that is news.
+                    await asyncio.wait({tick, asked}, timeout=1.0, return_when=FIRST_COMPLETED)
+                finally:  # also when the viewer leaves just now
+                    asked.cancel()
                 if tick.done():
                     tick = asyncio.ensure_future(ticks.wait())
         finally:

@@ -1,0 +1,179 @@
+"""What an operator can tell an aggregator, with defaults that work for one cluster."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from pathlib import Path
+
+import msgspec
+
+from telemetry.errors import ConfigError
+from telemetry.mqtt import BrokerConfig
+from telemetry.topics import check_name
+
+DAY = 86_400.0
+MIB = 1024 * 1024
+GIB = 1024 * MIB
+_SHARDS = re.compile(r"([0-9a-f]{2})(?:-([0-9a-f]{2}))?")
+
+
+def default_data_dir() -> Path:
+    """Return `/var/lib/kilowatch/data` for root, else `kilowatch/data` in the user's state."""
+    if os.geteuid() == 0 and os.access("/var/lib", os.W_OK):
+        return Path("/var/lib/kilowatch/data")
+    home = os.environ.get("XDG_STATE_HOME")
+    return (Path(home) if home else Path.home() / ".local" / "state") / "kilowatch" / "data"
+
+
+class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the embedded store works, and how long it keeps what."""
+
+    write_seconds: float = 1.0
+    """Seconds between commits: what a power cut can cost until it is sent again."""
+    threads: int = 1
+    """Threads of the engine; inserting is cheapest on one, long queries gain from more."""
+    memory_limit_bytes: int = 768 * MIB
+    """Most memory of the engine."""
+    checkpoint_bytes: int = 256 * MIB
+    """The write-ahead log is folded into the database at this size: larger costs less and restarts
+    slower (about a second per 256 MiB)."""
+    pending_bytes: int = 256 * MIB
+    """Most readings held in memory while the store is slow or fails; what comes beyond is shown
+    live, not stored, and asked for again from the nodes' rings."""
+    seal_seconds: float = 3600.0
+    """Length of a period; a period that is over is sealed to Parquet."""
+    slice_rows: int = 1_000_000
+    """Rows of one sealed file, and so how long sealing holds up the next commit."""
+    rollup_seconds: tuple[int, ...] = (10, 60, 3600)
+    """Steps of the roll-ups, each a multiple of the one before."""
+    raw_age_seconds: float = 7 * DAY
+    rollup_age_seconds: tuple[float, ...] = (30 * DAY, 365 * DAY, 5 * 365 * DAY)
+    """Age of each roll-up, in the order of `rollup_seconds`."""
+    events_age_seconds: float = 5 * 365 * DAY
+    """Age of events and of recorded holes."""
+    max_bytes: int = 50 * GIB
+    """Most disk for all of it: the oldest raw readings go first, then the finest roll-ups."""
+
+    def check(self, where: str) -> None:
+        """Raise `ConfigError` for what can't work."""
+        for name in ("write_seconds", "seal_seconds", "raw_age_seconds", "events_age_seconds"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{where}.{name}", "it must be more than 0 seconds")
+        for name in ("threads", "slice_rows", "max_bytes"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{where}.{name}", "it must be at least 1")
+        for name in ("memory_limit_bytes", "checkpoint_bytes", "pending_bytes"):
+            if getattr(self, name) < MIB:
+                raise ConfigError(f"{where}.{name}", "it must be at least 1 MiB (1048576)")
+        steps = self.rollup_seconds
+        if any(step < 1 for step in steps) or any(
+            later <= step or later % step for step, later in itertools.pairwise(steps)
+        ):
+            raise ConfigError(
+                f"{where}.rollup_seconds",
+                f"{list(steps)} are no steps",
+                "Write whole seconds, each a multiple of the one before, as [10, 60, 3600].",
+            )
+        if len(self.rollup_age_seconds) != len(steps):
+            raise ConfigError(
+                f"{where}.rollup_age_seconds",
+                f"it has {len(self.rollup_age_seconds)} ages for {len(steps)} roll-ups",
+                "Give each step of rollup_seconds one age.",
+            )
+
+
+class BackfillConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How missing frames are asked for again."""
+
+    grace_seconds: float = 0.3
+    """How long a missing frame may still come by itself."""
+    nodes_at_once: int = 64
+    """Requests under way at a time, over the fleet: new frames must not wait for old ones."""
+    frames_per_request: int = 128
+    first_wait_seconds: float = 2.0
+    """How long to wait for an answer the first time; doubles to `longest_wait_seconds`."""
+    longest_wait_seconds: float = 30.0
+    max_age_seconds: float = 0.0
+    """Frames of a session older than that when it is first seen are recorded as lost (`too_old`)
+    instead of asked for; 0 asks for all that the ring holds."""
+
+    def check(self, where: str) -> None:
+        """Raise `ConfigError` for what can't work."""
+        if self.nodes_at_once < 1 or self.frames_per_request < 1:
+            raise ConfigError(where, "nodes_at_once and frames_per_request must be at least 1")
+        if self.first_wait_seconds <= 0 or self.longest_wait_seconds < self.first_wait_seconds:
+            raise ConfigError(
+                where, "the waits must be above 0, and the longest no shorter than the first"
+            )
+        if self.grace_seconds < 0 or self.max_age_seconds < 0:
+            raise ConfigError(where, "grace_seconds and max_age_seconds can't be negative")
+
+
+class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One aggregator: which nodes it takes, where it stores, where it serves."""
+
+    cluster: str = "default"
+    shards: tuple[str, ...] = ()
+    """Two hex digits each, or ranges (`00-7f`): the part of the cluster it takes; none is all."""
+    broker: BrokerConfig = BrokerConfig()
+    data_dir: Path = msgspec.field(default_factory=default_data_dir)
+    """Folder of the store; one aggregator only may use it."""
+    listen: str = "127.0.0.1:9400"
+    """`host:port` of HTTP; elsewhere than on loopback it needs `token_file`. Empty for none."""
+    token_file: Path | None = None
+    """A file with the token that callers of HTTP must show."""
+    names: tuple[str, ...] = ()
+    """Further host names under which HTTP on loopback is reached, behind a proxy for instance."""
+    address: str | None = None
+    """`host:port` under which Prometheus reaches HTTP, where its own request does not tell."""
+    flush_seconds: float = 0.2
+    """Seconds between two updates of the fleet."""
+    rule_seconds: float = 1.0
+    """Seconds between two runs of the rules."""
+    rules: tuple[Path, ...] = ()
+    """Files of rules beside those that come with kilowatch."""
+    quarantine_bytes: int = 16 * MIB
+    """Most disk for samples of messages that could not be read."""
+    store: StoreConfig = StoreConfig()
+    backfill: BackfillConfig = BackfillConfig()
+
+    def check(self) -> None:
+        """Raise `ConfigError` for what can't work."""
+        check_name("aggregator.cluster", self.cluster)
+        shard_names(self.shards)
+        if not 0.01 <= self.flush_seconds <= 10:
+            raise ConfigError("aggregator.flush_seconds", "it must be 0.01 to 10 seconds")
+        if not 0.1 <= self.rule_seconds <= 60:
+            raise ConfigError("aggregator.rule_seconds", "it must be 0.1 to 60 seconds")
+        if self.listen:
+            listen_address(self.listen)
+        self.store.check("aggregator.store")
+        self.backfill.check("aggregator.backfill")
+
+
+def shard_names(shards: tuple[str, ...]) -> list[str]:
+    """Return the shards that ranges stand for; empty for all of them. Raises `ConfigError`."""
+    names: set[str] = set()
+    for text in shards:
+        match = _SHARDS.fullmatch(text)
+        first, last = (match[1], match[2] or match[1]) if match else ("01", "00")
+        if int(first, 16) > int(last, 16):
+            raise ConfigError(
+                "aggregator.shards",
+                f"{text!r} is no shard",
+                "Write two hex digits in lower case, as '3f', or a range, as '00-7f'.",
+            )
+        names.update(f"{number:02x}" for number in range(int(first, 16), int(last, 16) + 1))
+    return [] if len(names) == 256 else sorted(names)
+
+
+def listen_address(text: str) -> tuple[str, int]:
+    """Split `127.0.0.1:9400`, `[::1]:9400` or `:9400` (loopback). Raises `ConfigError`."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ConfigError(
+            "aggregator.listen", f"{text!r} is no address", "Write host:port, as 127.0.0.1:9400."
+        )
+    return host.strip("[]") or "127.0.0.1", int(port)

@@ -1,0 +1,89 @@
+"""The store's own thread: commits, upkeep and questions, one at a time.
+
+The engine releases the interpreter while it works, so ingest goes on meanwhile. A batch that could
+not be written is kept and tried again, ever more patiently, until it can be: what comes in the
+meantime is bounded by ingest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from aggregator.model import Batch, Stats, Store
+from telemetry.errors import StoreError
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+LONGEST_RETRY = 30.0
+"""Seconds between two tries of a batch."""
+
+
+class Keeper:
+    """Runs a store."""
+
+    def __init__(self, store: Store, stats: Stats) -> None:
+        self.store = store
+        self._stats = stats
+        self._thread = ThreadPoolExecutor(1, "store")
+
+    async def ask(self, function: str, *args: object) -> Any:
+        """Call a method of the store in its thread."""
+        return await self._call(lambda: getattr(self.store, function)(*args))
+
+    async def write(self, batch: Batch, stop: asyncio.Event) -> bool:
+        """Write a batch, however often it takes; False when `stop` was set and it failed again."""
+        wait = 0.5
+        while True:
+            began = time.monotonic()
+            backfilled = int(batch.frames.backfilled.sum())
+            try:
+                new = await self.ask("write", batch)
+            except StoreError as error:
+                self._failed(error)
+                if stop.is_set():
+                    return False
+                try:
+                    await asyncio.wait_for(stop.wait(), wait)
+                except TimeoutError:
+                    wait = min(LONGEST_RETRY, 2 * wait)
+                continue
+            stats = self._stats
+            stats.store.add(time.monotonic() - began)
+            stats.frames_stored += new
+            stats.frames_backfilled += min(new, backfilled)
+            stats.frames_duplicate += len(batch.frames) - new
+            stats.events_stored += len(batch.events)
+            if not stats.store_ok:
+                log.warning("store: it writes again")
+                stats.store_ok = True
+            return True
+
+    async def maintain(self, wall: int) -> bool:
+        """Do one piece of upkeep; returns whether there is more to do now."""
+        try:
+            return bool(await self.ask("maintain", wall))
+        except StoreError as error:
+            self._failed(error)
+            return False
+
+    async def close(self) -> None:
+        """Write everything down and end the thread."""
+        try:
+            await self.ask("close")
+        finally:
+            self._thread.shutdown(wait=False)
+
+    async def _call(self, function: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function)
+
+    def _failed(self, error: StoreError) -> None:
+        self._stats.store_errors += 1
+        if self._stats.store_ok:
+            log.error("store: %s Live data goes on; what can't be kept is asked for again.", error)
+        self._stats.store_ok = False

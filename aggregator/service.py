@@ -1,0 +1,252 @@
+"""The aggregator as a service: one loop that takes messages, one thread that stores, rules, HTTP.
+
+The shell: it reads the clocks, owns the tasks and ends them. What is decided is decided in
+`ingest`, `ledger`, `backfill`, `store` and the rules.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import math
+import time
+from collections.abc import AsyncIterator, Sequence
+
+from aggregator.bus import Bus
+from aggregator.config import AggregatorConfig, shard_names
+from aggregator.http.app import listening
+from aggregator.http.config import HttpConfig
+from aggregator.ingest import Ingest
+from aggregator.keeper import Keeper
+from aggregator.model import Stats, Store
+from aggregator.quarantine import Quarantine
+from aggregator.registry import Registry
+from aggregator.store import Lock, open_store
+from aggregator.ticks import Subscription, Ticks
+from alerts.alert import Alert, State
+from alerts.engine import Engine
+from alerts.rules import load as load_rules
+from telemetry.errors import KilowattError
+from telemetry.fleet import Fleet
+from telemetry.inventory import Event
+
+log = logging.getLogger(__name__)
+
+UPKEEP_SECONDS = 5.0
+"""How often the store is asked whether something is due."""
+LAST_COMMIT_SECONDS = 4.0
+"""How long the end may wait for the last commit."""
+
+
+class Aggregator:
+    """One aggregator; `run` it once."""
+
+    def __init__(self, config: AggregatorConfig) -> None:
+        config.check()
+        self.config = config
+        self.cluster = config.cluster
+        self.fleet = Fleet()
+        self.stats = Stats()
+        self.store: Store
+        """Only while `run` runs."""
+        self.started_at = 0
+        self.alerts_fired = 0
+        """Alerts that began to fire since the start."""
+        self._engine = Engine(load_rules(config.rules))
+        self._ticks = Ticks()
+        self._keeper: Keeper | None = None
+        self._ingest: Ingest | None = None
+        self.ready = asyncio.Event()
+        """Set when the store is open and messages are taken."""
+        self.http_address: tuple[str, int] | None = None
+        """Where HTTP listens, once it does."""
+
+    # -- What HTTP sees (`aggregator.model.View`) ------------------------------------------------
+
+    def now(self) -> float:
+        """The monotonic clock that the fleet's ages are counted with, seconds."""
+        return time.monotonic()
+
+    def wall(self) -> int:
+        """The wall clock, ns since 1970."""
+        return time.time_ns()
+
+    def alerts(self) -> Sequence[Alert]:
+        """Alerts that are pending, firing or just resolved, worst first."""
+        return self._engine.alerts()
+
+    def recent_events(self) -> Sequence[Event]:
+        """The last events in memory, newest first, a thousand at most."""
+        return list(reversed(self._ingest.recent)) if self._ingest is not None else []
+
+    async def ask_store(self, function: str, *args: object) -> object:
+        """Call a method of the store in its own thread and await the answer."""
+        return await self._running_keeper.ask(function, *args)
+
+    def subscribe(self) -> Subscription:
+        """Return a queue that gets a token after every flush."""
+        return Subscription(self._ticks)
+
+    # -- Life ------------------------------------------------------------------------------------
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run until `stop` is set. Raises `ConfigError` or `StoreError` if it can't begin."""
+        config = self.config
+        self.started_at = self.wall()
+        lock = Lock(config.data_dir)
+        try:
+            self.store = await asyncio.to_thread(open_store, config)
+            keeper = self._keeper = Keeper(self.store, self.stats)
+            try:
+                ingest = self._ingest = await self._begin(keeper)
+                await self._serve(keeper, ingest, stop)
+            finally:
+                await keeper.close()
+                gc.unfreeze()
+        finally:
+            lock.release()
+
+    async def _begin(self, keeper: Keeper) -> Ingest:
+        registry = Registry(await keeper.ask("known"))
+        quarantine = Quarantine(self.config.data_dir / "quarantine", self.config.quarantine_bytes)
+        ingest = Ingest(self.config, self.fleet, self.stats, registry, quarantine)
+        ingest.restore(await keeper.ask("inventories"), await keeper.ask("accounted"))
+        # What stands now stays; without this every full collection walks all of it again.
+        gc.collect()
+        gc.freeze()
+        return ingest
+
+    async def _serve(self, keeper: Keeper, ingest: Ingest, stop: asyncio.Event) -> None:
+        config = self.config
+
+        def take(topic: str, payload: bytes) -> None:
+            ingest.take(topic, payload, time.monotonic(), time.time_ns())
+
+        bus = Bus(config.broker, config.cluster, shard_names(config.shards), take, self.stats)
+        loops = [
+            (bus.run(), "bus"),
+            (self._flush_loop(ingest, bus), "flush"),
+            (self._rule_loop(ingest), "rules"),
+            (self._upkeep_loop(keeper), "upkeep"),
+        ]
+        if config.listen:
+            loops.append((self._http(), "http"))
+        committed = asyncio.Event()
+        async with _one_error(), asyncio.TaskGroup() as group:
+            tasks = [group.create_task(loop, name=name) for loop, name in loops]
+            storing = group.create_task(self._store_loop(keeper, ingest, stop), name="store")
+            storing.add_done_callback(lambda _: committed.set())
+            self.ready.set()
+            await stop.wait()
+            for task in tasks:
+                task.cancel()
+            try:
+                await asyncio.wait_for(committed.wait(), LAST_COMMIT_SECONDS)
+            except TimeoutError:
+                log.warning("store: the last commit does not end; what it holds is asked for again")
+                storing.cancel()
+
+    async def _http(self) -> None:
+        config = self.config
+        http = HttpConfig(
+            listen=config.listen,
+            token_file=config.token_file,
+            names=config.names,
+            address=config.address,
+        )
+        async with listening(self, http) as address:
+            self.http_address = address
+            await asyncio.Event().wait()
+
+    # -- Loops -----------------------------------------------------------------------------------
+
+    async def _flush_loop(self, ingest: Ingest, bus: Bus) -> None:
+        """Bring what came into the fleet, send what is to be asked, wake viewers."""
+        async for _ in _every(self.config.flush_seconds):
+            began = time.monotonic()
+            ingest.flush(began, time.time_ns())
+            if self.stats.bus_connected:
+                for ask in ingest.take_asks(began):
+                    bus.command(ask.node, ask.command)
+            self.stats.flush.add(time.monotonic() - began)
+            self._ticks.tick()
+
+    async def _store_loop(self, keeper: Keeper, ingest: Ingest, stop: asyncio.Event) -> None:
+        """Commit what came, once a tick; when that takes longer, the next batch is larger."""
+        async for _ in _every(self.config.store.write_seconds, stop):
+            await self._commit(keeper, ingest, stop)
+        ingest.flush(time.monotonic(), time.time_ns())
+        await self._commit(keeper, ingest, stop)
+
+    async def _commit(self, keeper: Keeper, ingest: Ingest, stop: asyncio.Event) -> None:
+        self.stats.holes_open = ingest.ledger.missing()
+        batch = ingest.take_batch(time.time_ns())
+        if batch and not await keeper.write(batch, stop):
+            log.error("store: %d frames were not stored before the end; they are asked for again at "
+                      "the next start", len(batch.frames))  # fmt: skip
+        ingest.storing_bytes = 0
+
+    async def _rule_loop(self, ingest: Ingest) -> None:
+        """Judge the fleet."""
+        async for _ in _every(self.config.rule_seconds):
+            began = time.monotonic()
+            events = ingest.take_events()
+            listening = self.stats.bus_connected
+            try:
+                changes = self._engine.evaluate(
+                    self.fleet, began, time.time_ns(), events, listening=listening
+                )
+            except Exception:  # a rule that fails must not end what collects the data
+                log.exception("rules: this tick was not judged")
+                continue
+            for alert in changes:
+                self.alerts_fired += alert.state is State.FIRING
+                log.info("alert %s %s: %s", alert.key, alert.state, alert.summary)
+            self.stats.rules.add(time.monotonic() - began)
+
+    async def _upkeep_loop(self, keeper: Keeper) -> None:
+        """Seal, roll up, drop: a piece at a time, so that commits come between."""
+        async for _ in _every(UPKEEP_SECONDS):
+            more = True
+            while more:
+                more = await keeper.maintain(time.time_ns())
+
+    @property
+    def _running_keeper(self) -> Keeper:
+        if self._keeper is None:
+            raise RuntimeError("the aggregator is not running")
+        return self._keeper
+
+
+@contextlib.asynccontextmanager
+async def _one_error() -> AsyncIterator[None]:
+    """Let an error of ours out of a task group by itself, as the command line expects it."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        ours, others = group.split(KilowattError)
+        if ours is None or others is not None:
+            raise
+        found: BaseException = ours
+        while isinstance(found, BaseExceptionGroup):
+            found = found.exceptions[0]
+        raise found from group
+
+
+async def _every(seconds: float, stop: asyncio.Event | None = None) -> AsyncIterator[float]:
+    """Yield once per `seconds` on a fixed grid; ticks that were missed are not made up for."""
+    loop = asyncio.get_running_loop()
+    due = loop.time() + seconds
+    while stop is None or not stop.is_set():
+        wait = max(0.0, due - loop.time())
+        if stop is None:
+            await asyncio.sleep(wait)
+        else:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), wait)
+            if stop.is_set():
+                return
+        yield loop.time()
+        due += seconds * max(1, math.ceil((loop.time() - due) / seconds))

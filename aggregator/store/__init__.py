@@ -1,0 +1,60 @@
+"""Where readings go to stay: the embedded store, DuckDB for the newest hours and Parquet behind."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import IO
+
+from aggregator.config import AggregatorConfig
+from aggregator.model import Store
+from aggregator.store.embedded import EmbeddedStore
+from telemetry.errors import ConfigError
+
+__all__ = ["Lock", "open_store"]
+
+
+class Lock:
+    """That this process owns a data folder; ends with the process, however it ends."""
+
+    def __init__(self, folder: Path) -> None:
+        """Make the folder if need be, and take it. Raises `ConfigError`."""
+        self._file: IO[str] | None = None
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file = (folder / "lock").open("a+")
+        except OSError as error:
+            raise ConfigError(
+                "aggregator.data_dir",
+                f"{folder} can't be written: {error.strerror}",
+                "Make it writable for this user, or choose another folder.",
+            ) from error
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._file.seek(0)
+            owner = self._file.read(20).strip() or "unknown"
+            self._file.close()
+            raise ConfigError(
+                "aggregator.data_dir",
+                f"{folder} is in use by another aggregator (process {owner})",
+                "End that one, or give this one a folder of its own.",
+            ) from error
+        self._file.truncate(0)
+        self._file.write(f"{os.getpid()}\n")
+        self._file.flush()
+
+    def release(self) -> None:
+        """Let others have the folder."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def open_store(config: AggregatorConfig) -> Store:
+    """Open the store of an aggregator. Raises `ConfigError` or `StoreError`.
+
+    The caller holds the folder's `Lock`.
+    """
+    return EmbeddedStore(config.store, config.data_dir)

@@ -1,0 +1,236 @@
+"""The engine under the embedded store: the only file that knows DuckDB.
+
+One connection, used by one thread at a time. Every error leaves as a `StoreError` that says where,
+what and what to do. An engine that DuckDB has given up on (a failed write to its log, say) is
+opened anew at the next use; what was committed is there again.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+
+from aggregator.config import StoreConfig
+from telemetry.errors import StoreError
+
+log = logging.getLogger(__name__)
+
+Columns = Mapping[str, npt.NDArray[Any]]
+"""Arrays of one length, by column name."""
+
+_TORN_AT = re.compile(r"entry at byte position (\d+)")
+_CORRUPT = ("not a valid duckdb", "corrupt", "checksum", "serialization", "internal error")
+_FATAL = ("database has been invalidated", "internal error", "fatal")
+_CURES = (
+    ("no space left", "Free disk space, or lower store.max_bytes; it goes on by itself."),
+    ("disk quota", "Free disk space, or lower store.max_bytes; it goes on by itself."),
+    ("read-only", "Make the folder writable; it goes on by itself."),
+    ("permission denied", "Make the folder writable for this user; it goes on by itself."),
+    ("could not set lock", "Another process has it open; end that one."),
+    ("out of memory", "Raise store.memory_limit_bytes."),
+)
+
+
+class Engine:
+    """A DuckDB database file that survives what can be survived."""
+
+    def __init__(self, path: Path, config: StoreConfig) -> None:
+        self.path = path
+        self._config = config
+        self._connection: duckdb.DuckDBPyConnection | None = None
+        self.opened = 0
+        """How many times it was opened: who keeps a copy of what it holds must read it again."""
+        self.open()
+
+    def open(self) -> None:
+        """Open the file; set aside what of it is corrupt. Raises `StoreError`."""
+        self._let_go()
+        try:
+            self._connection = self._connect()
+        except duckdb.Error as error:
+            if not _matches(error, _CORRUPT):
+                raise self._translated(error) from error
+            self._connection = self._mended(error)
+        self.opened += 1
+
+    def ensure(self) -> None:
+        """Open again after a fatal error. Raises `StoreError` while that fails."""
+        if self._connection is None:
+            self.open()
+            log.warning("%s: opened again", self.path)
+
+    def run(self, sql: str, *values: object) -> None:
+        """Execute a statement."""
+        with self._errors() as connection:
+            connection.execute(sql, values or None)
+
+    def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        """Return all rows of a query."""
+        with self._errors() as connection:
+            return connection.execute(sql, values or None).fetchall()
+
+    def arrays(self, sql: str, *values: object) -> dict[str, npt.NDArray[Any]]:
+        """Return a query's columns as arrays; masked where NULL."""
+        with self._errors() as connection:
+            found: dict[str, npt.NDArray[Any]] = connection.execute(
+                sql, values or None
+            ).fetchnumpy()
+            return found
+
+    def insert(
+        self, table: str, columns: Columns, known: Literal["", "or ignore", "or replace"] = ""
+    ) -> None:
+        """Append rows; a NaN becomes NULL. `known`: what to do with rows whose key is there."""
+        with self._errors() as connection:
+            connection.register("incoming", dict(columns))
+            try:
+                connection.execute(f"insert {known} into {table} by name select * from incoming")
+            finally:
+                connection.unregister("incoming")
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All of what is done inside, or nothing."""
+        self.run("begin transaction")
+        try:
+            yield
+        except BaseException:
+            self._roll_back()
+            raise
+        try:
+            self.run("commit")
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def close(self) -> None:
+        """Fold the log into the file and let go."""
+        if self._connection is not None:
+            try:
+                self.run("checkpoint")
+            except StoreError as error:
+                log.warning("%s", error)
+        self._let_go()
+
+    def bytes(self) -> int:
+        """Return the size of the file and its log."""
+        return sum(path.stat().st_size for path in (self.path, self._log) if path.exists())
+
+    # -- Inside --------------------------------------------------------------------------------
+
+    @property
+    def _log(self) -> Path:
+        return self.path.with_name(self.path.name + ".wal")
+
+    def _connect(self) -> duckdb.DuckDBPyConnection:
+        config = self._config
+        connection = duckdb.connect(
+            str(self.path),
+            config={
+                "threads": str(config.threads),
+                "memory_limit": f"{config.memory_limit_bytes}B",
+                "checkpoint_threshold": f"{config.checkpoint_bytes}B",
+                "temp_directory": str(self.path.with_name("spill")),
+                "autoinstall_known_extensions": "false",
+                "autoload_known_extensions": "false",
+            },
+        )
+        connection.execute("set parquet_metadata_cache = true")  # sealed files never change
+        return connection
+
+    def _mended(self, error: duckdb.Error) -> duckdb.DuckDBPyConnection:
+        """Open what can be opened: with the log up to its torn entry, without it, or anew.
+
+        Nothing is deleted: what does not open is renamed to `*.corrupt-<number>`. Frames that are
+        gone with it are missing in the ledger, and are asked for again from the nodes' rings.
+        """
+        torn = _TORN_AT.search(str(error))
+        if torn is not None and self._log.exists():
+            whole = self._log.read_bytes()
+            kept = self._set_aside(self._log)
+            log.error("%s: its log is corrupt at byte %s: %s. The log is kept as %s; what follows "
+                      "that byte is asked for again from the nodes.",
+                      self.path, torn[1], error, kept)  # fmt: skip
+            self._log.write_bytes(whole[: int(torn[1])])
+            try:
+                return self._connect()
+            except duckdb.Error as again:
+                error = again
+        for path in (self._log, self.path):
+            if not path.exists():
+                continue
+            kept = self._set_aside(path)
+            log.error("%s: corrupt: %s. It is kept as %s; sealed data stays, and what the nodes "
+                      "still have is asked for again.", path, error, kept)  # fmt: skip
+            try:
+                return self._connect()
+            except duckdb.Error as again:
+                error = again
+        raise self._translated(error) from error
+
+    @staticmethod
+    def _set_aside(path: Path) -> Path:
+        number = 1
+        while (kept := path.with_name(f"{path.name}.corrupt-{number}")).exists():
+            number += 1
+        return path.rename(kept)
+
+    @contextmanager
+    def _errors(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        if self._connection is None:
+            raise StoreError(f"{self.path}: it is closed after an error, and opens again soon")
+        try:
+            yield self._connection
+        except duckdb.Error as error:
+            if isinstance(error, duckdb.FatalException) or _matches(error, _FATAL):
+                self._let_go()
+            raise self._translated(error) from error
+
+    def _roll_back(self) -> None:
+        if self._connection is not None:
+            try:
+                self._connection.execute("rollback")
+            except duckdb.Error:
+                self._let_go()  # whatever state it is in, the file knows better
+
+    def _let_go(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                connection.close()
+            except duckdb.Error as error:
+                log.warning("%s: %s", self.path, error)
+
+    def _translated(self, error: duckdb.Error) -> StoreError:
+        text = " ".join(str(error).split())[:500]
+        cure = next((cure for word, cure in _CURES if word in text.lower()), "")
+        return StoreError(f"{self.path}: {text}. {cure}".rstrip())
+
+
+def _matches(error: duckdb.Error, words: tuple[str, ...]) -> bool:
+    return any(word in str(error).lower() for word in words)
+
+
+def quoted(text: str) -> str:
+    """Return a text as an SQL literal."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def column(name: str) -> str:
+    """Return a name as an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def texts(values: list[str | None]) -> npt.NDArray[np.object_]:
+    """Return texts as an array that `Engine.insert` takes."""
+    found = np.empty(len(values), object)
+    found[:] = values
+    return found

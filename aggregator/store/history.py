@@ -1,0 +1,160 @@
+"""History: one metric of one device over time, from wherever it stands by now.
+
+Each period of arrival is read from one place: its hot table, its sealed readings, or the coarsest
+roll-up that divides the step asked for. Files are chosen by the manifest (time and device range)
+and are sorted by device, so that one device's hour touches a row group or two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from aggregator.model import History
+from aggregator.store.duck import Engine, column, quoted
+from aggregator.store.manifest import File
+from aggregator.store.rollup import high, low, readings
+from aggregator.store.tables import BLOCKS
+from telemetry.errors import StoreError
+from telemetry.schema import Block
+
+MOST_BUCKETS = 1_000_000
+
+
+def read_history(
+    engine: Engine,
+    root: Path,
+    files: Sequence[File],
+    periods: Mapping[int, Mapping[str, str]],
+    device: str,
+    metric: str,
+    start: int,
+    end: int,
+    step: float,
+) -> History:
+    """Return buckets of `step` seconds, or every reading when it is 0; times in ns since 1970."""
+    block = next((block for block in BLOCKS.values() if metric in block.names), None)
+    if block is None:
+        raise StoreError(f"history: no metric is called {metric!r}; docs/metrics.md names them all")
+    width = round(step * 1e9)
+    if width and (end - start) // width > MOST_BUCKETS:
+        raise StoreError(
+            f"history: {step} s from {start} to {end} are more than {MOST_BUCKETS} buckets; "
+            "choose a longer step"
+        )
+    sources = _hot(engine, periods, block, device, metric, start, end)
+    sources += _sealed(root, files, block, device, metric, start, end, step)
+    if not sources:
+        return History(device, metric, step, [], [], [], [])
+    union = " union all ".join(sources)
+    if not width:
+        rows = engine.rows(f"select moment, mean, low, high from ({union}) order by moment")
+    else:
+        value = "sum(mean * n) / sum(n)" if metric in block.gauges else "arg_max(last, last_at)"
+        rows = engine.rows(
+            f"select moment - moment % {width} as bucket, {value}, min(low), max(high) "
+            f"from ({union}) group by bucket order by bucket"
+        )
+        rows = _filled(rows, width)
+    return History(
+        device, metric, step,
+        [row[0] for row in rows], [row[1] for row in rows],
+        [row[2] for row in rows], [row[3] for row in rows],
+    )  # fmt: skip
+
+
+def _hot(
+    engine: Engine,
+    periods: Mapping[int, Mapping[str, str]],
+    block: Block,
+    device: str,
+    metric: str,
+    start: int,
+    end: int,
+) -> list[str]:
+    ids = [number for (number,) in engine.rows("select id from devices where key = ?", device)]
+    if not ids:
+        return []
+    among = ", ".join(str(number) for number in ids)
+    return [
+        _readings("ts", column(metric), tables[block.name])
+        + f" where device in ({among}) and ts >= {start} and ts < {end}"
+        for tables in periods.values()
+    ]
+
+
+def _sealed(
+    root: Path,
+    files: Sequence[File],
+    block: Block,
+    device: str,
+    metric: str,
+    start: int,
+    end: int,
+    step: float,
+) -> list[str]:
+    kinds: dict[int, set[int]] = {}
+    for file in files:
+        if file.block == block.name:
+            kinds.setdefault(file.period, set()).add(file.step)
+    chosen: dict[int, list[str]] = {}
+    for file in files:
+        if (
+            file.block == block.name
+            and file.low_device <= device <= file.high_device
+            and file.first_ts < end
+            and file.last_ts + max(1, file.step) * 1_000_000_000 > start
+            and metric in file.columns
+            and file.step == _choose(kinds[file.period], step)
+        ):
+            chosen.setdefault(file.step, []).append(quoted(str(root / file.path)))
+    queries = []
+    for width, paths in chosen.items():
+        source = f"read_parquet([{', '.join(paths)}], union_by_name = true)"
+        value = column(metric)
+        first = start - start % (width * 1_000_000_000) if width else start
+        where = (
+            f" where device = {quoted(device)} and ts >= make_timestamp_ns({first}) "
+            f"and ts < make_timestamp_ns({end})"
+        )
+        if not width:
+            queries.append(_readings("epoch_ns(ts)", value, source) + where)
+            continue
+        gauge = metric in block.gauges
+        least, most = (low(metric), high(metric)) if gauge else (metric, metric)
+        queries.append(
+            f"select epoch_ns(ts) as moment, {column(readings(metric))}::bigint as n, "
+            f"{value}::double as mean, {column(least)}::double as low, "
+            f"{column(most)}::double as high, epoch_ns(last_ts) as last_at, "
+            f"{value}::double as last from {source}" + where
+        )
+    return queries
+
+
+def _choose(steps: set[int], step: float) -> int:
+    """Return which of the steps that a period has serves best; 0 stands for the readings."""
+    fitting = [each for each in steps if 0 < each <= step and step % each == 0]
+    if fitting:
+        return max(fitting)
+    return min(steps)
+
+
+def _readings(at: str, value: str, source: str) -> str:
+    return (
+        f"select {at} as moment, ({value} is not null)::bigint as n, {value}::double as mean, "
+        f"{value}::double as low, {value}::double as high, {at} as last_at, "
+        f"{value}::double as last from {source}"
+    )
+
+
+Row = tuple[int, float | None, float | None, float | None]
+
+
+def _filled(rows: Sequence[Row], width: int) -> list[Row]:
+    """Put an empty bucket wherever one is missing between the first and the last."""
+    filled: list[Row] = []
+    for row in rows:
+        while filled and filled[-1][0] + width < row[0]:
+            filled.append((filled[-1][0] + width, None, None, None))
+        filled.append(row)
+    return filled

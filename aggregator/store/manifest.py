@@ -1,0 +1,173 @@
+"""The manifest: which sealed files belong to the store.
+
+A file counts only when it stands in the table `files`; at opening, the folder and the table are
+brought together again, so that a crash between the two loses nothing and doubles nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from aggregator.store.duck import Engine, quoted
+from aggregator.store.tables import BLOCKS, period_from_name
+from telemetry.errors import StoreError
+
+log = logging.getLogger(__name__)
+
+RAW = "raw"
+"""Kind of a file of readings; a roll-up's kind is its step in seconds, as text."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One sealed file."""
+
+    path: str
+    """Below the data folder."""
+    kind: str
+    block: str
+    period: int
+    """Start of the period in which its rows came, seconds since 1970."""
+    ends: int
+    rows: int
+    bytes: int
+    first_ts: int
+    """ns since 1970, the nodes' clocks."""
+    last_ts: int
+    low_device: str
+    high_device: str
+    columns: list[str]
+
+    @property
+    def step(self) -> int:
+        """Seconds of a roll-up's buckets; 0 for readings."""
+        return 0 if self.kind == RAW else int(self.kind)
+
+
+def folder_of(kind: str, block: str) -> str:
+    """Return where files of a kind stand below the data folder."""
+    return f"sealed/{block}" if kind == RAW else f"rollup_{kind}/{block}"
+
+
+def load(engine: Engine) -> list[File]:
+    """Return all files of the store, oldest first."""
+    rows = engine.rows(
+        "select path, kind, block, period, ends, rows, bytes, first_ts, last_ts, "
+        "low_device, high_device, columns from files order by period, path"
+    )
+    return [File(*row) for row in rows]
+
+
+def add(engine: Engine, files: list[File]) -> None:
+    """Enter files; inside the caller's transaction."""
+    for file in files:
+        engine.run(
+            "insert into files values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            file.path, file.kind, file.block, file.period, file.ends, file.rows, file.bytes,
+            file.first_ts, file.last_ts, file.low_device, file.high_device, file.columns,
+        )  # fmt: skip
+
+
+def describe(
+    engine: Engine, root: Path, path: Path, kind: str, block: str, period: int, ends: int
+) -> File:
+    """Read from a Parquet file what the manifest keeps of it."""
+    source = f"read_parquet({quoted(str(path))})"
+    rows, first, last, low, high = engine.rows(
+        f"select count(*), epoch_ns(min(ts)), epoch_ns(max(ts)), min(device), max(device) from {source}"
+    )[0]
+    columns = [name for (name, *_) in engine.rows(f"describe select * from {source}")]
+    return File(
+        str(path.relative_to(root)), kind, block, period, ends, rows, path.stat().st_size,
+        first or 0, last or 0, low or "", high or "", columns,
+    )  # fmt: skip
+
+
+def reconcile(engine: Engine, root: Path, hot_periods: set[int], seal_seconds: int) -> None:
+    """Bring folder and table together.
+
+    A file that the table does not know is the rest of a seal that was cut short when the hot
+    tables of its period are still there: it is removed, and made again. Else (the hot database
+    was corrupt and set aside) it is all there is of that period, and is entered again.
+    """
+    known = {file.path for file in load(engine)}
+    adopted: list[File] = []
+    for kind, block, path in _on_disk(root):
+        name = str(path.relative_to(root))
+        if name in known:
+            known.discard(name)
+            continue
+        period = period_from_name(path.name)
+        if period is None:
+            continue  # not named by us: leave it alone
+        if period in hot_periods:
+            path.unlink()
+            continue
+        try:
+            adopted.append(describe(engine, root, path, kind, block, period, period + seal_seconds))
+            log.warning("%s: not in the manifest, and entered again", path)
+        except StoreError as error:
+            log.error("%s: not in the manifest and not readable; left alone: %s", path, error)  # noqa: TRY400
+    with engine.transaction():
+        for name in known:
+            log.warning("%s: in the manifest but not there any more", root / name)
+            engine.run("delete from files where path = ?", name)
+        add(engine, adopted)
+        _mark(engine, root, [file for file in adopted if file.kind == RAW])
+
+
+def _on_disk(root: Path) -> list[tuple[str, str, Path]]:
+    found = []
+    for top in sorted(root.iterdir()):
+        if top.name == "sealed":
+            kind = RAW
+        elif top.name.startswith("rollup_") and top.name[7:].isdigit():
+            kind = top.name[7:]
+        else:
+            continue
+        for block in BLOCKS:
+            found += [(kind, block, path) for path in sorted((top / block).glob("*.parquet"))]
+    return found
+
+
+def _mark(engine: Engine, root: Path, files: list[File]) -> None:
+    """Account for the frames of files that were entered again, so that none is stored twice."""
+    if not files:
+        return
+    paths = ", ".join(quoted(str(root / file.path)) for file in files)
+    engine.run(
+        "insert into runs select (select coalesce(max(id), -1) from runs) + row_number() over (), "
+        f"node, session from (select distinct node, session from read_parquet([{paths}], "
+        "union_by_name = true) anti join runs using (node, session))"
+    )
+    engine.run(
+        "insert into devices select (select coalesce(max(id), -1) from devices) + "
+        'row_number() over (), node, device, coalesce(any_value("index"), -1), any_value(name) '
+        f"from read_parquet([{paths}], union_by_name = true) as f "
+        "where not exists (select 1 from devices d where d.node = f.node and d.key = f.device) "
+        "group by node, device"
+    )
+    engine.run(
+        "insert into marks select r.id, min(seq), max(seq), ? from (select node, session, seq, seq - "
+        "row_number() over (partition by node, session order by seq) as island from (select "
+        f"distinct node, session, seq from read_parquet([{paths}], union_by_name = true))) "
+        "join runs r using (node, session) group by r.id, island",
+        max(file.period for file in files),
+    )
+
+
+def sync(path: Path) -> None:
+    """Make a file or folder last through a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def total(files: list[File], *, raw: bool) -> int:
+    """Return the bytes of all raw files, or of all roll-ups."""
+    return sum(file.bytes for file in files if (file.kind == RAW) == raw)

@@ -1,0 +1,88 @@
+"""Retention: what is too old, or more than there is room for, goes; by dropping whole files."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from aggregator.config import StoreConfig
+from aggregator.store.duck import Engine
+from aggregator.store.manifest import RAW, File
+
+log = logging.getLogger(__name__)
+
+
+def too_old(files: Iterable[File], config: StoreConfig, now: int) -> list[File]:
+    """Return the files whose rows all came longer ago than their kind is kept; `now` in ns."""
+    ages = {RAW: config.raw_age_seconds}
+    for step, age in zip(config.rollup_seconds, config.rollup_age_seconds, strict=True):
+        ages[str(step)] = age
+    # A step that is no longer configured is kept as long as the coarsest that is.
+    longest = max(ages.values())
+    return [file for file in files if file.ends < now / 1e9 - ages.get(file.kind, longest)]
+
+
+def too_much(files: Iterable[File], used: int, limit: int) -> list[File]:
+    """Return what must go so that `used` bytes become `limit` at most.
+
+    The oldest readings go first, then the finest roll-ups, the oldest first.
+    """
+    going: list[File] = []
+    for file in sorted(files, key=lambda file: (file.step, file.period, file.path)):
+        if used <= limit:
+            break
+        going.append(file)
+        used -= file.bytes
+    return going
+
+
+def retain(
+    engine: Engine, root: Path, config: StoreConfig, files: Sequence[File], now: int
+) -> list[File]:
+    """Drop what is to go; returns the files that stay. Raises `StoreError`."""
+    going = too_old(files, config, now)
+    left = [file for file in files if file not in going]
+    used = engine.bytes() + sum(file.bytes for file in left)
+    crowded = too_much(left, used, config.max_bytes)
+    if crowded:
+        log.warning("store: %d bytes are more than store.max_bytes; %d sealed files go, the oldest "
+                    "readings first", used, len(crowded))  # fmt: skip
+    going += crowded
+    for file in going:
+        (root / file.path).unlink(missing_ok=True)
+    oldest = now - int(config.events_age_seconds * 1e9)
+    with engine.transaction():
+        for file in going:
+            engine.run("delete from files where path = ?", file.path)
+        engine.run("delete from events where received < ?", oldest)
+        engine.run("delete from holes where received < ?", oldest)
+    gone = {file.path for file in going}
+    return [file for file in files if file.path not in gone]
+
+
+def forget_runs(engine: Engine, config: StoreConfig, frame_tables: Sequence[str]) -> None:
+    """Forget sessions of long ago, so that restarts of collectors do not add up for ever.
+
+    Only at opening: while the service runs, their numbers are in use. Time is told by the newest
+    seal, so that a wrong clock forgets nothing.
+    """
+    age = max([config.raw_age_seconds, *config.rollup_age_seconds[:1]])
+    hot = " union all ".join(f"select run from {table}" for table in frame_tables)
+    with engine.transaction():
+        engine.run(
+            "create or replace temp table old as select run from marks group by run "
+            "having max(sealed) < (select max(sealed) from marks) - ?"
+            + (f" except ({hot})" if hot else ""),
+            int(age),
+        )
+        engine.run("delete from marks where run in (select run from old)")
+        engine.run("delete from holes where run in (select run from old)")
+        engine.run("delete from runs where id in (select run from old)")
+        engine.run("drop table old")
+
+
+def clear_folder(folder: Path) -> None:
+    """Remove a folder of unfinished work."""
+    shutil.rmtree(folder, ignore_errors=True)

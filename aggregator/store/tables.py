@@ -1,0 +1,104 @@
+"""The tables of the hot database, and how they are named.
+
+Readings stand in one table per block and *period* of arrival (`gpu_fast_1763715600`, the period's
+start in seconds since 1970), so that sealing a period ends with dropping tables, which costs
+nothing, instead of deleting rows. Readings of a device that have no value are NULL.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+from aggregator.store.duck import Engine, column
+from telemetry.schema import SCHEMA, Block
+
+BLOCKS: dict[str, Block] = {block.name: block for block in SCHEMA.blocks}
+FRAMES = "frames"
+_PERIOD_TABLE = re.compile(rf"({'|'.join([*BLOCKS, FRAMES])})_(\d+)")
+
+_LASTING = """
+create table if not exists runs(id integer primary key, node varchar, session bigint);
+create table if not exists devices(
+    id integer primary key, node varchar, key varchar, "index" integer, name varchar);
+create table if not exists inventories(
+    node varchar primary key, session bigint, version bigint, taken_at bigint, body varchar);
+create table if not exists events(
+    node varchar, id varchar, happened bigint, received bigint, kind varchar, gpu varchar, body varchar,
+    primary key (node, id));
+create table if not exists holes(
+    run integer, first bigint, last bigint, reason varchar, received bigint);
+create table if not exists marks(run integer, first bigint, last bigint, sealed bigint);
+create table if not exists files(
+    path varchar primary key, kind varchar, block varchar, period bigint, ends bigint,
+    rows bigint, bytes bigint, first_ts bigint, last_ts bigint,
+    low_device varchar, high_device varchar, columns varchar[]);
+"""
+
+
+def create_lasting(engine: Engine) -> None:
+    """Make the tables that are not bound to a period."""
+    engine.run(_LASTING)
+
+
+def period_tables(engine: Engine) -> dict[int, dict[str, str]]:
+    """Return the tables of each period by block name (or `frames`); period in seconds."""
+    found: dict[int, dict[str, str]] = {}
+    for (name,) in engine.rows("select table_name from duckdb_tables() order by table_name"):
+        match = _PERIOD_TABLE.fullmatch(name)
+        if match:
+            found.setdefault(int(match[2]), {})[match[1]] = name
+    return found
+
+
+def columns_of(engine: Engine, table: str) -> list[str]:
+    """Return the column names of a table."""
+    return [
+        name
+        for (name,) in engine.rows(
+            "select column_name from duckdb_columns() where table_name = ? order by column_index",
+            table,
+        )
+    ]
+
+
+def create_period(engine: Engine, period: int) -> dict[str, str]:
+    """Make the tables of a period, or bring those of an older release up to date."""
+    tables = {FRAMES: f"{FRAMES}_{period}"}
+    engine.run(
+        f"create table if not exists {tables[FRAMES]}("
+        "run integer, seq bigint, ts bigint, received bigint, backfilled boolean)"
+    )
+    for name, block in BLOCKS.items():
+        table = tables[name] = f"{name}_{period}"
+        engine.run(
+            f"create table if not exists {table}("
+            "run integer, device integer, seq bigint, ts bigint, received bigint)"
+        )
+        there = set(columns_of(engine, table))
+        for metric in block.names:
+            if metric not in there:
+                kind = "float" if metric in block.gauges else "double"
+                engine.run(f"alter table {table} add column {column(metric)} {kind}")
+    return tables
+
+
+def period_of(at: int, seal_seconds: float) -> int:
+    """Return the start of the period that holds `at` (ns since 1970), seconds since 1970."""
+    length = max(1, int(seal_seconds))
+    seconds = at // 1_000_000_000
+    return seconds - seconds % length
+
+
+def period_name(period: int) -> str:
+    """Return a period's start as it stands in file names: `2026-11-21T09-00-00Z`."""
+    return datetime.fromtimestamp(period, UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
+
+
+def period_from_name(text: str) -> int | None:
+    """Return the start of a period from the beginning of a file name."""
+    try:
+        start = datetime.strptime(text[:20], "%Y-%m-%dT%H-%M-%SZ").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    return int(start.timestamp())

@@ -1,0 +1,316 @@
+"""A `View` without a bus: a real fleet with real frames in it, and a store in memory.
+
+What HTTP shows can then be compared with what was put in, number by number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from aggregator.model import (
+    Batch,
+    BlockRows,
+    Device,
+    Frames,
+    History,
+    Known,
+    Run,
+    Stats,
+    Store,
+    StoredEvent,
+    TickQueue,
+)
+from alerts.alert import Alert
+from telemetry import frame as frames
+from telemetry.fleet import Fleet
+from telemetry.gap import NOT_SUPPORTED
+from telemetry.intervals import IntervalSet
+from telemetry.inventory import Event, Gpu, Inventory, Link
+from telemetry.metric import Table
+from telemetry.schema import SCHEMA
+
+START = 1_790_000_000_000_000_000
+"""The wall clock of tests at monotonic second 1000, ns since 1970."""
+
+
+def inventory(node: str, gpus: int = 2, links: int = 2, version: int = 0) -> Inventory:
+    """A node with `gpus` GPUs, each with `links` links to the next."""
+    devices = tuple(
+        Gpu(
+            uuid=f"GPU-{node}-{index}",
+            index=index,
+            name="NVIDIA H100 80GB HBM3",
+            pci=f"0000:{index + 1:02x}:00.0",
+            serial=f"16{index:04d}",
+            vbios="96.00.61.00.01",
+            memory_bytes=85_520_809_984,
+        )
+        for index in range(gpus)
+    )
+    wires = tuple(
+        Link(
+            gpu=gpu.uuid, number=number, peer_kind="gpu", peer=devices[(gpu.index + 1) % gpus].uuid
+        )
+        for gpu in devices
+        for number in range(links)
+    )
+    return Inventory(
+        node=node, cluster="lab", session=7, version=version, kilowatch="2026.1",
+        source="simulated:test", driver_version="595.10", driver_state="up",
+        gpus=devices, links=wires,
+    )  # fmt: skip
+
+
+def readings(what: Inventory, tick: int) -> dict[int, list[list[float]]]:
+    """Every block of a node: values that name their place, some gaps."""
+    counts = {Table.GPU: len(what.gpus), Table.LINK: len(what.links), Table.NODE: 1}
+    blocks: dict[int, list[list[float]]] = {}
+    for number, block in enumerate(SCHEMA.blocks):
+        blocks[number] = [
+            [value(name, row, tick) for name in block.names] for row in range(counts[block.table])
+        ]
+    return blocks
+
+
+def value(name: str, row: int, tick: int) -> float:
+    """The reading of one metric of one row at one tick."""
+    if name in {"gpu_fan_speed_ratio", "gpu_module_power_watts"}:
+        return NOT_SUPPORTED
+    known = {
+        "gpu_power_watts": 300.25 + row + tick,
+        "gpu_temperature_celsius": 60.0 + row,
+        "gpu_utilization_ratio": 0.67 + row / 100,
+        "gpu_memory_used_bytes": 40e9 - (40e9 % 4096),
+        "gpu_memory_total_bytes": 85_520_809_984.0,
+        "gpu_power_limit_watts": 700.0,
+        "gpu_energy_joules_total": 123_456_789.125 + 300 * tick,
+        "gpu_sm_clock_hertz": 2.505e9,
+        "link_state": 1.0,
+        "node_wall_power_watts": 5123.5,
+    }
+    if name in known:
+        return known[name]
+    return float((len(name) * 7 + row) % 90) + (0.37 if name.endswith("_celsius") else 0.0)
+
+
+class MemoryStore:
+    """A store that forgets at the end: the protocol, in dicts."""
+
+    def __init__(self) -> None:
+        self.frames: set[tuple[str, int, int]] = set()
+        self.values: dict[tuple[str, str], list[tuple[int, float]]] = {}
+        self.kept: list[StoredEvent] = []
+        self.newest: dict[str, Inventory] = {}
+        self.holes: dict[tuple[str, int], IntervalSet] = {}
+        self.runs: dict[int, Run] = {}
+        self.devices: dict[int, Device] = {}
+
+    def write(self, batch: Batch) -> int:
+        """Keep what is new; a frame that is there is not stored twice."""
+        self.runs.update({run.id: run for run in batch.runs})
+        self.devices.update({device.id: device for device in batch.devices})
+        fresh: set[int] = set()
+        pairs = zip(batch.frames.run.tolist(), batch.frames.seq.tolist(), strict=True)
+        for number, (run, seq) in enumerate(pairs):
+            key = (self.runs[run].node, self.runs[run].session, seq)
+            if key not in self.frames:
+                fresh.add(number)
+                self.frames.add(key)
+        for rows in batch.blocks:
+            self._keep(batch, rows, fresh)
+        for hole in batch.holes:
+            spans = self.holes.setdefault((hole.node, hole.session), IntervalSet())
+            spans.add_span(hole.first, hole.last)
+        known = {stored.event.id for stored in self.kept}
+        self.kept += [each for each in batch.events if each.event.id not in known]
+        self.newest.update({each.node: each for each in batch.inventories})
+        return len(fresh)
+
+    def _keep(self, batch: Batch, rows: BlockRows, fresh: set[int]) -> None:
+        names = SCHEMA.blocks[rows.block].names
+        table = np.hstack([rows.gauges, rows.counters]).tolist()
+        for row, (device, frame) in enumerate(
+            zip(rows.device.tolist(), rows.frame.tolist(), strict=True)
+        ):
+            if frame in fresh:
+                at = int(batch.frames.sampled_at[frame])
+                for name, number in zip(names, table[row], strict=True):
+                    key = (self.devices[device].key, name)
+                    self.values.setdefault(key, []).append((at, number))
+
+    def known(self) -> Known:
+        """The numbers given out."""
+        return Known(list(self.runs.values()), list(self.devices.values()))
+
+    def accounted(self) -> dict[tuple[str, int], IntervalSet]:
+        """Frames and holes of each session."""
+        found = {key: IntervalSet(spans) for key, spans in self.holes.items()}
+        for node, session, seq in self.frames:
+            found.setdefault((node, session), IntervalSet()).add(seq)
+        return found
+
+    def inventories(self) -> list[Inventory]:
+        """The newest of each node."""
+        return list(self.newest.values())
+
+    def history(self, device: str, metric: str, start: int, end: int, step: float) -> History:
+        """Buckets of `step` seconds, or every reading."""
+        width = max(1, int(step * 1e9))
+        buckets: dict[int, list[float]] = {}
+        for at, number in sorted(self.values.get((device, metric), []), key=lambda pair: pair[0]):
+            if start <= at < end:
+                buckets.setdefault(at - at % width, []).append(number)
+        present = {at: [n for n in numbers if not math.isnan(n)] for at, numbers in buckets.items()}
+        return History(
+            device, metric, step, list(present),
+            [sum(n) / len(n) if n else None for n in present.values()],
+            [min(n, default=None) for n in present.values()],
+            [max(n, default=None) for n in present.values()],
+        )  # fmt: skip
+
+    def events(
+        self, start: int, end: int, node: str | None, kind: str | None, limit: int
+    ) -> list[StoredEvent]:
+        """Newest first."""
+        found = [
+            each
+            for each in self.kept
+            if start <= each.event.at < end
+            and node in {None, each.event.node}
+            and kind in {None, each.event.kind}
+        ]
+        return sorted(found, key=lambda each: -each.event.at)[:limit]
+
+    def maintain(self, now: int) -> bool:
+        """Nothing is sealed in memory."""
+        return False
+
+    def size(self) -> dict[str, int]:
+        """Bytes by part."""
+        return {"hot": 16 * sum(map(len, self.values.values())), "sealed": 0, "rollups": 0}
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class Ticks:
+    """A queue that is woken by `FakeView.flush`."""
+
+    def __init__(self, view: FakeView) -> None:
+        self._view = view
+        self._seen = view.ticks
+
+    async def wait(self) -> int:
+        """Wait for the next flush after the last one seen."""
+        async with self._view.flushed:
+            await self._view.flushed.wait_for(lambda: self._view.ticks > self._seen)
+        self._seen = self._view.ticks
+        return self._seen
+
+    def close(self) -> None:
+        """Stop listening."""
+
+
+class FakeView:
+    """All that HTTP may see, filled by `add` and `tick`."""
+
+    def __init__(self, cluster: str = "lab") -> None:
+        self.fleet = Fleet()
+        self.stats = Stats(bus_connected=True)
+        self.memory = MemoryStore()
+        self.store: Store = self.memory
+        self.cluster = cluster
+        self.started_at = START
+        self.monotonic = 1000.0
+        self.flushed = asyncio.Condition()
+        self.ticks = 0
+        self.raised: list[Alert] = []
+        self.happened: list[Event] = []
+
+    def now(self) -> float:
+        """Seconds; tests move it."""
+        return self.monotonic
+
+    def wall(self) -> int:
+        """In step with `now`."""
+        return START + round((self.monotonic - 1000.0) * 1e9)
+
+    def alerts(self) -> Sequence[Alert]:
+        """What a test raised."""
+        return self.raised
+
+    def recent_events(self) -> Sequence[Event]:
+        """What a test let happen."""
+        return self.happened
+
+    async def ask_store(self, function: str, *args: object) -> object:
+        """Call the store in a thread, as the service does."""
+        return await asyncio.to_thread(getattr(self.store, function), *args)
+
+    def subscribe(self) -> TickQueue:
+        """A new queue."""
+        return Ticks(self)
+
+    def add(self, what: Inventory) -> None:
+        """Place a node, online."""
+        node = self.fleet.place(what)
+        node.online, node.session = True, what.session
+
+    def put(self, name: str, blocks: dict[int, list[list[float]]], seq: int) -> None:
+        """Send one frame through the codec into the fleet and the store."""
+        node = self.fleet.nodes[name]
+        payload = frames.encode(frames.build(node.session, seq, self.wall(), blocks))
+        frame = frames.decode(payload)
+        batch = Batch(
+            frames=Frames(
+                np.zeros(1, np.int32), np.array([seq]), np.array([frame.sampled_at]),
+                np.array([self.wall()]), np.zeros(1, np.bool_),
+            ),
+            inventories=[node.inventory],
+            runs=[Run(0, name, node.session)],
+        )  # fmt: skip
+        for packed in frame.blocks:
+            block = SCHEMA.blocks[packed.block]
+            gauges = np.frombuffer(packed.gauges, "<f4").reshape(packed.rows, len(block.gauges))
+            tall = np.frombuffer(packed.counters, "<f8").reshape(packed.rows, len(block.counters))
+            self.fleet.store(packed.block, node.rows[block.table], gauges, tall, self.monotonic)
+            its = devices(node.inventory, block.table)
+            first = len(batch.devices)
+            batch.devices += [Device(first + n, name, key) for n, key in enumerate(its)]
+            numbers = np.arange(first, first + len(its), dtype=np.int32)
+            zeros = np.zeros(packed.rows, np.int32)
+            batch.blocks.append(BlockRows(packed.block, zeros, numbers, gauges, tall))
+        node.seen, node.sampled_at, node.seq = self.monotonic, frame.sampled_at, seq
+        self.stats.frames_received += 1
+        self.stats.messages["frame"] = self.stats.messages.get("frame", 0) + 1
+        self.stats.frames_stored += self.store.write(batch)
+
+    async def tick(self, seq: int, seconds: float = 1.0) -> None:
+        """Let time pass, send a frame of every node that is online, and wake the viewers."""
+        self.monotonic += seconds
+        for name, node in self.fleet.nodes.items():
+            if node.online:
+                self.put(name, readings(node.inventory, seq), seq)
+        await self.flush()
+
+    async def flush(self) -> None:
+        """Count a flush and wake the viewers."""
+        self.stats.flush.add(0.001)
+        async with self.flushed:
+            self.ticks += 1
+            self.flushed.notify_all()
+
+
+def devices(what: Inventory, table: Table) -> list[str]:
+    """The names of the rows of a table, as the store keeps them."""
+    match table:
+        case Table.GPU:
+            return [gpu.uuid for gpu in what.gpus]
+        case Table.LINK:
+            return [f"{link.gpu}/{link.number}" for link in what.links]
+        case Table.NODE:
+            return [what.node]

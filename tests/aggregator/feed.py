@@ -1,0 +1,97 @@
+"""Ingest and store without a bus and without clocks: what a test sends is what they get."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from aggregator.config import AggregatorConfig, BackfillConfig, StoreConfig
+from aggregator.ingest import Ingest
+from aggregator.model import Stats
+from aggregator.quarantine import Quarantine
+from aggregator.registry import Registry
+from aggregator.store.embedded import EmbeddedStore
+from telemetry import inventory as messages
+from telemetry.fleet import Fleet
+from telemetry.inventory import Inventory, NodeState, Span, Status
+from telemetry.topics import Topic, topic
+from tests.aggregator.node import inventory, payload
+
+HOUR = 3600 * 10**9
+ARRIVAL = 1_763_700_300 * 10**9
+"""The aggregator's wall clock at the beginning: early in a period of an hour."""
+
+
+class Feed:
+    """An aggregator's inside, driven by hand; `reopen` is a restart after kill -9."""
+
+    def __init__(
+        self,
+        folder: Path,
+        store: StoreConfig | None = None,
+        backfill: BackfillConfig | None = None,
+    ) -> None:
+        self.config = AggregatorConfig(
+            data_dir=folder,
+            store=store or StoreConfig(),
+            backfill=backfill or BackfillConfig(),
+        )
+        folder.mkdir(parents=True, exist_ok=True)
+        self.now = 100.0
+        self.wall = ARRIVAL
+        self.open()
+
+    def open(self) -> None:
+        """Open the store and begin with what it knows."""
+        self.store = EmbeddedStore(self.config.store, self.config.data_dir)
+        self.fleet, self.stats = Fleet(), Stats()
+        self.ingest = Ingest(
+            self.config,
+            self.fleet,
+            self.stats,
+            Registry(self.store.known()),
+            Quarantine(self.config.data_dir / "quarantine", self.config.quarantine_bytes),
+        )
+        self.ingest.restore(self.store.inventories(), self.store.accounted())
+
+    def reopen(self) -> None:
+        """Close and open; what was not committed is gone."""
+        self.store.close()
+        self.open()
+
+    def publish(self, node: str, kind: Topic, body: bytes) -> None:
+        """Deliver a message."""
+        self.ingest.take(topic("default", node, kind), body, self.now, self.wall)
+
+    def hello(
+        self, node: str, gpus: int = 2, session: int = 1, ring: tuple[Span, ...] = ()
+    ) -> None:
+        """Deliver a node's status and inventory."""
+        status = Status(state=NodeState.ONLINE, session=session, ring=ring)
+        self.publish(node, Topic.STATUS, messages.encode(status))
+        self.inventory(inventory(node, gpus, session))
+
+    def inventory(self, body: Inventory) -> None:
+        """Deliver an inventory."""
+        self.publish(body.node, Topic.INVENTORY, messages.encode(body))
+
+    def send(self, node: str, *seqs: int, gpus: int = 2, session: int = 1) -> None:
+        """Deliver live frames."""
+        for seq in seqs:
+            self.publish(node, Topic.FRAME, payload(node, gpus, session, seq))
+
+    def flush(self) -> None:
+        """Bring what came into the fleet."""
+        self.ingest.flush(self.now, self.wall)
+
+    def commit(self) -> int:
+        """Flush and store; returns how many frames were new."""
+        self.flush()
+        new = self.store.write(self.ingest.take_batch(self.wall))
+        self.ingest.storing_bytes = 0
+        self.stats.frames_stored += new
+        return new
+
+    def seal(self) -> None:
+        """Do all upkeep that is due."""
+        while self.store.maintain(self.wall):
+            pass

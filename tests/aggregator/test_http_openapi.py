@@ -1,0 +1,202 @@
+"""The document says what the server does: every route, every parameter, every answer."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema  # type: ignore[import-untyped]
+import pytest
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from aggregator.http.app import make_app
+from aggregator.http.openapi import OPERATIONS, build
+from aggregator.model import Batch, StoredEvent
+from alerts.alert import Alert, Severity, State
+from telemetry.inventory import Event
+from tests.aggregator.fake_view import START, FakeView
+from tests.aggregator.http_door import door, small_cluster
+
+DOCUMENT: dict[str, Any] = json.loads(json.dumps(build()))
+
+
+def check(body: object, schema: dict[str, Any]) -> None:
+    """Raise unless a body fits a schema of the document, with nothing beside it."""
+    whole = {**schema, "components": DOCUMENT["components"]}
+    jsonschema.Draft202012Validator(whole).validate(body)
+    _no_more(body, schema)
+
+
+def _no_more(body: object, schema: dict[str, Any]) -> None:
+    """Fields that the document does not name are a fault too."""
+    while "$ref" in schema:
+        schema = DOCUMENT["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    if isinstance(body, dict) and "properties" in schema:
+        assert set(body) <= set(schema["properties"])
+        for name, value in body.items():
+            _no_more(value, schema["properties"][name])
+    elif isinstance(body, list) and isinstance(schema.get("items"), dict):
+        for value in body:
+            _no_more(value, schema["items"])
+
+
+def schema_of(path: str, status: int) -> dict[str, Any]:
+    """The schema of an answer."""
+    answers = DOCUMENT["paths"][path]["get"]["responses"]
+    assert str(status) in answers, f"{path} does not say that it may answer {status}"
+    schema: dict[str, Any] = answers[str(status)]["content"]["application/json"]["schema"]
+    return schema
+
+
+async def busy() -> FakeView:
+    """A cluster with an alert, events in memory and in the store."""
+    view = await small_cluster()
+    view.raised = [
+        Alert(key="a/n1/GPU-n1-0", rule="a", state=State.FIRING, severity=Severity.PAGE,
+              node="n1", gpu="GPU-n1-0", value=1.5)
+    ]  # fmt: skip
+    event = Event(
+        id="7-1", node="n1", at=START, kind="xid", gpu="GPU-n1-0", data={"xid": 79, "words": [1]}
+    )
+    view.happened = [event]
+    view.store.write(Batch(events=[StoredEvent(event, START)]))
+    view.monotonic += 1
+    return view
+
+
+def test_the_document_is_openapi_3_1() -> None:
+    """By the validator that others use."""
+    OpenAPIV31SpecValidator(DOCUMENT).validate()
+
+
+def test_every_route_is_in_the_document_and_the_other_way_round() -> None:
+    """Paths and methods."""
+    app = make_app(FakeView())
+    served = {
+        (route.resource.canonical, route.method.lower())
+        for route in app.router.routes()
+        if route.resource is not None and route.method != "HEAD"
+    }
+    written = {(path, method) for path, does in DOCUMENT["paths"].items() for method in does}
+    assert served == written
+
+
+EXAMPLES = [
+    ("/healthz", "/healthz"),
+    ("/readyz", "/readyz"),
+    ("/sd/prometheus", "/sd/prometheus"),
+    ("/api/v1/openapi.json", "/api/v1/openapi.json"),
+    ("/api/v1/status", "/api/v1/status"),
+    ("/api/v1/catalogue", "/api/v1/catalogue"),
+    ("/api/v1/fleet", "/api/v1/fleet?columns=*"),
+    ("/api/v1/fleet", "/api/v1/fleet?table=node&columns=*&node=n1"),
+    ("/api/v1/fleet", "/api/v1/fleet?table=link&columns=*"),
+    ("/api/v1/nodes", "/api/v1/nodes"),
+    ("/api/v1/nodes/{node}", "/api/v1/nodes/n1"),
+    ("/api/v1/gpus/{uuid}", "/api/v1/gpus/GPU-n1-0"),
+    ("/api/v1/history", "/api/v1/history?gpu=GPU-n1-0&metric=gpu_power_watts&step=10s"),
+    ("/api/v1/history", "/api/v1/history?node=n1&metric=node_load_1m&from=-1d"),
+    ("/api/v1/events", "/api/v1/events?limit=10"),
+    ("/api/v1/alerts", "/api/v1/alerts?state=firing"),
+]
+
+
+@pytest.mark.parametrize(("path", "request_path"), EXAMPLES, ids=[each[1] for each in EXAMPLES])
+async def test_an_answer_fits_its_schema(path: str, request_path: str) -> None:
+    """And has no field beside it."""
+    async with door(await busy()) as client:
+        status, body = await client.json(request_path)
+    assert status == 200
+    check(body, schema_of(path, status))
+
+
+def test_every_json_answer_has_an_example_above() -> None:
+    """A new route must bring one."""
+    shown = {path for path, _ in EXAMPLES}
+    assert shown == {path for path, op in OPERATIONS.items() if op.reply is not None}
+
+
+FAULTS = [
+    ("/readyz", "/readyz", 503),
+    ("/metrics/node/{node}", "/metrics/node/none", 404),
+    ("/metrics/node/{node}", "/metrics/node/n1?labels=x", 400),
+    ("/api/v1/fleet", "/api/v1/fleet?columns=x", 400),
+    ("/api/v1/fleet", "/api/v1/fleet?node=x", 404),
+    ("/api/v1/nodes/{node}", "/api/v1/nodes/x", 404),
+    ("/api/v1/gpus/{uuid}", "/api/v1/gpus/x", 404),
+    ("/api/v1/history", "/api/v1/history?gpu=x", 400),
+    ("/api/v1/history", "/api/v1/history?gpu=x&metric=gpu_power_watts", 404),
+    ("/api/v1/events", "/api/v1/events?limit=x", 400),
+    ("/api/v1/stream", "/api/v1/stream", 426),
+    ("/api/v1/status", "/api/v1/status?x=1", 400),
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "request_path", "expected"), FAULTS, ids=[each[1] for each in FAULTS]
+)
+async def test_a_fault_fits_its_schema(path: str, request_path: str, expected: int) -> None:
+    """Its status is in the document."""
+    view = await busy()
+    view.stats.bus_connected = False
+    async with door(view) as client:
+        status, body = await client.json(request_path)
+    assert status == expected
+    check(body, schema_of(path, status))
+
+
+@pytest.mark.parametrize("path", list(OPERATIONS))
+def test_every_parameter_that_a_path_takes_is_written_down(path: str) -> None:
+    """Those of the path are required, and named as in the path."""
+    parameters = DOCUMENT["paths"][path]["get"]["parameters"]
+    named = {each["name"] for each in parameters if each["in"] == "path"}
+    assert named == {part[1:-1] for part in path.split("/") if part.startswith("{")}
+
+
+@pytest.mark.parametrize(
+    "path", [path for path, op in OPERATIONS.items() if "{" not in path and op.id != "stream"]
+)
+async def test_every_query_that_is_written_down_is_taken(path: str) -> None:
+    """The example of each parameter is not refused as unknown; one that is not there is."""
+    async with door(await busy()) as client:
+        for each in DOCUMENT["paths"][path]["get"]["parameters"]:
+            _, body, _ = await client.text(f"{path}?{each['name']}={each['example']}")
+            assert f'"where":"query {each["name"]}"' not in body
+        if path not in {"/healthz", "/readyz"}:
+            assert (await client.json(f"{path}?xyzzy=1"))[0] == 400
+
+
+async def test_what_the_stream_sends_fits_its_schemas() -> None:
+    """Rows, data whole and in part, alerts, events, errors."""
+    view = await busy()
+    seen: set[str] = set()
+    async with (
+        door(view) as client,
+        client.session.ws_connect(client.url + "/api/v1/stream") as socket,
+    ):
+        await socket.send_json({"changes": True, "alerts": True, "events": True})
+        for _ in range(4):
+            seen.add(_check_message(await socket.receive_str(timeout=30)))
+        await view.tick(3)
+        seen.add(_check_message(await socket.receive_str(timeout=30)))
+        await socket.send_str("{")
+        while "error" not in seen:
+            seen.add(_check_message(await socket.receive_str(timeout=30)))
+    assert seen == {"rows", "data", "alerts", "events", "error"}
+
+
+def _check_message(text: str) -> str:
+    message = json.loads(text)
+    kind: str = message["type"]
+    check(message, {"$ref": f"#/components/schemas/Stream{kind.capitalize()}"})
+    return kind
+
+
+def test_fields_are_explained_as_in_the_source() -> None:
+    """Units above all: an instant is ns, and a reader must not have to guess."""
+    schemas = DOCUMENT["components"]["schemas"]
+    assert schemas["Alert"]["properties"]["value"].get("description") is None
+    assert "ns since 1970" in schemas["HistoryReply"]["properties"]["at"]["description"]
+    assert schemas["Stats"]["properties"]["flush"]["description"] == "Batch to fleet matrix."
+    for name in ("FleetReply", "NodesReply", "StatusReply", "StreamRows"):
+        assert schemas[name]["properties"]["at"]["description"] == "ns since 1970."

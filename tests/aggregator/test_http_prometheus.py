@@ -1,0 +1,173 @@
+"""A real Prometheus finds the nodes by service discovery, scrapes them, and ends what ended."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+
+from telemetry.gap import DEVICE_LOST
+from telemetry.metric import Table
+from telemetry.schema import SCHEMA
+from tests.aggregator.fake_view import FakeView, inventory, readings
+from tests.aggregator.http_door import Door, door, small_cluster
+from tests.brokers import free_port
+
+PATIENCE = 90.0
+"""Seconds; a second or two where the machine is idle."""
+
+
+async def test_every_node_is_a_target_with_its_own_labels() -> None:
+    """In the form of Prometheus' http_sd; names are escaped in the path."""
+    view = await small_cluster()
+    view.add(inventory("rack1:n3"))
+    async with door(view) as client:
+        status, body = await client.json("/sd/prometheus")
+        assert status == 200
+        assert [each["targets"] for each in body] == [[f"127.0.0.1:{client.port}"]] * 3
+        assert body[0]["labels"] == {
+            "__metrics_path__": "/metrics/node/n1",
+            "__param_labels": "device",
+            "__meta_kilowatch_node": "n1",
+            "__meta_kilowatch_cluster": "lab",
+            "__meta_kilowatch_source": "simulated:test",
+            "cluster": "lab",
+            "instance": "n1",
+            "node": "n1",
+        }
+        path = body[2]["labels"]["__metrics_path__"]
+        status, text, _ = await client.text(path)
+        assert status == 200
+        assert 'node="rack1:n3"' in text
+        _, body = await client.json("/sd/prometheus", headers={"Host": "localhost:7"})
+        assert body[0]["targets"] == ["localhost:7"]
+
+
+class Prometheus:
+    """A client of a running Prometheus."""
+
+    def __init__(self, session: aiohttp.ClientSession, port: int) -> None:
+        self._session, self._url = session, f"http://127.0.0.1:{port}/api/v1/query"
+
+    async def query(self, expression: str) -> list[tuple[dict[str, str], float]]:
+        """Return labels and value of each series."""
+        async with self._session.get(self._url, params={"query": expression}) as answer:
+            body: dict[str, Any] = await answer.json()
+        return [(each["metric"], float(each["value"][1])) for each in body["data"]["result"]]
+
+
+@asynccontextmanager
+async def prometheus(folder: Path, client: Door) -> AsyncIterator[Prometheus]:
+    """Run Prometheus against our service discovery, scraping twice a second."""
+    port = free_port()
+    (folder / "prometheus.yml").write_text(
+        "global: {scrape_interval: 500ms, scrape_timeout: 500ms}\n"
+        "scrape_configs:\n"
+        "- job_name: kilowatch\n"
+        f"  http_sd_configs: [{{url: '{client.url}/sd/prometheus', refresh_interval: 1s}}]\n"
+        "- job_name: kilowatch-aggregator\n"
+        f"  static_configs: [{{targets: ['127.0.0.1:{client.port}']}}]\n"
+    )
+    with (folder / "prometheus.log").open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            "prometheus",
+            f"--config.file={folder / 'prometheus.yml'}",
+            f"--storage.tsdb.path={folder / 'tsdb'}",
+            f"--web.listen-address=127.0.0.1:{port}",
+            "--log.level=warn",
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        async with aiohttp.ClientSession() as session:
+            yield Prometheus(session, port)
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def until(view: FakeView, look: Callable[[], Any]) -> Any:
+    """Tick until `look` returns something true; return that."""
+    deadline = asyncio.get_running_loop().time() + PATIENCE
+    seq = view.ticks
+    while asyncio.get_running_loop().time() < deadline:
+        seq += 1
+        await beat(view, seq)
+        try:
+            found = await look()
+        except (aiohttp.ClientError, KeyError, TimeoutError):
+            found = None  # it is still starting
+        if found:
+            return found
+        await asyncio.sleep(0.1)
+    raise TimeoutError(f"not seen within {PATIENCE} s")
+
+
+async def beat(view: FakeView, seq: int) -> None:
+    """A frame of every node that is online; a GPU that is gone has only gaps."""
+    view.monotonic += 0.1
+    for name, node in view.fleet.nodes.items():
+        if node.online:
+            blocks = readings(node.inventory, 0)
+            for number, block in enumerate(SCHEMA.blocks):
+                if block.table is Table.GPU:
+                    for row, gpu in enumerate(node.inventory.gpus):
+                        if not gpu.present:
+                            blocks[number][row] = [DEVICE_LOST] * len(block.names)
+            view.put(name, blocks, seq)
+    await view.flush()
+
+
+@pytest.mark.skipif(shutil.which("prometheus") is None, reason="apt-get install prometheus")
+async def test_prometheus_scrapes_node_by_node_and_a_gpu_that_vanishes_goes_stale(
+    tmp_path: Path,
+) -> None:
+    """`up` and `instance` are the node's, labels are not doubled, and old watts end."""
+    view = await small_cluster()
+    async with door(view) as client, prometheus(tmp_path, client) as server:
+
+        async def both_up() -> bool:
+            up = await server.query('up{job="kilowatch"} == 1')
+            return {labels["instance"] for labels, _ in up} == {"n1", "n2"}
+
+        await until(view, both_up)
+        watts = await until(view, lambda: server.query('kilowatch_gpu_power_watts{node="n1"}'))
+        assert {labels["gpu"]: value for labels, value in watts} == {"0": 300.25, "1": 301.25}
+        assert watts[0][0] == {
+            "__name__": "kilowatch_gpu_power_watts",
+            "cluster": "lab",
+            "node": "n1",
+            "instance": "n1",
+            "job": "kilowatch",
+            "gpu": "0",
+            "uuid": "GPU-n1-0",
+        }
+        assert await server.query("count({exported_node!=''})") == []
+        assert await until(view, lambda: server.query("kilowatch_cluster_nodes{state='online'}"))
+
+        what = view.fleet.nodes["n1"].inventory
+        gpus = (what.gpus[0], msgspec.structs.replace(what.gpus[1], present=False))
+        view.add(msgspec.structs.replace(what, gpus=gpus))
+
+        async def gone() -> bool:
+            left = await server.query('kilowatch_gpu_power_watts{node="n1"}')
+            present = await server.query('kilowatch_gpu_present{gpu="1",node="n1"} == 0')
+            return len(left) == 1 and left[0][0]["gpu"] == "0" and len(present) == 1
+
+        await until(view, gone)
+
+        view.fleet.nodes["n2"].online = False
+
+        async def down() -> bool:
+            left = await server.query('{node="n2",__name__=~"kilowatch_gpu_.*"}')
+            return not left and bool(await server.query('kilowatch_node_up{node="n2"} == 0'))
+
+        await until(view, down)
+        assert await server.query('up{instance="n2"}')  # the scrape itself goes on

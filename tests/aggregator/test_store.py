@@ -1,0 +1,287 @@
+"""The embedded store: exactly once, gaps are NULL, and it survives what can be survived."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pytest
+
+from aggregator.config import AggregatorConfig, StoreConfig
+from aggregator.model import Batch, Frames, Hole, StoredEvent
+from aggregator.store import Lock, open_store
+from aggregator.store.embedded import EmbeddedStore
+from telemetry.errors import ConfigError, StoreError
+from telemetry.intervals import IntervalSet
+from telemetry.inventory import Event
+from telemetry.schema import GPU_FAST, SCHEMA
+from tests.aggregator.feed import ARRIVAL, Feed
+from tests.aggregator.node import GAP_COLUMN, START, expected, sampled_at
+
+GAUGES = SCHEMA.blocks[GPU_FAST].gauges
+COUNTERS = SCHEMA.blocks[GPU_FAST].counters
+
+
+@pytest.fixture
+def feed(tmp_path: Path) -> Feed:
+    """A store with one node of two GPUs that said hello."""
+    feed = Feed(tmp_path / "data")
+    feed.hello("a")
+    return feed
+
+
+def all_of(store: EmbeddedStore, device: str, metric: str) -> list[float | None]:
+    return store.history(device, metric, 0, 1 << 62, 0).mean
+
+
+def test_every_value_is_stored_bit_for_bit_and_a_gap_is_null(feed: Feed) -> None:
+    feed.send("a", *range(20))
+    assert feed.commit() == 20
+    for row in range(2):
+        table = expected("a", row, range(20))
+        for column, name in enumerate(SCHEMA.blocks[GPU_FAST].names):
+            stored = all_of(feed.store, f"GPU-a-{row}", name)
+            wanted = [None if np.isnan(number) else number for number in table[:, column]]
+            assert stored == wanted, name
+    assert set(all_of(feed.store, "GPU-a-0", GAUGES[GAP_COLUMN])) == {None}
+
+
+def test_a_batch_written_twice_is_stored_once(feed: Feed) -> None:
+    feed.send("a", 0, 1, 2)
+    feed.ingest.flush(feed.now, feed.wall)
+    batch = feed.ingest.take_batch(feed.wall)
+    assert feed.store.write(batch) == 3
+    assert feed.store.write(batch) == 0
+    assert len(all_of(feed.store, "GPU-a-0", GAUGES[0])) == 3
+
+
+def test_a_frame_that_stands_twice_in_a_batch_is_stored_once(feed: Feed) -> None:
+    feed.send("a", 0, 1)
+    feed.ingest.flush(feed.now, feed.wall)
+    batch = feed.ingest.take_batch(feed.wall)
+    frames = batch.frames
+    batch.frames = Frames(frames.run, np.zeros(2, np.int64), frames.sampled_at,
+                          frames.received_at, frames.backfilled)  # fmt: skip
+    assert feed.store.write(batch) == 1
+    assert all_of(feed.store, "GPU-a-0", GAUGES[0]) == [expected("a", 0, [0])[0, 0]]
+
+
+def test_a_restart_remembers_what_is_stored_and_what_is_lost(feed: Feed) -> None:
+    feed.send("a", 0, 1, 5)
+    feed.ingest._lost(feed.ingest.ledger.find("a", 1).lose(2, 3, "gone"))  # type: ignore[union-attr]
+    feed.commit()
+    feed.reopen()
+    assert feed.store.accounted() == {("a", 1): IntervalSet([(0, 3), (5, 5)])}
+    feed.send("a", 0, 4, 5, 3)
+    assert feed.commit() == 1
+    assert feed.stats.frames_duplicate == 3
+
+
+def test_nodes_of_the_store_stand_in_the_fleet_after_a_restart(feed: Feed) -> None:
+    feed.send("a", 0)
+    feed.commit()
+    feed.reopen()
+    node = feed.fleet.nodes["a"]
+    assert not node.online
+    assert [gpu.uuid for gpu in node.inventory.gpus] == ["GPU-a-0", "GPU-a-1"]
+
+
+def test_a_batch_that_fails_leaves_nothing_and_can_be_written_again(feed: Feed) -> None:
+    feed.send("a", 0)
+    feed.ingest.flush(feed.now, feed.wall)
+    batch = feed.ingest.take_batch(feed.wall)
+    good, batch.blocks = batch.blocks, [*batch.blocks, batch.blocks[0]]
+    batch.blocks[-1].gauges = batch.blocks[-1].gauges[:, :-1]
+    with pytest.raises((StoreError, ValueError)):
+        feed.store.write(batch)
+    assert feed.store.accounted() == {}
+    feed.reopen()
+    assert feed.store.known().runs == []
+    assert good
+
+
+def test_events_are_stored_once_and_found_newest_first(feed: Feed) -> None:
+    events = [
+        StoredEvent(Event(id=f"1-{n}", node="a", at=START + n, kind=kind, gpu="GPU-a-0"), ARRIVAL)
+        for n, kind in enumerate(["xid", "gpu_lost", "xid"])
+    ]
+    feed.store.write(Batch(events=events, at=ARRIVAL))
+    feed.store.write(Batch(events=events[:1], at=ARRIVAL))
+    found = feed.store.events(START, START + 10, None, None, 10)
+    assert [stored.event.id for stored in found] == ["1-2", "1-1", "1-0"]
+    assert found[0].event.gpu == "GPU-a-0"
+    assert [s.event.id for s in feed.store.events(START, START + 10, "a", "xid", 1)] == ["1-2"]
+    assert feed.store.events(START, START + 10, "b", None, 10) == []
+
+
+def test_buckets_hold_mean_lowest_highest_and_the_last_of_a_counter(feed: Feed) -> None:
+    feed.send("a", *range(12), 25)
+    feed.commit()
+    begin = sampled_at(0) - sampled_at(0) % (10 * 10**9)
+    found = feed.store.history("GPU-a-1", GAUGES[0], begin, begin + 60 * 10**9, 10.0)
+    table = expected("a", 1, [*range(12), 25])
+    at = np.array([sampled_at(seq) for seq in [*range(12), 25]])
+    buckets = (at - at % (10 * 10**9)).tolist()
+    assert found.at[0] == buckets[0]
+    assert np.diff(found.at).tolist() == [10 * 10**9] * (len(found.at) - 1)
+    for position, start in enumerate(found.at):
+        inside = table[[bucket == start for bucket in buckets], 0]
+        if not len(inside):
+            assert found.mean[position] is None
+            continue
+        assert found.mean[position] == pytest.approx(inside.mean())
+        assert (found.low[position], found.high[position]) == (inside.min(), inside.max())
+    counter = feed.store.history("GPU-a-1", COUNTERS[0], begin, begin + 60 * 10**9, 10.0)
+    last = {bucket: row[len(GAUGES)] for bucket, row in zip(buckets, table, strict=True)}
+    assert [value for value in counter.mean if value is not None] == list(last.values())
+
+
+def test_history_says_what_it_does_not_know(feed: Feed) -> None:
+    assert feed.store.history("GPU-nobody", GAUGES[0], 0, 1 << 62, 0).at == []
+    with pytest.raises(StoreError, match="no metric is called 'gpu_powr'"):
+        feed.store.history("GPU-a-0", "gpu_powr", 0, 1, 0)
+    with pytest.raises(StoreError, match="longer step"):
+        feed.store.history("GPU-a-0", GAUGES[0], 0, 1 << 60, 1)
+
+
+def test_two_aggregators_can_not_share_a_folder(tmp_path: Path) -> None:
+    lock = Lock(tmp_path / "data")
+    with pytest.raises(ConfigError, match=f"in use by another aggregator \\(process {os.getpid()}"):
+        Lock(tmp_path / "data")
+    lock.release()
+    Lock(tmp_path / "data").release()
+
+
+def test_a_folder_that_can_not_be_made_is_a_configuration_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"data_dir.*choose another folder"):
+        Lock(tmp_path / "file" / "data")
+
+
+def test_a_corrupt_database_is_set_aside_and_sealed_data_stays(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    feed = Feed(tmp_path / "data")
+    feed.hello("a")
+    feed.send("a", *range(5))
+    feed.commit()
+    feed.wall += 2 * 3600 * 10**9
+    feed.seal()
+    feed.send("a", 5, 6)
+    feed.commit()
+    feed.store.close()
+    hot = tmp_path / "data" / "hot.duckdb"
+    hot.write_bytes(b"this is not a database" * 1000)
+    feed.open()
+    assert "It is kept as" in caplog.text
+    assert hot.with_name("hot.duckdb.corrupt-1").exists()
+    assert len(all_of(feed.store, "GPU-a-0", GAUGES[0])) == 5
+    assert feed.store.accounted() == {("a", 1): IntervalSet([(0, 4)])}
+    feed.hello("a")
+    feed.send("a", *range(7))
+    assert feed.commit() == 2
+    assert all_of(feed.store, "GPU-a-0", GAUGES[0]) == expected("a", 0, range(7))[:, 0].tolist()
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from tests.aggregator.feed import Feed
+feed = Feed(Path(sys.argv[1]))
+feed.hello("a")
+for seq in range(10):
+    feed.send("a", seq)
+    feed.commit()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> Path:
+    """The folder of a store that was killed after ten commits, its log not folded in."""
+    folder = tmp_path / "data"
+    subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(KILLED), str(folder)],
+        check=False, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    return folder
+
+
+def test_kill_9_loses_no_commit(killed: Path) -> None:
+    store = EmbeddedStore(StoreConfig(), killed)
+    assert store.accounted() == {("a", 1): IntervalSet([(0, 9)])}
+    assert all_of(store, "GPU-a-1", GAUGES[0]) == expected("a", 1, range(10))[:, 0].tolist()
+
+
+@pytest.mark.parametrize("part", [0.3, 0.6, 0.95])
+def test_a_torn_log_costs_only_what_follows_the_tear(killed: Path, part: float) -> None:
+    log = killed / "hot.duckdb.wal"
+    whole = log.read_bytes()
+    log.write_bytes(whole[: int(len(whole) * part)])
+    stored = EmbeddedStore(StoreConfig(), killed).accounted().get(("a", 1), IntervalSet())
+    assert stored.spans <= 1
+    assert stored.end < 9
+    assert stored == IntervalSet([(0, stored.end)])
+
+
+@pytest.mark.parametrize("part", [0.3, 0.6, 0.95])
+def test_a_flipped_byte_in_the_log_costs_only_what_follows_it(
+    killed: Path, part: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = killed / "hot.duckdb.wal"
+    whole = bytearray(log.read_bytes())
+    whole[int(len(whole) * part)] ^= 0xFF
+    log.write_bytes(whole)
+    store = EmbeddedStore(StoreConfig(), killed)
+    stored = store.accounted().get(("a", 1), IntervalSet())
+    assert stored == IntervalSet([(0, stored.end)])
+    assert (killed / "hot.duckdb.wal.corrupt-1").read_bytes() == bytes(whole)
+    assert "asked for again" in caplog.text
+    store.close()
+
+
+def test_a_full_disk_is_an_error_with_a_cure_and_passes(tiny: Path) -> None:
+    feed = Feed(tiny / "data")
+    feed.hello("a", gpus=64)
+    feed.send("a", 0, gpus=64)
+    feed.commit()
+    ballast = tiny / "ballast"
+    with pytest.raises(OSError, match="No space"):
+        ballast.write_bytes(bytes(16 * 1024 * 1024))
+    feed.send("a", *range(1, 400), gpus=64)
+    feed.ingest.flush(feed.now, feed.wall)
+    batch = feed.ingest.take_batch(feed.wall)
+    with pytest.raises(StoreError, match=r"hot\.duckdb.*Free disk space"):
+        feed.store.write(batch)
+    ballast.unlink()
+    assert feed.store.write(batch) == 399
+    assert feed.store.write(batch) == 0
+    feed.reopen()
+    assert feed.store.accounted() == {("a", 1): IntervalSet([(0, 399)])}
+    assert all_of(feed.store, "GPU-a-63", GAUGES[0]) == expected("a", 63, range(400))[:, 0].tolist()
+    feed.store.close()
+
+
+def test_open_store_opens_the_embedded_one(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    store = open_store(AggregatorConfig(data_dir=tmp_path / "data"))
+    assert store.write(Batch(holes=[], at=ARRIVAL)) == 0
+    assert store.size()["sealed"] == 0
+    store.close()
+    assert (
+        duckdb.connect(str(tmp_path / "data" / "hot.duckdb")).execute("from runs").fetchall() == []
+    )
+
+
+def test_a_hole_is_recorded_once(feed: Feed) -> None:
+    feed.send("a", 0)
+    feed.commit()
+    hole = Batch(holes=[Hole("a", 1, 1, 3, "gone")], at=ARRIVAL)
+    feed.store.write(hole)
+    feed.store.write(hole)
+    assert feed.store._engine.rows("select first, last, reason from holes") == [(1, 3, "gone")]
