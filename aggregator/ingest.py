@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from aggregator.arrival import Arrival, Assembled, assemble, frames_of
 from aggregator.backfill import Ask, Planner
 from aggregator.config import AggregatorConfig
+from aggregator.display import Display
 from aggregator.layout import check_inventory, make_layout
 from aggregator.ledger import Account, Ledger
 from aggregator.model import Batch, Frames, Hole, Stats, StoredEvent
@@ -66,6 +67,7 @@ class Ingest:
         self.nodes: dict[str, NodeState] = {}
         self.recent: deque[Event] = deque(maxlen=RECENT_EVENTS)
         """Newest last."""
+        self._display = Display(fleet, stats, self.nodes.__getitem__)
         self._routes: dict[str, tuple[NodeState, Topic]] = {}
         self._asks: list[Ask] = []
         self._fresh: list[Arrival] = []
@@ -325,24 +327,20 @@ class Ingest:
         """Bring the newest frames into the fleet, and all into the batch."""
         fresh, late, shown = self._fresh, self._late, self._shown
         self._fresh, self._late, self._shown = [], [], []
-        moved = [each for each in fresh if not self._stands(each)]
+        display = self._display
+        moved = [each for each in fresh if not display.stands(each)]
         if moved:  # the node's devices changed after the frame came: it is history already
             late = moved + late
-            fresh = [each for each in fresh if self._stands(each)]
+            fresh = [each for each in fresh if display.stands(each)]
         for each in moved:
             each.place = None
-        self._show(self._keep(fresh), now)
-        shown = [each for each in shown if self._stands(each)]
-        self._show(assemble(shown, 0), now)
+        display.show(self._keep(fresh), now)
+        shown = [each for each in shown if display.stands(each)]
+        display.show(assemble(shown, 0), now)
         self._keep(late)
         for each in (*fresh, *shown):
-            self._newest(each, now, wall)
-
-    def _stands(self, arrival: Arrival) -> bool:
-        return self._fleet_node(arrival).place is arrival.place
-
-    def _fleet_node(self, arrival: Arrival) -> NodeState:
-        return self.nodes[arrival.layout.inventory.node]
+            display.note(each, now, wall)
+        display.show_late(late, now)
 
     def _keep(self, arrivals: list[Arrival]) -> list[Assembled]:
         if not arrivals:
@@ -352,25 +350,6 @@ class Ingest:
         self._frames += len(arrivals)
         self._batch.blocks += [each.rows for each in assembled]
         return assembled
-
-    def _show(self, assembled: list[Assembled], now: float) -> None:
-        for each in assembled:
-            if each.places is not None:
-                self._fleet.store(
-                    each.rows.block, each.places, each.rows.gauges, each.rows.counters, now
-                )
-
-    def _newest(self, arrival: Arrival, now: float, wall: int) -> None:
-        node, frame = self._fleet_node(arrival), arrival.frame
-        placed = node.placed
-        if placed is not None:
-            placed.seen = now
-            placed.sampled_at, placed.session, placed.seq = (
-                frame.sampled_at,
-                frame.session,
-                frame.seq,
-            )
-            self._stats.lag.add((wall - frame.sampled_at) / 1e9)
 
     def take_batch(self, wall: int) -> Batch:
         """Return all that came since the last batch and is to be stored."""

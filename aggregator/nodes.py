@@ -48,6 +48,8 @@ class NodeState:
     """Sessions that another followed: their frames are history, even when they come as live."""
     seq: int = -1
     """Newest live frame of the current session."""
+    slow_seq: int = -1
+    """Newest frame of it whose slow lane is in the fleet."""
     online: bool = False
     status: Status | None = None
     held: deque[Held] = field(default_factory=deque)
@@ -108,7 +110,7 @@ class NodeState:
         if self.session is not None:
             self.superseded.add(self.session)
         self.superseded.discard(session)
-        self.session, self.seq = session, -1
+        self.session, self.seq, self.slow_seq = session, -1, -1
         return True
 
 
