@@ -53,9 +53,7 @@ def audit(cluster: Cluster) -> Audit:
         found.lost = store.execute(
             "select coalesce(sum(last - first + 1), 0) from holes"
         ).fetchall()[0][0]
-        found.events = [
-            kind for (kind,) in store.execute("select kind from events").fetchall()
-        ]
+        found.events = [kind for (kind,) in store.execute("select kind from events").fetchall()]
     return found
 
 
