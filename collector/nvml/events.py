@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 
+from collector.nvml.binding import XID_EVENT, Code, EventSet, address
 from collector.nvml.gpu import GpuReader
-from collector.nvml.library import XID_EVENT, Code, EventSet, address
 from collector.probe.protocol import Notice
 from telemetry.errors import DriverError
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from ctypes import byref, c_int
 
-from collector.nvml.library import Handle, array_of, function
+from collector.nvml.binding import Handle, array_of, function
 
 
 class FieldBatch:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from ctypes import byref
 
-from collector.nvml.library import Code, Function, Handle, gpm_request, gpm_samples, gpm_supported
+from collector.nvml.binding import Code, Function, Handle, gpm_request, gpm_samples, gpm_supported
 from telemetry.gap import GAP, Gap
 
 SHORTEST = 0.1

@@ -7,10 +7,10 @@ from array import array
 
 import msgspec
 
+from collector.nvml.binding import LOST, Code, Handle, device
 from collector.nvml.capability import absent_for_good, blocks_of, cells, exclude_remaps
 from collector.nvml.gpm import GpmReader
 from collector.nvml.inventory import can_remap_rows, describe, links
-from collector.nvml.library import LOST, Code, Handle, device
 from collector.nvml.readings import Plan
 from collector.probe.driver import Turn
 from collector.probe.protocol import FAST, SLOW, Description, Reading, Status

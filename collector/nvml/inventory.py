@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from collector.nvml.library import Code, Handle, once, platform
+from collector.nvml.binding import Code, Handle, once, platform
 from collector.nvml.queries import Query, bind
 from telemetry.inventory import Gpu, Link
 from telemetry.metric import Call

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ctypes import byref, c_uint, c_ulonglong
 from typing import Any
 
-from collector.nvml.library import UNSUPPORTED, Code, Handle, function, structure
+from collector.nvml.binding import UNSUPPORTED, Code, Handle, function, structure
 from telemetry.metric import Call
 
 

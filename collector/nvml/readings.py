@@ -10,10 +10,10 @@ from __future__ import annotations
 from array import array
 from typing import NamedTuple
 
+from collector.nvml.binding import GONE, LOST, UNSUPPORTED, Code, Handle
 from collector.nvml.capability import Cell, Convert, is_gpm
 from collector.nvml.fields import FieldBatch, decode
 from collector.nvml.gpm import GpmReader
-from collector.nvml.library import GONE, LOST, UNSUPPORTED, Code, Handle
 from collector.nvml.queries import Query, bind
 from collector.probe.driver import Turn
 from collector.probe.protocol import Status
