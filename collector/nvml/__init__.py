@@ -1,7 +1,7 @@
 """NVIDIA's driver as a source of readings: `NvmlSource`.
 
 `source`, `roster`, `edges`, `states` and `topology` run in the collector; `driver`, `gpu`,
-`readings` and what they use run in the probe process, and `library` alone knows pynvml.
+`readings` and what they use run in the probe process, and `binding` alone knows pynvml.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collector.nvml import library
+from collector.nvml import binding
 from collector.nvml.events import EventWatch
 from collector.nvml.gpu import GpuReader
 from collector.probe.driver import Turn
@@ -18,14 +18,14 @@ class NvmlDriver:
 
     def open(self) -> Report:
         """Initialise NVML and count the GPUs. Raises `DriverError`."""
-        library.start()
+        binding.start()
         self._gpus = [GpuReader(index) for index in range(self._count())]
         self._events = EventWatch(self._gpus)
-        cuda = library.once("nvmlSystemGetCudaDriverVersion_v2")
+        cuda = binding.once("nvmlSystemGetCudaDriverVersion_v2")
         return Report(
             up=True,
             devices=len(self._gpus),
-            driver_version=library.once("nvmlSystemGetDriverVersion"),
+            driver_version=binding.once("nvmlSystemGetDriverVersion"),
             cuda_version=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None,
         )
 
@@ -51,9 +51,9 @@ class NvmlDriver:
         """Let go of the driver."""
         if self._events is not None:
             self._events.close()
-        library.stop()
+        binding.stop()
 
     @staticmethod
     def _count() -> int:
-        count = library.once("nvmlDeviceGetCount")
+        count = binding.once("nvmlDeviceGetCount")
         return int(count) if count is not None else 0
