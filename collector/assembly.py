@@ -11,6 +11,7 @@ from typing import Protocol
 from collector.config import CollectorConfig
 from collector.journal import Journal
 from collector.keeper import Keeper
+from collector.known_gpus import Memory
 from collector.publisher import Publisher
 from collector.ring import Ring
 from collector.sampler import HostRows, Sampler
@@ -74,9 +75,12 @@ class Assembly:
         self.ended = False
         """Whether the last frame has been made."""
         self.keeper: Keeper | None = None
+        self._memory: Memory | None = None
         if config.ring_enabled:
             ring = Ring(config.state_dir / "ring", config.ring_bytes)
             self.keeper = Keeper(ring, self.session, self._ring_changed)
+            if source.inventory.source == "nvml":
+                self._memory = Memory(config.state_dir, time.time_ns())
         self.publisher = Publisher(config, self.session, self.keeper, self._obey, time.time_ns)
         self.journal = Journal(
             config.node, self.session, lambda _, payload: self.publisher.event(payload)
@@ -101,6 +105,8 @@ class Assembly:
     def inventory(self, inventory: Inventory) -> None:
         """Hand on a new inventory."""
         self.publisher.inventory(inventory)
+        if self._memory is not None:
+            self._memory.inventory(inventory, time.time_ns())
 
     def note(self, kind: str, message: str) -> None:
         """Make an event of the collector's own."""

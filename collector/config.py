@@ -55,7 +55,7 @@ class CollectorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     slow_interval: float = 15.0
     """Seconds between readings of what is expensive to read or seldom changes."""
     state_dir: Path = msgspec.field(default_factory=default_state_dir)
-    """Folder of the ring; one collector only may use it."""
+    """Folder of the ring and of the list of GPUs that were here; one collector only may use it."""
     ring_enabled: bool = True
     ring_bytes: int = 256 * 1024 * 1024
     """Most disk that the ring may take; 256 MiB are 14 hours of eight GPUs at 1 Hz."""

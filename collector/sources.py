@@ -27,6 +27,10 @@ from telemetry.errors import ConfigError, did_you_mean
 WHERE = "collector.source"
 OPEN_WAIT = 1.5
 """Seconds that the first frame waits for the driver: with the rest it leaves within two."""
+COMMAND_SHARE = 0.5
+"""Share of the interval that a release may hold up the next tick."""
+COMMAND_WAIT = 5.0
+"""Seconds that it may take at most, however long the interval."""
 NVML_LIBRARY = "libnvidia-ml.so.1"
 _OPTIONS = ("nodes", "gpus", "seed", "faults", "links", "start")
 
@@ -48,9 +52,17 @@ def _auto(rest: str, config: CollectorConfig, now: float) -> Source:
 
 def _nvml(rest: str, config: CollectorConfig, now: float) -> Source:
     _no_rest("nvml", rest)
-    from collector.nvml import NvmlSource  # noqa: PLC0415 - only who reads NVML loads it
+    from collector.known_gpus import recall  # noqa: PLC0415 - only who reads NVML loads these
+    from collector.nvml import NvmlSource  # noqa: PLC0415
 
-    return NvmlSource(interval=config.interval, open_wait=OPEN_WAIT)
+    known = recall(config.state_dir, int(now * 1e9))
+    return NvmlSource(
+        interval=config.interval,
+        open_wait=OPEN_WAIT,
+        command_wait=min(COMMAND_SHARE * config.interval, COMMAND_WAIT),
+        expected=known.gpus,
+        expected_links=known.links,
+    )
 
 
 def _smi(rest: str, config: CollectorConfig, now: float) -> Source:

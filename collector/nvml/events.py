@@ -14,6 +14,8 @@ from collector.probe.protocol import Notice
 from telemetry.errors import DriverError
 
 LONGEST_PAUSE = 30.0
+HANGS_AFTER = 1.0
+"""Seconds of one reading after which a GPU is not asked for its events: we would hang with it."""
 UNKNOWN_XID = 999
 NO_INSTANCE = 0xFFFF_FFFF
 
@@ -66,7 +68,7 @@ class EventWatch:
             except DriverError:
                 return False
         for device, gpu in enumerate(self._gpus):
-            if gpu.handle is not None and device not in self._tried:
+            if gpu.handle is not None and device not in self._tried and not _hangs(gpu):
                 self._tried.add(device)
                 if self._set.register(gpu.handle, XID_EVENT):
                     self._registered[address(gpu.handle)] = device
@@ -86,3 +88,8 @@ class EventWatch:
         if instance != NO_INSTANCE:
             facts["gpu_instance"] = instance
         return Notice("xid", time.time_ns(), device, message, facts)
+
+
+def _hangs(gpu: GpuReader) -> bool:
+    since = gpu.asked_at
+    return since is not None and time.monotonic() - since > HANGS_AFTER

@@ -38,6 +38,8 @@ class GpuReader:
     def __init__(self, index: int) -> None:
         self.handle: Handle | None = None
         self.gpm: GpmReader | None = None
+        self.asked_at: float | None = None
+        """Monotonic time at which the reading under way began."""
         self._index = index
         self._gpu: Gpu | None = None
         self._status = Status.OK
@@ -72,6 +74,13 @@ class GpuReader:
         """Return the readings on `lanes`. Raises `DriverError` when the driver is gone."""
         if self._gpu is None or (self._status is not Status.OK and not lanes & SLOW):
             return Reading(self._status)  # a lost GPU is asked again on the slow lane only
+        self.asked_at = time.monotonic()
+        try:
+            return self._read(lanes, turn)
+        finally:
+            self.asked_at = None
+
+    def _read(self, lanes: int, turn: Turn) -> Reading:
         values = array("d")
         status = Status.OK
         for bit in (FAST, SLOW):

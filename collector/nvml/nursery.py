@@ -82,19 +82,21 @@ class Nursery:
         """Driver calls and processes given up since the start."""
         return self._calls_before + self._calls + self._processes
 
-    def begin(self) -> Probe:
-        """Start a process now."""
+    async def begin(self, seconds: float) -> None:
+        """Start a process now, and wait that long for its report. With too many that have not
+        ended yet, `tend` starts one when it may."""
         self._retry.reset()
-        return self._start()
+        if not self._crowded():
+            await self._start().reported(seconds)
 
     def tend(self, missing: set[str]) -> tuple[Probe | None, DriverState | None]:
         """See to the processes, without waiting: return the one whose driver is open, and the
         driver's state if there is something to say. `missing` are the UUIDs of lost GPUs."""
-        self._leaving = [probe for probe in self._leaving if not probe.exited()]
+        self._reap()
         self._send_scout(missing)
         probe = self._probe
         if probe is None:
-            if self._retry.over() and len(self._leaving) < PROCESS_LIMIT:
+            if self._retry.over() and not self._crowded():
                 self._start()
             return None, None
         if probe.report is not None and not probe.report.up:
@@ -142,6 +144,18 @@ class Nursery:
         end = time.monotonic() + seconds
         ended = [await probe.gone(max(end - time.monotonic(), 0.0)) for probe in self._leaving]
         return all(ended)
+
+    def free(self) -> bool:
+        """Return whether no process holds the driver."""
+        self._reap()
+        return self._probe is None and not self._leaving
+
+    def _reap(self) -> None:
+        self._leaving = [probe for probe in self._leaving if not probe.exited()]
+
+    def _crowded(self) -> bool:
+        self._reap()
+        return len(self._leaving) >= PROCESS_LIMIT
 
     def _start(self) -> Probe:
         self._probe = Probe(self._driver, self._environment)

@@ -1,7 +1,7 @@
 """The GPUs that this node has ever shown: who is there, who is gone, which device is which row.
 
-A GPU keeps its row for as long as the collector runs, whatever becomes of it. Pure: descriptions
-and statuses in, happenings out.
+A GPU keeps its row for as long as the collector runs, whatever becomes of it, unless another is
+found in its place. Pure: descriptions and statuses in, happenings out.
 """
 
 from __future__ import annotations
@@ -155,9 +155,24 @@ class Roster:
                 row.gpu, row.links = gpu, description.links
                 self.changed = True
             return number
-        self.rows.append(Row(gpu, description.links))
         self.changed = True
-        return len(self.rows) - 1
+        place = self._replaced(gpu)
+        if place is None:
+            self.rows.append(Row(gpu, description.links))
+            return len(self.rows) - 1
+        before = self.rows[place].gpu.uuid
+        text = f"It has taken the place of {before}."
+        happenings.append(_news("gpu_replaced", gpu, now, text, replaced=before))
+        self.rows[place] = Row(gpu, description.links)
+        return place
+
+    def _replaced(self, gpu: Gpu) -> int | None:
+        """Find the row of the GPU that was at the PCI address of a new one and is there no more."""
+        there = {description.gpu.uuid for description in self._descriptions.values()}
+        for number, row in enumerate(self.rows):
+            if gpu.pci is not None and row.gpu.pci == gpu.pci and row.gpu.uuid not in there:
+                return number
+        return None
 
     def _answers(self, row: Row, now: int, happenings: list[Happening]) -> None:
         row.silent = 0

@@ -44,7 +44,7 @@ class NvmlSource:
         scout: tuple[float, float] = (5.0, 300.0),
         open_limit: float = 30.0,
         silence_limit: float | None = None,
-        release_wait: float = 5.0,
+        command_wait: float = 5.0,
     ) -> None:
         """Prepare; nothing is started before `open`. Times are in seconds.
 
@@ -54,12 +54,12 @@ class NvmlSource:
         the longest pause between attempts to open it; `scout` the same between attempts to find
         lost GPUs again; a driver that has not opened after `open_limit` is said to hang; a probe
         process that does not run for `silence_limit` (10 s or 5 intervals) is replaced; `release`
-        waits for `release_wait` until the driver is free.
+        and `resume` take `command_wait` at most, for no tick is taken meanwhile.
         """
         silence = silence_limit or max(10.0, 5 * interval)
         self._nursery = Nursery("nvml", environment, retry, scout, open_limit, silence)
         self._open_wait = open_wait
-        self._release_wait = release_wait
+        self._command_wait = command_wait
         self._roster = Roster(expected, expected_links)
         self._edges = Edges()
         self._state = states.OPENING
@@ -80,14 +80,17 @@ class NvmlSource:
     async def open(self) -> None:
         """Start the probe, and give the driver a moment to open."""
         self._now = time.time_ns()
-        await self._begin()
+        await self._begin(self._open_wait)
 
     async def read(self, lanes: frozenset[Lane], tick: int, now_ns: int, deadline: float) -> Rows:
         """Return the GPU and link blocks of `lanes`, within `deadline` seconds."""
         del tick
         self._now = now_ns
         answer: Answer | None = None
-        if not self._released:
+        if self._released:
+            if self._state == states.HELD and self._nursery.free():
+                self._enter(states.RELEASED)
+        else:
             probe = self._tend()
             if probe is not None:
                 answer = await probe.ask(sum(_BITS[lane] for lane in lanes), deadline)
@@ -118,15 +121,11 @@ class NvmlSource:
         return news
 
     async def release(self) -> None:
-        """End the probe, so that the driver can be upgraded; waits until it has let go."""
+        """End the probe, so that the driver can be upgraded. A call that does not return holds the
+        driver for longer than this waits: the state says so until it has returned."""
         self._released = True
-        self._enter(states.RELEASED)
-        if not await self._nursery.close(self._release_wait):
-            self._enter(
-                states.RELEASED._replace(
-                    message="Released, but a driver call has not returned yet and holds the driver."
-                )
-            )
+        free = await self._nursery.close(self._command_wait)
+        self._enter(states.RELEASED if free else states.HELD)
         self._publish()
 
     async def resume(self) -> None:
@@ -134,7 +133,7 @@ class NvmlSource:
         if self._released:
             self._released = False
             self._enter(states.OPENING)
-            await self._begin()
+            await self._begin(min(self._open_wait, self._command_wait))
 
     async def close(self) -> None:
         """End the probe. One that hangs ends by itself when its call returns."""
@@ -143,12 +142,13 @@ class NvmlSource:
 
     # ---- the driver's state ----
 
-    async def _begin(self) -> None:
-        end = time.monotonic() + self._open_wait
-        await self._nursery.begin().reported(self._open_wait)
+    async def _begin(self, seconds: float) -> None:
+        """Start a probe, and wait that long for what it has to tell."""
+        end = time.monotonic() + seconds
+        await self._nursery.begin(seconds)
         probe = self._tend()
         if probe is not None:
-            answer = await probe.ask(0, max(end - time.monotonic(), self._open_wait / 4))
+            answer = await probe.ask(0, max(end - time.monotonic(), seconds / 4))
             if answer is not None:
                 self._take(answer)
         if self._roster.changed:

@@ -29,6 +29,11 @@ _GAPS = {
 UP = DriverState("up")
 OPENING = DriverState("unknown", "The driver is being opened.")
 RELEASED = DriverState("released", "Let go of on request; `resume` takes the driver again.")
+HELD = DriverState(
+    "released",
+    "Released, but a driver call has not returned yet and holds the driver; this changes when it "
+    "returns.",
+)
 NOT_ANSWERING = DriverState(
     "hung",
     "No GPU has answered for two ticks: the driver hangs. See the kernel log; a reboot may be "

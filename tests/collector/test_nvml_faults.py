@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from collector.nvml.events import HANGS_AFTER
 from collector.nvml.source import NvmlSource
 from telemetry.gap import Gap
 from telemetry.schema import GPU_FAST, GPU_SLOW, LINK_FAST
@@ -327,13 +328,16 @@ async def test_the_driver_is_let_go_and_taken_again(fake: FakeDriver) -> None:
 
 
 async def test_releasing_a_driver_that_hangs_says_who_holds_it(fake: FakeDriver) -> None:
-    source = NvmlSource(environment=fake.environment, open_wait=20, release_wait=0.5)
+    source = NvmlSource(environment=fake.environment, open_wait=20, command_wait=0.5)
     async with Ticks(fake, source) as ticks:
         await ticks.tick()
         fake.set(0, state="hang")
         await ticks.tick(deadline=0.5)
         await ticks.source.release()
         assert "holds the driver" in ticks.source.inventory.driver_message
+        fake.set(0, state="ok")
+        await ticks.until(lambda: "holds the driver" not in ticks.source.inventory.driver_message)
+        assert ticks.state == "released"
 
 
 async def test_xids_arrive_with_the_gpu_that_had_them(fake: FakeDriver) -> None:
@@ -357,6 +361,20 @@ async def test_the_event_queue_is_made_anew_when_a_lost_gpu_spoils_it(fake: Fake
         fake.driver(wait=0)
         await ticks.until(lambda: _heard(fake, ticks))
         assert ticks.gap("gpu_power_watts") is None
+
+
+async def test_the_event_queue_is_made_anew_without_a_gpu_that_hangs(fake: FakeDriver) -> None:
+    async with Ticks(fake) as ticks:
+        await ticks.until(lambda: _all_registered(fake))
+        fake.set(7, state="hang")
+        await ticks.until(lambda: fake.hanging == 1)
+        begin = time.monotonic()
+        await ticks.until(lambda: time.monotonic() - begin > HANGS_AFTER)
+        fake.driver(wait=15)
+        await ticks.until(lambda: fake.calls().get("nvmlEventSetFree", 0) >= 1)
+        fake.driver(wait=0)
+        await ticks.until(lambda: _heard(fake, ticks))
+        assert fake.hanging == 1
 
 
 async def test_clocks_held_down_by_hardware_are_an_edge(fake: FakeDriver) -> None:

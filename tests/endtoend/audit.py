@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 import duckdb
 import numpy as np
 
+from collector.clock import passed
 from collector.ring import Ring
 from collector.simulated import expected_rows
 from telemetry.schema import GPU_FAST, SCHEMA
+from telemetry.topics import phase_of
 from tests.endtoend.cluster import INTERVAL, NODES, Cluster
 
 FrameId = tuple[str, int, int]
@@ -70,7 +72,7 @@ def _compare(cluster: Cluster, store: duckdb.DuckDBPyConnection, table: str) -> 
         group = rows[begin : begin + 8]
         node, session, seq, ts = group[0][:4]
         assert [row[:5] for row in group] == [(node, session, seq, ts, n) for n in range(8)]
-        expected = expected_rows(cluster.scenario, node, GPU_FAST, _tick(ts))
+        expected = expected_rows(cluster.scenario, node, GPU_FAST, _tick(node, ts))
         for row, wanted in zip(group, expected, strict=True):
             got = [np.nan if value is None else value for value in row[5:]]
             split = len(block.gauges)
@@ -82,5 +84,5 @@ def _compare(cluster: Cluster, store: duckdb.DuckDBPyConnection, table: str) -> 
     return compared
 
 
-def _tick(ts: int) -> int:
-    return int(ts / 1e9 / INTERVAL)
+def _tick(node: str, ts: int) -> int:
+    return passed(ts / 1e9, INTERVAL, phase_of(node))

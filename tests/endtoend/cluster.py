@@ -13,7 +13,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +40,20 @@ def wait_until(what: str, ready: Callable[[], object], seconds: float = PATIENCE
 class Cluster:
     """Processes `kilowatch collect` and `kilowatch aggregate`, on a broker that a test gives."""
 
-    def __init__(self, folder: Path, broker: Broker, seed: int = 11) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        broker: Broker,
+        seed: int = 11,
+        doors: Mapping[str, int] | None = None,
+        collector: str = "",
+    ) -> None:
+        """`doors`: ports through which single parts reach the broker instead of its own;
+        `collector`: more lines for the collectors' settings."""
         self.folder = folder
         self.broker = broker
+        self.doors = doors or {}
+        self.collector = collector
         self.http = f"127.0.0.1:{free_port()}"
         self.data = folder / "data"
         self.seed = seed
@@ -71,11 +82,11 @@ class Cluster:
     def _settings(self, name: str) -> None:
         source = f"simulated:two-dgx-h100/{name}?seed={self.seed}&start={self.start_tick}&faults={FAULTS}"
         (self.folder / f"{name}.toml").write_text(
-            f'[broker]\nhost = "{self.broker.host}"\nport = {self.broker.port}\n'
+            f'[broker]\nhost = "{self.broker.host}"\nport = {self.doors.get(name, self.broker.port)}\n'
             f'[aggregator]\nlisten = "{self.http}"\ndata_dir = "{self.data}"\n'
             "[aggregator.store]\nwrite_seconds = 0.2\n"
             f'[collector]\nnode = "{name}"\nsource = "{source}"\ninterval = {INTERVAL}\n'
-            f'slow_interval = 1.0\nstate_dir = "{self.state_dir(name)}"\n'
+            f'slow_interval = 1.0\nstate_dir = "{self.state_dir(name)}"\n{self.collector}\n'
         )
 
     def start(self, name: str) -> None:
