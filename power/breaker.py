@@ -1,0 +1,116 @@
+"""Breakers: the standards' trip bands as rows, the continuous limit, and derating.
+
+Only the latest edge rests on the standards (UL 489, IEC 60898-1); the earliest one is typical
+behaviour, which a hot or old breaker can beat. Between them lies the geometric middle.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+EDGES = ("earliest", "nominal", "latest")
+
+
+class Curve(StrEnum):
+    """The standard that a breaker follows and, for IEC, its magnetic class."""
+
+    UL489 = "UL489"
+    IEC_B = "IEC-B"
+    IEC_C = "IEC-C"
+    IEC_D = "IEC-D"
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """One edge of a trip band: pick-up ratio and the time constants of the two heated masses."""
+
+    pickup: float
+    """Current over rating that it carries for ever; it trips above."""
+    fast_seconds: float
+    """Of the bimetal."""
+    slow_seconds: float
+    """Of case and conductor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """A trip band that holds for breakers up to `up_to_amps`."""
+
+    up_to_amps: float
+    earliest: Edge
+    nominal: Edge
+    latest: Edge
+
+    def edges(self) -> tuple[Edge, Edge, Edge]:
+        """Return the three edges in the order of `EDGES`."""
+        return self.earliest, self.nominal, self.latest
+
+
+_UL_EARLIEST = Edge(1.05, 27, 600)
+_IEC_EARLIEST = Edge(1.13, 18.4, 600)
+UL489 = (
+    Band(30, _UL_EARLIEST, Edge(1.19, 62, 850), Edge(1.342, 143, 1200)),
+    Band(50, _UL_EARLIEST, Edge(1.19, 91, 850), Edge(1.342, 309, 1200)),
+    Band(float("inf"), _UL_EARLIEST, Edge(1.19, 110, 1200), Edge(1.342, 446, 2400)),
+)
+"""Must trip at 135 % within 1 h (2 h above 50 A) and at 200 % within 2, 4 or 6 minutes."""
+IEC60898 = (
+    Band(32, _IEC_EARLIEST, Edge(1.27, 46, 850), Edge(1.441, 114, 1200)),
+    Band(63, _IEC_EARLIEST, Edge(1.27, 66, 850), Edge(1.441, 240, 1200)),
+    Band(float("inf"), _IEC_EARLIEST, Edge(1.27, 66, 1200), Edge(1.441, 240, 2400)),
+)
+"""Must trip at 1.45 within 1 h (2 h above 63 A) and at 2.55 within 60 s (120 s above 32 A)."""
+
+MAGNETIC = {
+    Curve.UL489: (5.0, 10.0),
+    Curve.IEC_B: (3.0, 5.0),
+    Curve.IEC_C: (5.0, 10.0),
+    Curve.IEC_D: (10.0, 20.0),
+}
+"""Multiples of the rating: from the first it may trip at once, from the second it must."""
+_REFERENCE_CELSIUS = {Curve.UL489: 40.0}
+_DERATING_PER_CELSIUS = 0.005
+
+
+class Magnetic(StrEnum):
+    """What the magnetic part does at a peak."""
+
+    HOLDS = "holds"
+    MAY_TRIP = "may trip"
+    MUST_TRIP = "must trip"
+
+
+def band(curve: Curve, rated_amps: float) -> Band:
+    """Return the trip band of a breaker of this rating."""
+    rows = UL489 if curve is Curve.UL489 else IEC60898
+    return next(row for row in rows if rated_amps <= row.up_to_amps)
+
+
+def effective_amps(
+    rated_amps: float, curve: Curve, ambient_celsius: float, grouping: float = 1.0
+) -> float:
+    """Return the rating that is left in this heat and this row of breakers; never above the rating."""
+    reference = _REFERENCE_CELSIUS.get(curve, 30.0)
+    heat = 1.0 - _DERATING_PER_CELSIUS * (ambient_celsius - reference)
+    return min(rated_amps, rated_amps * heat * grouping)
+
+
+def magnetic(peak_ratio: float, curve: Curve) -> Magnetic:
+    """Return what a peak of `peak_ratio` times the rating does."""
+    may, must = MAGNETIC[curve]
+    if peak_ratio >= must:
+        return Magnetic.MUST_TRIP
+    return Magnetic.MAY_TRIP if peak_ratio >= may else Magnetic.HOLDS
+
+
+def mixed_load_fits(continuous_amps: float, other_amps: float, rated_amps: float) -> bool:
+    """Return whether 1.25 x what lasts 3 h or more, plus the rest, stays within the rating."""
+    return 1.25 * continuous_amps + other_amps <= rated_amps
+
+
+def default_curve(volts: float, region: str | None) -> Curve:
+    """Return the curve that a breaker of this place most likely has."""
+    if region is not None:
+        return Curve.UL489 if region in {"US", "CA", "NA", "JP"} else Curve.IEC_C
+    return Curve.UL489 if volts in {100, 120, 208, 240, 277, 480} else Curve.IEC_C

@@ -1,0 +1,226 @@
+"""The configuration of the electrical side, as it is written: from three lines to a whole site.
+
+[circuits.office]
+breaker = 15
+nodes = ["rig1"]
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from power.breaker import Curve
+from power.supply import Tier
+from power.wiring import Wiring
+from telemetry.errors import ConfigError, did_you_mean
+
+T = TypeVar("T")
+
+
+class _Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """People write these: an unknown key is a mistake."""
+
+
+class Place(_Strict, frozen=True):
+    """What holds for the whole site."""
+
+    tariff: float | None = None
+    """Money per kWh."""
+    currency: str = "USD"
+    pue: float = 1.0
+    """Energy of the building over energy of the machines."""
+    g_per_kwh: float = 475.0
+    """Grams of CO2 per kWh; the world's average of 2019."""
+    ambient_c: float = 30.0
+    """Degrees around the breakers."""
+    home_watts: float = 1200.0
+    """Mean draw of a home, for comparison."""
+    ev_kwh: float = 90.0
+    """Battery of an electric car, for comparison."""
+
+
+class Panel(_Strict, frozen=True):
+    """A distribution panel with its main breaker."""
+
+    volts: float | None = None
+    wiring: Wiring | None = None
+    breaker: float | str | None = None
+    """Amps of the main breaker."""
+    budget_kw: float | None = None
+    source: str | None = None
+    """The utility or generator behind it."""
+
+
+class Redundancy(_Strict, frozen=True):
+    """Which feeds stand in for each other."""
+
+    group: str
+    role: str
+    scheme: Literal["2N", "N+1"] = "2N"
+
+
+class Circuit(_Strict, frozen=True):
+    """A breaker and all that hangs on it."""
+
+    breaker: float | str | None = None
+    """Amps: 15, or "15A"."""
+    rated_amps: float | str | None = None
+    """Amps of a circuit known only by rating (NetBox, Redfish)."""
+    rating_is_derated: bool = False
+    """The rating is the continuous limit already: nothing is taken off twice, and no trip time is known."""
+    volts: float | None = None
+    """Between lines on three-phase and split-phase circuits. [120 in the US, 100 in JP, else 230]"""
+    poles: int | None = None
+    phase: str | None = None
+    """The poles it takes of its parent: L1, or L1-L2."""
+    wiring: Wiring | None = None
+    curve: Curve | None = None
+    continuous: float = 0.8
+    """Part of the rating that it may carry for 3 h and more."""
+    grouping: float = 1.0
+    """What a row of loaded breakers leaves of the rating."""
+    pf: float = 0.97
+    sag: float = 1.0
+    """Real voltage over nominal; 0.97 plans for a weak line, where constant power draws more amps."""
+    panel: str | None = None
+    parent: str | None = None
+    nodes: tuple[str, ...] = ()
+    other_w: float = 0.0
+    """Watts of everything that kilowatch does not see."""
+    neutral_amps: float | None = None
+    """Rating of the neutral. [that of the poles]"""
+    plug_amps: float | None = None
+    """Limit of a smart plug in the line."""
+    redundancy: Redundancy | None = None
+    meter: str | None = None
+    rcd_ma: float | None = None
+    """A note only: residual currents are not modelled."""
+
+
+class Cord(_Strict, frozen=True):
+    """One way in for a node's power."""
+
+    circuit: str
+    psu: str | int | None = None
+    """Supplies behind it: 1, or "1-3"."""
+    share: float | None = None
+    phase: str | None = None
+    """Poles of the circuit that it uses: L1 or L1-L2. [all of them, evenly]"""
+
+
+class Supply(_Strict, frozen=True):
+    """A node's power supplies."""
+
+    tier: Tier = Tier.GOLD
+    watts: float | None = None
+    """Rating of one."""
+    count: int = 1
+    needed: int | None = None
+    """How many must work for full performance. [all]"""
+    points: tuple[tuple[float, float], ...] | None = None
+    """[load, efficiency] pairs in place of the grade's."""
+
+
+class Node(_Strict, frozen=True):
+    """A machine: what is in it, and where it is plugged in."""
+
+    profile: str | None = None
+    """A complete system of the catalogue: `dgx-h100`."""
+    gpus: str | None = None
+    """`4x RTX 5090`."""
+    host_watts: float | None = None
+    """Everything but the GPUs at full load, inside the case. [250]"""
+    watts: float | None = None
+    """At the wall, for a machine without GPUs or a measured one."""
+    cap_watts: float | None = None
+    """Enforced limit per GPU."""
+    floor_watts: float | None = None
+    """Lowest cap that the driver takes, in place of the catalogue's."""
+    linked_gpus: int = 1
+    """GPUs that reach each other's memory over NVLink, as the driver's topology shows; for reports."""
+    price_usd: float | None = None
+    """Of the whole node."""
+    host_price_usd: float | None = None
+    """Of everything but the GPUs."""
+    supply: Supply | None = None
+    cords: tuple[Cord, ...] = ()
+
+
+class Budget(_Strict, frozen=True):
+    """A ceiling that someone set."""
+
+    circuits: tuple[str, ...]
+    kw: float | None = None
+    warn: float = 0.9
+    crit: float = 0.97
+    clear: float = 0.85
+    kwh_month: float | None = None
+    cost_month: float | None = None
+
+
+class Site(_Strict, frozen=True):
+    """The whole electrical side."""
+
+    region: str | None = None
+    """US, CA, JP, EU, UK ...: picks voltage and curve."""
+    site: Place = Place()
+    panels: dict[str, Panel] = {}
+    circuits: dict[str, Circuit] = {}
+    meters: dict[str, dict[str, Any]] = {}
+    """Described here, read elsewhere."""
+    nodes: dict[str, Node] = {}
+    budgets: dict[str, Budget] = {}
+
+
+_TABLES: dict[str, type[msgspec.Struct]] = {
+    "panels": Panel,
+    "circuits": Circuit,
+    "nodes": Node,
+    "budgets": Budget,
+}
+
+
+def decode(where: str, tree: dict[str, Any]) -> Site:
+    """Return the site that `tree` (parsed TOML) describes; a `[power]` section may hold it all.
+
+    Raises `ConfigError` that names place and cure.
+    """
+    inner = tree.get("power", tree)
+    if not isinstance(inner, dict):
+        raise ConfigError(f"{where}: power", "it is a section, not a value", "Write [power].")
+    sections = {name: kind for name, kind in _TABLES.items() if isinstance(inner.get(name), dict)}
+    for name, kind in sections.items():
+        # One by one: the decoder's own message does not say which of a table it means.
+        for key, raw in inner[name].items():
+            _convert(f"{where}: {name}.{key}", raw, kind)
+    return _convert(f"{where}:", inner, Site)
+
+
+def _convert(where: str, raw: object, kind: type[T]) -> T:
+    try:
+        return msgspec.convert(raw, kind)
+    except msgspec.ValidationError as error:
+        problem, _, at = str(error).partition(" - at ")
+        inside = at.strip("`").removeprefix("$")
+        unknown = re.search(r"unknown field `(.+)`", problem)
+        cure = did_you_mean(unknown[1], kind.__struct_fields__) if unknown else ""  # type: ignore[attr-defined]
+        raise ConfigError(where + inside, problem[0].lower() + problem[1:], cure) from error
+
+
+def amps(where: str, value: float | str) -> float:
+    """Return amps of 15, "15" or "15A"."""
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*A?\s*", value)
+        if not match:
+            number = re.match(r"\s*(\d+(?:\.\d+)?)", value)
+            example = number[1] if number else "15"
+            raise ConfigError(
+                where, f"{value!r} is no current", f'Write {example} or "{example}A".'
+            )
+        value = float(match[1])
+    if value <= 0:
+        raise ConfigError(where, f"a current of {value:g} A is none", "Write the breaker's amps.")
+    return value

@@ -1,0 +1,98 @@
+"""Poles and phases. Currents are phasors, so that loads of every kind add up exactly on a pole.
+
+The reference voltages are unit vectors. A load from L1 to neutral puts its current on L1 along L1's
+voltage; a load from L1 to L2 puts it on both, along the voltage between them and with opposite sign.
+All loads of a circuit are taken to have one power factor, which turns every phasor alike.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+Complex = npt.NDArray[np.complex128]
+Floats = npt.NDArray[np.float64]
+
+POLES = ("L1", "L2", "L3")
+ROOT3 = 3.0**0.5
+
+
+class Wiring(StrEnum):
+    """How the conductors of a circuit or panel relate."""
+
+    SINGLE = "single"
+    """One pole and neutral."""
+    SPLIT = "split"
+    """Two poles half a turn apart, with neutral: 120/240 V."""
+    WYE = "3ph-wye"
+    """Three poles and neutral; `volts` is between lines."""
+    DELTA = "3ph-delta"
+    """Three poles without neutral; `volts` is between lines."""
+
+
+_THIRD = np.exp(-2j * np.pi / 3)
+_SPLIT: Complex = np.array([1, -1, 0], dtype=complex)
+_THREE: Complex = np.array([1, _THIRD, _THIRD**2], dtype=complex)
+
+
+def voltages(wiring: Wiring) -> Complex:
+    """Return the unit voltage of each of L1, L2, L3 to neutral."""
+    return _SPLIT if wiring is Wiring.SPLIT else _THREE
+
+
+def line_to_neutral(volts: float, wiring: Wiring, poles: int) -> float:
+    """Return the voltage to neutral of a circuit that is described by `volts`."""
+    if wiring in {Wiring.WYE, Wiring.DELTA} and poles > 1:
+        return volts / ROOT3
+    return volts / 2 if wiring is Wiring.SPLIT and poles > 1 else volts
+
+
+def amps_per_watt(
+    on: tuple[int, ...], volts_to_neutral: float, power_factor: float, wiring: Wiring
+) -> Complex:
+    """Return the current phasor on each of L1, L2, L3 that one watt across the poles `on` causes.
+
+    One pole: to neutral. Two: between them. Three: balanced. `on` counts from 0.
+    """
+    turned = voltages(wiring)
+    current: Complex = np.zeros(3, dtype=complex)
+    apparent = 1.0 / power_factor
+    if len(on) == 2:
+        first, second = on
+        between = turned[first] - turned[second]
+        direction = between / abs(between)
+        branch = apparent / (volts_to_neutral * abs(between))
+        current[first] += branch * direction
+        current[second] -= branch * direction
+        return current
+    for pole in on:
+        current[pole] = apparent / len(on) / volts_to_neutral * turned[pole]
+    return current
+
+
+def line_currents(between_12: float, between_23: float, between_31: float) -> Floats:
+    """Return amps on L1, L2, L3 of three line-to-line branch currents (same power factor).
+
+    The trap: each branch is P / (V_LL * PF). Dividing by sqrt(3) first understates lines by 1.73.
+    """
+    a, b, c = between_12, between_23, between_31
+    amps: Floats = np.sqrt(
+        np.array([a * a + c * c + a * c, b * b + a * a + b * a, c * c + b * b + c * b])
+    )
+    return amps
+
+
+def neutral_amps(pole_currents: Complex) -> Floats:
+    """Return the neutral's amps; shape (..., 3) in, (...) out. Line-to-line loads cancel."""
+    amps: Floats = np.abs(pole_currents.sum(axis=-1))
+    return amps
+
+
+def imbalance(amps: Floats) -> Floats:
+    """Return max abs(I - mean) / mean over the last axis as a ratio; 0 where nothing flows."""
+    mean = amps.mean(axis=-1)
+    spread = np.abs(amps - mean[..., None]).max(axis=-1)
+    ratio: Floats = np.divide(spread, mean, out=np.zeros_like(mean), where=mean > 0)
+    return ratio

@@ -1,0 +1,73 @@
+"""What is wrong with a configuration is said with place and cure; the command shows it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from kilowatch.__main__ import main
+from telemetry.errors import ConfigError
+from tests.power.sites import PAIR, RIG, circuit, planned
+
+A = "[circuits.a]\nbreaker = 15\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "cure"),
+    [
+        ("[circuits.a]\nbreaker = '15 amps'\n", "circuits.a.breaker", 'Write 15 or "15A"'),
+        ("[circuits.a]\nbreakr = 15\n", "circuits.a", "'breaker'"),
+        ("[circuits.a]\nvolts = 120\n", "circuits.a.breaker", "Write breaker = 15"),
+        (A + "parent = 'b'\n[circuits.b]\nbreaker = 15\nparent = 'a'\n", "circuits.a.parent", "a -> b -> a"),
+        (A + "parent = 'aa'\n", "circuits.a.parent", "'a'"),
+        (A + "[circuits.b]\nbreaker = 20\nparent = 'a'\n", "circuits.b.breaker", "at most 15"),
+        (A + "[nodes.n]\nwatts = 1\ncords = [{circuit = 'a', share = 0.6}]\n", "nodes.n.cords", "add up to 1"),
+        (A + "[nodes.n]\nwatts = 1\ncords = [{circuit = 'b'}]\n", "nodes.n.cords[0].circuit", "Known: a"),
+        (A + "nodes = ['rig2']\n[nodes.rig1]\nwatts = 1\n", "circuits.a.nodes", "'rig1'"),
+        (A + "nodes = ['n']\n[nodes.n]\ngpus = 'rtx-509'\n", "nodes.n.gpus", "'rtx-5090'"),
+        (A + "[budgets.b]\ncircuits = ['c']\n", "budgets.b.circuits", ""),
+        ("", "circuits", "[circuits.office]"),
+    ],
+)  # fmt: skip
+def test_a_mistake_has_a_place_and_a_cure(text: str, place: str, cure: str) -> None:
+    """As an operator reads it."""
+    with pytest.raises(ConfigError) as caught:
+        planned(text)
+    assert place in str(caught.value)
+    assert cure in str(caught.value)
+
+
+def test_three_lines_are_enough_and_15_has_two_spellings() -> None:
+    """120 V, one pole, 80 %."""
+    for breaker in ("15", "'15A'", "'15 A'"):
+        plan = planned(f"[circuits.office]\nbreaker = {breaker}\nnodes = ['rig1']\n")
+        assert circuit(plan, "office").continuous_amps == 12
+        assert any("rig1" in notice for notice in plan.notices)
+
+
+def test_a_pair_on_one_panel_is_not_independent() -> None:
+    """Allowed, and said."""
+    text = "[panels.p]\nvolts = 240\n" + PAIR.replace(
+        "volts = 240\npf", "panel = 'p'\npoles = 2\npf"
+    )
+    assert any("not independent" in notice for notice in planned(text).notices)
+
+
+def test_plan_and_report_on_the_command_line(tmp_path: Path) -> None:
+    """The JSON has the shape that is promised; a mistake is one line and exit code 2."""
+    file = tmp_path / "rig.toml"
+    file.write_text(RIG.format(gpus="4x RTX 5090", amps=15, volts=120))
+    shown = CliRunner().invoke(main, ["plan", "--config", str(file), "--json"])
+    assert shown.exit_code == 0
+    office = json.loads(shown.stdout)["circuits"][0]
+    promised = {"id", "watts", "amps", "rated_amps", "continuous_amps", "load_ratio", "trip_seconds", "alerts"}  # fmt: skip
+    assert promised <= set(office)
+    people = CliRunner().invoke(main, ["plan", "--config", str(file), "--add", "l4:2", "--on", "office"])  # fmt: skip
+    assert "may trip earlier or later" in people.stdout
+    assert CliRunner().invoke(main, ["report", "--config", str(file)]).exit_code == 0
+    wrong = CliRunner().invoke(main, ["plan", "--config", str(file), "--watts", "rig2=5"])
+    assert wrong.exit_code == 2
+    assert "rig1" in wrong.stderr

@@ -1,0 +1,187 @@
+"""The published examples: loads, alerts, caps, and two clusters side by side."""
+
+from __future__ import annotations
+
+import tomllib
+
+import numpy as np
+import pytest
+
+from power.energy import cost, kwh
+from power.forecast import trend
+from power.plan import Suppose
+from power.report import describe, times_cheaper
+from power.roster import parts_of
+from power.site import decode
+from power.supply import Tier, dc_watts, points_of, wall_watts
+from power.wall import Reading, Source, best, calibrate, model, of_silent_node
+from power.wiring import Wiring, amps_per_watt, imbalance, line_currents, neutral_amps
+from tests.power.sites import DGX_FEED, PAIR, RIG, circuit, planned
+
+
+def test_line_to_line_branches_combine_on_a_pole() -> None:
+    """62.5 A and 50 A make 97.6 A, by formula and by phasors."""
+    assert line_currents(62.5, 0, 50)[0] == pytest.approx(97.6, rel=0.001)
+    between = {(0, 1): 62.5, (0, 2): 50.0}
+    volts = 208 / 3**0.5
+    total = np.zeros(3, dtype=complex)
+    for poles, amps in between.items():
+        total += amps * 208 * amps_per_watt(poles, volts, 1.0, Wiring.WYE)
+    assert abs(total[0]) == pytest.approx(97.6, rel=0.001)
+    assert neutral_amps(total) == pytest.approx(0, abs=1e-9)
+
+
+def test_split_phase_neutral_carries_the_difference() -> None:
+    """12 A and 5 A to neutral leave 7 A; a 240 V load adds to both poles."""
+    legs = [amps_per_watt((p,), 120, 1.0, Wiring.SPLIT) * 120 * a for p, a in ((0, 12), (1, 5))]
+    both = amps_per_watt((0, 1), 120, 1.0, Wiring.SPLIT) * 240 * 3
+    total = legs[0] + legs[1] + both
+    assert np.abs(total[:2]) == pytest.approx([15, 8])
+    assert neutral_amps(total) == pytest.approx(7)
+    assert imbalance(np.abs(total[None, :2]))[0] == pytest.approx(3.5 / 11.5)
+
+
+@pytest.mark.parametrize(
+    ("power_factor", "watts", "amps", "alerts"),
+    [(1.0, 17000, 47.2, ["E01"]), (0.97, 17000, 48.6, ["E02"]), (1.0, 20400, 56.6, ["E02"])],
+)
+def test_two_dgx_h100_on_one_feed(
+    power_factor: float, watts: float, amps: float, alerts: list[str]
+) -> None:
+    """208 V, 60 A, three-phase: 48 A all day."""
+    each = {"dgx-01": watts / 2, "dgx-02": watts / 2}
+    found = circuit(planned(DGX_FEED.format(pf=power_factor), Suppose(watts=each)), "feed")
+    assert found.continuous_amps == 48
+    assert list(found.amps.values()) == pytest.approx([amps] * 3, rel=0.002)
+    assert found.alerts == alerts
+
+
+@pytest.mark.parametrize(
+    ("gpus", "breaker", "volts", "amps"),
+    [
+        ("4x RTX 5090", 20, 120, 24.1),
+        ("4x RTX 4090", 20, 120, 19.4),
+        ("4x RTX 5090", 20, 240, 11.8),
+    ],
+)
+def test_worked_examples(gpus: str, breaker: float, volts: float, amps: float) -> None:
+    """250 W host, gold supply."""
+    text = RIG.format(gpus=gpus, amps=breaker, volts=volts)
+    assert circuit(planned(text), "office").amps["L1"] == pytest.approx(amps, rel=0.02)
+
+
+def test_four_5090_on_15_amps_and_on_20() -> None:
+    """The band, the rules, and the cap that no such card takes."""
+    fifteen = circuit(planned(RIG.format(gpus="4x RTX 5090", amps=15, volts=120)), "office")
+    assert fifteen.alerts == ["E02", "E03", "E04", "E07"]
+    assert fifteen.trip_seconds["earliest"] == pytest.approx(22, rel=0.02)
+    assert fifteen.trip_seconds["nominal"] == pytest.approx(75, rel=0.02)
+    assert fifteen.cap is not None
+    assert fifteen.cap.watts_per_gpu == 255
+    assert fifteen.cap.floor_watts == 400
+    assert not fifteen.cap.reachable
+    assert any("-lgc" in way for way in fifteen.cap.instead)
+    twenty = circuit(planned(RIG.format(gpus="4x RTX 5090", amps=20, volts=120)), "office")
+    assert twenty.trip_seconds["earliest"] == pytest.approx(91, rel=0.02)
+    assert twenty.trip_seconds["nominal"] == pytest.approx(33 * 60, rel=0.02)
+    assert twenty.trip_seconds["latest"] is None
+
+
+def test_the_cap_clears_what_it_says_it_clears() -> None:
+    """With cards that take it, the plan under that cap is quiet."""
+    text = RIG.format(gpus="4x RTX 3090", amps=15, volts=120)
+    cap = circuit(planned(text), "office").cap
+    assert cap is not None
+    assert cap.reachable
+    quiet = circuit(planned(text, Suppose(cap=cap.watts_per_gpu)), "office")
+    assert not {"E02", "E03", "E04", "E07"} & set(quiet.alerts)
+    loud = circuit(planned(text, Suppose(cap=cap.watts_per_gpu + 2)), "office")
+    assert "E02" in loud.alerts
+
+
+def test_a_pair_at_45_percent_fails_over_too_high() -> None:
+    """E08 speaks, E01 is silent; after the loss the survivor carries all."""
+    both = planned(PAIR)
+    assert [c.alerts for c in both.circuits] == [["E08"], ["E08"]]
+    assert circuit(both, "b").survivor_amps == pytest.approx(18)
+    lost = planned(PAIR, Suppose(lose=["a"]))
+    assert circuit(lost, "a").alerts == ["E09"]
+    assert circuit(lost, "b").amps["L1"] == pytest.approx(18)
+    assert {"E02", "E08"} <= set(circuit(lost, "b").alerts)
+
+
+def test_a_silent_node_keeps_its_committed_watts() -> None:
+    """Never 0, so that a failover forecast does not fall with a dead collector."""
+    silent = of_silent_node(0, 4320, None, now=100)
+    assert silent is not None
+    heard = circuit(planned(PAIR, Suppose(watts={"n": silent.watts})), "a")
+    assert heard.survivor_amps == pytest.approx(18)
+
+
+def test_an_imported_rating_is_not_derated_twice() -> None:
+    """120 V x 15 A x 80 % is 1,440 W, once."""
+    text = "[circuits.x]\nrated_amps = 12\nrating_is_derated = true\nvolts = 120\npf = 1.0\nnodes = ['n']"
+    found = circuit(planned(text, Suppose(watts={"n": 1440})), "x")
+    assert found.continuous_amps * 120 == 1440
+    assert found.alerts == ["E01"]
+    assert set(found.trip_seconds.values()) == {None}
+
+
+def test_module_scope_is_not_counted_twice() -> None:
+    """GH200: CPU and GPU are one reading."""
+    points = points_of(Tier.TITANIUM, 230)
+    one = model([900], base_watts=100, cpu_watts=300, module_scope=True, points=points)
+    assert one.watts == pytest.approx(1000 / 0.96)
+    assert one.sigma_watts > 0
+
+
+def test_the_best_fresh_source_wins_and_a_stale_one_shows() -> None:
+    """A reversed clamp reads its magnitude."""
+    plug, bmc = Reading(-500, at=0, period=10), Reading(520, at=95, period=1)
+    fresh = best({Source.PLUG: plug, Source.BMC: bmc}, now=20)
+    assert fresh is not None
+    assert (fresh.source, fresh.watts) == (Source.PLUG, 500)
+    stale = best({Source.PLUG: plug, Source.BMC: bmc}, now=100)
+    assert stale is not None
+    assert (stale.source, stale.degraded) == (Source.BMC, True)
+    assert stale.sigma_watts == pytest.approx(0.19 * 520)
+    assert best({Source.PLUG: plug}, now=100) is None
+
+
+def test_supplies_and_calibration() -> None:
+    """Half load is the best point; the inverse is an inverse; a meter teaches a line."""
+    gold = points_of(Tier.GOLD, 120)
+    assert wall_watts(800, gold, 1600) == pytest.approx(800 / 0.90)
+    assert dc_watts(wall_watts(123, gold, 1600), gold, 1600) == pytest.approx(123)
+    gpu = [100.0 * i for i in range(12)]
+    line = calibrate(gpu, [150 + 1.1 * watts for watts in gpu])
+    assert line is not None
+    assert (line.offset_watts, line.slope) == pytest.approx((150, 1.1))
+    assert calibrate([500.0] * 20, [600.0] * 20) is None
+
+
+def test_trend_and_energy() -> None:
+    """A ramp meets a limit when it must; noise without slope says nothing."""
+    seconds = [float(t) for t in range(0, 100, 5)]
+    ramp = trend(seconds, [1000 + 5 * t for t in seconds])
+    assert ramp is not None
+    assert ramp.seconds_to(1975) == pytest.approx(100)
+    assert trend(seconds, [1000 + (-1) ** i for i in range(len(seconds))]) is None
+    assert cost(kwh([1000, 1000], [0, 3600]), 0.2, pue=1.5) == pytest.approx(0.3)
+
+
+def test_two_published_clusters_side_by_side() -> None:
+    """Verdict by links: the same cards unlinked are a pile."""
+    dgx = '[nodes.{}]\nprofile = "dgx-h100"\nlinked_gpus = 8\n'
+    rig = '[nodes.rig]\ngpus = "4x RTX 5090"\nhost_price_usd = 4000\n'
+    both = dgx.format("a") + dgx.format("b")
+    one, other = (describe(parts_of("s", decode("s", tomllib.loads(text)))) for text in (both, rig))
+    assert (one.memory_gb, one.price_usd, one.sustained_watts) == (1280, 700_000, 17_000)
+    assert (round(one.homes, 2), round(one.ev_hours, 2)) == (14.17, 5.29)
+    assert (one.pools, one.verdict) == (((8, 640), (8, 640)), "cluster")
+    assert (other.memory_gb, other.price_usd, other.sustained_watts) == (128, 11_996, 2550)
+    assert (other.homes, round(other.ev_hours, 2)) == (2.125, 35.29)
+    assert (other.pools, other.verdict) == (((1, 32),) * 4, "pile")
+    assert round(times_cheaper(one, other) or 0) == 58
+    alone = describe(parts_of("s", decode("s", tomllib.loads(both.replace("= 8", "= 1")))))
+    assert alone.verdict == "pile"
