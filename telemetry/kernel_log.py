@@ -35,7 +35,12 @@ _NOTES = (
     ("init_failed", re.compile(rf"NVRM: (?:GPU ({_ADDRESS}):? )?.{{0,40}}RmInitAdapter failed")),
     ("nvlink_failed", re.compile(rf"NVRM: (?:GPU ({_ADDRESS}):? )?knvlink\w*: .*\b[Ff]ail")),
     ("mismatch", re.compile(r"NVRM: ()API mismatch")),
-    ("task_hung", re.compile(r"INFO: task ()nv[^:]{0,30}:\d+ blocked for more than \d+ seconds")),
+    (
+        "task_hung",
+        re.compile(
+            r"INFO: task ()(?:nvidia|nv[_-])[^:]{0,30}:\d+ blocked for more than \d+ seconds"
+        ),
+    ),
 )
 
 _MARKS = ("NVRM", "SXid", "INFO: task nv")

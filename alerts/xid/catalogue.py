@@ -1,0 +1,79 @@
+"""The catalogue of XIDs: one row a number, with NVIDIA's action, our severity and our sentences."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+
+
+class Severity(StrEnum):
+    """Who hears of it; the worst first."""
+
+    PAGE = "page"
+    """A person, now."""
+    TICKET = "ticket"
+    """A person, in working hours."""
+    INFO = "info"
+    """Nobody; worth knowing."""
+    IGNORE = "ignore"
+    """Nobody; it means nothing for the health of a GPU."""
+
+    @property
+    def rank(self) -> int:
+        """0 for the worst, to sort by."""
+        return tuple(Severity).index(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What is known of one XID."""
+
+    xid: int
+    name: str
+    """NVIDIA's name of the error, "" for a number that no catalogue has."""
+    nvidia_action: str
+    """The immediate action of NVIDIA's catalogue, "" where it has none."""
+    fault: str
+    """What is broken, in the words of our rules: `gpu_lost`, `ecc_contained`, `application`."""
+    severity: Severity
+    """Of one line alone, with nothing beside it."""
+    meaning: str
+    remedy: str
+
+
+@cache
+def catalogue() -> dict[int, Meaning]:
+    """Return every XID that is known, by number."""
+    text = files("alerts.xid").joinpath("catalogue.toml").read_text(encoding="utf-8")
+    return {
+        xid: Meaning(
+            xid=xid,
+            name=name,
+            nvidia_action=action,
+            fault=group["fault"],
+            severity=Severity(group["severity"]),
+            meaning=group["meaning"],
+            remedy=group["remedy"],
+        )
+        for group in tomllib.loads(text)["group"]
+        for xid, name, action in group["xids"]
+    }
+
+
+def meaning_of(xid: int) -> Meaning:
+    """Return what is known of an XID; a number that nobody knows is a ticket of its own."""
+    known = catalogue().get(xid)
+    if known is not None:
+        return known
+    return Meaning(
+        xid=xid,
+        name="",
+        nvidia_action="",
+        fault="unknown_xid",
+        severity=Severity.TICKET,
+        meaning="This number is in no catalogue that kilowatch knows; it may be newer.",
+        remedy="Look it up in NVIDIA's list of XIDs, with the driver's version and the line.",
+    )

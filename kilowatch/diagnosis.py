@@ -1,0 +1,219 @@
+"""Reads what was saved of a node, whatever it is, and hands plain values to alerts.diagnosis."""
+
+from __future__ import annotations
+
+import codecs
+import re
+import sys
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from alerts.diagnosis.diagnosis import Diagnosis
+from alerts.diagnosis.incident import Incident, worst_first
+from alerts.diagnosis.snapshot import GpuSnapshot, judge_snapshots, merge
+from alerts.xid.catalogue import Severity
+from collector.smi.document import Document, SmiGpu
+from collector.smi.failure import Failure, failure_of
+from collector.smi.file import documents_of
+from collector.smi.inventory import inventory_of
+from collector.smi.readings import gpu_readings
+from telemetry.errors import SourceError
+from telemetry.gap import reason_of
+
+_CHUNK = 8 * 1024 * 1024
+MAX_SMI_BYTES = 64 * 1024 * 1024
+"""Of a file, so much is kept to look for nvidia-smi's output; kernel logs may be of any length."""
+
+_SMI = re.compile(r"<nvidia_smi_log|=NVSMI LOG=|Unable to determine the device handle for")
+_LINKS = re.compile(r"^GPU (\d{1,4}): (.*?) \(UUID: ([^)]*)\)[ \t]*$", re.MULTILINE)
+_LINK = re.compile(
+    r"^[ \t]+Link (\d{1,2}): *([\d.]+ GB/s|<?inactive>?)\s*$", re.MULTILINE | re.IGNORECASE
+)
+_MARKS = ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+
+
+class Reader:
+    """Takes files one after another, gives the incidents of all."""
+
+    def __init__(self) -> None:
+        self._log = Diagnosis()
+        self._found: list[Incident] = []
+        self.notes: list[str] = []
+        """What a person should know about the files themselves."""
+
+    def read(self, file: Path) -> None:
+        """Take one file, `-` for standard input. Raises `SourceError` when it can't be read."""
+        if str(file) == "-":
+            self.take(sys.stdin.buffer, "standard input")
+            return
+        try:
+            with file.open("rb") as stream:
+                self.take(stream, str(file))
+        except FileNotFoundError as error:
+            raise SourceError(
+                f"{file}: no such file. Name a saved log, or - to read one"
+            ) from error
+        except OSError as error:
+            raise SourceError(f"{file}: can't be read: {error.strerror or error}") from error
+
+    def take(self, stream: BinaryIO, where: str) -> None:
+        """Take what a stream holds; `where` names it in messages."""
+        self._log.next_log()
+        before = self._log.lines
+        kept: list[str] = []
+        size = 0
+        for text in _texts(stream, where):
+            self._log.feed(text)
+            if size < MAX_SMI_BYTES:
+                kept.append(text)
+                size += len(text)
+        whole = "".join(kept)
+        known = self._take_smi(whole, where)
+        if not known and self._log.lines == before:
+            self.notes.append(
+                f"{where}: nothing of the NVIDIA driver and no output of nvidia-smi in it"
+                + ("; it is empty" if not whole.strip() else "")
+            )
+
+    def _take_smi(self, text: str, where: str) -> bool:
+        """Judge nvidia-smi's output in a text; say whether there was any."""
+        links = links_of(text) if "(UUID: " in text else []
+        if _SMI.search(text) is None:
+            alone = (
+                len(text) < 8192 and "NVRM" not in text
+            )  # no boot log in which a service gave up once
+            failure = failure_of(text) if alone else None
+            if failure is not None:
+                self._found.append(_of_failure(failure))
+            elif links:
+                self._found += judge_snapshots(links)
+            return failure is not None or bool(links)
+        try:
+            documents = documents_of(text, where)
+        except SourceError:
+            return False
+        if isinstance(documents, Failure):
+            self._found.append(_of_failure(documents))
+            return True
+        for document in documents:
+            self._found += judge_snapshots(snapshots_of(document))
+        if (lack := documents[-1].shortfall()) != "":
+            self.notes.append(f"{where}: {lack}")
+        return True
+
+    def incidents(self) -> list[Incident]:
+        """Return what all files say, worst first."""
+        log = self._log.incidents()
+        return worst_first(merge([*log, *_distinct(self._found)]) if self._found else log)
+
+
+def _distinct(found: list[Incident]) -> list[Incident]:
+    """Several documents of one node say the same: once is enough."""
+    return list({(one.fault, one.gpu, one.severity): one for one in found}.values())
+
+
+def _texts(stream: BinaryIO, where: str) -> Iterator[str]:
+    """Return a stream as text in parts that end at the end of a line, unpacked if it is gzipped."""
+    left = b""
+    encoding = ""
+    for part in _unpacked(stream, where):
+        if not encoding:
+            encoding = next((name for mark, name in _MARKS if part.startswith(mark)), "utf-8")
+        if encoding != "utf-8":
+            left += part
+            continue
+        end = part.rfind(b"\n") + 1
+        if end:
+            yield (left + part[:end]).decode("utf-8", errors="replace").replace("\r\n", "\n")
+            left = part[end:]
+        else:
+            left += part
+    if left:
+        yield (
+            left.decode(encoding or "utf-8", errors="replace")
+            .replace("\r\n", "\n")
+            .lstrip("\ufeff")
+        )
+
+
+def _unpacked(stream: BinaryIO, where: str) -> Iterator[bytes]:
+    """Unpack gzip, also several members one behind another and one that is cut off."""
+    part = stream.read(_CHUNK)
+    if not part.startswith(b"\x1f\x8b"):
+        while part:
+            yield part
+            part = stream.read(_CHUNK)
+        return
+    unpacker = zlib.decompressobj(wbits=31)
+    while part:
+        try:
+            unpacked = unpacker.decompress(part, _CHUNK)
+        except zlib.error as error:
+            raise SourceError(f"{where}: damaged gzip file: {error}") from error
+        if unpacked:
+            yield unpacked
+        if unpacker.eof:
+            part = unpacker.unused_data or stream.read(_CHUNK)
+            unpacker = zlib.decompressobj(wbits=31)
+            if not part.startswith(b"\x1f\x8b"):
+                return  # padding behind the last member
+        else:
+            part = unpacker.unconsumed_tail or stream.read(_CHUNK)
+
+
+def snapshots_of(document: Document) -> list[GpuSnapshot]:
+    """Return the GPUs of one document of nvidia-smi."""
+    gpus = inventory_of(document).gpus
+    return [
+        _snapshot(raw, gpu.pci, gpu.name, document.links.get(index, []))
+        for index, (raw, gpu) in enumerate(zip(document.gpus, gpus, strict=True))
+    ]
+
+
+def _snapshot(
+    raw: SmiGpu, pci: str | None, name: str, links: list[tuple[int, float | None]]
+) -> GpuSnapshot:
+    readings = {key: value for key, value in gpu_readings(raw).items() if reason_of(value) is None}
+    lost = next((word for word in raw.values.values() if _LOST.search(word)), "")
+    if not lost and not readings:
+        lost = next((word for word in raw.values.values() if "Unknown Error" in word), "")
+    if "gpu_recovery_action" not in readings:  # drivers before 570 said it in these words
+        for path, action in _RESET_STATUS:
+            if raw.values.get(path, "").lower() == "yes":
+                readings["gpu_recovery_action"] = action
+    return GpuSnapshot(
+        pci=pci,
+        name=name,
+        readings=readings,
+        lost=lost,
+        links=[speed is not None for _, speed in links],
+    )
+
+
+_LOST = re.compile(r"is lost|fallen off|requires? (?:a )?reset|requires restart", re.IGNORECASE)
+_RESET_STATUS = (
+    ("gpu_reset_status/drain_and_reset_recommended", 4.0),
+    ("gpu_reset_status/reset_required", 1.0),
+)
+
+
+def links_of(text: str) -> list[GpuSnapshot]:
+    """Return the GPUs of a saved `nvidia-smi nvlink -s`; empty when it is none."""
+    heads = list(_LINKS.finditer(text))
+    found: list[GpuSnapshot] = []
+    for head, following in zip(heads, [*heads[1:], None], strict=True):
+        body = text[head.end() : len(text) if following is None else following.start()]
+        states = {int(link[1]): "inactive" not in link[2].lower() for link in _LINK.finditer(body)}
+        links = [states.get(number, False) for number in range(max(states, default=-1) + 1)]
+        if "all links are inactive" in body.lower():
+            links = [False] * 64
+        found.append(GpuSnapshot(pci=None, name=head[2], readings={}, links=links))
+    return found if any(gpu.links for gpu in found) else []
+
+
+def _of_failure(failure: Failure) -> Incident:
+    fault = {"mismatched": "driver_mismatch", "up": "gpu_missing"}.get(failure.state, "driver_down")
+    return Incident(severity=Severity.TICKET, fault=fault, action=failure.message,
+                    line=failure.message)  # fmt: skip

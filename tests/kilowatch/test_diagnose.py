@@ -1,0 +1,216 @@
+"""`kilowatch diagnose` and `kilowatch xid`, as people type them."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kilowatch.__main__ import main
+from kilowatch.diagnosis import Reader
+
+CAPTURES = Path(__file__).parents[2] / "../shared/data/captures"
+HEALTHY = sorted(
+    path
+    for kind in ("smi_xml", "smi_text", "smi_capture", "misc", "kernel_log")
+    for path in (CAPTURES / kind).glob("*")
+    if path.suffix != ".jsonl"
+)
+LOST = "[12.5] NVRM: Xid (PCI:0000:18:00): 79, pid=7, name=a, GPU has fallen off the bus.\n"
+DEAD = "Unable to determine the device handle for GPU 0000:18:00.0: GPU is lost.\n"
+SMI = """
+==============NVSMI LOG==============
+
+Timestamp                                 : Sun Feb 23 16:24:18 2025
+Driver Version                            : 570.86.15
+Attached GPUs                             : 1
+GPU 00000000:3B:00.0
+    Product Name                          : NVIDIA A100-SXM4-40GB
+    GPU UUID                              : GPU-0b1c2d3e-0000-0000-0000-000000000001
+    GPU Recovery Action                   : {action}
+    Remapped Rows
+        Correctable Error                 : 0
+        Uncorrectable Error               : 1
+        Pending                           : {pending}
+        Remapping Failure Occurred        : No
+    Temperature
+        GPU Current Temp                  : 30 C
+    Processes                             : None
+"""
+
+
+def kilowatch(*arguments: str, stdin: bytes | None = None) -> Result:
+    """Run a command in this process."""
+    return CliRunner().invoke(main, list(arguments), input=stdin)
+
+
+def diagnosed(*arguments: str, stdin: bytes | None = None) -> tuple[int, list[dict[str, Any]]]:
+    """Exit code and incidents."""
+    result = kilowatch("diagnose", "--json", *arguments, stdin=stdin)
+    return result.exit_code, json.loads(result.stdout)
+
+
+@pytest.mark.captures
+@pytest.mark.skipif(not HEALTHY, reason="no ../shared/data/captures")
+@pytest.mark.parametrize("path", HEALTHY, ids=lambda path: path.name)
+def test_healthy_captures_disturb_nobody(path: Path) -> None:
+    """Real recordings, none of which implies a page or a ticket."""
+    code, incidents = diagnosed(str(path))
+    assert code == 0
+    assert {one["severity"] for one in incidents} <= {"info", "ignore"}
+
+
+def test_an_incident_has_all_its_fields() -> None:
+    """From standard input; exit code 2 for a page."""
+    code, (one,) = diagnosed("-", stdin=LOST.encode())
+    assert code == 2
+    assert set(one) == {
+        "severity", "fault", "xids", "sxids", "gpu", "count", "first", "last", "action", "line",
+    }  # fmt: skip
+    assert (one["severity"], one["fault"], one["xids"], one["sxids"], one["gpu"], one["count"]) == (
+        "page", "gpu_lost", [79], [], "0000:18:00.0", 1,
+    )  # fmt: skip
+    assert one["line"] == LOST.strip()
+    assert "reboot" in one["action"]
+
+
+@pytest.mark.parametrize(
+    ("action", "pending", "code", "faults"),
+    [
+        ("None", "No", 0, []),
+        ("None", "Yes", 1, ["remap_pending"]),
+        ("Reset", "Yes", 2, ["recovery_action", "remap_pending"]),
+    ],
+)
+def test_a_saved_document(
+    tmp_path: Path, action: str, pending: str, code: int, faults: list[str]
+) -> None:
+    """And its exit code."""
+    path = tmp_path / "smi.txt"
+    path.write_text(SMI.format(action=action, pending=pending))
+    assert diagnosed(str(path))[0] == code
+    assert [one["fault"] for one in diagnosed(str(path))[1]] == faults
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        ("30 C", "GPU is lost", "gpu_lost"),
+        ("30 C", "GPU requires reset", "recovery_action"),
+        ("GPU Recovery Action                   : None",
+         "GPU Reset Status\n        Reset Required                    : Yes", "recovery_action"),
+        ("GPU Recovery Action                   : None",
+         "GPU Reset Status\n        Reset Required                    : No", None),
+    ],
+)  # fmt: skip
+def test_words_in_which_a_gpu_asks_for_help(old: str, new: str, fault: str | None) -> None:
+    """Also those of older drivers."""
+    text = SMI.format(action="None", pending="No")
+    assert old in text
+    _, incidents = diagnosed("-", stdin=text.replace(old, new).encode())
+    assert [one["fault"] for one in incidents] == ([fault] if fault else [])
+
+
+def test_a_whole_bug_report_gzipped(tmp_path: Path) -> None:
+    """Sections with the kernel log and nvidia-smi in one file: one incident per cause."""
+    noise = "".join(f"[{n}.1] eth0: link becomes ready\n" for n in range(5000))
+    report = (
+        f"Start of NVIDIA bug report log file.\n____\n\n*** /var/log/dmesg\n{noise}{LOST}"
+        f"____\n\n/usr/bin/nvidia-smi --query\n{SMI.format(action='None', pending='Yes')}\n"
+        f"____\n\njournalctl -b -0\nFeb 23 16:24:18 n1 kernel: {LOST.partition('] ')[2]}\n{DEAD}"
+    )
+    path = tmp_path / "nvidia-bug-report.log.gz"
+    path.write_bytes(gzip.compress(report.encode()) + gzip.compress(b"the end\n"))
+    code, incidents = diagnosed(str(path))
+    assert code == 2
+    assert [(one["severity"], one["fault"], one["gpu"]) for one in incidents] == [
+        ("page", "gpu_lost", "0000:18:00.0"),
+        ("ticket", "remap_pending", "0000:3b:00.0"),
+    ]
+    path.write_bytes(gzip.compress(report.encode())[:-20])  # cut off while it was copied
+    assert diagnosed(str(path))[0] == 2
+
+
+def test_several_files_are_one_node(tmp_path: Path) -> None:
+    """The GPU that the log calls lost is the one that nvidia-smi can't open."""
+    log, smi = tmp_path / "dmesg", tmp_path / "smi"
+    log.write_text(LOST)
+    smi.write_text(DEAD)
+    code, (one,) = diagnosed(str(log), str(smi))
+    assert (code, one["fault"], one["xids"], one["count"]) == (2, "gpu_lost", [79], 2)
+
+
+def test_a_ticket_is_exit_code_1_and_readable(tmp_path: Path) -> None:
+    """For people: severity, fault, place, number, what to do, the line."""
+    path = tmp_path / "kern.log"
+    path.write_text("[1.5] NVRM: Xid (PCI:0000:01:00): 977, new\n")
+    result = kilowatch("diagnose", str(path))
+    assert result.exit_code == 1
+    for word in ("TICKET", "unknown_xid", "0000:01:00.0", "XID 977", "1.5"):
+        assert word in result.output
+
+
+def test_what_can_not_be_read_is_said(tmp_path: Path) -> None:
+    """One line with the cure; a file of something else is a note, not a fault."""
+    missing = kilowatch("diagnose", str(tmp_path / "none"))
+    assert missing.exit_code == 1
+    assert "no such file" in missing.stderr
+    other = tmp_path / "other.txt"
+    other.write_text("hello\n")
+    result = kilowatch("diagnose", "--json", str(other))
+    assert (result.exit_code, json.loads(result.stdout)) == (0, [])
+    assert "nothing of the NVIDIA driver" in result.stderr
+
+
+def test_a_log_of_utf_16_and_windows_line_ends(tmp_path: Path) -> None:
+    """As PowerShell saves what it got over ssh."""
+    path = tmp_path / "dmesg.txt"
+    path.write_bytes(LOST.replace("\n", "\r\n").encode("utf-16"))
+    code, (one,) = diagnosed(str(path))
+    assert (code, one["line"]) == (2, LOST.strip())
+
+
+def test_nvidia_smi_that_fails_is_a_ticket() -> None:
+    """The driver as a whole does not answer."""
+    text = b"Failed to initialize NVML: Driver/library version mismatch\n"
+    code, (one,) = diagnosed("-", stdin=text)
+    assert (code, one["fault"], one["severity"]) == (1, "driver_mismatch", "ticket")
+
+
+def test_links_of_a_saved_nvlink_status() -> None:
+    """One GPU of two has none."""
+    text = (
+        "GPU 0: NVIDIA A100 (UUID: GPU-a)\n\t Link 0: 25 GB/s\n\t Link 1: 25 GB/s\n"
+        "GPU 1: NVIDIA A100 (UUID: GPU-b)\n"
+        "NVML: Unable to retrieve NvLink information as all links are inActive\n"
+    )
+    code, (one,) = diagnosed("-", stdin=text.encode())
+    assert (code, one["fault"], one["severity"]) == (2, "nvlink_down", "page")
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.binary(max_size=300) | st.text(max_size=300).map(str.encode))
+def test_never_raises_on_any_bytes(data: bytes) -> None:
+    """But for gzip that is damaged, which is said."""
+    reader = Reader()
+    for prefix in (b"", LOST.encode(), SMI.encode(), b"<nvidia_smi_log><gpu>"):
+        if not (prefix + data).startswith(b"\x1f\x8b"):
+            reader.take(io.BytesIO(prefix + data), "test")
+    assert any(one.fault == "gpu_lost" for one in reader.incidents())
+
+
+def test_xid_says_what_a_number_means() -> None:
+    """Known and unknown, for people and as JSON."""
+    assert "fallen" not in kilowatch("xid", "79").output  # our sentences, not the driver's
+    assert "PCI Express" in kilowatch("xid", "79").output
+    known = json.loads(kilowatch("xid", "63", "--json").stdout)
+    assert (known["severity"], known["nvidia_action"]) == ("ticket", "IGNORE")
+    assert "no catalogue" in kilowatch("xid", "977").output
+    assert kilowatch("xid", "many").exit_code == 2
