@@ -1,10 +1,77 @@
-"""Run every measurement in its short form."""
+"""Run every measurement and rewrite the table of docs/benchmarks.md: `make bench`.
+
+python -m bench [--long] [--only ingest,store]
+
+The short form takes some six minutes, the long form most of an hour. With `--only` nothing is
+written but what the chosen ones print.
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
+import subprocess
 import sys
+import time
+from typing import Any
 
-from bench import frames
+from bench import page
+
+SHORT = {
+    "frames": "bench.frames",
+    "collector": "bench.collector --seconds 24",
+    "ingest": "bench.ingest --gpus 10000 --seconds 30 --common",
+    "ingest_embedded": "bench.ingest --gpus 10000 --seconds 15 --broker embedded",
+    "ingest_large": "bench.ingest --gpus 100000 --seconds 40",
+    "exposition": "bench.exposition",
+    "store": "bench.store --history-gpus 16 --peers",
+    "backfill": "bench.backfill --nodes 500 --backlog 300 --seconds 30",
+}
+"""By name, what stands after `python -m`."""
+LONG = SHORT | {
+    "collector": "bench.collector --seconds 240",
+    "ingest": "bench.ingest --gpus 10000 --seconds 600 --common",
+    "ingest_embedded": "bench.ingest --gpus 10000 --seconds 600 --broker embedded",
+    "ingest_large": "bench.ingest --gpus 100000 --seconds 600",
+    "store": "bench.store --history-gpus 64 --peers",
+    "backfill": "bench.backfill --nodes 1250 --backlog 600 --seconds 120",
+}
+
+
+def run(command: str) -> dict[str, Any]:
+    """Run one in a process of its own, so that none inherits another's memory. What it finds to be
+    lost or doubled is in its figures. Raises `RuntimeError` when it gives none."""
+    done = subprocess.run(
+        [sys.executable, "-m", *command.split(), "--json"],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    if not done.stdout.strip():
+        raise RuntimeError(f"python -m {command}: {done.stderr[-2000:]}")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def main(arguments: list[str]) -> int:
+    """Measure, print, and write the page."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--long", action="store_true", help="as long as the goals ask for")
+    parser.add_argument("--only", help="names with commas between; the page stays as it is")
+    options = parser.parse_args(arguments)
+    commands = LONG if options.long else SHORT
+    if options.only:
+        commands = {name: commands[name] for name in options.only.split(",")}
+    began, found = time.monotonic(), {}
+    for name, command in commands.items():
+        print(f"python -m {command}", file=sys.stderr, flush=True)
+        found[name] = run(command)
+    rows = page.rows(commands, found)
+    print(page.table(rows))
+    if not options.only:
+        page.write(rows, time.monotonic() - began)
+    return 0
+
 
 if __name__ == "__main__":
-    sys.exit(frames.main(sys.argv[1:]))
+    sys.exit(main(sys.argv[1:]))

@@ -64,6 +64,7 @@ class FakeDriver:
             self._put(gpu, "nvmlDeviceGetSerial", ("t", f"165432300{gpu:04}"))
             self._put(gpu, "nvmlDeviceGetPciInfo_v3", ("t", self.pci(gpu)))
             self._put(gpu, "nvmlDeviceGetMinorNumber", ("u", str(gpu)))
+            self._put(gpu, "nvmlDeviceGetIndex", ("u", str(gpu)))
             self._put(gpu, "nvmlDeviceGetModuleId", ("u", str(gpu + 1)))
         if "field 138 *" in profile:
             for link in range(links):

@@ -29,6 +29,7 @@
 
 ONE(nvmlDeviceGetPowerUsage, unsigned int)
 ONE(nvmlDeviceGetMinorNumber, unsigned int)
+ONE(nvmlDeviceGetIndex, unsigned int)
 ONE(nvmlDeviceGetModuleId, unsigned int)
 ONE(nvmlDeviceGetFanSpeed, unsigned int)
 ONE(nvmlDeviceGetEnforcedPowerLimit, unsigned int)

@@ -1,0 +1,130 @@
+"""A fleet into a real aggregator through a real broker: what is lost, how late, what it costs.
+
+    python -m bench.ingest --gpus 10000 --seconds 60 [--broker embedded] [--common] [--json]
+
+Frames are made beforehand (`bench.load`) and sent by `bench.generator`; broker and aggregator are
+the real processes. What was stored is counted in the store afterwards. `--common` puts the same
+load through the common way as well (`bench.common_way`), ever more of it until that breaks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import asdict
+from typing import Any
+
+from bench import common_way
+from bench.processes import Meter
+from bench.report import show
+from bench.stage import Lags, Stage, wait_until
+
+GPUS_PER_NODE = 8
+WARM_SECONDS = 3
+STAGES = ("shown", "judged", "committed")
+
+
+def measure(
+    gpus: int,
+    seconds: int,
+    broker: str,
+    metrics: int | None = None,
+    connections: int | None = None,
+    settings: str = "",
+) -> dict[str, Any]:
+    """Run once; `seconds` counts from the first frame on, CPU and lags leave out the first three."""
+    nodes = max(1, gpus // GPUS_PER_NODE)
+    with Stage(broker, settings) as stage:
+        stage.start_aggregator()
+        options = {"nodes": nodes, "gpus": min(gpus, GPUS_PER_NODE), "seconds": seconds}
+        if metrics is not None:
+            options["metrics"] = metrics
+        if connections is not None:
+            options["connections"] = connections
+        stage.start_generator(**options)
+        wait_until("all inventories", lambda: _nodes(stage) >= nodes, 300)
+        meter = Meter(**stage.pids)
+        stage.tell()
+        time.sleep(min(WARM_SECONDS, seconds / 2))
+        before = stage.page()
+        meter.start()
+        stage.expect("done")
+        costs, after = meter.stop(), stage.page()
+        stage.wait_until_quiet()
+        last = stage.page()
+        sent = stage.end_generator()
+        stage.end_aggregator()
+        found = stage.audit()
+        disk = sum(f.stat().st_size for f in (stage.folder / "data").iterdir() if f.is_file())
+        complaints = [line for line in stage.log("aggregator").splitlines() if "WARN" not in line]
+    frames, gpus = sent["sent"], nodes * options["gpus"]
+    values = gpus * sent["metrics"]
+    window = costs["aggregator"].cpu_seconds / costs["aggregator"].cpu_percent * 100
+    return {
+        "gpus": gpus,
+        "nodes": nodes,
+        "metrics": sent["metrics"],
+        "broker": broker,
+        "seconds": seconds,
+        "values_per_second": values,
+        "frames_sent": frames,
+        "frames_stored": found["frames"],
+        "frames_lost": frames - found["distinct"],
+        "frames_duplicated": found["frames"] - found["distinct"],
+        "rows_wrong": abs(frames * options["gpus"] - found["distinct_rows"])
+        + found["rows"]
+        - found["distinct_rows"],
+        "frames_resent": sent["resent"],
+        "generator_latest_seconds": sent["latest_seconds"],
+        "lags": {
+            kind: _lags(
+                after.lags(kind).since(before.lags(kind)), last.own(f"{kind}_lag_highest_seconds")
+            )
+            for kind in STAGES
+        },
+        "hot_bytes_per_value": disk / (found["rows"] * sent["metrics"]),
+        "aggregator_cpu_seconds_per_million_values": costs["aggregator"].cpu_seconds
+        / (values * window / 1e6),
+        "processes": {name: asdict(cost) for name, cost in costs.items()},
+        "complaints": complaints[:5],
+    }
+
+
+def _nodes(stage: Stage) -> float:
+    return stage.page().sum("kilowatch_cluster_nodes")
+
+
+def _lags(lags: Lags, highest: float) -> dict[str, float | None]:
+    """Return p50, p99 and max; a quantile is inexact within its bucket, but not above the max."""
+    found = {"p50": lags.quantile(0.5), "p99": lags.quantile(0.99)}
+    return {
+        name: None if value is None else min(value, highest) for name, value in found.items()
+    } | {"max": highest}
+
+
+def main(arguments: list[str]) -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m bench.ingest", description=__doc__)
+    parser.add_argument("--gpus", type=int, default=10_000)
+    parser.add_argument("--metrics", type=int, help="readings of a GPU; whole blocks. [all fast]")
+    parser.add_argument("--hz", type=float, default=1, choices=[1.0], help="frames a second")
+    parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--broker", choices=["mosquitto", "embedded"], default="mosquitto")
+    parser.add_argument("--connections", type=int, help="of the generator; a node has one. [100]")
+    parser.add_argument("--set", default="", help="a line of [aggregator], as flush_seconds = 0.1")
+    parser.add_argument("--common", action="store_true", help="the common way too, until it breaks")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(arguments)
+    found = measure(
+        options.gpus, options.seconds, options.broker, options.metrics, options.connections,
+        options.set,
+    )  # fmt: skip
+    if options.common:
+        found["common_way"] = common_way.ladder()
+    show(found, as_json=options.json)
+    return 1 if found["frames_lost"] or found["frames_duplicated"] or found["rows_wrong"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

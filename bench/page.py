@@ -1,0 +1,185 @@
+"""docs/benchmarks.md: from what was measured to a table, each figure beside its command."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.report import flat, text
+
+FILE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
+BEGIN, END = "<!-- written by make bench -->", "<!-- end -->"
+LIBRARIES = ("duckdb", "gmqtt", "gpustat", "influxdb-client", "msgspec", "numpy", "nvidia-ml-py",
+             "nvitop", "prometheus-client", "aiomqtt")  # fmt: skip
+PROGRAMS = {
+    "mosquitto": ["mosquitto", "-h"],
+    "influxd": ["influxd", "version"],
+    "victoria-metrics": ["victoria-metrics", "-version"],
+}
+_VERSION = re.compile(r"\d+\.\d+\.\d+")
+
+Figures = Mapping[str, Any]
+Ratio = Callable[[Figures], tuple[float, float] | None]
+
+
+class Row(NamedTuple):
+    """One line of the table."""
+
+    what: str
+    ours: str
+    against: str
+    ratio: str
+    command: str
+
+
+class Line(NamedTuple):
+    """A figure to be shown: of which measurement, its dotted name, and what it is set against."""
+
+    bench: str
+    what: str
+    figure: str
+    unit: str = ""
+    against: str = ""
+    other: str = ""
+    """Dotted name of the figure that it is compared with, of the same run."""
+
+
+_GPU_HOUR = "one GPU, one metric, one hour, sealed"
+LINES = (
+    Line("frames", "decode and store a value", "frame_decode_and_store_ns", "ns", "JSON decode",
+         "json_decode_ns"),
+    Line("frames", "bytes of a value on the wire", "frame_bytes", "B", "JSON", "json_bytes"),
+    *(Line("collector", f"collector, {words}: CPU a reading", f"{run}.kilowatch.us_per_reading",
+           "us", peer, f"{run}.{peer}.us_per_reading")
+      for run, words in (("at_once", "driver at once"), ("with_latency", "30 us a call"))
+      for peer in ("gpustat", "nvitop", "pynvml")),
+    *(Line("collector", f"collector, {words}: CPU, both processes", f"{run}.kilowatch.cpu_percent",
+           "% of a core", peer, f"{run}.{peer}.cpu_percent")
+      for run, words in (("at_once", "driver at once"), ("with_latency", "30 us a call"))
+      for peer in ("gpustat", "nvitop", "pynvml")),
+    Line("collector", "collector: memory (PSS), both processes", "at_once.kilowatch.pss_mib", "MiB",
+         "gpustat", "at_once.gpustat.pss_mib"),
+    Line("collector", "collector: start to first frame", "at_once.kilowatch.first_reading_seconds",
+         "s", "gpustat", "at_once.gpustat.first_reading_seconds"),
+    Line("collector", "collector: driver calls a tick, 8 GPUs", "at_once.kilowatch.calls_per_tick",
+         "", "gpustat", "at_once.gpustat.calls_per_tick"),
+    *(line for bench, words in (("ingest", "10,000 GPUs"), ("ingest_large", "100,000 GPUs"),
+                                ("ingest_embedded", "10,000 GPUs, embedded broker"))
+      for line in (
+          Line(bench, f"{words}: values a second", "values_per_second"),
+          Line(bench, f"{words}: frames lost", "frames_lost", "", "sent", "frames_sent"),
+          Line(bench, f"{words}: frames stored twice", "frames_duplicated"),
+          Line(bench, f"{words}: frames asked for again", "frames_resent"),
+          Line(bench, f"{words}: aggregator CPU", "processes.aggregator.cpu_percent", "% of a core",
+               "broker", "processes.broker.cpu_percent"),
+          Line(bench, f"{words}: generator CPU", "processes.generator.cpu_percent", "% of a core"),
+          Line(bench, f"{words}: aggregator memory, peak", "processes.aggregator.peak_rss_mib",
+               "MiB"),
+          Line(bench, f"{words}: sample to fleet, p50", "lags.shown.p50", "s"),
+          Line(bench, f"{words}: sample to fleet, p99", "lags.shown.p99", "s"),
+          Line(bench, f"{words}: sample to rules, p99", "lags.judged.p99", "s"),
+          Line(bench, f"{words}: sample to store, p99", "lags.committed.p99", "s"),
+          Line(bench, f"{words}: sample to store, max", "lags.committed.max", "s"),
+      )),
+    Line("ingest", "aggregator CPU a million values", "aggregator_cpu_seconds_per_million_values",
+         "s", "the common way", "common_way.cpu_seconds_per_million_values"),
+    Line("ingest", "the common way carries", "common_way.carries_gpus", "GPUs", "breaks at",
+         "common_way.breaks_at_gpus"),
+    Line("exposition", "/metrics of 100,000 series", "milliseconds", "ms", "prometheus_client",
+         "prometheus_client_milliseconds"),
+    *(line for peer in ("influxdb", "victoria_metrics") for line in (
+        Line("store", "store: insert a value, a fleet's tick", "insert.ns_per_value", "ns", peer,
+             f"{peer}.insert_ns_per_value"),
+        Line("store", "store: bytes a value, sealed", "history.sealed_bytes_per_value", "B", peer,
+             f"{peer}.bytes_per_value"),
+        Line("store", f"store: {_GPU_HOUR}", "history.one_gpu_one_metric_sealed_milliseconds", "ms",
+             peer, f"{peer}.one_gpu_one_metric_milliseconds"),
+        Line("store", "store: 50 highest of 10,000 GPUs now", "top_50.milliseconds", "ms", peer,
+             f"{peer}.top_50_milliseconds"),
+    )),
+    Line("store", "store: seal a value", "history.sealing_ns_per_value", "ns", "insert",
+         "insert.ns_per_value"),
+    Line("backfill", "backfill: drain", "drain_seconds", "s"),
+    Line("backfill", "backfill: frames a second", "frames_per_second"),
+    Line("backfill", "backfill: frames lost", "frames_lost", "", "backlog", "backlog_frames"),
+    Line("backfill", "backfill: live lag meanwhile, max", "live_lag.max", "s"),
+)  # fmt: skip
+
+
+def rows(commands: Mapping[str, str], found: Mapping[str, Figures]) -> list[Row]:
+    """Return the lines of the measurements that were made."""
+    made = []
+    for line in LINES:
+        if line.bench not in found:
+            continue
+        figures = flat(found[line.bench])
+        ours = figures.get(line.figure)
+        other = figures.get(line.other) if line.other else None
+        against = f"{line.against} {text(other)}" if other is not None else ""
+        if line.other and other is None:
+            against = f"{line.against}: not here"
+        ratio = ""
+        if isinstance(ours, int | float) and isinstance(other, int | float) and ours and other:
+            ratio = text(float(other / ours))
+        shown = f"{text(ours)} {line.unit}".strip()
+        made.append(Row(line.what, shown, against, ratio, f"python -m {commands[line.bench]}"))
+    return made
+
+
+def table(found: list[Row]) -> str:
+    """Return the rows as Markdown."""
+    lines = ["| what | here | against, in the same run | ratio | command |",
+             "| --- | ---: | --- | ---: | --- |"]  # fmt: skip
+    lines += [
+        f"| {row.what} | {row.ours} | {row.against} | {row.ratio} | `{row.command}` |"
+        for row in found
+    ]
+    return "\n".join(lines)
+
+
+def machine() -> str:
+    """Return what this was measured on, and with which versions."""
+    model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    versions = [f"Python {platform.python_version()}"]
+    for name in LIBRARIES:
+        try:
+            versions.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            versions.append(f"{name} not here")
+    versions += [f"{name} {_version(command)}" for name, command in PROGRAMS.items()]
+    return (
+        f"{os.cpu_count()} cores of {model[1] if model else platform.machine()}, "
+        f"{memory:.0f} GiB, Linux {platform.release().split('-')[0]}; {', '.join(versions)}."
+    )
+
+
+def _version(command: list[str]) -> str:
+    program = shutil.which(command[0], path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    if program is None:
+        return "not here"
+    done = subprocess.run([program, *command[1:]], check=False, capture_output=True, text=True)
+    match = _VERSION.search(done.stdout + done.stderr)
+    return match[0] if match else "of unknown version"
+
+
+def write(found: list[Row], seconds: float) -> None:
+    """Replace what stands between the marks of the page."""
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    body = (
+        f"Measured {today}, in {seconds / 60:.0f} minutes, on {machine()}\n"
+        f"Load average over 15 minutes at its end, all processes: {os.getloadavg()[2]:.1f}.\n\n"
+        f"{table(found)}"
+    )
+    page = FILE.read_text()
+    before, rest = page.split(BEGIN)
+    after = rest.split(END)[1]
+    FILE.write_text(f"{before}{BEGIN}\n\n{body}\n\n{END}{after}")

@@ -1,0 +1,97 @@
+"""What other processes cost: CPU from /proc/PID/stat, memory from /proc/PID/smaps_rollup."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+TICKS = os.sysconf("SC_CLK_TCK")
+MIB = 1024 * 1024
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU time of a process so far, user and system, all its threads; 10 ms steps."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def children(pid: int) -> list[int]:
+    """Return the processes that a process has started and that still live, and theirs."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in map(int, task.read_text().split()):
+                found += [child, *children(child)]
+    return found
+
+
+def memory(pid: int) -> dict[str, float]:
+    """Return `rss_mib`, `pss_mib` (shared pages divided among their users) and `peak_rss_mib`."""
+    rollup = _kilobytes(Path(f"/proc/{pid}/smaps_rollup"))
+    status = _kilobytes(Path(f"/proc/{pid}/status"))
+    return {
+        "rss_mib": rollup["Rss"] / 1024,
+        "pss_mib": rollup["Pss"] / 1024,
+        "peak_rss_mib": status["VmHWM"] / 1024,
+    }
+
+
+def _kilobytes(file: Path) -> dict[str, float]:
+    found = {}
+    for line in file.read_text().splitlines():
+        name, _, rest = line.partition(":")
+        if rest.endswith(" kB"):
+            found[name] = float(rest.split()[0])
+    return found
+
+
+@dataclass(slots=True)
+class Cost:
+    """What a process took in a stretch of time."""
+
+    cpu_percent: float
+    """Of one core."""
+    cpu_seconds: float
+    rss_mib: float
+    pss_mib: float
+    peak_rss_mib: float
+    """Since the process began."""
+
+
+class Meter:
+    """Counts the CPU of named processes between `start` and `stop`."""
+
+    def __init__(self, **pids: int) -> None:
+        self._pids = pids
+        self._before: dict[str, float] = {}
+        self._began = 0.0
+
+    def start(self) -> None:
+        """Begin, or begin anew."""
+        self._before = {name: cpu_seconds(pid) for name, pid in self._pids.items()}
+        self._began = time.monotonic()
+
+    def stop(self) -> dict[str, Cost]:
+        """Return the costs since `start`; may be called again."""
+        seconds = time.monotonic() - self._began
+        found = {}
+        for name, pid in self._pids.items():
+            took = cpu_seconds(pid) - self._before[name]
+            found[name] = Cost(100 * took / seconds, took, **memory(pid))
+        return found
+
+
+def end(process: subprocess.Popen[bytes] | subprocess.Popen[str], seconds: float = 60.0) -> None:
+    """End a process that we started: SIGTERM, and SIGKILL when it does not go."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

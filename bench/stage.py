@@ -1,0 +1,263 @@
+"""A broker, a generator and an aggregator, each a real process, and what they say of themselves."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import duckdb
+
+from bench.load import CLUSTER
+from bench.processes import end
+from kilowatch.broker import EmbeddedBroker
+from tests.brokers import free_port, wait_for_port
+
+PREFIX = "kilowatch_aggregator_"
+NEVER_SEAL = 10_000_000
+"""Seconds: what a run stores stays in one place, to be counted."""
+_SAMPLE = re.compile(r"^(\w+)(?:\{([^}]*)\})? (\S+)$")
+
+
+def wait_until(what: str, ready: Callable[[], object], seconds: float = 120.0) -> None:
+    """Wait for a condition. Raises `TimeoutError` that says what did not come."""
+    deadline = time.monotonic() + seconds
+    while not ready():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what} did not come within {seconds:.0f} s")
+        time.sleep(0.1)
+
+
+@dataclass(slots=True)
+class Lags:
+    """A histogram of lags, and the quantiles that it tells."""
+
+    counts: dict[float, float]
+    """Cumulative, by upper bound in seconds."""
+
+    def since(self, before: Lags) -> Lags:
+        """Return what was added after `before`."""
+        return Lags({bound: n - before.counts.get(bound, 0) for bound, n in self.counts.items()})
+
+    def quantile(self, share: float) -> float | None:
+        """Return the lag that `share` of all stay below, straight between two bounds; None
+        without any, infinity beyond the last bound."""
+        total = max(self.counts.values(), default=0)
+        if not total:
+            return None
+        low, reached = 0.0, 0.0
+        for bound, count in sorted(self.counts.items()):
+            if count >= share * total:
+                inside = count - reached
+                return low + (bound - low) * ((share * total - reached) / inside if inside else 1)
+            low, reached = bound, count
+        return float("inf")
+
+
+class Page:
+    """One reading of the aggregator's `/metrics`."""
+
+    def __init__(self, text: str) -> None:
+        self._samples: dict[str, list[tuple[str, float]]] = {}
+        for line in text.splitlines():
+            if match := _SAMPLE.match(line):
+                found = self._samples.setdefault(match[1], [])
+                found.append((match[2] or "", float(match[3])))
+
+    def sum(self, name: str, label: str = "") -> float:
+        """Return the sum of a family's samples whose labels hold a text; 0 without any."""
+        return sum(value for labels, value in self._samples.get(name, ()) if label in labels)
+
+    def own(self, name: str) -> float:
+        """Return a series of the aggregator itself."""
+        return self.sum(PREFIX + name)
+
+    def lags(self, kind: str) -> Lags:
+        """Return a histogram: `shown`, `judged` or `committed`."""
+        buckets = self._samples.get(f"{PREFIX}{kind}_lag_seconds_bucket", [])
+        bounds = [labels.partition('le="')[2].rstrip('"') for labels, _ in buckets]
+        return Lags({float(b): n for b, (_, n) in zip(bounds, buckets, strict=True)})
+
+
+class Stage:
+    """Starts the processes; ends them and removes their files when left."""
+
+    def __init__(self, broker: str = "mosquitto", settings: str = "") -> None:
+        """`settings`: lines of the aggregator's file after its `[aggregator]`."""
+        self._stack = ExitStack()
+        self.folder = Path(
+            self._stack.enter_context(tempfile.TemporaryDirectory(prefix="kilowatch-bench-"))
+        )
+        self.port = free_port()
+        self.http = f"127.0.0.1:{free_port()}"
+        self._settings = settings
+        self.pids: dict[str, int] = {}
+        self.generator: subprocess.Popen[str] | None = None
+        self._start_broker(broker)
+
+    def __enter__(self) -> Stage:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def _start_broker(self, broker: str) -> None:
+        if broker == "embedded":
+            embedded = EmbeddedBroker("127.0.0.1", self.port, self.folder)
+            embedded.start()
+            self._stack.callback(embedded.stop)
+            assert embedded.pid is not None
+            self.pids["broker"] = embedded.pid
+        else:
+            file = self.folder / "mosquitto.conf"
+            file.write_text(
+                f"listener {self.port} 127.0.0.1\nallow_anonymous true\npersistence false\n"
+                "max_queued_messages 100000\nlog_type error\n"
+                + ("user root\n" if os.geteuid() == 0 else "")
+            )
+            binary = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
+            self.start("broker", [binary, "-c", str(file)])
+        wait_for_port(self.port)
+
+    def start(
+        self, name: str, command: list[str], environment: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
+        """Start a process that is ended with the stage."""
+        with (self.folder / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+        self._stack.callback(end, process)
+        self.pids[name] = process.pid
+        return process
+
+    def log(self, name: str) -> str:
+        """Return what a process has said."""
+        return (self.folder / f"{name}.log").read_text(errors="replace")
+
+    def start_aggregator(self) -> None:
+        """Start `kilowatch aggregate` and wait until it listens to the broker."""
+        file = self.folder / "aggregator.toml"
+        file.write_text(
+            f'cluster = "{CLUSTER}"\n[broker]\nport = {self.port}\n[aggregator]\n'
+            f'listen = "{self.http}"\ndata_dir = "{self.folder / "data"}"\n{self._settings}\n'
+            f"[aggregator.store]\nseal_seconds = {NEVER_SEAL}\n"
+        )
+        self._aggregator = self.start(
+            "aggregator",
+            [sys.executable, "-m", "kilowatch", "aggregate", "--config", str(file)],
+        )
+        wait_until("the aggregator", lambda: self.page().own("bus_connected") == 1)
+
+    def end_aggregator(self) -> None:
+        """End it in order: what it has is stored."""
+        end(self._aggregator)
+
+    def start_generator(self, **options: int) -> None:
+        """Start `bench.generator` and wait until it has introduced its nodes."""
+        command = [sys.executable, "-m", "bench.generator", "--port", str(self.port)]
+        for name, value in options.items():
+            command += [f"--{name}", str(value)]
+        self.generator = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self._stack.callback(self._close_generator)
+        self.pids["generator"] = self.generator.pid
+        self.expect("ready")
+
+    def expect(self, word: str) -> None:
+        """Wait until the generator says a word."""
+        assert self.generator is not None
+        assert self.generator.stdout is not None
+        line = self.generator.stdout.readline().strip()
+        if line != word:
+            raise RuntimeError(f"the generator said {line!r} instead of {word!r}")
+
+    def tell(self) -> None:
+        """Tell the generator to go on: to begin, or to end."""
+        assert self.generator is not None
+        assert self.generator.stdin is not None
+        self.generator.stdin.write("\n")
+        self.generator.stdin.flush()
+
+    def end_generator(self) -> dict[str, Any]:
+        """Return what it did."""
+        assert self.generator is not None
+        assert self.generator.stdout is not None
+        self.tell()
+        found: dict[str, Any] = json.loads(self.generator.stdout.readline())
+        self.generator.wait(30)
+        return found
+
+    def _close_generator(self) -> None:
+        if self.generator is not None:
+            end(self.generator)
+            for pipe in (self.generator.stdin, self.generator.stdout):
+                if pipe is not None:
+                    pipe.close()
+
+    def page(self) -> Page:
+        """Return the aggregator's `/metrics`; an empty page while it does not serve."""
+        try:
+            with urllib.request.urlopen(f"http://{self.http}/metrics", timeout=30) as answer:
+                return Page(answer.read().decode())
+        except (urllib.error.URLError, OSError):
+            return Page("")
+
+    def wait_until_quiet(self) -> None:
+        """Wait until nothing is missing and nothing more is stored."""
+        seen = -1.0
+
+        def quiet() -> bool:
+            nonlocal seen
+            page = self.page()
+            before, seen = seen, page.own("frames_stored_total")
+            if before != seen:
+                time.sleep(1.2)  # longer than from commit to commit
+            return before == seen and page.own("holes_open") == 0
+
+        wait_until("quiet", quiet, 300)
+
+    def audit(self) -> dict[str, int]:
+        """Count in the store itself, after the aggregator has ended."""
+        return audit(self.folder / "data" / "hot.duckdb")
+
+
+def audit(file: Path) -> dict[str, int]:
+    """Count what a store holds: frames and rows of GPUs, how many of them are different, and how
+    many frames are recorded as lost."""
+    found = {"frames": 0, "distinct": 0, "rows": 0, "distinct_rows": 0, "holes": 0}
+    with duckdb.connect(str(file), read_only=True) as store:
+        for (table,) in store.execute("select table_name from duckdb_tables()").fetchall():
+            if table.startswith("frames_"):
+                frames, distinct = store.execute(
+                    f"select count(*), count(distinct (run, seq)) from {table}"
+                ).fetchall()[0]
+                found["frames"] += frames
+                found["distinct"] += distinct
+            elif table.startswith("gpu_fast_"):
+                rows, distinct = store.execute(
+                    f"select count(*), count(distinct (device, run, seq)) from {table}"
+                ).fetchall()[0]
+                found["rows"] += rows
+                found["distinct_rows"] += distinct
+        ((found["holes"],),) = store.execute(
+            "select coalesce(sum(last - first + 1), 0)::bigint from holes"
+        ).fetchall()
+    return found

@@ -1,0 +1,255 @@
+"""The store: inserting, sealing, bytes a value, queries; against InfluxDB and VictoriaMetrics.
+
+    python -m bench.store [--gpus 10000] [--ticks 20] [--history-gpus 64] [--peers] [--json]
+
+Two loads. *Fleet*: one row a GPU and tick, many GPUs, as they arrive from the bus. *History*: an
+hour at 1 Hz of a few GPUs, simulated as they behave (about a third of the values change from one
+second to the next), sealed to Parquet. `--peers` gives the same rows as line protocol to those of
+the others that are installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from aggregator.config import StoreConfig
+from aggregator.model import Batch, BlockRows, Device, Frames, Run
+from aggregator.store.embedded import EmbeddedStore
+from bench import store_peers
+from bench.exposition import best, make_fleet
+from bench.load import SECOND, TICKS, make_load
+from bench.report import show
+from collector.simulated import scenario
+from collector.simulated.cluster import cluster as simulated_cluster
+from telemetry import frame as frames
+from telemetry.fleet import Fleet
+from telemetry.schema import GPU_FAST, SCHEMA
+
+GPUS = 8
+HISTORY_SECONDS = 3600
+BATCH_SECONDS = 60
+LONG = 1e7
+"""Seconds: one period holds a whole run."""
+AGES = (100 * LONG,) * 3
+TOP = 50
+METRIC = "gpu_power_watts"
+BLOCK = SCHEMA.blocks[GPU_FAST]
+METRICS = len(BLOCK.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """All rows of one second."""
+
+    at: int
+    """ns since 1970."""
+    gauges: npt.NDArray[np.float32]
+    counters: npt.NDArray[np.float64]
+
+
+def fleet_ticks(gpus: int, ticks: int, start: int) -> Iterator[Tick]:
+    """Yield the seconds of a wide fleet, from the bodies of `bench.load`."""
+    load = make_load(gpus // GPUS, GPUS)
+    for tick in range(ticks):
+        packed = [
+            frames.decode(load.frame(node, tick % TICKS, 1)).blocks[0] for node in range(load.nodes)
+        ]
+        yield Tick(
+            start + tick * SECOND,
+            np.frombuffer(b"".join(each.gauges for each in packed), "<f4").reshape(
+                gpus, len(BLOCK.gauges)
+            ),
+            np.frombuffer(b"".join(each.counters for each in packed), "<f8").reshape(
+                gpus, len(BLOCK.counters)
+            ),
+        )
+
+
+def history_ticks(gpus: int, seconds: int, start: int) -> Iterator[Tick]:
+    """Yield the seconds of a few simulated GPUs."""
+    fleet = simulated_cluster(scenario("fleet", nodes=gpus // GPUS, gpus=GPUS, seed=3, faults=""))
+    nodes, split = [fleet.node(name) for name in fleet.scenario.nodes], len(BLOCK.gauges)
+    for second in range(seconds):
+        rows = np.array([row for node in nodes for row in node.fast(second)[GPU_FAST]])
+        yield Tick(
+            start + second * SECOND, rows[:, :split].astype(np.float32), rows[:, split:].copy()
+        )
+
+
+def batch_of(ticks: list[Tick], first: int, *, named: bool) -> Batch:
+    """Return what one commit holds; `first` is the number of its first second."""
+    gpus = len(ticks[0].gauges)
+    nodes, count = gpus // GPUS, len(ticks)
+    batch = Batch(
+        Frames(
+            run=np.tile(np.arange(nodes, dtype=np.int32), count),
+            seq=np.repeat(np.arange(first, first + count), nodes),
+            sampled_at=np.repeat([tick.at for tick in ticks], nodes),
+            received_at=np.repeat([tick.at for tick in ticks], nodes),
+            backfilled=np.zeros(nodes * count, np.bool_),
+        ),
+        [
+            BlockRows(
+                GPU_FAST,
+                (np.arange(gpus, dtype=np.int32) // GPUS) + number * nodes,
+                np.arange(gpus, dtype=np.int32),
+                tick.gauges,
+                tick.counters,
+            )
+            for number, tick in enumerate(ticks)
+        ],
+        at=ticks[0].at,
+    )
+    if named:
+        batch.runs = [Run(node, f"node-{node}", 1) for node in range(nodes)]
+        batch.devices = [
+            Device(gpu, f"node-{gpu // GPUS}", uuid(gpu), gpu % GPUS, "") for gpu in range(gpus)
+        ]
+    return batch
+
+
+def uuid(gpu: int) -> str:
+    """Return the UUID of a GPU by its number."""
+    return f"GPU-{gpu:08x}-0000-4000-8000-000000000000"
+
+
+def insert(folder: Path, gpus: int, ticks: int) -> dict[str, Any]:
+    """Return what a tick of the whole fleet takes to commit."""
+    folder.mkdir()
+    store = EmbeddedStore(StoreConfig(seal_seconds=LONG), folder)
+    took = []
+    for number, tick in enumerate(fleet_ticks(gpus, ticks, time.time_ns())):
+        batch = batch_of([tick], number, named=number == 0)
+        began = time.perf_counter()
+        store.write(batch)
+        took.append(time.perf_counter() - began)
+    store.close()
+    took.sort()
+    values = gpus * METRICS
+    return {
+        "gpus": gpus,
+        "ticks": ticks,
+        "commit_milliseconds_p50": took[ticks // 2] * 1e3,
+        "commit_milliseconds_max": took[-1] * 1e3,
+        "ns_per_value": took[ticks // 2] / values * 1e9,
+        "hot_bytes_per_value": (folder / "hot.duckdb").stat().st_size / values / ticks,
+    }
+
+
+def history(folder: Path, gpus: int, seconds: int, start: int) -> dict[str, Any]:
+    """Return what sealing takes and gives, and what it takes to ask for one GPU's hour."""
+    folder.mkdir()
+    config = StoreConfig(seal_seconds=LONG, raw_age_seconds=100 * LONG, rollup_age_seconds=AGES)
+    store = EmbeddedStore(config, folder)
+    gathered: list[Tick] = []
+    for number, tick in enumerate(history_ticks(gpus, seconds, start)):
+        gathered.append(tick)
+        if len(gathered) == BATCH_SECONDS or number == seconds - 1:
+            first = number + 1 - len(gathered)
+            store.write(batch_of(gathered, first, named=first == 0))
+            gathered = []
+    end = start + seconds * SECOND
+
+    def ask() -> int:
+        return len(store.history(uuid(gpus // 2), METRIC, start, end, 0).at)
+
+    hot = best(ask, 5)
+    began, pieces, longest = time.perf_counter(), 0, 0.0
+    while True:
+        piece = time.perf_counter()
+        more = store.maintain(
+            start + int(3 * LONG * SECOND)
+        )  # far enough on for the period to be over
+        longest = max(longest, time.perf_counter() - piece)
+        if not more:
+            break
+        pieces += 1
+    sealing = time.perf_counter() - began
+    first_time = best(ask, 1)
+    again = best(ask, 5)
+    values, size, found = gpus * seconds * METRICS, store.size(), ask()
+    store.close()
+    return {
+        "gpus": gpus,
+        "seconds": seconds,
+        "values": values,
+        "sealed_bytes_per_value": size["sealed"] / values,
+        "rollup_bytes_per_value": size["rollups"] / values,
+        "sealing_ns_per_value": sealing / values * 1e9,
+        "sealing_longest_step_milliseconds": longest * 1e3,
+        "sealing_steps": pieces,
+        "one_gpu_one_metric_rows": found,
+        "one_gpu_one_metric_hot_milliseconds": hot,
+        "one_gpu_one_metric_sealed_first_milliseconds": first_time,
+        "one_gpu_one_metric_sealed_milliseconds": again,
+    }
+
+
+def top(gpus: int) -> dict[str, Any]:
+    """Return what the hottest of all take to find, in the fleet's matrix, with their names."""
+    fleet = make_fleet(make_load(gpus // GPUS, GPUS))
+    found: Callable[[], object] = lambda: fleet_top(fleet, METRIC, TOP, 0.0)  # noqa: E731
+    return {"gpus": gpus, "milliseconds": best(found, 20)}
+
+
+def fleet_top(fleet: Fleet, metric: str, count: int, now: float) -> list[tuple[str, str, float]]:
+    """Return node, GPU and value of the highest readings."""
+    values = fleet.column(metric, now)
+    known = np.nan_to_num(values, nan=-np.inf)
+    rows = np.argpartition(known, -count)[-count:]
+    rows = rows[np.argsort(known[rows])[::-1]]
+    named = [(fleet.gpus[row], float(values[row])) for row in rows.tolist()]
+    return [(entry[0], entry[1].uuid, value) for entry, value in named if entry is not None]
+
+
+def measure(
+    gpus: int, ticks: int, history_gpus: int, seconds: int, *, peers: bool
+) -> dict[str, Any]:
+    """Run all of it."""
+    gpus, history_gpus = gpus - gpus % GPUS, history_gpus - history_gpus % GPUS
+    start = time.time_ns() // SECOND * SECOND - (seconds + 100) * SECOND
+    with tempfile.TemporaryDirectory(prefix="kilowatch-bench-") as folder:
+        place = Path(folder)
+        found: dict[str, Any] = {
+            "insert": insert(place / "fleet", gpus, ticks),
+            "history": history(place / "history", history_gpus, seconds, start),
+            "top_50": top(gpus),
+        }
+        if peers:
+            wide = list(fleet_ticks(gpus, 3, time.time_ns() - 3 * SECOND))
+            for name in store_peers.PEERS:
+                few = history_ticks(history_gpus, seconds, start)
+                found[name] = store_peers.measure(name, place / name, wide, few, (start, seconds))
+    return found
+
+
+def main(arguments: list[str]) -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m bench.store", description=__doc__)
+    parser.add_argument("--gpus", type=int, default=10_000)
+    parser.add_argument("--ticks", type=int, default=20)
+    parser.add_argument("--history-gpus", type=int, default=64)
+    parser.add_argument("--history-seconds", type=int, default=HISTORY_SECONDS)
+    parser.add_argument("--peers", action="store_true", help="InfluxDB and VictoriaMetrics too")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(arguments)
+    found = measure(
+        options.gpus, options.ticks, options.history_gpus, options.history_seconds,
+        peers=options.peers,
+    )  # fmt: skip
+    show(found, as_json=options.json)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,100 @@
+"""Each measurement at a scale of nothing: it runs, and its counts are right."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench import backfill, collector, common_way, exposition, ingest, store
+from bench.exposition import make_fleet
+from bench.load import make_load
+from telemetry.schema import GPU_FAST, SCHEMA
+
+METRICS = len(SCHEMA.blocks[GPU_FAST].names)
+needs_broker = pytest.mark.skipif(
+    shutil.which("mosquitto") is None and not Path("/usr/sbin/mosquitto").exists(),
+    reason="mosquitto is not installed: apt-get install mosquitto",
+)
+
+
+@needs_broker
+def test_ingest_counts_what_was_sent_and_stored() -> None:
+    """Three nodes for two seconds."""
+    found = ingest.measure(24, 2, "mosquitto")
+    assert (found["frames_sent"], found["frames_stored"]) == (6, 6)
+    assert found["frames_lost"] == found["frames_duplicated"] == found["rows_wrong"] == 0
+    assert found["values_per_second"] == 24 * METRICS
+    assert set(found["processes"]) == {"broker", "aggregator", "generator"}
+    assert found["processes"]["aggregator"]["rss_mib"] > 20
+    for lags in found["lags"].values():
+        assert lags["max"] > 0
+
+
+@needs_broker
+def test_backfill_drains_all_of_it() -> None:
+    """Two nodes with five frames each that nobody has seen."""
+    found = backfill.measure(2, 5, 2, "mosquitto", "")
+    assert found["backlog_frames"] == 10
+    assert found["frames_lost"] == found["frames_duplicated"] == 0
+    assert found["frames_sent_twice"] >= 0
+    assert found["drain_seconds"] > 0
+
+
+@needs_broker
+def test_the_common_way_carries_two_nodes() -> None:
+    """And its figures are per value."""
+    pytest.importorskip("influxdb_client")
+    found = common_way.step(2, 1)
+    assert (found["sent"], found["received"], found["broken"]) == (2, 2, False)
+    assert found["lag_p99"] < common_way.PATIENCE
+    assert set(found["processes"]) == {"broker", "store", "generator", "subscriber"}
+
+
+@needs_broker
+def test_all_collectors_read_the_fake_driver() -> None:
+    """Ours and the peers, two GPUs, each on a driver of its own."""
+    for module in ("gpustat", "nvitop"):
+        pytest.importorskip(module)
+    try:
+        found = collector.measure(2, 2, 0, settle=0)
+    except FileNotFoundError as error:
+        pytest.skip(str(error))  # no C compiler, or no header to compile against
+    assert set(found) == {"kilowatch", "gpustat", "nvitop", "pynvml"}
+    assert len(found["kilowatch"]["processes"]) == 2
+    for figures in found.values():
+        assert figures["calls_per_tick"] > 0
+        assert figures["readings_per_tick"] > 10
+        assert figures["first_reading_seconds"] > 0
+
+
+def test_both_ways_write_the_same_series() -> None:
+    """prometheus_client leaves out what says whether a node is up, and no reading."""
+    found = exposition.measure(1000, 1)
+    fleet = make_fleet(make_load(found["gpus"] // 8, 8))
+    block = fleet.matrices[GPU_FAST]
+    rows = found["gpus"]
+    present = int(np.isfinite(block.gauges[:rows]).sum() + np.isfinite(block.counters[:rows]).sum())
+    assert found["prometheus_client_series"] == present
+    assert found["series"] >= present
+
+
+def test_the_store_gives_back_what_it_was_given() -> None:
+    """Half a minute of eight GPUs, and a fleet of eighty."""
+    found = store.measure(80, 2, 8, 30, peers=False)
+    history = found["history"]
+    assert history["values"] == 8 * 30 * METRICS
+    assert history["one_gpu_one_metric_rows"] == 30
+    assert history["sealed_bytes_per_value"] > 0
+    assert found["insert"]["ns_per_value"] > 0
+
+
+def test_the_highest_are_the_highest() -> None:
+    """In order, with their names."""
+    fleet = make_fleet(make_load(16, 8))
+    found = store.fleet_top(fleet, "gpu_power_watts", 5, 0.0)
+    everyone = np.sort(fleet.column("gpu_power_watts", 0.0))[::-1]
+    assert [value for _, _, value in found] == everyone[:5].tolist()
+    assert len({uuid for _, uuid, _ in found}) == 5
