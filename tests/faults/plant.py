@@ -1,0 +1,168 @@
+"""A small real cluster behind chaos: every part reaches the broker through a proxy of its own."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+
+import duckdb
+
+from collector.ring import Ring
+from telemetry.intervals import IntervalSet
+from tests.brokers import Broker
+from tests.endtoend.audit import audit
+from tests.endtoend.cluster import NODES, Cluster, wait_until
+from tests.faults.chaos import CLEAR, Chaos
+
+PARTS = ("aggregator", *NODES)
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What became of all frames, in exact numbers."""
+
+    sent: int
+    stored: int
+    lost: int
+    """Recorded as holes."""
+    values: int
+    """Readings compared with the simulation bit for bit."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.sent} frames sent = {self.stored} stored + {self.lost} announced as lost; "
+            f"{self.values} values right to the bit"
+        )
+
+
+class Plant(Cluster):
+    """Two nodes, an aggregator, a broker, and three proxies."""
+
+    def __init__(self, folder: Path, broker: Broker, seed: int, collector: str = "") -> None:
+        self.chaos = {part: Chaos(broker.port, seed) for part in PARTS}
+        doors = {part: chaos.port for part, chaos in self.chaos.items()}
+        super().__init__(folder, broker, seed, doors, collector)
+
+    def __enter__(self) -> Plant:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.end_all()
+        for chaos in self.chaos.values():
+            chaos.close()
+
+    def start_all(self) -> None:
+        """Start all parts and wait for the first frames."""
+        for part in PARTS:
+            self.start(part)
+        wait_until("the first frames", lambda: self.stored() >= 10)
+
+    def stored(self) -> float:
+        """How many frames the running aggregator has stored."""
+        return self.sample("kilowatch_aggregator_frames_stored_total")
+
+    def lost(self) -> float:
+        """How many frames it has announced as lost."""
+        return self.sample("kilowatch_aggregator_frames_lost_total")
+
+    def backfilled(self) -> float:
+        """How many of the frames stored came on request."""
+        return self.sample("kilowatch_aggregator_frames_backfilled_total")
+
+    def wait_for_more(self, frames: int, seconds: float = 60.0) -> float:
+        """Wait until that many more frames are stored than now; return how long it took."""
+        before, began = self.stored(), time.monotonic()
+        wait_until(f"{frames} more frames", lambda: self.stored() >= before + frames, seconds)
+        return time.monotonic() - began
+
+    def wait_for_whole(self, seconds: float = 60.0) -> float:
+        """Wait until no frame is missing; return how long it took."""
+        began = time.monotonic()
+        wait_until(
+            "no holes",
+            lambda: self.stored() > 0 and self.sample("kilowatch_aggregator_holes_open") == 0,
+            seconds,
+        )
+        return time.monotonic() - began
+
+    def finish(self) -> Account:
+        """End all parts in clear weather and account for every frame. Fails if one is missing,
+        stands twice, or holds a wrong bit."""
+        for chaos in self.chaos.values():
+            chaos.weather = CLEAR
+        began = time.monotonic()
+        for node in NODES:  # each is heard again: what was lost before is asked for, and comes
+            wait_until(f"{node} heard", partial(self._heard_since, node, began))
+        self.wait_for_more(10)
+        self.wait_for_whole()
+        for node in NODES:
+            assert self.end(node) == 0
+        self._wait_for_quiet()
+        assert self.end("aggregator") == 0
+        return self._account()
+
+    def _heard_since(self, node: str, began: float) -> bool:
+        page = self.get(f"/api/v1/nodes/{node}")
+        age = page["node"]["age_seconds"] if page is not None else None
+        return age is not None and age < time.monotonic() - began - 0.5
+
+    def _wait_for_quiet(self) -> None:
+        seen, since = -1.0, time.monotonic()
+
+        def quiet() -> bool:
+            nonlocal seen, since
+            before, seen = seen, self.stored()
+            if before != seen or self.sample("kilowatch_aggregator_holes_open"):
+                since = time.monotonic()
+            return time.monotonic() - since > 1.0
+
+        wait_until("quiet", quiet)
+
+    def _account(self) -> Account:
+        found = audit(self)
+        assert len(found.stored) == len(set(found.stored)), "a frame stands twice"
+        stored: dict[tuple[str, int], IntervalSet] = {}
+        for node, session, number in sorted(found.stored):
+            stored.setdefault((node, session), IntervalSet()).add(number)
+        sent = lost = 0
+        gone = self._holes()
+        ends = self._ring_ends()
+        for run in stored.keys() | gone.keys() | ends.keys():
+            kept, holes = stored.get(run, IntervalSet()), gone.get(run, IntervalSet())
+            end = max(kept.end, holes.end, ends.get(run, -1))
+            both = IntervalSet([*kept, *holes])
+            assert both.missing(0, end) == [], f"{run}: unaccounted for"
+            assert len(both) == len(kept) + len(holes), f"{run}: stored and called lost"
+            sent, lost = sent + end + 1, lost + len(holes)
+        assert sent == len(found.stored) + lost
+        assert found.lost == lost
+        assert found.values > 0
+        return Account(sent, len(found.stored), lost, found.values)
+
+    def _ring_ends(self) -> dict[tuple[str, int], int]:
+        """The highest number in the rings, by node and session."""
+        ends: dict[tuple[str, int], int] = {}
+        for node in NODES:
+            ring = Ring(self.state_dir(node) / "ring", 1 << 30)
+            ring.open()
+            for span in ring.spans():
+                key = node, span.session
+                ends[key] = max(ends.get(key, -1), span.last)
+        return ends
+
+    def _holes(self) -> dict[tuple[str, int], IntervalSet]:
+        holes: dict[tuple[str, int], IntervalSet] = {}
+        with duckdb.connect(str(self.data / "hot.duckdb"), read_only=True) as store:
+            for node, session, first, last in store.execute(
+                "select r.node, r.session, h.first, h.last from holes h join runs r on h.run = r.id"
+            ).fetchall():
+                holes.setdefault((node, session), IntervalSet()).add_span(first, last)
+        return holes

@@ -1,0 +1,117 @@
+"""The long form's report: from what the tests observed to docs/faults.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import takewhile
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "faults.md"
+
+ELSEWHERE = {
+    "16": (
+        "tests/aggregator/test_service.py::test_a_full_disk_does_not_stop_the_live_view_and_passes",
+        "tests/aggregator/test_store.py::test_a_full_disk_is_an_error_with_a_cure_and_passes",
+        "tests/collector/test_service.py::test_a_full_disk_does_not_stop_live_frames",
+    ),
+    "18": (
+        "tests/collector/test_ring.py::test_a_tail_torn_at_any_byte_costs_only_the_last_frame",
+        "tests/collector/test_ring.py::test_any_flipped_byte_costs_only_the_record_it_stands_in",
+        "tests/aggregator/test_store.py::test_a_torn_log_costs_only_what_follows_the_tear",
+        "tests/aggregator/test_store.py::test_a_flipped_byte_in_the_log_costs_only_what_follows_it",
+    ),
+    "22": (
+        "tests/collector/test_nvml_faults.py::test_a_hung_gpu_costs_the_others_not_one_tick",
+        "tests/collector/test_nvml_faults.py::test_only_so_many_processes_wait_in_a_driver_that_hangs",
+    ),
+    "23": (
+        "tests/collector/test_nvml_faults.py::test_a_lost_gpu_is_one_event_and_all_gaps_until_it_is_back",
+        "tests/collector/test_nvml_faults.py::test_more_gpus_are_noticed_without_a_restart",
+        "tests/collector/test_nvml_faults.py::test_switching_mig_is_an_event_and_asks_anew_what_the_gpu_can_tell",
+    ),
+    "24": ("tests/collector/test_nvml_faults.py::test_counters_that_begin_anew_are_a_reload",),
+}
+"""Scenarios, or parts of them, that the tests of one part play; `make faults` runs them too."""
+
+_NUMBERS = {test: number for number, tests in ELSEWHERE.items() for test in tests}
+
+
+@dataclass(slots=True)
+class Row:
+    """One scenario over all its runs."""
+
+    number: str
+    scenario: str
+    expected: str
+    seeds: list[int] = field(default_factory=list)
+    observed: list[str] = field(default_factory=list)
+    runs: int = 0
+    failed: int = 0
+
+
+class Report:
+    """A plugin of pytest: gathers, and writes the page at the end."""
+
+    def __init__(self, command: str) -> None:
+        self._command = command
+        self._rows: dict[str, Row] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take the outcome of one run, wherever it ran."""
+        if report.when != "call" and not (report.when == "setup" and not report.passed):
+            return
+        name = report.nodeid.partition("[")[0]
+        told = dict(report.user_properties)
+        number = _NUMBERS.get(name)
+        if "number" not in told and number is None:
+            return
+        row = self._rows.setdefault(
+            name,
+            Row(
+                str(told.get("number", number)),
+                str(told.get("scenario", _words(name))),
+                str(told.get("expected", "as the name of the test says")),
+            ),
+        )
+        row.runs += 1
+        row.failed += report.failed
+        if "seed" in told and told["seed"] not in row.seeds:
+            row.seeds.append(int(str(told["seed"])))
+        if "observed" in told:
+            row.observed.append(str(told["observed"]))
+        elif report.skipped:
+            row.observed.append("SKIPPED")
+
+    def write(self, head: str) -> None:
+        """Write the page."""
+        rows = sorted(self._rows.values(), key=lambda row: (_order(row.number), row.scenario))
+        lines = [head, "", f"Command: `{self._command}`", ""]
+        lines += ["| # | scenario | expected | observed | runs | failed | seeds |"]
+        lines += ["| --- | --- | --- | --- | --- | --- | --- |"]
+        for row in rows:
+            seeds = ", ".join(str(seed) for seed in sorted(row.seeds)) or "own"
+            observed = "<br>".join(_sample(row.observed)) or (
+                "as expected" if not row.failed else ""
+            )
+            verdict = f"**FAILED** {observed}" if row.failed else observed
+            lines.append(
+                f"| {row.number} | {row.scenario} | {row.expected} | {verdict} | {row.runs} | "
+                f"{row.failed} | {seeds} |"
+            )
+        PAGE.write_text("\n".join([*lines, ""]))
+
+
+def _sample(observed: list[str], most: int = 3) -> list[str]:
+    """Return the first few; the rest is counted."""
+    more = len(observed) - most
+    return observed[:most] + ([f"... and {more} more runs"] if more > 0 else [])
+
+
+def _words(name: str) -> str:
+    return name.rpartition("/")[2].partition("::")[2].removeprefix("test_").replace("_", " ")
+
+
+def _order(number: str) -> tuple[int, str]:
+    return int("".join(takewhile(str.isdigit, number)) or 0), number

@@ -1,0 +1,153 @@
+"""Scripted nodes whose clock, temperature and counter are told by the scenario, frame by frame."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import numpy as np
+
+from aggregator.config import AggregatorConfig
+from aggregator.service import Aggregator
+from telemetry import frame as frames
+from telemetry.gap import NOT_SUPPORTED
+from telemetry.mqtt import BrokerConfig
+from telemetry.schema import GPU_FAST, NODE_FAST, SCHEMA
+from tests.aggregator.node import ScriptedNode, sampled_at
+from tests.aggregator.test_service import config
+
+TEMPERATURE = "gpu_temperature_celsius"
+ENERGY = "gpu_energy_joules_total"
+
+RULES = f"""
+[[rule]]
+name = "test_hot"
+when = {{ type = "above", metric = "{TEMPERATURE}", level = 90 }}
+severity = "page"
+summary = "{{where}} is too hot: {{value}}"
+description = "A rule of the fault campaign."
+runbook = "thermal-limit"
+
+[[rule.example]]
+every = 1
+given = "80 95 80"
+then = "- F R"
+
+[[rule]]
+name = "test_rate"
+when = {{ type = "rate", metric = "{ENERGY}", level = 1000, window = 2 }}
+severity = "page"
+summary = "{{where}} uses {{value}}"
+description = "A rule of the fault campaign."
+runbook = "thermal-limit"
+
+[[rule.example]]
+every = 1
+given = "0 10 20 9000 9000"
+then = "- - - F F"
+"""
+"""Rules that judge at once what the scripted nodes can do wrong."""
+
+
+@dataclass(slots=True)
+class Script:
+    """What a node says at frame `seq`: its clock's error in ns, a temperature, joules so far."""
+
+    clock: Callable[[int], int] = lambda _: 0
+    temperature: Callable[[int], float] = lambda _: 40.0
+    energy: Callable[[int], float] = lambda seq: 0.125 * seq
+
+    def stamp(self, seq: int) -> int:
+        """The wall clock that the frame carries, ns since 1970."""
+        return sampled_at(seq) + self.clock(seq)
+
+    def values(self, seq: int) -> Mapping[str, float]:
+        """The two readings of each GPU; all others are gaps."""
+        return {TEMPERATURE: float(np.float32(self.temperature(seq))), ENERGY: self.energy(seq)}
+
+
+class Actor(ScriptedNode):
+    """A scripted node that follows a `Script`."""
+
+    def __init__(self, broker: BrokerConfig, name: str, script: Script | None = None) -> None:
+        super().__init__(broker, name, gpus=2)
+        self.script = script or Script()
+
+    async def __aenter__(self) -> Actor:
+        await super().__aenter__()
+        return self
+
+    def sample(self) -> tuple[int, bytes]:
+        """Make the next frame and put it into the ring."""
+        seq = self.made.get(self.session, 0)
+        self.made[self.session] = seq + 1
+        names = SCHEMA.blocks[GPU_FAST].names
+        values = self.script.values(seq)
+        row = [values.get(name, NOT_SUPPORTED) for name in names]
+        readings = {
+            GPU_FAST: [row] * self.gpus,
+            NODE_FAST: [[NOT_SUPPORTED] * len(SCHEMA.blocks[NODE_FAST].names)],
+        }
+        encoded = frames.encode(
+            frames.build(self.session, seq, self.script.stamp(seq), readings, ())
+        )
+        self.ring.setdefault(self.session, {})[seq] = encoded
+        return seq, encoded
+
+    async def play(self, count: int, *, lost: bool = False, pause: float = 0.02) -> None:
+        """Take and publish so many frames."""
+        for _ in range(count):
+            await self.tick(lost=lost)
+            await asyncio.sleep(pause)
+
+
+def with_rules(broker: BrokerConfig, folder: Path, listen: str = "") -> AggregatorConfig:
+    """An aggregator's settings with the rules above, judged ten times a second."""
+    import msgspec
+
+    rules = folder / "rules.toml"
+    rules.write_text(RULES)
+    return msgspec.structs.replace(
+        config(broker, folder / "data", listen), rules=(rules,), rule_seconds=0.1
+    )
+
+
+def fired(aggregator: Aggregator) -> set[str]:
+    """Names of the rules whose alerts have fired, resolved ones included."""
+    return {alert.rule for alert in aggregator.alerts()}
+
+
+def check_stored(folder: Path, actor: Actor) -> int:
+    """Compare all that is stored of a node with its script, in the order of its numbers; return
+    how many readings were compared."""
+    compared = 0
+    with duckdb.connect(str(folder / "data" / "hot.duckdb"), read_only=True) as store:
+        tables = [
+            name
+            for (name,) in store.execute("select table_name from duckdb_tables()").fetchall()
+            if name.startswith("gpu_fast_")
+        ]
+        rows = [
+            row
+            for table in tables
+            for row in store.execute(
+                f'select r.session, t.seq, d."index", t.ts, t."{TEMPERATURE}", t."{ENERGY}" '
+                f"from {table} t join runs r on t.run = r.id join devices d on t.device = d.id "
+                "where r.node = ?",
+                [actor.name],
+            ).fetchall()
+        ]
+    wanted = []
+    for session, count in sorted(actor.made.items()):
+        for seq in range(count):
+            values = actor.script.values(seq)
+            wanted += [
+                (session, seq, gpu, actor.script.stamp(seq), values[TEMPERATURE], values[ENERGY])
+                for gpu in range(actor.gpus)
+            ]
+            compared += 2 * actor.gpus
+    assert sorted(rows) == wanted
+    return compared

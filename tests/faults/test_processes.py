@@ -1,0 +1,190 @@
+"""Faults of processes and disks: kills, outages, a stopped aggregator, torn files, no CPU."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.brokers import Mosquitto
+from tests.endtoend.cluster import wait_until
+from tests.faults.chaos import CLEAR, Weather
+from tests.faults.plant import PARTS, Plant
+from tests.faults.record import KILLS, OUTAGE, Observe, fault
+
+
+@fault("1, 2, 3", "nothing lost, nothing twice; serving again within 5 s of each kill")
+def test_kill_points(plant: Plant, observe: Observe, seed: int) -> None:
+    """kill -9 of aggregator, collectors and broker (restarted empty), again and again, at random."""
+    dice = random.Random(seed)
+    back: list[float] = []
+    for _ in range(KILLS):
+        victim = dice.choice(["aggregator", "aggregator", "dgx-01", "dgx-02", "broker"])
+        time.sleep(dice.uniform(0, 0.5))  # the point of the kill is random: nothing is waited for
+        began = time.monotonic()
+        if victim == "broker":
+            plant.broker.kill()
+            plant.broker.start()
+        else:
+            plant.kill(victim)
+            plant.start(victim)
+        if victim == "aggregator":
+            wait_until("frames again", lambda: plant.stored() >= 1)
+        else:
+            plant.wait_for_more(1)
+        back.append(time.monotonic() - began)
+    account = plant.finish()
+    assert account.lost == 0
+    back.sort()
+    observe(
+        f"{KILLS} kills, frames stored again after {back[len(back) // 2]:.1f} s (median), "
+        f"{back[-1]:.1f} s (longest); {account}"
+    )
+
+
+@fault("4", "memory stays flat, live frames first, then all that was missed")
+def test_broker_away(plant: Plant, observe: Observe) -> None:
+    """The broker is gone for a while; every part keeps trying."""
+    before = _memory(plant)
+    plant.broker.kill()
+    deadline = time.monotonic() + OUTAGE
+    wait_until("the end of the outage", lambda: time.monotonic() > deadline, OUTAGE + 10)
+    grown = _memory(plant) - before
+    plant.broker.start()
+    plant.wait_for_more(1)
+    drained = plant.wait_for_whole(60 + OUTAGE)
+    assert grown < 64 * 2**20
+    account = plant.finish()
+    assert account.lost == 0
+    observe(
+        f"away {OUTAGE:g} s, memory of all parts {grown / 2**20:+.1f} MiB, whole again "
+        f"{drained:.1f} s after the first frame; {account}"
+    )
+
+
+@fault("5", "sent = stored + announced as lost, to the frame")
+def test_ring_overflow(tmp_path: Path, mosquitto: Mosquitto, seed: int, observe: Observe) -> None:
+    """A node is cut off for longer than its ring of 128 KiB holds."""
+    with Plant(tmp_path, mosquitto, seed, collector="ring_bytes = 131072") as plant:
+        plant.start_all()
+        plant.wait_for_whole()
+        before = plant.lost()
+        cut = plant.chaos["dgx-01"]
+        cut.weather = Weather(refuse=True)
+        cut.reset()
+        ring = plant.state_dir("dgx-01") / "ring"
+        first = _names(ring)
+        seen = set(first)
+
+        def overflowed() -> bool:
+            """Whether a file that was begun during the outage has been dropped during it."""
+            now = _names(ring)
+            seen.update(now)
+            return bool(seen - first - now)
+
+        wait_until("an overflow", overflowed)
+        cut.weather = CLEAR
+        wait_until("the announcement", lambda: plant.lost() > before)
+        account = plant.finish()
+        assert account.lost > 0
+        observe(str(account))
+
+
+def _names(ring: Path) -> set[str]:
+    return {path.name for path in ring.glob("*.seg")}
+
+
+@fault("18", "what the disk lost comes from the other side; only frames that nobody has are lost")
+def test_torn_tails(plant: Plant, observe: Observe, seed: int) -> None:
+    """After kill -9 the log of the store, then the ring of a collector, lose a random tail."""
+    dice = random.Random(seed)
+    plant.kill("aggregator")
+    wal = plant.data / "hot.duckdb.wal"
+    torn = [_tear(wal, dice)]
+    plant.start("aggregator")
+    wait_until("frames again", lambda: plant.stored() >= 1)
+    plant.wait_for_whole()
+    plant.kill("dgx-01")
+    newest = max((plant.state_dir("dgx-01") / "ring").glob("*.seg"))
+    torn.append(_tear(newest, dice))
+    plant.start("dgx-01")
+    plant.wait_for_more(10)
+    account = plant.finish()
+    assert account.lost == 0  # the live frames of the torn ring had been stored already
+    observe(f"{torn[0]} bytes off the log, {torn[1]} bytes off the ring; {account}")
+
+
+def _tear(path: Path, dice: random.Random) -> int:
+    """Cut a file at a random place in its second half; return how many bytes went."""
+    size = path.stat().st_size
+    kept = dice.randint(size // 2, size - 1)
+    os.truncate(path, kept)
+    return size - kept
+
+
+@fault("33", "lag grows and passes; no node is called silent; nothing is lost")
+def test_no_cpu(plant: Plant, observe: Observe) -> None:
+    """Every core is taken by two others, and the aggregator dies as the OOM killer kills it."""
+    with _burning(2 * (os.cpu_count() or 1)):
+        plant.wait_for_more(20)
+        plant.kill("aggregator")
+        plant.start("aggregator")
+        wait_until("frames again", lambda: plant.stored() >= 1)
+        plant.wait_for_more(20)
+        alerts = plant.get("/api/v1/alerts")
+        assert alerts is not None
+        assert not [each for each in alerts["alerts"] if each["rule"] == "node_silent"]
+    account = plant.finish()
+    assert account.lost == 0
+    observe(f"no node_silent; {account}")
+
+
+@contextmanager
+def _burning(processes: int) -> Iterator[None]:
+    """Keep cores busy meanwhile."""
+    context = multiprocessing.get_context("spawn")
+    fires = [context.Process(target=_burn, daemon=True) for _ in range(processes)]
+    for fire in fires:
+        fire.start()
+    try:
+        yield
+    finally:
+        for fire in fires:
+            fire.kill()
+            fire.join()
+
+
+def _burn() -> None:
+    while True:
+        pass
+
+
+@fault("6b", "a part that stands still loses nothing; its node is refilled")
+@pytest.mark.parametrize("victim", PARTS[:2])
+def test_stopped_part(plant: Plant, observe: Observe, victim: str) -> None:
+    """SIGSTOP of a part for three seconds, then SIGCONT."""
+    process = plant.processes[victim]
+    process.send_signal(signal.SIGSTOP)
+    deadline = time.monotonic() + 3.0
+    wait_until("three seconds", lambda: time.monotonic() > deadline)
+    process.send_signal(signal.SIGCONT)
+    plant.wait_for_more(10)
+    account = plant.finish()
+    assert account.lost == 0
+    observe(f"{victim}: {account}")
+
+
+def _memory(plant: Plant) -> int:
+    """Resident bytes of all parts."""
+    pages = 0
+    for part in PARTS:
+        statm = Path(f"/proc/{plant.processes[part].pid}/statm")
+        pages += int(statm.read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
