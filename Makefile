@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages run demo test check format bench docs screens clean
+.PHONY: help setup packages run demo test check format bench faults docs screens clean
 
 help:  ## list what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,7 +32,7 @@ test: setup packages  ## run all tests
 check: setup  ## what CI checks beside the tests: format, lint, types, imports, generated files
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy telemetry alerts collector aggregator tui kilowatch
+	$(BIN)/mypy telemetry power alerts collector aggregator tui kilowatch
 	$(BIN)/lint-imports
 	$(BIN)/python -m docs.build --check
 
@@ -40,8 +40,12 @@ format: setup  ## put the source in order
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: setup packages  ## measure, and print the figures beside their commands
+bench: setup packages  ## measure, and write the figures beside their commands (docs/benchmarks.md)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	$(BIN)/python -m bench
+
+faults: setup packages  ## the long fault campaign; rewrites docs/faults.md
+	$(BIN)/python -m tests.faults
 
 docs: setup  ## write the generated pages
 	$(BIN)/python -m docs.build

@@ -11,6 +11,9 @@ import logging
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 
+import numpy as np
+import numpy.typing as npt
+
 from aggregator.arrival import Arrival, Assembled, assemble, frames_of
 from aggregator.backfill import Ask, Planner
 from aggregator.config import AggregatorConfig
@@ -21,6 +24,7 @@ from aggregator.model import Batch, Frames, Hole, Stats, StoredEvent
 from aggregator.nodes import HELD_FRAMES, REJECTIONS, Held, NodeState
 from aggregator.quarantine import Quarantine
 from aggregator.registry import Registry
+from aggregator.shared import Shared
 from telemetry import frame as frames
 from telemetry import inventory as messages
 from telemetry.errors import WireError
@@ -62,6 +66,7 @@ class Ingest:
         self._stats = stats
         self._registry = registry
         self._quarantine = quarantine
+        self._shared = Shared()
         self.ledger = Ledger()
         self.planner = Planner(config.backfill)
         self.nodes: dict[str, NodeState] = {}
@@ -77,6 +82,9 @@ class Ingest:
         self._held_bytes = 0
         self._seen_events: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._unjudged: list[Event] = []
+        self._unjudged_clocks: list[npt.NDArray[np.int64]] = []
+        self.newest = Frames.none().sampled_at
+        """When the frames that the last flush brought into the fleet were sampled, ns since 1970."""
         self._parts: list[Frames] = []
         self._batch = Batch()
         self._frames = 0
@@ -93,7 +101,7 @@ class Ingest:
         accounted: dict[tuple[str, int], IntervalSet],
     ) -> None:
         """Begin with what the store knows: its nodes show as stale, not as absent."""
-        for inventory in inventories:
+        for inventory in map(self._shared.inventory, inventories):
             node = self._node(inventory.node)
             node.add_layout(make_layout(inventory, self._registry), self._fleet)
         for (name, session), stored in accounted.items():
@@ -171,6 +179,8 @@ class Ingest:
     def _accept(self, node: NodeState, held: Held, now: float) -> None:
         """Account for a frame, unless it can't be read or kept."""
         frame = held.frame
+        if held.live and frame.session == node.session and not node.credible(frame.seq, now):
+            raise WireError("malformed", f"number {frame.seq} behind {node.seq}: a leap of frames")
         account = node.accounts.get(frame.session)
         if account is None:
             account = self._account(node, frame.session)
@@ -200,7 +210,7 @@ class Ingest:
     def _is_fresh(self, node: NodeState, frame: Frame, now: float) -> bool:
         """Return whether a live frame is its node's newest; a new session begins with it."""
         if frame.session != node.session:
-            if frame.session in node.superseded:
+            if frame.session in node.superseded and not node.silent(now):
                 return False
             node.enter(frame.session)
         if not node.online:
@@ -209,7 +219,7 @@ class Ingest:
             node.show(self._fleet)
         if frame.seq <= node.seq:
             return False
-        node.seq = frame.seq
+        node.seq, node.heard = frame.seq, now
         return True
 
     # -- Frames that fit no inventory ------------------------------------------------------------
@@ -256,7 +266,7 @@ class Ingest:
     # -- JSON messages ---------------------------------------------------------------------------
 
     def _inventory(self, node: NodeState, payload: bytes, now: float) -> None:
-        inventory = messages.decode(_checked(payload), Inventory)
+        inventory = self._shared.inventory(messages.decode(_checked(payload), Inventory))
         if inventory.node != node.name:
             raise WireError("foreign", f"an inventory of {inventory.node!r}")
         if not 0 <= inventory.session < SESSIONS_END or not 0 <= inventory.version < SESSIONS_END:
@@ -335,6 +345,8 @@ class Ingest:
         for each in moved:
             each.place = None
         display.show(self._keep(fresh), now)
+        self.newest = self._parts[-1].sampled_at if fresh else Frames.none().sampled_at
+        self._unjudged_clocks.append(self.newest)
         shown = [each for each in shown if display.stands(each)]
         display.show(assemble(shown, 0), now)
         self._keep(late)
@@ -377,6 +389,11 @@ class Ingest:
         events, self._unjudged = self._unjudged, []
         return events
 
+    def take_clocks(self) -> npt.NDArray[np.int64]:
+        """Return when the frames were sampled that no rule has seen yet, ns since 1970."""
+        clocks, self._unjudged_clocks = self._unjudged_clocks, []
+        return np.concatenate([Frames.none().sampled_at, *clocks])
+
     # -- Small things --------------------------------------------------------------------------
 
     def _ready(self, name: str) -> bool:
@@ -400,8 +417,7 @@ class Ingest:
         """Give up at once what a session new to us sampled before the bound, if there is one."""
         bound = self._config.backfill.max_age_seconds
         if bound:
-            interval = node.status.interval if node.status is not None else 1.0
-            self._lost(account.lose(0, newest - 1 - int(bound / interval), "too_old"))
+            self._lost(account.lose(0, newest - 1 - int(bound / node.interval), "too_old"))
 
     def _lost(self, holes: list[Hole]) -> None:
         self._batch.holes += holes

@@ -55,6 +55,8 @@ class Keeper:
                 continue
             stats = self._stats
             stats.store.add(time.monotonic() - began)
+            live = batch.frames.sampled_at[~batch.frames.backfilled]
+            stats.committed.add((time.time_ns() - live) / 1e9)
             stats.frames_stored += new
             stats.frames_backfilled += min(new, backfilled)
             stats.frames_duplicate += len(batch.frames) - new

@@ -215,6 +215,29 @@ class Timing:
         self.highest = max(self.highest, seconds)
 
 
+LAG_BOUNDS = tuple(0.001 * 1.5**step for step in range(29))
+"""Upper bounds of the buckets of a `Spread`, seconds: 1 ms to 85 s, each half as much again."""
+
+
+@dataclass(slots=True)
+class Spread:
+    """How a lag is distributed: enough for a Prometheus histogram, and so for p50 and p99."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(LAG_BOUNDS) + 1))
+    """By bucket of `LAG_BOUNDS`; the last one is for all that is longer."""
+    total: float = 0.0
+    highest: float = 0.0
+
+    def add(self, lags: npt.NDArray[np.float64]) -> None:
+        """Count lags in seconds; a source's clock that is ahead makes them negative."""
+        if lags.size:
+            found = np.searchsorted(LAG_BOUNDS, lags)
+            new = np.bincount(found, minlength=len(self.counts)).tolist()
+            self.counts = [old + more for old, more in zip(self.counts, new, strict=True)]
+            self.total += float(lags.sum())
+            self.highest = max(self.highest, float(lags.max()))
+
+
 @dataclass(slots=True)
 class Stats:
     """What the aggregator says of itself. Counters only grow."""
@@ -248,6 +271,12 @@ class Stats:
     rules: Timing = field(default_factory=Timing)
     lag: Timing = field(default_factory=Timing)
     """Sampled at the node to present in the fleet, seconds; assumes synchronised clocks."""
+    shown: Spread = field(default_factory=Spread)
+    """The same, distributed, live frames only."""
+    judged: Spread = field(default_factory=Spread)
+    """Sampled at the node to judged by the rules."""
+    committed: Spread = field(default_factory=Spread)
+    """Sampled at the node to committed by the store; live frames only."""
 
 
 class View(Protocol):

@@ -10,11 +10,15 @@ import numpy as np
 from aggregator.arrival import Rows
 from aggregator.layout import Layout
 from aggregator.ledger import Account
-from telemetry.fleet import Fleet
+from telemetry.fleet import STALE_INTERVALS, Fleet
 from telemetry.fleet import Node as Placed
 from telemetry.frame import Frame
 from telemetry.inventory import Status
 
+LEAP = 1000
+"""Frames by which a live number may run ahead at any time: more than any burst."""
+LEAP_RATE = 4.0
+"""... and how many times faster than its interval a node may count while it is not heard."""
 KEPT_LAYOUTS = 8
 """Inventories of a node that frames of the past may still be read with."""
 HELD_FRAMES = 128
@@ -50,6 +54,8 @@ class NodeState:
     """Newest live frame of the current session."""
     slow_seq: int = -1
     """Newest frame of it whose slow lane is in the fleet."""
+    heard: float = float("-inf")
+    """When its newest live frame came, monotonic seconds."""
     online: bool = False
     status: Status | None = None
     held: deque[Held] = field(default_factory=deque)
@@ -58,6 +64,23 @@ class NodeState:
     inventory_asked: float = float("-inf")
     placed: Placed | None = None
     place: Rows | None = None
+
+    @property
+    def interval(self) -> float:
+        """Seconds between its frames, as far as it has told."""
+        return self.status.interval if self.status is not None else 1.0
+
+    def credible(self, seq: int, now: float) -> bool:
+        """Return whether a live number of the current session can be true. One flipped bit in it
+        would make all true frames look old, and call a million frames missing."""
+        if self.seq < 0:
+            return True
+        return seq - self.seq <= LEAP + LEAP_RATE * (now - self.heard) / self.interval
+
+    def silent(self, now: float) -> bool:
+        """Return whether the current session has not been heard for three intervals: one that it
+        followed and that is heard may then have been the true one all along."""
+        return now - self.heard > STALE_INTERVALS * self.interval
 
     def layout_for(self, frame: Frame) -> Layout | None:
         """Return the layout that a frame was made with, as far as can be told.

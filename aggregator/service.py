@@ -167,6 +167,7 @@ class Aggregator:
         async for _ in _every(self.config.flush_seconds):
             began = time.monotonic()
             ingest.flush(began, time.time_ns())
+            self.stats.shown.add((time.time_ns() - ingest.newest) / 1e9)
             if self.stats.bus_connected:
                 for ask in ingest.take_asks(began):
                     bus.command(ask.node, ask.command)
@@ -192,7 +193,7 @@ class Aggregator:
         """Judge the fleet."""
         async for _ in _every(self.config.rule_seconds):
             began = time.monotonic()
-            events = ingest.take_events()
+            events, clocks = ingest.take_events(), ingest.take_clocks()
             listening = self.stats.bus_connected
             try:
                 changes = self._engine.evaluate(
@@ -205,6 +206,7 @@ class Aggregator:
                 self.alerts_fired += alert.state is State.FIRING
                 log.info("alert %s %s: %s", alert.key, alert.state, alert.summary)
             self.stats.rules.add(time.monotonic() - began)
+            self.stats.judged.add((time.time_ns() - clocks) / 1e9)
 
     async def _upkeep_loop(self, keeper: Keeper) -> None:
         """Seal, roll up, drop: a piece at a time, so that commits come between."""

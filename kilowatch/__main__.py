@@ -5,12 +5,30 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from importlib import import_module
 
 import click
 
 from kilowatch import VERSION
-from kilowatch.cli import bus, clusters, config, doctor, services, views
-from telemetry.errors import ConfigError, KilowattError
+from telemetry.errors import ConfigError, KilowattError, did_you_mean
+
+COMMANDS = {
+    "run": "services",
+    "demo": "clusters",
+    "collect": "services",
+    "aggregate": "services",
+    "top": "views",
+    "tap": "bus",
+    "record": "bus",
+    "config": "config",
+    "doctor": "doctor",
+    "plan": "power",
+    "report": "power",
+    "diagnose": "diagnose",
+    "xid": "diagnose",
+}
+"""Every command, and the module of `kilowatch.cli` that has it: loaded when it is called, so that a
+collector never holds the memory of what it does not use."""
 
 
 class BadSettings(click.ClickException):
@@ -20,7 +38,27 @@ class BadSettings(click.ClickException):
 
 
 class Group(click.Group):
-    """Turns our errors into one line and an exit code: 2 for settings, 1 for the rest."""
+    """Loads a command when it is called; turns our errors into one line and an exit code: 2 for
+    settings, 1 for the rest."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        module = COMMANDS.get(cmd_name)
+        if module is None:
+            return None
+        found = getattr(import_module(f"kilowatch.cli.{module}"), cmd_name)
+        assert isinstance(found, click.Command)  # noqa: S101 - the table above is ours
+        return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            hint = did_you_mean(args[0], COMMANDS) or "kilowatch --help lists all."
+            ctx.fail(f"No such command {args[0]!r}. {hint}")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
         try:
@@ -48,19 +86,6 @@ def main(verbose: int) -> None:
         else "%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
 
-
-for command in (
-    services.run,
-    clusters.demo,
-    services.collect,
-    services.aggregate,
-    views.top,
-    bus.tap,
-    bus.record,
-    config.config,
-    doctor.doctor,
-):
-    main.add_command(command)
 
 if __name__ == "__main__":
     main()

@@ -39,6 +39,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     cluster: str = "default"
     """The name under which nodes and aggregators find each other on the bus."""
     broker: BrokerConfig = BrokerConfig()
+    power: dict[str, Any] = {}
+    """Circuits, panels, cords: read and checked by `kilowatch plan` (docs/power.md)."""
     collector: CollectorConfig
     aggregator: AggregatorConfig
 

@@ -26,10 +26,10 @@ from telemetry.mqtt import BrokerConfig
 
 log = logging.getLogger(__name__)
 
-DRAIN_SECONDS = 15.0
+DRAIN_SECONDS = 8.0
 """How long the aggregator may take to account for the last frames when all ends."""
-QUIET_SECONDS = 2.5
-"""How long nothing must come and nothing be missing: twice a commit, and a request for a hole."""
+QUIET_SECONDS = 1.5
+"""How long nothing must come and nothing be missing: longer than a commit and a request."""
 
 
 @dataclass(frozen=True, slots=True)

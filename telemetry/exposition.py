@@ -26,14 +26,14 @@ from telemetry.schema import SCHEMA
 
 PREFIX = "kilowatch_"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-GAUGE, COUNTER, SUMMARY = "gauge", "counter", "summary"
+GAUGE, COUNTER, SUMMARY, HISTOGRAM = "gauge", "counter", "summary", "histogram"
 
 _LABEL_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 _HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
 
 Sample = tuple[str, float]
-"""What stands between a family's name and the value (a fragment made by `labels`, after `_sum` or
-`_count` in a summary), and the value. A NaN is left out."""
+"""What stands between a family's name and the value (a fragment made by `labels`, after `_sum`,
+`_count` or `_bucket` in a summary or histogram), and the value. A NaN is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Family:
     """With prefix: `kilowatch_gpu_power_watts`."""
     help: str
     kind: str
-    """`GAUGE`, `COUNTER` or `SUMMARY`."""
+    """`GAUGE`, `COUNTER`, `SUMMARY` or `HISTOGRAM`."""
     samples: Sequence[Sample]
     narrow: bool = False
     """Whether the values have the precision of a float32 only, and are written as short as that."""

@@ -43,6 +43,15 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     keepalive: int = 10
     """Seconds; a dead connection is noticed after one and a half. rumqttd refuses 0."""
 
+    def __post_init__(self) -> None:
+        """Raise `ConfigError` for what no broker has."""
+        if not 1 <= self.port <= 65535:
+            raise ConfigError("broker.port", f"{self.port} is no port", "Write 1 to 65535.")
+        if not 1 <= self.keepalive <= 65535:
+            raise ConfigError(
+                "broker.keepalive", f"{self.keepalive} s is out of range", "10 is usual."
+            )
+
     def password(self) -> str | None:
         """Read the password. Raises `ConfigError` when its file can't be read."""
         if self.password_file is None:
@@ -105,7 +114,9 @@ async def connect(
         username=broker.username,
         password=broker.password(),
         will=will,
-        keepalive=broker.keepalive,
+        # paho gives up a silent connection after up to two of its keepalives: this keeps the
+        # promise of `BrokerConfig.keepalive`, one and a half of what the operator says.
+        keepalive=max(1, int(0.7 * broker.keepalive)),
         tls_context=broker.context(),
         protocol=aiomqtt.ProtocolVersion.V311,
         timeout=10,

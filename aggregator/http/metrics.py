@@ -6,6 +6,7 @@ import asyncio
 import platform
 from collections.abc import Iterable, Mapping
 from importlib import metadata
+from itertools import accumulate
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -16,12 +17,13 @@ from aggregator.http.exposition import render as render_pages
 from aggregator.http.reply import VIEW, query, send
 from aggregator.http.stream_hub import HUB, Hub
 from aggregator.http.summary import Summarizer, Summary
-from aggregator.model import Stats, Timing, View
+from aggregator.model import LAG_BOUNDS, Spread, Stats, Timing, View
 from telemetry.errors import StoreError
 from telemetry.exposition import (
     CONTENT_TYPE,
     COUNTER,
     GAUGE,
+    HISTOGRAM,
     PREFIX,
     SUMMARY,
     Family,
@@ -48,6 +50,11 @@ _TIMINGS = {
     "store": "Time from a batch to its commit.",
     "rules": "Time to run all rules once.",
     "lag": "Time from sampled at the node to present in the fleet; assumes synchronised clocks.",
+}
+_SPREADS = {
+    "shown": "Time from sampled at the node to present in the fleet.",
+    "judged": "Time from sampled at the node to judged by the rules.",
+    "committed": "Time from sampled at the node to committed by the store, live frames only.",
 }
 _COUNTERS = {
     "bytes_received": ("received_bytes", "Bytes received from the bus."),
@@ -90,7 +97,7 @@ def cluster_families(summary: Summary, view: View) -> list[Family]:
                 [(by_model(m.model, state=state), float(n))
                  for m in models for state, n in m.gpus.items()]),
         _family("cluster_gpu_power_watts", "Power of all GPUs of a model that tell.", GAUGE,
-                [(by_model(m.model), m.power_watts) for m in models]),
+                [(by_model(m.model), m.power_watts) for m in models if m.power_watts is not None]),
         _family("cluster_gpu_power_known", "GPUs of a model that tell their power.", GAUGE,
                 [(by_model(m.model), float(m.power_known)) for m in models]),
         one("gpu_power_limit_watts", "What all GPUs together may draw.",
@@ -158,7 +165,24 @@ def self_families(stats: Stats, sizes: Mapping[str, int], uptime: float) -> list
             _family(f"aggregator_{name}_highest_seconds", f"{text} The highest since the start.",
                     GAUGE, [("", timing.highest)]),
         ]  # fmt: skip
+    for name, text in _SPREADS.items():
+        spread: Spread = getattr(stats, name)
+        families.append(
+            _family(f"aggregator_{name}_lag_seconds", text, HISTOGRAM, _buckets(spread))
+        )
+        families.append(_family(f"aggregator_{name}_lag_highest_seconds",
+                                f"{text} The highest since the start.", GAUGE,
+                                [("", spread.highest)]))  # fmt: skip
     return families
+
+
+def _buckets(spread: Spread) -> Iterable[Sample]:
+    reached = list(accumulate(spread.counts))
+    for bound, count in zip((*LAG_BOUNDS, float("inf")), reached, strict=True):
+        word = "+Inf" if bound == float("inf") else f"{bound:.6g}"
+        yield f"_bucket{labels({'le': word})}", float(count)
+    yield "_count", float(reached[-1])
+    yield "_sum", spread.total
 
 
 def stream_families(hub: Hub) -> list[Family]:

@@ -26,8 +26,8 @@ class ModelSummary(msgspec.Struct, frozen=True):
     model: str
     gpus: dict[str, int]
     """How many there are in each of the states `reporting`, `silent`, `lost`."""
-    power_watts: float
-    """Sum over those that tell."""
+    power_watts: float | None
+    """Sum over those that tell; None when none does."""
     power_known: int
     """How many tell."""
 
@@ -106,7 +106,7 @@ class Summarizer:
                 ModelSummary(
                     name,
                     dict(zip(GPU_STATES, (told, int(its.sum()) - told - lost, lost), strict=True)),
-                    _sum(watts) or 0.0,
+                    _sum(watts),
                     int(np.isfinite(watts).sum()),
                 )
             )

@@ -30,14 +30,22 @@ def duration(where: str, text: str) -> float:
 
 
 def moment(where: str, text: str, now: int) -> int:
-    """Return ns since 1970; `now` likewise. Raises a 400 that names `where`."""
+    """Return ns since 1970; `now` likewise. Raises a 400 that names `where`.
+
+    What lies before 1970 is 1970: nothing is stored there.
+    """
+    at = max(0, _moment(where, text, now))
+    if at > LATEST * 1e9:
+        raise bad(where, f"{text} is beyond the year 2100", "Write seconds since 1970.")
+    return at
+
+
+def _moment(where: str, text: str, now: int) -> int:
     if text == "now":
         return now
     if text.startswith("-"):
         return now - round(duration(where, text[1:]) * 1e9)
     if _NUMBER.fullmatch(text):
-        if float(text) > LATEST:
-            raise bad(where, f"{text} is beyond the year 2100", "Write seconds since 1970.")
         return round(float(text) * 1e9)
     try:
         # A '+' in a query that was not escaped arrives as a blank.

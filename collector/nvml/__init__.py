@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collector.nvml.source import NvmlSource
@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 __all__ = ["NvmlSource"]
 
 
-def __getattr__(name: str) -> Any:
-    """Load the source when it is asked for: the probe process has no use for asyncio (10 MB)."""
-    if name == "NvmlSource":
-        from collector.nvml.source import NvmlSource  # noqa: PLC0415
+if not TYPE_CHECKING:  # a type checker would take it as a promise of any name at all
 
-        return NvmlSource
-    raise AttributeError(name)
+    def __getattr__(name: str) -> object:
+        """Load the source when it is asked for: the probe has no use for asyncio (10 MB)."""
+        if name == "NvmlSource":
+            from collector.nvml.source import NvmlSource  # noqa: PLC0415
+
+            return NvmlSource
+        raise AttributeError(name)

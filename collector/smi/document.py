@@ -12,10 +12,16 @@ from dataclasses import dataclass, field
 
 _NOT_A_WORD = re.compile(r"[^0-9a-z]+")
 _UNREACHABLE = re.compile(
-    r"Unable to determine the device handle for "
-    r"gpu\s*([0-9a-f]{1,8}:[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-9a-f])?)\s*:\s*(.*)",
+    r"Unable to determine the device handle for gpu\s*"
+    r"(?:(?P<index>\d{1,3})\s*:\s*)?"  # driver 610 tells the index too, or the index alone
+    r"(?P<bus>[0-9a-f]{1,8}:[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-9a-f])?)?"
+    r"\s*:?\s*(?P<message>.*)",
     re.IGNORECASE,
 )
+
+
+UNREACHABLE = "unreachable"
+"""Path of what nvidia-smi said of a GPU that it could not open; the GPU has no other."""
 
 
 @dataclass(slots=True)
@@ -76,5 +82,9 @@ def label(text: str) -> str:
 
 
 def unreachable(text: str) -> dict[str, str]:
-    """Find the GPUs that nvidia-smi says it could not open: message by bus id."""
-    return {match[1]: match[2].strip() for match in _UNREACHABLE.finditer(text)}
+    """Find the GPUs that nvidia-smi says it could not open: message by bus id, or by `GPU 3`."""
+    return {
+        match["bus"] or f"GPU {match['index']}": match["message"].strip()
+        for match in _UNREACHABLE.finditer(text)
+        if match["bus"] or match["index"]
+    }

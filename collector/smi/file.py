@@ -11,7 +11,7 @@ import re
 import zlib
 from pathlib import Path
 
-from collector.smi.document import Document, SmiGpu, unreachable
+from collector.smi.document import UNREACHABLE, Document, SmiGpu, unreachable
 from collector.smi.failure import Failure, failure_of
 from collector.smi.nvlink import add_links
 from collector.smi.text_log import parse_text
@@ -74,7 +74,7 @@ def _add_unreachable(document: Document, lost: dict[str, str]) -> None:
     there = {gpu.bus_id.lower()[-10:] for gpu in document.gpus}
     for bus_id, message in lost.items():
         if bus_id.lower()[-10:] not in there:
-            document.gpus.append(SmiGpu(bus_id, {"unreachable": message or "GPU is lost"}))
+            document.gpus.append(SmiGpu(bus_id, {UNREACHABLE: message or "GPU is lost"}))
 
 
 def _read(path: Path) -> bytes:

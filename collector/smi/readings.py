@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from collector.smi.document import Document, SmiGpu
+from collector.smi.document import UNREACHABLE, Document, SmiGpu
 from collector.smi.values import convert, gap_of
 from collector.source import Rows
 from telemetry.catalogue import CATALOGUE
-from telemetry.gap import DEVICE_LOST, ERROR, NOT_SUPPORTED, Gap, reason_of
+from telemetry.gap import DEVICE_LOST, ERROR, NO_PERMISSION, NOT_SUPPORTED, Gap, reason_of
 from telemetry.metric import Lane, Metric, Table
 from telemetry.schema import SCHEMA
 
@@ -29,6 +29,8 @@ def readings_of(document: Document) -> list[dict[str, float]]:
 
 def gpu_readings(gpu: SmiGpu) -> dict[str, float]:
     """Return the readings of one GPU by metric name."""
+    if UNREACHABLE in gpu.values:
+        return dict.fromkeys((metric.name for metric in _METRICS), _unreached(gpu))
     readings = {metric.name: _reading(gpu, metric) for metric in _METRICS}
     lost = Gap.DEVICE_LOST in {reason_of(value) for value in readings.values()}
     if lost or _says_lost(gpu):
@@ -40,6 +42,13 @@ def gpu_readings(gpu: SmiGpu) -> dict[str, float]:
         if next(answers, None) is None:
             return dict.fromkeys(readings, DEVICE_LOST)
     return readings
+
+
+def _unreached(gpu: SmiGpu) -> float:
+    """Why a GPU that enumerates could not be opened: lost, whatever the words ("Unknown Error" is
+    the usual one), but for a permission that is missing."""
+    gap = gap_of(gpu.values[UNREACHABLE])
+    return NO_PERMISSION if gap is not None and reason_of(gap) is Gap.NO_PERMISSION else DEVICE_LOST
 
 
 def _says_lost(gpu: SmiGpu) -> bool:

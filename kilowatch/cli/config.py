@@ -20,8 +20,13 @@ def config() -> None:
 @config.command()
 @settings_option
 def check(config: Path | None) -> None:
-    """Say whether the settings are right; exit code 2 when they are not."""
-    settings.load(config)
+    """Say whether the settings are right; exit code 2 when they are not.
+
+    Also opens what they name: certificates, rules, tokens, the file of a source.
+    """
+    from kilowatch.verify import verify  # noqa: PLC0415 - loads all parts
+
+    verify(settings.load(config))
     place = settings.find_file(config)
     click.echo(f"{place}: ok" if place else "no settings file: the defaults are in force")
 

@@ -198,3 +198,16 @@ async def test_a_store_that_fails_is_503_with_its_words() -> None:
             assert (status, body["error"]["where"]) == (503, "store")
             assert "disk full" in body["error"]["what"]
         assert (await client.json("/api/v1/nodes"))[0] == 200
+
+
+@pytest.mark.parametrize("text", ["-99999999999h", "0001-01-01T00:00:00Z"])
+def test_before_1970_is_1970(text: str) -> None:
+    """A range from the beginning of time is a range."""
+    assert moment("from", text, 10**18) == 0
+
+
+@pytest.mark.parametrize("text", ["9999-12-31T23:59:59Z", "4102444801"])
+def test_beyond_2100_is_a_mistake(text: str) -> None:
+    """Milliseconds, most likely."""
+    with pytest.raises(RequestError, match="2100"):
+        moment("to", text, 10**18)

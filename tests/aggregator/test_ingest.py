@@ -305,3 +305,42 @@ def test_an_inventory_that_contradicts_itself_is_refused(feed: Feed) -> None:
 def test_a_frame_without_blocks_is_accounted_for(feed: Feed) -> None:
     feed.publish("a", Topic.FRAME, frames.encode(frames.build(1, 0, START, {})))
     assert feed.commit() == 1
+
+
+def test_a_corrupt_number_does_not_make_all_true_frames_look_old(feed: Feed) -> None:
+    """One flipped bit: refused and counted; nothing is missing because of it."""
+    feed.send("a", 0, 1)
+    feed.flush()
+    feed.send("a", 1 << 20)
+    feed.send("a", 2)
+    feed.flush()
+    assert feed.stats.dropped == {"malformed": 1}
+    assert feed.ingest.ledger.missing() == 0
+    assert shown(feed, "GPU-a-0") == values("a", 0, 2)[0]
+
+
+def test_a_node_may_have_counted_on_while_it_was_not_heard(feed: Feed) -> None:
+    """A broker that was down for a day: the leap is as long as the silence."""
+    feed.send("a", 0)
+    feed.flush()
+    feed.now += 86_400
+    feed.send("a", 86_400)
+    feed.flush()
+    assert feed.stats.dropped == {}
+    assert feed.ingest.ledger.missing() == 86_399
+
+
+def test_a_spoofed_session_does_not_silence_the_true_one_for_good(feed: Feed) -> None:
+    """The true session is taken back as soon as the other is silent."""
+    feed.send("a", 0)
+    feed.flush()
+    feed.send("a", 0, session=77)
+    feed.flush()
+    feed.now += 1.0
+    feed.send("a", 1)
+    feed.flush()
+    assert shown(feed, "GPU-a-0") == values("a", 0, 0)[0]
+    feed.now += 3.0
+    feed.send("a", 2)
+    feed.flush()
+    assert shown(feed, "GPU-a-0") == values("a", 0, 2)[0]

@@ -17,7 +17,7 @@ from collector.smi.file_source import SmiFileSource
 from collector.smi.inventory import inventory_of
 from collector.smi.readings import readings_of
 from telemetry.errors import KilowattError, SourceError
-from telemetry.gap import reason_of
+from telemetry.gap import Gap, reason_of
 from telemetry.metric import Lane
 from telemetry.schema import GPU_FAST, GPU_SLOW, SCHEMA
 from tests.collector.smi_logs import FILES, logs, needs_captures
@@ -215,3 +215,25 @@ def test_no_cut_makes_a_wrong_number(path: Path) -> None:
                     assert value == true, (at, name)
                 elif complete and path.suffix == ".xml":
                     assert reason_of(true) == reason_of(value), (at, name)
+
+
+@pytest.mark.parametrize(
+    ("line", "pci"),
+    [
+        ("GPU 0000:34:00.0: Unknown Error", "0000:34:00.0"),
+        ("GPU1: 0000:34:00.0: Unknown Error", "0000:34:00.0"),
+        ("GPU 00000000:34:00.0: GPU is lost. Reboot the system", "0000:34:00.0"),
+        ("GPU0: Unknown Error", None),
+    ],
+)
+def test_a_gpu_that_can_not_be_opened_is_lost_whatever_the_words(
+    line: str, pci: str | None
+) -> None:
+    """It keeps a row of its own, all gaps, beside the GPUs that answer."""
+    text = f"Unable to determine the device handle for {line}\nNo devices were found\n"
+    found = documents_of(text, "x")
+    assert isinstance(found, list)
+    (gpu,) = inventory_of(found[0], "nvidia-smi").gpus
+    assert (gpu.present, gpu.pci) == (False, pci)
+    (readings,) = readings_of(found[0])
+    assert {reason_of(value) for value in readings.values()} == {Gap.DEVICE_LOST}

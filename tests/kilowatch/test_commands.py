@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -149,9 +151,6 @@ async def test_tap_and_record_read_what_a_collector_publishes(
 
 def kilowatch_process(*arguments: str) -> str:
     """Run a command in a process of its own: it has an event loop and signals to itself."""
-    import subprocess
-    import sys
-
     done = subprocess.run(
         [sys.executable, "-m", "kilowatch", *arguments],
         capture_output=True,
@@ -162,3 +161,48 @@ def kilowatch_process(*arguments: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr if "record" in arguments else done.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[broker]\nport = 99999\n", "broker.port: 99999 is no port"),
+        ("[broker]\nkeepalive = 0\n", "broker.keepalive"),
+        ('[broker]\ntls = true\nca_file = "/none.crt"\n', "TLS files can't be used"),
+        ('[broker]\npassword_file = "/none"\n', "/none can't be read"),
+        ('[aggregator]\nlisten = "0.0.0.0:9400"\n', "token"),
+        ('[aggregator]\nrules = ["/none.toml"]\n', "/none.toml"),
+        ('[collector]\nsource = "nvidia-smi:/none.xml"\n', "there is no file"),
+    ],
+)
+def test_config_check_refuses_what_a_service_would_refuse(
+    tmp_path: Path, text: str, expected: str
+) -> None:
+    """Files that are not there, ports that are none, doors without a lock."""
+    path = tmp_path / "k.toml"
+    path.write_text(text)
+    result = kilowatch("config", "check", "--config", str(path))
+    assert result.exit_code == 2
+    assert expected in result.stderr
+
+
+def test_an_unknown_command_is_told_with_the_nearest_one() -> None:
+    """As for every other word."""
+    result = kilowatch("colect")
+    assert result.exit_code == 2
+    assert "Did you mean 'collect'?" in result.stderr
+
+
+def test_a_collector_loads_nothing_that_it_does_not_use() -> None:
+    """NumPy alone is 11 MB, on every node of a cluster."""
+    code = (
+        "import sys; from kilowatch.__main__ import main\n"
+        "try: main(['collect', '--help'])\n"
+        "except SystemExit: pass\n"
+        "import collector.service\n"
+        "print([m for m in ('numpy', 'duckdb', 'textual', 'aiohttp') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.endswith("[]\n")
