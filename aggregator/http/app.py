@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from aggregator.http import events, fleet, health, history, metrics, nodes, openapi, sd, stream
 from aggregator.http.auth import guard, harden
@@ -82,6 +83,19 @@ async def _look(app: web.Application) -> AsyncIterator[None]:
         await task
 
 
+def _server_log() -> logging.Logger:
+    """aiohttp's log without what strangers can put in it at will: a request that is no HTTP, or
+    too large, is answered 400 and is no fault of ours."""
+    server = logging.getLogger(f"{__name__}.server")
+    if not server.filters:
+        server.addFilter(
+            lambda record: (
+                not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+            )
+        )
+    return server
+
+
 @asynccontextmanager
 async def listening(
     view: View, config: HttpConfig | None = None
@@ -89,7 +103,10 @@ async def listening(
     """Serve for as long as the block runs; yields the address and port that were bound."""
     config = config or HttpConfig()
     runner = web.AppRunner(
-        make_app(view, config), access_log=None, shutdown_timeout=SHUTDOWN_SECONDS
+        make_app(view, config),
+        access_log=None,
+        shutdown_timeout=SHUTDOWN_SECONDS,
+        logger=_server_log(),
     )
     await runner.setup()
     try:

@@ -178,3 +178,25 @@ async def test_a_handler_that_breaks_is_500_without_a_traceback() -> None:
         status, body = await client.json("/api/v1/alerts")
     assert status == 500
     assert "secret" not in str(body)
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 20_000 + b"\r\n\r\n",
+        b"\x16\x03\x01\r\n",
+    ],
+    ids=["a header too large", "no HTTP at all"],
+)
+async def test_a_stranger_can_not_fill_the_log(
+    request_bytes: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is no request of ours is answered 400, without a traceback in the journal."""
+    async with door(FakeView()) as opened:
+        reader, writer = await asyncio.open_connection("127.0.0.1", opened.port)
+        writer.write(request_bytes)
+        answer = await asyncio.wait_for(reader.read(), 30)
+        writer.close()
+        await writer.wait_closed()
+    assert b" 400 " in answer.splitlines()[0]
+    assert not [record for record in caplog.records if record.exc_info]
