@@ -68,6 +68,8 @@ class Memory:
         self._due: KnownGpus | None = None
         self._lock = threading.Lock()
         self._writing = False
+        self.written = 0
+        """How often the file has been replaced."""
 
     def inventory(self, inventory: Inventory, now_ns: int) -> None:
         """Take an inventory."""
@@ -111,6 +113,7 @@ class Memory:
                 file.flush()
                 os.fsync(file.fileno())
             new.replace(self._path)
+            self.written += 1
         except OSError:
             with contextlib.suppress(OSError):
                 new.unlink()

@@ -68,10 +68,12 @@ async def test_what_has_not_changed_is_not_written_again(tmp_path: Path) -> None
     memory = Memory(tmp_path, START)
     memory.inventory(inventory(), START)
     await until((tmp_path / FILE).exists)
-    (tmp_path / FILE).unlink()
+    await until(lambda: memory.written == 1)
     memory.inventory(msgspec.structs.replace(inventory(), driver_state="up"), START)
     memory.inventory(inventory(2), START)
     await until(lambda: recall(tmp_path, START).gone_since == {"GPU-2": START})
+    await until(lambda: memory.written >= 2)
+    assert memory.written == 2
 
 
 async def test_a_replaced_gpu_takes_the_row_of_the_one_before(tmp_path: Path) -> None:
