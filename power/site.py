@@ -205,9 +205,10 @@ def _convert(where: str, raw: object, kind: type[T]) -> T:
     except msgspec.ValidationError as error:
         problem, _, at = str(error).partition(" - at ")
         inside = at.strip("`").removeprefix("$")
+        place = f"{where} {inside.lstrip('.')}" if where.endswith(":") else where + inside
         unknown = re.search(r"unknown field `(.+)`", problem)
         cure = did_you_mean(unknown[1], kind.__struct_fields__) if unknown else ""  # type: ignore[attr-defined]
-        raise ConfigError(where + inside, problem[0].lower() + problem[1:], cure) from error
+        raise ConfigError(place, problem[0].lower() + problem[1:], cure) from error
 
 
 def amps(where: str, value: float | str) -> float:

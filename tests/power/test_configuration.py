@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from kilowatch.__main__ import main
+from power.site import decode
 from telemetry.errors import ConfigError
 from tests.power.sites import PAIR, RIG, circuit, planned
 
@@ -71,3 +72,9 @@ def test_plan_and_report_on_the_command_line(tmp_path: Path) -> None:
     wrong = CliRunner().invoke(main, ["plan", "--config", str(file), "--watts", "rig2=5"])
     assert wrong.exit_code == 2
     assert "rig1" in wrong.stderr
+
+
+def test_a_wrong_kind_of_section_is_told_by_its_name() -> None:
+    """`file: circuits`, without the dot of a path that begins nowhere."""
+    with pytest.raises(ConfigError, match=r"^site\.toml: circuits: expected `object`"):
+        decode("site.toml", {"circuits": [{"id": "desk"}]})
