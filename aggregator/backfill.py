@@ -65,11 +65,6 @@ class Planner:
         self.paused = False
         """Set while the store is behind: nothing is asked for."""
 
-    @property
-    def under_way(self) -> int:
-        """How many requests wait for their answer."""
-        return len(self._asked)
-
     def wake(self, accounts: Iterable[Account], now: float) -> None:
         """Take up accounts that have become incomplete, or whose node is back."""
         for account in accounts:

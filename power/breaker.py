@@ -104,11 +104,6 @@ def magnetic(peak_ratio: float, curve: Curve) -> Magnetic:
     return Magnetic.MAY_TRIP if peak_ratio >= may else Magnetic.HOLDS
 
 
-def mixed_load_fits(continuous_amps: float, other_amps: float, rated_amps: float) -> bool:
-    """Return whether 1.25 x what lasts 3 h or more, plus the rest, stays within the rating."""
-    return 1.25 * continuous_amps + other_amps <= rated_amps
-
-
 def default_curve(volts: float, region: str | None) -> Curve:
     """Return the curve that a breaker of this place most likely has."""
     if region is not None:

@@ -57,11 +57,6 @@ def part_of(where: str, node: Node) -> Part | None:
     return Part(card.name, pools, watts, watts, price)
 
 
-def pools_of_bytes(pools: list[tuple[int, int]]) -> tuple[tuple[int, float], ...]:
-    """Return (GPUs, GB) of the pools that an inventory measured in bytes."""
-    return tuple((gpus, size / _GB) for gpus, size in pools)
-
-
 def _pools(where: str, gpus: int, each_gb: float, linked: int) -> tuple[tuple[int, float], ...]:
     if linked < 1 or gpus % linked:
         raise ConfigError(f"{where}.linked_gpus", f"{gpus} GPUs do not fall into pools of {linked}", "Write how many reach each other over NVLink, as `nvidia-smi topo -m` shows.")  # fmt: skip

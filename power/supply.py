@@ -106,13 +106,6 @@ def dc_watts(at_wall: float, points: Points, rated_watts: float | None, supplies
     return low
 
 
-def measured_efficiency(input_watts: float | None, output_watts: float | None) -> float | None:
-    """Return output over input where a supply reports both and they make sense."""
-    if input_watts is None or output_watts is None or not 0 < output_watts <= input_watts:
-        return None
-    return output_watts / input_watts
-
-
 def set_load(dc: float, rated_watts: float, working: int, needed: int) -> float:
     """Return the load ratio of the supplies that must carry all: those working, less the spare ones."""
     carrying = min(working, needed)

@@ -7,7 +7,6 @@ Arrays: a leading shape of circuits (or poles of circuits), and a last axis of t
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,11 +81,6 @@ def used(heat: Heat, element: Element) -> Floats:
 def may_reset(heat: Heat, element: Element) -> npt.NDArray[np.bool_]:
     """Return, per circuit, whether it is cool enough to be switched on again."""
     return np.asarray(used(heat, element).max(axis=1) < RESET_BELOW)
-
-
-def square_of_samples(mean_ratio: float, coefficient_of_variation: float) -> float:
-    """Return the RMS ratio of a pulsing load whose mean and relative deviation are known."""
-    return mean_ratio * math.sqrt(1.0 + coefficient_of_variation**2)
 
 
 def seconds_to_trip(heat: Heat, ratio: Floats, element: Element) -> Floats:

@@ -113,11 +113,6 @@ def model(
     return Estimate(watts, SIGMA_RATIO[Source.MODEL] * watts, Source.MODEL)
 
 
-def desktop_cpu_watts(tdp_watts: float, utilization: float) -> float:
-    """Return a CPU's watts where nothing measures them."""
-    return tdp_watts * utilization
-
-
 @dataclass(frozen=True, slots=True)
 class Calibration:
     """Wall watts = offset + slope x GPU watts, learnt from a meter."""

@@ -77,14 +77,6 @@ class Engine:
         with self._errors() as connection:
             return connection.execute(sql, values or None).fetchall()
 
-    def arrays(self, sql: str, *values: object) -> dict[str, npt.NDArray[Any]]:
-        """Return a query's columns as arrays; masked where NULL."""
-        with self._errors() as connection:
-            found: dict[str, npt.NDArray[Any]] = connection.execute(
-                sql, values or None
-            ).fetchnumpy()
-            return found
-
     def insert(
         self, table: str, columns: Columns, known: Literal["", "or ignore", "or replace"] = ""
     ) -> None:
