@@ -6,9 +6,11 @@ import itertools
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from alerts.config import AlertsConfig
 from telemetry.errors import ConfigError
 from telemetry.mqtt import BrokerConfig
 from telemetry.topics import check_name
@@ -138,6 +140,9 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Most disk for samples of messages that could not be read."""
     store: StoreConfig = StoreConfig()
     backfill: BackfillConfig = BackfillConfig()
+    alerts: AlertsConfig = AlertsConfig()
+    power: dict[str, Any] = {}
+    """The electrical side as it is written (docs/power.md); decoded by `power.site`."""
 
     def check(self) -> None:
         """Raise `ConfigError` for what can't work."""
@@ -151,6 +156,7 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             listen_address(self.listen)
         self.store.check("aggregator.store")
         self.backfill.check("aggregator.backfill")
+        self.alerts.check()
 
 
 def shard_names(shards: tuple[str, ...]) -> list[str]:

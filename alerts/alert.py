@@ -6,6 +6,9 @@ from enum import StrEnum
 
 import msgspec
 
+from power.board import BoardKind
+from telemetry.metric import Table
+
 
 class Verdict(StrEnum):
     """What a rule says of one device now. Not knowing is an answer of its own."""
@@ -34,17 +37,56 @@ class Severity(StrEnum):
     """Nobody; it is stored and shown."""
 
 
+class Subject(StrEnum):
+    """What an alert is about: a device of the fleet, or a row of a board of `power.board`."""
+
+    GPU = "gpu"
+    LINK = "link"
+    NODE = "node"
+    CIRCUIT = "circuit"
+    BUDGET = "budget"
+    UPS = "ups"
+    SUPPLY = "supply"
+
+    @property
+    def table(self) -> Table | None:
+        """The fleet's table; None for what stands on a board."""
+        return Table(self.value) if self.value in _TABLES else None
+
+    @property
+    def board(self) -> BoardKind | None:
+        """The board; None for what stands in the fleet."""
+        return None if self.value in _TABLES else BoardKind(self.value)
+
+
+_TABLES = frozenset(table.value for table in Table)
+
+
 class Alert(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule's verdict on one device, as it stands."""
+    """A rule's verdict on one device or circuit, as it stands."""
 
     key: str
-    """`<rule>/<node>/<device>`: one alert per key."""
+    """`<rule>/<node>/<device>`, or `<rule>/<subject>/<name>` on a board: one alert per key."""
     rule: str
     state: State
     severity: Severity
     node: str
+    """Empty for what is of no single node: a circuit, a budget."""
     gpu: str | None = None
     """UUID, when the alert is about one GPU."""
+    subject: Subject = Subject.GPU
+    name: str = ""
+    """On a board: the circuit's, budget's or UPS's name."""
+    labels: dict[str, str] = {}
+    """What a page, a route or a silence goes by: `cluster`, `gpu` (index), `uuid`, `serial`, `pci`,
+    `slot`, `model`, `link`, `circuits` (names joined by commas), `rack`, `job`, those known."""
+    limit: float | None = None
+    """The level that `value` is compared with."""
+    value_text: str = ""
+    """`value` with its unit, as people write it."""
+    limit_text: str = ""
+    id: str = ""
+    """The rule's id where it has one: `E02`."""
     since: int = 0
     """When the condition was first seen bad, ns since 1970."""
     changed: int = 0

@@ -23,6 +23,7 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 
 from aggregator.config import AggregatorConfig
+from alerts.config import AlertsConfig
 from collector.config import CollectorConfig
 from telemetry.errors import ConfigError, did_you_mean
 from telemetry.mqtt import BrokerConfig
@@ -40,7 +41,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The name under which nodes and aggregators find each other on the bus."""
     broker: BrokerConfig = BrokerConfig()
     power: dict[str, Any] = {}
-    """Circuits, panels, cords: read and checked by `kilowatch plan` (docs/power.md)."""
+    """Circuits, panels, cords, meters, budgets (docs/power.md)."""
+    alerts: AlertsConfig = AlertsConfig()
+    """Who is told of what (docs/alerts.md)."""
     collector: CollectorConfig
     aggregator: AggregatorConfig
 
@@ -146,11 +149,15 @@ def _decode(kind: type, value: object) -> object:
 
 
 def _share(tree: dict[str, Any]) -> None:
-    """Cluster and broker are said once and hold for both sides, unless a side says otherwise."""
+    """Cluster and broker are said once and hold for both sides, unless a side says otherwise; power
+    and alerts are the aggregator's, and stand at the top because people look for them there."""
     for side in ("collector", "aggregator"):
         section = tree.setdefault(side, {})
         section.setdefault("cluster", tree.get("cluster", "default"))
         section["broker"] = {**tree.get("broker", {}), **section.get("broker", {})}
+    for name in ("power", "alerts"):
+        if name in tree:
+            tree["aggregator"].setdefault(name, tree[name])
 
 
 def shown(settings: Settings) -> dict[str, Any]:

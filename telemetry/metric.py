@@ -14,6 +14,7 @@ class Unit(StrEnum):
     """Base units, as in Prometheus. Sources convert once, where they read."""
 
     WATTS = "watts"
+    AMPERES = "amperes"
     JOULES = "joules"
     CELSIUS = "celsius"
     HERTZ = "hertz"

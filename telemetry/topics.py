@@ -10,6 +10,7 @@ import hashlib
 import re
 from enum import StrEnum
 from typing import NamedTuple
+from urllib.parse import quote
 
 from telemetry.errors import ConfigError
 
@@ -87,3 +88,12 @@ def check_name(where: str, name: str) -> str:
             "Use letters, digits, '.', '_', ':' and '-', at most 128, a letter or digit first.",
         )
     return name
+
+
+def state_topic(cluster: str, what: str, name: str) -> str:
+    """Return the topic of a retained state that an aggregator publishes as JSON.
+
+    `what` is `circuits`, `budgets`, `ups` or `alerts`; it stands where a node's shard would, which
+    is always two hex digits. What may not stand in a topic's level is written as `%2F`.
+    """
+    return f"{ROOT}/{cluster}/{what}/{quote(name, safe=':')}/state"

@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from telemetry.errors import ConfigError
-from telemetry.topics import Topic, check_name, parse, pattern, phase_of, shard_of, topic
+from telemetry.topics import (
+    Topic,
+    check_name,
+    parse,
+    pattern,
+    phase_of,
+    shard_of,
+    state_topic,
+    topic,
+)
 
 names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,20}", fullmatch=True)
 
@@ -58,3 +67,10 @@ def test_phases_spread_a_fleet_over_the_interval() -> None:
     bins = Counter(int(phase_of(f"node-{number}") * 10) for number in range(10_000))
     assert set(bins) == set(range(10))
     assert max(bins.values()) < 1200
+
+
+def test_the_topic_of_a_state_has_one_level_for_any_name() -> None:
+    assert state_topic("home", "circuits", "R12-A/b1 é") == (
+        "kilowatch/1/home/circuits/R12-A%2Fb1%20%C3%A9/state"
+    )
+    assert parse(state_topic("home", "circuits", "office")) is None

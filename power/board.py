@@ -1,0 +1,65 @@
+"""Boards: what is computed of circuits, budgets, UPS and supplies, a row each, at one instant.
+
+A board is to the electrical side what the fleet is to the nodes: rules, pages, metrics and the
+dashboard read it. Nothing on it was sent by a node; everything on it follows from what they sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from telemetry.metric import Kind, Unit
+
+Floats = npt.NDArray[np.floating]
+
+
+class BoardKind(StrEnum):
+    """What a row of a board is."""
+
+    CIRCUIT = "circuit"
+    """A breaker: a circuit or a panel's main."""
+    BUDGET = "budget"
+    """A ceiling that someone set."""
+    UPS = "ups"
+    SUPPLY = "supply"
+    """The power supplies of one node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantity:
+    """One column of a board; `power.quantities` lists all of them."""
+
+    name: str
+    """Prometheus name without prefix, unit last: `circuit_amps`."""
+    unit: Unit
+    help: str
+    """One sentence for an operator."""
+    board: BoardKind
+    kind: Kind = Kind.GAUGE
+    states: tuple[tuple[int, str], ...] = ()
+    """For `Unit.STATE`: number and word of each member."""
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """All rows of one kind, now."""
+
+    kind: BoardKind
+    version: int
+    """Another number when the names are others: the configuration was read anew."""
+    names: tuple[str, ...]
+    """Key of each row, as the operator wrote it."""
+    columns: Mapping[str, Floats]
+    """One array a quantity, shape (rows,), base units. NaN is not known; inf seconds are never."""
+    facts: tuple[Mapping[str, str], ...] = field(default=())
+    """For each row what a person should read beside it: panel, poles, nodes, source, band."""
+
+    def column(self, name: str) -> Floats:
+        """Return one quantity of every row; NaN where this board does not compute it."""
+        found = self.columns.get(name)
+        return np.full(len(self.names), np.nan) if found is None else found
