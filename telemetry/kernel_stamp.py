@@ -14,16 +14,25 @@ _CTIME = re.compile(
 _ISO = re.compile(
     r"(\d{4})-(\d{2})-(\d{2})[T ](\d{2}):(\d{2}):(\d{2})(?:[.,](\d{1,9}))?(Z|[+-]\d{2}:?\d{2})?"
 )
-_SYSLOG = re.compile(
-    r"(?:^|\s)([A-Z][a-z]{2}) +(\d{1,2}) (\d{2}):(\d{2}):(\d{2})(?:\.(\d{1,6}))?\s"
+SYSLOG = re.compile(
+    r"(?:^|(?<=[\s>]))([^\W\d_]{3,5}|\d{1,2}月)\.? +(\d{1,2}) (\d{2}):(\d{2}):(\d{2})(?:\.(\d{1,6}))?(?=\s)"
 )
+"""`Feb 23 16:24:18`, as syslog and the journal write it in the language of the node."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MONTHS = {
-    month: number
-    for number, month in enumerate(
-        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"], 1
-    )
-}
+_LANGUAGES = (
+    "jan feb mar apr may jun jul aug sep oct nov dec",
+    "jan feb mär apr mai jun jul aug sep okt nov dez",
+    "janv févr mars avril mai juin juil août sept oct nov déc",
+    "ene feb mar abr may jun jul ago sep oct nov dic",
+    "gen feb mar apr mag giu lug ago set ott nov dic",
+    "jan fev mar abr mai jun jul ago set out nov dez",
+    "jan feb mrt apr mei jun jul aug sep okt nov dec",
+    "sty lut mar kwi maj cze lip sie wrz paź lis gru",
+    "янв фев мар апр мая июн июл авг сен окт ноя дек",
+    " ".join(f"{number}月" for number in range(1, 13)),
+)
+_MONTHS = {word: number for names in _LANGUAGES for number, word in enumerate(names.split(), 1)}
+"""Journals are written in the language of the node; most short names of months differ by nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +74,13 @@ def _wall(head: str, year: int | None) -> datetime | None:
     if (match := _CTIME.search(head)) is not None:
         month, *rest = match.groups()
         day, hour, minute, second, named = (int(part) for part in rest)
-        return _datetime(named, _MONTHS.get(month, 0), day, hour, minute, second)
-    if year is not None and (match := _SYSLOG.search(head)) is not None:
+        return _datetime(named, _MONTHS.get(month.lower(), 0), day, hour, minute, second)
+    if year is not None and (match := SYSLOG.search(head)) is not None:
         fraction = int((match[6] or "0").ljust(6, "0"))
         day, hour, minute, second = (int(part) for part in match.groups()[1:5])
-        return _datetime(year, _MONTHS.get(match[1], 0), day, hour, minute, second, fraction)
+        return _datetime(
+            year, _MONTHS.get(match[1].lower(), 0), day, hour, minute, second, fraction
+        )
     return None
 
 

@@ -16,6 +16,7 @@ from telemetry.kernel_log import DriverNote, GpuLost, Record, SXid, Xid
 BURST_SECONDS = 60.0
 """Equal lines no further apart than this are one event that is counted."""
 
+_CAUSE = re.compile(r"caused by previous Xid (\d{1,6})")
 _SITE = re.compile(r"GPC (\d{1,3}), TPC (\d{1,3})")
 _MAX_PIDS = 64
 _AGAIN = re.compile(r"NVRM: Xid \(([^)]{1,80})\): (\d{1,6})(?:, pid=(\d{1,10}),)?")
@@ -76,6 +77,11 @@ def judge_xid(record: Xid, code: SubCode | None) -> Judged:
         return judge_registers(record.registers, record.detail)
     if record.xid == 94 and record.reset:
         severity = Severity.PAGE
+    if record.xid == 45 and (before := _CAUSE.search(record.detail)) is not None:
+        # The log may have lost the error itself; what it left behind still names it.
+        cause = meaning_of(int(before[1]))
+        if cause.severity.rank <= Severity.TICKET.rank:
+            return cause.fault, Severity.TICKET
     if record.xid == 154:
         return _judge_wish(None if record.action is None else record.action[1])
     return meaning.fault, severity

@@ -113,12 +113,19 @@ def action_of(fault: str, severity: Severity, clusters: Sequence[Cluster]) -> st
         for burst in bursts
         if burst.xid is not None and burst.fault == fault and burst.xid != 154
     }
+    named_only = fault != "application" and shown == {45}
+    shown -= {45} if named_only else set()
     for xid in sorted(shown)[:2]:
         known = meaning_of(xid)
         parts.append(f"{known.meaning} {known.remedy}")
     if len(parts) == 2 and parts[0] == parts[1]:
         parts.pop()
-    if not parts:
+    if named_only:
+        parts.append(
+            "The driver ended a program's channels because of an error that the line names; where "
+            "it is not in this log, it has been lost."
+        )
+    elif not parts:
         parts.append(_SENTENCES.get(fault, "See the line."))
     wishes = [wish for cluster in clusters if (wish := wish_of(cluster)) is not None]
     if wishes and severity.rank <= Severity.TICKET.rank and wishes[-1] in _WISHES:

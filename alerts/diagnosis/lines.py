@@ -22,7 +22,8 @@ _WRITER = re.compile(
 """`gpud[77]: ` anywhere, `gpud: ` behind a stamp: at the beginning it is a node (`pdsh`, `clush`)."""
 _HOST = re.compile(r"(?:^|\s)([\w.-]{1,120}) kernel: ")
 _FRONT = re.compile(r"([A-Za-z][\w.-]{0,120}): ")
-_KERNEL = ("kernel", "nvidia", "NVRM", "klogd")
+_KERNEL = ("kern", "nvidia", "NVRM", "klogd")
+"""`kern: warning: [2026-...]: ` is how Talos prints the kernel's facility and level."""
 
 
 def relevant_lines(text: str) -> Iterator[tuple[str, str]]:

@@ -7,10 +7,9 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import NamedTuple
 
-from telemetry.kernel_stamp import parse_stamp
+from telemetry.kernel_stamp import SYSLOG, parse_stamp
 
 _BOOT = re.compile(r"(?:\[|<\d{1,3}>\[)\s*(\d{1,12}\.\d{1,9})\]")
-_SYSLOG = re.compile(r"[A-Z][a-z]{2} +\d{1,2} \d{2}:\d{2}:\d{2}(?:\.\d{1,6})?")
 _ISO_UTC = re.compile(
     r"(?:[^\d\[]{0,20})(\d{4}-\d{2}-\d{2})T(\d{2}):(\d{2}):(\d{2}[.,]\d{1,6})(Z|[+-]\d{2}:?\d{2})\s"
 )
@@ -72,7 +71,7 @@ def _read(head: str) -> tuple[str, float, str | None]:
         )
     stamp = parse_stamp(head, _LEAP_YEAR)
     if stamp.wall is not None:
-        named = _SYSLOG.search(head) if stamp.wall.year == _LEAP_YEAR else None
+        named = SYSLOG.search(head) if stamp.wall.year == _LEAP_YEAR else None
         text = named[0] if named is not None and "[" not in head[: named.start()] else None
         text = stamp.wall.isoformat() if text is None or str(_LEAP_YEAR) in head else text
         if stamp.wall.tzinfo is None:

@@ -24,7 +24,10 @@ class Severity(StrEnum):
     @property
     def rank(self) -> int:
         """0 for the worst, to sort by."""
-        return tuple(Severity).index(self)
+        return _RANKS[self]
+
+
+_RANKS = {severity: rank for rank, severity in enumerate(Severity)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -259,6 +259,33 @@ def test_the_same_lines_twice_count_once() -> None:
     assert (one.fault, one.count, one.gpu) == ("gpu_lost", 1, "0000:01:00.0")
 
 
+def test_what_was_cleaned_up_names_an_error_that_the_log_has_lost() -> None:
+    rest = "pid=7, name=python3, Ch 00000001 caused by previous Xid"
+    assert said(xid(1, "dc", 45, f"{rest} 149")) == [("ticket", "nvlink_errors")]
+    (incident,) = diagnose(xid(1, "dc", 45, f"{rest} 149"))
+    assert "an error that the line names" in incident.action
+    assert said(xid(1, "dc", 45, f"{rest} 31")) == [("ignore", "application")]
+    both = (xid(1, "dc", 79, "pid=7, GPU has fallen off the bus."), xid(2, "dc", 45, f"{rest} 79"))
+    assert said(*both) == [("page", "gpu_lost")]
+
+
+@pytest.mark.parametrize(
+    ("head", "first"),
+    [
+        ("kwi 15 07:56:59 node1 kernel: ", "kwi 15 07:56:59"),
+        ("11月 15 14:15:47 node1 kernel: ", "11月 15 14:15:47"),
+        ("<4>Feb 14 05:03:41 node1 kernel: ", "Feb 14 05:03:41"),
+        (
+            "10.0.0.7: kern: warning: [2026-04-22T21:27:51.291660856Z]: ",
+            "2026-04-22T21:27:51.291660+00:00",
+        ),
+    ],
+)
+def test_the_kernels_lines_in_other_languages_and_tools(head: str, first: str) -> None:
+    (incident,) = diagnose(f"{head}NVRM: Xid (PCI:0000:dc:00): 79, pid=7, GPU has fallen off.")
+    assert (incident.fault, incident.first) == ("gpu_lost", first)
+
+
 def test_a_message_of_several_lines_has_one_stamp() -> None:
     """The further ones are indented; the XID that tells the same is the same incident."""
     (one,) = diagnose(
