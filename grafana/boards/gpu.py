@@ -1,0 +1,64 @@
+"""One GPU: everything that is known of it."""
+
+from __future__ import annotations
+
+from grafana.board import CLUSTER, NODE, Board, Variable
+from grafana.panels import (
+    GREEN,
+    GREY,
+    ORANGE,
+    RED,
+    YELLOW,
+    Query,
+    Row,
+    lines,
+    number,
+    states,
+    table,
+)
+from telemetry.catalogue import BY_NAME
+
+G = 'cluster=~"$cluster",node=~"$node",uuid=~"$uuid"'
+WHO = "{{node}} GPU {{gpu}}"
+_COLOURS = {0: GREEN, 4: ORANGE}
+
+BOARD = Board(
+    uid="kilowatch-gpu",
+    title="kilowatch / GPU",
+    text="One GPU: power and its limits, heat, clocks and what cuts them, memory errors, links.",
+    variables=(CLUSTER, NODE, Variable("uuid", "GPU", "kilowatch_gpu_info", "uuid")),
+    parts=(
+        table("What it is", "Model, serial number, address, firmware.", Query(f"kilowatch_gpu_info{{{G}}}", table=True), hide=("Value",), width=24, height=4),
+        number("Power", "Now.", Query(f"kilowatch_gpu_power_watts{{{G}}}", WHO), unit="watt"),
+        number("Temperature", "Core.", Query(f"kilowatch_gpu_temperature_celsius{{{G}}}", WHO), unit="celsius", steps=((None, GREEN), (80, YELLOW), (88, RED))),
+        number("Left until throttling", "Degrees, on GPUs that tell their margin.", Query(f"kilowatch_gpu_thermal_margin_celsius{{{G}}}", WHO), unit="celsius", steps=((None, RED), (0, YELLOW), (10, GREEN))),
+        number("Utilisation", "Part of the time in which a kernel ran.", Query(f"kilowatch_gpu_utilization_ratio{{{G}}}", WHO), unit="percentunit"),
+        number("Memory used", "Of all memory.", Query(f"kilowatch_gpu_memory_used_bytes{{{G}}} / kilowatch_gpu_memory_total_bytes{{{G}}}", WHO), unit="percentunit"),
+        number("Uncorrected errors", "In the last 24 h.", Query(f"increase(kilowatch_gpu_ecc_volatile_uncorrected_total{{{G}}}[24h])", WHO), steps=((None, GREEN), (1, RED)), decimals=0),
+        Row("Power and heat"),
+        lines("Power", "With the limit in force and the range in which it can be set.",
+              Query(f"kilowatch_gpu_power_watts{{{G}}}", f"{WHO} power"), Query(f"kilowatch_gpu_power_limit_watts{{{G}}}", "limit"),
+              Query(f"kilowatch_gpu_power_limit_min_watts{{{G}}}", "lowest limit"), Query(f"kilowatch_gpu_power_limit_max_watts{{{G}}}", "highest limit"), unit="watt", low=0),
+        lines("Temperatures", "Core and memory.", Query(f"kilowatch_gpu_temperature_celsius{{{G}}}", f"{WHO} core"), Query(f"kilowatch_gpu_memory_temperature_celsius{{{G}}}", f"{WHO} memory"), unit="celsius"),
+        lines("Clocks", "SM and memory.", Query(f"kilowatch_gpu_sm_clock_hertz{{{G}}}", f"{WHO} SM"), Query(f"kilowatch_gpu_memory_clock_hertz{{{G}}}", f"{WHO} memory"), unit="hertz", low=0),
+        lines("Why the clocks are cut", "Part of the time for each cause, over 5 min.",
+              *(Query(f"rate(kilowatch_gpu_clocks_event_{name}_seconds_total{{{G}}}[5m])", word)
+                for name, word in (("sw_power_cap", "power limit"), ("sync_boost", "sync boost"), ("sw_thermal_slowdown", "heat (software)"), ("hw_thermal_slowdown", "heat (hardware)"), ("hw_power_brake_slowdown", "power brake"))),
+              unit="percentunit", low=0, high=1),
+        Row("Work"),
+        lines("Utilisation", "GPU, memory controller, encoder and decoder.",
+              Query(f"kilowatch_gpu_utilization_ratio{{{G}}}", "GPU"), Query(f"kilowatch_gpu_memory_utilization_ratio{{{G}}}", "memory"), Query(f"kilowatch_gpu_encoder_utilization_ratio{{{G}}}", "encoder"), Query(f"kilowatch_gpu_decoder_utilization_ratio{{{G}}}", "decoder"), unit="percentunit", low=0, high=1),
+        lines("Memory", "Used, of all.", Query(f"kilowatch_gpu_memory_used_bytes{{{G}}}", "used"), Query(f"kilowatch_gpu_memory_total_bytes{{{G}}}", "all"), unit="bytes", low=0),
+        Row("Health"),
+        states("Recovery action", "What the driver asks for.", Query(f"kilowatch_gpu_recovery_action{{{G}}}", WHO),
+               words={value: (word, _COLOURS.get(value, RED)) for value, word in BY_NAME["gpu_recovery_action"].states}),
+        states("On the bus", "Whether the GPU is there.", Query(f"kilowatch_gpu_present{{{G}}}", WHO), words={0: ("gone", RED), 1: ("there", GREEN)}),
+        lines("Memory errors", "Corrected errors a second, and uncorrected ones in the last hour.",
+              Query(f"rate(kilowatch_gpu_ecc_volatile_corrected_total{{{G}}}[$__rate_interval])", "corrected a second"), Query(f"increase(kilowatch_gpu_ecc_volatile_uncorrected_total{{{G}}}[1h])", "uncorrected in an hour"), low=0),
+        lines("Remapped rows", "Rows of the memory that were replaced.", Query(f"kilowatch_gpu_remapped_rows_correctable{{{G}}}", "correctable"), Query(f"kilowatch_gpu_remapped_rows_uncorrectable{{{G}}}", "uncorrectable"), Query(f"kilowatch_gpu_remapped_rows_pending{{{G}}}", "pending"), Query(f"kilowatch_gpu_remapped_rows_failure{{{G}}}", "failed"), low=0),
+        Row("Links"),
+        states("NVLink", "State of each link.", Query(f"kilowatch_link_state{{{G}}}", "link {{link}}"), words={0: ("inactive", RED), 1: ("active", GREEN), 2: ("sleep", GREY), 3: ("traffic disabled", YELLOW)}),
+        lines("PCI Express", "Generation and width of the link; both fall when the GPU is idle.", Query(f"kilowatch_gpu_pcie_link_generation{{{G}}}", "generation"), Query(f"kilowatch_gpu_pcie_link_width{{{G}}}", "lanes"), low=0, decimals=0),
+        lines("Link errors", "Replays and recoveries a second, all links.", Query(f"sum(rate(kilowatch_link_replays_total{{{G}}}[$__rate_interval]))", "NVLink replays"), Query(f"sum(rate(kilowatch_link_recoveries_total{{{G}}}[$__rate_interval]))", "NVLink recoveries"), Query(f"sum(rate(kilowatch_gpu_pcie_replays_total{{{G}}}[$__rate_interval]))", "PCIe replays"), low=0, width=24),
+    ),
+)  # fmt: skip

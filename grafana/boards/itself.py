@@ -1,0 +1,37 @@
+"""kilowatch itself: does it get everything, is it quick enough, is it healthy."""
+
+from __future__ import annotations
+
+from grafana.board import Board
+from grafana.panels import GREEN, RED, Query, Row, lines, number
+
+_A = "kilowatch_aggregator_"
+
+
+def _p99(name: str, word: str) -> Query:
+    return Query(
+        f"histogram_quantile(0.99, sum by (le) (rate({_A}{name}_seconds_bucket[5m])))", word
+    )
+
+
+BOARD = Board(
+    uid="kilowatch-itself",
+    title="kilowatch / Itself",
+    text="The aggregator: what it takes in, how long that takes, what was lost.",
+    variables=(),
+    parts=(
+        number("Bus", "Whether the broker is connected.", Query(f"min({_A}bus_connected)"), steps=((None, RED), (1, GREEN)), graph="none"),
+        number("Store", "Whether the store works.", Query(f"min({_A}store_ok)"), steps=((None, RED), (1, GREEN)), graph="none"),
+        number("Frames a second", "Taken in.", Query(f"sum(rate({_A}frames_received_total[$__rate_interval]))")),
+        number("Frames lost", "Recorded as lost in the last day: nobody has them any more.", Query(f"sum(increase({_A}frames_lost_total[24h]))"), steps=((None, GREEN), (1, RED)), decimals=0),
+        number("Missing now", "Frames that are missing and asked for.", Query(f"sum({_A}holes_open)"), decimals=0),
+        number("CPU", "Cores in use.", Query('sum(rate(process_cpu_seconds_total{job=~".*kilowatch.*"}[$__rate_interval]))'), decimals=2),
+        Row("Flow"),
+        lines("Frames", "Received, stored, received twice.", *(Query(f"sum(rate({_A}frames_{name}_total[$__rate_interval]))", name) for name in ("received", "stored", "backfilled", "duplicate", "lost")), low=0),
+        lines("Messages dropped", "By reason.", Query(f"sum by (reason) (rate({_A}messages_dropped_total[$__rate_interval]))", "{{reason}}"), low=0),
+        lines("Lag, p99", "From sampled at the node to shown, judged, committed; assumes clocks in step.", _p99("shown", "shown"), _p99("judged", "judged by the rules"), _p99("committed", "committed"), unit="s", low=0),
+        lines("Time for the rules", "Mean of a run.", Query(f"sum(rate({_A}rules_seconds_sum[$__rate_interval])) / sum(rate({_A}rules_seconds_count[$__rate_interval]))", "rules"), Query(f"sum(rate({_A}store_seconds_sum[$__rate_interval])) / sum(rate({_A}store_seconds_count[$__rate_interval]))", "commit"), unit="s", low=0),
+        lines("Memory", "Of the process.", Query('sum(process_resident_memory_bytes{job=~".*kilowatch.*"})', "resident"), unit="bytes", low=0),
+        lines("Size of the store", "By part.", Query(f"sum by (part) ({_A}store_bytes)", "{{part}}"), unit="bytes", low=0),
+    ),
+)  # fmt: skip
