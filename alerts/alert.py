@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-from power.kind import BoardKind
+from power.board import BoardKind
 from telemetry.metric import Table
 
 

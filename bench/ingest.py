@@ -16,15 +16,13 @@ from dataclasses import asdict
 from typing import Any
 
 from bench import common_way
-from bench.processes import Course, Meter
+from bench.processes import Meter
 from bench.report import show
 from bench.stage import Lags, Stage, wait_until
 
 GPUS_PER_NODE = 8
 WARM_SECONDS = 3
 STAGES = ("shown", "judged", "committed")
-WORK = ("flush", "rules", "store")
-"""Pieces of the aggregator's work, seconds each."""
 
 
 def measure(
@@ -51,11 +49,9 @@ def measure(
         time.sleep(min(WARM_SECONDS, seconds / 2))
         before = stage.page()
         meter.start()
-        course = Course(stage.pids["aggregator"])
-        with course:
-            stage.expect("done")
+        stage.expect("done")
         costs, after = meter.stop(), stage.page()
-        stage.wait_until_stored(nodes * seconds)
+        stage.wait_until_quiet()
         last = stage.page()
         sent = stage.end_generator()
         stage.end_aggregator()
@@ -87,14 +83,6 @@ def measure(
             )
             for kind in STAGES
         },
-        "work": {
-            name: {
-                "mean": after.mean(name, before),
-                "highest": last.own(f"{name}_highest_seconds"),
-            }
-            for name in WORK
-        },
-        "aggregator_memory_slope_mib_per_hour": course.slope(),
         "hot_bytes_per_value": disk / (found["rows"] * sent["metrics"]),
         "aggregator_cpu_seconds_per_million_values": costs["aggregator"].cpu_seconds
         / (values * window / 1e6),

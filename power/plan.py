@@ -8,17 +8,16 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
-from power.answer import BudgetPlan, Cap, CircuitPlan, NodePlan, Plan
+from power.answer import BudgetPlan, CircuitPlan, NodePlan, Plan
 from power.breaker import EDGES
 from power.devices import SYSTEM_BY_ID, counted, key_of
-from power.fixed import Fixed, fix
 from power.judgement import State, evaluate
 from power.layout import Layout, Line, lay_out
-from power.machine import Machine
-from power.remedy import Part, cap_of
+from power.network import Network, connect
+from power.remedy import cap_of
 from power.site import Cord, Node, Site
 from power.supply import set_load
-from power.thermal import Heat, steady
+from power.thermal import steady
 from power.wiring import POLES, Floats
 from telemetry.errors import ConfigError, did_you_mean
 
@@ -41,13 +40,10 @@ class Suppose:
     """Load over rating that the breakers have carried for hours."""
 
 
-def make(where: str, site: Site, suppose: Suppose, heat: Heat | None = None) -> Plan:
-    """Return the plan. Raises `ConfigError` for what does not exist, with the nearest that does.
-
-    `heat`: of every line of the site's layout, where breakers are known to be warm; else `preload`.
-    """
+def make(where: str, site: Site, suppose: Suppose) -> Plan:
+    """Return the plan. Raises `ConfigError` for what does not exist, with the nearest that does."""
     layout = lay_out(where, _changed(site, suppose))
-    fixed = fix(layout)
+    network = connect(layout)
     machines = layout.machines
     if suppose.cap is not None:
         machines = {name: m.capped(suppose.cap) for name, m in machines.items()}
@@ -58,12 +54,10 @@ def make(where: str, site: Site, suppose: Suppose, heat: Heat | None = None) -> 
         m.committed_watts if m.known else suppose.watts.get(n, 0.0) for n, m in machines.items()
     ])  # fmt: skip
     lost = frozenset(line for name in suppose.lose for line in _feeds(name, layout))
-    if heat is None:
-        heat = steady(np.full(len(fixed.network.names), suppose.preload))
-    known = np.array([m.known for m in machines.values()], dtype=bool)
-    state = evaluate(fixed, given, committed, known=known, lost=lost, heat=heat)
+    heat = steady(np.full(len(network.names), suppose.preload))
+    state = evaluate(layout, network, given, committed, lost=lost, heat=heat)
     plans = {
-        line.id: _circuit(line, index, fixed, list(machines.values()), state)
+        line.id: _circuit(line, index, layout, network, state)
         for index, line in enumerate(layout.lines.values())
     }
     silent = [n for n, m in machines.items() if not m.known and n not in suppose.watts]
@@ -120,9 +114,7 @@ def _feeds(name: str, layout: Layout) -> list[str]:
     return behind
 
 
-def _circuit(
-    line: Line, index: int, fixed: Fixed, machines: Sequence[Machine], state: State
-) -> CircuitPlan:
+def _circuit(line: Line, index: int, layout: Layout, network: Network, state: State) -> CircuitPlan:
     amps = state.now.amps[index]
     survivor = float(state.survivor_amps[index])
     alerts = list(state.alerts[index])
@@ -139,29 +131,8 @@ def _circuit(
         committed_watts=round(float(state.committed.watts[index]), 1),
         survivor_amps=round(survivor, 3) if np.isfinite(survivor) else None,
         alerts=alerts,
-        cap=_cap(line, index, fixed, machines, state) if {"E02", "E03", "E04", "E07", "E08"} & set(alerts) else None,
+        cap=cap_of(line, index, layout, state) if {"E02", "E03", "E04", "E07", "E08"} & set(alerts) else None,
     )  # fmt: skip
-
-
-def _cap(
-    line: Line, index: int, fixed: Fixed, machines: Sequence[Machine], state: State
-) -> Cap | None:
-    """Watts scale with amps: the part that the limit allows of one it allows of the other."""
-    watts, amps = float(state.committed.watts[index]), float(state.committed.highest[index])
-    if amps == 0:
-        return None
-    part = slice(fixed.starts[index], fixed.starts[index + 1])
-    shares = fixed.below[2][part]
-    if "E08" in state.alerts[index]:  # all that hangs on the group comes here when the others go
-        shares = np.ones(len(shares))
-    parts = [
-        Part(float(share), m.gpus, m.fixed_watts, m.watts_per_gpu_watt, m.limit_watts, m.floor_watts)
-        for m, share in zip((machines[k] for k in fixed.below[1][part]), shares, strict=True)
-    ]  # fmt: skip
-    other = watts - float(sum(p.at(p.limit_watts) for p in parts))
-    if "E08" in state.alerts[index]:
-        other = float(fixed.other_below[index])
-    return cap_of(line, parts, watts * line.continuous_amps / amps - other, amps / watts)
 
 
 def _nodes(

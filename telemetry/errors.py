@@ -6,8 +6,7 @@ KilowattError
 ├── DriverError      the GPU driver is missing, mismatched or refuses
 ├── WireError        bytes from the bus are not what the topic promises
 ├── BusError         the broker can't be reached or refuses
-├── StoreError       the store can't be opened or written
-└── DeskError        what was asked about an incident or a silence can't be done
+└── StoreError       the store can't be opened or written
 
 Each message says where, what, and what to do instead; the command line prints it as one line.
 """
@@ -58,10 +57,6 @@ class BusError(KilowattError):
 
 class StoreError(KilowattError):
     """The store can't be opened, written or read."""
-
-
-class DeskError(KilowattError):
-    """What a person asked about an incident or a silence can't be done."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

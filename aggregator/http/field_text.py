@@ -12,7 +12,6 @@ from functools import cache
 from typing import Any
 
 from aggregator import model
-from aggregator.alerting import messages
 from aggregator.http import (
     columns,
     errors,
@@ -26,11 +25,11 @@ from aggregator.http import (
     stream_hub,
     summary,
 )
-from alerts import alert, notice
+from alerts import alert
 from telemetry import inventory
 
 _MODULES = (
-    alert, columns, errors, events, fleet, health, history, inventory, messages, model, nodes, notice, sd, stream,
+    alert, columns, errors, events, fleet, health, history, inventory, model, nodes, sd, stream,
     stream_hub, summary,
 )  # fmt: skip
 

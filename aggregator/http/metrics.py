@@ -11,8 +11,6 @@ from itertools import accumulate
 from aiohttp import web
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
-from aggregator.http.alert_metrics import alert_families
-from aggregator.http.circuit_metrics import circuit_families
 from aggregator.http.errors import RequestError, unknown
 from aggregator.http.exposition import Pages
 from aggregator.http.exposition import render as render_pages
@@ -228,8 +226,6 @@ async def metrics(request: web.Request) -> web.Response:
         *cluster_families(request.app[SUMMARIZER].summary(view.fleet, view.now()), view),
         *self_families(view.stats, sizes, (view.wall() - view.started_at) / 1e9),
         *stream_families(request.app[HUB]),
-        *alert_families(view),
-        *circuit_families(view.electrical, view.cluster, view.now()),
     ]
     return await send(request, lambda: render(families) + generate_latest(_registry), CONTENT_TYPE)
 

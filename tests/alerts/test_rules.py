@@ -8,12 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from alerts.conditions import AnyOf, Condition
+from alerts.conditions import Above, Absent, AnyOf, Below, Condition, Happens, In, Silent
+from alerts.counters import Rate, Rises
 from alerts.examples import failures, play
-from alerts.kinds.counters import Rate, Rises
-from alerts.kinds.happenings import Happens
-from alerts.kinds.levels import Above, Below, In
-from alerts.kinds.presence import Absent, Silent
 from alerts.rules import Example, Rule, load, read
 from telemetry.errors import ConfigError
 
