@@ -71,10 +71,12 @@ class Bus:
         shards: Sequence[str],
         take: Callable[[str, bytes], None],
         stats: Stats,
+        more: Sequence[str] = (),
     ) -> None:
+        """`more`: further filters to subscribe to, at QoS 1."""
         self._broker = broker
         self._cluster = cluster
-        self._filters = filters(cluster, shards)
+        self._filters = [*filters(cluster, shards), *((text, 1) for text in more)]
         self._take = take
         self._stats = stats
         self._client: Client | None = None
@@ -96,10 +98,15 @@ class Bus:
 
     def command(self, node: str, command: Command) -> bool:
         """Send a command to a node; False when there is no connection to send it on."""
+        return self.publish(topic(self._cluster, node, Topic.COMMAND), messages.encode(command))
+
+    def publish(self, name: str, payload: bytes, *, retain: bool = False) -> bool:
+        """Send a message at QoS 1; False when there is no connection to send it on. What is
+        retained is cleared by an empty payload."""
         client = self._client
         if client is None or not client.is_connected:
             return False
-        client.publish(topic(self._cluster, node, Topic.COMMAND), messages.encode(command), qos=1)
+        client.publish(name, payload, qos=1, retain=retain)
         return True
 
     async def _session(self) -> None:
@@ -124,7 +131,8 @@ class Bus:
                 # A dead peer is noticed by gmqtt's keepalive, which then only begins to close: on a
                 # connection whose buffer can't be sent, that would never end.
                 try:
-                    await asyncio.wait_for(lost.wait(), WATCH_SECONDS)
+                    async with asyncio.timeout(WATCH_SECONDS):  # `wait_for` can lose a cancellation
+                        await lost.wait()
                 except TimeoutError:
                     continue
             raise BusError(f"{where}: the connection is gone")

@@ -64,7 +64,14 @@ class Keeper:
             if not stats.store_ok:
                 log.warning("store: it writes again")
                 stats.store_ok = True
+            await self._tidy()
             return True
+
+    async def _tidy(self) -> None:
+        try:
+            await self.ask("tidy")
+        except StoreError as error:  # nothing is lost, and a commit that fails will be told
+            log.warning("store: %s", error)
 
     async def maintain(self, wall: int) -> bool:
         """Do one piece of upkeep; returns whether there is more to do now."""

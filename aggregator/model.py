@@ -14,7 +14,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from aggregator.alerting.alarms import Alarms
+from aggregator.alerting.messages import ChannelRow, Figures, TestReply
+from aggregator.electrical import Electrical
 from alerts.alert import Alert
+from alerts.notice import Delivery, Incident
 from telemetry.fleet import Fleet
 from telemetry.intervals import IntervalSet
 from telemetry.inventory import Event, Inventory
@@ -187,6 +191,10 @@ class Store(Protocol):
     ) -> list[StoredEvent]:
         """Return events, newest first."""
 
+    def tidy(self) -> bool:
+        """Do what a commit leaves to be done, before the next one comes; returns whether there was
+        anything to do."""
+
     def maintain(self, now: int) -> bool:
         """Do one short piece of what is due: seal to Parquet, make roll-ups, drop what is too old
         or too much. Returns whether there is more to do now. `now` is ns since 1970."""
@@ -279,6 +287,28 @@ class Stats:
     """Sampled at the node to committed by the store; live frames only."""
 
 
+class Post(Protocol):
+    """What is told to people, on its way and there; and the journal that it is written in."""
+
+    async def saved(self, seconds: float) -> bool:
+        """Wait until all that was decided is on disk; False when that takes too long."""
+
+    async def history(self, since: int, limit: int) -> list[Incident]:
+        """Return incidents that are open or ended since a time (ns), newest first."""
+
+    async def deliveries(self, since: int, limit: int) -> list[Delivery]:
+        """Return deliveries made since a time (ns), newest first."""
+
+    def channels(self) -> list[ChannelRow]:
+        """Return all channels, and how they do."""
+
+    async def test(self, channel: str) -> TestReply:
+        """Send a test notice to a channel now."""
+
+    def figures(self) -> Figures:
+        """Return what journal and heartbeat say of themselves."""
+
+
 class View(Protocol):
     """All that HTTP may see of the aggregator."""
 
@@ -288,6 +318,16 @@ class View(Protocol):
     cluster: str
     started_at: int
     """ns since 1970."""
+    electrical: Electrical
+    """Circuits, budgets, and what the whole has taken."""
+
+    @property
+    def alarms(self) -> Alarms:
+        """Rules, alerts, incidents, silences."""
+
+    @property
+    def post(self) -> Post:
+        """Deliveries and channels."""
 
     def now(self) -> float:
         """The monotonic clock that the fleet's ages are counted with, seconds."""

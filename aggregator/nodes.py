@@ -57,6 +57,8 @@ class NodeState:
     heard: float = float("-inf")
     """When its newest live frame came, monotonic seconds."""
     online: bool = False
+    ended: bool = False
+    """Whether its last session said goodbye, rather than being lost."""
     status: Status | None = None
     held: deque[Held] = field(default_factory=deque)
     rejections: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -117,6 +119,7 @@ class NodeState:
         if placed is None:
             return
         placed.online = self.online
+        placed.ended = self.ended and not self.online
         if self.session is not None and placed.session != self.session:
             placed.session, placed.seq = self.session, -1
         status = self.status

@@ -12,10 +12,17 @@ import gc
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
+from aggregator.accounting import local
+from aggregator.alerting.alarms import Alarms
+from aggregator.alerting.office import Office
+from aggregator.alerting.service import Alerting
+from aggregator.alerting.whereabouts import Places, Whereabouts
 from aggregator.bus import Bus
 from aggregator.config import AggregatorConfig, shard_names
+from aggregator.electrical import Electrical
+from aggregator.electrical_states import ElectricalStates
 from aggregator.http.app import listening
 from aggregator.http.config import HttpConfig
 from aggregator.ingest import Ingest
@@ -25,9 +32,10 @@ from aggregator.quarantine import Quarantine
 from aggregator.registry import Registry
 from aggregator.store import Lock, open_store
 from aggregator.ticks import Subscription, Ticks
-from alerts.alert import Alert, State
-from alerts.engine import Engine
+from alerts.alert import Alert
 from alerts.rules import load as load_rules
+from power.board import Board
+from power.tariff import price_at
 from telemetry.errors import KilowattError
 from telemetry.fleet import Fleet
 from telemetry.inventory import Event
@@ -43,7 +51,10 @@ LAST_COMMIT_SECONDS = 4.0
 class Aggregator:
     """One aggregator; `run` it once."""
 
-    def __init__(self, config: AggregatorConfig) -> None:
+    def __init__(
+        self, config: AggregatorConfig, reread: Callable[[], AggregatorConfig] | None = None
+    ) -> None:
+        """`reread` reads the settings anew, for what can be changed while it runs."""
         config.check()
         self.config = config
         self.cluster = config.cluster
@@ -52,9 +63,14 @@ class Aggregator:
         self.store: Store
         """Only while `run` runs."""
         self.started_at = 0
-        self.alerts_fired = 0
-        """Alerts that began to fire since the start."""
-        self._engine = Engine(load_rules(config.rules))
+        self.electrical = Electrical(
+            config.power,
+            config.data_dir,
+            (lambda: reread().power) if reread else None,
+            config.broker,
+        )
+        self.alerting = Alerting(config, load_rules(config.rules), self.stats)
+        self._whereabouts = Whereabouts()
         self._ticks = Ticks()
         self._keeper: Keeper | None = None
         self._ingest: Ingest | None = None
@@ -75,7 +91,22 @@ class Aggregator:
 
     def alerts(self) -> Sequence[Alert]:
         """Alerts that are pending, firing or just resolved, worst first."""
-        return self._engine.alerts()
+        return self.alarms.alerts()
+
+    @property
+    def alarms(self) -> Alarms:
+        """Rules, alerts, incidents, silences. Only while `run` runs."""
+        return self.alerting.alarms
+
+    @property
+    def post(self) -> Office:
+        """Deliveries and channels. Only while `run` runs."""
+        return self.alerting.office
+
+    @property
+    def alerts_fired(self) -> int:
+        """Alerts that began to fire since the start."""
+        return self.alerting.fired
 
     def recent_events(self) -> Sequence[Event]:
         """The last events in memory, newest first, a thousand at most."""
@@ -89,6 +120,10 @@ class Aggregator:
         """Return a queue that gets a token after every flush."""
         return Subscription(self._ticks)
 
+    def reload(self) -> None:
+        """Take up what has changed in the settings, as far as it can change while we run."""
+        self.electrical.reload()
+
     # -- Life ------------------------------------------------------------------------------------
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -98,10 +133,12 @@ class Aggregator:
         lock = Lock(config.data_dir)
         try:
             self.store = await asyncio.to_thread(open_store, config)
+            self.electrical.recall()
             keeper = self._keeper = Keeper(self.store, self.stats)
             try:
                 ingest = self._ingest = await self._begin(keeper)
-                await self._serve(keeper, ingest, stop)
+                async with self.alerting.opened(self.fleet, keeper.ask):
+                    await self._serve(keeper, ingest, stop)
             finally:
                 await keeper.close()
                 gc.unfreeze()
@@ -121,15 +158,25 @@ class Aggregator:
     async def _serve(self, keeper: Keeper, ingest: Ingest, stop: asyncio.Event) -> None:
         config = self.config
 
-        def take(topic: str, payload: bytes) -> None:
-            ingest.take(topic, payload, time.monotonic(), time.time_ns())
+        states = self.alerting.billboard.states
+        circuits = ElectricalStates(config.cluster, shard_names(config.shards))
 
-        bus = Bus(config.broker, config.cluster, shard_names(config.shards), take, self.stats)
+        def take(topic: str, payload: bytes) -> None:
+            if states.heard(topic, payload) or circuits.heard(topic, payload):
+                return
+            ingest.take(topic, payload, time.monotonic(), time.time_ns())
+            if topic.endswith("/event"):
+                self.alerting.tell_event()
+
+        bus = Bus(config.broker, config.cluster, shard_names(config.shards), take, self.stats,
+                  more=[f"{states.prefix}+/state", *circuits.filters()])  # fmt: skip
         loops = [
             (bus.run(), "bus"),
             (self._flush_loop(ingest, bus), "flush"),
-            (self._rule_loop(ingest), "rules"),
+            (self._rules(ingest, bus), "rules"),
             (self._upkeep_loop(keeper), "upkeep"),
+            (self.electrical.run(), "electrical"),
+            (self._post_circuits(circuits, bus), "circuits on the bus"),
         ]
         if config.listen:
             loops.append((self._http(), "http"))
@@ -168,6 +215,8 @@ class Aggregator:
             began = time.monotonic()
             ingest.flush(began, time.time_ns())
             self.stats.shown.add((time.time_ns() - ingest.newest) / 1e9)
+            if ingest.newest.size:
+                self.alerting.tell_news()
             if self.stats.bus_connected:
                 for ask in ingest.take_asks(began):
                     bus.command(ask.node, ask.command)
@@ -187,26 +236,43 @@ class Aggregator:
         if batch and not await keeper.write(batch, stop):
             log.error("store: %d frames were not stored before the end; they are asked for again at "
                       "the next start", len(batch.frames))  # fmt: skip
-        ingest.storing_bytes = 0
+        elif self.stats.store_ok:
+            self.alerting.progress("store")
+        ingest.stored()
 
-    async def _rule_loop(self, ingest: Ingest) -> None:
-        """Judge the fleet."""
-        async for _ in _every(self.config.rule_seconds):
-            began = time.monotonic()
-            events, clocks = ingest.take_events(), ingest.take_clocks()
+    async def _rules(self, ingest: Ingest, bus: Bus) -> None:
+        """Judge the fleet and what hangs on its circuits, and tell people."""
+
+        def boards(now: float, wall: int) -> Sequence[Board]:
             listening = self.stats.bus_connected
+            found = self.electrical.boards(self.fleet, now, wall, listening=listening)
+            return () if found is None else found.all()
+
+        await self.alerting.run(
+            self.fleet, ingest, boards, lambda topic, body: bus.publish(topic, body, retain=True),
+            self._surroundings,
+        )  # fmt: skip
+
+    def _surroundings(self, fleet: Fleet, wall: int) -> tuple[Places, tuple[float, str] | None]:
+        """Return where nodes stand, and what a kWh costs now."""
+        plant = self.electrical.plant
+        place = plant.site.site
+        price = price_at(place.tariff, place.tariffs, local(wall, plant.zone)[1])
+        tariff = None if price is None else (price, place.currency)
+        return self._whereabouts.of(fleet, plant.layout), tariff
+
+    async def _post_circuits(self, states: ElectricalStates, bus: Bus) -> None:
+        """Keep circuits, budgets and UPS on the bus as they stand."""
+        async for now in _every(1.0):
             try:
-                changes = self._engine.evaluate(
-                    self.fleet, began, time.time_ns(), events, listening=listening
-                )
-            except Exception:  # a rule that fails must not end what collects the data
-                log.exception("rules: this tick was not judged")
-                continue
-            for alert in changes:
-                self.alerts_fired += alert.state is State.FIRING
-                log.info("alert %s %s: %s", alert.key, alert.state, alert.summary)
-            self.stats.rules.add(time.monotonic() - began)
-            self.stats.judged.add((time.time_ns() - clocks) / 1e9)
+                states.show(self.electrical, self.alerts(), now)
+                if self.stats.bus_connected:
+                    states.send(
+                        lambda topic, body: bus.publish(topic, body, retain=True),
+                        self.stats.bus_connects,
+                    )
+            except Exception:  # a screen that is not told must not end what collects the data
+                log.exception("power: the states on the bus were not renewed")
 
     async def _upkeep_loop(self, keeper: Keeper) -> None:
         """Seal, roll up, drop: a piece at a time, so that commits come between."""

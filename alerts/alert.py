@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-from power.board import BoardKind
+from power.kind import BoardKind
 from telemetry.metric import Table
 
 

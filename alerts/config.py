@@ -1,19 +1,191 @@
-"""The `[alerts]` section: who is told, how, and when."""
+"""The `[alerts]` section: who is told, how, and when (docs/alerts.md)."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from string import Formatter
+from typing import Any
+
 import msgspec
+
+from alerts.alert import Severity
+from alerts.matchers import parse_all
+from alerts.notifiers import channel
+from alerts.notifiers.channel import Channel, url_problems
+from alerts.page import Links
+from alerts.times import Hours, parse_hours, zone_of
+from telemetry.errors import ConfigError, did_you_mean
+
+HOUR = 3600.0
+DASHBOARD_FIELDS = ("cluster", "node", "gpu", "uuid", "circuit", "from", "to")
+"""What may stand in braces in `dashboard_url`; `from` and `to` are ms since 1970, as Grafana
+has them."""
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
+            rename={"goes_on": "continue"}):  # fmt: skip
+    """Which notices go to which channels. The first route that fits decides."""
+
+    channels: tuple[str, ...]
+    """None: nobody is told of these."""
+    severity: tuple[Severity, ...] = ()
+    """Any, unless some are named."""
+    match: tuple[str, ...] = ()
+    """Conditions on labels, as `node=~"dgx-.*"`: one of the incident's alerts fulfils all of them."""
+    times: tuple[str, ...] | None = None
+    """Hours, as `mon-fri 08:00-18:00`: a page out of them goes on to the next route, a ticket waits
+    for them. [any time for pages, `working_hours` for tickets]"""
+    timezone: str | None = None
+    """IANA name of the zone of `times`. [that of the section]"""
+    goes_on: bool = False
+    """Written `continue`: later routes are asked too."""
+
+
+class HeartbeatConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A dead-man switch outside: it is pinged while rules and store make progress, and it is for
+    it to page when the pings end."""
+
+    url: str = ""
+    url_file: Path | None = None
+    """A file with the URL: most services take a ping from anybody who knows it."""
+    url_env: str = ""
+    every: float = 60.0
+    """Seconds between two pings."""
+    limit: float = 0.0
+    """Seconds without progress after which no ping is sent. [the larger of `every` and 30]"""
+
+
+class Repeat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Hours after which an incident that nobody has acknowledged is told again."""
+
+    page: float = 4.0
+    ticket: float = 24.0
 
 
 class AlertsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All of it; without channels alerts are stored and shown, and nobody is told."""
 
+    channels: dict[str, dict[str, Any]] = {}
+    """By name, as they are written; `notifiers` decodes them."""
+    routes: tuple[Route, ...] = ()
+    """In order. [every page and ticket to every channel]"""
+    timezone: str = "UTC"
+    """IANA name of the zone of `working_hours` and of routes that name none."""
+    working_hours: tuple[str, ...] = ("mon-fri 08:00-18:00",)
+    """When tickets are told."""
+    heartbeat: HeartbeatConfig | None = None
+    group_wait_seconds: float = 0.5
+    """How long a new incident gathers alerts of its cause before anybody is told."""
+    group_interval_seconds: float = 300.0
+    """Least time between two updates of an incident."""
+    repeat_hours: Repeat = Repeat()
+    page_expiry_hours: float = 6.0
+    """A page that could not be delivered for so long is given up; its repetition is not."""
+    ticket_expiry_hours: float = 36.0
     external_url: str = ""
-    """Where people reach the aggregator's pages; links in pages begin with it. [http of `listen`]"""
+    """Where people reach the aggregator's pages; links in pages begin with it. [none]"""
     runbook_url: str = ""
-    """Begins the links to runbooks; `#<anchor>` is added. [docs of this release]"""
+    """Begins the links to runbooks; `#<anchor>` is added. [none: pages name docs/runbook.md]"""
     dashboard_url: str = ""
-    """Template of the links to dashboards, with `{node}`, `{gpu}`, `{circuit}`."""
+    """Template of the links to dashboards, with `{cluster}`, `{node}`, `{gpu}` (index), `{uuid}`,
+    `{circuit}`, `{from}` and `{to}` (ms since 1970)."""
+    proxy: str = ""
+    """URL of an HTTP proxy through which all channels are reached."""
+
+    def notifiers(self) -> dict[str, Channel]:
+        """Return the channels by name. Raises `ConfigError`."""
+        for name in self.channels:
+            if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,63}", name):
+                raise ConfigError(
+                    f"alerts.channels.{name}",
+                    "it is no name",
+                    "Use lower case letters, digits, '-' and '_', at most 64.",
+                )
+        return {name: channel(name, raw) for name, raw in self.channels.items()}
+
+    def links(self, cluster: str = "") -> Links:
+        """Return where the links in pages lead."""
+        return Links(cluster, self.external_url, self.runbook_url, self.dashboard_url)
 
     def check(self) -> None:
         """Raise `ConfigError` for what can't work."""
+        self.notifiers()
+        for number, route in enumerate(self.routes):
+            self._check_route(f"alerts.routes[{number}]", route)
+        hours(self.working_hours, self.timezone, "alerts.working_hours", "alerts.timezone")
+        for key, problem, cure in self._problems():
+            raise ConfigError(f"alerts.{key}", problem, cure)
+
+    def open(self) -> None:
+        """Read the files and variables that channels and heartbeat name. Raises `ConfigError`."""
+        for name, found in self.notifiers().items():
+            found.open(f"alerts.channels.{name}")
+
+    def _check_route(self, where: str, route: Route) -> None:
+        for name in route.channels:
+            if name not in self.channels:
+                hint = did_you_mean(name, self.channels) or (
+                    f"Channels: {', '.join(self.channels)}." if self.channels else
+                    f"Write [alerts.channels.{name}]."
+                )  # fmt: skip
+                raise ConfigError(f"{where}.channels", f"no channel is called {name!r}", hint)
+        parse_all(route.match, f"{where}.match")
+        hours(
+            route.times or (),
+            route.timezone or self.timezone,
+            f"{where}.times",
+            f"{where}.timezone",
+        )
+
+    def _problems(self) -> Iterator[tuple[str, str, str]]:
+        for name in ("group_wait_seconds", "group_interval_seconds"):
+            if getattr(self, name) < 0:
+                yield name, "it can't be negative", ""
+        for name in ("page", "ticket"):
+            repeat, expiry = getattr(self.repeat_hours, name), getattr(self, f"{name}_expiry_hours")
+            if repeat <= 0 or expiry <= 0:
+                yield f"repeat_hours.{name}", "repeat and expiry must be more than 0 hours", ""
+            elif expiry <= repeat:
+                yield (
+                    f"{name}_expiry_hours",
+                    f"it must be longer than repeat_hours.{name} ({repeat:g})",
+                    "Else an incident can go untold between two repetitions.",
+                )
+        for name in ("external_url", "runbook_url", "dashboard_url", "proxy"):
+            url = getattr(self, name)
+            if url:
+                yield from url_problems(name, url)
+        yield from _template_problems(self.dashboard_url)
+        if self.heartbeat is not None:
+            yield from _heartbeat_problems(self.heartbeat)
+
+
+def hours(texts: tuple[str, ...], zone: str, where: str, zone_where: str) -> Hours:
+    """Return the hours that are written. Raises `ConfigError`."""
+    return parse_hours(texts, zone_of(zone, zone_where), where)
+
+
+def _template_problems(template: str) -> Iterator[tuple[str, str, str]]:
+    known = ", ".join(f"{{{name}}}" for name in DASHBOARD_FIELDS)
+    try:
+        parts = list(Formatter().parse(template))
+    except ValueError as error:
+        yield "dashboard_url", f"its braces don't match: {error}", f"Use {known}."
+        return
+    for _, name, spec, conversion in parts:
+        if name is not None and (name not in DASHBOARD_FIELDS or spec or conversion):
+            yield "dashboard_url", f"{{{name}}} stands for nothing", f"Use {known}."
+
+
+def _heartbeat_problems(config: HeartbeatConfig) -> Iterator[tuple[str, str, str]]:
+    given = [name for name in ("url", "url_file", "url_env") if getattr(config, name)]
+    if len(given) != 1:
+        yield "heartbeat", "it needs one URL", "Give one of url, url_file or url_env."
+    if config.url:
+        yield from url_problems("heartbeat.url", config.url)
+    if not 1 <= config.every <= 86_400:
+        yield "heartbeat.every", "it must be 1 to 86400 seconds", ""
+    if config.limit < 0:
+        yield "heartbeat.limit", "it can't be negative", ""

@@ -1,27 +1,35 @@
-"""The engine: every rule on every row of the fleet, once a tick.
+"""The engine: every rule on every row of the fleet and the boards, once a tick.
 
-Pure: it reads no clock and does no I/O; the aggregator's loop hands it the fleet, the time and what
-happened.
+Pure: it reads no clock and does no I/O; the aggregator's loop hands it the fleet, the boards, the
+time and what happened.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
 
-from alerts.alert import Alert, Severity, State
-from alerts.conditions import Condition, happenings_of
-from alerts.judging import BAD, UNKNOWN
-from alerts.look import Look, RuleSight, place_events
-from alerts.machine import Life, Phase, step
-from alerts.rows import Census, Change, Rows
+from alerts.alert import Alert, Severity, State, Subject
+from alerts.census import BoardCensus, Census, devices, line_of, spot_of
+from alerts.conditions import happenings_of
+from alerts.history import Calm, Judged, place_events
+from alerts.likeness import Likeness
+from alerts.lives import Lobby, Record, Waiting, ended
+from alerts.look import Look
+from alerts.machine import Phase
+from alerts.rows import Change
 from alerts.rules import Rule
-from alerts.wording import device, fill, position_of, value_text
+from alerts.spots import Spot, place_of
+from alerts.track import Reading, Track
+from alerts.vocabulary import home, say
+from alerts.wording import UNKNOWN
+from power.board import Board, BoardKind
 from telemetry.fleet import Fleet
-from telemetry.inventory import Event, Inventory
+from telemetry.inventory import Event
 from telemetry.metric import Table
 
 RESOLVED_SHOWN = 900.0
@@ -33,75 +41,37 @@ _EVENT_AGE = 3_600_000_000_000
 """ns: an event that comes an hour late is history, unless its rule would keep firing for longer."""
 
 
-class _Track:
-    """One rule on one table: its memory and its alerts' lives."""
-
-    def __init__(self, rule: Rule, table: Table, when: Condition) -> None:
-        self.rule = rule
-        self.table = table
-        self.when = when
-        self.rows = Rows()
-        self.life = Life(self.rows)
-        self.memory = self.rows.part(0)
-
-    def move(self, change: Change) -> None:
-        self.rows.move(change.size, change.old, change.new, change.touched)
-        self.life.active = bool(self.life.phase.any())
-
-    def step(self, look: Look, wall: int) -> list[tuple[int, State]]:
-        """Judge all rows and move them on; return the rows that now fire or have resolved."""
-        rule = self.rule
-        sight = RuleSight(look, self.table, self.rows.size, self.life.phase == Phase.FIRING)
-        verdicts, values = self.when.judge(sight, self.memory)
-        if rule.unless is not None:
-            excused = rule.unless.judge(sight, self.rows.part(1)).verdicts == BAD
-            verdicts[excused] = UNKNOWN
-        fires, resolves = step(
-            self.life, verdicts, values, now=look.now, wall=wall, hold=rule.hold, keep=rule.keep
-        )
-        return [(int(row), State.FIRING) for row in fires] + [
-            (int(row), State.RESOLVED) for row in resolves
-        ]
-
-    def alert(self, inventory: Inventory, position: int, row: int, state: State, at: int) -> Alert:
-        """Put the life of one row into words."""
-        rule = self.rule
-        key, gpu, where = device(inventory, self.table, position)
-        number = float(self.life.value[row])
-        value = None if np.isnan(number) else number
-        text = value_text(self.when, value)
-        return Alert(
-            key=f"{rule.name}/{inventory.node}/{key}",
-            rule=rule.name,
-            state=state,
-            severity=rule.severity,
-            node=inventory.node,
-            gpu=None if gpu is None else gpu.uuid,
-            since=int(self.life.began[row]),
-            changed=at,
-            value=value,
-            summary=fill(rule.summary, where, inventory.node, gpu, text),
-            description=fill(rule.description, where, inventory.node, gpu, text),
-            runbook=rule.runbook,
-        )
-
-
 class Engine:
-    """All rules, and what they remember of the fleet."""
+    """All rules, and what they remember."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = tuple(rules)
+        self.places: Mapping[str, Mapping[str, str]] = {}
+        """Labels of each node that others know: `circuits`, `rack`, `job`. Give another mapping
+        when they change; it is read as it is."""
+        self.tariff: tuple[float, str] | None = None
+        """Price of a kWh and its currency, where the operator told it."""
         self.events_unplaced = 0
         """Events of nodes that the fleet did not know; only grows."""
         self._tracks = list(_tracks(rules))
         self._census = Census()
+        self._boards: dict[BoardKind, Board] = {}
+        self._board_census = BoardCensus()
+        self._lobby = Lobby()
+        self._judged = Judged()
+        self._calm = Calm()
+        self._likeness = Likeness()
         self._resolved: deque[tuple[float, Alert]] = deque()
-        self._fleet: Fleet | None = None
+        self._fleet = Fleet()
         self._last_tick = -np.inf
+        self._now = -np.inf
         self._rhythm: float | None = None
         """Seconds between two calls, as a rule."""
         self._listening_since = -np.inf
         self._event_age = max([_EVENT_AGE, *(int(rule.keep * 1e9) for rule in rules)])
+        self._turns = 0
+
+    # -- Every tick ------------------------------------------------------------------------------
 
     def evaluate(
         self,
@@ -111,40 +81,94 @@ class Engine:
         events: Sequence[Event] = (),
         *,
         listening: bool = True,
+        boards: Sequence[Board] = (),
     ) -> list[Alert]:
         """Judge everything once; return the alerts that began to fire or resolved at this tick.
 
         `now`: the fleet's monotonic clock, seconds. `events`: those since the last call, each once.
         `listening`: whether the aggregator hears the bus; while it does not, and for as long as it
-        then takes, no node is called silent.
+        then takes, no node is called silent. `boards`: those that there are now; a rule on a board
+        that is not among them waits.
         """
-        self._fleet = fleet
+        self._fleet, self._now = fleet, now
+        self._boards = {board.kind: board for board in boards}
         if not listening or self._slept(now):
             self._listening_since = now
-        changes = self._follow(fleet, wall_ns)
-        placed, unplaced = place_events(fleet, events, wall_ns - self._event_age)
+        changes = self._follow(wall_ns)
+        fresh = self._judged.sift(events)
+        placed, unplaced = place_events(fleet, fresh, wall_ns - self._event_age)
         self.events_unplaced += unplaced
-        look = Look(fleet, self._census, now, self._listening_since, placed)
+        self._calm.disturb(fleet, placed, now)
+        self._likeness.follow(fleet, self._census, self.places)
+        look = Look(
+            fleet, self._boards, self._census, now, wall_ns, self._listening_since, placed,
+            self._likeness, self._calm.since,
+        )  # fmt: skip
+        energy = look.values("gpu_energy_joules_total", Subject.GPU)
+        self._calm.watch(energy, self._census.owner[Table.LINK], now)
         for track in self._tracks:
-            for row, state in track.step(look, wall_ns):
-                found = position_of(fleet, track.table, row)
-                if found is not None:
-                    changes.append(track.alert(*found, row, state, wall_ns))
+            if not look.has(track.subject):
+                continue
+            for entry, state in track.step(look):
+                alert = self._alert(track, entry, state, wall_ns)
+                if alert is not None:
+                    changes.append(alert)
+                if state is State.RESOLVED:
+                    track.forget(int(entry["row"]))
         self._remember(changes, now)
         return changes
 
     def alerts(self) -> list[Alert]:
         """Return all that is pending, firing or resolved not long ago, worst first."""
         listed = [alert for _, alert in self._resolved]
-        for track in self._tracks:
-            for row in track.life.listed():
-                found = position_of(self._fleet, track.table, row) if self._fleet else None
-                if found is not None:
-                    firing = track.life.phase[row] == Phase.FIRING
-                    state = State.FIRING if firing else State.PENDING
-                    at = int(track.life.changed[row])
-                    listed.append(track.alert(*found, int(row), state, at))
+        listed += [alert for _, _, alert in self._standing()]
+        listed += [record.alert for record in self._lobby.records()]
         return sorted(listed, key=_worst_first)
+
+    # -- Restarts --------------------------------------------------------------------------------
+
+    @property
+    def turns(self) -> int:
+        """Counts up whenever `snapshot` would say something else than before: worth writing."""
+        return self._turns + sum(track.life.turns for track in self._tracks)
+
+    @property
+    def bytes(self) -> int:
+        """What the rules remember of all rows together."""
+        return sum(track.rows.bytes for track in self._tracks) + self._calm.bytes
+
+    def snapshot(self, wall_ns: int) -> list[Record]:
+        """Return everything pending or firing, to be given to `restore` after a restart."""
+        records = [
+            track.record(alert, entry, self._now, wall_ns)
+            for track, entry, alert in self._standing()
+        ]
+        return records + list(self._lobby.records())
+
+    def restore(self, records: Iterable[Record], now: float, wall_ns: int) -> None:
+        """Go on with the alerts of before a restart: they are listed at once, stand in their
+        devices' rows when those appear, and none fires anew."""
+        self._lobby.enter(records, now, wall_ns)
+        self._turns += 1
+
+    def recall(self, fleet: Fleet, events: Iterable[Event], now: float, wall_ns: int) -> None:
+        """Take in the events of the last day, oldest first, that were judged before a restart: so
+        that repetitions are counted on and none of them is judged twice. Nothing fires.
+
+        An event that was stored but perhaps not judged is given to `evaluate` instead: where its
+        alert fires already, that makes no second page. Nodes must be in the fleet by then.
+        """
+        self._fleet, self._now = fleet, now
+        for _ in self._follow(wall_ns):
+            self._turns += 1
+        known = self._judged.sift(events)
+        placed, _ = place_events(fleet, known, wall_ns - 86_400_000_000_000)
+        for track in self._tracks:
+            if track.subject.table is not None:
+                for row, event in placed[track.subject.table]:
+                    track.recall(event, row, now - max(0.0, (wall_ns - event.at) / 1e9))
+
+    # -- Rows ------------------------------------------------------------------------------------
 
     def _slept(self, now: float) -> bool:
         """Whether the pause since the last call was longer than our rhythm."""
@@ -157,20 +181,126 @@ class Engine:
             return False
         return True
 
-    def _follow(self, fleet: Fleet, wall: int) -> list[Alert]:
+    def _follow(self, wall: int) -> list[Alert]:
         """Let every rule's memory follow its devices; what fires on a device that has left the
-        inventory resolves."""
-        changes = self._census.update(fleet)
+        inventory resolves, what waited for one that is there goes on."""
+        changes: dict[Subject, Change] = {}
+        for table, change in (self._census.update(self._fleet) or {}).items():
+            changes[Subject(table)] = change
+        for kind, board in self._boards.items():
+            moved = self._board_census.update(board)
+            if moved is not None:
+                changes[Subject(kind)] = moved
         resolved: list[Alert] = []
-        if changes is None:
-            return resolved
         for track in self._tracks:
-            change = changes[track.table]
-            for row, inventory, position in change.gone if track.life.active else ():
-                if track.life.phase[row] == Phase.FIRING:
-                    resolved.append(track.alert(inventory, position, row, State.RESOLVED, wall))
-            track.move(change)
-        return resolved
+            change_here = changes.get(track.subject)
+            if change_here is not None:
+                resolved += self._leave(track, change_here, wall)
+                track.move(change_here)
+        self._calm.move(changes, self._now)
+        return resolved + self._welcome(wall)
+
+    def _leave(self, track: Track, change: Change, wall: int) -> Iterator[Alert]:
+        for row, spot in change.gone if track.life.active else ():
+            number = track.life.find(row)
+            if number is not None and track.life.phase[row] == Phase.FIRING:
+                entry = track.life.entries[number]
+                yield track.alert(
+                    entry,
+                    State.RESOLVED,
+                    wall,
+                    place_of(spot, self.places),
+                    self._reading(track, row),
+                )
+
+    def _welcome(self, wall: int) -> list[Alert]:
+        """Let what waited stand where its device is; end what waited for one that is not."""
+        if not len(self._lobby):
+            return []
+        tracks = {(track.rule.name, track.subject): track for track in self._tracks}
+        arrived = set(self._census.arrived)
+
+        def decided(record: Record) -> bool:
+            alert = record.alert
+            if (alert.rule, alert.subject) not in tracks:
+                return True
+            board = alert.subject.board
+            return board in self._boards if board is not None else alert.node in arrived
+
+        ends = []
+        for waiting in self._lobby.leave(decided) + self._lobby.expired(self._now):
+            self._turns += 1
+            track = tracks.get((waiting.record.alert.rule, waiting.record.alert.subject))
+            row = self._row(waiting)
+            if track is not None and row is not None:
+                track.resume(waiting, row)
+            elif (end := ended(waiting.record, wall)) is not None:
+                ends.append(end)
+        return ends
+
+    def _row(self, waiting: Waiting) -> int | None:
+        """Return the row where a record's device stands now."""
+        record = waiting.record
+        subject = record.alert.subject
+        if subject.board is not None:
+            board = self._boards.get(subject.board)
+            names = () if board is None else board.names
+            return names.index(record.device) if record.device in names else None
+        node = self._fleet.nodes.get(record.alert.node)
+        if node is None or subject.table is None:
+            return None
+        return devices(node.inventory, node.rows[subject.table], subject.table).get(record.device)
+
+    # -- Words -----------------------------------------------------------------------------------
+
+    def _standing(self) -> Iterator[tuple[Track, Any, Alert]]:
+        for track in self._tracks:
+            for entry, state in track.standing():
+                alert = self._alert(track, entry, state, int(entry["changed"]))
+                if alert is not None:
+                    yield track, entry, alert
+
+    def _alert(self, track: Track, entry: Any, state: State, at: int) -> Alert | None:
+        row = int(entry["row"])
+        spot = self._spot(track.subject, row)
+        if spot is None:
+            return None
+        return track.alert(entry, state, at, place_of(spot, self.places), self._reading(track, row))
+
+    def _spot(self, subject: Subject, row: int) -> Spot | None:
+        if subject.table is not None:
+            return spot_of(self._fleet, subject.table, row)
+        board = self._board_census.known.get(BoardKind(subject))
+        return None if board is None or row >= len(board.names) else line_of(board, row)
+
+    def _reading(self, track: Track, row: int) -> Reading:
+        """Return what gives any metric of a row in words, now."""
+
+        def reading(metric: str) -> str:
+            if metric == "cost":
+                return self._cost(track.subject, row)
+            subject, at = track.subject, row
+            if subject.board is not None:
+                board = self._board_census.known.get(subject.board)
+                return say(metric, float("nan" if board is None else board.column(metric)[at]))
+            while subject is not home(metric) and subject is not Subject.NODE:
+                at = int(self._census.owner[Table(subject)][at])
+                subject = Subject.GPU if subject is Subject.LINK else Subject.NODE
+            return say(metric, self._fleet.reading(metric, at, self._now))
+
+        return reading
+
+    def _cost(self, subject: Subject, row: int) -> str:
+        """What a GPU's present draw is in a day, and what it costs where a tariff is known."""
+        if subject is not Subject.GPU:
+            return UNKNOWN
+        kwh = self._fleet.reading("gpu_power_watts", row, self._now) * 24 / 1000
+        if np.isnan(kwh):
+            return UNKNOWN
+        if self.tariff is None:
+            return f"{kwh:.1f} kWh a day"
+        price, currency = self.tariff
+        return f"{kwh:.1f} kWh or {kwh * price:.2f} {currency} a day"
 
     def _remember(self, changes: Iterable[Alert], now: float) -> None:
         for alert in changes:
@@ -183,13 +313,13 @@ class Engine:
             self._resolved.popleft()
 
 
-def _tracks(rules: Iterable[Rule]) -> Iterable[_Track]:
+def _tracks(rules: Iterable[Rule]) -> Iterable[Track]:
     for rule in rules:
-        yield _Track(rule, rule.table, rule.when)
+        yield Track(rule, rule.table, rule.when)
         events = happenings_of(rule.when)
-        if events is not None and rule.table is not Table.NODE:
+        if events is not None and rule.table is Subject.GPU:
             # An XID of a GPU that nobody knows is still an XID: it is its node's.
-            yield _Track(msgspec.structs.replace(rule, unless=None), Table.NODE, events)
+            yield Track(msgspec.structs.replace(rule, unless=None), Subject.NODE, events)
 
 
 def _worst_first(alert: Alert) -> tuple[int, int, int, str]:

@@ -1,47 +1,72 @@
-"""One look at the fleet: what all rules of one tick judge, each column read once."""
+"""One look at everything: what all rules of one tick judge, each column read once."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from alerts.judging import Floats
-from alerts.rows import Census
-from telemetry.catalogue import BY_NAME
-from telemetry.fleet import Fleet, Node
+from alerts.alert import Subject
+from alerts.census import Census
+from alerts.judging import Flags, Floats, Index
+from alerts.likeness import Likeness
+from alerts.machine import Phase
+from alerts.vocabulary import home
+from power.board import Board, BoardKind
+from telemetry.fleet import Fleet, gaps_of
+from telemetry.gap import Gap
 from telemetry.inventory import Event
 from telemetry.metric import Table
+
+_HOLDER = {Subject.LINK: Subject.GPU, Subject.GPU: Subject.NODE}
 
 
 @dataclass(slots=True)
 class Look:
-    """The fleet at one instant, and what happened since the look before."""
+    """The fleet and the boards at one instant, and what happened since the look before."""
 
     fleet: Fleet
+    boards: Mapping[BoardKind, Board]
     census: Census
     now: float
+    wall: int
+    """ns since 1970."""
     listening_since: float
     """Since when the aggregator itself could hear, monotonic seconds: nobody is called silent for
     a time in which we were deaf."""
-    happened: dict[Table, list[tuple[int, Event]]]
-    _columns: dict[tuple[str, Table], Floats] = field(default_factory=dict)
+    happened: Mapping[Table, list[tuple[int, Event]]]
+    likeness: Likeness
+    """Which GPUs may be compared."""
+    calm_at: Mapping[Table, Floats]
+    """When the readings of each row were last disturbed, monotonic seconds."""
+    _columns: dict[tuple[str, Subject], Floats] = field(default_factory=dict)
     _silence: tuple[Floats, Floats] | None = None
+    _ended: Flags | None = None
 
-    def values(self, metric: str, table: Table) -> Floats:
-        """One metric of every row of `table`; links see their GPU's, GPUs their node's."""
-        found = self._columns.get((metric, table))
+    def size(self, subject: Subject) -> int:
+        """How many rows there are of a subject, free ones included."""
+        if subject.table is not None:
+            return self.fleet.size(subject.table)
+        board = self.boards.get(BoardKind(subject.value))
+        return 0 if board is None else len(board.names)
+
+    def has(self, subject: Subject) -> bool:
+        """Whether there is anything to judge of a subject."""
+        return subject.board is None or subject.board in self.boards
+
+    def values(self, metric: str, subject: Subject) -> Floats:
+        """One metric of every row of a subject; links see their GPU's, GPUs their node's."""
+        found = self._columns.get((metric, subject))
         if found is None:
-            home = BY_NAME[metric].table
-            if table is home:
+            if subject.board is not None:
+                found = np.asarray(self.boards[subject.board].column(metric), np.float64)
+            elif subject is home(metric):
                 found = self.fleet.column(metric, self.now)
-            else:
-                # One step up the tree of what holds what; a link reaches its node in two.
-                above = Table.GPU if table is Table.LINK else Table.NODE
-                found = self.values(metric, above)[self.census.owner[table]]
-            self._columns[metric, table] = found
+            else:  # one step up the tree of what holds what; a link reaches its node in two
+                found = self.values(metric, _HOLDER[subject])[self.census.owner[Table(subject)]]
+            self._columns[metric, subject] = found
         return found
 
     def silence(self) -> tuple[Floats, Floats]:
@@ -57,15 +82,54 @@ class Look:
             self._silence = ages, intervals
         return self._silence
 
+    def intervals(self, subject: Subject) -> Floats:
+        """Seconds between two frames of the node of each row."""
+        intervals = self.silence()[1]
+        if subject.board is not None:
+            return np.ones(self.size(subject))
+        if subject is Subject.LINK:
+            return intervals[self.census.owner[Table.GPU]][self.census.owner[Table.LINK]]
+        return intervals if subject is Subject.NODE else intervals[self.census.owner[Table.GPU]]
+
+    def ended(self) -> Flags:
+        """Nodes whose collector said goodbye and has not come back."""
+        if self._ended is None:
+            ended = self._ended = np.zeros(self.fleet.size(Table.NODE), np.bool_)
+            for node in self.fleet.nodes.values():
+                if node.ended:
+                    ended[node.rows[Table.NODE]] = True
+        return self._ended
+
+    def skew(self) -> Floats:
+        """Seconds by which each node's clock was ahead of ours when its newest frame came."""
+        skew = np.full(self.fleet.size(Table.NODE), np.nan)
+        for node in self.fleet.nodes.values():
+            if node.sampled_at and node.seen > -np.inf:
+                ours = self.wall - int((self.now - node.seen) * 1e9)
+                skew[node.rows[Table.NODE]] = (node.sampled_at - ours) / 1e9
+        return skew
+
 
 @dataclass(slots=True)
 class RuleSight:
     """A look through the eyes of one rule; fits `alerts.judging.Sight`."""
 
     look: Look
-    table: Table
+    subject: Subject
     size: int
-    firing: npt.NDArray[np.bool_]
+    phase: npt.NDArray[np.int8]
+
+    @property
+    def firing(self) -> Flags:
+        """Rows where the rule fires."""
+        firing: Flags = self.phase == Phase.FIRING
+        return firing
+
+    @property
+    def active(self) -> Flags:
+        """Rows where the rule is pending or fires."""
+        active: Flags = self.phase != Phase.INACTIVE
+        return active
 
     @property
     def now(self) -> float:
@@ -73,55 +137,48 @@ class RuleSight:
         return self.look.now
 
     def values(self, metric: str) -> Floats:
-        """One metric of every row of the rule's table."""
-        return self.look.values(metric, self.table)
+        """One metric of every row of the rule's subject."""
+        return self.look.values(metric, self.subject)
+
+    def unsupported(self, metric: str) -> Flags:
+        """Rows whose device will never have a metric."""
+        never: Flags = gaps_of(self.values(metric)) == Gap.NOT_SUPPORTED
+        return never
 
     def silence(self) -> tuple[Floats, Floats]:
         """Silence and interval of each node."""
         return self.look.silence()
 
+    def ended(self) -> Flags:
+        """Nodes that are silent on purpose."""
+        return self.look.ended()
+
+    def skew(self) -> Floats:
+        """Seconds by which each node's clock is ahead of ours."""
+        return self.look.skew()
+
+    def kinds(self, among: str) -> tuple[Index, int]:
+        """Which GPUs are alike."""
+        return self.look.likeness.groups(among)
+
+    def intervals(self) -> Floats:
+        """Seconds between two frames of each row's node."""
+        return self.look.intervals(self.subject)
+
+    def calm(self) -> Floats:
+        """When each row was last disturbed."""
+        table = self.subject.table
+        return np.full(self.size, -np.inf) if table is None else self.look.calm_at[table]
+
+    def drivers(self, states: Sequence[str]) -> Flags:
+        """Nodes whose driver is in one of some states."""
+        return self.look.census.drivers(states)
+
+    def age(self, event: Event) -> float:
+        """Seconds since an event."""
+        return max(0.0, (self.look.wall - event.at) / 1e9)
+
     def happened(self) -> list[tuple[int, Event]]:
-        """Events by row of the rule's table."""
-        return self.look.happened[self.table]
-
-
-def place_events(
-    fleet: Fleet, events: Sequence[Event], oldest: int
-) -> tuple[dict[Table, list[tuple[int, Event]]], int]:
-    """Return the rows that events belong to, and how many belong nowhere.
-
-    A GPU is found by its UUID, else by its PCI address; an event of no GPU that we know is its
-    node's. Events before `oldest` (ns since 1970) are history and left out; those of nodes that
-    the fleet does not know can't be placed.
-    """
-    placed: dict[Table, list[tuple[int, Event]]] = {table: [] for table in Table}
-    lost = 0
-    for event in events:
-        node = fleet.nodes.get(event.node)
-        if node is None:
-            lost += 1
-        elif event.at >= oldest:
-            row = _gpu_row(node, event)
-            if row is None:
-                placed[Table.NODE].append((node.rows[Table.NODE].start, event))
-            else:
-                placed[Table.GPU].append((row, event))
-    return placed, lost
-
-
-def _gpu_row(node: Node, event: Event) -> int | None:
-    first: int = node.rows[Table.GPU].start
-    for offset, gpu in enumerate(node.inventory.gpus):
-        if event.gpu == gpu.uuid:
-            return first + offset
-    address = _slot(event.pci)
-    if event.gpu is None and address is not None:
-        for offset, gpu in enumerate(node.inventory.gpus):
-            if _slot(gpu.pci) == address:
-                return first + offset
-    return None
-
-
-def _slot(pci: str | None) -> str | None:
-    """Domain, bus and device without the function, which log lines leave out."""
-    return None if pci is None else pci.lower().partition(".")[0]
+        """Events by row of the rule's subject."""
+        table = self.subject.table
+        return [] if table is None else self.look.happened[table]

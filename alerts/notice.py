@@ -70,7 +70,9 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
     """How many have fired since it began."""
     acknowledged: Note | None = None
     inhibited: tuple[str, ...] = ()
-    """Keys of alerts that are its consequence: shown below it, told to nobody."""
+    """Keys of alerts that are its consequence: shown below it, told to nobody; 100 at most."""
+    hidden: int = 0
+    """How many of these there are, listed or not."""
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +85,9 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     at: int
     """ns since 1970."""
     reason: str = ""
-    """`new`, `worse`, `more`, `repeat`, `resolved`, `acknowledged`, `storm`, `flapping`, `test`."""
+    """`new`, `worse`, `more`, `fewer`, `cause` (what is behind it has shown up), `repeat`,
+    `resolved`, `merged` (its alerts are consequences of another incident's), `acknowledged`,
+    `storm`, `flapping`, `test`."""
 
 
 class Outcome(StrEnum):

@@ -11,22 +11,35 @@ import re
 import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import msgspec
 
-from alerts.alert import Severity
-from alerts.conditions import Absent, AnyOf, Condition, Level, Silent
-from alerts.counters import Rate, Rises
-from alerts.wording import FIELDS, fields_of
-from telemetry.catalogue import BY_NAME
+from alerts.alert import Severity, Subject
+from alerts.conditions import Condition
+from alerts.judging import Kind
+from alerts.kinds.peers import Outlier
+from alerts.kinds.presence import Driver, Silent, Skewed
+from alerts.vocabulary import WORDS, home, in_reach
+from alerts.wording import field_problems
 from telemetry.errors import ConfigError, did_you_mean
-from telemetry.gap import Gap
-from telemetry.metric import Kind, Table
+from telemetry.metric import Kind as Moves
 
-SHIPPED = Path(__file__).with_name("rules.toml")
-KINDS = ("above", "below", "in", "rises", "rate", "gap", "silent", "event", "any")
-"""What `type` may be in a condition."""
+FOLDER = Path(__file__).parent
+"""All `*rules.toml` in it are shipped."""
+
+
+Span = Literal["gpu", "node", "rack", "circuit", "domain", "rule"]
+"""What alerts have in common that are one incident; `rule` is all alerts of the rule."""
+
+
+def words_of(text: str) -> list[str]:
+    """The steps of a timeline: words, of which `60*144` is 144 times `60`."""
+    words: list[str] = []
+    for word in text.split():
+        one, star, times = word.rpartition("*")
+        words += [one] * int(times) if star and times.isdigit() else [word]
+    return words
 
 
 class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"beside": "with"}):
@@ -36,44 +49,84 @@ class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"
     """Seconds between two steps."""
     given: str
     """A word a step: a number for the rule's first metric, `_` for an unread value, the name of a
-    gap (`timed_out`), `.` where no frame came, `-` for nothing of note; `x79` is an XID
-    and `gpu_lost!` another event; `65+x79` is both."""
+    gap (`timed_out`), `.` where no frame came, `-` for nothing of note; `x79` is an XID (`x13@7` of
+    process 7), `s20034` an SXID, `gpu_lost!` another event, `$name` one of `lines`; `65+x79` is
+    both. `60*144` is 144 times `60`."""
     then: str
-    """A letter a step: `-` inactive, `P` pending, `F` firing, `R` resolved."""
-    beside: dict[str, float] = {}
-    """Other metrics that the rule looks at, the same at every step. Written `with`."""
+    """A letter a step: `-` inactive, `P` pending, `F` firing, `R` resolved; `-*144` too."""
+    beside: dict[str, float | str] = {}
+    """Other metrics that the rule looks at: a number that is the same at every step, or words as
+    in `given`. Written `with`."""
+    peers: dict[str, tuple[float, ...]] = {}
+    """What the other GPUs of the node read, at every step; all else as the GPU itself."""
+    nodes: int = 1
+    """How many nodes there are of which this is given; the states are the first one's."""
+    driver: str = "up"
+    """What the node's inventory says of its driver."""
+    lines: dict[str, str] = {}
+    """Lines of the kernel's log; `$name` in `given` is the line `name`."""
 
 
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What is bad, how long it must be so, who hears of it, and what they read."""
 
     name: str
-    table: Table = Table.GPU
-    """What it is about: one GPU, one link or one node."""
+    id: str = ""
+    """Of the electrical rules: `E02`."""
+    table: Subject = Subject.GPU
+    """What it is about: one GPU, link or node, or one line of a board: circuit, budget, UPS,
+    supply."""
     when: Condition
-    unless: Level | None = None
+    unless: Condition | None = None
     """While this is bad, the rule knows nothing: it neither fires nor clears."""
     hold: float = 0.0
     """Seconds that it must be bad before it fires."""
     keep: float = 0.0
     """Seconds that it must be good before it resolves."""
+    settle: float = 0.0
+    """Seconds after a reset, a reload of the driver or our own start in which the rule knows
+    nothing: counters begin anew, links train, clocks rise."""
     severity: Severity
     summary: str
     """One line; `{where}` and `{value}` stand for the device and the reading."""
     description: str
-    """What it means and what to do."""
+    """What it means and what to do, for whoever is woken."""
+    causes: str = ""
+    """What is behind it as a rule, the likeliest first. For the runbook."""
+    steps: tuple[str, ...] = ()
+    """What to do, in order. For the runbook."""
+    replace: str = ""
+    """When it is a case for the maker. For the runbook."""
     runbook: str
     """Anchor in docs/runbook.md."""
+    group: Span = "gpu"
+    """What one incident of this rule spans. [gpu for a GPU or a link, node for a node, circuit for
+    what is on a board]"""
+    inhibits: tuple[str, ...] = ()
+    """Rules whose alerts in the same place are a consequence of this one's: they are shown below
+    it, and nobody is told of them."""
+    within: Literal["gpu", "node", "circuit", "domain"] = "node"
+    """What they must have in common for that; `domain` is the node's NVLink domain."""
     enabled: bool = True
     example: tuple[Example, ...] = ()
+
+
+_SPANS = {Subject.GPU: "gpu", Subject.LINK: "gpu", Subject.NODE: "node"}
 
 
 def load(paths: Sequence[Path] = (), *, shipped: bool = True) -> tuple[Rule, ...]:
     """Return the shipped rules and those of the operator's files, later ones in place of earlier
     ones of the same name. Raises `ConfigError` that says where, what and what to write instead."""
     rules: dict[str, Rule] = {}
-    for path in [*([SHIPPED] if shipped else []), *paths]:
+    for path in [*(sorted(FOLDER.glob("*rules.toml")) if shipped else []), *paths]:
         rules.update({rule.name: rule for rule in read(path)})
+    for rule in rules.values():
+        for name in rule.inhibits:
+            if name not in rules:
+                hint = did_you_mean(name, rules)
+                raise ConfigError(
+                    f"rule {rule.name}", f"it inhibits {name!r}, which is no rule", hint
+                )
     return tuple(rule for rule in rules.values() if rule.enabled)
 
 
@@ -102,6 +155,9 @@ def _rule(path: Path, number: int, raw: Any) -> Rule:
     where = f"{path}, rule {name}"
     try:
         rule = msgspec.convert(raw, Rule)
+        if "group" not in raw:
+            span: Any = _SPANS.get(rule.table, "circuit")
+            rule = msgspec.structs.replace(rule, group=span)
     except msgspec.ValidationError as error:
         raise ConfigError(where, str(error), _hint(str(error))) from error
     for problem, cure in _problems(rule):
@@ -114,74 +170,79 @@ def _hint(message: str) -> str:
     field = re.search(r"unknown field `(\w+)`", message)
     if field:
         known = [*Rule.__struct_fields__, *Example.__struct_encode_fields__]
-        for member in _union(Condition):
+        for member in get_args(Condition):
             known.extend(member.__struct_fields__)
         return did_you_mean(field[1], known)
     kind = re.search(r"Invalid value '(\w+)'.*(?:when|unless|of\[)", message)
     return f"{did_you_mean(kind[1], KINDS)} Kinds: {', '.join(KINDS)}.".lstrip() if kind else ""
 
 
-def _union(union: Any) -> tuple[type[msgspec.Struct], ...]:
-    members: tuple[type[msgspec.Struct], ...] = union.__args__
-    return members
+KINDS = tuple(str(member.__struct_config__.tag) for member in get_args(Condition))
+"""What `type` may be in a condition."""
 
 
-_ABOVE = {
-    Table.NODE: {Table.NODE},
-    Table.GPU: {Table.GPU, Table.NODE},
-    Table.LINK: {Table.LINK, Table.GPU, Table.NODE},
-}
-"""Tables whose metrics a rule can look at: those of its device and of what holds it."""
+def conditions_of(condition: Kind) -> Iterator[Kind]:
+    """A condition and all that it is made of."""
+    yield condition
+    for part in condition.parts:
+        yield from conditions_of(part)
 
 
 def _problems(rule: Rule) -> Iterator[tuple[str, str]]:
     """What is wrong with a rule that decodes, with its cure."""
     if not re.fullmatch(r"[a-z][a-z0-9_]*", rule.name):
         yield f"{rule.name!r} is no name", "Use lower case letters, digits and '_'."
-    parts = rule.when.of if isinstance(rule.when, AnyOf) else (rule.when,)
-    if not parts:
-        yield "`any` of nothing can't be bad", "Name conditions in `of`."
-    for part in (*parts, *([rule.unless] if rule.unless else [])):
-        yield from _metric_problems(rule, part)
-    if rule.hold < 0 or rule.keep < 0:
-        yield "hold and keep are seconds, and not below 0", ""
-    if rule.hold and rule.when.edge:
-        yield "what lasts an instant can't be held", "Remove `hold`."
-    if any(part.edge for part in parts) and not rule.keep:
-        yield "what lasts an instant would resolve at once", "Say with `keep` how long it fires."
+    unless = list(conditions_of(rule.unless)) if rule.unless else []
+    for part in (*conditions_of(rule.when), *unless):
+        yield from _part_problems(rule, part)
+    for part in unless:
+        if part.edge or part.remembers:
+            yield "`unless` can only ask what is now", "Use above, below, in, expr, any or all."
+    yield from _time_problems(rule)
     for template in (rule.summary, rule.description):
-        try:
-            names = list(fields_of(template))
-        except ValueError as error:
-            yield f"{template!r}: {error}", f"Use {{name}} with one of: {', '.join(FIELDS)}."
-            continue
-        for name in names:
-            if name not in FIELDS:
-                yield f"{{{name}}} stands for nothing", f"Use one of: {', '.join(FIELDS)}."
+        yield from field_problems(template, facts=rule.table.board is not None)
     for example in rule.example:
-        given, then = len(example.given.split()), len(example.then.split())
+        given, then = len(words_of(example.given)), len(words_of(example.then))
         if given != then:
             yield f"an example has {given} steps given and {then} then", "Write one for each."
+        for name, words in example.beside.items():
+            if name not in WORDS:
+                yield f"an example gives {name!r}, which is no metric", did_you_mean(name, WORDS)
+            elif isinstance(words, str) and len(words_of(words)) != given:
+                yield (
+                    f"an example has {given} steps, and other ones of {name}",
+                    "Write one for each.",
+                )
 
 
-def _metric_problems(rule: Rule, part: Condition) -> Iterator[tuple[str, str]]:
-    for name in part.metrics():
-        metric = BY_NAME.get(name)
-        if metric is None:
-            yield f"no metric is called {name!r}", did_you_mean(name, BY_NAME)
-        elif metric.table not in _ABOVE[rule.table]:
+def _time_problems(rule: Rule) -> Iterator[tuple[str, str]]:
+    if min(rule.hold, rule.keep, rule.settle) < 0:
+        yield "hold, keep and settle are seconds, and not below 0", ""
+    edge = any(part.edge for part in conditions_of(rule.when))
+    if rule.hold and rule.when.edge:
+        yield "what lasts an instant can't be held", "Remove `hold`."
+    if edge and not rule.keep:
+        yield "what lasts an instant would resolve at once", "Say with `keep` how long it fires."
+    if edge and rule.settle:
+        yield "what lasts an instant would be missed while it settles", "Remove `settle`."
+
+
+def _part_problems(rule: Rule, part: Kind) -> Iterator[tuple[str, str]]:
+    reach = in_reach(rule.table)
+    for name in part.metrics() if not part.parts else ():
+        word = WORDS.get(name)
+        if word is None:
+            yield f"no metric is called {name!r}", did_you_mean(name, WORDS)
+        elif home(name) not in reach:
             yield (
-                f"{name} is a metric of a {metric.table}, and the rule is about a {rule.table}",
-                f'Write table = "{metric.table}".',
+                f"{name} is of a {home(name)}, and the rule is about a {rule.table}",
+                f'Write table = "{home(name)}".',
             )
-        elif isinstance(part, Rises | Rate) and metric.kind is not Kind.COUNTER:
+    for name in part.counters():
+        if name in WORDS and WORDS[name].kind is not Moves.COUNTER:
             yield f"{name} is no counter", 'Use type = "above" or "in".'
-    if isinstance(part, Rate) and not part.window > 0:
-        yield "a rate needs a window of more than 0 s", ""
-    if isinstance(part, Silent) and rule.table is not Table.NODE:
-        yield "only nodes fall silent", 'Write table = "node".'
-    if isinstance(part, Absent):
-        known = [gap.word for gap in Gap]
-        for reason in part.reasons:
-            if reason not in known:
-                yield f"no gap is called {reason!r}", did_you_mean(reason, known)
+    yield from part.problems()
+    if isinstance(part, Outlier) and rule.table is not Subject.GPU:
+        yield "only GPUs have peers", 'Write table = "gpu".'
+    if isinstance(part, Silent | Skewed | Driver) and rule.table is not Subject.NODE:
+        yield "only nodes fall silent, have a clock or a driver", 'Write table = "node".'

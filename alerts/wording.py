@@ -1,22 +1,41 @@
-"""What an alert says to a person: where it is, and the value in units that people use."""
+"""What an alert says to a person: a rule's sentences, filled in."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from string import Formatter
+from typing import Any
 
-from alerts.conditions import AnyOf, Condition, Happens, Silent
-from alerts.counters import Rate
-from telemetry.catalogue import BY_NAME
-from telemetry.fleet import Fleet
-from telemetry.inventory import Gpu, Inventory, Link
-from telemetry.metric import Table, Unit
+from alerts.spots import Place
+from alerts.vocabulary import WORDS
+from telemetry.errors import did_you_mean
 
-FIELDS = ("where", "node", "gpu", "uuid", "index", "name", "pci", "serial", "link", "value")
-"""What may stand in braces in a rule's `summary` and `description`."""
+FIELDS = (
+    "where", "node", "gpu", "uuid", "index", "name", "pci", "serial", "slot", "link", "value",
+    "limit", "cost", "line", "process", "rack", "job", "circuits",
+)  # fmt: skip
+"""What may stand in braces in a rule's `summary` and `description`, beside names of metrics."""
+UNKNOWN = "unknown"
 
 
-def fields_of(template: str) -> Iterator[str]:
+def field_problems(template: str, *, facts: bool) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with a sentence, with the cure. `facts`: whether a board's own words may
+    stand in it, which nobody knows beforehand."""
+    try:
+        names = list(_fields_of(template))
+    except ValueError as error:
+        yield f"{template!r}: {error}", f"Use {{name}} with one of: {', '.join(FIELDS)}."
+        return
+    for name in names:
+        if name not in FIELDS and name not in WORDS and not (facts and name.isidentifier()):
+            hint = did_you_mean(name, [*FIELDS, *WORDS])
+            yield (
+                f"{{{name}}} stands for nothing",
+                hint or f"Use the name of a metric, or one of: {', '.join(FIELDS)}.",
+            )
+
+
+def _fields_of(template: str) -> Iterator[str]:
     """Names in braces. Raises `ValueError` when the braces don't match."""
     for _, name, spec, conversion in Formatter().parse(template):
         if name is not None:
@@ -25,84 +44,42 @@ def fields_of(template: str) -> Iterator[str]:
             yield name
 
 
-def device(inventory: Inventory, table: Table, position: int) -> tuple[str, Gpu | None, str]:
-    """Return key, GPU and place in words of the device at a position of an inventory's table."""
-    match table:
-        case Table.NODE:
-            return "node", None, inventory.node
-        case Table.GPU:
-            gpu = inventory.gpus[position]
-            return gpu.uuid, gpu, f"{inventory.node} GPU {gpu.index}"
-        case Table.LINK:
-            link: Link = inventory.links[position]
-            owner = next((one for one in inventory.gpus if one.uuid == link.gpu), None)
-            index = "?" if owner is None else owner.index
-            return (
-                f"{link.gpu}/{link.number}",
-                owner,
-                f"{inventory.node} GPU {index} link {link.number}",
-            )
+def fill(
+    template: str, place: Place, said: Mapping[str, str], reading: Callable[[str], str]
+) -> str:
+    """Put facts into a rule's sentence.
+
+    `said`: value, limit and what the event told. `reading` gives a metric's value now, in words.
+    """
+    return template.format_map(_Facts(place, said, reading))
 
 
-def position_of(fleet: Fleet, table: Table, row: int) -> tuple[Inventory, int] | None:
-    """Return the inventory that a row belongs to and its position there; None for a free row."""
-    match table:
-        case Table.NODE:
-            name = fleet.hosts[row]
-        case Table.GPU:
-            name = (fleet.gpus[row] or (None,))[0]
-        case Table.LINK:
-            name = (fleet.links[row] or (None,))[0]
-    if name is None:
-        return None
-    node = fleet.nodes[name]
-    return node.inventory, row - node.rows[table].start
+class _Facts(dict[str, Any]):
+    """Looks a field up where it is known; what nobody knows is said to be unknown."""
 
+    def __init__(
+        self, place: Place, said: Mapping[str, str], reading: Callable[[str], str]
+    ) -> None:
+        super().__init__()
+        self._place = place
+        self._said = said
+        self._reading = reading
 
-def fill(template: str, where: str, node: str, gpu: Gpu | None, value: str) -> str:
-    """Put a device's facts into a rule's sentence."""
-    unknown = "unknown"
-    return template.format(
-        where=where,
-        node=node,
-        gpu=unknown if gpu is None else f"GPU {gpu.index}",
-        uuid=unknown if gpu is None else gpu.uuid,
-        index=unknown if gpu is None else gpu.index,
-        name=unknown if gpu is None else gpu.name,
-        pci=(gpu and gpu.pci) or unknown,
-        serial=(gpu and gpu.serial) or unknown,
-        link=where.rpartition(" ")[2],
-        value=value,
-    )
-
-
-def value_text(condition: Condition, value: float | None) -> str:
-    """Return a judged value with its unit: `91 °C`, `7.2 %`, `gpu reset`."""
-    if value is None:
-        return "no reading"
-    if isinstance(condition, AnyOf):
-        for part in condition.of:
-            if not isinstance(part, Happens):
-                return value_text(part, value)
-        return f"{value:g}"
-    if isinstance(condition, Silent):
-        return f"{value:.0f} s"
-    name = next(condition.metrics(), None)
-    if name is None:
-        return f"{value:g}"
-    metric = BY_NAME[name]
-    if isinstance(condition, Rate):
-        return f"{100 * value:.1f} %" if metric.unit is Unit.SECONDS else f"{value:.4g}/s"
-    match metric.unit:
-        case Unit.STATE:
-            return dict(metric.states).get(int(value), f"state {value:g}")
-        case Unit.CELSIUS:
-            return f"{value:g} °C"
-        case Unit.WATTS:
-            return f"{value:.0f} W"
-        case Unit.RATIO:
-            return f"{100 * value:.1f} %"
-        case Unit.SECONDS:
-            return f"{value:g} s"
-        case _:
-            return f"{value:g}"
+    def __missing__(self, name: str) -> str:
+        place = self._place
+        if name in self._said:
+            return self._said[name] or UNKNOWN
+        match name:
+            case "where":
+                return place.where
+            case "node":
+                return place.node or UNKNOWN
+            case "gpu" if place.gpu is not None:
+                return f"GPU {place.gpu.index}"
+            case "index":
+                return place.labels.get("gpu", UNKNOWN)
+            case "name" if place.gpu is not None:
+                return place.gpu.name
+        if name in WORDS or name == "cost":
+            return self._reading(name)
+        return place.facts.get(name) or place.labels.get(name) or UNKNOWN

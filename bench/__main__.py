@@ -26,6 +26,9 @@ SHORT = {
     "exposition": "bench.exposition",
     "store": "bench.store --history-gpus 16 --peers",
     "backfill": "bench.backfill --nodes 500 --backlog 300 --seconds 30",
+    "circuits": "bench.circuits",
+    "rules": "bench.rules",
+    "rules_links": "bench.rules --links 18 --ticks 20",
 }
 """By name, what stands after `python -m`."""
 LONG = SHORT | {

@@ -44,7 +44,7 @@ def measure(nodes: int, backlog: int, seconds: int, broker: str, settings: str) 
         drained = time.monotonic() - began
         costs, after = meter.stop(), stage.page()
         stage.expect("done")
-        stage.wait_until_quiet()
+        stage.wait_until_stored(target + nodes * seconds)
         sent = stage.end_generator()
         stage.end_aggregator()
         found = stage.audit()

@@ -99,9 +99,11 @@ def _driver(folder: Path, gpus: int, latency: int) -> FakeDriver:
 
 def _collect(stage: Stage) -> list[str]:
     file = stage.folder / "collector.toml"
+    kernel_log = stage.folder / "kmsg"  # quiet, and waited for in the kernel, as /dev/kmsg is
+    os.mkfifo(kernel_log)
     file.write_text(
         f'[broker]\nport = {stage.port}\n[collector]\nnode = "bench"\nsource = "nvml"\n'
-        f'state_dir = "{stage.folder / "ring"}"\nkernel_log = "{os.devnull}"\n'
+        f'state_dir = "{stage.folder / "ring"}"\nkernel_log = "{kernel_log}"\n'
     )
     return [sys.executable, "-m", "kilowatch", "collect", "--config", str(file)]
 

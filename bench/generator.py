@@ -78,6 +78,14 @@ class Generator:
                 self.latest = max(self.latest, (time.time_ns() - due) / 1e9)
                 self._send(slot, seq, due)
 
+    def announce(self, last: int) -> None:
+        """Tell what the rings hold, as a collector does before it ends."""
+        for node in range(self._load.nodes):
+            status = self._load.status(node, last)
+            where = topic(CLUSTER, self._load.name(node), Topic.STATUS)
+            connection = self._live[node % len(self._live)]
+            connection.sendall(wire.publish(where, status, retain=True))
+
     def linger(self) -> None:
         """Answer requests until standard input says that it is enough."""
         while not select.select([sys.stdin], [], [], 0)[0]:
@@ -172,6 +180,7 @@ def main(arguments: list[str]) -> int:
     sys.stdin.readline()
     generator.run(options.seconds)
     print("done", flush=True)
+    generator.announce(options.backlog + options.seconds - 1)
     generator.linger()
     found = {
         "sent": generator.sent,

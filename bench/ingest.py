@@ -16,13 +16,15 @@ from dataclasses import asdict
 from typing import Any
 
 from bench import common_way
-from bench.processes import Meter
+from bench.processes import Course, Meter
 from bench.report import show
 from bench.stage import Lags, Stage, wait_until
 
 GPUS_PER_NODE = 8
 WARM_SECONDS = 3
 STAGES = ("shown", "judged", "committed")
+WORK = ("flush", "rules", "store")
+"""Pieces of the aggregator's work, seconds each."""
 
 
 def measure(
@@ -49,9 +51,11 @@ def measure(
         time.sleep(min(WARM_SECONDS, seconds / 2))
         before = stage.page()
         meter.start()
-        stage.expect("done")
+        course = Course(stage.pids["aggregator"])
+        with course:
+            stage.expect("done")
         costs, after = meter.stop(), stage.page()
-        stage.wait_until_quiet()
+        stage.wait_until_stored(nodes * seconds)
         last = stage.page()
         sent = stage.end_generator()
         stage.end_aggregator()
@@ -83,6 +87,14 @@ def measure(
             )
             for kind in STAGES
         },
+        "work": {
+            name: {
+                "mean": after.mean(name, before),
+                "highest": last.own(f"{name}_highest_seconds"),
+            }
+            for name in WORK
+        },
+        "aggregator_memory_slope_mib_per_hour": course.slope(),
         "hot_bytes_per_value": disk / (found["rows"] * sent["metrics"]),
         "aggregator_cpu_seconds_per_million_values": costs["aggregator"].cpu_seconds
         / (values * window / 1e6),

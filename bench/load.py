@@ -18,7 +18,7 @@ from collector.simulated.cluster import cluster as simulated_cluster
 from collector.simulated.inventory import inventory as simulated_inventory
 from telemetry import frame as frames
 from telemetry import inventory as wire_messages
-from telemetry.inventory import Inventory, NodeState, Status
+from telemetry.inventory import Inventory, NodeState, Span, Status
 from telemetry.schema import GPU_FAST, GPU_SLOW, SCHEMA, SCHEMA_ID
 from telemetry.topics import Topic, topic
 
@@ -93,10 +93,13 @@ class Load:
         )
         return wire_messages.encode(mine)
 
-    def status(self, node: int) -> bytes:
-        """Return a node's status. It names no ring: the first live frame shows what is missing,
-        so that nothing is asked for before a run begins."""
-        return wire_messages.encode(Status(state=NodeState.ONLINE, session=self.session(node)))
+    def status(self, node: int, last: int | None = None) -> bytes:
+        """Return a node's status. Before a run it names no ring: the first live frame shows what is
+        missing, so that nothing is asked for before. After it, `last` is the last frame sent: what
+        got lost behind the last that arrived is seen by nothing else."""
+        session = self.session(node)
+        ring = () if last is None else (Span(session, 0, last),)
+        return wire_messages.encode(Status(state=NodeState.ONLINE, session=session, ring=ring))
 
 
 def head(session: int, seq: int, sampled_at: int) -> bytes:

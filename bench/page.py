@@ -111,6 +111,19 @@ LINES = (
     Line("backfill", "backfill: frames a second", "frames_per_second"),
     Line("backfill", "backfill: frames lost", "frames_lost", "", "backlog", "backlog_frames"),
     Line("backfill", "backfill: live lag meanwhile, max", "live_lag.max", "s"),
+    Line("circuits", "2,000 circuits, 100,000 GPUs: one evaluation, median",
+         "tick_median_milliseconds", "ms", "a plain loop", "plain_loop_milliseconds"),
+    Line("circuits", "2,000 circuits, 100,000 GPUs: one evaluation, max",
+         "tick_max_milliseconds", "ms"),
+    Line("circuits", "2,000 circuits, all overloaded: one evaluation, max",
+         "overloaded_tick_max_milliseconds", "ms"),
+    *(line for bench, words in (("rules", "100,000 GPUs, 2,000 circuits"),
+                                ("rules_links", "the same with 1,800,000 NVLinks")) for line in (
+        Line(bench, f"all rules once, {words}: median", "milliseconds.median", "ms",
+             "one comparison a rule", "floor_milliseconds"),
+        Line(bench, f"all rules once, {words}: p99", "milliseconds.p99", "ms"),
+        Line(bench, f"all rules, {words}: what they remember of a GPU", "bytes_per_gpu", "B"),
+    )),
 )  # fmt: skip
 
 

@@ -85,6 +85,14 @@ class Page:
         """Return a series of the aggregator itself."""
         return self.sum(PREFIX + name)
 
+    def mean(self, work: str, before: Page) -> float | None:
+        """Return how long a piece of work took in the mean since another reading, seconds."""
+        count, total = (
+            self.own(f"{work}_seconds_{part}") - before.own(f"{work}_seconds_{part}")
+            for part in ("count", "sum")
+        )
+        return total / count if count else None
+
     def lags(self, kind: str) -> Lags:
         """Return a histogram: `shown`, `judged` or `committed`."""
         buckets = self._samples.get(f"{PREFIX}{kind}_lag_seconds_bucket", [])
@@ -220,19 +228,17 @@ class Stage:
         except (urllib.error.URLError, OSError):
             return Page("")
 
-    def wait_until_quiet(self) -> None:
-        """Wait until nothing is missing and nothing more is stored."""
-        seen = -1.0
-
-        def quiet() -> bool:
-            nonlocal seen
-            page = self.page()
-            before, seen = seen, page.own("frames_stored_total")
-            if before != seen:
-                time.sleep(1.2)  # longer than from commit to commit
-            return before == seen and page.own("holes_open") == 0
-
-        wait_until("quiet", quiet, 300)
+    def wait_until_stored(self, frames: int, patience: float = 30.0) -> None:
+        """Wait until so many frames are stored, or nothing has moved for `patience` seconds: what
+        is missing then is for the audit to say."""
+        seen, moved = -1.0, time.monotonic()
+        while True:
+            stored = self.page().own("frames_stored_total")
+            if stored != seen:
+                seen, moved = stored, time.monotonic()
+            if stored >= frames or time.monotonic() > moved + patience:
+                return
+            time.sleep(0.2)
 
     def audit(self) -> dict[str, int]:
         """Count in the store itself, after the aggregator has ended."""

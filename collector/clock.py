@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 LATE = 0.5
 """Share of an interval by which a tick may be late and is still taken; later it is skipped."""
+GRAIN = 1e-4
+"""Share of an interval below which two times are one: a wall clock in seconds is no finer as a float."""
 
 
 class Due(NamedTuple):
@@ -33,7 +35,7 @@ def next_tick(now: float, last: int, interval: float, phase: float) -> Due:
     """Return the tick after `last` that can still be taken, and how long to wait for it."""
     position = now / interval - phase
     newest = math.floor(position)
-    if newest > last and position - newest < LATE:
+    if newest > last and position - newest < LATE + GRAIN:
         return Due(newest, 0.0, newest - last - 1)
     tick = max(newest, last) + 1
     return Due(tick, (tick - position) * interval, tick - last - 1)

@@ -62,9 +62,8 @@ def misshapen(inventory: Inventory, rows: Rows) -> str:
         name = SCHEMA.blocks[number].name
         if len(block) != count(inventory, number):
             return f"{name} has {len(block)} rows and should have {count(inventory, number)}"
-        for row in block:
-            if len(row) != WIDTHS[number]:
-                return f"{name} has {len(row)} columns and should have {WIDTHS[number]}"
+        for width in set(map(len, block)) - {WIDTHS[number]}:
+            return f"{name} has {width} columns and should have {WIDTHS[number]}"
     return ""
 
 

@@ -114,7 +114,8 @@ class Sampler:
         self._slow_phase = phase_of(f"{config.node}/slow")
         self._silent: Callable[[int], bool] | None = getattr(source, "silent", None)
         self._commands: list[CommandKind] = []
-        self._wake = asyncio.Event()
+        self._alarm: asyncio.Future[None] | None = None
+        """Done when the sleep is over."""
         self._version = 0
         self._seen: Inventory | None = None
         self._slow_tick: int | None = None
@@ -131,7 +132,8 @@ class Sampler:
     def command(self, kind: CommandKind) -> None:
         """Have the source told at once; it is never called while it reads."""
         self._commands.append(kind)
-        self._wake.set()
+        if self._alarm is not None:
+            _ring(self._alarm)
 
     async def run(self) -> None:
         """Take the first tick at once with both lanes, then tick on the grid."""
@@ -278,12 +280,16 @@ class Sampler:
 
     async def _sleep(self, seconds: float) -> None:
         """Sleep, or less when there is a command; then obey it."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()
-        except TimeoutError:
-            return
-        self._wake.clear()
+        if not self._commands:
+            # Not `asyncio.timeout`: it ends by cancelling, and this happens at every tick.
+            loop = asyncio.get_running_loop()
+            alarm = self._alarm = loop.create_future()
+            timer = loop.call_later(seconds, _ring, alarm)
+            try:
+                await alarm
+            finally:
+                timer.cancel()
+                self._alarm = None
         commands, self._commands = self._commands, []
         for kind in commands:
             await self._obey(kind)
@@ -307,3 +313,8 @@ class Sampler:
             self._complain(f"{kind} took longer than {limit} s")
         except Exception as error:  # noqa: BLE001 - as in `collector.reading`
             self._complain(f"{kind} failed: {type(error).__name__}: {error}")
+
+
+def _ring(alarm: asyncio.Future[None]) -> None:
+    if not alarm.done():
+        alarm.set_result(None)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -174,6 +175,7 @@ def main_loop(
     A thread that hangs (in a disk's fsync, in a resolver) can't be ended and must not keep the
     process: it is left behind, and the process ends without it.
     """
+    gc.freeze()  # what is loaded now stays: no full collection walks it again
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     stop = asyncio.Event()

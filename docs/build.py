@@ -5,7 +5,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import msgspec
+
+from aggregator.alerting.own import OWN, RUNBOOK
+from aggregator.http.field_text import field_texts
 from aggregator.http.openapi import OPERATIONS
+from aggregator.http.openapi_alerts import WRITES
+from aggregator.http.operation import Operation
 from alerts.rules import load
 from telemetry.catalogue import CATALOGUE
 from telemetry.metric import ALL_LINKS, EACH_LINK, Call, Field, Gpm, Lane, Metric, Nvml, Table
@@ -104,7 +110,27 @@ def runbook_page() -> str:
             f"{f'after {rule.keep:g} s without it' if rule.keep else 'as soon as it is over'}.",
             f"- The rule is `{rule.name}` in `alerts/rules.toml`, with the timelines that prove it.",
         ]
+    lines += own_lines()
     return "\n".join(lines) + "\n"
+
+
+def own_lines() -> list[str]:
+    """Return the section on what is wrong with the monitor itself."""
+    return [
+        "",
+        f"## {RUNBOOK}",
+        "",
+        "*What kilowatch says of itself: alerts like any other, but of no rule over readings.*",
+        "",
+        "| alert | heard by | after | what it means and what to do |",
+        "| --- | --- | --- | --- |",
+        *(f"| `{own.name}` | {own.severity} | {own.hold:g} s | {own.description} |" for own in OWN),
+        "",
+        "`delivery_failing` is a page of every channel that has delivered nothing for two minutes, or",
+        "that refuses what it is sent: look at `kilowatch notify list`. That the journal of alerts",
+        "can't be written, or was broken and begun anew, is told with the file and the cause; alerts",
+        "and pages go on meanwhile.",
+    ]
 
 
 def api_page() -> str:
@@ -113,20 +139,35 @@ def api_page() -> str:
         "# HTTP API",
         "",
         "Generated from the OpenAPI document by `make docs`; do not edit. The document itself, with the",
-        "schema of every answer, is at `/api/v1/openapi.json`. All routes are GET. On loopback no token",
-        "is asked for; elsewhere `Authorization: Bearer TOKEN` (but for `/healthz` and `/readyz`). An",
-        "absent value is `null`, with its reason under `gaps`; errors are JSON with place and cure.",
+        "schema of every answer, is at `/api/v1/openapi.json`. Routes are GET where no other method stands",
+        "before them. On loopback no token is asked for; elsewhere `Authorization: Bearer TOKEN` (but",
+        "for `/healthz` and `/readyz`). An absent value is `null`, with its reason under `gaps`; errors",
+        "are JSON with place and cure. What changes something takes JSON, and says so in its",
+        "`Content-Type`: a page of another site can't send that.",
     ]
     for path, operation in OPERATIONS.items():
-        lines += ["", f"## `{path}`", "", operation.summary]
-        if operation.parameters:
-            lines += ["", "| parameter | what it is | example |", "| --- | --- | --- |"]
-        lines += [
-            f"| `{one.name}`{' (required)' if one.required else ''} "
-            f"| {one.text} | `{one.example}` |"
-            for one in operation.parameters
-        ]
+        lines += ["", f"## `{path}`", *_operation(operation)]
+    for (path, method), operation in WRITES.items():
+        lines += ["", f"## `{method.upper()} {path}`", *_operation(operation)]
     return "\n".join(lines) + "\n"
+
+
+def _operation(operation: Operation) -> list[str]:
+    lines = ["", operation.summary]
+    body = operation.body
+    fields = [] if body is None else msgspec.structs.fields(body)
+    if operation.parameters or fields:
+        lines += ["", "| parameter | what it is | example |", "| --- | --- | --- |"]
+    lines += [
+        f"| `{one.name}`{' (required)' if one.required else ''} | {one.text} | `{one.example}` |"
+        for one in operation.parameters
+    ]
+    texts = field_texts().get(body.__name__, {}) if fields else {}
+    return lines + [
+        f"| `{one.encode_name}` in the body{' (required)' if one.required else ''} "
+        f"| {texts.get(one.name, '')} | |"
+        for one in fields
+    ]
 
 
 PAGES = {"metrics.md": metrics_page, "runbook.md": runbook_page, "api.md": api_page}

@@ -15,6 +15,7 @@ import msgspec
 from aggregator.config import AggregatorConfig
 from collector.config import CollectorConfig
 from collector.simulated import SimulatedSource, scenario
+from kilowatch.demo_site import site_of
 from kilowatch.network import free_port
 from kilowatch.signals import stop_at_eof, stop_on_signals
 from kilowatch.stack import Outcome, Part, local_broker, run_stack
@@ -58,11 +59,15 @@ async def run_demo(
         for node in cluster.nodes
     ]
     aggregator = AggregatorConfig(
-        broker=broker, listen=f"{http[0]}:{http[1]}", data_dir=folder / "data"
+        broker=broker,
+        listen=f"{http[0]}:{http[1]}",
+        data_dir=folder / "data",
+        power=site_of(cluster),
     )
     announce(
         f"SIMULATED data: {name}, {len(parts)} nodes, seed {seed}\n"
         f"http://{aggregator.listen}  (kilowatch top {aggregator.listen})\n"
+        f"kilowatch circuits --http {aggregator.listen}\n"
         f"MQTT 127.0.0.1:{broker.port}  (kilowatch tap --broker 127.0.0.1:{broker.port})"
     )
     try:

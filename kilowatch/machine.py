@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from aggregator.config import AggregatorConfig
 from collector.sources import has_nvml
+from kilowatch.demo_site import desktop, plugged
 from kilowatch.network import free_port, is_free
 from kilowatch.settings import Settings
 from kilowatch.signals import stop_at_eof, stop_on_signals
@@ -21,6 +24,7 @@ DEMO_SOURCE = "simulated:desktop-4x5090"
 async def run_machine(
     settings: Settings,
     *,
+    reread: Callable[[], AggregatorConfig] | None = None,
     http: tuple[str, int],
     broker_port: int | None,
     data: Path | None,
@@ -42,6 +46,16 @@ async def run_machine(
             "No NVIDIA driver on this machine: SIMULATED data of a desktop with four RTX 5090.\n"
             "With a driver, this shows your GPUs. To look for one all the same: --source nvml"
         )
+    node, simulated = settings.collector.node, source == DEMO_SOURCE
+
+    def power(tree: Mapping[str, Any]) -> dict[str, Any]:
+        return desktop((node,)) if simulated and not tree else plugged(tree, node)
+
+    def again() -> AggregatorConfig:
+        assert reread is not None  # noqa: S101 - only then it is handed on
+        fresh = reread()
+        return msgspec.structs.replace(fresh, power=power(fresh.power))
+
     port = _broker_port(settings, broker_port, announce)
     broker = local_broker(port)
     state = data or settings.collector.state_dir
@@ -53,6 +67,7 @@ async def run_machine(
         broker=broker,
         listen=f"{http[0]}:{http[1]}",
         data_dir=data / "data" if data else settings.aggregator.data_dir,
+        power=power(settings.aggregator.power),
     )
     announce(
         f"http://{aggregator.listen}  (kilowatch top {aggregator.listen})\n"
@@ -62,7 +77,13 @@ async def run_machine(
     state.mkdir(parents=True, exist_ok=True)
     try:
         return await run_stack(
-            [Part(collector)], aggregator, state, stop=stop, scenario=source, seconds=seconds
+            [Part(collector)],
+            aggregator,
+            state,
+            stop=stop,
+            scenario=source,
+            seconds=seconds,
+            reread=None if reread is None else again,
         )
     finally:
         stop_watcher()

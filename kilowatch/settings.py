@@ -55,6 +55,12 @@ def find_file(named: Path | None) -> Path | None:
     return next((place for place in PLACES if place.is_file()), None)
 
 
+def where(named: Path | None) -> str:
+    """Return what a fault in the settings is said to be in."""
+    path = find_file(named)
+    return str(path) if path else "settings"
+
+
 def load(
     named: Path | None = None,
     environment: Mapping[str, str] = os.environ,
@@ -65,9 +71,9 @@ def load(
     `flags` maps dotted keys (`collector.source`) to values; None means not given.
     """
     path = find_file(named)
-    where = str(path) if path else "settings"
+    origin = where(named)
     tree = _read(path) if path else {}
-    check_keys(where, tree, Settings)
+    check_keys(origin, tree, Settings)
     for name, text in environment.items():
         if name.startswith(PREFIX):
             keys = name[len(PREFIX) :].lower().split("__")
@@ -82,8 +88,8 @@ def load(
     except msgspec.ValidationError as error:
         problem, _, place = str(error).partition(" - at ")
         key = place.strip("`").removeprefix("$.") or "file"
-        raise ConfigError(f"{where}: {key}", problem[0].lower() + problem[1:]) from error
-    check_name(f"{where}: cluster", settings.cluster)
+        raise ConfigError(f"{origin}: {key}", problem[0].lower() + problem[1:]) from error
+    check_name(f"{origin}: cluster", settings.cluster)
     settings.aggregator.check()
     return settings
 
@@ -101,7 +107,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 def check_keys(where: str, tree: Mapping[str, Any], kind: type, prefix: str = "") -> None:
     """Raise `ConfigError` for the first key that `kind` does not have."""
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     for key, value in tree.items():
         if key not in hints:
             raise ConfigError(
@@ -110,10 +116,23 @@ def check_keys(where: str, tree: Mapping[str, Any], kind: type, prefix: str = ""
         inner = _struct(hints[key])
         if inner is None:
             continue
+        if isinstance(value, list):
+            for number, one in enumerate(value):
+                if isinstance(one, Mapping):
+                    check_keys(where, one, inner, f"{prefix}{key}[{number}].")
+            continue
         if not isinstance(value, Mapping):
             raise ConfigError(f"{where}: {prefix}{key}", "it is a section, not a value",
                               f"Write [{prefix}{key}] and its keys below.")  # fmt: skip
         check_keys(where, value, inner, f"{prefix}{key}.")
+
+
+def _hints(kind: type) -> dict[str, Any]:
+    """Return the type of each key, by the name that it has in a file (`continue` is a word of
+    Python)."""
+    hints = get_type_hints(kind)
+    fields = msgspec.structs.fields(kind)
+    return {field.encode_name: hints[field.name] for field in fields}
 
 
 def _struct(hint: object) -> type | None:

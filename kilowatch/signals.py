@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+from collections.abc import Callable
 
 
 def stop_on_signals() -> asyncio.Event:
@@ -13,6 +14,13 @@ def stop_on_signals() -> asyncio.Event:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     return stop
+
+
+def on_hangup(act: Callable[[], object]) -> None:
+    """Call `act` at SIGHUP, as `systemctl reload` sends it. At a terminal SIGHUP keeps its meaning:
+    the terminal is gone, and so are we."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, act)
 
 
 def stop_after(stop: asyncio.Event, seconds: float | None) -> asyncio.Event:

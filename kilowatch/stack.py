@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from collector.config import CollectorConfig
 from collector.service import run_collector
 from collector.source import Source
 from kilowatch.broker import EmbeddedBroker
+from kilowatch.signals import on_hangup
 from telemetry.errors import KilowattError
 from telemetry.mqtt import BrokerConfig
 
@@ -69,6 +70,7 @@ async def run_stack(
     stop: asyncio.Event,
     scenario: str = "",
     seconds: float | None = None,
+    reread: Callable[[], AggregatorConfig] | None = None,
 ) -> Outcome:
     """Run everything until `stop` is set or `seconds` are over; then drain, end, and count."""
     broker_config = aggregator_config.broker
@@ -76,7 +78,8 @@ async def run_stack(
     await asyncio.to_thread(broker.start)
     loop = asyncio.get_running_loop()
     started = loop.time()
-    aggregator = Aggregator(aggregator_config)
+    aggregator = Aggregator(aggregator_config, reread=reread)
+    on_hangup(aggregator.reload)
     collectors_stop, linger, aggregator_stop = asyncio.Event(), asyncio.Event(), asyncio.Event()
     try:
         async with asyncio.TaskGroup() as group:

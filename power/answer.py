@@ -34,6 +34,8 @@ class CircuitPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Amps after the worst loss of another feed of its group."""
     alerts: list[str]
     cap: Cap | None = None
+    lost: bool = False
+    """It is off, as supposed."""
 
 
 class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +47,8 @@ class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
     supply_load: float | None = None
     """Load of the supplies that must carry all, over their rating."""
     alerts: list[str]
+    dark: bool = False
+    """None of its cords has power."""
 
 
 class BudgetPlan(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,28 +6,18 @@ dashboard read it. Nothing on it was sent by a node; everything on it follows fr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 import numpy as np
 import numpy.typing as npt
 
+from power.kind import BoardKind
 from telemetry.metric import Kind, Unit
 
+__all__ = ["Board", "BoardKind", "Floats", "Quantity"]
+
 Floats = npt.NDArray[np.floating]
-
-
-class BoardKind(StrEnum):
-    """What a row of a board is."""
-
-    CIRCUIT = "circuit"
-    """A breaker: a circuit or a panel's main."""
-    BUDGET = "budget"
-    """A ceiling that someone set."""
-    UPS = "ups"
-    SUPPLY = "supply"
-    """The power supplies of one node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +46,9 @@ class Board:
     """Key of each row, as the operator wrote it."""
     columns: Mapping[str, Floats]
     """One array a quantity, shape (rows,), base units. NaN is not known; inf seconds are never."""
-    facts: tuple[Mapping[str, str], ...] = field(default=())
-    """For each row what a person should read beside it: panel, poles, nodes, source, band."""
+    facts: Sequence[Mapping[str, str]] = field(default=())
+    """For each row what a person should read beside it: panel, poles, nodes, source, band. They may be
+    put into words only when they are read."""
 
     def column(self, name: str) -> Floats:
         """Return one quantity of every row; NaN where this board does not compute it."""

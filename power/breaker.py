@@ -19,6 +19,8 @@ class Curve(StrEnum):
     IEC_B = "IEC-B"
     IEC_C = "IEC-C"
     IEC_D = "IEC-D"
+    IEC_60947 = "IEC-60947"
+    """An industrial breaker: its maker's curve counts, within the standard's limits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +63,19 @@ IEC60898 = (
     Band(float("inf"), _IEC_EARLIEST, Edge(1.27, 66, 1200), Edge(1.441, 240, 2400)),
 )
 """Must trip at 1.45 within 1 h (2 h above 63 A) and at 2.55 within 60 s (120 s above 32 A)."""
+IEC60947 = (
+    Band(63, _UL_EARLIEST, Edge(1.165, 62, 850), Edge(1.292, 143, 1200)),
+    Band(float("inf"), _UL_EARLIEST, Edge(1.165, 110, 1200), Edge(1.292, 446, 2400)),
+)
+"""Must hold 1.05 and trip at 1.30 within 1 h (2 h above 63 A); the fast part is that of UL 489."""
+_ROWS = {Curve.UL489: UL489, Curve.IEC_60947: IEC60947}
 
 MAGNETIC = {
     Curve.UL489: (5.0, 10.0),
     Curve.IEC_B: (3.0, 5.0),
     Curve.IEC_C: (5.0, 10.0),
     Curve.IEC_D: (10.0, 20.0),
+    Curve.IEC_60947: (8.0, 12.0),
 }
 """Multiples of the rating: from the first it may trip at once, from the second it must."""
 _REFERENCE_CELSIUS = {Curve.UL489: 40.0}
@@ -83,7 +92,7 @@ class Magnetic(StrEnum):
 
 def band(curve: Curve, rated_amps: float) -> Band:
     """Return the trip band of a breaker of this rating."""
-    rows = UL489 if curve is Curve.UL489 else IEC60898
+    rows = _ROWS.get(curve, IEC60898)
     return next(row for row in rows if rated_amps <= row.up_to_amps)
 
 

@@ -71,6 +71,8 @@ class System:
     tier: Tier = Tier.TITANIUM
     price_usd: float | None = None
     memory_gb: float | None = None
+    linked_gpus: int = 1
+    """GPUs that reach each other's memory over NVLink, as it is built."""
 
 
 SYSTEMS = (
@@ -86,14 +88,26 @@ SYSTEMS = (
         price_usd=4000,
         memory_gb=128,
     ),
-    System("dgx-a100", "DGX A100", "a100-sxm", 8, 6500, None, 3000, 6, 3),
-    System("dgx-h100", "DGX H100", "h100-sxm", 8, 10200, 8500, 3300, 6, 4, price_usd=350_000),
-    System("dgx-h200", "DGX H200", "h200-sxm", 8, 10200, 8500, 3300, 6, 4),
-    System("dgx-b200", "DGX B200", "b200-sxm", 8, 14300, None, 3300, 6, 5),
-    System("dgx-b300", "DGX B300", "b300", 8, 14500),
-    System("gb200-tray", "DGX GB200 compute tray", "gb200", 4, 6667),
-    System("gb200-nvl72", "GB200 NVL72", "gb200", 72, 120_000),
-    System("gb300-nvl72", "GB300 NVL72", "b300", 72, 120_000),
+    System("dgx-a100", "DGX A100", "a100-sxm", 8, 6500, None, 3000, 6, 3, linked_gpus=8),
+    System(
+        "dgx-h100",
+        "DGX H100",
+        "h100-sxm",
+        8,
+        10200,
+        8500,
+        3300,
+        6,
+        4,
+        price_usd=350_000,
+        linked_gpus=8,
+    ),
+    System("dgx-h200", "DGX H200", "h200-sxm", 8, 10200, 8500, 3300, 6, 4, linked_gpus=8),
+    System("dgx-b200", "DGX B200", "b200-sxm", 8, 14300, None, 3300, 6, 5, linked_gpus=8),
+    System("dgx-b300", "DGX B300", "b300", 8, 14500, linked_gpus=8),
+    System("gb200-tray", "DGX GB200 compute tray", "gb200", 4, 6667, linked_gpus=4),
+    System("gb200-nvl72", "GB200 NVL72", "gb200", 72, 120_000, linked_gpus=72),
+    System("gb300-nvl72", "GB300 NVL72", "b300", 72, 120_000, linked_gpus=72),
 )
 """Newer of NVIDIA's two figures for the GB200 tray; the price of a DGX H100 is half the published
 $700,000 for two."""

@@ -1,22 +1,108 @@
-"""Energy, money, carbon, and what a cluster's draw compares with."""
+"""Energy from readings: by counters that reset, or by trapezoids; and what a draw compares with."""
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+GAP_PERIODS = 3.0
+"""A gap of more periods than this is bridged, and what stands in it is called estimated."""
+LONGEST_GAP = 3600.0
+"""Seconds; what happened in a longer gap nobody can say."""
+JOULES_PER_KWH = 3.6e6
+
+
+@dataclass(frozen=True, slots=True)
+class Energy:
+    """Energy of a stretch of time, and how well it is known."""
+
+    joules: float = 0.0
+    seconds: float = 0.0
+    """Time that it covers."""
+    estimated_seconds: float = 0.0
+    """Part of it that was bridged between distant readings."""
+    unknown_seconds: float = 0.0
+    """Time that it does not cover: gaps that are too long to be bridged."""
+
+    @property
+    def kwh(self) -> float:
+        """As the bill counts."""
+        return self.joules / JOULES_PER_KWH
+
+    def __add__(self, other: Energy) -> Energy:
+        return Energy(
+            self.joules + other.joules,
+            self.seconds + other.seconds,
+            self.estimated_seconds + other.estimated_seconds,
+            self.unknown_seconds + other.unknown_seconds,
+        )
+
+
+def between(start_watts: float, end_watts: float, seconds: float, period: float) -> Energy:
+    """Return the energy between two readings of power, by a trapezoid.
+
+    Over a gap of more than three periods it is an estimate, over more than an hour unknown.
+    """
+    if seconds <= 0 or not math.isfinite(start_watts + end_watts):
+        return Energy(unknown_seconds=max(0.0, seconds))
+    if seconds > max(LONGEST_GAP, GAP_PERIODS * period):
+        return Energy(unknown_seconds=seconds)
+    joules = 0.5 * (start_watts + end_watts) * seconds
+    return Energy(joules, seconds, seconds if seconds > GAP_PERIODS * period else 0.0)
+
+
+def of_power(watts: Sequence[float], seconds: Sequence[float], period: float) -> Energy:
+    """Return the energy of a power curve; a NaN is no reading, and so makes a gap."""
+    known = [(t, w) for t, w in zip(seconds, watts, strict=True) if math.isfinite(w)]
+    total = Energy()
+    for (at, power), (later, then) in itertools.pairwise(known):
+        total += between(power, then, later - at, period)
+    return total
+
+
+def of_counter(joules: Sequence[float], seconds: Sequence[float], period: float) -> Energy:
+    """Return the energy that a counter has counted; a decrease is a reset, counted from 0 on.
+
+    A counter knows what passed in a gap, however long. Only where it was reset in one, what came
+    before the reset is lost, and that gap is called estimated.
+    """
+    known = [(t, j) for t, j in zip(seconds, joules, strict=True) if math.isfinite(j)]
+    total = Energy()
+    for (at, count), (later, then) in itertools.pairwise(known):
+        passed = later - at
+        if then >= count:
+            total += Energy(then - count, passed)
+        else:
+            total += Energy(then, passed, passed if passed > GAP_PERIODS * period else 0.0)
+    return total
+
+
+def counted(before: npt.NDArray[np.float64], after: npt.NDArray[np.float64]) -> float:
+    """Return the joules that many counters counted between two looks; NaN is not known, and a
+    counter that fell was reset."""
+    with np.errstate(invalid="ignore"):
+        grown = np.where(after >= before, after - before, after)
+    return float(np.nansum(np.where(np.isnan(before), np.nan, grown)))
 
 
 def kwh(watts: Sequence[float], seconds: Sequence[float]) -> float:
     """Return the energy of a power curve, by trapezoids over its readings' times."""
-    joules = sum(
-        0.5 * (watts[i] + watts[i + 1]) * (seconds[i + 1] - seconds[i])
-        for i in range(len(watts) - 1)
-    )
-    return joules / 3.6e6
+    return of_power(watts, seconds, math.inf).kwh
 
 
 def cost(energy_kwh: float, tariff: float, pue: float = 1.0) -> float:
     """Return money for energy at the wall; the building's overhead is paid too."""
     return energy_kwh * pue * tariff
+
+
+def carbon_kg(energy_kwh: float, g_per_kwh: float, pue: float = 1.0) -> float:
+    """Return kilograms of CO2 for energy at the wall, the building's overhead with it."""
+    return energy_kwh * pue * g_per_kwh / 1000
 
 
 def homes(watts: float, home_watts: float = 1200.0) -> float:
@@ -25,5 +111,5 @@ def homes(watts: float, home_watts: float = 1200.0) -> float:
 
 
 def hours_to_drain(watts: float, battery_kwh: float = 90.0) -> float:
-    """Return hours in which the draw empties an electric car."""
-    return battery_kwh * 1000 / watts
+    """Return hours in which the draw empties an electric car; inf for a draw of 0."""
+    return battery_kwh * 1000 / watts if watts > 0 else math.inf

@@ -1,4 +1,8 @@
-"""Where a load is going: a robust trend, and when it meets a limit. An estimate."""
+"""Where a load is going: a robust trend, and when it meets a limit. An estimate.
+
+A trend foresees what creeps. What jumps, as a job's start does, no trend foresees: that is what the
+commitment is for.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from power.wiring import Floats
+
 WINDOW_SECONDS = 120.0
 _MINIMUM_SECONDS, _MINIMUM_POINTS, _SIGMAS = 60.0, 10, 2.0
 AHEAD_SECONDS = 600.0
 """A trend says nothing about what lies further ahead."""
+_STEP = 0.25
+"""A rise of which so much came between two neighbouring points is a step, and leads nowhere."""
+_NOISE = 1e-6
+"""A slope that moves the level by less than this part of it within the window is rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +46,40 @@ def trend(seconds: Sequence[float], values: Sequence[float]) -> Trend | None:
     at, value = np.asarray(seconds, dtype=float), np.asarray(values, dtype=float)
     if len(at) == 0:
         return None
+    level, slope = trends(at, value[:, None])
+    return None if np.isnan(slope[0]) else Trend(float(level[0]), float(slope[0]))
+
+
+def trends(at: Floats, values: Floats) -> tuple[Floats, Floats]:
+    """Return level and slope per second of many curves; shape (times,), (times, curves) in.
+
+    NaN where there is too little, no slope that is clear of its noise by two sigma, or a step.
+    """
+    count = values.shape[1]
+    nothing: Floats = np.full(count, np.nan)
     recent = at >= at[-1] - WINDOW_SECONDS
-    at, value = at[recent], value[recent]
+    at, values = at[recent], values[recent]
     if len(at) < _MINIMUM_POINTS or at[-1] - at[0] < _MINIMUM_SECONDS:
-        return None
+        return nothing, nothing
     first, second = np.triu_indices(len(at), 1)
-    slope = float(np.median((value[second] - value[first]) / (at[second] - at[first])))
-    level = float(np.median(value - slope * (at - at[-1])))
-    residual = value - (level + slope * (at - at[-1]))
-    scatter = 1.4826 * float(np.median(np.abs(residual)))  # sigma, deaf to single outliers
-    error = scatter / float(np.sqrt(np.square(at - at.mean()).sum()))
-    return Trend(level, slope) if abs(slope) > _SIGMAS * error and slope != 0 else None
+    pairs = (values[second] - values[first]) / (at[second] - at[first])[:, None]
+    slope = np.median(pairs, axis=0)
+    aside = values - slope * (at - at[-1])[:, None]
+    level = np.median(aside, axis=0)
+    scatter = 1.4826 * np.median(np.abs(aside - level), axis=0)  # sigma, deaf to single outliers
+    error = scatter / np.sqrt(np.square(at - at.mean()).sum())
+    span = at[-1] - at[0]
+    with np.errstate(invalid="ignore"):
+        clear = (np.abs(slope) > _SIGMAS * error) & (np.abs(slope) * span > _NOISE * np.abs(level))
+        jump = np.abs(np.diff(values, axis=0)).max(axis=0)
+        clear &= jump < _STEP * np.abs(slope) * span
+    return np.where(clear, level, np.nan), np.where(clear, slope, np.nan)
+
+
+def seconds_until(level: Floats, slope: Floats, limit: Floats) -> Floats:
+    """Return seconds until each trend meets its limit: inf when it does not within 10 min, or when
+    there is no trend; inf too when it is there already, which is no forecast."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        seconds = (limit - level) / slope
+        ahead = (slope > 0) & (seconds > 0) & (seconds <= AHEAD_SECONDS)
+    return np.where(ahead, seconds, np.inf)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
+from functools import cache
+from typing import TypedDict
 
-from power.devices import Card, counted, find_card, find_system
+from power.devices import Card, System, counted, find_card, find_system
 from power.site import Node, Supply
 from power.supply import Points, check_points, dc_watts, efficiency, points_of, wall_watts
 from telemetry.errors import ConfigError
 
 HOST_WATTS = 250.0
 """Everything but the GPUs of a desktop under load, inside the case."""
+CPU_SHARE = 0.5
+"""Of a desktop's host: processors and memory; the rest is fans, board, disks and network."""
+SYSTEM_CPU_SHARE = 0.15
+"""Of a complete system's: two processors of 350 W beside 3.9 kW of fans, switches and network."""
+INRUSH_AMPS = 30.0
+"""Peak of one supply in the half cycle after it is switched on: tens of amps, an estimate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +41,13 @@ class Machine:
     supply_watts: float | None = None
     supplies: int = 1
     needed: int = 1
+    host_watts: float = 0.0
+    """Everything but the GPUs at full load, inside the case."""
+    cpu_share: float = 0.5
+    """Part of `host_watts` that processors and memory draw: what RAPL measures."""
+    bears_spikes: bool = True
+    """False for supplies older than ATX 3.0."""
+    inrush_amps: float = INRUSH_AMPS
 
     @property
     def committed_watts(self) -> float:
@@ -50,6 +64,11 @@ class Machine:
         return dc_watts(at_wall, self.points, self.supply_watts, self.supplies)
 
 
+class _OfSupply(TypedDict):
+    bears_spikes: bool
+    inrush_amps: float
+
+
 def build(where: str, name: str, node: Node | None, volts: float, feeds: int = 1) -> Machine:
     """Return the machine of a configuration. Raises `ConfigError` with place and cure."""
     node = node or Node()
@@ -61,8 +80,10 @@ def build(where: str, name: str, node: Node | None, volts: float, feeds: int = 1
     points = _points(f"{where}.supply", supply, volts)
     if node.gpus is None:
         watts = node.watts or 0.0
-        return Machine(name, 0, None, 0.0, watts, 1.0, None, node.watts is not None, points,
-                       supply.watts, supply.count, supply.needed or supply.count)  # fmt: skip
+        host = HOST_WATTS if node.host_watts is None else node.host_watts
+        return Machine(name, 0, None, 0.0, watts, 1.0, node.floor_watts, node.watts is not None,
+                       points, supply.watts, supply.count, supply.needed or supply.count,
+                       0.0 if node.watts is not None else host, **_of_supply(supply))  # fmt: skip
     number, model = counted(f"{where}.gpus", node.gpus)
     card = find_card(f"{where}.gpus", model)
     limit = node.cap_watts if node.cap_watts is not None else card.tdp_watts
@@ -72,7 +93,8 @@ def build(where: str, name: str, node: Node | None, volts: float, feeds: int = 1
     per_watt = wall / full if full else 1.0
     return Machine(name, number, card, limit, host * per_watt, per_watt,
                    node.floor_watts or card.floor_watts, True, points, supply.watts, supply.count,
-                   supply.needed or max(1, supply.count - (feeds > 1)))  # fmt: skip
+                   supply.needed or max(1, supply.count - (feeds > 1)), host,
+                   **_of_supply(supply))  # fmt: skip
 
 
 def _of_profile(where: str, name: str, node: Node, volts: float) -> Machine:
@@ -87,7 +109,21 @@ def _of_profile(where: str, name: str, node: Node, volts: float) -> Machine:
     limit = min(tdp, node.cap_watts) if node.cap_watts is not None else tdp
     return Machine(name, gpus, card, limit, fixed, per_watt,
                    node.floor_watts or (card.floor_watts if card else None), True, points,
-                   system.supply_watts, system.supplies, system.needed)  # fmt: skip
+                   system.supply_watts, system.supplies, system.needed,
+                   _host_inside(system.max_watts, points, system, gpus * tdp), SYSTEM_CPU_SHARE)  # fmt: skip
+
+
+@cache
+def _host_inside(max_watts: float, points: Points, system: System, gpu_watts: float) -> float:
+    """Return what is left for the host inside the case when the whole draws its maximum."""
+    return dc_watts(max_watts, points, system.supply_watts, system.supplies) - gpu_watts
+
+
+def _of_supply(supply: Supply) -> _OfSupply:
+    return {
+        "bears_spikes": supply.atx is None or supply.atx >= 3.0,
+        "inrush_amps": INRUSH_AMPS if supply.inrush_amps is None else supply.inrush_amps,
+    }
 
 
 def _points(where: str, supply: Supply, volts: float) -> Points:
@@ -97,15 +133,3 @@ def _points(where: str, supply: Supply, volts: float) -> Points:
         return check_points(supply.points)
     except ValueError as error:
         raise ConfigError(f"{where}.points", str(error), "Write [[0.2, 0.9], [0.5, 0.92], [1.0, 0.9]].") from error  # fmt: skip
-
-
-def cap_for(machines: list[tuple[Machine, float]], allowed_watts: float) -> int | None:
-    """Return the cap per GPU, in whole watts, that keeps (machine, share)s within `allowed_watts`.
-
-    None where no GPU is there to be capped; 0 where even GPUs at nothing are too much.
-    """
-    slope = sum(share * m.gpus * m.watts_per_gpu_watt for m, share in machines)
-    if slope == 0:
-        return None
-    fixed = sum(share * m.fixed_watts for m, share in machines)
-    return max(0, math.floor((allowed_watts - fixed) / slope))

@@ -31,6 +31,7 @@ class MeterReading(msgspec.Struct, frozen=True, kw_only=True):
     watts: float | None = None
     volt_amps: float | None = None
     amps: float | None = None
+    neutral_amps: float | None = None
     volts: float | None = None
     power_factor: float | None = None
     energy_joules: float | None = None
@@ -44,4 +45,5 @@ class MeterReading(msgspec.Struct, frozen=True, kw_only=True):
     """UPS: what the battery still gives."""
     flags: tuple[str, ...] = ()
     """UPS status words (`OL`, `OB`, `LB`, `OVER`), `tripped` for a breaker, `reversed` for a clamp
-    that was put on the wrong way round, `input_lost` for a supply without input."""
+    that was put on the wrong way round, `input_lost` for a supply without input, `offline` for a
+    device that said good-bye (its `at` is then put back, so that it is stale by any rule)."""

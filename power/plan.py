@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
 
-from power.answer import BudgetPlan, CircuitPlan, NodePlan, Plan
+from power.answer import BudgetPlan, Cap, CircuitPlan, NodePlan, Plan
 from power.breaker import EDGES
 from power.devices import SYSTEM_BY_ID, counted, key_of
+from power.fixed import Fixed, fix
 from power.judgement import State, evaluate
 from power.layout import Layout, Line, lay_out
-from power.network import Network, connect
-from power.remedy import cap_of
+from power.levels import SUPPLY
+from power.machine import Machine
+from power.remedy import Part, cap_of
 from power.site import Cord, Node, Site
 from power.supply import set_load
-from power.thermal import steady
+from power.thermal import Heat, steady
 from power.wiring import POLES, Floats
 from telemetry.errors import ConfigError, did_you_mean
 
@@ -40,10 +43,13 @@ class Suppose:
     """Load over rating that the breakers have carried for hours."""
 
 
-def make(where: str, site: Site, suppose: Suppose) -> Plan:
-    """Return the plan. Raises `ConfigError` for what does not exist, with the nearest that does."""
+def make(where: str, site: Site, suppose: Suppose, heat: Heat | None = None) -> Plan:
+    """Return the plan. Raises `ConfigError` for what does not exist, with the nearest that does.
+
+    `heat`: of every line of the site's layout, where breakers are known to be warm; else `preload`.
+    """
     layout = lay_out(where, _changed(site, suppose))
-    network = connect(layout)
+    fixed = fix(layout)
     machines = layout.machines
     if suppose.cap is not None:
         machines = {name: m.capped(suppose.cap) for name, m in machines.items()}
@@ -54,20 +60,24 @@ def make(where: str, site: Site, suppose: Suppose) -> Plan:
         m.committed_watts if m.known else suppose.watts.get(n, 0.0) for n, m in machines.items()
     ])  # fmt: skip
     lost = frozenset(line for name in suppose.lose for line in _feeds(name, layout))
-    heat = steady(np.full(len(network.names), suppose.preload))
-    state = evaluate(layout, network, given, committed, lost=lost, heat=heat)
+    if heat is None:
+        heat = steady(np.full(len(fixed.network.names), suppose.preload))
+    known = np.array([m.known for m in machines.values()], dtype=bool)
+    state = evaluate(fixed, given, committed, known=known, lost=lost, heat=heat)
+    dead = set().union(*(layout.below(name) for name in lost)) if lost else set()
     plans = {
-        line.id: _circuit(line, index, layout, network, state)
+        line.id: _circuit(line, index, fixed, list(machines.values()), state, dead)
         for index, line in enumerate(layout.lines.values())
     }
     silent = [n for n, m in machines.items() if not m.known and n not in suppose.watts]
     return Plan(
         circuits=[p for name, p in plans.items() if not layout.lines[name].is_panel],
         panels=[p for name, p in plans.items() if layout.lines[name].is_panel],
-        nodes=_nodes(layout, given, committed, lost),
+        nodes=_nodes(layout, given, committed, dead),
         budgets=_budgets(layout, plans),
         notices=[
             *layout.notices,
+            *_too_low(suppose.cap, machines),
             *(f"nodes.{n}: its draw is not known and counts as nothing here; write gpus, profile or watts, or give --watts {n}=W" for n in silent),
         ],
     )  # fmt: skip
@@ -103,6 +113,20 @@ def _known(where: str, name: str, names: Mapping[str, object] | Sequence[str]) -
         raise ConfigError(where, f"there is no {name!r}", cure)
 
 
+def _too_low(cap: float | None, machines: Mapping[str, Machine]) -> list[str]:
+    """Say which cards do not take a cap: what they take instead is planned with."""
+    if cap is None:
+        return []
+    floors: dict[float, list[str]] = {}
+    for name, machine in machines.items():
+        if machine.gpus and machine.floor_watts is not None and cap < machine.floor_watts:
+            floors.setdefault(machine.floor_watts, []).append(name)
+    return [
+        f"--cap {cap:g}: the cards of {', '.join(names)} take no less than {floor:g} W, and are planned with that"
+        for floor, names in floors.items()
+    ]
+
+
 def _feeds(name: str, layout: Layout) -> list[str]:
     if name in layout.lines:
         return [name]
@@ -114,7 +138,10 @@ def _feeds(name: str, layout: Layout) -> list[str]:
     return behind
 
 
-def _circuit(line: Line, index: int, layout: Layout, network: Network, state: State) -> CircuitPlan:
+def _circuit(
+    line: Line, index: int, fixed: Fixed, machines: Sequence[Machine], state: State,
+    dead: AbstractSet[str],
+) -> CircuitPlan:  # fmt: skip
     amps = state.now.amps[index]
     survivor = float(state.survivor_amps[index])
     alerts = list(state.alerts[index])
@@ -131,14 +158,35 @@ def _circuit(line: Line, index: int, layout: Layout, network: Network, state: St
         committed_watts=round(float(state.committed.watts[index]), 1),
         survivor_amps=round(survivor, 3) if np.isfinite(survivor) else None,
         alerts=alerts,
-        cap=cap_of(line, index, layout, state) if {"E02", "E03", "E04", "E07", "E08"} & set(alerts) else None,
+        cap=_cap(line, index, fixed, machines, state) if {"E02", "E03", "E04", "E07", "E08"} & set(alerts) else None,
+        lost=line.id in dead,
     )  # fmt: skip
 
 
+def _cap(
+    line: Line, index: int, fixed: Fixed, machines: Sequence[Machine], state: State
+) -> Cap | None:
+    """Watts scale with amps: the part that the limit allows of one it allows of the other."""
+    watts, amps = float(state.committed.watts[index]), float(state.committed.highest[index])
+    if amps == 0:
+        return None
+    part = slice(fixed.starts[index], fixed.starts[index + 1])
+    shares = fixed.below[2][part]
+    if "E08" in state.alerts[index]:  # all that hangs on the group comes here when the others go
+        shares = np.ones(len(shares))
+    parts = [
+        Part(float(share), m.gpus, m.fixed_watts, m.watts_per_gpu_watt, m.limit_watts, m.floor_watts)
+        for m, share in zip((machines[k] for k in fixed.below[1][part]), shares, strict=True)
+    ]  # fmt: skip
+    other = watts - float(sum(p.at(p.limit_watts) for p in parts))
+    if "E08" in state.alerts[index]:
+        other = float(fixed.other_below[index])
+    return cap_of(line, parts, watts * line.continuous_amps / amps - other, amps / watts)
+
+
 def _nodes(
-    layout: Layout, watts: Floats, committed: Floats, lost: frozenset[str]
+    layout: Layout, watts: Floats, committed: Floats, dead: AbstractSet[str]
 ) -> list[NodePlan]:
-    dead = set().union(*(layout.below(name) for name in lost)) if lost else set()
     plans = []
     for index, machine in enumerate(layout.machines.values()):
         cords = [cord for cord in layout.cords if cord.machine == machine.id]
@@ -157,7 +205,8 @@ def _nodes(
                 watts=0.0 if dark else round(float(watts[index]), 1),
                 committed_watts=round(float(committed[index]), 1),
                 supply_load=round(load, 3) if load is not None and np.isfinite(load) else None,
-                alerts=["E15"] if load is not None and load > 0.85 else [],
+                alerts=["E15"] if load is not None and load > SUPPLY else [],
+                dark=dark,
             )
         )
     return plans

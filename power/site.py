@@ -13,7 +13,10 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from power.breaker import Curve
+from power.meters.attach import attach
+from power.meters.config import Meter, MeterBroker, decode_meter
 from power.supply import Tier
+from power.tariff import Rate, check_rates
 from power.wiring import Wiring
 from telemetry.errors import ConfigError, did_you_mean
 
@@ -28,7 +31,11 @@ class Place(_Strict, frozen=True):
     """What holds for the whole site."""
 
     tariff: float | None = None
-    """Money per kWh."""
+    """Money per kWh, at all hours that `tariffs` does not name."""
+    tariffs: tuple[Rate, ...] = ()
+    """Prices by hour and day; the first that holds counts."""
+    timezone: str | None = None
+    """Whose hours they are: `Europe/Berlin`. [the machine's]"""
     currency: str = "USD"
     pue: float = 1.0
     """Energy of the building over energy of the machines."""
@@ -40,6 +47,8 @@ class Place(_Strict, frozen=True):
     """Mean draw of a home, for comparison."""
     ev_kwh: float = 90.0
     """Battery of an electric car, for comparison."""
+    life_years: float = 4.0
+    """Years in which a machine is written off: what an idle hour costs where no rate is known."""
 
 
 class Panel(_Strict, frozen=True):
@@ -52,6 +61,8 @@ class Panel(_Strict, frozen=True):
     budget_kw: float | None = None
     source: str | None = None
     """The utility or generator behind it."""
+    generator: bool = False
+    """Its source is a generator, which load that swings disturbs."""
 
 
 class Redundancy(_Strict, frozen=True):
@@ -96,6 +107,9 @@ class Circuit(_Strict, frozen=True):
     """Limit of a smart plug in the line."""
     redundancy: Redundancy | None = None
     meter: str | None = None
+    """An entry of [meters], or a short form: `tasmota:tele/plug-lab/SENSOR`."""
+    rack: str | None = None
+    """The rack that it feeds: a label, for people and for grouping."""
     rcd_ma: float | None = None
     """A note only: residual currents are not modelled."""
 
@@ -122,6 +136,10 @@ class Supply(_Strict, frozen=True):
     """How many must work for full performance. [all]"""
     points: tuple[tuple[float, float], ...] | None = None
     """[load, efficiency] pairs in place of the grade's."""
+    atx: float | None = None
+    """Version of the ATX guide that they follow: those before 3.0 need not bear a GPU's spikes."""
+    inrush_amps: float | None = None
+    """Peak of one when it is switched on. [30]"""
 
 
 class Node(_Strict, frozen=True):
@@ -139,14 +157,36 @@ class Node(_Strict, frozen=True):
     """Enforced limit per GPU."""
     floor_watts: float | None = None
     """Lowest cap that the driver takes, in place of the catalogue's."""
-    linked_gpus: int = 1
-    """GPUs that reach each other's memory over NVLink, as the driver's topology shows; for reports."""
+    linked_gpus: int | None = None
+    """GPUs that reach each other's memory over NVLink, as the driver's topology shows; for reports.
+    [what the profile has; else 1]"""
     price_usd: float | None = None
     """Of the whole node."""
     host_price_usd: float | None = None
     """Of everything but the GPUs."""
+    hourly_rate: float | None = None
+    """What an hour of one of its GPUs is rented for."""
+    role: str | None = None
+    """What it is for: `training`, `login`. [gpu or support]"""
+    meter: str | None = None
+    """What measures all of it at the wall: an entry of [meters], or a short form."""
     supply: Supply | None = None
     cords: tuple[Cord, ...] = ()
+
+
+class Ups(_Strict, frozen=True):
+    """A battery between some circuits or nodes and the line: a protective device of its own."""
+
+    watts: float
+    """Rating."""
+    volt_amps: float | None = None
+    """Rating. [watts over 0.9]"""
+    circuits: tuple[str, ...] = ()
+    """Circuits behind it."""
+    nodes: tuple[str, ...] = ()
+    """Nodes behind it, where no circuit says so."""
+    overload: tuple[tuple[float, float], ...] | None = None
+    """[load, seconds] pairs: up to that load it bears so many seconds. [a usual ladder]"""
 
 
 class Budget(_Strict, frozen=True):
@@ -169,8 +209,11 @@ class Site(_Strict, frozen=True):
     site: Place = Place()
     panels: dict[str, Panel] = {}
     circuits: dict[str, Circuit] = {}
-    meters: dict[str, dict[str, Any]] = {}
-    """Described here, read elsewhere."""
+    meters: dict[str, Meter] = {}
+    """What measures, and what it is on; `aggregator.meters` reads them."""
+    brokers: dict[str, MeterBroker] = {}
+    """MQTT brokers of meters that do not publish to kilowatch's own."""
+    ups: dict[str, Ups] = {}
     nodes: dict[str, Node] = {}
     budgets: dict[str, Budget] = {}
 
@@ -178,6 +221,8 @@ class Site(_Strict, frozen=True):
 _TABLES: dict[str, type[msgspec.Struct]] = {
     "panels": Panel,
     "circuits": Circuit,
+    "ups": Ups,
+    "brokers": MeterBroker,
     "nodes": Node,
     "budgets": Budget,
 }
@@ -196,7 +241,16 @@ def decode(where: str, tree: dict[str, Any]) -> Site:
         # One by one: the decoder's own message does not say which of a table it means.
         for key, raw in inner[name].items():
             _convert(f"{where}: {name}.{key}", raw, kind)
-    return _convert(f"{where}:", inner, Site)
+    rest = dict(inner)
+    meters = rest.pop("meters", {})
+    if not isinstance(meters, dict):
+        raise ConfigError(f"{where}: meters", "it is a section, not a value", "Write [power.meters.plug] and its keys below.")  # fmt: skip
+    site = _convert(f"{where}:", rest, Site)
+    read = {name: decode_meter(f"{where}: meters.{name}", raw) for name, raw in meters.items()}
+    site = msgspec.structs.replace(site, meters=read)
+    attach(where, site)
+    check_rates(f"{where}: site", site.site.tariff, site.site.tariffs)
+    return site
 
 
 def _convert(where: str, raw: object, kind: type[T]) -> T:

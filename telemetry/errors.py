@@ -6,7 +6,8 @@ KilowattError
 ├── DriverError      the GPU driver is missing, mismatched or refuses
 ├── WireError        bytes from the bus are not what the topic promises
 ├── BusError         the broker can't be reached or refuses
-└── StoreError       the store can't be opened or written
+├── StoreError       the store can't be opened or written
+└── DeskError        what was asked about an incident or a silence can't be done
 
 Each message says where, what, and what to do instead; the command line prints it as one line.
 """
@@ -57,6 +58,10 @@ class BusError(KilowattError):
 
 class StoreError(KilowattError):
     """The store can't be opened, written or read."""
+
+
+class DeskError(KilowattError):
+    """What a person asked about an incident or a silence can't be done."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -110,6 +110,8 @@ class Node:
     interval: float = 1.0
     slow_interval: float = 15.0
     online: bool = False
+    ended: bool = False
+    """Whether its collector said goodbye: it is silent on purpose."""
     seen: float = -np.inf
     """When its last live frame came, monotonic seconds of the owner."""
     sampled_at: int = 0
@@ -157,6 +159,7 @@ class Fleet:
         if kept is not None:
             node.interval, node.slow_interval = kept.interval, kept.slow_interval
             node.online, node.session, node.seq = kept.online, kept.session, kept.seq
+            node.ended = kept.ended
             node.seen, node.sampled_at = kept.seen, kept.sampled_at
         self.nodes[inventory.node] = node
         self._name_rows(node)
@@ -209,6 +212,19 @@ class Fleet:
         for matrix in self.matrices:
             if name in matrix.columns:
                 return matrix.column(name, self.size(matrix.block.table), now)
+        raise KeyError(name)
+
+    def reading(self, name: str, row: int, now: float) -> float:
+        """Return one metric of one row; a gap is a NaN. Raises `KeyError`."""
+        for matrix in self.matrices:
+            number = matrix.columns.get(name)
+            if number is not None:
+                if now - matrix.seen[row] > matrix.max_age[row]:
+                    return gap(Gap.STALE)
+                split = len(matrix.block.gauges)
+                if number < split:
+                    return float(matrix.gauges[row, number])
+                return float(matrix.counters[row, number - split])
         raise KeyError(name)
 
     def rows(self, table: Table) -> Iterator[tuple[int, str]]:

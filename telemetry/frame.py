@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 import msgspec
 
@@ -62,9 +63,15 @@ _list_decoder = msgspec.msgpack.Decoder(list[bytes])
 
 def pack_rows(typecode: str, rows: Sequence[Row], start: int, stop: int) -> bytes:
     """Pack columns `start:stop` of every row as array type 'f' or 'd', little-endian."""
-    packed: array[float] = array(typecode)
-    for row in rows:
-        packed.extend(row[start:stop])
+    if start == stop:
+        return b""
+    values: list[float] = []
+    if rows and start == 0 and stop == len(rows[0]):
+        values = list(chain.from_iterable(rows))
+    else:
+        for row in rows:
+            values += row[start:stop]
+    packed: array[float] = array(typecode, values)
     if sys.byteorder == "big":
         packed.byteswap()
     return packed.tobytes()

@@ -11,7 +11,7 @@ import pytest
 
 from tests.brokers import Broker, Embedded, Mosquitto
 
-REAL_PARTS = ("mosquitto", "prometheus", "promtool", "gcc")
+REAL_PARTS = ("mosquitto", "prometheus", "promtool", "prometheus-alertmanager", "amtool", "gcc")
 """What tests start; where one is missing they skip with a reason, but never in CI."""
 
 

@@ -16,7 +16,21 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from aggregator.http import events, fleet, health, history, metrics, nodes, openapi, sd, stream
+from aggregator.http import (
+    alert_actions,
+    alerts,
+    circuits,
+    dcgm,
+    events,
+    fleet,
+    health,
+    history,
+    metrics,
+    nodes,
+    openapi,
+    sd,
+    stream,
+)
 from aggregator.http.auth import guard, harden
 from aggregator.http.config import HttpConfig
 from aggregator.http.errors import Handler, errors
@@ -24,6 +38,7 @@ from aggregator.http.exposition import Pages
 from aggregator.http.reply import VIEW
 from aggregator.http.stream_hub import HUB, Hub
 from aggregator.http.summary import Summarizer
+from aggregator.http.watched import HAPPENINGS, Happenings
 from aggregator.model import View
 from telemetry.errors import ConfigError
 
@@ -35,7 +50,9 @@ ROUTES: dict[str, Handler] = {
     "/metrics": metrics.metrics,
     "/metrics/nodes": metrics.all_nodes_page,
     "/metrics/node/{node}": metrics.node_page,
+    "/metrics/dcgm/{node}": dcgm.node_page,
     "/sd/prometheus": sd.prometheus,
+    "/sd/dcgm": sd.dcgm,
     "/api/v1/openapi.json": openapi.document,
     "/api/v1/status": fleet.status,
     "/api/v1/catalogue": fleet.catalogue,
@@ -45,10 +62,32 @@ ROUTES: dict[str, Handler] = {
     "/api/v1/gpus/{uuid}": nodes.gpu,
     "/api/v1/history": history.history,
     "/api/v1/events": events.events,
-    "/api/v1/alerts": events.alerts,
+    "/api/v1/alerts": alerts.alerts,
+    "/api/v1/incidents": alerts.incidents,
+    "/api/v1/incidents/{key}": alerts.incident,
+    "/api/v1/silences": alerts.silences,
+    "/api/v1/rules": alerts.rules,
+    "/api/v1/deliveries": alerts.deliveries,
+    "/api/v1/channels": alerts.channels,
+    "/api/v1/circuits": circuits.circuits,
+    "/api/v1/circuits/{circuit}": circuits.circuit,
+    "/api/v1/budgets": circuits.budgets,
+    "/api/v1/ups": circuits.ups,
+    "/api/v1/power": circuits.power,
+    "/api/v1/report": circuits.report,
     "/api/v1/stream": stream.stream,
 }
-"""Every route; all are GET. `openapi.OPERATIONS` describes each."""
+"""Every route that is read, with GET. `openapi.OPERATIONS` describes each."""
+ACTIONS: dict[tuple[str, str], Handler] = {
+    ("/api/v1/incidents/{key}/ack", "POST"): alert_actions.acknowledge,
+    ("/api/v1/incidents/{key}/ack", "DELETE"): alert_actions.unacknowledge,
+    ("/api/v1/silences", "POST"): alert_actions.silence,
+    ("/api/v1/silences/{id}", "DELETE"): alert_actions.unsilence,
+    ("/api/v1/channels/{name}/test", "POST"): alert_actions.test,
+    ("/api/v1/power/plan", "POST"): circuits.plan,
+    ("/api/v1/power/reload", "POST"): circuits.reload,
+}
+"""Every route that changes something. `openapi.WRITES` describes each."""
 
 SHUTDOWN_SECONDS = 2.0
 """How long requests under way may go on when the server ends."""
@@ -64,10 +103,13 @@ def make_app(view: View, config: HttpConfig | None = None) -> web.Application:
     app[health.PULSE] = health.Pulse(view)
     app[metrics.PAGES] = Pages()
     app[metrics.SUMMARIZER] = Summarizer()
+    app[HAPPENINGS] = Happenings()
     app[HUB] = Hub(view, config.patience)
     app[stream.SOCKETS] = set()
     for path, handler in ROUTES.items():
         app.router.add_get(path, handler, allow_head=path != "/api/v1/stream")
+    for (path, method), action in ACTIONS.items():
+        app.router.add_route(method, path, action)
     app.on_response_prepare.append(harden)
     app.on_shutdown.append(stream.close_all)
     app.cleanup_ctx.append(_look)

@@ -1,4 +1,4 @@
-"""`/api/v1/events` and `/api/v1/alerts`: what happened, and what is wrong now."""
+"""`/api/v1/events`: what happened."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import asyncio
 import msgspec
 from aiohttp import web
 
-from aggregator.http.errors import bad, unknown
+from aggregator.http.errors import bad
 from aggregator.http.reply import VIEW, query, send_json
 from aggregator.http.times import between
 from aggregator.model import StoredEvent
-from alerts.alert import Alert, Severity, State
 
 USUAL, MOST = 1000, 10_000
 PATIENCE = 20.0
@@ -28,14 +27,6 @@ class EventsReply(msgspec.Struct, frozen=True):
     more: bool
     """True when there are as many as the limit: there may be more."""
     events: list[StoredEvent]
-
-
-class AlertsReply(msgspec.Struct, frozen=True):
-    """Alerts, worst first."""
-
-    at: int
-    """ns since 1970."""
-    alerts: list[Alert]
 
 
 async def events(request: web.Request) -> web.Response:
@@ -56,18 +47,3 @@ async def events(request: web.Request) -> web.Response:
         raise TypeError(f"the store answered events with {type(found).__name__}")
     body = EventsReply(start, end, int(text), len(found) == int(text), found)
     return await send_json(request, body, values=10 * len(found))
-
-
-async def alerts(request: web.Request) -> web.Response:
-    """What is wrong now, worst first."""
-    asked = query(request, "state", "severity", "node", "gpu")
-    for name, members in (("state", State), ("severity", Severity)):
-        if name in asked and asked[name] not in {member.value for member in members}:
-            raise unknown(name, asked[name], [member.value for member in members], status=400)
-    view = request.app[VIEW]
-    found = [
-        alert
-        for alert in view.alerts()
-        if all(getattr(alert, name) == value for name, value in asked.items())
-    ]
-    return await send_json(request, AlertsReply(view.wall(), found), values=10 * len(found))

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 from aggregator import model
+from aggregator.alerting import messages
 from aggregator.http import (
     columns,
     errors,
@@ -25,11 +26,11 @@ from aggregator.http import (
     stream_hub,
     summary,
 )
-from alerts import alert
+from alerts import alert, notice
 from telemetry import inventory
 
 _MODULES = (
-    alert, columns, errors, events, fleet, health, history, inventory, model, nodes, sd, stream,
+    alert, columns, errors, events, fleet, health, history, inventory, messages, model, nodes, notice, sd, stream,
     stream_hub, summary,
 )  # fmt: skip
 

@@ -40,6 +40,8 @@ class Health(msgspec.Struct, frozen=True):
     nodes_online: int
     bus_connected: bool
     store_ok: bool
+    warnings: list[str] = []
+    """What an operator must mend and no restart does: `ok` does not depend on it."""
 
 
 class Pulse:
@@ -129,10 +131,18 @@ def _health(view: View, pulse: Pulse, reasons: list[str]) -> web.Response:
         nodes_online=online,
         bus_connected=view.stats.bus_connected,
         store_ok=view.stats.store_ok,
+        warnings=_warnings(view),
     )
     return web.Response(
         status=503 if reasons else 200, body=json_bytes(body), content_type=JSON
     )  # fmt: skip
+
+
+def _warnings(view: View) -> list[str]:
+    """Without the words of a configuration: who asks here need show no token."""
+    if view.electrical.configuration.error is None:
+        return []
+    return ["The newest configuration of circuits is refused; /api/v1/power says why."]
 
 
 async def healthz(request: web.Request) -> web.Response:

@@ -11,12 +11,15 @@ from itertools import accumulate
 from aiohttp import web
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
+from aggregator.http.alert_metrics import alert_families
+from aggregator.http.circuit_metrics import circuit_families
 from aggregator.http.errors import RequestError, unknown
 from aggregator.http.exposition import Pages
 from aggregator.http.exposition import render as render_pages
 from aggregator.http.reply import VIEW, query, send
 from aggregator.http.stream_hub import HUB, Hub
 from aggregator.http.summary import Summarizer, Summary
+from aggregator.http.watched import HAPPENINGS, watched_families
 from aggregator.model import LAG_BOUNDS, Spread, Stats, Timing, View
 from telemetry.errors import StoreError
 from telemetry.exposition import (
@@ -31,6 +34,7 @@ from telemetry.exposition import (
     labels,
     render,
 )
+from telemetry.fleet import Node
 
 STORE_PATIENCE = 1.0
 """Seconds that a scrape waits for the store to tell its size; then the size is left out."""
@@ -226,6 +230,8 @@ async def metrics(request: web.Request) -> web.Response:
         *cluster_families(request.app[SUMMARIZER].summary(view.fleet, view.now()), view),
         *self_families(view.stats, sizes, (view.wall() - view.started_at) / 1e9),
         *stream_families(request.app[HUB]),
+        *alert_families(view),
+        *circuit_families(view.electrical, view.cluster, view.now()),
     ]
     return await send(request, lambda: render(families) + generate_latest(_registry), CONTENT_TYPE)
 
@@ -244,9 +250,7 @@ async def node_page(request: web.Request) -> web.Response:
     node = view.fleet.nodes.get(name)
     if node is None:
         raise unknown("node", name, view.fleet.nodes)
-    scope = _scope(request)
-    snapshot = request.app[PAGES].snapshot(view.fleet, [node], view.now(), scope)
-    return await send(request, lambda: render_pages(snapshot), CONTENT_TYPE, work=snapshot.cells)
+    return await _send_nodes(request, [node], _scope(request))
 
 
 async def all_nodes_page(request: web.Request) -> web.Response:
@@ -259,6 +263,11 @@ async def all_nodes_page(request: web.Request) -> web.Response:
     if series > MOST_SERIES:
         raise RequestError(413, "path", f"{series} series are too many for one page",
                            "Scrape node by node: /sd/prometheus lists the targets.")  # fmt: skip
-    nodes = list(fleet.nodes.values())
-    snapshot = request.app[PAGES].snapshot(fleet, nodes, view.now())
+    return await _send_nodes(request, list(fleet.nodes.values()), True)
+
+
+async def _send_nodes(request: web.Request, nodes: list[Node], scope: bool) -> web.Response:
+    view, pages = request.app[VIEW], request.app[PAGES]
+    snapshot = pages.snapshot(view.fleet, nodes, view.now(), scope)
+    snapshot.families.extend(watched_families(view, request.app[HAPPENINGS], nodes, scope))
     return await send(request, lambda: render_pages(snapshot), CONTENT_TYPE, work=snapshot.cells)

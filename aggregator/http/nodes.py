@@ -43,6 +43,10 @@ class NodeReply(msgspec.Struct, frozen=True, kw_only=True):
     driver_message: str
     driver_version: str | None
     release: str
+    rack: str
+    """As the node says; empty where it does not."""
+    job: str
+    """What runs on it, as the node says; empty where it does not."""
 
 
 class NodesReply(msgspec.Struct, frozen=True):
@@ -124,6 +128,8 @@ def describe(node: Node, now: float) -> NodeReply:
         driver_message=inventory.driver_message,
         driver_version=inventory.driver_version,
         release=inventory.kilowatch,
+        rack=str(inventory.host.get("rack", "")),
+        job=str(inventory.host.get("job", "")),
     )
 
 

@@ -6,21 +6,26 @@ not fit its schema.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
+from aggregator.http.dcgm import HOST_LABELS
 from aggregator.http.errors import ErrorReply
-from aggregator.http.events import MOST, USUAL, AlertsReply, EventsReply
+from aggregator.http.events import MOST, USUAL, EventsReply
 from aggregator.http.field_text import describe
 from aggregator.http.fleet import CatalogueReply, FleetReply, StatusReply
 from aggregator.http.health import Health
 from aggregator.http.history import MOST_POINTS, HistoryReply
 from aggregator.http.metrics import release
 from aggregator.http.nodes import GpuPageReply, NodePageReply, NodesReply
+from aggregator.http.openapi_alerts import READS as ALERT_READS
+from aggregator.http.openapi_alerts import WRITES as ALERT_WRITES
+from aggregator.http.openapi_circuits import READS as CIRCUIT_READS
+from aggregator.http.openapi_circuits import WRITES as CIRCUIT_WRITES
+from aggregator.http.operation import Operation, Parameter
 from aggregator.http.reply import query, send_json
 from aggregator.http.sd import Target
 from aggregator.http.stream import StreamRequest
@@ -31,40 +36,12 @@ from aggregator.http.stream_hub import (
     StreamEvents,
     StreamRows,
 )
-from alerts.alert import Severity, State
 from telemetry.exposition import CONTENT_TYPE
 from telemetry.metric import Table
 
 Json = dict[str, Any]
 _REFERENCE = "#/components/schemas/{name}"
 _WHEN = "RFC 3339, seconds since 1970, '-1h' or 'now'."
-
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """One parameter of a path or a query."""
-
-    name: str
-    text: str
-    example: str
-    choices: tuple[str, ...] = ()
-    required: bool = False
-    place: str = "query"
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """What GET does on one path."""
-
-    id: str
-    summary: str
-    reply: Any = None
-    """Type of the JSON; None: a page of Prometheus' text; `dict`: any object."""
-    parameters: tuple[Parameter, ...] = ()
-    faults: tuple[int, ...] = ()
-    """Statuses beyond those that any path may answer with."""
-    also: tuple[int, ...] = ()
-    """Further statuses with the same body."""
 
 
 _NODE = Parameter("node", "Name of a node.", "n1", required=True, place="path")
@@ -74,6 +51,12 @@ _TO = Parameter("to", f"First instant that no longer counts. {_WHEN}", "now")
 _TABLE = Parameter("table", "What a row is; GPUs without.", "gpu", tuple(Table))
 _LABELS = Parameter(
     "labels", "'device' leaves out the labels cluster and node.", "device", ("full", "device")
+)
+_HOST_LABEL = Parameter(
+    "host_label",
+    "How the node is called: dcgm-exporter renamed it after release 4.8.2.",
+    "Hostname",
+    HOST_LABELS,
 )
 
 OPERATIONS: dict[str, Operation] = {
@@ -87,6 +70,15 @@ OPERATIONS: dict[str, Operation] = {
     ),
     "/metrics/node/{node}": Operation(
         "metricsOfNode", "All readings of one node.", None, (_NODE, _LABELS), (404,)
+    ),
+    "/metrics/dcgm/{node}": Operation(
+        "dcgmOfNode", "A node under the names of dcgm-exporter.", None, (_NODE, _HOST_LABEL), (404,)
+    ),
+    "/sd/dcgm": Operation(
+        "dcgmDiscovery",
+        "Every node as a target of its page with the names of dcgm-exporter.",
+        list[Target],
+        (_HOST_LABEL,),
     ),
     "/sd/prometheus": Operation(
         "serviceDiscovery", "Every node as a target, for Prometheus' http_sd.", list[Target]
@@ -157,17 +149,8 @@ OPERATIONS: dict[str, Operation] = {
         ),
         (503,),
     ),
-    "/api/v1/alerts": Operation(
-        "alerts",
-        "What is wrong now, worst first.",
-        AlertsReply,
-        (
-            Parameter("state", "Only those in this state.", "firing", tuple(State)),
-            Parameter("severity", "Only those of this severity.", "page", tuple(Severity)),
-            Parameter("node", "Only those of this node.", "n1"),
-            Parameter("gpu", "Only those of this GPU, by UUID.", "GPU-n1-0"),
-        ),
-    ),
+    **ALERT_READS,
+    **CIRCUIT_READS,
     "/api/v1/stream": Operation(
         "stream",
         "A WebSocket. Send a StreamRequest, and another to change it; get StreamRows, then "
@@ -177,13 +160,17 @@ OPERATIONS: dict[str, Operation] = {
     ),
 }
 
+WRITES: dict[tuple[str, str], Operation] = {**ALERT_WRITES, **CIRCUIT_WRITES}
+"""What changes something, or supposes it, by path and method."""
+
 _MESSAGES = (StreamRequest, StreamRows, StreamData, StreamAlerts, StreamEvents, StreamError)
 _FAULTS = {
     400: "The request is wrong: the error says where, what, and what to do instead.",
     401: "A token is needed.",
     403: "A page of another site asks.",
     404: "There is none of that name; the error names the nearest.",
-    413: "Too much for one page.",
+    413: "Too much for one page, or for one request.",
+    415: "A body that does not say that it is JSON.",
     421: "The Host header names somebody else.",
     426: "This is a WebSocket.",
     503: "The store does not answer.",
@@ -193,7 +180,8 @@ _FAULTS = {
 @cache
 def build() -> Json:
     """Return the document."""
-    kinds = [op.reply for op in OPERATIONS.values() if op.reply is not None]
+    operations = [*OPERATIONS.values(), *WRITES.values()]
+    kinds = [kind for op in operations for kind in (op.reply, op.body) if kind is not None]
     schemas, components = msgspec.json.schema_components(
         [*kinds, ErrorReply, *_MESSAGES], ref_template=_REFERENCE
     )
@@ -210,7 +198,7 @@ def build() -> Json:
         },
         "servers": [{"url": "/"}],
         "security": [{}, {"token": []}],
-        "paths": {path: {"get": _operation(op, replies)} for path, op in OPERATIONS.items()},
+        "paths": _paths(replies),
         "components": {
             "schemas": components,
             "securitySchemes": {
@@ -222,6 +210,21 @@ def build() -> Json:
             },
         },
     }
+
+
+def _paths(kinds: dict[str, Json]) -> Json:
+    paths: dict[str, Json] = {}
+    for path, op in OPERATIONS.items():
+        paths[path] = {"get": _operation(op, kinds)}
+    for (path, method), op in WRITES.items():
+        found = _operation(op, kinds)
+        if op.body is not None:
+            found["requestBody"] = {
+                "required": op.body_required,
+                "content": {"application/json": {"schema": kinds[str(op.body)]}},
+            }
+        paths.setdefault(path, {})[method] = found
+    return paths
 
 
 def _operation(op: Operation, replies: dict[str, Json]) -> Json:

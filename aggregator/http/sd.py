@@ -1,4 +1,5 @@
 """`/sd/prometheus`: every node as a scrape target, for Prometheus' HTTP service discovery.
+`/sd/dcgm`: the same with the names of dcgm-exporter.
 
     - job_name: kilowatch
       http_sd_configs: [{url: "http://127.0.0.1:9400/sd/prometheus"}]
@@ -15,6 +16,7 @@ import msgspec
 from aiohttp import hdrs, web
 
 from aggregator.http.config import HttpConfig
+from aggregator.http.dcgm import host_label
 from aggregator.http.errors import bad
 from aggregator.http.reply import VIEW, query, send_json
 from telemetry.fleet import Node
@@ -31,14 +33,14 @@ class Target(msgspec.Struct, frozen=True):
     labels: dict[str, str]
 
 
-def target(node: Node, address: str) -> Target:
+def target(node: Node, address: str, page: str, parameter: tuple[str, str]) -> Target:
     """Return the target that stands for a node. `__` labels steer the scrape and then vanish."""
     name, cluster = node.inventory.node, node.inventory.cluster
     return Target(
         [address],
         {
-            "__metrics_path__": f"/metrics/node/{quote(name, safe='')}",
-            "__param_labels": "device",
+            "__metrics_path__": f"/metrics/{page}/{quote(name, safe='')}",
+            f"__param_{parameter[0]}": parameter[1],
             "__meta_kilowatch_node": name,
             "__meta_kilowatch_cluster": cluster,
             "__meta_kilowatch_source": node.inventory.source,
@@ -52,10 +54,21 @@ def target(node: Node, address: str) -> Target:
 async def prometheus(request: web.Request) -> web.Response:
     """Every node as a scrape target."""
     query(request)
+    return await _send(request, "node", ("labels", "device"))
+
+
+async def dcgm(request: web.Request) -> web.Response:
+    """Every node as a scrape target of its page with dcgm-exporter's names."""
+    return await _send(request, "dcgm", ("host_label", host_label(request)))
+
+
+async def _send(request: web.Request, page: str, parameter: tuple[str, str]) -> web.Response:
     view = request.app[VIEW]
     address: str = request.app[CONFIG].address or request.headers.get(hdrs.HOST) or ""
     if not _ADDRESS.fullmatch(address):
         raise bad("Host", "it does not say under which address this is reached",
                   "Set aggregator.address to host:port.")  # fmt: skip
-    targets = [target(node, address) for _, node in sorted(view.fleet.nodes.items())]
+    targets = [
+        target(node, address, page, parameter) for _, node in sorted(view.fleet.nodes.items())
+    ]
     return await send_json(request, targets)

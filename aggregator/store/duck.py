@@ -23,6 +23,10 @@ from telemetry.errors import StoreError
 
 log = logging.getLogger(__name__)
 
+LATE = 4
+"""The engine folds its log in by itself, inside a commit, when nobody has at so many times the size
+at which it should have been done: what a disk that fails at it can cost."""
+
 Columns = Mapping[str, npt.NDArray[Any]]
 """Arrays of one length, by column name."""
 
@@ -46,6 +50,9 @@ class Engine:
         self.path = path
         self._config = config
         self._connection: duckdb.DuckDBPyConnection | None = None
+        self._doubtful = False
+        """The log may hold what no disk has: a sync that failed is not to be tried again, for the
+        kernel may call it done then. All of it is written anew, into the file, before it is used."""
         self.opened = 0
         """How many times it was opened: who keeps a copy of what it holds must read it again."""
         self.open()
@@ -66,6 +73,9 @@ class Engine:
         if self._connection is None:
             self.open()
             log.warning("%s: opened again", self.path)
+        if self._doubtful:
+            self.run("checkpoint")
+            self._doubtful = False
 
     def run(self, sql: str, *values: object) -> None:
         """Execute a statement."""
@@ -112,6 +122,10 @@ class Engine:
                 log.warning("%s", error)
         self._let_go()
 
+    def log_bytes(self) -> int:
+        """Return the size of what is committed and not folded into the file yet."""
+        return self._log.stat().st_size if self._log.exists() else 0
+
     def bytes(self) -> int:
         """Return the size of the file and its log."""
         return sum(path.stat().st_size for path in (self.path, self._log) if path.exists())
@@ -129,7 +143,7 @@ class Engine:
             config={
                 "threads": str(config.threads),
                 "memory_limit": f"{config.memory_limit_bytes}B",
-                "checkpoint_threshold": f"{config.checkpoint_bytes}B",
+                "checkpoint_threshold": f"{LATE * config.checkpoint_bytes}B",
                 "temp_directory": str(self.path.with_name("spill")),
                 "autoinstall_known_extensions": "false",
                 "autoload_known_extensions": "false",
@@ -184,6 +198,7 @@ class Engine:
         except duckdb.Error as error:
             if isinstance(error, duckdb.FatalException) or _matches(error, _FATAL):
                 self._let_go()
+                self._doubtful = True
             raise self._translated(error) from error
 
     def _roll_back(self) -> None:

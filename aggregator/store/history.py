@@ -12,7 +12,7 @@ from pathlib import Path
 
 from aggregator.model import History
 from aggregator.store.duck import Engine, column, quoted
-from aggregator.store.manifest import File
+from aggregator.store.index import Index
 from aggregator.store.rollup import high, low, readings
 from aggregator.store.tables import BLOCKS
 from telemetry.errors import StoreError
@@ -24,7 +24,7 @@ MOST_BUCKETS = 1_000_000
 def read_history(
     engine: Engine,
     root: Path,
-    files: Sequence[File],
+    sealed: Index,
     periods: Mapping[int, Mapping[str, str]],
     device: str,
     metric: str,
@@ -43,7 +43,7 @@ def read_history(
             "choose a longer step"
         )
     sources = _hot(engine, periods, block, device, metric, start, end)
-    sources += _sealed(root, files, block, device, metric, start, end, step)
+    sources += _sealed(root, sealed, block, device, metric, start, end, step)
     if not sources:
         return History(device, metric, step, [], [], [], [])
     union = " union all ".join(sources)
@@ -85,7 +85,7 @@ def _hot(
 
 def _sealed(
     root: Path,
-    files: Sequence[File],
+    sealed: Index,
     block: Block,
     device: str,
     metric: str,
@@ -93,20 +93,9 @@ def _sealed(
     end: int,
     step: float,
 ) -> list[str]:
-    kinds: dict[int, set[int]] = {}
-    for file in files:
-        if file.block == block.name:
-            kinds.setdefault(file.period, set()).add(file.step)
     chosen: dict[int, list[str]] = {}
-    for file in files:
-        if (
-            file.block == block.name
-            and file.low_device <= device <= file.high_device
-            and file.first_ts < end
-            and file.last_ts + max(1, file.step) * 1_000_000_000 > start
-            and metric in file.columns
-            and file.step == _choose(kinds[file.period], step)
-        ):
+    for file in sealed.find(block.name, device, start, end, step):
+        if metric in file.columns:
             chosen.setdefault(file.step, []).append(quoted(str(root / file.path)))
     queries = []
     for width, paths in chosen.items():
@@ -129,14 +118,6 @@ def _sealed(
             f"{value}::double as last from {source}" + where
         )
     return queries
-
-
-def _choose(steps: set[int], step: float) -> int:
-    """Return which of the steps that a period has serves best; 0 stands for the readings."""
-    fitting = [each for each in steps if 0 < each <= step and step % each == 0]
-    if fitting:
-        return max(fitting)
-    return min(steps)
 
 
 def _readings(at: str, value: str, source: str) -> str:

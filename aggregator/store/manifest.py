@@ -166,8 +166,3 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def total(files: list[File], *, raw: bool) -> int:
-    """Return the bytes of all raw files, or of all roll-ups."""
-    return sum(file.bytes for file in files if (file.kind == RAW) == raw)

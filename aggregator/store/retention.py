@@ -43,7 +43,8 @@ def retain(
 ) -> list[File]:
     """Drop what is to go; returns the files that stay. Raises `StoreError`."""
     going = too_old(files, config, now)
-    left = [file for file in files if file not in going]
+    gone = {file.path for file in going}
+    left = [file for file in files if file.path not in gone]
     used = engine.bytes() + sum(file.bytes for file in left)
     crowded = too_much(left, used, config.max_bytes)
     if crowded:
@@ -58,7 +59,7 @@ def retain(
             engine.run("delete from files where path = ?", file.path)
         engine.run("delete from events where received < ?", oldest)
         engine.run("delete from holes where received < ?", oldest)
-    gone = {file.path for file in going}
+    gone.update(file.path for file in crowded)
     return [file for file in files if file.path not in gone]
 
 

@@ -50,6 +50,8 @@ class Sealer:
         self._made: list[tuple[Path, File]] = []
         """Files that wait under other names, and what they will be."""
         self._named: list[Path] = []
+        self.files: list[File] = []
+        """What it added to the manifest, once all is done."""
         self._steps = self._run()
 
     def step(self) -> bool:
@@ -149,6 +151,7 @@ class Sealer:
             marks.fold(self._engine, self._tables[FRAMES], self.period)
             for table in self._tables.values():
                 self._engine.run(f"drop table {table}")
+        self.files = [file for _, file in self._made]
         self._named, self._made = [], []
         try:
             self._engine.run("checkpoint")

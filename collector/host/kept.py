@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 
 _CHUNK = 1 << 16
+_HALF_PAGE = 2048
+"""Where the kernel hands out a file by the page, it leaves less than a record of it free."""
 
 
 class Kept:
@@ -23,7 +25,7 @@ class Kept:
             found = os.pread(self._fd, _CHUNK, 0)
             whole = found
             # the kernel hands out some files by the page: go on until there is no more
-            while found:
+            while len(found) >= _HALF_PAGE:
                 found = os.pread(self._fd, _CHUNK, len(whole))
                 whole += found
         except OSError:

@@ -16,8 +16,8 @@ from pathlib import Path
 from collector.host import proc
 from collector.host.clock import estimated_error
 from collector.host.kept import Kept
-from collector.host.rapl import Packages
-from collector.host.wall import WallMeter
+from collector.host.rapl import Zones, memory, packages
+from collector.host.wall import PROGRAMS, WallMeter
 from collector.source import Rows
 from telemetry.gap import ERROR, NO_PERMISSION, NOT_READ, NOT_SUPPORTED
 from telemetry.metric import Lane
@@ -38,14 +38,16 @@ class Host:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`root` is where proc, sys and dev are; `disk` any path on the file system that holds the
-        ring; `ipmitool` its path, found if not given; "" leaves the BMC alone."""
+        ring; `ipmitool` its path or FreeIPMI's, found if not given; "" leaves the BMC alone."""
         self._root = root
         self._disk = disk
-        path = shutil.which("ipmitool") if ipmitool is None else ipmitool
+        installed = (found for name in PROGRAMS if (found := shutil.which(name)))
+        path = next(installed, None) if ipmitool is None else ipmitool
         self._wall = WallMeter(root, path or None, monotonic=monotonic)
         names = ("stat", "loadavg", "meminfo", "uptime", "net/dev", "diskstats")
         self._files = {name: Kept(root / "proc" / name) for name in names}
-        self._packages: Packages | None = None
+        self._packages: Zones | None = None
+        self._memory: Zones | None = None
         self._nics: list[str] = []
         self._drives: list[str] = []
         self._cpu: proc.Cpu | None = None
@@ -64,6 +66,7 @@ class Host:
             found |= self._guard(self._read_load, "load_1m")
             found |= self._guard(self._read_memory, "memory_available_bytes")
             found |= self._guard(self._read_energy, "cpu_package_energy_joules_total")
+            found |= self._guard(self._read_memory_energy, "memory_energy_joules_total")
             found |= self._guard(
                 self._read_network, "network_receive_bytes_total", "network_transmit_bytes_total"
             )
@@ -86,8 +89,9 @@ class Host:
         self._wall.close()
         for file in self._files.values():
             file.close()
-        if self._packages is not None:
-            self._packages.close()
+        for zones in (self._packages, self._memory):
+            if zones is not None:
+                zones.close()
 
     def _look(self) -> None:
         """Find out what the machine has; disks and network cards come and go."""
@@ -99,9 +103,9 @@ class Host:
         self._drives = [path.parent.name for path in blocks.glob("*/device")]
         if self._packages is None:
             try:
-                self._packages = Packages(self._root)
+                self._packages, self._memory = packages(self._root), memory(self._root)
             except (OSError, ValueError):
-                self._packages = None
+                self._packages = self._memory = None
 
     def _find_nics(self) -> list[str]:
         """Return the interfaces that have a device: bridges, bonds, tunnels and the like carry
@@ -137,12 +141,17 @@ class Host:
         return (proc.loads(self._files["loadavg"].read())[0],)
 
     def _read_memory(self) -> tuple[float]:
-        return (float(proc.memory(self._files["meminfo"].read())["MemAvailable"]),)
+        return (float(proc.memory(self._files["meminfo"].read(), "MemAvailable")),)
 
     def _read_energy(self) -> tuple[float]:
         if self._packages is None:
             raise FileNotFoundError("no RAPL")
         return (self._packages.joules(),)
+
+    def _read_memory_energy(self) -> tuple[float]:
+        if self._memory is None:
+            raise FileNotFoundError("no RAPL")
+        return (self._memory.joules(),)
 
     def _read_network(self) -> tuple[float, float]:
         received, sent = proc.network(self._files["net/dev"].read(), self._nics)
@@ -163,7 +172,7 @@ class Host:
         return proc.loads(self._files["loadavg"].read())[1:]
 
     def _read_total(self) -> tuple[float]:
-        return (float(proc.memory(self._files["meminfo"].read())["MemTotal"]),)
+        return (float(proc.memory(self._files["meminfo"].read(), "MemTotal")),)
 
     def _read_uptime(self) -> tuple[float]:
         return (proc.uptime(self._files["uptime"].read()),)

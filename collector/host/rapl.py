@@ -1,7 +1,8 @@
-"""Energy of the CPU packages: RAPL counters under /sys/class/powercap, summed and unwrapped."""
+"""Energy of CPU packages and memory: RAPL counters under /sys/class/powercap, summed and unwrapped."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from collector.host.kept import Kept
@@ -9,8 +10,8 @@ from collector.host.kept import Kept
 _MICRO = 1e-6
 
 
-class Package:
-    """One CPU package, whose counter starts anew at a range of its own (minutes at full load)."""
+class Zone:
+    """One CPU package or its memory, whose counter starts anew at a range of its own (minutes at full load)."""
 
     def __init__(self, path: Path) -> None:
         self._file = Kept(path / "energy_uj")
@@ -31,29 +32,39 @@ class Package:
         self._file.close()
 
 
-class Packages:
-    """All CPU packages of a machine."""
+class Zones:
+    """All zones of one kind of a machine."""
 
-    def __init__(self, root: Path) -> None:
-        # only the packages: cores, memory and the whole platform ("psys") are parts or sums of
-        # them, and `intel-rapl-mmio` shows the same package a second time; AMD has the same names
-        zones = sorted((root / "sys/class/powercap").glob("intel-rapl:*"))
-        self._packages = [
-            Package(zone)
-            for zone in zones
-            if zone.name.count(":") == 1
-            and (zone / "name").read_text().startswith("package")
-            and (zone / "max_energy_range_uj").exists()
-        ]
+    def __init__(self, what: str, paths: Iterable[Path]) -> None:
+        self._what = what
+        self._zones = [Zone(path) for path in paths if (path / "max_energy_range_uj").exists()]
 
     def joules(self) -> float:
-        """Return the energy of all packages. Raises `FileNotFoundError` when there are none, and
+        """Return the energy of all. Raises `FileNotFoundError` when there are none, and
         `PermissionError` where only root may read them (the rule since 2020)."""
-        if not self._packages:
-            raise FileNotFoundError("no RAPL packages")
-        return sum(package.joules() for package in self._packages)
+        if not self._zones:
+            raise FileNotFoundError(f"no RAPL of {self._what}")
+        return sum(zone.joules() for zone in self._zones)
 
     def close(self) -> None:
         """Close all files."""
-        for package in self._packages:
-            package.close()
+        for zone in self._zones:
+            zone.close()
+
+
+def packages(root: Path) -> Zones:
+    """Return the CPU packages. Raises `OSError` or `ValueError` for a tree that makes no sense."""
+    # only the packages: cores and the whole platform ("psys") are parts or sums of them, and
+    # `intel-rapl-mmio` shows the same package a second time; AMD has the same names
+    found = _named(root, "package")
+    return Zones("packages", [zone for zone in found if zone.name.count(":") == 1])
+
+
+def memory(root: Path) -> Zones:
+    """Return the memory of servers: it hangs below a package and is not contained in it."""
+    return Zones("memory", [zone for zone in _named(root, "dram") if zone.name.count(":") == 2])
+
+
+def _named(root: Path, word: str) -> list[Path]:
+    zones = sorted((root / "sys/class/powercap").glob("intel-rapl:*"))
+    return [zone for zone in zones if (zone / "name").read_text().startswith(word)]

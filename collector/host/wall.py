@@ -1,4 +1,4 @@
-"""Power of the whole machine at the wall, where it can tell: ACPI power meter, or BMC by ipmitool.
+"""Power of the whole machine at the wall, where it can tell: ACPI power meter, or BMC by IPMI.
 
 Both can take long (a BMC answers in 0.1 to 10 s), so they are asked by a thread of their own. A
 tick takes the newest answer; one that is too old is a gap, and so is a machine that can't tell.
@@ -28,6 +28,14 @@ _METERS = ("power_meter",)  # hwmon names that mean the machine; others are a GP
 _IPMI = ("dev/ipmi0", "dev/ipmi/0", "dev/ipmidev/0")
 _WATTS = re.compile(r"Instantaneous power reading:\s+(\d+) Watts")
 _ACTIVE = re.compile(r"Power reading state is:\s+activated")
+_FREE_WATTS = re.compile(r"^Current Power\s*:\s*(\d+(?:\.\d+)?) Watts", re.MULTILINE)
+_FREE_ACTIVE = re.compile(r"^Power Measurement\s*:\s*Active", re.MULTILINE)
+_UNSUPPORTED = ("nvalid command", "invalid or unsupported")  # a BMC without DCMI
+PROGRAMS = {
+    "ipmitool": ("dcmi", "power", "reading"),
+    "ipmi-dcmi": ("--get-system-power-statistics",),
+}
+"""What asks a BMC, and how; the first that is installed is used."""
 
 
 class UnsupportedError(Exception):
@@ -50,11 +58,13 @@ def hwmon(root: Path) -> float:
 
 
 def dcmi(text: str) -> float:
-    """Return watts from the text of `ipmitool dcmi power reading`. Raises `UnsupportedError`."""
-    found = _WATTS.search(text)
-    if found is None or _ACTIVE.search(text) is None or found[1] == "0":
-        raise UnsupportedError("the BMC gives no power reading")
-    return float(found[1])
+    """Return watts from what a program of `PROGRAMS` prints. Raises `UnsupportedError`."""
+    for watts, active in ((_WATTS, _ACTIVE), (_FREE_WATTS, _FREE_ACTIVE)):
+        found = watts.search(text)
+        # Without its measuring switched on a BMC says the last value, or 0.
+        if found is not None and active.search(text) is not None and float(found[1]) > 0:
+            return float(found[1])
+    raise UnsupportedError("the BMC gives no power reading")
 
 
 @dataclass(slots=True)
@@ -132,7 +142,7 @@ class WallMeter:
         if self._ipmitool is None or not any((self._root / path).exists() for path in _IPMI):
             raise UnsupportedError("no ipmitool, or no BMC")
         with subprocess.Popen(
-            [self._ipmitool, "dcmi", "power", "reading"],
+            [self._ipmitool, *PROGRAMS.get(Path(self._ipmitool).name, PROGRAMS["ipmitool"])],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -148,6 +158,6 @@ class WallMeter:
                 self._child = None
         if "ermission denied" in complaint:
             raise PermissionError(complaint)
-        if child.returncode != 0 and "nvalid command" not in complaint:
-            raise OSError(complaint.strip() or f"ipmitool ended with {child.returncode}")
+        if child.returncode != 0 and not any(word in complaint for word in _UNSUPPORTED):
+            raise OSError(complaint.strip() or f"{self._ipmitool} ended with {child.returncode}")
         return out

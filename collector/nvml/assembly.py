@@ -50,7 +50,9 @@ def assemble(shape: Shape, readings: Sequence[Reading | None], absent: Gap) -> R
     return rows
 
 
-def _add(rows: Rows, links: int, values: list[float] | None, gap: float) -> None:
+def _add(
+    rows: dict[int, list[list[float]]], links: int, values: list[float] | None, gap: float
+) -> None:
     """Add the rows of one GPU; values of another shape than expected are gaps."""
     size = sum(_WIDTH[g] + links * _WIDTH[k] for _, g, k in _LAYOUT if g in rows)
     if values is None or len(values) != size:
@@ -61,6 +63,6 @@ def _add(rows: Rows, links: int, values: list[float] | None, gap: float) -> None
             continue
         for block, count in ((gpu_block, 1), (link_block, links)):
             width = _WIDTH[block]
-            for _ in range(count):
-                rows[block].append(values[start : start + width])
-                start += width
+            stop = start + count * width
+            rows[block] += [values[at : at + width] for at in range(start, stop, width)]
+            start = stop

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from ctypes import byref, c_uint
+from ctypes import byref, c_uint, sizeof
 from enum import IntEnum
 from typing import Any
 
@@ -145,14 +145,18 @@ def gpm_samples() -> tuple[Any, Any] | None:
     return None if None in samples else samples
 
 
-def gpm_request(ids: list[int]) -> tuple[Any, Function, Function]:
-    """Return the struct that asks for `ids`, the call that samples and the call that computes."""
+def gpm_request(ids: list[int]) -> tuple[Any, memoryview, Function, Function]:
+    """Return the struct that asks for `ids`, the bytes of its metrics (each one's id, code, number
+    and three pointers), the call that samples and the call that computes."""
     request = pynvml.c_nvmlGpmMetricsGet_t()
     request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
     request.numMetrics = len(ids)
     for metric, number in zip(request.metrics, ids, strict=False):
         metric.metricId = number
-    return request, function("nvmlGpmSampleGet"), function("nvmlGpmMetricsGet")
+    start = type(request).metrics.offset
+    size = sizeof(pynvml.c_nvmlGpmMetric_t) * len(ids)
+    answers = memoryview(request).cast("B")[start : start + size]
+    return request, answers, function("nvmlGpmSampleGet"), function("nvmlGpmMetricsGet")
 
 
 # ---- events ----

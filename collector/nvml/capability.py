@@ -80,6 +80,14 @@ class Cell:
             return origin.id, self.link or 0
         return origin.id, origin.scope
 
+    def factor(self) -> float | None:
+        """Return the unit, where a reading is the driver's number times that and nothing else."""
+        origin, name = self.origin, self.metric.name
+        plain = not (isinstance(origin, Call) and (origin.mask or origin.shift is not None))
+        if origin is None or not plain or name in UNKNOWN_VALUES or name.endswith("_ber"):
+            return None
+        return origin.scale
+
     def convert(self) -> Convert:
         """Return what makes a reading of the driver's number: unit, bits, values that mean none."""
         origin = self.origin

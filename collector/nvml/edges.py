@@ -21,6 +21,7 @@ _BITS = {
         ("hw_power_brake_slowdown", "a power brake: the power supply asked for it"),
     )
 }
+_THERMAL, _BRAKE = (column for column, _ in _BITS.values())
 
 
 class _Seen(NamedTuple):
@@ -47,6 +48,11 @@ class Edges:
         restarted: list[str] = []
         for gpu, row in rows:
             before = self._seen.get(gpu.uuid, _Seen())
+            if not (before.reasons or row[_THERMAL] or row[_BRAKE]) and (
+                row[_ACTION] == before.action and row[_ENERGY] >= before.energy
+            ):
+                self._seen[gpu.uuid] = before._replace(energy=row[_ENERGY])
+                continue  # as nearly always
             reasons = frozenset(
                 reason
                 for reason, (column, _) in _BITS.items()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from ctypes import byref, c_int
+from functools import partial
 
 from collector.nvml.binding import Handle, array_of, function
 
@@ -19,16 +20,40 @@ class FieldBatch:
         self._array = array_of("c_nvmlFieldValue_t", len(fields))
         for entry, (number, scope) in zip(self._array, fields, strict=True):
             entry.fieldId, entry.scopeId = number, scope
-        self._function = function("nvmlDeviceGetFieldValues")
-        self._arguments = (handle, c_int(len(fields)), byref(self._array))
-
-    def ask(self) -> int:
+        self._bytes = memoryview(self._array).cast("B")
+        self.ask: Callable[[], int] = partial(
+            function("nvmlDeviceGetFieldValues"), handle, c_int(len(fields)), byref(self._array)
+        )
         """Call the driver; the code is that of the whole batch."""
-        return self._function(*self._arguments)
+        self._kinds: tuple[int, ...] = ()
+        self._codes = (0,) * len(fields)
+        self._whole = struct.Struct("")
+
+    def steady(self) -> tuple[float, ...] | None:
+        """Return all numbers at once, where every entry succeeded and is of the type that it had
+        when they were learned; None where somebody must look at each (`values`)."""
+        if not self._kinds:
+            return None
+        found = self._whole.unpack(self._bytes)
+        if found[0::3] != self._kinds or found[1::3] != self._codes:
+            self._kinds = ()
+            return None
+        return found[2::3]
+
+    def learn(self) -> None:
+        """Remember the types of an answer in which all succeeded."""
+        kinds = tuple(kind for kind, _, _ in self.values())
+        if all(kind in _FORMATS for kind in kinds):
+            self._kinds = kinds
+            self._whole = struct.Struct("=" + "".join(f"24xII{_FORMATS[kind]}" for kind in kinds))
 
     def values(self) -> Iterator[tuple[int, int, int]]:
         """Yield type, code and 64 raw bits of each entry."""
-        return self._ENTRY.iter_unpack(memoryview(self._array).cast("B"))
+        return self._ENTRY.iter_unpack(self._bytes)
+
+
+_FORMATS = {0: "d", 1: "I4x", 2: "Q", 3: "Q", 4: "q", 5: "i4x", 6: "H6x"}
+"""By type: how its number stands in the eight bytes."""
 
 
 def decode(kind: int, raw: int) -> float | None:

@@ -7,6 +7,7 @@ have been seen to stop for good after an XID, so zeros are believed only while n
 from __future__ import annotations
 
 import math
+import struct
 from ctypes import byref
 
 from collector.nvml.binding import Code, Function, Handle, gpm_request, gpm_samples, gpm_supported
@@ -14,6 +15,13 @@ from telemetry.gap import GAP, Gap
 
 SHORTEST = 0.1
 """Seconds between two samples, says the documentation."""
+_METRIC = struct.Struct("4xId24x")
+"""Of one metric: code and number. By name, pynvml's struct would be asked in Python for each."""
+_ABSENT = {
+    int(Code.NOT_SUPPORTED): GAP[Gap.NOT_SUPPORTED],
+    int(Code.INVALID_ARGUMENT): GAP[Gap.NOT_SUPPORTED],
+    int(Code.NO_PERMISSION): GAP[Gap.NO_PERMISSION],
+}
 
 
 class GpmReader:
@@ -31,7 +39,7 @@ class GpmReader:
         self._older, self._newer = samples
         self._sampled_at = -math.inf
         self._has_sample = False
-        self._request, self._take, self._compute = gpm_request(ids)
+        self._request, self._answers, self._take, self._compute = gpm_request(ids)
 
     def read(self, now: float) -> tuple[int, dict[int, float]]:
         """Take a sample; return NVML's code, and for each id its number or gap.
@@ -59,15 +67,10 @@ class GpmReader:
 
     def _numbers(self) -> dict[int, float]:
         numbers: dict[int, float] = {}
-        for number, metric in zip(self._ids, self._request.metrics, strict=False):
-            if metric.nvmlReturn in {Code.NOT_SUPPORTED, Code.INVALID_ARGUMENT}:
-                numbers[number] = GAP[Gap.NOT_SUPPORTED]
-            elif metric.nvmlReturn == Code.NO_PERMISSION:
-                numbers[number] = GAP[Gap.NO_PERMISSION]
-            elif metric.nvmlReturn or not math.isfinite(metric.value):
-                numbers[number] = GAP[Gap.ERROR]
-            else:
-                numbers[number] = metric.value
+        answers = _METRIC.iter_unpack(self._answers)
+        for number, (code, value) in zip(self._ids, answers, strict=True):
+            whole = not code and math.isfinite(value)
+            numbers[number] = value if whole else _ABSENT.get(code, GAP[Gap.ERROR])
         if any(value > 0 for value in numbers.values()):
             self.suspect = False
         elif self.suspect:

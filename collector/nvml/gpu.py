@@ -61,7 +61,7 @@ class GpuReader:
             if turn.abandoned:
                 self._meet_at = 0.0
                 return None
-        if self._described == self._said:
+        if self._described is self._said or self._described == self._said:
             return None
         self._said = self._described
         return self._described

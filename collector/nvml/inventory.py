@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from collector.nvml.binding import Code, Handle, once, platform
-from collector.nvml.queries import Query, bind
+from collector.nvml.queries import bind
 from telemetry.inventory import Gpu, Link
 from telemetry.metric import Call
 
@@ -109,12 +109,15 @@ def _slot(handle: Handle) -> str | None:
 
 def _number(handle: Handle, call: Call) -> float | None:
     """Return a number, or None when the GPU will not tell."""
-    query: Query
     query, pick = bind(handle, call)
-    if query.ask() != Code.SUCCESS:
+    if query.insist(query.ask()) != Code.SUCCESS:
         return None
-    value = query.value(pick)
-    return None if value is None or value == 0xFFFF_FFFF else value * call.scale
+    found = query.answer(pick)
+    if found is None:
+        return None
+    get, result = found
+    value = get(result)
+    return None if value == 0xFFFF_FFFF else value * call.scale
 
 
 def _text(value: Any) -> str | None:

@@ -1,71 +1,84 @@
 """Calls of the catalogue, bound to one GPU: asked each tick into result objects made once.
 
 pynvml makes its result objects anew and raises for every code; at 1 Hz x 8 GPUs that would be most
-of the cost.
+of the cost. For the same reason what is done each tick is bound beforehand: `ask` is the C function
+with its arguments, and a reading is taken out of the result by one getter.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from ctypes import byref, c_uint, c_ulonglong
+from functools import partial
 from typing import Any
 
 from collector.nvml.binding import UNSUPPORTED, Code, Handle, function, structure
 from telemetry.metric import Call
 
+Getter = Callable[[Any], float]
+
 
 class Attempt:
     """One C function with its arguments and the object that it fills."""
 
-    __slots__ = ("arguments", "function", "result")
+    __slots__ = ("ask", "result")
 
     def __init__(self, name: str, result: Any, *arguments: Any) -> None:
-        self.function = function(name)
+        self.ask: Callable[[], int] = partial(function(name), *arguments)
         self.result = result
-        self.arguments = arguments
 
 
 class Query:
-    """One question to one GPU. `ask` answers with NVML's code; then `value` has the answer."""
+    """One question to one GPU. `ask` answers with NVML's code; then the result has the answer."""
 
     def __init__(self, attempts: list[Attempt]) -> None:
         self._attempts = attempts
-        self._use(0)
+        self.ask: Callable[[], int] = attempts[0].ask
 
-    def ask(self) -> int:
-        """Call the driver; an older form of the call is tried where the newest is unknown."""
-        code = self._function(*self._arguments)
+    def insist(self, code: int) -> int:
+        """Ask by older forms of the call, where `code` says that the newest is unknown and as long
+        as there are any; return the last code."""
         while code in UNSUPPORTED and len(self._attempts) > 1:
             del self._attempts[0]
-            self._use(0)
-            code = self._function(*self._arguments)
+            self.ask = self._attempts[0].ask
+            code = self.ask()
         return code
 
-    def value(self, pick: str | int | None) -> float | None:
-        """Return the answer's member `pick`; None when this form of the answer lacks it."""
+    def answer(self, pick: str | int | None) -> tuple[Getter, Any] | None:
+        """Return how to take member `pick` out of an answer, and out of what; None when this form
+        of the answer lacks it."""
+        result = self._attempts[0].result
         if isinstance(pick, int):
-            return self._result[pick].value  # type: ignore[no-any-return]
-        found: float | None = getattr(self._result, pick or "value", None)
-        return found
-
-    def _use(self, number: int) -> None:
-        attempt = self._attempts[number]
-        self._function, self._arguments = attempt.function, attempt.arguments
-        self._result = attempt.result
+            return _getter(result[pick], "value"), result[pick]
+        name = pick or "value"
+        return (_getter(result, name), result) if hasattr(result, name) else None
 
 
 class Processes(Query):
     """How many processes there are: asked with no room for their names, which is the cheapest."""
 
-    def ask(self) -> int:
+    def __init__(self, attempts: list[Attempt]) -> None:
+        super().__init__(attempts)
+        self._count = attempts[0].result
+        self._ask = self.ask
+        self.ask = self._ask_without_room
+
+    def _ask_without_room(self) -> int:
         """Call the driver; too little room is the answer that is wanted."""
-        self._result.value = 0
-        code = super().ask()
+        self._count.value = 0
+        code = self._ask()
         return Code.SUCCESS if code == Code.INSUFFICIENT_SIZE else code
 
-    def value(self, pick: str | int | None) -> float | None:
-        """Return the number of processes."""
+    def answer(self, pick: str | int | None) -> tuple[Getter, Any]:
+        """Return how to take the number of processes."""
         del pick
-        return float(self._result.value)
+        return _getter(self._count, "value"), self._count
+
+
+def _getter(result: Any, name: str) -> Getter:
+    """The member itself: pynvml's structs look at each in Python when it is asked for by name."""
+    getter: Getter = getattr(type(result), name).__get__
+    return getter
 
 
 _WIDE = {

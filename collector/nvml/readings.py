@@ -8,13 +8,13 @@ the capability of a cell changes.
 from __future__ import annotations
 
 from array import array
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from collector.nvml.binding import GONE, LOST, UNSUPPORTED, Code, Handle
 from collector.nvml.capability import Cell, Convert, is_gpm
 from collector.nvml.fields import FieldBatch, decode
 from collector.nvml.gpm import GpmReader
-from collector.nvml.queries import Query, bind
+from collector.nvml.queries import Getter, Query, bind
 from collector.probe.driver import Turn
 from collector.probe.protocol import Status
 from telemetry.errors import DriverError
@@ -24,14 +24,56 @@ from telemetry.metric import Call, Field, Gpm
 _ERROR = GAP[Gap.ERROR]
 _NOT_SUPPORTED = GAP[Gap.NOT_SUPPORTED]
 _SMALLEST_BATCH = 1
+_ALL_ONES = frozenset({0xFFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF})
+"""NVML_VALUE_NOT_AVAILABLE, as uint and as unsigned long long."""
 
 
 class _Place(NamedTuple):
-    """Where an answer goes."""
+    """Where one number of an answer goes, and how it gets there."""
 
-    cell: Cell
-    pick: str | int | None
+    position: int
+    get: Getter
+    result: Any
     convert: Convert
+
+
+class _Question:
+    """One call and the cells that its answer fills."""
+
+    def __init__(self, query: Query) -> None:
+        self.query = query
+        self.cells: list[tuple[Cell, str | int | None]] = []
+        self.places: list[_Place] = []
+        self.absent: list[int] = []
+        """Positions of what this form of the answer lacks."""
+
+    def settle(self) -> None:
+        """Find out where the numbers of an answer stand."""
+        self.places, self.absent = [], []
+        for cell, pick in self.cells:
+            found = self.query.answer(pick)
+            if found is None:
+                self.absent.append(cell.position)
+            else:
+                self.places.append(_Place(cell.position, *found, cell.convert()))
+
+
+class _Batch:
+    """One call for many fields and the cells that it fills."""
+
+    def __init__(self, handle: Handle, cells: list[Cell]) -> None:
+        self.fields = FieldBatch(handle, [cell.field for cell in cells])
+        self.cells = cells
+        self.converts = [cell.convert() for cell in cells]
+        factors = [cell.factor() for cell in cells]
+        self.positions = [cell.position for cell in cells]
+        self.factors = [1.0 if factor is None else factor for factor in factors]
+        self.special = [
+            (cell.position, at, cell.convert())
+            for at, (cell, factor) in enumerate(zip(cells, factors, strict=True))
+            if factor is None
+        ]
+        """Position, place in the batch and conversion of what is no mere number."""
 
 
 class _UnwellError(Exception):
@@ -52,28 +94,27 @@ class Plan:
         self.stale = False
         """A cell has changed its source: make another plan."""
         self._template = array("d", [GAP[cell.gap or Gap.NOT_READ] for cell in cells])
-        self._queries = self._bind(handle)
+        self._questions = self._bind(handle)
         fields = [cell for cell in cells if isinstance(cell.origin, Field)]
         self._batches = [
-            (FieldBatch(handle, [cell.field for cell in part]), self._targets(part))
-            for part in (fields[start : start + batch] for start in range(0, len(fields), batch))
+            _Batch(handle, fields[start : start + batch]) for start in range(0, len(fields), batch)
         ]
-        self._gpm_cells = [cell for cell in cells if is_gpm(cell)]
+        self._gpm_cells = [
+            (cell, cell.origin) for cell in cells if is_gpm(cell) and isinstance(cell.origin, Gpm)
+        ]
 
-    def _bind(self, handle: Handle) -> list[tuple[Query, list[_Place]]]:
-        """One query for each distinct call, with all places that its answer goes to."""
-        queries: dict[tuple[str, tuple[int, ...]], tuple[Query, list[_Place]]] = {}
+    def _bind(self, handle: Handle) -> list[_Question]:
+        """One question for each distinct call, with all cells that its answer fills."""
+        questions: dict[tuple[str, tuple[int, ...]], _Question] = {}
         for cell in self._cells:
             call = cell.origin
             if isinstance(call, Call):
                 query, pick = bind(handle, call)
                 key = (call.function, call.args)
-                queries.setdefault(key, (query, []))[1].append(_Place(cell, pick, cell.convert()))
-        return list(queries.values())
-
-    @staticmethod
-    def _targets(cells: list[Cell]) -> list[tuple[Cell, int, Convert]]:
-        return [(cell, cell.position, cell.convert()) for cell in cells]
+                questions.setdefault(key, _Question(query)).cells.append((cell, pick))
+        for question in questions.values():
+            question.settle()
+        return list(questions.values())
 
     def read(self, turn: Turn, now: float) -> tuple[Status, array[float]]:
         """Ask everything; `now` is in seconds on a clock that only grows.
@@ -83,64 +124,77 @@ class Plan:
         """
         values = self._template[:]
         try:
-            for batch, targets in self._batches:
+            for batch in self._batches:
                 if turn.abandoned:
                     return Status.HUNG, values
-                self._fields(batch, targets, values)
-            for query, places in self._queries:
+                self._read_fields(batch, values)
+            for question in self._questions:
                 if turn.abandoned:
                     return Status.HUNG, values
-                self._call(query, places, values)
+                code = question.query.ask()
+                if code:
+                    code = question.query.insist(code)
+                    question.settle()
+                if code:
+                    for cell, _ in question.cells:
+                        values[cell.position] = self._failed(cell, code)
+                    continue
+                for position, get, result, convert in question.places:
+                    number = get(result)
+                    values[position] = _NOT_SUPPORTED if number in _ALL_ONES else convert(number)
+                for position in question.absent:
+                    values[position] = _NOT_SUPPORTED
             if self._gpm_cells and not turn.abandoned:
                 self._read_gpm(values, now)
         except _UnwellError as unwell:
             return unwell.status, values
         return Status.OK, values
 
-    def _fields(
-        self, batch: FieldBatch, targets: list[tuple[Cell, int, Convert]], values: array[float]
-    ) -> None:
-        code = batch.ask()
+    def _read_fields(self, batch: _Batch, values: array[float]) -> None:
+        code = batch.fields.ask()
         if code:
-            if code in UNSUPPORTED and len(targets) > _SMALLEST_BATCH and code != 3:
+            if code in UNSUPPORTED and len(batch.cells) > _SMALLEST_BATCH and code != 3:
                 # A driver may have a limit, or choke on one id: ask in smaller portions.
-                self.batch = max(len(targets) // 2, _SMALLEST_BATCH)
+                self.batch = max(len(batch.cells) // 2, _SMALLEST_BATCH)
                 self.stale = True
-            for cell, position, _convert in targets:
-                values[position] = self._failed(cell, code, split=self.stale)
+            for cell in batch.cells:
+                values[cell.position] = self._failed(cell, code, split=self.stale)
             return
-        for (cell, position, convert), (kind, failed, raw) in zip(
-            targets, batch.values(), strict=True
+        numbers = batch.fields.steady()
+        if numbers is None or not _ALL_ONES.isdisjoint(numbers):
+            self._read_each(batch, values)
+            return
+        for position, number, factor in zip(batch.positions, numbers, batch.factors, strict=True):
+            values[position] = number * factor
+        for position, at, convert in batch.special:
+            values[position] = convert(numbers[at])
+
+    def _read_each(self, batch: _Batch, values: array[float]) -> None:
+        """Look at each field by itself: one has failed, says "none", or is seen for the first
+        time."""
+        whole = True
+        for cell, convert, (kind, failed, raw) in zip(
+            batch.cells, batch.converts, batch.fields.values(), strict=True
         ):
             if failed:
-                values[position] = self._failed(cell, failed)
+                whole = False
+                values[cell.position] = self._failed(cell, failed)
             else:
                 number = decode(kind, raw)
-                values[position] = _NOT_SUPPORTED if number is None else convert(number)
-
-    def _call(self, query: Query, places: list[_Place], values: array[float]) -> None:
-        code = query.ask()
-        for cell, pick, convert in places:
-            if code:
-                values[cell.position] = self._failed(cell, code)
-            else:
-                number = query.value(pick)
-                if number is None or number in _ALL_ONES:
-                    values[cell.position] = _NOT_SUPPORTED
-                else:
-                    values[cell.position] = convert(number)
+                values[cell.position] = _NOT_SUPPORTED if number is None else convert(number)
+        if whole:
+            batch.fields.learn()
 
     def _read_gpm(self, values: array[float], now: float) -> None:
         if not self._gpm.supported:
-            for cell in self._gpm_cells:
+            for cell, _ in self._gpm_cells:
                 values[cell.position] = self._failed(cell, Code.NOT_SUPPORTED)
             return
         code, numbers = self._gpm.read(now)
-        for cell in self._gpm_cells:
-            origin = cell.origin
+        for cell, origin in self._gpm_cells:
             if code:
                 values[cell.position] = self._failed(cell, code)
-            elif isinstance(origin, Gpm):
+            else:
                 values[cell.position] = numbers[origin.id] * origin.scale  # NaN keeps its reason
 
     def _failed(self, cell: Cell, code: int, *, split: bool = False) -> float:
@@ -157,7 +211,3 @@ class Plan:
             self.stale = True
             return GAP[cell.gap or Gap.NOT_READ]
         return _ERROR
-
-
-_ALL_ONES = frozenset({0xFFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF})
-"""NVML_VALUE_NOT_AVAILABLE, as uint and as unsigned long long."""

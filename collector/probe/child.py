@@ -8,6 +8,7 @@ that is killed inside a driver call has frozen GPUs.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -108,5 +109,6 @@ def run(driver: Driver) -> None:
     service manager send them to both, and the end of the pipe is what ends this one."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    gc.freeze()  # what is loaded now stays: no full collection walks it again
     Child(driver).run()
     sys.exit(0)

@@ -33,6 +33,7 @@ _FAST = (
     "node_processes_blocked",
     "node_memory_available_bytes",
     "node_cpu_package_energy_joules_total",
+    "node_memory_energy_joules_total",
     "node_network_receive_bytes_total",
     "node_network_transmit_bytes_total",
     "node_disk_read_bytes_total",
@@ -50,6 +51,8 @@ _SLOW = (
 )
 _PICK_FAST = layout(NODE_FAST, _FAST)
 _PICK_SLOW = layout(NODE_SLOW, _SLOW)
+_MEMORY_SHARE = 0.15
+"""Energy of the memory over that of the packages."""
 _MEMORY = {Phase.IDLE: 0.02, Phase.TRAINING: 0.34, Phase.INFERENCE: 0.18, Phase.EVALUATION: 0.30}
 
 
@@ -86,6 +89,7 @@ class SimulatedHost:
         load = programme.levels_until(at) - programme.levels_until(boot - 1 + self.job.shift)
         saving = programme.saving_until(at) - programme.saving_until(boot - 1 + self.job.shift)
         since = second - boot + 1
+        joules = chassis.cpu_idle * since + chassis.cpu_swing * load
         return list(
             _PICK_FAST(
                 (
@@ -96,7 +100,8 @@ class SimulatedHost:
                     chassis.cpus * (0.01 + 0.24 * programme.deep[at % HOUR]) + blocked,
                     blocked,
                     int(chassis.memory_bytes * (1.0 - _MEMORY[phase] - 0.01 * luck)),
-                    chassis.cpu_idle * since + chassis.cpu_swing * load,
+                    joules,
+                    _MEMORY_SHARE * joules,
                     int(chassis.network_rate * load) + 40_000 * since,
                     int(chassis.network_rate * load) + 55_000 * since,
                     int(chassis.read_rate * load),

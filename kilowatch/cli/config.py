@@ -26,7 +26,7 @@ def check(config: Path | None) -> None:
     """
     from kilowatch.verify import verify  # noqa: PLC0415 - loads all parts
 
-    verify(settings.load(config))
+    verify(settings.load(config), settings.where(config))
     place = settings.find_file(config)
     click.echo(f"{place}: ok" if place else "no settings file: the defaults are in force")
 

@@ -1,4 +1,4 @@
-"""`kilowatch plan` and `kilowatch report`: the electrical side without a running cluster."""
+"""`kilowatch plan` and `kilowatch power`: the electrical side without a running cluster."""
 
 from __future__ import annotations
 
@@ -9,39 +9,61 @@ from typing import Any
 import click
 import msgspec
 
-from power.answer import CircuitPlan, Plan
+from kilowatch.api import Api, read_token
+from kilowatch.cli.imports import import_group
+from kilowatch.plan_text import plan_lines
+from power.answer import Plan
 from power.plan import Suppose, make
-from power.report import Report, describe, times_cheaper
-from power.roster import parts_of
 from power.site import Site, decode
 from telemetry.errors import ConfigError
 
 
 def read_site(path: Path) -> Site:
     """Return the electrical configuration of a TOML file. Raises `ConfigError`."""
+    return decode(str(path), _read(path))
+
+
+def _section(where: str, tree: dict[str, Any]) -> dict[str, Any]:
+    inner = tree.get("power", tree)
+    if not isinstance(inner, dict) or not inner:
+        raise ConfigError(f"{where}: power", "there is nothing in it", "Write [power.circuits.office] and breaker = 15.")  # fmt: skip
+    return inner
+
+
+def _read(path: Path) -> dict[str, Any]:
     try:
-        tree: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
+        return tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError as error:
         raise ConfigError(str(path), "there is no such file") from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(str(path), f"it can't be read: {error}") from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(str(path), f"it is not TOML: {error}") from error
-    return decode(str(path), tree)
 
 
 _config = click.option(
     "--config",
     "config",
     type=click.Path(dir_okay=False, path_type=Path),
-    required=True,
     help="TOML file with circuits, at the top or in a [power] section.",
+)
+_http = click.option(
+    "--http",
+    metavar="HOST:PORT",
+    help="From what flows now in a running cluster, instead of --config.",
+)
+_token = click.option(
+    "--token-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File with the aggregator's token, where it asks for one.",
 )
 _json = click.option("--json", "as_json", is_flag=True, help="As JSON.")
 
 
 @click.command()
 @_config
+@_http
+@_token
 @click.option("--watts", multiple=True, metavar="NODE=W", help="A node draws this at the wall.")
 @click.option("--add", multiple=True, metavar="MODEL[:N]", help="Add GPUs or systems; needs --on.")
 @click.option("--on", multiple=True, metavar="CIRCUIT", help="Where the --add before it goes.")
@@ -51,7 +73,9 @@ _json = click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @click.option("--preload", type=click.FloatRange(0, 2), default=0.0, metavar="RATIO", help="Load over rating that the breakers carried for hours before. [default: cold]")  # fmt: skip
 @_json
 def plan(
-    config: Path,
+    config: Path | None,
+    http: str | None,
+    token_file: Path | None,
     watts: tuple[str, ...],
     add: tuple[str, ...],
     on: tuple[str, ...],
@@ -61,7 +85,12 @@ def plan(
     preload: float,
     as_json: bool,
 ) -> None:
-    """What if: load, limits and time to trip of every circuit. Nodes draw what they may, or --watts."""
+    """What if: load, limits and time to trip of every circuit. Nodes draw what they may, or --watts;
+    in a running cluster what they draw now, and breakers are as warm as they are."""
+    if (config is None) == (http is None):
+        raise click.UsageError("Name a file with --config, or a running cluster with --http.")
+    if http is not None and preload:
+        raise click.UsageError("--preload is for --config: a running cluster knows its breakers.")
     if len(add) != len(on):
         raise click.UsageError("Each --add needs its --on CIRCUIT.")
     suppose = Suppose(
@@ -72,7 +101,12 @@ def plan(
         move=dict(map(_pair, move)),
         preload=preload,
     )
-    answer = make(str(config), read_site(config), suppose)
+    if config is not None:
+        answer = make(str(config), read_site(config), suppose)
+    else:
+        api = Api(str(http) if "://" in str(http) else f"http://{http}", read_token(token_file))
+        body = {"watts": suppose.watts, "add": suppose.add, "cap": cap, "lose": lose, "move": suppose.move}  # fmt: skip
+        answer = api.post("/api/v1/power/plan", body, Plan)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
     else:
@@ -96,74 +130,33 @@ def _watts(node: str, text: str) -> float:
     return value
 
 
-def plan_lines(answer: Plan) -> list[str]:
-    """Return the plan for people."""
-    lines = []
-    for circuit in [*answer.panels, *answer.circuits]:
-        amps = " ".join(f"{pole} {value:.1f} A" for pole, value in circuit.amps.items())
-        alerts = " ".join(circuit.alerts) or "ok"
-        lines.append(
-            f"{circuit.id}: {circuit.watts:.0f} W, {amps} of {circuit.continuous_amps:g} A all day "
-            f"and {circuit.rated_amps:g} A at most; {_trip(circuit)}; {alerts}"
-        )
-        if circuit.cap is not None:
-            floor = circuit.cap.floor_watts
-            lines.append(
-                f"  a cap of {circuit.cap.watts_per_gpu} W per GPU clears it"
-                if circuit.cap.reachable
-                else f"  it would take {circuit.cap.watts_per_gpu} W per GPU"
-                + (f", below the {floor:g} W floor of the card" if floor is not None else "")
-            )
-            lines += [f"  or: {way}" for way in circuit.cap.instead]
-    lines += [f"{n.id}: supplies {n.supply_load or 0:.0%} loaded; E15" for n in answer.nodes if n.alerts]  # fmt: skip
-    lines += [f"{b.id}: {b.kw:g} kW of {b.limit_kw:g}; E22" for b in answer.budgets if b.alerts]
-    lines += [f"note (E24): {notice}" for notice in answer.notices]
-    return [*lines, "Times are estimates; a breaker may trip earlier or later."]
+@click.group()
+def power() -> None:
+    """Circuits, meters and budgets: check what is written, or import it."""
 
 
-def _trip(circuit: CircuitPlan) -> str:
-    earliest, latest = circuit.trip_seconds["earliest"], circuit.trip_seconds["latest"]
-    if earliest is None:
-        return "no trip expected"
-    return f"trip in {_time(earliest)} .. {_time(latest) if latest is not None else 'never'}"
+@power.command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+def check(file: Path) -> None:
+    """Say whether circuits, meters and budgets in FILE are right; exit code 2 when they are not.
+
+    Also what is allowed and probably wrong.
+    """
+    from aggregator.plant import plant_of  # noqa: PLC0415 - loads all that reads meters
+
+    plant = plant_of(str(file), _section(str(file), _read(file)))
+    site, layout = plant.site, plant.layout
+    told = {
+        "circuits": len(site.circuits),
+        "panels": len(site.panels),
+        "nodes": len(site.nodes) if layout is None else len(layout.machines),
+        "things metered": len(plant.metered),
+        "budgets": len(site.budgets),
+        "UPS": len(site.ups),
+    }
+    click.echo(f"{file}: ok: " + ", ".join(f"{what} {n}" for what, n in told.items() if n))
+    for notice in () if layout is None else layout.notices:
+        click.echo(f"note (E24): {notice}")
 
 
-def _time(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
-
-
-@click.command()
-@_config
-@click.option("--compare", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Another cluster beside it.")  # fmt: skip
-@_json
-def report(config: Path, compare: Path | None, as_json: bool) -> None:
-    """What a configured cluster is: GPUs, memory, draw, price, and what that compares with."""
-    reports = {str(path): _describe(path) for path in (config, compare) if path is not None}
-    if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(reports)).decode())
-        return
-    for name, one in reports.items():
-        click.echo("\n".join([name, *report_lines(one)]))
-    if compare is not None:
-        one, other = (reports[str(config)], reports[str(compare)])
-        times = times_cheaper(one, other)
-        if times is not None:
-            click.echo(f"{compare} is {times:.1f} times cheaper than {config}")
-
-
-def _describe(path: Path) -> Report:
-    site = read_site(path)
-    parts = parts_of(str(path), site)
-    return describe(parts, home_watts=site.site.home_watts, ev_kwh=site.site.ev_kwh)
-
-
-def report_lines(one: Report) -> list[str]:
-    """Return a report for people."""
-    pools = ", ".join(f"{gb:g} GB over {gpus} GPUs" for gpus, gb in one.pools)
-    return [
-        "  " + ", ".join(f"{count} x {model}" for model, count in one.gpus.items()),
-        f"  {one.memory_gb:g} GB in pools of {pools}: a {one.verdict}",
-        f"  {one.sustained_watts:.0f} W sustained, {one.peak_watts:.0f} W peak",
-        f"  {one.homes:.2f} homes, {one.ev_hours:.2f} h to drain an electric car",
-        f"  {one.price_usd:,.0f} USD" if one.price_usd is not None else "  price not known",
-    ]
+power.add_command(import_group)

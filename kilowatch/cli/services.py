@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from aggregator.config import AggregatorConfig
 from kilowatch import settings
 from kilowatch.cli.arguments import Address, Duration, broker_option, settings_option
 from kilowatch.foreground import announce, watch_with_dashboard
@@ -40,8 +41,14 @@ def run(
     With no GPU driver it watches a simulated desktop of four RTX 5090, and says so.
     """
     from kilowatch.machine import run_machine  # noqa: PLC0415 - loads DuckDB; keep --help quick
+    from kilowatch.verify import check_power  # noqa: PLC0415
 
-    loaded = settings.load(config, flags={"collector.source": source})
+    def read() -> settings.Settings:
+        loaded = settings.load(config, flags={"collector.source": source})
+        check_power(settings.where(config), loaded.aggregator.power)
+        return loaded
+
+    loaded = read()
     host, port = pick_address(http or _address(loaded.aggregator.listen), given=http is not None)
     if not no_ui and sys.stdout.isatty():
         arguments = sys.argv[1:]
@@ -50,6 +57,7 @@ def run(
     outcome = asyncio.run(
         run_machine(
             loaded,
+            reread=lambda: read().aggregator,
             http=(host, port),
             broker_port=broker_port,
             data=data,
@@ -123,19 +131,27 @@ def aggregate(
 ) -> None:
     """Take in the frames of all nodes, store them, judge them, and serve them over HTTP."""
     from aggregator.service import Aggregator  # noqa: PLC0415
-    from kilowatch.signals import stop_on_signals  # noqa: PLC0415
+    from kilowatch.signals import on_hangup, stop_on_signals  # noqa: PLC0415
+    from kilowatch.verify import check_power  # noqa: PLC0415
 
-    loaded = settings.load(
-        config,
-        flags={
-            "broker.host": broker and broker[0],
-            "broker.port": broker and broker[1],
-            "aggregator.listen": http and f"{http[0]}:{http[1]}",
-            "aggregator.data_dir": data and str(data),
-        },
-    )
+    def read() -> AggregatorConfig:
+        loaded = settings.load(
+            config,
+            flags={
+                "broker.host": broker and broker[0],
+                "broker.port": broker and broker[1],
+                "aggregator.listen": http and f"{http[0]}:{http[1]}",
+                "aggregator.data_dir": data and str(data),
+            },
+        )
+        check_power(settings.where(config), loaded.aggregator.power)
+        return loaded.aggregator
+
+    loaded = read()
 
     async def main() -> None:
-        await Aggregator(loaded.aggregator).run(stop_on_signals())
+        aggregator = Aggregator(loaded, reread=read)
+        on_hangup(aggregator.reload)
+        await aggregator.run(stop_on_signals())
 
     asyncio.run(main())

@@ -38,7 +38,7 @@ METRICS = (
         "wall_power_watts",
         Unit.WATTS,
         "Power of the whole machine, where it can tell.",
-        "IPMI DCMI through ipmitool, or hwmon",
+        "IPMI DCMI through ipmitool or FreeIPMI, or hwmon",
         span=(0, 12000),
     ),
     _counter(
@@ -46,6 +46,12 @@ METRICS = (
         Unit.JOULES,
         "Energy of the CPU packages.",
         "RAPL, /sys/class/powercap",
+    ),
+    _counter(
+        "memory_energy_joules",
+        Unit.JOULES,
+        "Energy of the memory, where the packages do not contain it.",
+        "RAPL (dram), /sys/class/powercap",
     ),
     _gauge(
         "cpu_utilization_ratio",

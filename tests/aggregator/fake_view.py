@@ -8,9 +8,13 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
+from aggregator.alerting.alarms import Alarms
+from aggregator.alerting.messages import ChannelRow, Figures, TestReply
+from aggregator.electrical import Electrical
 from aggregator.model import (
     Batch,
     BlockRows,
@@ -18,6 +22,7 @@ from aggregator.model import (
     Frames,
     History,
     Known,
+    Post,
     Run,
     Stats,
     Store,
@@ -25,6 +30,7 @@ from aggregator.model import (
     TickQueue,
 )
 from alerts.alert import Alert
+from alerts.notice import Delivery, Incident
 from telemetry import frame as frames
 from telemetry.fleet import Fleet
 from telemetry.gap import NOT_SUPPORTED
@@ -185,6 +191,10 @@ class MemoryStore:
         ]
         return sorted(found, key=lambda each: -each.event.at)[:limit]
 
+    def tidy(self) -> bool:
+        """Do nothing."""
+        return False
+
     def maintain(self, now: int) -> bool:
         """Nothing is sealed in memory."""
         return False
@@ -215,6 +225,44 @@ class Ticks:
         """Stop listening."""
 
 
+class FakePost:
+    """One channel that takes everything, and a journal that forgets; `aggregator.model.Post`."""
+
+    def __init__(self) -> None:
+        self.sent: list[Delivery] = []
+        self.ever: list[Incident] = []
+
+    async def saved(self, seconds: float) -> bool:
+        """Memory is always written."""
+        return seconds > 0
+
+    async def history(self, since: int, limit: int) -> list[Incident]:
+        """What a test says was."""
+        return [one for one in self.ever if one.ended is None or one.ended >= since][:limit]
+
+    async def deliveries(self, since: int, limit: int) -> list[Delivery]:
+        """What a test says was sent."""
+        return [one for one in self.sent if one.created >= since][:limit]
+
+    def channels(self) -> list[ChannelRow]:
+        """One."""
+        return [
+            ChannelRow(
+                name="oncall", kind="webhook", waiting=0, oldest_seconds=None, delivered=1,
+                failed=0, refused=0, expired=0, superseded=0, failing="", last_error="",
+                last_delivered=START,
+            )
+        ]  # fmt: skip
+
+    async def test(self, channel: str) -> TestReply:
+        """It arrives."""
+        return TestReply(channel, True, 0.01)
+
+    def figures(self) -> Figures:
+        """All is well."""
+        return Figures(commits=3, commit_seconds=0.012, heartbeat_at=START, heartbeat_failed=0)
+
+
 class FakeView:
     """All that HTTP may see, filled by `add` and `tick`."""
 
@@ -230,6 +278,9 @@ class FakeView:
         self.ticks = 0
         self.raised: list[Alert] = []
         self.happened: list[Event] = []
+        self.electrical = Electrical({}, Path("/nowhere"))
+        self.alarms = Alarms((), lambda *_: None, cluster=cluster, now=self.monotonic, wall=START)
+        self.post: Post = FakePost()
 
     def now(self) -> float:
         """Seconds; tests move it."""

@@ -87,7 +87,7 @@ class Feed:
         """Flush and store; returns how many frames were new."""
         self.flush()
         new = self.store.write(self.ingest.take_batch(self.wall))
-        self.ingest.storing_bytes = 0
+        self.ingest.stored()
         self.stats.frames_stored += new
         return new
 

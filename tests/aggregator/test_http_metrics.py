@@ -169,7 +169,11 @@ async def test_a_gpu_that_is_gone_leaves_only_the_word_that_it_is_gone() -> None
     async with door(view) as client:
         text = await page(client, "/metrics/node/n1")
     about = [line for line in text.splitlines() if 'gpu="1"' in line and "link=" not in line]
-    assert about == ['kilowatch_gpu_present{cluster="lab",node="n1",gpu="1",uuid="GPU-n1-1"} 0']
+    its = 'cluster="lab",node="n1",gpu="1",uuid="GPU-n1-1"'
+    assert about == [
+        f"kilowatch_gpu_present{{{its}}} 0",
+        f'kilowatch_gpu_unread{{{its},reason="device_lost"}} 1',
+    ]
 
 
 def _without_gpu(what: Any) -> dict[int, list[list[float]]]:
@@ -194,6 +198,9 @@ async def test_a_stale_node_only_says_that_it_is_down_and_when_it_was_last_seen(
     assert {name: series[0][1] for name, series in found.items()} == {
         "kilowatch_node_up": 0.0,
         "kilowatch_node_last_frame_timestamp_seconds": sampled,
+        "kilowatch_node_frame_interval_seconds": 1.0,
+        "kilowatch_node_clock_skew_seconds": 0.0,
+        "kilowatch_node_ended": 0.0,
     }
 
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
+from aggregator.electrical import Electrical
 from aggregator.http.app import make_app
 from aggregator.http.openapi import OPERATIONS, build
 from aggregator.model import Batch, StoredEvent
 from alerts.alert import Alert, Severity, State
+from alerts.matchers import parse_all
+from alerts.notice import Action, Delivery, Notice
 from telemetry.inventory import Event
-from tests.aggregator.fake_view import START, FakeView
+from tests.aggregator.fake_view import START, FakePost, FakeView
 from tests.aggregator.http_door import door, small_cluster
 
 DOCUMENT: dict[str, Any] = json.loads(json.dumps(build()))
@@ -58,9 +62,26 @@ async def busy() -> FakeView:
     event = Event(
         id="7-1", node="n1", at=START, kind="xid", gpu="GPU-n1-0", data={"xid": 79, "words": [1]}
     )
+    now, wall = view.now(), view.wall()
+    view.alarms.desk.take(view.raised, now, wall)
+    view.alarms.silence(
+        parse_all(["node=n2"]), who="ann", why="a test", starts=None, ends=wall + 10**12,
+        maintenance=False, now=now, wall=wall,
+    )  # fmt: skip
+    incident = view.alarms.desk.incident("a/n1/GPU-n1-0")
+    notice = Notice(id="1", action=Action.TRIGGER, incident=incident, at=wall, reason="new")
+    assert isinstance(view.post, FakePost)
+    view.post.sent = [Delivery(id=1, channel="oncall", notice=notice, created=wall, due=wall)]
     view.happened = [event]
     view.store.write(Batch(events=[StoredEvent(event, START)]))
     view.monotonic += 1
+    site = {
+        "circuits": {"rack": {"breaker": 60, "volts": 240, "nodes": ["n1", "n2"]}},
+        "budgets": {"lab": {"circuits": ["rack"], "kw": 12}},
+        "ups": {"u": {"watts": 9000, "circuits": ["rack"]}},
+    }
+    view.electrical = Electrical(site, Path("/nowhere"))
+    view.electrical.boards(view.fleet, view.now(), view.wall())
     return view
 
 
@@ -85,6 +106,7 @@ EXAMPLES = [
     ("/healthz", "/healthz"),
     ("/readyz", "/readyz"),
     ("/sd/prometheus", "/sd/prometheus"),
+    ("/sd/dcgm", "/sd/dcgm"),
     ("/api/v1/openapi.json", "/api/v1/openapi.json"),
     ("/api/v1/status", "/api/v1/status"),
     ("/api/v1/catalogue", "/api/v1/catalogue"),
@@ -98,6 +120,18 @@ EXAMPLES = [
     ("/api/v1/history", "/api/v1/history?node=n1&metric=node_load_1m&from=-1d"),
     ("/api/v1/events", "/api/v1/events?limit=10"),
     ("/api/v1/alerts", "/api/v1/alerts?state=firing"),
+    ("/api/v1/incidents", "/api/v1/incidents?severity=page"),
+    ("/api/v1/incidents/{key}", "/api/v1/incidents/a%2Fn1%2FGPU-n1-0"),
+    ("/api/v1/silences", "/api/v1/silences?maintenance=false"),
+    ("/api/v1/rules", "/api/v1/rules?severity=page"),
+    ("/api/v1/deliveries", "/api/v1/deliveries?channel=oncall"),
+    ("/api/v1/channels", "/api/v1/channels"),
+    ("/api/v1/circuits", "/api/v1/circuits"),
+    ("/api/v1/circuits/{circuit}", "/api/v1/circuits/rack"),
+    ("/api/v1/budgets", "/api/v1/budgets"),
+    ("/api/v1/ups", "/api/v1/ups"),
+    ("/api/v1/power", "/api/v1/power"),
+    ("/api/v1/report", "/api/v1/report?days=1"),
 ]
 
 
@@ -127,6 +161,12 @@ FAULTS = [
     ("/api/v1/history", "/api/v1/history?gpu=x", 400),
     ("/api/v1/history", "/api/v1/history?gpu=x&metric=gpu_power_watts", 404),
     ("/api/v1/events", "/api/v1/events?limit=x", 400),
+    ("/api/v1/alerts", "/api/v1/alerts?standing=x", 400),
+    ("/api/v1/incidents", "/api/v1/incidents?limit=x", 400),
+    ("/api/v1/incidents/{key}", "/api/v1/incidents/none", 404),
+    ("/api/v1/silences", "/api/v1/silences?maintenance=x", 400),
+    ("/api/v1/rules", "/api/v1/rules?subject=x", 400),
+    ("/api/v1/deliveries", "/api/v1/deliveries?outcome=x", 400),
     ("/api/v1/stream", "/api/v1/stream", 426),
     ("/api/v1/status", "/api/v1/status?x=1", 400),
 ]

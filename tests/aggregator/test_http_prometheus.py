@@ -64,14 +64,16 @@ class Prometheus:
 
 
 @asynccontextmanager
-async def prometheus(folder: Path, client: Door) -> AsyncIterator[Prometheus]:
+async def prometheus(
+    folder: Path, client: Door, discovery: str = "/sd/prometheus"
+) -> AsyncIterator[Prometheus]:
     """Run Prometheus against our service discovery, scraping twice a second."""
     port = free_port()
     (folder / "prometheus.yml").write_text(
         "global: {scrape_interval: 500ms, scrape_timeout: 500ms}\n"
         "scrape_configs:\n"
         "- job_name: kilowatch\n"
-        f"  http_sd_configs: [{{url: '{client.url}/sd/prometheus', refresh_interval: 1s}}]\n"
+        f"  http_sd_configs: [{{url: '{client.url}{discovery}', refresh_interval: 1s}}]\n"
         "- job_name: kilowatch-aggregator\n"
         f"  static_configs: [{{targets: ['127.0.0.1:{client.port}']}}]\n"
     )

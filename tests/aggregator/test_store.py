@@ -73,7 +73,7 @@ def test_a_frame_that_stands_twice_in_a_batch_is_stored_once(feed: Feed) -> None
 
 def test_a_restart_remembers_what_is_stored_and_what_is_lost(feed: Feed) -> None:
     feed.send("a", 0, 1, 5)
-    feed.ingest._lost(feed.ingest.ledger.find("a", 1).lose(2, 3, "gone"))  # type: ignore[union-attr]
+    feed.ingest.lost(feed.ingest.ledger.find("a", 1).lose(2, 3, "gone"))  # type: ignore[union-attr]
     feed.commit()
     feed.reopen()
     assert feed.store.accounted() == {("a", 1): IntervalSet([(0, 3), (5, 5)])}

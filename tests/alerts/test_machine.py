@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alerts.judging import BAD, GOOD, UNKNOWN
+from alerts.judging import BAD, GOOD, UNKNOWN, Judgement
 from alerts.machine import Life, Phase, step
 from alerts.rows import Rows
 
@@ -23,15 +23,20 @@ def lives(histories: list[list[int]]) -> list[list[int]]:
         verdicts = np.array([history[tick] for history in histories], np.int8)
         before = life.phase.copy()
         fires, resolves = step(
-            life, verdicts, None, now=float(tick), wall=tick * SECOND, hold=HOLD, keep=KEEP
+            life,
+            Judgement(verdicts),
+            now=float(tick),
+            wall=tick * SECOND,
+            hold=HOLD,
+            keep=KEEP,
         )
         assert set(fires) == set(
             np.flatnonzero((life.phase == Phase.FIRING) & (before != Phase.FIRING))
         )
-        assert set(resolves) == set(
+        assert set(resolves["row"]) == set(
             np.flatnonzero((life.phase == Phase.INACTIVE) & (before == Phase.FIRING))
         )
-        assert life.active == bool(life.phase.any())
+        assert sorted(life.entries["row"]) == np.flatnonzero(life.phase).tolist()
         for row, phase in enumerate(life.phase):
             phases[row].append(int(phase))
     return phases

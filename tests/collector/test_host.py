@@ -77,6 +77,12 @@ def root(tmp_path: Path) -> Path:
             "sys/class/powercap/intel-rapl:0:0/name": "core\n",
             "sys/class/powercap/intel-rapl:0:0/energy_uj": "1000000\n",
             "sys/class/powercap/intel-rapl:0:0/max_energy_range_uj": "10000000\n",
+            "sys/class/powercap/intel-rapl:0:1/name": "dram\n",
+            "sys/class/powercap/intel-rapl:0:1/energy_uj": "1500000\n",
+            "sys/class/powercap/intel-rapl:0:1/max_energy_range_uj": "2000000\n",
+            "sys/class/powercap/intel-rapl:1:0/name": "dram\n",
+            "sys/class/powercap/intel-rapl:1:0/energy_uj": "250000\n",
+            "sys/class/powercap/intel-rapl:1:0/max_energy_range_uj": "2000000\n",
             "sys/class/powercap/intel-rapl-mmio:0/name": "package-0\n",
             "sys/class/powercap/intel-rapl-mmio:0/energy_uj": "4000000\n",
             "sys/class/powercap/intel-rapl-mmio:0/max_energy_range_uj": "10000000\n",
@@ -117,6 +123,7 @@ def test_every_reading_is_right(root: Path) -> None:
     assert got["memory_total_bytes"] == 1000 * 1024
     assert got["uptime_seconds"] == 12345.67
     assert got["cpu_package_energy_joules_total"] == 13.0
+    assert got["memory_energy_joules_total"] == 1.75
     assert got["network_receive_bytes_total"] == 30 + 1000
     assert got["network_transmit_bytes_total"] == 50 + 2000
     assert got["disk_read_bytes_total"] == (100 + 10) * 512
@@ -134,6 +141,24 @@ def test_energy_goes_on_when_a_counter_starts_anew(root: Path) -> None:
         seen.append(readings(host, FAST)["cpu_package_energy_joules_total"])
     host.close()
     assert seen == pytest.approx([13.0, 13.9, 14.4, 19.0, 24.1])
+
+
+def test_memory_has_a_range_of_its_own_and_desktops_have_no_counter_of_it(root: Path) -> None:
+    host = Host(root, ipmitool="")
+    zone = root / "sys/class/powercap/intel-rapl:0:1"
+    seen = []
+    for microjoules in (1_500_000, 1_900_000, 100_000):
+        (zone / "energy_uj").write_text(f"{microjoules}\n")
+        seen.append(readings(host, FAST)["memory_energy_joules_total"])
+    host.close()
+    assert seen == pytest.approx([1.75, 2.15, 2.35])
+    for name in ("intel-rapl:0:1", "intel-rapl:1:0"):
+        (root / f"sys/class/powercap/{name}/name").write_text("uncore\n")
+    host = Host(root, ipmitool="")
+    got = readings(host, FAST)
+    host.close()
+    assert reason_of(got["memory_energy_joules_total"]) is Gap.NOT_SUPPORTED
+    assert got["cpu_package_energy_joules_total"] == 13.0
 
 
 def test_what_is_not_there_is_a_gap_and_never_0(tmp_path: Path) -> None:
@@ -265,12 +290,12 @@ def test_no_text_breaks_a_parser(text: bytes) -> None:
     for parse in (
         proc.cpu,
         proc.loads,
-        proc.memory,
+        lambda data: proc.memory(data, "MemAvailable"),
         proc.uptime,
         lambda data: proc.network(data, {"eth0"}),
         lambda data: proc.disks(data, {"sda"}),
     ):
         try:
             parse(text)
-        except (ValueError, IndexError):
+        except (ValueError, IndexError, KeyError):
             continue

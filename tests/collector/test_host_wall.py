@@ -21,6 +21,15 @@ DCMI = """
     Power reading state is:                   activated
 """
 
+FREE = """
+Current Power                        : 430 Watts
+Minimum Power over sampling duration : 12 watts
+Maximum Power over sampling duration : 994 watts
+Average Power over sampling duration : 433 watts
+Time Stamp                           : 11/21/2026 - 09:00:00
+Statistics reporting time period     : 1000 milliseconds
+Power Measurement                    : Active
+"""
 Make = Callable[..., WallMeter]
 
 
@@ -29,10 +38,12 @@ def meter(tmp_path: Path) -> Iterator[Make]:
     """Make meters of a machine below `tmp_path`, whose ipmitool is a shell script."""
     made: list[WallMeter] = []
 
-    def make(script: str | None = None, device: bool = True, **options: float) -> WallMeter:
+    def make(
+        script: str | None = None, device: bool = True, name: str = "ipmitool", **options: float
+    ) -> WallMeter:
         program = None
         if script is not None:
-            path = tmp_path / "ipmitool"
+            path = tmp_path / name
             path.write_text(f"#!/bin/sh\n{script}\n")
             path.chmod(0o755)
             program = str(path)
@@ -80,6 +91,27 @@ def test_the_acpi_power_meter_is_the_machine_and_nothing_else_is(
 def test_a_bmc_is_asked_where_there_is_no_meter(tmp_path: Path, meter: Make) -> None:
     script = f'[ "$*" = "dcmi power reading" ] || exit 9\ncat <<"END"\n{DCMI}\nEND'
     assert answer(meter(script)) == 8423
+
+
+def test_free_ipmi_is_asked_in_its_own_words(meter: Make) -> None:
+    script = f'[ "$*" = "--get-system-power-statistics" ] || exit 9\ncat <<"END"\n{FREE}\nEND'
+    assert answer(meter(script, name="ipmi-dcmi")) == 430
+
+
+@pytest.mark.parametrize(
+    "text", [FREE.replace("Active", "Not Available"), FREE.replace("430", "0")]
+)
+def test_free_ipmi_without_a_measurement_is_no_reading(text: str) -> None:
+    with pytest.raises(UnsupportedError):
+        dcmi(text)
+
+
+def test_other_power_sensors_of_the_board_are_not_the_machine(tmp_path: Path) -> None:
+    """A rail, a drive, a supply's output: each is a part, or the other side of the losses."""
+    for name in ("ina3221", "nvme", "pmbus", "amdgpu", "coretemp"):
+        power_meter(tmp_path, name, "power1_input", "90000000")
+    with pytest.raises(UnsupportedError):
+        hwmon(tmp_path)
 
 
 @pytest.mark.parametrize(

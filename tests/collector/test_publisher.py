@@ -50,7 +50,7 @@ async def test_what_a_reader_needs_comes_in_order_and_a_planned_end_is_told(
     assert offline.ring == (Span(summary.session, 0, summary.frames - 1),)
     seqs = [frame.seq for frame in reader.frames]
     assert seqs == list(range(seqs[0], summary.frames))
-    kinds = {event.kind for event in reader.events}
+    kinds = {event.kind for event in reader.events} - {"ticks_skipped"}  # by a busy machine
     assert kinds == {"collector_started", "xid", "collector_stopped"}
     in_frames = [payload for frame in reader.frames for payload in frame.events]
     assert any(b'"xid"' in payload for payload in in_frames)

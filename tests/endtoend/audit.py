@@ -29,6 +29,8 @@ class Audit:
     values: int = 0
     """Readings compared bit for bit."""
     events: list[str] = field(default_factory=list)
+    backfilled: dict[str, int] = field(default_factory=lambda: dict.fromkeys(NODES, 0))
+    """Frames that came on request, by node."""
 
 
 def audit(cluster: Cluster) -> Audit:
@@ -50,6 +52,11 @@ def audit(cluster: Cluster) -> Audit:
                 found.stored += store.execute(
                     f"select r.node, r.session, f.seq from {table} f join runs r on f.run = r.id"
                 ).fetchall()
+                for node, count in store.execute(
+                    f"select r.node, count(*) from {table} f join runs r on f.run = r.id "
+                    "where f.backfilled group by r.node"
+                ).fetchall():
+                    found.backfilled[node] += count
             if table.startswith("gpu_fast_"):
                 found.values += _compare(cluster, store, table)
         found.lost = store.execute(

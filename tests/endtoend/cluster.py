@@ -7,6 +7,7 @@ simulation is a pure function of (seed, start, node, tick), so that `audit` know
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -58,6 +59,8 @@ class Cluster:
         self.data = folder / "data"
         self.seed = seed
         self.start_tick = int(time.time() / INTERVAL)
+        self.environments: dict[str, dict[str, str]] = {}
+        """What single parts have in their environment beside ours."""
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.log = (folder / "processes.log").open("ab")
         for node in NODES:
@@ -99,6 +102,7 @@ class Cluster:
             ],
             stdout=self.log,
             stderr=self.log,
+            env=os.environ | self.environments.get(name, {}),
         )  # fmt: skip
 
     def kill(self, name: str) -> None:

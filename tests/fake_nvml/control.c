@@ -9,6 +9,7 @@
 #define WRITTEN (F_COUNT + 1)
 #define SLOTS (F_COUNT + 2)
 
+static pthread_mutex_t manners_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
 static fact_t *table[BUCKETS];
 static uint64_t known = UINT64_MAX; /* of calls[WRITTEN] */
@@ -125,16 +126,39 @@ void fake_hang_while(int gpu, const char *key) {
     __sync_fetch_and_sub(&calls[HANGING], 1);
 }
 
+/* What concerns every call of a device, looked up once for each text of the control file. */
+static struct manners {
+    uint64_t known, pause, hang, all, code;
+} manners[MAX_GPUS];
+
+static struct manners manners_of(int gpu) {
+    uint64_t written = calls[WRITTEN];
+    struct manners found = {written, 0, 0, 0, 0};
+    pthread_mutex_lock(&manners_lock);
+    int fresh = manners[gpu].known == written + 1;
+    if (fresh) found = manners[gpu];
+    pthread_mutex_unlock(&manners_lock);
+    if (fresh) return found;
+    found = (struct manners){written + 1, fake_number(gpu, "latency", 0), fake_number(gpu, "hang", 0),
+                             fake_number(-1, "all", 0), fake_number(gpu, "code", 0)};
+    pthread_mutex_lock(&manners_lock);
+    if (calls[WRITTEN] == written) manners[gpu] = found;
+    pthread_mutex_unlock(&manners_lock);
+    return found;
+}
+
 nvmlReturn_t fake_enter(int function, nvmlDevice_t device) {
     fake_count(function);
     if (!fake_users) return NVML_ERROR_UNINITIALIZED;
     if (!device) return NVML_ERROR_INVALID_ARGUMENT;
-    uint64_t pause = fake_number(device->index, "latency", 0);
-    if (pause) usleep((useconds_t)pause);
-    fake_hang_while(device->index, "hang");
-    uint64_t code = fake_number(-1, "all", 0);
-    if (code) return (nvmlReturn_t)code;
-    code = fake_number(device->index, "code", 0);
+    struct manners now = manners_of(device->index);
+    if (now.pause) usleep((useconds_t)now.pause);
+    if (now.hang) {
+        fake_hang_while(device->index, "hang");
+        now = manners_of(device->index);
+    }
+    if (now.all) return (nvmlReturn_t)now.all;
+    uint64_t code = now.code;
     if (code == NVML_ERROR_GPU_IS_LOST) device->lost = 1;
     if (device->lost) return NVML_ERROR_GPU_IS_LOST;
     return (nvmlReturn_t)code;

@@ -34,6 +34,7 @@ struct nvmlDevice_st {
 struct nvmlEventSet_st {
     uint64_t mask;
     long offset;
+    int notify; /* inotify, on the file of events and the folder */
     int gpus[MAX_GPUS];
 };
 struct nvmlGpmSample_st {

@@ -1,5 +1,7 @@
 /* The library itself, fields, performance monitoring and events. */
 #include "control.h"
+#include <poll.h>
+#include <sys/inotify.h>
 
 /* ---- the library itself ---- */
 
@@ -163,11 +165,15 @@ nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *set) {
     *set = calloc(1, sizeof **set);
     snprintf(path, sizeof path, "%s/events", fake_folder());
     (*set)->offset = stat(path, &about) ? 0 : (long)about.st_size; /* only what comes from now on */
+    (*set)->notify = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    inotify_add_watch((*set)->notify, path, IN_MODIFY);
+    inotify_add_watch((*set)->notify, fake_folder(), IN_MOVED_TO);
     return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlEventSetFree(nvmlEventSet_t set) {
     fake_count(F_nvmlEventSetFree);
+    close(set->notify);
     free(set);
     return NVML_SUCCESS;
 }
@@ -181,11 +187,27 @@ nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long ty
     return NVML_SUCCESS;
 }
 
+/* What the driver does in the kernel: sleep until there is news of the file or of the control file. */
+static void sleep_on(int notify, unsigned int milliseconds) {
+    char news[4096];
+    struct pollfd waiting = {notify, POLLIN, 0};
+    if (poll(&waiting, 1, (int)milliseconds) > 0 && read(notify, news, sizeof news) < 0) usleep(1000);
+}
+
+static unsigned int since(const struct timespec *begin) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (unsigned int)((now.tv_sec - begin->tv_sec) * 1000 +
+                          (now.tv_nsec - begin->tv_nsec) / 1000000);
+}
+
 nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data, unsigned int timeout) {
     char path[4096], line[256];
+    struct timespec begin;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
     fake_count(F_nvmlEventSetWait_v2);
     snprintf(path, sizeof path, "%s/events", fake_folder());
-    for (unsigned int waited = 0;; waited += 20) {
+    for (;;) {
         if (!fake_users) return NVML_ERROR_UNINITIALIZED;
         uint64_t code = fake_number(-1, "wait", 0);
         struct stat about;
@@ -204,7 +226,8 @@ nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data, unsi
         }
         if (file) fclose(file);
         if (code) return usleep(2000), (nvmlReturn_t)code;
+        unsigned int waited = since(&begin);
         if (waited >= timeout) return NVML_ERROR_TIMEOUT;
-        usleep(20000);
+        sleep_on(set->notify, timeout - waited);
     }
 }

@@ -30,6 +30,8 @@ class Account:
     """Recorded as holes."""
     values: int
     """Readings compared with the simulation bit for bit."""
+    backfilled: dict[str, int]
+    """Of the stored, how many came on request, by node."""
 
     def __str__(self) -> str:
         return (
@@ -145,7 +147,7 @@ class Plant(Cluster):
         assert sent == len(found.stored) + lost
         assert found.lost == lost
         assert found.values > 0
-        return Account(sent, len(found.stored), lost, found.values)
+        return Account(sent, len(found.stored), lost, found.values, found.backfilled)
 
     def _ring_ends(self) -> dict[tuple[str, int], int]:
         """The highest number in the rings, by node and session."""

@@ -17,6 +17,18 @@ KILLS = int(environ.get("KILOWATCH_FAULT_KILLS", "4"))
 """How many parts the campaign of kills kills with each seed."""
 OUTAGE = float(environ.get("KILOWATCH_FAULT_OUTAGE", "6"))
 """Seconds for which a broker stays away."""
+SESSIONS = int(environ.get("KILOWATCH_FAULT_SESSIONS", "300"))
+"""Light sessions that storm back to a broker, beside real parts."""
+BACKLOG = int(environ.get("KILOWATCH_FAULT_BACKLOG", "40"))
+"""Frames that every node of a fleet has kept while the broker was away; a node for every frame
+of it and as many again."""
+SOAK = float(environ.get("KILOWATCH_FAULT_SOAK", "15"))
+"""Seconds of a soak with a random mix of faults."""
+SLACK = float(environ.get("KILOWATCH_FAULT_SLACK", "4"))
+"""How many times longer than on an idle machine something may take: in CI others want its cores
+too, the long form has the machine for itself."""
+SERVING = 5.0
+"""Seconds in which a part that was killed serves again."""
 
 
 @dataclass(frozen=True, slots=True)

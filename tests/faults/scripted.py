@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import duckdb
@@ -12,15 +13,19 @@ import numpy as np
 
 from aggregator.config import AggregatorConfig
 from aggregator.service import Aggregator
+from alerts.alert import State
 from telemetry import frame as frames
 from telemetry.gap import NOT_SUPPORTED
 from telemetry.mqtt import BrokerConfig
 from telemetry.schema import GPU_FAST, NODE_FAST, SCHEMA
-from tests.aggregator.node import ScriptedNode, sampled_at
+from tests.aggregator.node import ScriptedNode
 from tests.aggregator.test_service import config
 
 TEMPERATURE = "gpu_temperature_celsius"
 ENERGY = "gpu_energy_joules_total"
+POWER = "gpu_power_watts"
+TICK = 20_000_000
+"""ns between two frames of a script's clock: as fast as `Actor.play` sends them."""
 
 RULES = f"""
 [[rule]]
@@ -48,6 +53,14 @@ runbook = "thermal-limit"
 every = 1
 given = "0 10 20 9000 9000"
 then = "- - - F F"
+
+[[rule]]
+name = "test_frozen"
+when = {{ type = "frozen", of = ["{POWER}", "{ENERGY}"], seconds = 1 }}
+severity = "page"
+summary = "{{where}} has not moved for {{value}}"
+description = "A rule of the fault campaign."
+runbook = "readings-frozen"
 """
 """Rules that judge at once what the scripted nodes can do wrong."""
 
@@ -59,14 +72,20 @@ class Script:
     clock: Callable[[int], int] = lambda _: 0
     temperature: Callable[[int], float] = lambda _: 40.0
     energy: Callable[[int], float] = lambda seq: 0.125 * seq
+    power: Callable[[int], float] = lambda seq: 300.0 + seq % 7
+    began: int = field(default_factory=time.time_ns)
 
     def stamp(self, seq: int) -> int:
         """The wall clock that the frame carries, ns since 1970."""
-        return sampled_at(seq) + self.clock(seq)
+        return self.began + seq * TICK + self.clock(seq)
 
     def values(self, seq: int) -> Mapping[str, float]:
-        """The two readings of each GPU; all others are gaps."""
-        return {TEMPERATURE: float(np.float32(self.temperature(seq))), ENERGY: self.energy(seq)}
+        """The three readings of each GPU; all others are gaps."""
+        return {
+            TEMPERATURE: float(np.float32(self.temperature(seq))),
+            POWER: float(np.float32(self.power(seq))),
+            ENERGY: self.energy(seq),
+        }
 
 
 class Actor(ScriptedNode):
@@ -117,7 +136,12 @@ def with_rules(broker: BrokerConfig, folder: Path, listen: str = "") -> Aggregat
 
 def fired(aggregator: Aggregator) -> set[str]:
     """Names of the rules whose alerts have fired, resolved ones included."""
-    return {alert.rule for alert in aggregator.alerts()}
+    return {alert.rule for alert in aggregator.alerts() if alert.state is not State.PENDING}
+
+
+def suspected(aggregator: Aggregator, rule: str) -> set[str]:
+    """Nodes of which a rule says something is wrong, if only since a moment."""
+    return {str(alert.node) for alert in aggregator.alerts() if alert.rule == rule}
 
 
 def check_stored(folder: Path, actor: Actor) -> int:
@@ -134,7 +158,7 @@ def check_stored(folder: Path, actor: Actor) -> int:
             row
             for table in tables
             for row in store.execute(
-                f'select r.session, t.seq, d."index", t.ts, t."{TEMPERATURE}", t."{ENERGY}" '
+                f'select r.session, t.seq, d."index", t.ts, t."{TEMPERATURE}", t."{POWER}", t."{ENERGY}" '
                 f"from {table} t join runs r on t.run = r.id join devices d on t.device = d.id "
                 "where r.node = ?",
                 [actor.name],
@@ -145,9 +169,9 @@ def check_stored(folder: Path, actor: Actor) -> int:
         for seq in range(count):
             values = actor.script.values(seq)
             wanted += [
-                (session, seq, gpu, actor.script.stamp(seq), values[TEMPERATURE], values[ENERGY])
+                (session, seq, gpu, actor.script.stamp(seq), *values.values())
                 for gpu in range(actor.gpus)
             ]
-            compared += 2 * actor.gpus
+            compared += 3 * actor.gpus
     assert sorted(rows) == wanted
     return compared

@@ -14,7 +14,15 @@ from telemetry.topics import Topic
 from tests.aggregator.test_service import running, until
 from tests.brokers import Mosquitto
 from tests.faults.record import Observe, fault
-from tests.faults.scripted import Actor, Script, check_stored, fired, with_rules
+from tests.faults.scripted import (
+    TICK,
+    Actor,
+    Script,
+    check_stored,
+    fired,
+    suspected,
+    with_rules,
+)
 
 DAY = 86_400 * 10**9
 HOUR = 3600 * 10**9
@@ -73,11 +81,11 @@ CLOCKS = {
     "day-ahead": Script(clock=lambda _: DAY),
     "day-behind": Script(clock=lambda _: -DAY),
     "stepped": Script(clock=lambda seq: 0 if seq < 10 else HOUR if seq < 20 else -2 * HOUR),
-    "frozen": Script(clock=lambda seq: -seq * 10**9),
+    "frozen": Script(clock=lambda seq: -seq * TICK),
 }
 
 
-@fault("20", "kept in the order of their numbers, shown as current, no rule misfires")
+@fault("20", "kept in the order of their numbers, shown as current; skew is told, nothing else")
 async def test_node_clocks(mosquitto: Mosquitto, tmp_path: Path, observe: Observe) -> None:
     """Clocks of nodes a day ahead, a day behind, stepped by hours, and frozen."""
     settings = with_rules(mosquitto.config, tmp_path)
@@ -95,9 +103,14 @@ async def test_node_clocks(mosquitto: Mosquitto, tmp_path: Path, observe: Observ
         judged = aggregator.stats.rules.count
         await until(lambda: aggregator.stats.rules.count > judged + 2)
         assert fired(aggregator) == set()
+        skewed = {"day-ahead", "day-behind", "stepped"}
+        await until(lambda: suspected(aggregator, "clock_skew") >= skewed)
         assert aggregator.stats.frames_lost == 0
     compared = sum(check_stored(tmp_path, actor) for actor in actors)
-    observe(f"164 frames of 4 nodes stored in order, none stale, no alert; {compared} values right")
+    observe(
+        f"164 frames of 4 nodes stored in order, none stale, skew of {len(skewed)} told, nothing "
+        f"else; {compared} values right"
+    )
 
 
 class SteppedTime:
@@ -159,12 +172,42 @@ async def test_counter_reset(mosquitto: Mosquitto, tmp_path: Path, observe: Obse
         await asyncio.gather(*(actor.play(150, pause=0.03) for actor in actors))
         await until(lambda: "test_rate" in fired(aggregator))
         await until(lambda: aggregator.stats.frames_stored == 300)
+        assert fired(aggregator) == {"test_rate"}
         found = {(alert.node, alert.rule) for alert in aggregator.alerts()}
         assert found == {("busy", "test_rate")}
         value = max(alert.value or 0.0 for alert in aggregator.alerts())
         assert 1000 <= value < 1e6
     compared = sum(check_stored(tmp_path, actor) for actor in actors)
     observe(f"no alert of the reset, one of a true rise ({value:.0f}/s); {compared} values right")
+
+
+@fault("25", "told although frames go on coming; neither a busy nor an idle GPU is accused")
+async def test_frozen_readings(mosquitto: Mosquitto, tmp_path: Path, observe: Observe) -> None:
+    """A collector that lives and repeats its last readings for ever."""
+    stuck = Script(power=lambda seq: 300.0 + min(seq, 40), energy=lambda seq: 9.0 * min(seq, 40))
+    idle = Script(power=lambda _: 60.0, energy=lambda seq: 6.0 * seq)
+    actors = [
+        Actor(mosquitto.config, "stuck", stuck),
+        Actor(mosquitto.config, "idle", idle),
+        Actor(mosquitto.config, "busy"),
+    ]
+    async with (
+        running(with_rules(mosquitto.config, tmp_path)) as aggregator,
+        actors[0],
+        actors[1],
+        actors[2],
+    ):
+        await asyncio.gather(*(actor.play(40) for actor in actors))
+        began = time.monotonic()
+        playing = [asyncio.create_task(actor.play(200)) for actor in actors]
+        await until(lambda: "test_frozen" in fired(aggregator))
+        told = time.monotonic() - began
+        await asyncio.gather(*playing)
+        await until(lambda: aggregator.stats.frames_stored == 720)
+        assert suspected(aggregator, "test_frozen") == {"stuck"}
+        assert fired(aggregator) == {"test_frozen"}
+    compared = sum(check_stored(tmp_path, actor) for actor in actors)
+    observe(f"told after {told:.1f} s of a limit of 1 s; {compared} values right")
 
 
 @fault("31", "stored as history; shown and judged is the present alone")
@@ -184,7 +227,8 @@ async def test_news_of_yesterday(mosquitto: Mosquitto, tmp_path: Path, observe: 
         assert aggregator.stats.frames_backfilled >= 20
         await hot.play(12)  # the same heat, seen as it happens, does page
         await until(lambda: "test_hot" in fired(aggregator))
-        assert {alert.node for alert in aggregator.alerts()} == {"live"}
+        assert suspected(aggregator, "test_hot") == {"live"}
+        assert fired(aggregator) == {"test_hot"}
     compared = check_stored(tmp_path, late)
     observe(
         f"20 hot frames backfilled, no alert; the same heat live fired; {compared} values right"

@@ -13,13 +13,14 @@ from pathlib import Path
 import aiomqtt
 import duckdb
 
+from bench import processes
 from telemetry.schema import GPU_FAST, SCHEMA
 from tests.aggregator.node import ScriptedNode, gpu_rows
 from tests.brokers import Mosquitto
 from tests.endtoend.cluster import Cluster
 from tests.faults.chaos import Chaos
 from tests.faults.plant import Plant
-from tests.faults.record import Observe, fault
+from tests.faults.record import SLACK, Observe, fault
 
 SLOW_READERS = 20
 QUEUE = 100
@@ -37,6 +38,7 @@ def test_slow_readers(plant: Plant, observe: Observe) -> None:
         "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
     ).encode() + _text(b'{"columns":["*"],"every":0.2}')
     pages = f"GET /metrics HTTP/1.1\r\nHost: {plant.http}\r\n\r\n".encode() * 50
+    memory = _memory(plant)
     with _readers(host, int(port), [pages, upgrade] * SLOW_READERS) as readers:
         before = plant.stored()
         began = time.monotonic()
@@ -50,10 +52,19 @@ def test_slow_readers(plant: Plant, observe: Observe) -> None:
                 with contextlib.suppress(OSError):
                     reader.recv(1)
         seconds = time.monotonic() - began
+        grown = _memory(plant) - memory
+    assert seconds < 4 * SLACK, "the fleet's ten frames a second do not come"
+    assert slowest < 1.0 * SLACK
+    assert grown < 64
     account = plant.finish()
     assert account.lost == 0
     observe(f"40 frames stored in {seconds:.1f} s of 4 s, slowest answer to another "
-            f"{1000 * slowest:.0f} ms; {account}")  # fmt: skip
+            f"{1000 * slowest:.0f} ms, memory {grown:+.0f} MiB; {account}")  # fmt: skip
+
+
+def _memory(plant: Plant) -> float:
+    """MiB of the aggregator."""
+    return processes.memory(plant.processes["aggregator"].pid)["rss_mib"]
 
 
 @contextlib.contextmanager

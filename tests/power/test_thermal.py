@@ -49,9 +49,17 @@ def test_what_must_hold_and_what_must_trip(rated: float) -> None:
     """100 % (1.13 for IEC) holds for ever; 135 % and 1.45 trip within the standard's time."""
     assert trip(Curve.UL489, rated, 1.0, "earliest") == NEVER
     assert trip(Curve.IEC_B, rated, 1.13, "earliest") == NEVER
-    limit = 3600 if rated <= 50 else 7200
-    assert trip(Curve.UL489, rated, 1.35, "latest") < limit * 1.02
-    assert trip(Curve.IEC_B, rated, 1.45, "latest") < limit * 1.02
+    assert trip(Curve.IEC_60947, rated, 1.05, "earliest") == NEVER
+    assert trip(Curve.UL489, rated, 1.35, "latest") < (3600 if rated <= 50 else 7200) * 1.02
+    for curve, ratio in ((Curve.IEC_B, 1.45), (Curve.IEC_60947, 1.30)):
+        assert trip(curve, rated, ratio, "latest") < (3600 if rated <= 63 else 7200) * 1.02
+
+
+def test_an_overload_of_2_55_trips_no_earlier_than_a_second() -> None:
+    """IEC 60898: cold, from 1 s to 60 s up to 32 A, to 120 s above."""
+    for rated, most in ((16, 60), (32, 60), (40, 120), (63, 120)):
+        assert trip(Curve.IEC_C, rated, 2.55, "earliest") > 1
+        assert trip(Curve.IEC_C, rated, 2.55, "latest") <= most * 1.02
 
 
 MINUTE = 60.0
@@ -69,6 +77,7 @@ TABLE = [  # ratio, curve, edge, cold, after 0.8; None is never
     (1.50, Curve.UL489, "latest", 7.7 * MINUTE, 5.2 * MINUTE, 3),
     (1.50, Curve.IEC_C, "earliest", 25, 14, 0.5),
     (1.50, Curve.IEC_C, "latest", 24 * MINUTE, 17 * MINUTE, MINUTE / 2),
+    (2.00, Curve.UL489, "earliest", 12, 5, 0.5),
     (2.00, Curve.UL489, "nominal", 38, 22, 0.5),
     (2.00, Curve.UL489, "latest", 120, 83, 0.5),
     (2.00, Curve.IEC_C, "earliest", 10, 5, 0.5),
@@ -86,12 +95,22 @@ def test_the_published_table(
     assert warm == pytest.approx(after_load, rel=0.02, abs=digit)
 
 
-def test_what_the_table_calls_never() -> None:
-    """Below the pick-up of an edge it does not trip."""
-    assert trip(Curve.UL489, 20, 1.10, "nominal") == NEVER
-    assert trip(Curve.UL489, 20, 1.20, "latest") == NEVER
-    assert trip(Curve.IEC_C, 16, 1.10, "earliest") == NEVER
-    assert trip(Curve.IEC_C, 16, 1.35, "latest") == NEVER
+@pytest.mark.parametrize(
+    ("ratio", "curve", "edge"),
+    [
+        (1.10, Curve.UL489, "nominal"),
+        (1.10, Curve.UL489, "latest"),
+        (1.20, Curve.UL489, "latest"),
+        (1.10, Curve.IEC_C, "earliest"),
+        (1.10, Curve.IEC_C, "latest"),
+        (1.20, Curve.IEC_C, "latest"),
+        (1.35, Curve.IEC_C, "latest"),
+    ],
+)
+def test_what_the_table_calls_never(ratio: float, curve: Curve, edge: str) -> None:
+    """Below the pick-up of an edge it does not trip, warm or cold."""
+    assert trip(curve, 16, ratio, edge) == NEVER
+    assert trip(curve, 16, ratio, edge, before=0.8) == NEVER
 
 
 ELEMENT = Element.of([band(Curve.UL489, 20)])
@@ -139,8 +158,12 @@ def test_cooling_only_falls_and_ends_in_a_reset() -> None:
 
 
 def test_magnetic_and_derating() -> None:
-    """C trips at once from 5 to 10 times; heat takes from a rating and never adds."""
-    found = [magnetic(ratio, Curve.IEC_C) for ratio in (4.9, 5.0, 10.0)]
-    assert found == [Magnetic.HOLDS, Magnetic.MAY_TRIP, Magnetic.MUST_TRIP]
+    """What trips at once, by the class; heat takes from a rating and never adds."""
+    for curve, low, high in (
+        (Curve.IEC_B, 3, 5), (Curve.IEC_C, 5, 10), (Curve.IEC_D, 10, 20), (Curve.UL489, 5, 10),
+        (Curve.IEC_60947, 8, 12),
+    ):  # fmt: skip
+        found = [magnetic(ratio, curve) for ratio in (low - 0.1, low, high - 0.1, high)]
+        assert found == [Magnetic.HOLDS, Magnetic.MAY_TRIP, Magnetic.MAY_TRIP, Magnetic.MUST_TRIP]
     assert effective_amps(16, Curve.IEC_C, 50) == pytest.approx(14.4)
     assert effective_amps(20, Curve.UL489, 10) == 20

@@ -1,0 +1,156 @@
+"""What people do about alerts: acknowledge, silence, test a channel.
+
+It holds at once. The answer waits until it is written down too, and says so (`saved`): a full disk
+must not keep anybody from silencing.
+"""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from aggregator.alerting.messages import (
+    AckRequest,
+    DoneRequest,
+    IncidentReply,
+    MatcherWords,
+    SilenceReply,
+    SilenceRequest,
+)
+from aggregator.http import body
+from aggregator.http.alerts import refusals
+from aggregator.http.errors import bad, unknown
+from aggregator.http.reply import VIEW, query, send_json
+from aggregator.http.times import duration, moment
+from aggregator.model import View
+from alerts.matchers import parse
+from alerts.notice import Incident, Matcher, Silence
+from telemetry.errors import ConfigError
+
+SAVE_SECONDS = 5.0
+"""How long an answer waits for the disk."""
+LONGEST = 366 * 86_400.0
+"""Seconds: nobody remembers a silence of last year."""
+
+
+async def acknowledge(request: web.Request) -> web.Response:
+    """Somebody takes care of an incident."""
+    query(request)
+    view, key = request.app[VIEW], request.match_info["key"]
+    asked = await body.read(request, AckRequest)
+    now, wall = view.now(), view.wall()
+    until = None if asked.lasts is None else wall + _length("body.for", asked.lasts)
+    with refusals("incident"):
+        found = view.alarms.acknowledge(
+            key, who=asked.who, why=asked.why, until=until, now=now, wall=wall
+        )
+    return await _incident(request, view, found)
+
+
+async def unacknowledge(request: web.Request) -> web.Response:
+    """Nobody does any more: it is told again when it is due."""
+    query(request)
+    view, key = request.app[VIEW], request.match_info["key"]
+    asked = await _done(request)
+    with refusals("incident"):
+        found = view.alarms.unacknowledge(
+            key, who=asked.who, why=asked.why, now=view.now(), wall=view.wall()
+        )
+    return await _incident(request, view, found)
+
+
+async def silence(request: web.Request) -> web.Response:
+    """Tell nobody of some alerts for a while."""
+    query(request)
+    view = request.app[VIEW]
+    asked = await body.read(request, SilenceRequest)
+    now, wall = view.now(), view.wall()
+    matchers = [_matcher(number, one) for number, one in enumerate(asked.matchers)]
+    starts, ends = _times(asked, wall)
+    with refusals("silence"):
+        found = view.alarms.silence(
+            matchers, who=asked.who, why=asked.why, starts=starts, ends=ends,
+            maintenance=asked.maintenance, now=now, wall=wall,
+        )  # fmt: skip
+    return await _silence(request, view, found)
+
+
+async def unsilence(request: web.Request) -> web.Response:
+    """End a silence or a maintenance window now."""
+    query(request)
+    view, key = request.app[VIEW], request.match_info["id"]
+    asked = await _done(request)
+    with refusals("silence"):
+        found = view.alarms.unsilence(
+            key, who=asked.who, why=asked.why, now=view.now(), wall=view.wall()
+        )
+    return await _silence(request, view, found)
+
+
+async def test(request: web.Request) -> web.Response:
+    """Send a test notice to one channel now, and say what became of it."""
+    query(request)
+    view, name = request.app[VIEW], request.match_info["name"]
+    await body.read(request, dict[str, object])
+    known = [channel.name for channel in view.post.channels()]
+    if name not in known:
+        raise unknown("channel", name, known)
+    return await send_json(request, await view.post.test(name))
+
+
+async def _done(request: web.Request) -> DoneRequest:
+    """Who ends something and why; a DELETE may come without a body."""
+    body.same_site(request)
+    if not request.body_exists:
+        return DoneRequest()
+    return await body.read(request, DoneRequest)
+
+
+async def _incident(request: web.Request, view: View, found: Incident) -> web.Response:
+    saved = await view.post.saved(SAVE_SECONDS)
+    return await send_json(request, IncidentReply(view.wall(), found, saved))
+
+
+async def _silence(request: web.Request, view: View, found: Silence) -> web.Response:
+    saved = await view.post.saved(SAVE_SECONDS)
+    return await send_json(request, SilenceReply(view.wall(), found, saved))
+
+
+def _matcher(number: int, given: str | MatcherWords) -> Matcher:
+    where = f"body.matchers[{number}]"
+    try:
+        return parse(given if isinstance(given, str) else _text(given), where)
+    except ConfigError as error:
+        raise bad(where, error.problem, error.hint) from error
+
+
+def _text(given: MatcherWords) -> str:
+    value = given.value.replace("\\", "\\\\").replace('"', '\\"')
+    sign = (
+        ("=~" if given.is_regex else "=") if given.is_equal else ("!~" if given.is_regex else "!=")
+    )
+    return f'{given.name}{sign}"{value}"'
+
+
+def _times(asked: SilenceRequest, wall: int) -> tuple[int | None, int]:
+    """Return start (None is now) and end, ns since 1970."""
+    starts = None if asked.starts is None else _moment("body.starts", asked.starts, wall)
+    if (asked.ends is None) == (asked.lasts is None):
+        problem = "there is no end" if asked.ends is None else "there are two ends"
+        raise bad("body", problem, 'Give one of "for" ("2h") and "ends".')
+    if asked.lasts is not None:
+        return starts, (starts or wall) + _length("body.for", asked.lasts)
+    ends = _moment("body.ends", asked.ends, wall)
+    if ends - wall > LONGEST * 1e9:
+        raise bad("body.ends", "it is more than a year away", "Silence for less, and look again.")
+    return starts, ends
+
+
+def _moment(where: str, given: str | int | None, wall: int) -> int:
+    return given if isinstance(given, int) else moment(where, given or "", wall)
+
+
+def _length(where: str, given: str | float) -> int:
+    seconds = duration(where, given) if isinstance(given, str) else float(given)
+    if not 0 < seconds <= LONGEST:
+        raise bad(where, f"{given} is no length of time", "Write 2h; more than 0, at most a year.")
+    return round(seconds * 1e9)

@@ -1,0 +1,121 @@
+"""Alerts, incidents, deliveries and the journal on `/metrics`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from aggregator.alerting.messages import ChannelRow
+from aggregator.model import View
+from alerts.alert import Severity, State
+from alerts.notice import Standing
+from telemetry.exposition import COUNTER, GAUGE, PREFIX, SUMMARY, Family, Sample, labels
+
+_SHOWN = (State.PENDING, State.FIRING)
+_OUTCOMES = ("delivered", "failed", "refused", "expired", "superseded")
+
+
+def _family(name: str, text: str, kind: str, samples: Iterable[Sample]) -> Family:
+    return Family(PREFIX + name, text, kind, list(samples))
+
+
+def alert_families(view: View) -> list[Family]:
+    """Return what there is to say of alerts, and of how people are told."""
+    return [*_alerts(view), *_incidents(view), *_channels(view), *_machinery(view)]
+
+
+def _alerts(view: View) -> list[Family]:
+    its = {"cluster": view.cluster}
+    counts = Counter(
+        (alert.rule, alert.severity.value, alert.state.value)
+        for alert in view.alerts()
+        if alert.state in _SHOWN
+    )
+    held = Counter(
+        found.standing.value
+        for alert in view.alerts()
+        if alert.state is State.FIRING and (found := view.alarms.held(alert.key)) is not None
+    )
+    return [
+        _family("alerts", "Alerts by rule, severity and state; those that there are.", GAUGE,
+                [(labels({**its, "rule": rule, "severity": severity, "state": state}), float(count))
+                 for (rule, severity, state), count in sorted(counts.items())]),
+        _family("alerts_standing", "Firing alerts by who hears of them.", GAUGE,
+                [(labels({**its, "standing": one.value}), float(held[one.value]))
+                 for one in Standing]),
+    ]  # fmt: skip
+
+
+def _incidents(view: View) -> list[Family]:
+    its = {"cluster": view.cluster}
+    found = Counter(
+        (one.severity.value, one.acknowledged is not None) for one in view.alarms.desk.incidents()
+    )
+    now = view.wall()
+    silences = Counter(
+        one.maintenance for one in view.alarms.desk.silences() if one.starts <= now < one.ends
+    )
+    return [
+        _family("incidents_open", "Incidents that go on.", GAUGE,
+                [(labels({**its, "severity": severity.value,
+                          "acknowledged": "true" if taken else "false"}),
+                  float(found[severity.value, taken]))
+                 for severity in (Severity.PAGE, Severity.TICKET) for taken in (False, True)]),
+        _family("silences_active", "Silences in force.", GAUGE,
+                [(labels({**its, "kind": word}), float(silences[maintenance]))
+                 for word, maintenance in (("silence", False), ("maintenance", True))]),
+    ]  # fmt: skip
+
+
+def _channels(view: View) -> list[Family]:
+    channels = view.post.channels()
+    wall = view.wall() / 1e9
+
+    def each(value: str) -> list[Sample]:
+        return [(_named(one), float(getattr(one, value))) for one in channels]
+
+    return [
+        _family("deliveries_total", "What became of deliveries, and of their tries (failed).",
+                COUNTER,
+                [(labels({"channel": one.name, "kind": one.kind, "outcome": outcome}),
+                  float(getattr(one, outcome)))
+                 for one in channels for outcome in _OUTCOMES]),
+        _family("deliveries_waiting", "Deliveries that are not there yet.", GAUGE, each("waiting")),
+        _family("deliveries_oldest_timestamp_seconds",
+                "When the oldest delivery that waits was made.", GAUGE,
+                [(_named(one), wall - one.oldest_seconds)
+                 for one in channels if one.oldest_seconds is not None]),
+        _family("deliveries_last_timestamp_seconds", "When a delivery last arrived.", GAUGE,
+                [(_named(one), one.last_delivered / 1e9)
+                 for one in channels if one.last_delivered is not None]),
+        _family("channel_failing", "1 while nothing gets through a channel.", GAUGE,
+                [(_named(one), float(bool(one.failing))) for one in channels]),
+    ]  # fmt: skip
+
+
+def _named(channel: ChannelRow) -> str:
+    return labels({"channel": channel.name, "kind": channel.kind})
+
+
+def _machinery(view: View) -> list[Family]:
+    figures = view.post.figures()
+    last = figures.heartbeat_at
+    return [
+        _family("aggregator_journal_commit_seconds", "Time to write the journal of alerts.", SUMMARY,
+                [("_count", float(figures.commits)), ("_sum", figures.commit_seconds)]),
+        _family("aggregator_journal_errors_total",
+                "Commits of the journal that did not reach the disk at once.", COUNTER,
+                [("", float(figures.commit_errors))]),
+        _family("aggregator_journal_ok", "1 while all that was decided is on disk.", GAUGE,
+                [("", float(figures.journal_ok))]),
+        _family("aggregator_alerts_fired_total", "Alerts that began to fire.", COUNTER,
+                [("", float(view.alarms.fired))]),
+        _family("aggregator_events_unplaced_total", "Events of nodes that nobody knew.", COUNTER,
+                [("", float(view.alarms.engine.events_unplaced))]),
+        _family("heartbeat_last_timestamp_seconds",
+                "When the dead-man switch outside last heard us.", GAUGE,
+                [] if last is None else [("", last / 1e9)]),
+        _family("heartbeat_failed_total", "Pings that were not heard.", COUNTER,
+                [] if figures.heartbeat_failed is None
+                else [("", float(figures.heartbeat_failed))]),
+    ]  # fmt: skip

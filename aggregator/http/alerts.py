@@ -1,0 +1,221 @@
+"""What is wrong, what it is part of, who is told of it, and by which rules: the reading half."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+
+import msgspec
+from aiohttp import web
+
+from aggregator.alerting.messages import (
+    AlertRow,
+    AlertsReply,
+    ChannelsReply,
+    DeliveriesReply,
+    DeliveryRow,
+    IncidentReply,
+    IncidentsReply,
+    RuleRow,
+    RulesReply,
+    SilencesReply,
+)
+from aggregator.http.errors import RequestError, bad, unknown
+from aggregator.http.reply import VIEW, query, send_json
+from aggregator.http.times import between
+from aggregator.model import View
+from alerts.alert import Alert, Severity, State, Subject
+from alerts.notice import Delivery, Incident, Outcome, Standing
+from telemetry.errors import DeskError
+
+USUAL, MOST = 1000, 10_000
+PATIENCE = 20.0
+"""Seconds that the journal may take."""
+_CHOICES: dict[str, type[StrEnum]] = {
+    "state": State,
+    "severity": Severity,
+    "standing": Standing,
+    "subject": Subject,
+    "outcome": Outcome,
+}
+
+
+def check_choices(asked: dict[str, str]) -> None:
+    """Raise a 400 for a word that is none of those that there are."""
+    for name, members in _CHOICES.items():
+        if name in asked and asked[name] not in members._value2member_map_:
+            raise unknown(name, asked[name], [member.value for member in members], status=400)
+
+
+def number(asked: dict[str, str], name: str, usual: int, most: int) -> int:
+    """Return a whole number from 1 on. Raises a 400."""
+    text = asked.get(name, str(usual))
+    if not text.isdecimal() or not 1 <= int(text) <= most:
+        raise bad(name, f"{text!r} is not a number from 1 to {most}", f"Leave it out for {usual}.")
+    return int(text)
+
+
+@contextlib.contextmanager
+def refusals(what: str) -> Iterator[None]:
+    """Turn what the desk refuses into an answer: 404 for what is not there, else 400."""
+    try:
+        yield
+    except DeskError as error:
+        text = str(error)
+        status = 404 if text.startswith(f"no {what}") else 400
+        raise RequestError(status, what, text.rstrip(".")) from error
+
+
+async def alerts(request: web.Request) -> web.Response:
+    """What is wrong now, worst first."""
+    asked = query(
+        request, "state", "severity", "standing", "subject", "rule", "node", "gpu", "name"
+    )
+    check_choices(asked)
+    view = request.app[VIEW]
+    standing = asked.pop("standing", None)
+    found = [
+        row
+        for alert in view.alerts()
+        if all(getattr(alert, name) == value for name, value in asked.items())
+        and (row := row_of(view, alert)).standing == (standing or row.standing)
+    ]
+    return await send_json(request, AlertsReply(view.wall(), found), values=20 * len(found))
+
+
+def row_of(view: View, alert: Alert) -> AlertRow:
+    """Return an alert with what the desk says of it."""
+    held = view.alarms.held(alert.key)
+    standing = Standing.TOLD if held is None else held.standing
+    incident = None if held is None else held.incident or None
+    return AlertRow(**msgspec.structs.asdict(alert), standing=standing, incident=incident)
+
+
+async def incidents(request: web.Request) -> web.Response:
+    """Open incidents, worst first; with `from`, those that were open since, newest first."""
+    asked = query(request, "severity", "node", "rule", "from", "to", "limit")
+    check_choices(asked)
+    view = request.app[VIEW]
+    limit = number(asked, "limit", USUAL, MOST)
+    found: Iterable[Incident]
+    if "from" in asked or "to" in asked:
+        start, end = between(asked.get("from"), asked.get("to"), view.wall(), "-24h")
+        async with asyncio.timeout(PATIENCE):
+            ever = await view.post.history(start, MOST)
+        found = [one for one in ever if one.began < end]
+    else:
+        found = view.alarms.desk.incidents()
+    chosen = [one for one in found if _fits(one, asked)][:limit]
+    return await send_json(request, IncidentsReply(view.wall(), chosen), values=500 * len(chosen))
+
+
+def _fits(incident: Incident, asked: dict[str, str]) -> bool:
+    if incident.severity.value != asked.get("severity", incident.severity.value):
+        return False
+    return all(
+        name not in asked
+        or incident.group.get(name) == asked[name]
+        or any(getattr(alert, name) == asked[name] for alert in incident.alerts)
+        for name in ("node", "rule")
+    )
+
+
+async def incident(request: web.Request) -> web.Response:
+    """One incident, open or ended within the hour."""
+    query(request)
+    view = request.app[VIEW]
+    with refusals("incident"):
+        found = view.alarms.desk.incident(request.match_info["key"])
+    return await send_json(request, IncidentReply(view.wall(), found), values=500)
+
+
+async def silences(request: web.Request) -> web.Response:
+    """Silences and maintenance windows."""
+    asked = query(request, "maintenance")
+    if asked.get("maintenance", "true") not in {"true", "false"}:
+        raise unknown("maintenance", asked["maintenance"], ("true", "false"), status=400)
+    view = request.app[VIEW]
+    wanted = asked.get("maintenance")
+    found = [
+        silence
+        for silence in view.alarms.desk.silences()
+        if wanted is None or silence.maintenance == (wanted == "true")
+    ]
+    return await send_json(request, SilencesReply(view.wall(), found))
+
+
+async def rules(request: web.Request) -> web.Response:
+    """The rules in force, and how many of their alerts stand."""
+    asked = query(request, "severity", "subject")
+    check_choices(asked)
+    view = request.app[VIEW]
+    counts = view.alarms.counts()
+    found = [
+        RuleRow(
+            name=rule.name,
+            id=rule.id,
+            subject=rule.table,
+            kind=str(rule.when.__struct_config__.tag),
+            severity=rule.severity,
+            hold=rule.hold,
+            keep=rule.keep,
+            summary=rule.summary,
+            description=rule.description,
+            runbook=rule.runbook,
+            pending=counts[rule.name, "pending"],
+            firing=counts[rule.name, "firing"],
+        )
+        for rule in view.alarms.rules
+        if rule.severity.value == asked.get("severity", rule.severity.value)
+        and rule.table.value == asked.get("subject", rule.table.value)
+    ]
+    return await send_json(request, RulesReply(view.wall(), found), values=20 * len(found))
+
+
+async def deliveries(request: web.Request) -> web.Response:
+    """Notices on their way to channels, and what became of them; newest first."""
+    asked = query(request, "channel", "outcome", "incident", "from", "limit")
+    check_choices(asked)
+    view = request.app[VIEW]
+    limit = number(asked, "limit", USUAL, MOST)
+    start, _ = between(asked.get("from"), None, view.wall(), "-7d")
+    async with asyncio.timeout(PATIENCE):
+        found = await view.post.deliveries(start, MOST)
+    chosen = [delivery_row(one) for one in found if _goes(one, asked)][:limit]
+    return await send_json(request, DeliveriesReply(view.wall(), chosen), values=20 * len(chosen))
+
+
+def _goes(delivery: Delivery, asked: dict[str, str]) -> bool:
+    its = {
+        "channel": delivery.channel,
+        "outcome": delivery.outcome.value,
+        "incident": delivery.notice.incident.key,
+    }
+    return all(asked.get(name, value) == value for name, value in its.items())
+
+
+def delivery_row(delivery: Delivery) -> DeliveryRow:
+    """Return a delivery without all that its notice says."""
+    notice = delivery.notice
+    return DeliveryRow(
+        id=delivery.id,
+        channel=delivery.channel,
+        incident=notice.incident.key,
+        title=notice.incident.title,
+        action=notice.action,
+        reason=notice.reason,
+        created=delivery.created,
+        due=delivery.due,
+        tries=delivery.tries,
+        outcome=delivery.outcome,
+        error=delivery.error,
+    )
+
+
+async def channels(request: web.Request) -> web.Response:
+    """All channels, and how they do."""
+    query(request)
+    view = request.app[VIEW]
+    return await send_json(request, ChannelsReply(view.wall(), view.post.channels()))

@@ -1,0 +1,147 @@
+"""Circuits, budgets, UPS and supplies for Prometheus: every quantity of every board."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from aggregator.electrical import Electrical
+from power.board import Board, BoardKind, Quantity
+from power.layout import Layout
+from power.live import Boards
+from power.quantities import QUANTITIES
+from power.wiring import POLES
+from telemetry.exposition import COUNTER, GAUGE, PREFIX, Family, Sample, labels
+from telemetry.metric import Kind
+
+LABEL_OF = {
+    BoardKind.CIRCUIT: "circuit",
+    BoardKind.BUDGET: "budget",
+    BoardKind.UPS: "ups",
+    BoardKind.SUPPLY: "node",
+}
+_POLE = {f"circuit_{pole.lower()}_amps": pole for pole in POLES}
+"""Quantities that are one metric with a label `pole`."""
+POLE_AMPS = "circuit_pole_amps"
+
+
+@lru_cache(maxsize=16)
+def fragments(cluster: str, label: str, names: tuple[str, ...], pole: str | None) -> list[str]:
+    """Return the labels of each row, made once as long as the names stay."""
+    return [labels({"cluster": cluster, label: name, "pole": pole}) for name in names]
+
+
+def board_families(boards: Boards, cluster: str) -> list[Family]:
+    """Return a family for each quantity; what is not known is left out, and never is +Inf."""
+    by_kind = {board.kind: board for board in boards.all()}
+    families = []
+    poles: list[Sample] = []
+    for quantity in QUANTITIES:
+        board = by_kind[quantity.board]
+        pole = _POLE.get(quantity.name)
+        samples = _samples(board, quantity.name, cluster, pole)
+        if pole is not None:
+            poles += samples
+        else:
+            families.append(_family(quantity, samples))
+    families.append(Family(PREFIX + POLE_AMPS, "Current of one pole.", GAUGE, poles))
+    return families
+
+
+def _samples(board: Board, name: str, cluster: str, pole: str | None) -> list[Sample]:
+    values = board.columns.get(name)
+    if values is None:
+        return []
+    its = fragments(cluster, LABEL_OF[board.kind], board.names, pole)
+    return list(zip(its, values.tolist(), strict=True))
+
+
+def _family(quantity: Quantity, samples: Sequence[Sample]) -> Family:
+    counter = quantity.kind is Kind.COUNTER
+    text = quantity.help
+    if quantity.states:
+        text += f" ({', '.join(f'{number} {word}' for number, word in quantity.states)})"
+    return Family(name_of(quantity), text, COUNTER if counter else GAUGE, samples)
+
+
+def name_of(quantity: Quantity) -> str:
+    """Return a quantity's name on the page."""
+    return f"{PREFIX}{quantity.name}{'_total' if quantity.kind is Kind.COUNTER else ''}"
+
+
+def facts_family(layout: Layout, cluster: str) -> Family:
+    """Say what each circuit is: constant 1 with the facts as labels."""
+    return Family(
+        f"{PREFIX}circuit_info",
+        "Facts about a circuit.",
+        GAUGE,
+        [
+            (
+                labels({
+                    "cluster": cluster,
+                    "circuit": line.id,
+                    "kind": "panel" if line.is_panel else "circuit",
+                    "parent": line.parent,
+                    "wiring": line.wiring.value,
+                    "poles": "-".join(POLES[pole] for pole in line.poles),
+                    "curve": line.curve.value if line.curve is not None else None,
+                    "group": line.group,
+                    "source": line.source,
+                }),
+                1.0,
+            )
+            for line in layout.lines.values()
+        ],
+    )  # fmt: skip
+
+
+def power_families(electrical: Electrical, cluster: str, now: float) -> list[Family]:
+    """Return what the electrical side says of itself: configuration, cost, meters."""
+    its = labels({"cluster": cluster})
+    configuration = electrical.configuration
+    meters = [
+        (labels({"cluster": cluster, "meter": m.name, "type": m.type}), m)
+        for m in electrical.meters()
+    ]
+
+    def one(name: str, text: str, value: float | None) -> Family:
+        samples = [] if value is None else [(its, float(value))]
+        return Family(f"{PREFIX}power_{name}", text, GAUGE, samples)
+
+    def each(name: str, text: str, kind: str, samples: list[Sample]) -> Family:
+        return Family(f"{PREFIX}power_meter_{name}", text, kind, samples)
+
+    return [
+        one("configuration_ok", "0 while a newer configuration is refused and the one before goes on.",
+            float(configuration.error is None)),
+        one("configuration_version", "Counts up with every configuration that was taken.",
+            configuration.version),
+        one("configuration_timestamp_seconds", "When the configuration in force was taken.",
+            configuration.loaded_at / 1e9),
+        one("tick_seconds", "What computing all boards took last.", electrical.seconds),
+        one("nodes_unmapped", "Nodes that hang on no circuit of the configuration.",
+            len(electrical.unmapped)),
+        one("wall_watts", "What all nodes draw at the wall, each by its best source.",
+            electrical.account.watts),
+        each("ok", "1 while a meter speaks and is understood.", GAUGE,
+             [(label, float(not m.message)) for label, m in meters]),
+        each("age_seconds", "Time since a meter's last reading.", GAUGE,
+             [(label, now - m.last_seen) for label, m in meters if m.last_seen is not None]),
+        each("readings_total", "Readings of a meter.", COUNTER,
+             [(label, float(m.readings)) for label, m in meters]),
+        each("malformed_total", "Messages and answers of a meter that made no sense.", COUNTER,
+             [(label, float(m.malformed)) for label, m in meters]),
+        each("errors_total", "Questions that a meter did not answer.", COUNTER,
+             [(label, float(m.errors)) for label, m in meters]),
+    ]  # fmt: skip
+
+
+def circuit_families(electrical: Electrical, cluster: str, now: float) -> list[Family]:
+    """Return all of it; without circuits only what the electrical side says of itself."""
+    families = power_families(electrical, cluster, now)
+    layout, boards = electrical.plant.layout, electrical.latest
+    if layout is not None:
+        families.append(facts_family(layout, cluster))
+    if boards is not None:
+        families += board_families(boards, cluster)
+    return families

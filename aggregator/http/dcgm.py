@@ -1,0 +1,132 @@
+"""`/metrics/dcgm/{node}`: a node's readings under the names, units and labels of dcgm-exporter.
+
+So that boards and alert rules which people already have go on working: Grafana's board 12239 does,
+unchanged, with the targets of `/sd/dcgm`. Of the exporter's default counters those are left out
+that no reading of ours is the same as (NVLink bandwidth, whose unit differs by release, PCIe rates
+and the vGPU licence); one that a GPU can't tell is absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from aiohttp import web
+
+from aggregator.http.errors import unknown
+from aggregator.http.numbers import plain
+from aggregator.http.reply import VIEW, query, send
+from aggregator.http.standing import Standing, standing
+from aggregator.model import View
+from alerts.xid.catalogue import meaning_of
+from telemetry.exposition import CONTENT_TYPE, COUNTER, GAUGE, Family, labels, render
+from telemetry.fleet import Node
+from telemetry.inventory import Gpu
+from telemetry.metric import Table
+
+HOST_LABELS = ("Hostname", "hostname")
+"""How dcgm-exporter calls the node: the first up to release 4.8.2, the second since."""
+_MIB = 1 / (1 << 20)
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """One of the exporter's counters, and the metric of ours that it is."""
+
+    name: str
+    help: str
+    metric: str
+    scale: float = 1.0
+    kind: str = GAUGE
+
+
+COUNTERS = (
+    Counter("DCGM_FI_DEV_SM_CLOCK", "SM clock frequency (in MHz).", "gpu_sm_clock_hertz", 1e-6),
+    Counter("DCGM_FI_DEV_MEM_CLOCK", "Memory clock frequency (in MHz).", "gpu_memory_clock_hertz", 1e-6),
+    Counter("DCGM_FI_DEV_MEMORY_TEMP", "Memory temperature (in C).", "gpu_memory_temperature_celsius"),
+    Counter("DCGM_FI_DEV_GPU_TEMP", "GPU temperature (in C).", "gpu_temperature_celsius"),
+    Counter("DCGM_FI_DEV_POWER_USAGE", "Power draw (in W).", "gpu_power_watts"),
+    Counter("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "Energy since the driver was loaded (in mJ).", "gpu_energy_joules_total", 1e3, COUNTER),
+    Counter("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "PCIe retries.", "gpu_pcie_replays_total", kind=COUNTER),
+    Counter("DCGM_FI_DEV_GPU_UTIL", "GPU utilization (in %).", "gpu_utilization_ratio", 100),
+    Counter("DCGM_FI_DEV_MEM_COPY_UTIL", "Memory utilization (in %).", "gpu_memory_utilization_ratio", 100),
+    Counter("DCGM_FI_DEV_ENC_UTIL", "Encoder utilization (in %).", "gpu_encoder_utilization_ratio", 100),
+    Counter("DCGM_FI_DEV_DEC_UTIL", "Decoder utilization (in %).", "gpu_decoder_utilization_ratio", 100),
+    Counter("DCGM_FI_DEV_FB_FREE", "Framebuffer memory free (in MiB).", "gpu_memory_free_bytes", _MIB),
+    Counter("DCGM_FI_DEV_FB_USED", "Framebuffer memory used (in MiB).", "gpu_memory_used_bytes", _MIB),
+    Counter("DCGM_FI_DEV_FB_RESERVED", "Framebuffer memory reserved (in MiB).", "gpu_memory_reserved_bytes", _MIB),
+    Counter("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", "Rows remapped for uncorrectable errors.", "gpu_remapped_rows_uncorrectable", kind=COUNTER),
+    Counter("DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", "Rows remapped for correctable errors.", "gpu_remapped_rows_correctable", kind=COUNTER),
+    Counter("DCGM_FI_DEV_ROW_REMAP_FAILURE", "Whether remapping of rows has failed.", "gpu_remapped_rows_failure"),
+    Counter("DCGM_FI_PROF_SM_ACTIVE", "Part of the time that an SM had a warp (0 to 1).", "gpu_sm_active_ratio"),
+    Counter("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "Part of the time that the tensor pipe was active (0 to 1).", "gpu_tensor_active_ratio"),
+    Counter("DCGM_FI_PROF_DRAM_ACTIVE", "Part of the time that the memory interface was active (0 to 1).", "gpu_dram_active_ratio"),
+)  # fmt: skip
+XID = "DCGM_FI_DEV_XID_ERRORS"
+
+
+def families(view: View, node: Node, host_label: str) -> Iterator[Family]:
+    """Return a node's readings as the exporter would show them; nothing while it is not online."""
+    if standing(node, view.now()) is not Standing.ONLINE:
+        return
+    gpus = [gpu for gpu in node.inventory.gpus if gpu.present]
+    rows = [
+        node.rows[Table.GPU].start + place
+        for place, gpu in enumerate(node.inventory.gpus)
+        if gpu.present
+    ]
+    pairs = [_pairs(node, gpu, host_label) for gpu in gpus]
+    fragments = [labels(each) for each in pairs]
+    for counter in COUNTERS:
+        column = plain(view.fleet.column(counter.metric, view.now())[rows])
+        values = np.round(column * counter.scale, 6).tolist()
+        samples = list(zip(fragments, values, strict=True))
+        yield Family(counter.name, counter.help, counter.kind, samples)
+    yield Family(XID, "The last XID error of this GPU; 0 while none is known.", GAUGE,
+                 list(_xids(view, gpus, pairs)))  # fmt: skip
+
+
+def _pairs(node: Node, gpu: Gpu, host_label: str) -> dict[str, str | None]:
+    domain, colon, rest = (gpu.pci or "").partition(":")
+    return {
+        "gpu": str(gpu.index),
+        "UUID": gpu.uuid,
+        "pci_bus_id": f"{domain:0>8}{colon}{rest}" if rest else None,
+        "device": f"nvidia{gpu.index if gpu.minor is None else gpu.minor}",
+        "modelName": gpu.name,
+        host_label: node.inventory.node,
+        "DCGM_FI_DRIVER_VERSION": node.inventory.driver_version,
+    }
+
+
+def _xids(
+    view: View, gpus: Iterable[Gpu], pairs: Iterable[dict[str, str | None]]
+) -> Iterator[tuple[str, float]]:
+    last: dict[str, int] = {}
+    for event in view.recent_events():  # newest first
+        xid = event.data.get("xid")
+        if event.kind == "xid" and event.gpu is not None and isinstance(xid, int):
+            last.setdefault(event.gpu, xid)
+    for gpu, its in zip(gpus, pairs, strict=True):
+        xid = last.get(gpu.uuid, 0)
+        text = meaning_of(xid).name or "Unknown Error" if xid else "No Error"
+        yield labels({**its, "err_code": str(xid), "err_msg": text}), float(xid)
+
+
+async def node_page(request: web.Request) -> web.Response:
+    """A node's readings under dcgm-exporter's names."""
+    view, name = request.app[VIEW], request.match_info["node"]
+    node = view.fleet.nodes.get(name)
+    if node is None:
+        raise unknown("node", name, view.fleet.nodes)
+    page = list(families(view, node, host_label(request)))
+    return await send(request, lambda: render(page), CONTENT_TYPE)
+
+
+def host_label(request: web.Request) -> str:
+    """Return how the caller wants the node to be called. Raises a 400 for another word."""
+    word = query(request, "host_label").get("host_label", HOST_LABELS[0])
+    if word not in HOST_LABELS:
+        raise unknown("host_label", word, HOST_LABELS, status=400)
+    return word

@@ -1,0 +1,124 @@
+"""All meters of a site: started together, ended together, and none in another's way."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from aggregator.meters.mqtt import MeterBus
+from aggregator.meters.nut import NutPoller
+from aggregator.meters.poller import Poller
+from aggregator.meters.redfish import RedfishPoller
+from aggregator.meters.secrets import broker_config, secret, trust
+from power.meter import MeterReading
+from power.meters.attach import Attached, attach
+from power.meters.base import MqttConfig
+from power.meters.book import Book, MeterState
+from power.meters.nut import Nut
+from power.meters.redfish import Redfish
+from power.site import Site
+from telemetry.mqtt import BrokerConfig
+
+
+class MeterHub:
+    """Reads every meter of a site. `run` it once; `readings` and `states` cost nothing."""
+
+    def __init__(
+        self,
+        site: Site,
+        broker: BrokerConfig,
+        *,
+        where: str = "power",
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`broker` is kilowatch's own, for meters that name no other. Raises `ConfigError`."""
+        self._broker = broker
+        self._where = where
+        self._now = now
+        self._books: dict[str, Book] = {}
+        self._site = site
+        self._changed = asyncio.Event()
+        self.configure(site)
+
+    def configure(self, site: Site) -> None:
+        """Read these meters from now on; what is measured as before keeps its readings.
+
+        Raises `ConfigError`, and then all stays as it was.
+        """
+        books = {
+            meter.name: self._books[meter.name]
+            if meter.name in self._books and self._books[meter.name].meter == meter
+            else Book(meter, self._place(meter, site), asked=not isinstance(meter.config, MqttConfig))
+            for meter in attach(self._where, site)
+        }  # fmt: skip
+        # A password or certificate that can't be read must be said now, not in a task.
+        for book in books.values():
+            self._check_files(book.meter, site)
+        self._books, self._site = books, site
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Read until cancelled."""
+        while True:
+            self._changed.clear()
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(work, name=name) for name, work in self._work()]
+                await self._changed.wait()
+                for task in tasks:
+                    task.cancel()
+
+    def readings(self) -> Sequence[MeterReading]:
+        """Return the newest reading of each meter, target and pole; stale ones too."""
+        return [reading for book in self._books.values() for reading in book.readings()]
+
+    def states(self) -> Sequence[MeterState]:
+        """Return how each meter stands."""
+        return [book.state for book in self._books.values()]
+
+    def _work(self) -> list[tuple[str, Coroutine[Any, Any, None]]]:
+        by_broker: dict[str | None, list[Book]] = {}
+        found: list[tuple[str, Coroutine[Any, Any, None]]] = []
+        for book in self._books.values():
+            config = book.meter.config
+            if isinstance(config, MqttConfig):
+                by_broker.setdefault(config.broker, []).append(book)
+            else:
+                found.append((f"meter {book.meter.name}", self._poller(book).run()))
+        for name, books in by_broker.items():
+            bus = MeterBus(self._broker_of(name, self._site), books, self._now)
+            found.append((f"meters of {name or 'our broker'}", bus.run()))
+        return found
+
+    def _poller(self, book: Book) -> Poller:
+        config = book.meter.config
+        if isinstance(config, Nut):
+            return NutPoller(config, book, self._now)
+        assert isinstance(config, Redfish)  # noqa: S101 - the union has no other member
+        return RedfishPoller(config, book, self._now)
+
+    def _place(self, meter: Attached, site: Site) -> str:
+        config = meter.config
+        if isinstance(config, MqttConfig):
+            broker = self._broker_of(config.broker, site)
+            return f"MQTT {broker.host}:{broker.port} {config.topic}"
+        if isinstance(config, Nut):
+            return f"upsd {config.host}:{config.port}"
+        assert isinstance(config, Redfish)  # noqa: S101 - the union has no other member
+        return config.services()[""]
+
+    def _check_files(self, meter: Attached, site: Site) -> None:
+        config = meter.config
+        place = f"{self._where}: meters.{meter.name}"
+        if isinstance(config, MqttConfig):
+            broker = self._broker_of(config.broker, site)
+            broker.password()
+            broker.context()
+        elif isinstance(config, Nut | Redfish):
+            secret(place, config.password_file)
+            if isinstance(config, Redfish):
+                trust(place, config)
+
+    def _broker_of(self, name: str | None, site: Site) -> BrokerConfig:
+        return self._broker if name is None else broker_config(site.brokers[name])

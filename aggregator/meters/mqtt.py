@@ -1,0 +1,178 @@
+"""Meters that publish over MQTT: one connection for each broker, every message to whom it concerns."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from power.meters.base import MqttConfig
+from power.meters.book import Book
+from telemetry.errors import BusError, WireError
+from telemetry.mqtt import Backoff, BrokerConfig, connect, pause
+
+log = logging.getLogger(__name__)
+
+LARGEST = 1 << 16
+"""Bytes of a message; no meter says more."""
+LONGEST_PAUSE = 15.0
+_FILTERS_AT_ONCE = 64
+_ROUTES = 20_000
+_UNANSWERED = 3
+"""Questions without an answer after which it is said."""
+
+
+class _Member:
+    """One meter on this broker."""
+
+    def __init__(self, book: Book, reply: str) -> None:
+        config = book.meter.config
+        assert isinstance(config, MqttConfig)  # noqa: S101 - the hub sorts them
+        self.book = book
+        self.decoder = config.decoder()
+        self.reply = reply
+        self.polls = self.decoder.polls(reply)
+        self.filters = (*self.decoder.filters(), *([f"{reply}/rpc"] if self.polls else []))
+        self.unanswered = 0
+
+
+class MeterBus:
+    """All meters of one broker."""
+
+    def __init__(
+        self, broker: BrokerConfig, books: Sequence[Book], now: Callable[[], float]
+    ) -> None:
+        self._broker = broker
+        self._now = now
+        own = f"kilowatch-meters/{secrets.token_hex(4)}"
+        self._members = [_Member(book, f"{own}/{place}") for place, book in enumerate(books)]
+        self._filters: dict[str, list[tuple[str, _Member]]] = {}
+        """Filters by what stands before their wildcard: thousands of meters are looked up, not tried."""
+        for member in self._members:
+            for one in member.filters:
+                self._filters.setdefault(one.partition("+")[0], []).append((one, member))
+        self._routes: dict[str, list[_Member]] = {}
+
+    async def run(self) -> None:
+        """Stay connected until cancelled."""
+        backoff = Backoff(LONGEST_PAUSE)
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            try:
+                await self._session()
+            except BusError as error:
+                for member in self._members:
+                    # Parts of a state may have been told meanwhile: the rest of it is void.
+                    member.decoder.forget()
+                    member.book.disconnected()
+                    member.book.failed(str(error))
+                backoff.lasted(loop.time() - began)
+                await pause(backoff, f"meters: {error}")
+
+    async def _session(self) -> None:
+        client_id = f"kilowatch-meters-{os.getpid()}-{secrets.token_hex(4)}"
+        async with connect(self._broker, client_id) as client:
+            for member in self._members:
+                member.book.note("")
+            await self._subscribe(client)
+            log.info("meters: MQTT broker %s:%d: connected", self._broker.host, self._broker.port)
+            asking = asyncio.create_task(self._ask(client), name="meter questions")
+            try:
+                async for message in client.messages:
+                    payload = message.payload
+                    if isinstance(payload, bytes | bytearray):
+                        self.take(str(message.topic), bytes(payload), retained=message.retain)
+            finally:
+                asking.cancel()
+                await asyncio.gather(asking, return_exceptions=True)
+
+    async def _subscribe(self, client: Any) -> None:
+        wanted = sorted({one for member in self._members for one in member.filters})
+        for start in range(0, len(wanted), _FILTERS_AT_ONCE):
+            some = wanted[start : start + _FILTERS_AT_ONCE]
+            granted = await client.subscribe([(one, 0) for one in some])
+            refused = [one for one, qos in zip(some, granted, strict=True) if int(getattr(qos, "value", qos)) >= 0x80]  # fmt: skip
+            if refused:
+                log.error("MQTT broker %s:%d refuses to let us read %s: allow this user to.",
+                          self._broker.host, self._broker.port, ", ".join(refused))  # fmt: skip
+            for member in self._members:
+                if not set(member.filters).isdisjoint(refused):
+                    member.book.note("we may not read its topics: allow this user to at the broker")
+
+    async def _ask(self, client: Any) -> None:
+        """Ask each meter in its period, those apart that say that they are away."""
+        loop = asyncio.get_running_loop()
+        due = {member.reply: loop.time() for member in self._members if member.polls}
+        while due:
+            for member in self._members:
+                if due.get(member.reply, float("inf")) > loop.time():
+                    continue
+                due[member.reply] = loop.time() + member.book.meter.config.period
+                if member.book.state.online is not False:
+                    await self._question(client, member)
+            await asyncio.sleep(max(0.05, min(due.values()) - loop.time()))
+
+    async def _question(self, client: Any, member: _Member) -> None:
+        if member.unanswered == _UNANSWERED:
+            topic = member.polls[0][0]
+            member.book.note(f"it does not answer on {topic}: let the device take RPC over MQTT and this user write there, or set poll = false")  # fmt: skip
+            log.warning("meter %s: %s", member.book.meter.name, member.book.state.message)
+        member.unanswered += 1
+        for topic, payload in member.polls:
+            await client.publish(topic, payload, qos=0)
+
+    def take(self, topic: str, payload: bytes, *, retained: bool = False) -> None:
+        """Give a message to the meters that it concerns. Never raises."""
+        for member in self._route(topic):
+            name = member.book.meter.name
+            try:
+                self._give(member, topic, payload, retained=retained)
+            except WireError as error:
+                if member.book.malformed(error.reason, f"{topic}: {error}"):
+                    log.warning("meter %s: %s: %s; what follows of the kind is only counted", name, topic, error)  # fmt: skip
+            except Exception:  # one meter's payload must not end the others
+                log.exception("meter %s: %s could not be read", name, topic)
+                member.book.malformed("fault", f"{topic}: a fault of kilowatch; its log says more")
+
+    def _give(self, member: _Member, topic: str, payload: bytes, *, retained: bool) -> None:
+        name, now = member.book.meter.name, self._now()
+        if len(payload) > LARGEST:
+            raise WireError("too_long", f"{len(payload)} bytes")
+        online = member.decoder.presence(topic, payload)
+        if online is not None:
+            if not online:
+                member.decoder.forget()
+            if member.book.presence(online, now):
+                log.info("meter %s: %s", name, "online" if online else "offline")
+            return
+        if retained:
+            return  # nobody knows how old it is
+        if topic == f"{member.reply}/rpc":
+            member.unanswered = 0
+        for message in member.book.take(member.decoder.samples(topic, payload), now):
+            log.warning("meter %s: %s", name, message)
+
+    def _route(self, topic: str) -> list[_Member]:
+        found = self._routes.get(topic)
+        if found is None:
+            if len(self._routes) >= _ROUTES:
+                self._routes.clear()
+            ends = [place + 1 for place, one in enumerate(topic) if one == "/"]
+            near = [
+                pair for end in [*ends, len(topic)] for pair in self._filters.get(topic[:end], [])
+            ]
+            found = list(dict.fromkeys(member for one, member in near if matches(one, topic)))
+            self._routes[topic] = found
+        return found
+
+
+def matches(pattern: str, topic: str) -> bool:
+    """Whether a topic falls under a filter with `+` (we subscribe to none with `#`)."""
+    if "+" not in pattern:
+        return pattern == topic
+    want, have = pattern.split("/"), topic.split("/")
+    return len(want) == len(have) and all(w in {"+", h} for w, h in zip(want, have, strict=True))

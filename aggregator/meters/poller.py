@@ -1,0 +1,85 @@
+"""Asks one meter again and again: each round has a deadline, and whatever goes wrong stays here."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import zlib
+from collections.abc import Callable
+
+from power.meters.book import Book
+from power.meters.sample import Sample
+from telemetry.errors import KilowattError, WireError
+
+log = logging.getLogger(__name__)
+
+LONGEST_PAUSE = 60.0
+"""Seconds; a meter that does not answer is asked less often, down to this."""
+
+
+class PollError(KilowattError):
+    """The meter does not answer as it should; the message says what to do."""
+
+
+class Poller:
+    """One meter that must be asked."""
+
+    def __init__(self, book: Book, timeout: float, now: Callable[[], float]) -> None:
+        self.book = book
+        self._timeout = timeout
+        self._now = now
+        self.partial = ""
+        """What some parts did not tell in a round that was good for others."""
+
+    async def ask(self) -> list[Sample]:
+        """Return one round's samples. Raises `PollError`, `WireError` or `OSError`."""
+        raise NotImplementedError
+
+    async def leave(self) -> None:
+        """Let go of the connection; must not hang."""
+
+    async def run(self) -> None:
+        """Ask until cancelled."""
+        period = self.book.meter.config.period
+        # Not all at once: each has its own place within the period.
+        await asyncio.sleep(period / 10 * (zlib.crc32(self.book.meter.name.encode()) % 100) / 100)
+        failures = 0
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                began = loop.time()
+                failures = 0 if await self._round() else failures + 1
+                pause = period if not failures else min(max(period, LONGEST_PAUSE), period * 2 ** min(failures - 1, 6))  # fmt: skip
+                await asyncio.sleep(max(0.1, began + pause - loop.time()))
+        finally:
+            await self.leave()
+
+    async def _round(self) -> bool:
+        book, name = self.book, self.book.meter.name
+        try:
+            async with asyncio.timeout(self._timeout):
+                samples = await self.ask()
+        except TimeoutError:
+            told = book.failed(f"no answer within {self._timeout:g} s")
+        except WireError as error:
+            told = book.malformed(error.reason, f"{error}")
+        except (PollError, OSError) as error:
+            told = book.failed(f"{error}" or type(error).__name__)
+        except Exception:  # a fault in here must not end the other meters
+            log.exception("meter %s: this round failed", name)
+            book.failed("a fault of kilowatch; its log says more")
+            told = False
+        else:
+            for message in book.take(samples, self._now()):
+                log.warning("meter %s: %s", name, message)
+            self._tell_partial()
+            return True
+        await self.leave()
+        if told:
+            log.warning("meter %s (%s): %s", name, book.state.where, book.state.message)
+        return False
+
+    def _tell_partial(self) -> None:
+        partial, self.partial = self.partial, ""
+        if partial and self.book.malformed(partial, partial):
+            log.warning("meter %s: %s", self.book.meter.name, partial)

@@ -1,0 +1,46 @@
+"""Files that meters need: passwords and certificates. What can't be read is said before anything runs."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import msgspec
+
+from power.meters.config import MeterBroker
+from power.meters.redfish import Redfish
+from telemetry.errors import ConfigError
+from telemetry.mqtt import BrokerConfig
+
+
+def secret(where: str, file: str | None) -> str | None:
+    """Return the password in a file. Raises `ConfigError`."""
+    if file is None:
+        return None
+    try:
+        text = Path(file).expanduser().read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{where}.password_file", f"{file} can't be read: {error}", "Name a file with the password alone that this user may read.") from error  # fmt: skip
+    if not text or "\n" in text:
+        raise ConfigError(f"{where}.password_file", f"{file} does not hold one line", "Write the password alone into it.")  # fmt: skip
+    return text
+
+
+def trust(where: str, config: Redfish) -> ssl.SSLContext | bool:
+    """Return how a service's certificate is checked. Raises `ConfigError`."""
+    if not config.verify:
+        return False
+    if config.ca_file is None:
+        return True
+    try:
+        return ssl.create_default_context(cafile=Path(config.ca_file).expanduser())
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"{where}.ca_file", f"{config.ca_file} can't be used: {error}", "Name a file of certificates in PEM.") from error  # fmt: skip
+
+
+def broker_config(broker: MeterBroker) -> BrokerConfig:
+    """Return the broker as the MQTT client takes it. Raises `ConfigError`."""
+    fields = msgspec.structs.asdict(broker)
+    for name in ("password_file", "ca_file", "cert_file", "key_file"):
+        fields[name] = None if fields[name] is None else Path(fields[name]).expanduser()
+    return BrokerConfig(**fields)

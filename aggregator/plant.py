@@ -1,0 +1,53 @@
+"""Which configuration of the electrical side is in force, and what follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import tzinfo
+from typing import Any
+
+import msgspec
+
+from aggregator.accounting import zone_of
+from power.layout import Layout, lay_out
+from power.meters.attach import attach
+from power.site import Site, decode
+
+WHERE = "power"
+"""What a fault in the settings is said to be in, where the file is not known."""
+
+
+class Configuration(msgspec.Struct, frozen=True, kw_only=True):
+    """Which configuration is in force, and what is wrong with a newer one that is not."""
+
+    version: int = 0
+    """Counts up with every configuration that was taken."""
+    loaded_at: int = 0
+    """ns since 1970."""
+    error: str | None = None
+    """Why the newest was refused: place, problem and cure. Null when it is in force."""
+    refused_at: int | None = None
+    """When it was refused, ns since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plant:
+    """A configuration that holds, and what follows from it."""
+
+    tree: Mapping[str, Any]
+    site: Site
+    layout: Layout | None
+    """None where no circuit is configured."""
+    zone: tzinfo | None
+    metered: frozenset[tuple[str, str]]
+    """Kind and name of everything that a meter is configured for."""
+
+
+def plant_of(where: str, tree: Mapping[str, Any]) -> Plant:
+    """Return what a configuration describes. Raises `ConfigError` with place and cure."""
+    site = decode(where, {"power": dict(tree)})
+    layout = lay_out(where, site) if site.circuits or site.panels else None
+    metered = {(put.kind, put.target) for meter in attach(where, site) for put in meter.puts}
+    zone = zone_of(where, site.site.timezone)
+    return Plant(tree, site, layout, zone, frozenset(metered))

@@ -1,0 +1,125 @@
+"""Which incident an alert belongs to: one that is open where it is, or a new one.
+
+Alerts of one rule in one group (a GPU, a node, a rack, a circuit: the rule says) are one incident;
+so are alerts of other rules that come there, or on the same GPU, within a minute of the last.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+
+from alerts.alert import Severity
+from alerts.desk.cabinet import Cabinet, worst
+from alerts.desk.clock import Clock
+from alerts.desk.places import Place, common, group
+from alerts.desk.policy import Patience
+from alerts.desk.state import Case, Dossier
+
+TAKEN = 3600.0
+"""Seconds: what comes to an incident that somebody took, and that has been calm for so long, is
+news: it opens another."""
+
+
+class Grouping:
+    """Gives every alert that may be told its incident."""
+
+    def __init__(self, cabinet: Cabinet, clock: Clock, patience: Patience) -> None:
+        self._cabinet = cabinet
+        self._clock = clock
+        self._patience = patience
+        self._used: Counter[str] = Counter()
+        """How many incidents there were of each group within these ten minutes."""
+        self._bucket = -1
+
+    def place(self, case: Case, left: dict[str, list[str]]) -> None:
+        """Let an alert join an incident. `left`: see `Holding.left`."""
+        alert = case.alert
+        place = common(alert, self._cabinet.policy(alert.rule).group)
+        dossier = self._open(case, place) or self._adopted(case, place, left)
+        if dossier is None:
+            dossier = self.begin(group(alert, place), place, alert.severity)
+        elif dossier.key in left and not self._cabinet.active(dossier):
+            dossier.group = group(alert, dossier.place)
+            dossier.cause_untold = True
+        self._join(case, dossier)
+
+    def begin(self, group: dict[str, str], place: Place, severity: Severity) -> Dossier:
+        """Open an incident."""
+        clock = self._clock
+        key, base = self._key(group)
+        dossier = Dossier(
+            key=key,
+            base=base,
+            order=clock.order(),
+            group=group,
+            place=place,
+            severity=severity,
+            began=clock.wall,
+            changed=clock.wall,
+            opened=clock.time,
+            joined=clock.time,
+            wait_until=clock.time + self._wait(severity),
+        )
+        self._cabinet.file(dossier)
+        return dossier
+
+    def _open(self, case: Case, place: Place) -> Dossier | None:
+        for at in dict.fromkeys((place, ("gpu", case.alert.gpu or ""))):
+            for dossier in self._cabinet.open_at(at):
+                if self._joins(case, place, dossier):
+                    return dossier
+        return None
+
+    def _joins(self, case: Case, place: Place, dossier: Dossier) -> bool:
+        if dossier.storming is not None:
+            return False
+        calm = self._clock.time - dossier.joined
+        if dossier.ack is not None and calm > TAKEN:
+            return False
+        alike = case.alert.rule in dossier.rules and dossier.place == place
+        return alike or calm <= self._patience.together
+
+    def _adopted(self, case: Case, place: Place, left: dict[str, list[str]]) -> Dossier | None:
+        """Return the oldest incident that was told of consequences of this alert alone: it goes on
+        as the cause's, so that nobody is paged twice."""
+        if not left:
+            return None
+        below = set(self._cabinet.consequences(case.alert.key))
+        for key, lost in left.items():
+            dossier = self._cabinet.dossiers[key]
+            if dossier.closed is None and not self._cabinet.active(dossier) and below >= set(lost):
+                self._cabinet.move(dossier, place)
+                return dossier
+        return None
+
+    def _join(self, case: Case, dossier: Dossier) -> None:
+        severity, clock = case.alert.severity, self._clock
+        dossier.joined = clock.time
+        dossier.changed = clock.wall
+        dossier.severity = worst((dossier.severity, severity))
+        if dossier.told is None:
+            dossier.wait_until = min(dossier.wait_until, clock.time + self._wait(severity))
+        if case.alert.rule not in dossier.rules:
+            dossier.rules.append(case.alert.rule)
+        self._cabinet.join(case, dossier)
+
+    def _wait(self, severity: Severity) -> float:
+        patience = self._patience
+        return patience.page_wait if severity is Severity.PAGE else patience.ticket_wait
+
+    def _key(self, group: dict[str, str]) -> tuple[str, str]:
+        """Return a key that was never used, and what it is made of: two aggregators that see the same find the same, for
+        the pager to collapse."""
+        bucket = self._clock.bucket
+        if bucket != self._bucket:
+            self._bucket = bucket
+            self._used = Counter(
+                dossier.base
+                for dossier in self._cabinet.dossiers.values()
+                if dossier.base.startswith(f"{bucket}/")
+            )
+        base = f"{bucket}/" + "/".join(f"{name}={value}" for name, value in sorted(group.items()))
+        self._used[base] += 1
+        digest = hashlib.sha256(f"{base}/{self._used[base]}".encode()).hexdigest()[:20]
+        return f"{group['rule'][:100]}-{digest}", base

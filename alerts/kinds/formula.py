@@ -1,0 +1,36 @@
+"""A condition in the operator's own words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from alerts.expression import ExpressionError, parse
+from alerts.judging import Judgement, Kind, Sight
+from alerts.rows import Rows
+
+
+class Formula(Kind, frozen=True, tag="expr"):
+    """Bad while an expression over names of metrics is true; see `alerts.expression`."""
+
+    expr: str
+    """Its first metric is the one that is shown."""
+
+    def metrics(self) -> Iterator[str]:
+        """Those that it names."""
+        try:
+            yield from parse(self.expr).names
+        except ExpressionError:
+            return
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """What is wrong with the expression."""
+        try:
+            parse(self.expr)
+        except ExpressionError as error:
+            yield f"{self.expr!r}: {error.problem}", error.cure
+
+    def judge(self, sight: Sight, rows: Rows) -> Judgement:
+        """Work it out for every row."""
+        expression = parse(self.expr)
+        values = sight.values(expression.names[0]) if expression.names else None
+        return Judgement(expression.judge(sight.values, sight.size), values)

@@ -1,0 +1,19 @@
+"""What a condition may ask to know whether a device is under load."""
+
+from __future__ import annotations
+
+from alerts.judging import BAD, Flags, Sight
+from alerts.kinds.formula import Formula
+from alerts.kinds.levels import Above, Below, In
+from alerts.rows import Rows
+
+Gate = Above | Below | In | Formula
+"""Conditions on what is now; `expr` joins several."""
+
+
+def is_open(gate: Gate | None, sight: Sight, rows: Rows) -> Flags | None:
+    """Return the rows in which it is so; None when that is not asked."""
+    if gate is None:
+        return None
+    there: Flags = gate.judge(sight, rows).verdicts == BAD
+    return there

@@ -1,0 +1,91 @@
+"""Conditions on an alert's labels, written as people know them from Alertmanager: `node=~"a.*"`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+from alerts.alert import Alert
+from alerts.notice import Matcher
+from telemetry.errors import ConfigError
+
+_FORM = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(=~|!~|!=|=)\s*(.*?)\s*", re.DOTALL)
+_LONGEST = 512
+"""A pattern is matched against names that come from the bus; it need not be a novel."""
+
+
+def parse(text: str, where: str = "matcher") -> Matcher:
+    """Return the condition that a text states. Raises `ConfigError` with what to write instead."""
+    form = _FORM.fullmatch(text)
+    if form is None:
+        raise ConfigError(
+            where,
+            f"{text!r} is no condition on a label",
+            "Write label=value, label!=value, label=~regex or label!~regex, as node=~'dgx-.*'.",
+        )
+    label, sign, value = form[1], form[2], _unquoted(form[3])
+    if sign.endswith("~"):
+        _checked(value, where)
+    return Matcher(label, value, is_regex=sign.endswith("~"), is_equal=not sign.startswith("!"))
+
+
+def parse_all(texts: Iterable[str], where: str = "matcher") -> tuple[Matcher, ...]:
+    """Return all conditions, of which an alert must fulfil each."""
+    return tuple(parse(text, where) for text in texts)
+
+
+def written(matcher: Matcher) -> str:
+    """Return the text that `parse` reads as this condition."""
+    sign = ("=" if matcher.is_equal else "!") + ("~" if matcher.is_regex else "")
+    return f"{matcher.label}{'!=' if sign == '!' else sign}{matcher.value}"
+
+
+def matches(matchers: Iterable[Matcher], labels: Mapping[str, str]) -> bool:
+    """Whether all conditions hold; a label that is not there is an empty one."""
+    return all(_holds(matcher, labels.get(matcher.label, "")) for matcher in matchers)
+
+
+def labels_of(alert: Alert) -> dict[str, str]:
+    """Everything that a condition may go by."""
+    return {
+        **alert.labels,
+        "rule": alert.rule,
+        "id": alert.id,
+        "node": alert.node,
+        "severity": alert.severity.value,
+        "state": alert.state.value,
+        "subject": alert.subject.value,
+        "name": alert.name,
+    }
+
+
+def _holds(matcher: Matcher, value: str) -> bool:
+    if matcher.is_regex:
+        found = _compiled(matcher.value).fullmatch(value) is not None
+    else:
+        found = matcher.value == value
+    return found is matcher.is_equal
+
+
+@lru_cache(maxsize=1024)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
+
+
+def _checked(pattern: str, where: str) -> None:
+    if len(pattern) > _LONGEST:
+        raise ConfigError(where, f"a pattern of {len(pattern)} characters is too long",
+                          f"Use at most {_LONGEST}.")  # fmt: skip
+    try:
+        _compiled(pattern)
+    except re.error as error:
+        raise ConfigError(where, f"{pattern!r} is no regular expression: {error}") from error
+
+
+def _unquoted(text: str) -> str:
+    if len(text) >= 2 and text[0] == text[-1] and text[0] in "\"'":
+        return (
+            text[1:-1].replace('\\"', '"').replace("\\\\", "\\") if text[0] == '"' else text[1:-1]
+        )
+    return text

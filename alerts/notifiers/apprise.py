@@ -1,0 +1,175 @@
+"""Apprise, for the hundred services that have no channel of their own here: mail, Teams, SMS...
+
+Its plugins block, and sleep between two messages; so it runs in threads of its own with a limit of
+time, and never in the loop that also answers everybody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import threading
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from alerts.alert import Severity
+from alerts.notice import Action
+from alerts.notifiers import secret
+from alerts.notifiers.answer import Answer, Delivered, Later, Refused
+from alerts.notifiers.channel import Channel, Message
+from alerts.page_forms import markdown
+from alerts.plain import clean, cut
+from telemetry.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from alerts.notifiers.door import Door
+
+MISSING = 'Install it: pip install "kilowatch[apprise]".'
+TITLE = 250
+BODY = 4000
+_TYPE = {Severity.PAGE: "failure", Severity.TICKET: "warning", Severity.INFO: "info"}
+
+
+class Apprise(Channel, frozen=True, kw_only=True, tag="apprise"):
+    """Services by their Apprise URLs, which hold secrets and so stand in a file."""
+
+    urls_file: Path | None = None
+    """A file with one URL a line; `#` begins a comment."""
+    urls_env: str = ""
+    """The name of an environment variable with URLs, parted by blanks."""
+    timeout_seconds: float = 30.0
+    """For all of its services together; a thread that hangs longer is left behind."""
+    at_once: int = 1
+    per_minute: float = 60.0
+    burst: int = 5
+
+    kind: ClassVar[str] = "apprise"
+    shows_updates: ClassVar[bool] = False
+
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        """What can't work."""
+        yield from super().problems()
+        if (self.urls_file is None) == (not self.urls_env):
+            problem = "there are no URLs" if not self.urls_env else "there are two places of URLs"
+            yield "urls_file", problem, "Give one of urls_file or urls_env."
+        if importlib.util.find_spec("apprise") is None:
+            yield "type", "Apprise is not installed", MISSING
+
+    def open(self, where: str) -> None:
+        """Read the URLs, and let Apprise say whether it knows them."""
+        for number, url in enumerate(self._urls(where), 1):
+            if not _client().add(url):
+                scheme = clean(url.partition("://")[0], 20)
+                raise ConfigError(
+                    where,
+                    f"URL {number} ({scheme}://...) is none that Apprise knows",
+                    "See `apprise --details`.",
+                )
+
+    async def send(self, message: Message, door: Door) -> Answer:
+        """Notify all of its services, in a thread."""
+        try:
+            urls = self._urls("urls_file")
+        except ConfigError as error:
+            return Refused(str(error))
+        if _left.full():
+            return Later(f"{_left.count} threads of Apprise hang")
+        page = message.page
+        over = message.notice.action in {Action.RESOLVE, Action.ACKNOWLEDGE}
+        kind = "success" if over else _TYPE[message.notice.incident.severity]
+        body = markdown(page, BODY, headline=False)
+        return await _in_a_thread(urls, cut(page.headline, TITLE), body, kind, self.timeout_seconds)
+
+    def _urls(self, where: str) -> list[str]:
+        text = secret.read(where, self.urls_file, self.urls_env)
+        lines = [line.partition(" #")[0].strip() for line in text.splitlines()]
+        return [word for line in lines if not line.startswith("#") for word in line.split()]
+
+
+class _Left:
+    """Threads that were left behind because a plugin hangs; they can't be ended."""
+
+    most = 8
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._lock = threading.Lock()
+
+    def full(self) -> bool:
+        """Whether no more may be started."""
+        return self.count >= self.most
+
+    def add(self, number: int) -> None:
+        """Count one in or out."""
+        with self._lock:
+            self.count += number
+
+
+_left = _Left()
+
+
+async def _in_a_thread(urls: list[str], title: str, body: str, kind: str, seconds: float) -> Answer:
+    future: Future[Answer] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(_notify(urls, title, body, kind, seconds))
+        except BaseException as error:  # noqa: BLE001 - a plugin may raise whatever it likes
+            future.set_exception(error)
+        finally:
+            _left.add(-1)
+
+    _left.add(1)
+    # A daemon: a plugin that hangs must not keep the process from its end.
+    threading.Thread(target=work, name="apprise", daemon=True).start()
+    try:
+        return await asyncio.wait_for(asyncio.wrap_future(future), seconds + 1)
+    except TimeoutError:
+        return Later(f"no answer within {seconds:g} s")
+    except Exception as error:  # noqa: BLE001 - see above
+        return Later(f"{type(error).__name__}: {clean(str(error), 200)}")
+
+
+def _notify(urls: list[str], title: str, body: str, kind: str, seconds: float) -> Answer:
+    import apprise  # noqa: PLC0415 - an extra
+
+    client = _client()
+    for url in urls:
+        client.add(url)
+    result = asyncio.run(
+        client.async_notify(
+            body=body,
+            title=title,
+            notify_type=kind,
+            body_format=apprise.NotifyFormat.MARKDOWN,
+            timeout=seconds,
+        )
+    )
+    return _answer(result.status, len(client))
+
+
+def _answer(status: Any, services: int) -> Answer:
+    import apprise  # noqa: PLC0415
+
+    words = apprise.AppriseResultStatus
+    if status == words.SUCCESS:
+        return Delivered(f"{services} services")
+    if status == words.NOMATCH:
+        return Refused("Apprise knows none of its URLs")
+    if status == words.TIMEOUT:
+        return Later("a service did not answer in time")
+    if status == words.PARTIAL:
+        # Sending again would tell those twice who have heard.
+        return Delivered("only some of its services took it")
+    return Later("its services did not take it")
+
+
+def _client() -> Any:
+    try:
+        import apprise  # noqa: PLC0415
+    except ImportError as error:
+        raise ConfigError("alerts.channels", "Apprise is not installed", MISSING) from error
+    return apprise.Apprise()

@@ -1,0 +1,93 @@
+"""An alert as Alertmanager has it: labels that are its identity, annotations that are not.
+
+Severities carry the words that Prometheus' users route by: a page is `critical`, a ticket `warning`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any
+
+from alerts.alert import Alert, Severity, State
+from alerts.page import Links, place_of
+from alerts.plain import clean, rfc3339
+
+SEVERITY = {Severity.PAGE: "critical", Severity.TICKET: "warning", Severity.INFO: "info"}
+NEVER = "0001-01-01T00:00:00Z"
+"""Go's zero time: the end of what has not ended."""
+_CHANGING = frozenset({"job", "user", "circuits"})
+"""Labels that may change while an alert fires; in its identity they would make it another one."""
+_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+
+
+def identity_of(alert: Alert, cluster: str = "") -> dict[str, str]:
+    """Return the labels that identify an alert; 0.25 takes only names of letters, digits and `_`."""
+    found = {
+        name: value
+        for name, value in alert.labels.items()
+        if name not in _CHANGING and _NAME.fullmatch(name)
+    } | {
+        "alertname": alert.rule,
+        "severity": SEVERITY[alert.severity],
+        "subject": alert.subject.value,
+        "cluster": alert.labels.get("cluster", cluster),
+        "node": alert.node,
+        "name": alert.name,
+        "uuid": alert.gpu or alert.labels.get("uuid", ""),
+        "rule_id": alert.id,
+    }
+    return {name: plain for name, value in found.items() if (plain := clean(value, 256))}
+
+
+def remarks_of(alert: Alert, links: Links) -> dict[str, str]:
+    """Return what people read: summary, description, value, runbook."""
+    found = {
+        "summary": alert.summary,
+        "description": alert.description,
+        "where": place_of(alert),
+        "value": alert.value_text,
+        "limit": alert.limit_text,
+        "runbook_url": f"{links.runbook}#{alert.runbook}"
+        if links.runbook and alert.runbook
+        else "",
+        **{name: alert.labels.get(name, "") for name in sorted(_CHANGING)},
+    }
+    return {name: plain for name, value in found.items() if (plain := clean(value, 2000))}
+
+
+def fingerprint(identity: dict[str, str]) -> str:
+    """Return 16 hex digits that stand for a set of labels."""
+    joined = "\xff".join(f"{name}\xff{value}" for name, value in sorted(identity.items()))
+    return hashlib.blake2b(joined.encode(), digest_size=8).hexdigest()
+
+
+def ended(alert: Alert) -> str:
+    """Return when an alert ended, as Alertmanager writes it."""
+    return rfc3339(alert.changed) if alert.state is State.RESOLVED else NEVER
+
+
+def common(tables: list[dict[str, str]]) -> dict[str, str]:
+    """Return what all tables have, with the same value."""
+    if not tables:
+        return {}
+    first, *rest = tables
+    return {
+        name: value
+        for name, value in first.items()
+        if all(table.get(name) == value for table in rest)
+    }
+
+
+def posted(alert: Alert, links: Links) -> dict[str, Any]:
+    """Return an alert as it stands in a webhook's body."""
+    identity = identity_of(alert, links.cluster)
+    return {
+        "status": "resolved" if alert.state is State.RESOLVED else "firing",
+        "labels": identity,
+        "annotations": remarks_of(alert, links),
+        "startsAt": rfc3339(alert.since),
+        "endsAt": ended(alert),
+        "generatorURL": links.external,
+        "fingerprint": fingerprint(identity),
+    }

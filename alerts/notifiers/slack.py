@@ -1,0 +1,99 @@
+"""Slack, and what takes Slack's incoming webhooks: Mattermost, Rocket.Chat, Discord's `/slack`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+
+from alerts.alert import Severity
+from alerts.notice import Action
+from alerts.notifiers.answer import Answer, Refused
+from alerts.notifiers.channel import Addressed, Message
+from alerts.page import Fact, Page
+from alerts.plain import cut
+from telemetry.errors import ConfigError
+
+if TYPE_CHECKING:
+    from alerts.notifiers.door import Door
+
+HEADER = 150
+"""Characters of a header block."""
+SECTION = 3000
+FIELD = 2000
+FIELDS = 10
+"""Fields of one section."""
+_COLOUR = {Severity.PAGE: "#c9362e", Severity.TICKET: "#d9a21b", Severity.INFO: "#6b7280"}
+_GOOD = "#2e8b57"
+
+
+class Slack(Addressed, frozen=True, kw_only=True, tag="slack"):
+    """An incoming webhook; it takes about one message a second."""
+
+    per_minute: float = 55.0
+    burst: int = 5
+    at_once: int = 1
+
+    kind: ClassVar[str] = "slack"
+    shows_updates: ClassVar[bool] = True
+    secret_url: ClassVar[bool] = True
+
+    async def send(self, message: Message, door: Door) -> Answer:
+        """Post a message."""
+        from alerts.notifiers.door import judge  # noqa: PLC0415 - aiohttp is for those who send
+
+        try:
+            url, headers = self.address(), self.headers()
+        except ConfigError as error:
+            return Refused(str(error))
+        raw = msgspec.json.encode(body(message))
+        return judge(
+            await door.post(url, raw, headers, seconds=self.timeout_seconds, now=message.now / 1e9)
+        )
+
+
+def body(message: Message) -> dict[str, Any]:
+    """Return the message: a headline for notifications, and blocks with all of it."""
+    page, notice = message.page, message.notice
+    over = notice.action is Action.RESOLVE
+    return {
+        "text": cut(said(page.headline), SECTION),
+        "attachments": [
+            {
+                "color": _GOOD if over else _COLOUR[notice.incident.severity],
+                "fallback": cut(said(page.headline), SECTION),
+                "blocks": _blocks(page),
+            }
+        ],
+    }
+
+
+def said(words: str) -> str:
+    """Return words that Slack shows as they are, and that call nobody."""
+    plain = words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return plain.replace("@", "@\u2060")  # Mattermost reads a bare `@channel` as a mention
+
+
+def _blocks(page: Page) -> list[dict[str, Any]]:
+    blocks: list[dict[str, Any]] = []
+    for start in range(0, len(page.facts), FIELDS):
+        fields = [_pair(fact) for fact in page.facts[start : start + FIELDS]]
+        blocks.append({"type": "section", "fields": fields})
+    if page.advice:
+        blocks.append(_section(said(page.advice)))
+    if page.others:
+        blocks.append(_section("\n".join(f"• {said(other)}" for other in page.others)))
+    if page.links:
+        blocks.append(_section(" · ".join(f"<{link.value}|{link.name}>" for link in page.links)))
+    if page.commands:
+        lines = [f"{fact.name}: `{said(fact.value).replace('`', '')}`" for fact in page.commands]
+        blocks.append(_section("\n".join(lines)))
+    return blocks
+
+
+def _pair(fact: Fact) -> dict[str, str]:
+    return {"type": "mrkdwn", "text": cut(f"*{fact.name}*\n{said(fact.value)}", FIELD)}
+
+
+def _section(words: str) -> dict[str, Any]:
+    return {"type": "section", "text": {"type": "mrkdwn", "text": cut(words, SECTION)}}

@@ -1,0 +1,127 @@
+"""What an event on the bus means: the same judgement as of a line in a saved kernel log."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from alerts.diagnosis.burst import judge_xid
+from alerts.xid.catalogue import Severity, meaning_of
+from alerts.xid.nvlink5 import SubCode, decode
+from alerts.xid.switch import judge_switch
+from telemetry.inventory import Event
+from telemetry.kernel_log import DriverNote, GpuLost, Record, SXid, Xid
+
+_SITE = re.compile(r"GPC (\d{1,3}), TPC (\d{1,3})")
+_NOTES = {
+    "init_failed": ("gpu_init_failed", Severity.TICKET),
+    "nvlink_failed": ("nvlink_errors", Severity.TICKET),
+    "mismatch": ("driver_mismatch", Severity.TICKET),
+    "task_hung": ("driver_hung", Severity.PAGE),
+}
+
+
+def fault_of(event: Event) -> tuple[str, Severity]:
+    """Return the fault that an event is a sign of, in the words of the XID catalogue, and how bad
+    it is alone. What is no error of the driver is ("", IGNORE)."""
+    data = event.data
+    match event.kind:
+        case "xid":
+            number = _whole(data.get("xid"))
+            if number is None:
+                return "unknown_xid", Severity.TICKET
+            if number not in _DETAILED:
+                known = meaning_of(number)
+                return known.fault, known.severity
+            record = _xid(number, event)
+            return judge_xid(record, code_of(event))
+        case "sxid":
+            return judge_switch(_sxid(event))
+        case "driver_log":
+            return _NOTES.get(str(data.get("what")), ("", Severity.IGNORE))
+        case _:
+            return "", Severity.IGNORE
+
+
+def code_of(event: Event) -> SubCode | None:
+    """Return what the sub-code of an NVLink error asks for; None where there is none."""
+    number = _whole(event.data.get("xid"))
+    return None if number is None else decode(number, _words(event.data.get("registers")))
+
+
+def site_of(event: Event) -> str:
+    """Return the unit of the GPU that an event names, `GPC 2, TPC 1`, or ""."""
+    found = _SITE.search(str(event.data.get("line", ""))) or _SITE.search(event.message)
+    return "" if found is None else found[0]
+
+
+_DETAILED = frozenset({45, 74, 94, 154, *range(144, 151)})
+"""XIDs whose verdict lies in the rest of the line."""
+
+
+def _xid(number: int, event: Event) -> Xid:
+    data = event.data
+    before, after = _whole(data.get("action_from")), _whole(data.get("action_to"))
+    return Xid(
+        xid=number,
+        pci=event.pci,
+        bdf=event.pci or "",
+        detail=str(data.get("line") or event.message),
+        action=None if after is None else (before or 0, after),
+        fatal=_truth(data.get("fatal")),
+        link=_whole(data.get("link")),
+        registers=_words(data.get("registers")),
+        reset=_truth(data.get("reset")),
+    )
+
+
+def _sxid(event: Event) -> SXid:
+    data = event.data
+    return SXid(
+        sxid=_whole(data.get("sxid")) or 0,
+        pci=event.pci,
+        bdf=event.pci or "",
+        detail=event.message,
+        fatal=_truth(data.get("fatal")),
+        continuation=bool(data.get("continuation")),
+    )
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _truth(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _words(value: Any) -> tuple[int, ...]:
+    if not isinstance(value, list | tuple):
+        return ()
+    return tuple(word for word in value if isinstance(word, int))
+
+
+def event_data(record: Record, line: str) -> tuple[str, dict[str, Any]]:
+    """Return kind and data of the event that a collector makes of a line of the kernel's log."""
+    match record:
+        case Xid():
+            data: dict[str, Any] = {
+                "xid": record.xid,
+                "pid": record.pid,
+                "process": record.process,
+                "action_to": None if record.action is None else record.action[1],
+                "fatal": record.fatal,
+                "link": record.link,
+                "registers": list(record.registers) or None,
+                "reset": record.reset,
+            }
+            kind = "xid"
+        case SXid():
+            data = {"sxid": record.sxid, "fatal": record.fatal, "link": record.link}
+            kind = "sxid"
+        case GpuLost():
+            data, kind = {}, "gpu_lost"
+        case DriverNote():
+            data, kind = {"what": record.what}, "driver_log"
+    said = {name: value for name, value in data.items() if value is not None}
+    return kind, said | {"line": line.strip()}

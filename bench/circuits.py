@@ -1,0 +1,191 @@
+"""One tick of the electrical side: 2,000 circuits with 100,000 GPUs, against a plain loop.
+
+python -m bench.circuits [--circuits 2000] [--gpus 100000] [--ticks 150] [--json]
+
+Twice: with breakers that hold, and with breakers that are all overloaded, so that each has a time to
+trip in every tick.
+
+The loop does the bare minimum for each circuit in plain Python: sum its nodes, amps per pole, one
+step of the heat, and the time to trip by halving. It runs over a tenth of the circuits in the same
+process, and its time is multiplied by ten: it has no cost that does not grow with them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import sys
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from bench.report import show
+from power.breaker import EDGES
+from power.layout import Layout, lay_out
+from power.live import Live, Tick
+from power.meter import MeterReading
+from power.site import Circuit, Cord, Node, Panel, Redundancy, Site
+from power.thermal import FAST_SHARE
+from power.wall import Source
+from power.wiring import Wiring
+
+GPUS = 8
+OVERLOADED = 63
+"""Amps of a breaker on which what hangs here would trip it."""
+PANELS = 40
+PART = 10
+"""The loop runs over one in so many circuits."""
+EPOCH = 1_750_000_000_000_000_000
+
+
+def site_of(circuits: int, nodes: int, breaker: float = 125) -> Site:
+    """Return pairs of three-phase feeds below panels of two utilities, every node on one pair."""
+    pairs = circuits // 2
+    panels = {
+        f"p{number}{side}": Panel(volts=415, wiring=Wiring.WYE, breaker=4000, source=f"utility-{side}")
+        for number in range(PANELS) for side in "ab"
+    }  # fmt: skip
+    feeds = {
+        f"c{number}{side}": Circuit(
+            panel=f"p{number % PANELS}{side}", poles=3, breaker=breaker,
+            redundancy=Redundancy(group=f"g{number}", role=side),
+        )
+        for number in range(pairs) for side in "ab"
+    }  # fmt: skip
+    machines = {
+        f"n{number}": Node(
+            profile="dgx-h100",
+            cords=tuple(Cord(circuit=f"c{number * pairs // nodes}{side}") for side in "ab"),
+        )
+        for number in range(nodes)
+    }
+    return Site(region="EU", panels=panels, circuits=feeds, nodes=machines)
+
+
+class Load:
+    """What the nodes say, and every fifth circuit's meter."""
+
+    def __init__(self, live: Live, seed: int) -> None:
+        self._random = np.random.default_rng(seed)
+        count = len(live.machines)
+        self._still = replace(
+            Tick.unknown(count), gpu_limit_watts=np.full(count, 5600.0),
+            gpus=np.full(count, float(GPUS)), silent_seconds=np.full(count, 0.5),
+            host_watts=np.full(count, 500.0), floor_watts=np.full(count, 200.0),
+        )  # fmt: skip
+        self._metered = list(live.layout.site.circuits)[::5]
+
+    def tick(self, number: int) -> Tick:
+        """Return one second: all nodes differ, and a fifth of the meters speak."""
+        gpu = self._random.uniform(2500, 5600, len(self._still.gpus))
+        speaking = self._metered[number % 5 :: 5]
+        readings = [
+            MeterReading(meter=name, kind="circuit", target=name, source=Source.PDU,
+                         at=1000.0 + number, period=5.0, watts=42_000.0)
+            for name in speaking
+        ]  # fmt: skip
+        return replace(self._still, gpu_watts=gpu, readings=readings)
+
+
+def of_ticks(live: Live, ticks: int, seed: int) -> tuple[list[float], list[float]]:
+    """Return ms of each tick: of wall time, and of this process's CPU."""
+    load, wall, cpu = Load(live, seed), [], []
+    for number in range(ticks):
+        tick = load.tick(number)
+        began, ran = time.perf_counter(), time.process_time()
+        live.tick(1000.0 + number, EPOCH + number * 10**9, tick)
+        wall.append((time.perf_counter() - began) * 1e3)
+        cpu.append((time.process_time() - ran) * 1e3)
+    return wall, cpu
+
+
+def of_loop(layout: Layout, part: int) -> float:
+    """Return ms of the plain loop over one in `part` circuits, times `part`."""
+    names = list(layout.site.circuits)[::part]
+    on: dict[str, list[tuple[int, float]]] = {name: [] for name in names}
+    number = {name: index for index, name in enumerate(layout.machines)}
+    for cord in layout.cords:
+        if cord.line in on:
+            on[cord.line].append((number[cord.machine], cord.share))
+    watts = np.random.default_rng(1).uniform(6000, 10_000, len(number)).tolist()
+    heat = {name: [(0.5, 0.5)] * len(EDGES) for name in names}
+    began = time.perf_counter()
+    for name in names:
+        line = layout.lines[name]
+        total = line.other_watts + sum(watts[machine] * share for machine, share in on[name])
+        poles = [total / 3 / (line.volts * line.power_factor) for _ in line.poles]
+        ratio = max(poles) / line.effective_amps
+        for index, edge in enumerate(line.band.edges()):
+            fast, slow = heat[name][index]
+            fast += (ratio**2 - fast) * -math.expm1(-1 / edge.fast_seconds)
+            slow += (ratio**2 - slow) * -math.expm1(-1 / edge.slow_seconds)
+            heat[name][index] = fast, slow
+            _trip(ratio, fast, slow, edge.fast_seconds, edge.slow_seconds, edge.pickup)
+    return (time.perf_counter() - began) * 1e3 * part
+
+
+def _trip(ratio: float, fast: float, slow: float, tau: float, long: float, pickup: float) -> float:
+    low, high = 0.0, 1e5
+    for _ in range(48):
+        at = 0.5 * (low + high)
+        f = ratio**2 + (fast - ratio**2) * math.exp(-at / tau)
+        s = ratio**2 + (slow - ratio**2) * math.exp(-at / long)
+        if FAST_SHARE * f + (1 - FAST_SHARE) * s >= pickup**2:
+            high = at
+        else:
+            low = at
+    return high
+
+
+def measure(circuits: int, gpus: int, ticks: int) -> dict[str, Any]:
+    """Return ms a tick, and of the loop."""
+    began = time.perf_counter()
+    layout = lay_out("bench", site_of(circuits, gpus // GPUS))
+    laid_out = time.perf_counter() - began
+    began = time.perf_counter()
+    live = Live(layout)
+    built = time.perf_counter() - began
+    wall, cpu = of_ticks(live, ticks, seed=1)
+    warm = slice(min(20, ticks // 2), None)
+    wall, cpu = sorted(wall[warm]), sorted(cpu[warm])
+    hot = Live(lay_out("bench", site_of(circuits, gpus // GPUS, OVERLOADED)))
+    overloaded = sorted(of_ticks(hot, ticks, seed=1)[0][warm])
+    loop = of_loop(layout, PART)
+    return {
+        "circuits": circuits,
+        "lines_with_panels": len(layout.lines),
+        "gpus": gpus,
+        "nodes": len(layout.machines),
+        "ticks": len(wall),
+        "tick_median_milliseconds": statistics.median(wall),
+        "tick_p99_milliseconds": wall[int(0.99 * (len(wall) - 1))],
+        "tick_max_milliseconds": wall[-1],
+        "tick_cpu_median_milliseconds": statistics.median(cpu),
+        "tick_cpu_max_milliseconds": cpu[-1],
+        "overloaded_tick_median_milliseconds": statistics.median(overloaded),
+        "overloaded_tick_max_milliseconds": overloaded[-1],
+        "lay_out_milliseconds": laid_out * 1e3,
+        "build_milliseconds": built * 1e3,
+        "plain_loop_milliseconds": loop,
+        "plain_loop_measured_over_one_in": PART,
+        "times_faster_than_plain_loop": loop / statistics.median(wall),
+    }
+
+
+def main(arguments: list[str]) -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m bench.circuits", description=__doc__)
+    parser.add_argument("--circuits", type=int, default=2000)
+    parser.add_argument("--gpus", type=int, default=100_000)
+    parser.add_argument("--ticks", type=int, default=150)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(arguments)
+    show(measure(options.circuits, options.gpus, options.ticks), as_json=options.json)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

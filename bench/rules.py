@@ -1,0 +1,181 @@
+"""All shipped rules over a whole fleet in one tick, against one plain comparison a rule.
+
+python -m bench.rules [--gpus 100000] [--links 0] [--ticks 40] [--circuits 2000] [--json]
+
+The fleet does what simulated training nodes do; one GPU in a thousand is too hot, one in ten
+thousand is lost. `floor` is what NumPy needs to compare the first metric of every rule with a
+number: no engine can be faster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from alerts.alert import Subject
+from alerts.engine import Engine
+from alerts.rules import Rule, load
+from alerts.vocabulary import home
+from bench.report import show
+from collector.simulated import scenario
+from collector.simulated.cluster import SimulatedNode, cluster
+from power.board import Board, BoardKind, Quantity
+from power.quantities import QUANTITIES
+from telemetry.fleet import Fleet
+from telemetry.gap import GAP, Gap
+from telemetry.inventory import Gpu, Inventory, Link
+from telemetry.metric import Lane, Table, Unit
+from telemetry.schema import SCHEMA
+
+GPUS = 8
+BASES = 4
+"""Simulated nodes; the fleet repeats them."""
+_EPOCH = 1_790_000_000_000_000_000
+
+
+class Stage:
+    """A fleet that moves."""
+
+    def __init__(self, gpus: int, links: int) -> None:
+        simulated = scenario("fleet", nodes=BASES, faults="")
+        self._bases = [cluster(simulated).node(name) for name in simulated.nodes]
+        self._links = links
+        self.fleet = Fleet()
+        self.nodes = [
+            self.fleet.place(_inventory(number, links)) for number in range(max(1, gpus // GPUS))
+        ]
+        self._sick = np.arange(7, len(self.nodes) * GPUS, 1000)
+        self._lost = np.arange(3, len(self.nodes) * GPUS, 10_000)
+
+    def move(self, second: int) -> float:
+        """Store what every node reads at a second; return the monotonic time of it."""
+        now = 1000.0 + second
+        for number, block in enumerate(SCHEMA.blocks):
+            if block.lane is Lane.SLOW and second % 15:
+                continue
+            rows = np.concatenate([self._rows(base, number, second) for base in self._bases])
+            matrix = self.fleet.matrices[number]
+            count = self.fleet.size(block.table)
+            if count:
+                tiled = np.resize(rows, (count, rows.shape[1]))
+                split = len(block.gauges)
+                matrix.gauges[:count], matrix.counters[:count] = tiled[:, :split], tiled[:, split:]
+                matrix.seen[:count] = now
+                self._spoil(number, matrix.columns, matrix.gauges)
+        for node in self.nodes:
+            node.seen, node.sampled_at = now, _EPOCH + second * 10**9
+        return now
+
+    def _rows(self, base: SimulatedNode, block: int, second: int) -> np.ndarray:
+        if SCHEMA.blocks[block].table is Table.LINK:
+            names = SCHEMA.blocks[block].names
+            row = [1.0 if name == "link_state" else 0.0 for name in names]
+            return np.array([row] * max(1, self._links))
+        lane = SCHEMA.blocks[block].lane
+        return np.array((base.fast(second) if lane is Lane.FAST else base.slow(second))[block])
+
+    def _spoil(self, block: int, columns: dict[str, int], gauges: np.ndarray) -> None:
+        if "gpu_thermal_margin_celsius" in columns:
+            gauges[self._sick, columns["gpu_thermal_margin_celsius"]] = -5.0
+            gauges[self._lost] = GAP[Gap.DEVICE_LOST]
+
+
+def _inventory(number: int, links: int) -> Inventory:
+    gpus = tuple(
+        Gpu(uuid=f"GPU-{number:06d}-{index}", index=index, name="NVIDIA H100 80GB HBM3")
+        for index in range(GPUS)
+    )
+    return Inventory(
+        node=f"node-{number:06d}",
+        gpus=gpus,
+        links=tuple(Link(gpu=gpu.uuid, number=n) for gpu in gpus for n in range(links)),
+        driver_state="up",
+    )
+
+
+def boards(circuits: int) -> list[Board]:
+    """Return healthy boards: of circuits, and of their budgets."""
+    found = []
+    for kind in BoardKind:
+        size = circuits if kind is BoardKind.CIRCUIT else max(1, circuits // 10)
+        columns = {
+            quantity.name: np.full(size, _healthy(quantity))
+            for quantity in QUANTITIES
+            if quantity.board is kind
+        }
+        found.append(Board(kind, 1, tuple(f"{kind}-{n}" for n in range(size)), columns))
+    return found
+
+
+def _healthy(quantity: Quantity) -> float:
+    if quantity.unit is Unit.SECONDS:
+        return 0.0 if "above" in quantity.name else np.inf
+    if quantity.name == "circuit_voltage_ratio":
+        return 1.0
+    return {Unit.RATIO: 0.05, Unit.AMPERES: 10.0, Unit.WATTS: 1000.0}.get(quantity.unit, 0.0)
+
+
+def floor(stage: Stage, rules: Sequence[Rule], now: float) -> float:
+    """Return the seconds of one comparison a rule over its first metric."""
+    began = time.perf_counter()
+    for rule in rules:
+        name = next(rule.when.metrics(), None)
+        if name is not None and home(name).table is not None:
+            _ = stage.fleet.column(name, now) >= 1.0
+    return time.perf_counter() - began
+
+
+def measure(gpus: int, links: int, ticks: int, circuits: int) -> dict[str, Any]:
+    """Return ms a tick, bytes a GPU, and the ratio to the floor."""
+    rules = load()
+    stage, engine = Stage(gpus, links), Engine(rules)
+    alike = boards(circuits)
+    taken, floors, changes = [], [], 0
+    for second in range(ticks + 5):
+        now = stage.move(second)
+        began = time.process_time()
+        changes += len(engine.evaluate(stage.fleet, now, _EPOCH + second * 10**9, boards=alike))
+        if second >= 5:  # the first build memory and place all devices
+            taken.append(time.process_time() - began)
+            floors.append(floor(stage, rules, now))
+    of_gpus = sum(1 for rule in rules if rule.table is Subject.GPU)
+    median = float(np.median(taken))
+    return {
+        "gpus": len(stage.nodes) * GPUS,
+        "links": stage.fleet.size(Table.LINK),
+        "circuits": circuits,
+        "rules": len(rules),
+        "of_gpus": of_gpus,
+        "alerts_firing": len(engine.alerts()),
+        "milliseconds": {
+            "median": median * 1e3,
+            "p99": float(np.percentile(taken, 99)) * 1e3,
+            "worst": max(taken) * 1e3,
+        },
+        "floor_milliseconds": float(np.median(floors)) * 1e3,
+        "times_the_floor": median / float(np.median(floors)),
+        "bytes_per_gpu": engine.bytes / (len(stage.nodes) * GPUS),
+    }
+
+
+def main(arguments: list[str]) -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m bench.rules", description=__doc__)
+    parser.add_argument("--gpus", type=int, default=100_000)
+    parser.add_argument("--links", type=int, default=0, help="NVLinks of each GPU")
+    parser.add_argument("--ticks", type=int, default=40)
+    parser.add_argument("--circuits", type=int, default=2000)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(arguments)
+    found = measure(options.gpus, options.links, options.ticks, options.circuits)
+    show(found, as_json=options.json)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

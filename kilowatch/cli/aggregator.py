@@ -1,0 +1,53 @@
+"""Options of commands that talk to a running aggregator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from kilowatch import settings
+from kilowatch.cli.arguments import settings_option
+
+if TYPE_CHECKING:
+    from kilowatch.api import Api
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def aggregator_options(command: Command) -> Command:
+    """Add `--http`, `--token-file` and `--config`."""
+    for option in (
+        settings_option,
+        click.option(
+            "--token-file",
+            type=click.Path(dir_okay=False, path_type=Path),
+            help="File with the aggregator's token. [default: aggregator.token_file]",
+        ),
+        click.option(
+            "--http",
+            metavar="HOST:PORT",
+            help="A running aggregator. [default: aggregator.listen]",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def open_api(config: Path | None, http: str | None, token_file: Path | None) -> Api:
+    """Return the aggregator that is meant: by the options, else by the settings."""
+    from kilowatch.api import Api, read_token  # noqa: PLC0415 - HTTP is for who uses it
+
+    loaded = settings.load(config).aggregator
+    where = http or _reachable(loaded.listen)
+    if "://" not in where:
+        where = f"http://127.0.0.1:{where}" if where.isdigit() else f"http://{where}"
+    return Api(where, read_token(token_file or loaded.token_file))
+
+
+def _reachable(listen: str) -> str:
+    """Return an address that a listener on all addresses has on this machine."""
+    host, _, port = listen.rpartition(":")
+    return f"127.0.0.1:{port}" if host in {"", "0.0.0.0", "[::]"} else listen  # noqa: S104

@@ -1,0 +1,254 @@
+"""`alerts`, `ack`, `silence`, `notify`: what is wrong, who takes it, who is told."""
+
+from __future__ import annotations
+
+import getpass
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+
+from kilowatch.cli.aggregator import aggregator_options, open_api
+from kilowatch.cli.arguments import Duration
+
+
+def _login() -> str:
+    """Return the name of whoever types."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container without a name for its user
+        return "somebody"
+
+
+_json = click.option("--json", "as_json", is_flag=True, help="As JSON.")
+_who = click.option("--who", default=_login, show_default="your login name", help="Who does it.")
+
+
+def _print_json(body: object) -> None:
+    click.echo(msgspec.json.format(msgspec.json.encode(body)).decode())
+
+
+@click.command()
+@click.option("--all", "everything", is_flag=True, help="Every alert by itself: pending, held back, resolved.")  # fmt: skip
+@click.option(
+    "--history",
+    type=Duration(),
+    is_flag=False,
+    flag_value=7 * 86_400.0,
+    metavar="[DURATION]",
+    help="Incidents of a week, or of so long, those that are over too.",
+)
+@click.option("--node", help="Only those of this node.")
+@click.option("--severity", type=click.Choice(["page", "ticket", "info"]), help="Only those.")
+@_json
+@aggregator_options
+def alerts(
+    everything: bool,
+    history: float | None,
+    node: str | None,
+    severity: str | None,
+    as_json: bool,
+    config: Path | None,
+    http: str | None,
+    token_file: Path | None,
+) -> None:
+    """Show what is wrong now, by cause, worst first.
+
+    Exit code 0: the aggregator answered. 1: it can't be reached, or refuses. 2: a wrong option.
+    """
+    from aggregator.alerting.messages import AlertsReply, IncidentsReply  # noqa: PLC0415
+    from kilowatch import alerting as text  # noqa: PLC0415 - loads NumPy; keep --help quick
+
+    api = open_api(config, http, token_file)
+    asked = {"node": node, "severity": severity}
+    if everything:
+        found = api.get("/api/v1/alerts", AlertsReply, **asked)
+        lines = text.alert_lines(found.alerts, found.at)
+        reply: msgspec.Struct = found
+    else:
+        since = None if history is None else f"-{history:g}"
+        ours = api.get("/api/v1/incidents", IncidentsReply, **asked, **{"from": since})
+        lines = list(text.incident_lines(ours.incidents, ours.at))
+        reply = ours
+    if as_json:
+        _print_json(reply)
+        return
+    for line in lines:
+        word = line.split(" ", 1)[0].lower()
+        known = {severity.value: colour for severity, colour in text.COLOURS.items()}
+        click.secho(line, fg=known.get(word))
+    if not lines:
+        click.echo("nothing is wrong, as far as kilowatch knows")
+
+
+@click.command()
+@click.argument("key")
+@click.option("--why", default="", help="What you do about it, for the others.")
+@_who
+@click.option("--for", "seconds", type=Duration(), help="Only so long. [default: until it is over]")
+@click.option("--end", is_flag=True, help="You no longer take care of it.")
+@_json
+@aggregator_options
+def ack(
+    key: str,
+    why: str,
+    who: str,
+    seconds: float | None,
+    end: bool,
+    as_json: bool,
+    config: Path | None,
+    http: str | None,
+    token_file: Path | None,
+) -> None:
+    """Take care of an incident: it is not told again until it grows worse.
+
+    KEY is its key, the first characters of it, or the key of one of its alerts; `kilowatch alerts`
+    shows them.
+    """
+    from aggregator.alerting.messages import AckRequest, DoneRequest, IncidentReply  # noqa: PLC0415
+    from kilowatch.api import part  # noqa: PLC0415
+
+    api = open_api(config, http, token_file)
+    path = f"/api/v1/incidents/{part(key)}/ack"
+    if end:
+        done = DoneRequest(who=who, why=why or "no longer needed")
+        reply = api.delete(path, IncidentReply, done)
+    else:
+        reply = api.post(path, AckRequest(who=who, why=why, lasts=seconds), IncidentReply)
+    if as_json:
+        _print_json(reply)
+        return
+    word = "nobody takes care of" if end else f"{who} takes care of"
+    _say(f"{word} {reply.incident.key}: {reply.incident.title}", reply.saved)
+
+
+@click.command()
+@click.argument("matchers", nargs=-1, metavar="[LABEL=VALUE]...")
+@click.option("--for", "seconds", type=Duration(), help="How long: 30m, 2h, 1d.")
+@click.option("--from", "starts", help="When it begins: 2026-12-01T08:00:00Z. [default: now]")
+@click.option("--until", help="When it ends, instead of --for.")
+@click.option("--why", default="", help="For the others; needed.")
+@_who
+@click.option("--maintenance", is_flag=True, help="A planned window: what fires in it is no incident.")  # fmt: skip
+@click.option("--list", "listed", is_flag=True, help="Show what is silenced.")
+@click.option("--end", "ended", metavar="ID", help="End a silence now.")
+@_json
+@aggregator_options
+def silence(
+    matchers: tuple[str, ...],
+    seconds: float | None,
+    starts: str | None,
+    until: str | None,
+    why: str,
+    who: str,
+    maintenance: bool,
+    listed: bool,
+    ended: str | None,
+    as_json: bool,
+    config: Path | None,
+    http: str | None,
+    token_file: Path | None,
+) -> None:
+    """Tell nobody of some alerts for a while: those that match all of LABEL=VALUE.
+
+    node=dgx-01, rule=~"gpu_.*", severity!=page; labels are rule, node, severity, subject, name, and
+    what alerts carry: gpu, uuid, serial, rack, circuits, job. With --maintenance they are no
+    incidents at all, and neither is what the window leaves behind for two minutes.
+    """
+    from aggregator.alerting import messages  # noqa: PLC0415
+    from kilowatch import alerting as text  # noqa: PLC0415
+    from kilowatch.api import part  # noqa: PLC0415
+
+    api = open_api(config, http, token_file)
+    if listed:
+        every = api.get("/api/v1/silences", messages.SilencesReply)
+        if as_json:
+            _print_json(every)
+        else:
+            click.echo("\n".join(text.silence_lines(every.silences, every.at)))
+        return
+    if ended is not None:
+        done = messages.DoneRequest(who=who, why=why or "no longer needed")
+        reply = api.delete(f"/api/v1/silences/{part(ended)}", messages.SilenceReply, done)
+    else:
+        if not matchers:
+            raise click.UsageError("Of which alerts? Write node=dgx-01, or --list, or --end ID.")
+        if seconds is None and until is None:
+            raise click.UsageError("For how long? Write --for 2h.")
+        asked = messages.SilenceRequest(
+            matchers=matchers, who=who, why=why, starts=starts, ends=until, lasts=seconds,
+            maintenance=maintenance,
+        )  # fmt: skip
+        reply = api.post("/api/v1/silences", asked, messages.SilenceReply)
+    if as_json:
+        _print_json(reply)
+        return
+    click.echo("\n".join(text.silence_lines([reply.silence], reply.at)))
+    _say("", reply.saved)
+
+
+@click.group()
+def notify() -> None:
+    """Channels to people: how they do, and whether they work."""
+
+
+@notify.command("list")
+@click.option("--deliveries", is_flag=True, help="What was sent in the last day, newest first.")
+@_json
+@aggregator_options
+def list_channels(
+    deliveries: bool,
+    as_json: bool,
+    config: Path | None,
+    http: str | None,
+    token_file: Path | None,
+) -> None:
+    """Show all channels, what waits, and what fails."""
+    from aggregator.alerting.messages import ChannelsReply, DeliveriesReply  # noqa: PLC0415
+    from kilowatch import alerting as text  # noqa: PLC0415
+
+    api = open_api(config, http, token_file)
+    if deliveries:
+        sent = api.get("/api/v1/deliveries", DeliveriesReply, **{"from": "-1d", "limit": 100})
+        lines, reply = text.delivery_lines(sent.deliveries, sent.at), sent
+    else:
+        found = api.get("/api/v1/channels", ChannelsReply)
+        lines, reply = text.channel_lines(found.channels, found.at), found  # type: ignore[assignment]  # either is shown
+    if as_json:
+        _print_json(reply)
+    else:
+        click.echo("\n".join(lines) or "nothing was sent")
+
+
+@notify.command("test")
+@click.argument("channel")
+@aggregator_options
+def try_channel(
+    channel: str, config: Path | None, http: str | None, token_file: Path | None
+) -> None:
+    """Send a test notice to CHANNEL now, through the running aggregator.
+
+    Exit code 0: it has arrived. 1: it has not; the reason stands there.
+    """
+    from aggregator.alerting.messages import TestReply  # noqa: PLC0415
+    from alerts.plain import clean  # noqa: PLC0415
+    from kilowatch.api import part  # noqa: PLC0415
+
+    api = open_api(config, http, token_file)
+    reply = api.post(f"/api/v1/channels/{part(channel)}/test", {}, TestReply)
+    if not reply.delivered:
+        click.echo(f"{channel} did not take it: {clean(reply.error)}", err=True)
+        sys.exit(1)
+    click.echo(f"{channel} has it, after {reply.seconds:.2f} s")
+
+
+def _say(line: str, saved: bool) -> None:
+    from alerts.plain import clean  # noqa: PLC0415
+
+    if line:
+        click.echo(clean(line))
+    if not saved:
+        click.echo(
+            "It holds, but the journal can't be written now: a crash would forget it.", err=True
+        )

@@ -1,0 +1,110 @@
+"""`kilowatch circuits`: what hangs on which breaker, live, from a running aggregator."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from alerts.plain import clean
+from kilowatch.api import Api, read_token
+from kilowatch.circuits_text import ESTIMATE, circuit_lines, row_lines
+from power.states import CircuitState, RowState
+from telemetry.errors import KilowattError
+
+HOME = "127.0.0.1:9400"
+_CLEAR = "\x1b[H\x1b[2J"
+
+
+class _Circuits(msgspec.Struct):
+    cluster: str
+    circuits: list[CircuitState]
+
+
+class _Rows(msgspec.Struct):
+    rows: list[RowState]
+
+
+class _Configuration(msgspec.Struct):
+    error: str | None = None
+
+
+class _Meter(msgspec.Struct):
+    name: str
+    ok: bool = True
+    error: str | None = None
+
+
+class _Power(msgspec.Struct):
+    configured: bool
+    configuration: _Configuration
+    wall_watts: float | None = None
+    nodes_unmapped: list[str] = []
+    notices: list[str] = []
+    meters: list[_Meter] = []
+
+
+@click.command()
+@click.option("--http", default=HOME, show_default=True, metavar="HOST:PORT", help="The aggregator.")  # fmt: skip
+@click.option("--token-file", type=click.Path(dir_okay=False, path_type=Path), help="File with the aggregator's token, where it asks for one.")  # fmt: skip
+@click.option("--watch", is_flag=True, help="Again every second, until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON; null seconds are never.")
+def circuits(http: str, token_file: Path | None, watch: bool, as_json: bool) -> None:
+    """Every circuit now: load, limits, headroom, heat of the breaker, and when it may trip."""
+    api = Api(http if "://" in http else f"http://{http}", read_token(token_file))
+    if not watch:
+        click.echo(_json(api) if as_json else "\n".join(_lines(api)))
+        return
+    while True:
+        try:
+            text = _json(api) if as_json else "\n".join(_lines(api))
+        except KilowattError as error:  # a restart of the aggregator ends nobody's watch
+            text = str(error)
+        clear = _CLEAR if sys.stdout.isatty() and not as_json else ""
+        click.echo(f"{clear}{text}")
+        time.sleep(1.0)
+
+
+def _json(api: Api) -> str:
+    found = {
+        name: api.get(f"/api/v1/{path}", dict[str, Any])[key]
+        for name, path, key in (
+            ("circuits", "circuits", "circuits"),
+            ("budgets", "budgets", "rows"),
+            ("ups", "ups", "rows"),
+        )
+    }
+    found["power"] = api.get("/api/v1/power", dict[str, Any])
+    return msgspec.json.format(msgspec.json.encode(found)).decode()
+
+
+def _lines(api: Api) -> list[str]:
+    power = api.get("/api/v1/power", _Power)
+    if not power.configured:
+        return ["No circuit is configured. Three lines in the aggregator's settings are enough:",
+                "", "    [power.circuits.office]", "    breaker = 15",
+                '    nodes = ["rig1"]', "", "Then docs/power.md."]  # fmt: skip
+    found = api.get("/api/v1/circuits", _Circuits)
+    draw = "" if power.wall_watts is None else f"  {power.wall_watts:,.0f} W at the wall"
+    lines = [f"cluster {clean(found.cluster)}{draw}", *_trouble(power)]
+    lines += circuit_lines(found.circuits)
+    lines += row_lines("budget", api.get("/api/v1/budgets", _Rows).rows)
+    lines += row_lines("UPS", api.get("/api/v1/ups", _Rows).rows)
+    return [*lines, ESTIMATE]
+
+
+def _trouble(power: _Power) -> list[str]:
+    lines = []
+    if power.configuration.error is not None:
+        lines.append(f"! the newest configuration is refused: {clean(power.configuration.error)}")
+    if power.nodes_unmapped:
+        few = ", ".join(map(clean, power.nodes_unmapped[:5]))
+        more = f" and {len(power.nodes_unmapped) - 5} more" if len(power.nodes_unmapped) > 5 else ""
+        lines.append(f"note: on no circuit: {few}{more}")
+    lines += [f"note (E24): {clean(notice)}" for notice in power.notices]
+    lines += [f"! meter {clean(m.name)}: {clean(m.error or '')}" for m in power.meters if not m.ok]
+    return lines

@@ -1,0 +1,76 @@
+"""`kilowatch report`: what a cluster is, as its owner would compare it with another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from kilowatch.api import Api, read_token
+from kilowatch.cli.power import read_site
+from kilowatch.report_text import cheaper, report_lines
+from power.report import Report, describe, times_cheaper
+from power.roster import parts_of
+
+HOME = "127.0.0.1:9400"
+
+
+@click.command()
+@click.option(
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="A configured cluster: TOML file with nodes, at the top or in a [power] section.",
+)
+@click.option("--http", metavar="HOST:PORT", help=f"A running cluster. [default: {HOME}]")
+@click.option("--compare", metavar="FILE|HOST:PORT", help="Another cluster beside it.")
+@click.option("--days", type=click.IntRange(1, 400), default=30, show_default=True, help="Of a running cluster: the days that were measured, today the last.")  # fmt: skip
+@click.option("--token-file", type=click.Path(dir_okay=False, path_type=Path), help="File with the aggregator's token, where it asks for one.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="As JSON, by name.")
+def report(
+    config: Path | None,
+    http: str | None,
+    compare: str | None,
+    days: int,
+    token_file: Path | None,
+    as_json: bool,
+) -> None:
+    """What a cluster is: GPUs, memory, draw, price, and what that compares with."""
+    if config is not None and http is not None:
+        raise click.UsageError("Give --config or --http, and the other one to --compare.")
+    first = str(config) if config is not None else http or HOME
+    names = [first] if compare is None else [first, compare]
+    if len(set(names)) < len(names):
+        raise click.UsageError(f"--compare {compare}: that is the same cluster.")
+    token = read_token(token_file)
+    reports = {
+        name: _configured(Path(name))
+        if (name == first and config is not None) or _is_file(name)
+        else _running(name, days, token)
+        for name in names
+    }
+    times = times_cheaper(*reports.values()) if compare is not None else None
+    if compare is not None and times is not None:
+        reports[compare] = msgspec.structs.replace(reports[compare], times_cheaper=round(times, 2))
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(reports)).decode())
+        return
+    lines = report_lines(reports)
+    if compare is not None and (word := cheaper(names, times)):
+        lines.append(word)
+    click.echo("\n".join(lines))
+
+
+def _is_file(name: str) -> bool:
+    """A name is a file when one is there, or when it can be nothing else."""
+    return Path(name).is_file() or name.endswith(".toml")
+
+
+def _configured(path: Path) -> Report:
+    site = read_site(path)
+    return describe(parts_of(str(path), site), site.site)
+
+
+def _running(address: str, days: int, token: str | None) -> Report:
+    url = address if "://" in address else f"http://{address}"
+    return Api(url, token).get("/api/v1/report", Report, days=days)

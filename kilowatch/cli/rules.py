@@ -1,0 +1,113 @@
+"""`rules` and `replay`: rules of one's own, checked, proved, and tried on what was recorded."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+
+from kilowatch import settings
+from kilowatch.cli.aggregator import aggregator_options, open_api
+from kilowatch.cli.arguments import settings_option
+
+_file = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.group()
+def rules() -> None:
+    """Rules: check and prove a file of them, or list those in force."""
+
+
+@rules.command()
+@click.argument("files", nargs=-1, required=True, type=_file)
+def check(files: tuple[Path, ...]) -> None:
+    """Say whether rule FILES can be loaded beside the shipped rules; exit code 2 when not."""
+    from alerts.rules import load, read  # noqa: PLC0415 - loads NumPy; keep --help quick
+
+    load(files)
+    for file in files:
+        found = read(file)
+        examples = sum(len(rule.example) for rule in found)
+        click.echo(f"{file}: ok, {len(found)} rules with {examples} examples")
+        for rule in found:
+            if not rule.example:
+                click.echo(f"  {rule.name} has no example: nothing shows that it works", err=True)
+
+
+@rules.command()
+@click.argument("files", nargs=-1, type=_file)
+@click.option("-v", "--verbose", is_flag=True, help="Name every rule.")
+def test(files: tuple[Path, ...], verbose: bool) -> None:
+    """Play the example timelines of rule FILES; of the shipped rules without.
+
+    Exit code 0: every rule does what its examples say. 1: one does not. 2: a file is wrong.
+    """
+    from alerts.examples import failures  # noqa: PLC0415
+    from alerts.rules import load, read  # noqa: PLC0415
+
+    found = [rule for file in files for rule in read(file)] if files else list(load())
+    wrong = played = 0
+    for rule in found:
+        bad = failures(rule)
+        played += len(rule.example)
+        wrong += len(bad)
+        if verbose:
+            click.echo(f"{'FAIL' if bad else 'ok  '} {rule.name}, {len(rule.example)} examples")
+        for example, got in bad:
+            click.echo(f"{rule.name}: an example does not hold", err=True)
+            click.echo(f"  given {example.given}", err=True)
+            click.echo(f"  then  {example.then}", err=True)
+            click.echo(f"  but   {' '.join(got)}", err=True)
+    click.echo(f"{len(found)} rules, {played} examples, {wrong} do not hold")
+    if wrong:
+        sys.exit(1)
+
+
+@rules.command("list")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@aggregator_options
+def list_rules(
+    as_json: bool, config: Path | None, http: str | None, token_file: Path | None
+) -> None:
+    """Show the rules that a running aggregator judges by, and what they find now."""
+    from aggregator.alerting.messages import RulesReply  # noqa: PLC0415
+    from kilowatch import alerting as text  # noqa: PLC0415
+
+    reply = open_api(config, http, token_file).get("/api/v1/rules", RulesReply)
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(reply)).decode())
+    else:
+        click.echo("\n".join(text.rule_lines(reply.rules)))
+
+
+@click.command()
+@click.argument("file", type=_file)
+@click.option("--rules", "files", multiple=True, type=_file, help="Files of rules beside the shipped ones.")  # fmt: skip
+@click.option("--only", is_flag=True, help="Without the shipped rules.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON, with all alerts.")
+@settings_option
+def replay(
+    file: Path, files: tuple[Path, ...], only: bool, as_json: bool, config: Path | None
+) -> None:
+    """Judge a recording (`kilowatch record FILE`): who would have been told of what, and when.
+
+    Rules on circuits have nothing to go by in it. Exit code 0: nobody would have been told. 1: a
+    ticket, or FILE can't be read. 2: a page.
+    """
+    from aggregator.alerting.alarms import patience_of  # noqa: PLC0415
+    from alerts.rules import load  # noqa: PLC0415
+    from collector.recording import read, read_header  # noqa: PLC0415
+    from kilowatch import alerting as text  # noqa: PLC0415
+    from kilowatch.replaying import replay as play  # noqa: PLC0415
+
+    loaded = settings.load(config).aggregator
+    chosen = load(files or loaded.rules, shipped=not only)
+    read_header(file)
+    outcome = play(file, read(file), chosen, patience_of(loaded.alerts))
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(outcome)).decode())
+    else:
+        click.echo("\n".join(text.replay_lines(outcome)))
+    sys.exit(2 if outcome.pages else 1 if outcome.tickets else 0)

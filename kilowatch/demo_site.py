@@ -1,0 +1,108 @@
+"""Circuits for simulated clusters, and for a machine whose owner wrote almost nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from collector.simulated import Scenario
+
+RACKS_A_PANEL = 8
+
+
+def site_of(cluster: Scenario) -> dict[str, Any]:
+    """Return a [power] section that fits a scenario, so that its circuits show at once."""
+    match cluster.name:
+        case "desktop-4x5090":
+            return desktop(cluster.nodes)
+        case "two-dgx-h100":
+            return _one_feed(cluster)
+        case _:
+            return _racks(cluster)
+
+
+def desktop(nodes: tuple[str, ...]) -> dict[str, Any]:
+    """Return each machine on a 20 A circuit of its own at 120 V: what a workshop in the US has."""
+    return {
+        "region": "US",
+        "site": {"tariff": 0.17},
+        "circuits": {
+            name: {"breaker": 20, "nodes": [node]}
+            for name, node in zip(_names("office", len(nodes)), nodes, strict=True)
+        },
+        "nodes": {node: {"gpus": "4x RTX 5090", "host_price_usd": 4000} for node in nodes},
+    }
+
+
+def _one_feed(cluster: Scenario) -> dict[str, Any]:
+    """Two machines at 17 kW on one 208 V / 60 A feed: within its breaker, above its all-day limit."""
+    return {
+        "region": "US",
+        "site": {"tariff": 0.12, "pue": 1.3},
+        "circuits": {
+            name: {"breaker": 60, "volts": 208, "poles": 3, "wiring": "3ph-wye", "nodes": nodes}
+            for name, nodes in zip(
+                _names("rack-feed", -(-len(cluster.nodes) // 2)), _in_pairs(cluster), strict=True
+            )
+        },
+        "nodes": {node: _machine(cluster) for node in cluster.nodes},
+    }
+
+
+def _racks(cluster: Scenario) -> dict[str, Any]:
+    """Racks with two feeds each, from panels A and B, either of which carries the rack alone."""
+    racks: dict[str, list[str]] = {}
+    for node, rack in zip(cluster.nodes, cluster.racks, strict=True):
+        racks.setdefault(rack or "rack", []).append(node)
+    panels: dict[str, Any] = {}
+    circuits: dict[str, Any] = {}
+    for number, rack in enumerate(racks):
+        for role in "AB":
+            panel = f"panel-{number // RACKS_A_PANEL + 1}-{role}"
+            panels[panel] = {"volts": 415, "wiring": "3ph-wye", "breaker": 600, "source": f"utility-{role}"}  # fmt: skip
+            circuits[f"{rack}-{role}"] = {
+                "panel": panel,
+                "breaker": 80,
+                "poles": 3,
+                "redundancy": {"group": rack, "role": role, "scheme": "2N"},
+            }
+    cords = {
+        node: [{"psu": "1-3", "circuit": f"{rack}-A"}, {"psu": "4-6", "circuit": f"{rack}-B"}]
+        for rack, nodes in racks.items()
+        for node in nodes
+    }
+    return {
+        "region": "US",
+        "site": {"tariff": 0.12, "pue": 1.3},
+        "panels": panels,
+        "circuits": circuits,
+        "nodes": {node: {**_machine(cluster), "cords": its} for node, its in cords.items()},
+    }
+
+
+def _machine(cluster: Scenario) -> dict[str, Any]:
+    """A complete system, or one with as many GPUs as were asked for."""
+    if cluster.gpus == 8:
+        return {"profile": "dgx-h100"}
+    return {"gpus": f"{cluster.gpus}x H100 SXM", "host_watts": 4000}
+
+
+def _names(word: str, count: int) -> list[str]:
+    return [word] if count == 1 else [f"{word}-{number + 1}" for number in range(count)]
+
+
+def _in_pairs(cluster: Scenario) -> list[list[str]]:
+    nodes = list(cluster.nodes)
+    return [nodes[first : first + 2] for first in range(0, len(nodes), 2)]
+
+
+def plugged(tree: Mapping[str, Any], node: str) -> dict[str, Any]:
+    """Return a [power] section in which this machine hangs on the only circuit, if no machine is
+    named in it at all: who has one of each need not say so."""
+    circuits = tree.get("circuits")
+    if not isinstance(circuits, dict) or len(circuits) != 1 or tree.get("nodes"):
+        return dict(tree)
+    ((name, circuit),) = circuits.items()
+    if not isinstance(circuit, dict) or "nodes" in circuit:
+        return dict(tree)
+    return {**tree, "circuits": {name: {**circuit, "nodes": [node]}}}

@@ -1,0 +1,136 @@
+"""What is wrong with a site as a whole, or allowed and probably wrong (E24)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
+
+import msgspec
+
+from power.cords import Plugged
+from power.line import Line
+from power.machine import Machine
+from power.site import Site
+from telemetry.errors import ConfigError, did_you_mean
+
+
+def check_redundancy(
+    site: Site, lines: dict[str, Line], cords: tuple[Plugged, ...], notices: list[str]
+) -> None:
+    groups: dict[str, list[str]] = {}
+    for name, circuit in site.circuits.items():
+        if circuit.redundancy:
+            groups.setdefault(circuit.redundancy.group, []).append(name)
+    plugged: dict[str, set[str]] = {}
+    for cord in cords:
+        plugged.setdefault(cord.machine, set()).add(cord.line)
+    alone = {node: next(iter(feeds)) for node, feeds in plugged.items() if len(feeds) == 1}
+    for group, members in groups.items():
+        parents = [lines[member].parent for member in members]
+        sources = [lines[member].source for member in members]
+        if len(members) < 2:
+            notices.append(f"circuits.{members[0]}: it is alone in group {group}; name the other feed")  # fmt: skip
+        elif parents[0] is not None and len(set(parents)) == 1:
+            notices.append(f"circuits.{members[0]}: {' and '.join(members)} are a {lines[members[0]].scheme} group on one panel, {parents[0]}: not independent. Feed them from two panels")  # fmt: skip
+        elif sources[0] is not None and len(set(sources)) == 1:
+            notices.append(f"circuits.{members[0]}: {' and '.join(members)} share the source {sources[0]}: not independent")  # fmt: skip
+        notices += [
+            f"nodes.{node}: one cord in redundant group {group}; it goes dark with its feed"
+            for node, feed in alone.items()
+            if feed in members
+        ]
+
+
+def check_budgets(where: str, site: Site) -> None:
+    for name, budget in site.budgets.items():
+        for circuit in budget.circuits:
+            if circuit not in site.circuits:
+                raise _unknown(
+                    f"{where}: budgets.{name}.circuits", "circuit", circuit, site.circuits
+                )
+        if not budget.circuits:
+            raise ConfigError(f"{where}: budgets.{name}.circuits", "it counts nothing", f"Name circuits: {', '.join(list(site.circuits)[:5])}.")  # fmt: skip
+        if not 0 < budget.clear <= budget.warn <= budget.crit <= 1:
+            raise ConfigError(f"{where}: budgets.{name}", f"its levels do not rise: clear {budget.clear:g}, warn {budget.warn:g}, crit {budget.crit:g}", "Write clear = 0.85, warn = 0.9, crit = 0.97, or others that rise up to 1.")  # fmt: skip
+        if budget.kw is None and budget.kwh_month is None and budget.cost_month is None:
+            raise ConfigError(f"{where}: budgets.{name}", "it has no limit", "Write kw, kwh_month or cost_month.")  # fmt: skip
+
+
+def check_ups(where: str, site: Site, machines: Collection[str]) -> None:
+    """Refuse a UPS of which nothing follows."""
+    for name, ups in site.ups.items():
+        place = f"{where}: ups.{name}"
+        for circuit in ups.circuits:
+            if circuit not in site.circuits:
+                raise _unknown(f"{place}.circuits", "circuit", circuit, site.circuits)
+        for node in ups.nodes:
+            if node not in machines:
+                raise _unknown(f"{place}.nodes", "node", node, machines)
+        loads = [load for load, _ in ups.overload or ()]
+        if any(one >= two for one, two in pairwise(loads)):
+            raise ConfigError(f"{place}.overload", "the loads do not rise", "Write [[1.05, 3600], [1.10, 600], [1.30, 60]].")  # fmt: skip
+
+
+def check_supplies(where: str, machines: Mapping[str, Machine], cords: Sequence[Plugged]) -> None:
+    """Refuse cords with more supplies than the machine has."""
+    behind: dict[str, int] = {}
+    for cord in cords:
+        behind[cord.machine] = behind.get(cord.machine, 0) + (cord.supplies or 0)
+    for name, count in behind.items():
+        machine = machines[name]
+        # Where nobody has said how many there are, the cords have.
+        if count > machine.supplies and machine.supply_watts is not None:
+            raise ConfigError(f"{where}: nodes.{name}.cords", f"they name {count} supplies, and it has {machine.supplies}", f"Number them 1 to {machine.supplies}, each once.")  # fmt: skip
+
+
+_MAY_BE_NEGATIVE = frozenset({"ambient_c", "tariff", "price"})
+"""Cold places, and hours in which energy is paid for taking it."""
+_ABOVE_ZERO = frozenset({
+    "volts", "poles", "volt_amps", "plug_amps", "neutral_amps", "kw", "budget_kw", "kwh_month",
+    "cost_month", "pue", "count", "needed", "home_watts", "ev_kwh", "atx", "cap_watts",
+})  # fmt: skip
+
+
+def check_numbers(where: str, site: Site) -> None:
+    """Refuse NaN, infinity, what is below 0, and names that lists could not hold."""
+    _numbers(f"{where}: site", site.site)
+    for table in ("panels", "circuits", "ups", "nodes", "budgets"):
+        for name, spec in getattr(site, table).items():
+            place = f"{where}: {table}.{name}"
+            if not name.strip() or "," in name:
+                raise ConfigError(place, f"{name!r} is no name", "Names are joined by commas in lists: use letters, digits, '-', '_', '.' and '/'.")  # fmt: skip
+            _numbers(place, spec)
+            if table == "ups" and spec.watts == 0:
+                raise ConfigError(f"{place}.watts", "0 is no rating", "Write the watts on its label.")  # fmt: skip
+    for name, node in site.nodes.items():
+        supply = node.supply
+        if supply is not None and supply.watts == 0:
+            raise ConfigError(f"{where}: nodes.{name}.supply.watts", "0 is no rating", "Write the watts on its label, or remove it.")  # fmt: skip
+        if supply is not None and supply.needed is not None and supply.needed > supply.count:
+            raise ConfigError(f"{where}: nodes.{name}.supply.needed", f"{supply.needed} are needed and {supply.count} are there", "Write at most count.")  # fmt: skip
+
+
+def _numbers(place: str, spec: msgspec.Struct) -> None:
+    for name in spec.__struct_fields__:
+        _number(f"{place}.{name}", name, getattr(spec, name))
+
+
+def _number(place: str, name: str, value: object) -> None:
+    if isinstance(value, msgspec.Struct):
+        _numbers(place, value)
+    elif isinstance(value, tuple):
+        for number, part in enumerate(value):
+            _number(f"{place}[{number}]", name, part)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        if not math.isfinite(value):
+            raise ConfigError(place, f"{value} is no number", "Write a number, or remove the key.")
+        if value < 0 and name not in _MAY_BE_NEGATIVE:
+            raise ConfigError(place, f"{value:g} is below 0", "Write a number above 0, or remove the key.")  # fmt: skip
+        if value == 0 and name in _ABOVE_ZERO:
+            raise ConfigError(place, "0 means nothing here", "Write a number above 0, or remove the key.")  # fmt: skip
+
+
+def _unknown(place: str, kind: str, name: str, known: Collection[str]) -> ConfigError:
+    cure = did_you_mean(name, known) or f"Known: {', '.join(sorted(known)[:20])}."
+    return ConfigError(place, f"there is no {kind} {name!r}", cure)

@@ -1,0 +1,184 @@
+"""Budgets: kilowatts now, and what the month will have cost.
+
+The month is the calendar's, in UTC. What was drawn before kilowatch was there is taken to have been
+what it has seen since; both parts are told apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from power.board import Board, BoardKind
+from power.energy import JOULES_PER_KWH
+from power.fixed import Fixed
+from power.layout import Layout
+from power.levels import BUDGET, BUDGET_CLEAR, BUDGET_NEAR
+from power.network import Ints
+from power.tariff import mean_price
+
+_SEEN_SECONDS = 3600.0
+"""So long it must have looked before it says anything of a month."""
+_MEAN_SECONDS = 86_400.0
+"""Time constant of the mean draw that the rest of a month is reckoned with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """One budget: of the configuration's, or a panel's."""
+
+    name: str
+    lines: Ints
+    """What counts, each once: a circuit below another of the same budget is counted with it."""
+    kw: float
+    warn: float
+    crit: float
+    clear: float
+    kwh_month: float
+    cost_month: float
+
+
+def ceilings(layout: Layout, fixed: Fixed) -> tuple[Ceiling, ...]:
+    """Return the budgets of a site; NaN stands for a limit that is not set."""
+    at = {name: number for number, name in enumerate(fixed.network.names)}
+    found = []
+    for name, spec in layout.site.budgets.items():
+        inside = {below for c in spec.circuits for below in layout.below(c) - {c}}
+        lines = [at[c] for c in dict.fromkeys(spec.circuits) if c not in inside]
+        found.append(Ceiling(
+            name, np.array(lines, dtype=np.int64), _or_nan(spec.kw), spec.warn, spec.crit,
+            spec.clear, _or_nan(spec.kwh_month), _or_nan(spec.cost_month),
+        ))  # fmt: skip
+    for name, panel in layout.site.panels.items():
+        if panel.budget_kw and name not in layout.site.budgets:
+            lines = [at[name]]
+            found.append(Ceiling(
+                name, np.array(lines, dtype=np.int64), panel.budget_kw, BUDGET, BUDGET_NEAR,
+                BUDGET_CLEAR, np.nan, np.nan,
+            ))  # fmt: skip
+    return tuple(found)
+
+
+class Months:
+    """What each budget has used this month."""
+
+    def __init__(self, layout: Layout, fixed: Fixed) -> None:
+        self.ceilings = ceilings(layout, fixed)
+        place = layout.site.site
+        price = mean_price(place.tariff, place.tariffs)
+        self._price = np.nan if price is None else price * place.pue
+        self._currency = place.currency
+        count = len(self.ceilings)
+        self._month = ""
+        self._joules = np.zeros(count)
+        self._since = 0
+        """When the first reading of this month came, ns since 1970."""
+        self._mean = np.full(count, np.nan)
+        self._mean_seconds = 0.0
+
+    def board(self, wall_ns: int, seconds: float, line_watts: Any, version: int) -> Board:
+        """Return the board after `seconds` at these watts of every line."""
+        watts = np.array([float(line_watts[c.lines].sum()) for c in self.ceilings])
+        self._count(wall_ns, seconds, watts)
+        limit = np.array([1000 * c.kw for c in self.ceilings])
+        ratio = watts / limit
+        projected = self._projected(wall_ns)
+        energy = projected / JOULES_PER_KWH
+        rows = {
+            "budget_watts": watts,
+            "budget_power_ratio": ratio,
+            "budget_level_ratio": np.array(
+                [_on_scale(c, r) for c, r in zip(self.ceilings, ratio, strict=True)]
+            ),
+            "budget_energy_ratio": energy / np.array([c.kwh_month for c in self.ceilings]),
+            "budget_cost_ratio": energy
+            * self._price
+            / np.array([c.cost_month for c in self.ceilings]),
+        }
+        facts = tuple(self._facts(n, c, float(energy[n])) for n, c in enumerate(self.ceilings))
+        return Board(BoardKind.BUDGET, version, tuple(c.name for c in self.ceilings), rows, facts)
+
+    def _count(self, wall_ns: int, seconds: float, watts: Any) -> None:
+        month = datetime.fromtimestamp(wall_ns / 1e9, UTC).strftime("%Y-%m")
+        if month != self._month:
+            self._month, self._since = month, wall_ns
+            self._joules = np.zeros(len(self.ceilings))
+        known = np.where(np.isnan(watts), 0.0, watts)
+        self._joules = self._joules + known * seconds
+        # A mean over a day; before a day has passed, over what there is.
+        self._mean_seconds = min(self._mean_seconds + seconds, _MEAN_SECONDS)
+        part = seconds / self._mean_seconds if self._mean_seconds > 0 else 1.0
+        mean = np.where(np.isnan(self._mean), watts, self._mean)
+        self._mean = np.where(np.isnan(watts), mean, mean + (watts - mean) * min(part, 1.0))
+
+    def _projected(self, wall_ns: int) -> Any:
+        """Return the joules that the whole month will have had; NaN while too little was seen."""
+        begin, end = _month_of(wall_ns)
+        seen = (wall_ns - self._since) / 1e9
+        if self._mean_seconds < _SEEN_SECONDS:
+            return np.full(len(self.ceilings), np.nan)
+        unseen = (end - begin) - seen
+        return self._joules + self._mean * max(unseen, 0.0)
+
+    def _facts(self, number: int, ceiling: Ceiling, kwh: float) -> dict[str, str]:
+        facts = {
+            "limit_kw": "no kW" if np.isnan(ceiling.kw) else f"{ceiling.kw:g} kW",
+            "levels": f"{ceiling.warn:.0%}, {ceiling.crit:.0%} and 100 %, clear below {ceiling.clear:.0%}",
+            "so_far": f"{self._joules[number] / JOULES_PER_KWH:.0f} kWh seen this month",
+        }
+        facts["projected"] = "too early to say for the month"
+        if not np.isnan(kwh):
+            facts["projected"] = f"about {kwh:.0f} kWh"
+            if not np.isnan(self._price):
+                facts["projected"] += f" for {kwh * self._price:.0f} {self._currency}"
+            facts["projected"] += " by the month's end"
+        return facts
+
+    def memory(self) -> dict[str, Any]:
+        """Return what must survive a restart."""
+        names = [c.name for c in self.ceilings]
+        return {
+            "month": self._month,
+            "since": self._since,
+            "mean_seconds": self._mean_seconds,
+            "joules": dict(zip(names, self._joules.tolist(), strict=True)),
+            "mean": {n: m for n, m in zip(names, self._mean.tolist(), strict=True) if m == m},  # noqa: PLR0124 - NaN is no JSON
+        }
+
+    def restore(self, memory: Mapping[str, Any]) -> None:
+        """Take it up. Raises `KeyError`, `TypeError` or `ValueError` for anything else."""
+        month, since = str(memory["month"]), int(memory["since"])
+        seconds = float(memory["mean_seconds"])
+        joules, mean = memory["joules"], memory["mean"]
+        for number, ceiling in enumerate(self.ceilings):
+            self._joules[number] = float(joules.get(ceiling.name, 0.0))
+            self._mean[number] = float(mean.get(ceiling.name, np.nan))
+        self._month, self._since, self._mean_seconds = month, since, seconds
+
+
+def _on_scale(ceiling: Ceiling, ratio: float) -> float:
+    """Return a ratio on the scale on which every budget's levels stand at the usual places.
+
+    A budget may have levels of its own; a rule has one. So 0.85, 0.90, 0.97 and 1 of this scale are
+    the budget's own clear, warn, crit and full.
+    """
+    own = (0.0, ceiling.clear, ceiling.warn, ceiling.crit, 1.0)
+    usual = (0.0, BUDGET_CLEAR, BUDGET, BUDGET_NEAR, 1.0)
+    if np.isnan(ratio) or ratio >= 1.0:
+        return ratio
+    return float(np.interp(ratio, own, usual))
+
+
+def _month_of(wall_ns: int) -> tuple[float, float]:
+    at = datetime.fromtimestamp(wall_ns / 1e9, UTC)
+    begin = datetime(at.year, at.month, 1, tzinfo=UTC)
+    end = datetime(at.year + at.month // 12, at.month % 12 + 1, 1, tzinfo=UTC)
+    return begin.timestamp(), end.timestamp()
+
+
+def _or_nan(value: float | None) -> float:
+    return float("nan") if value is None else value

@@ -1,0 +1,192 @@
+"""The columns of the circuits' board, from all that a tick has worked out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from power import levels
+from power.feeds import Cords, at_lines
+from power.fixed import Fixed
+from power.judgement import phase_imbalance
+from power.live.lines import Carried, LineMeters
+from power.live.metering import NODE, Metering
+from power.live.supplies import inrush_amps
+from power.live.tick import Tick
+from power.live.walls import Walls
+from power.network import Flow
+from power.wiring import Flags, Floats, neutral_amps
+
+NEVER_HEARD = 30.0
+"""Seconds after which a meter that is configured is missed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """All that a tick has worked out; arrays over lines unless said otherwise."""
+
+    now: float
+    tick: Tick
+    walls: Walls
+    meters: LineMeters
+    carried: Carried
+    undeclared: Floats
+    dead: Flags
+    committed: Flow
+    survivor: Floats
+    trips: Floats
+    used: Floats
+    assumed: Flags
+    minute: Floats
+    ten: Floats
+    peak: Floats
+    above: Floats
+    ahead: tuple[Floats, Floats]
+    swing: Floats
+    joules: Floats
+    suspected: Flags
+    off: Flags
+    inrush: Floats
+    """Over machines."""
+    lost: Flags
+    cords: Cords
+    metered_nodes: Flags
+    """Over machines."""
+    metering: Metering
+    started: float
+
+
+def columns(fixed: Fixed, seen: Seen) -> dict[str, Floats]:
+    """Return every quantity of `power.quantities` that is a circuit's."""
+    return _load(fixed, seen) | _breaker(fixed, seen) | _what_if(fixed, seen) | _quality(fixed, seen) | _trust(fixed, seen)  # fmt: skip
+
+
+def _load(fixed: Fixed, seen: Seen) -> dict[str, Floats]:
+    network, carried = fixed.network, seen.carried
+    amps = np.where(fixed.poles, carried.amps, np.nan)
+    return {
+        "circuit_watts": carried.watts,
+        "circuit_sigma_watts": carried.sigma,
+        "circuit_source": np.where(np.isnan(carried.watts), np.nan, carried.rank),
+        "circuit_amps": carried.highest,
+        "circuit_l1_amps": amps[:, 0],
+        "circuit_l2_amps": amps[:, 1],
+        "circuit_l3_amps": amps[:, 2],
+        "circuit_rated_amps": network.rated,
+        "circuit_effective_amps": network.effective,
+        "circuit_continuous_amps": network.continuous,
+        "circuit_headroom_amps": network.continuous - carried.highest,
+        "circuit_load_ratio": carried.highest / network.rated,
+        "circuit_continuous_ratio": seen.minute / network.continuous,
+        "circuit_overload_ratio": np.where(fixed.breakers, seen.ten / network.effective, np.nan),
+        "circuit_above_continuous_seconds": seen.above,
+        "circuit_energy_joules": seen.joules,
+    }
+
+
+def _breaker(fixed: Fixed, seen: Seen) -> dict[str, Floats]:
+    inrush = inrush_amps(fixed, seen.inrush, seen.walls.silent, seen.off | seen.dead)
+    return {
+        "circuit_heat_ratio": seen.used,
+        "circuit_heat_assumed": seen.assumed.astype(float),
+        "circuit_trip_earliest_seconds": seen.trips[:, 0],
+        "circuit_trip_nominal_seconds": seen.trips[:, 1],
+        "circuit_trip_latest_seconds": seen.trips[:, 2],
+        "circuit_magnetic_ratio": np.fmax(seen.peak, inrush) / fixed.magnetic_amps,
+        "circuit_trip_suspected": seen.suspected.astype(float),
+    }
+
+
+def _what_if(fixed: Fixed, seen: Seen) -> dict[str, Floats]:
+    network, walls = fixed.network, seen.walls
+    lines, machines, _ = fixed.below
+    capped = (walls.gpus > 0) & ~np.isnan(walls.committed)
+    could = np.bincount(lines, capped[machines], len(network.names)) > 0
+    amps = np.where(could, np.fmax(seen.committed.highest, seen.carried.highest), np.nan)
+    return {
+        "circuit_committed_watts": np.where(could, np.fmax(seen.committed.watts, seen.carried.watts), np.nan),
+        "circuit_committed_continuous_ratio": amps / network.continuous,
+        "circuit_committed_rated_ratio": amps / network.rated,
+        "circuit_survivor_amps": seen.survivor,
+        "circuit_survivor_continuous_ratio": seen.survivor / network.continuous,
+        "circuit_survivor_rated_ratio": seen.survivor / network.rated,
+        "circuit_forecast_continuous_seconds": seen.ahead[0],
+        "circuit_forecast_rated_seconds": seen.ahead[1],
+    }  # fmt: skip
+
+
+def _quality(fixed: Fixed, seen: Seen) -> dict[str, Floats]:
+    carried = seen.carried
+    # A meter on it knows what harmonics add; the poles alone do not tell.
+    told = seen.meters.neutral
+    neutral = np.where(np.isnan(told), neutral_amps(carried.currents), told)
+    known = ~np.isnan(carried.watts) | ~np.isnan(told)
+    neutral = np.where(known & ~np.isnan(fixed.neutral_rated), neutral, np.nan)
+    return {
+        "circuit_neutral_amps": neutral,
+        "circuit_neutral_ratio": neutral / fixed.neutral_rated,
+        "circuit_feed_lost": seen.lost.astype(float),
+        "circuit_cord_imbalance_ratio": _cords(seen),
+        "circuit_phase_imbalance_ratio": phase_imbalance(fixed, carried.amps),
+        "circuit_voltage_ratio": seen.meters.volts,
+        "circuit_plug_ratio": _plug(fixed, seen),
+        "circuit_swing_ratio": seen.swing,
+        "circuit_swing_weak_ratio": np.where(fixed.weak, seen.swing, np.nan),
+    }
+
+
+def _trust(fixed: Fixed, seen: Seen) -> dict[str, Floats]:
+    carried, walls, count = seen.carried, seen.walls, len(fixed.network.names)
+    lines, machines, _ = fixed.below
+    silent = at_lines(lines, walls.silent[machines].astype(float), count)
+    aside = seen.undeclared
+    may = np.maximum(levels.DEVIATION_RATIO * carried.metered, levels.DEVIATION_WATTS)
+    # Of a node that does not speak nobody knows what a meter should say.
+    sure = (silent == 0) & (carried.unknown_nodes == 0)
+    stale_node = walls.stale | _never_heard(seen)
+    node_stale = np.bincount(lines, stale_node[machines], count) > 0
+    return {
+        "circuit_unknown_watts": aside,
+        "circuit_unknown_nodes": carried.unknown_nodes,
+        "circuit_deviation_ratio": np.where(sure, np.abs(aside) / may, np.nan),
+        "circuit_meter_stale": (seen.meters.stale | node_stale).astype(float),
+        "circuit_silent_nodes": silent,
+    }
+
+
+def _never_heard(seen: Seen) -> Flags:
+    if seen.now - seen.started <= NEVER_HEARD:
+        return np.zeros_like(seen.metered_nodes)
+    metering = seen.metering
+    heard = np.zeros_like(seen.metered_nodes)
+    heard[metering.whole("target")[metering.whole("kind") == NODE]] = True
+    return seen.metered_nodes & ~heard
+
+
+def _cords(seen: Seen) -> Floats:
+    metered = np.where(np.isnan(seen.carried.metered), np.nan, seen.carried.highest)
+    return seen.cords.uneven(seen.dead, metered)
+
+
+def _plug(fixed: Fixed, seen: Seen) -> Floats:
+    """Return the load over the limit of a plug: in the line, or before one of its nodes."""
+    meters, carried, metering = seen.meters, seen.carried, seen.metering
+    network = fixed.network
+    ratio = np.fmax(
+        np.fmax(carried.highest / fixed.plug_amps, carried.highest / meters.limit_amps),
+        carried.watts / meters.limit_watts,
+    )
+    told = (metering.whole("kind") == NODE) & ~np.isnan(metering.number("limit_watts"))
+    if told.any():  # a limit is the plug's, also while it is silent
+        limit = np.full(len(network.machines), np.nan)
+        limit[metering.whole("target")[told]] = metering.number("limit_watts")[told]
+        load = seen.walls.watts / limit
+        np.fmax.at(ratio, network.cord_line, load[network.cord_machine])
+    amps = metering.number("amps") / metering.number("limit_amps")
+    told = (metering.whole("kind") == NODE) & metering.fresh(seen.now) & ~np.isnan(amps)
+    if told.any():
+        load = np.full(len(network.machines), np.nan)
+        np.fmax.at(load, metering.whole("target")[told], amps[told])
+        np.fmax.at(ratio, network.cord_line, load[network.cord_machine])
+    return ratio

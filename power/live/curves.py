@@ -1,0 +1,87 @@
+"""Supplies of many machines at once: watts inside the case to watts at the wall, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from power.machine import Machine
+from power.network import Ints
+from power.supply import Points, efficiency, wall_watts
+from power.wiring import Floats
+
+_LOADS = np.concatenate([np.linspace(0, 0.25, 101), np.linspace(0.25, 2.5, 400)[1:]])
+"""Where a curve is tabulated to be read backwards; finest where it bends."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Machines that share one curve."""
+
+    members: Ints
+    points: Points
+    rated: Floats
+    """Of all supplies of a machine together; NaN where it is not known."""
+    at_wall: Floats
+    """Wall over rating at each of `_LOADS`; empty without a rating."""
+
+
+class Curves:
+    """One curve a machine; machines with the same points are worked out together."""
+
+    def __init__(self, machines: Sequence[Machine]) -> None:
+        kinds: dict[tuple[Points, bool], list[int]] = {}
+        for number, machine in enumerate(machines):
+            key = (machine.points, machine.supply_watts is not None)
+            kinds.setdefault(key, []).append(number)
+        self._kinds = [
+            _kind(machines, np.array(members, dtype=np.int64), points)
+            for (points, _), members in kinds.items()
+        ]
+
+    def wall(self, inside: Floats) -> Floats:
+        """Return watts at the wall for watts inside the case; shape (machines,), NaN stays NaN."""
+        result = np.full(len(inside), np.nan)
+        for kind in self._kinds:
+            result[kind.members] = _wall(kind, inside[kind.members])
+        return result
+
+    def inside(self, wall: Floats) -> Floats:
+        """Return watts inside the case for watts at the wall."""
+        result = np.full(len(wall), np.nan)
+        for kind in self._kinds:
+            watts = wall[kind.members]
+            if len(kind.at_wall):
+                load = np.interp(watts / kind.rated, kind.at_wall, _LOADS)
+                result[kind.members] = np.where(np.isnan(watts), np.nan, load * kind.rated)
+            else:
+                result[kind.members] = watts * _half(kind.points)
+        return result
+
+
+def _kind(machines: Sequence[Machine], members: Ints, points: Points) -> _Kind:
+    first = machines[int(members[0])]
+    rated = np.array([(machines[m].supply_watts or np.nan) * machines[m].supplies for m in members])
+    if first.supply_watts is None or not points:
+        return _Kind(members, points, rated, np.zeros(0))
+    table = np.array([wall_watts(float(load), points, 1.0) for load in _LOADS])
+    return _Kind(members, points, rated, table)
+
+
+def _wall(kind: _Kind, inside: Floats) -> Floats:
+    if not len(kind.at_wall):
+        return inside / _half(kind.points)
+    loads, values = np.array(kind.points).T
+    load = inside / kind.rated
+    losses = loads[0] * kind.rated * (1 / values[0] - 1)
+    result: Floats = np.where(
+        load < loads[0], inside + losses, inside / np.interp(load, loads, values)
+    )
+    return result
+
+
+def _half(points: Points) -> float:
+    """Without a rating the efficiency at half load is taken, a supply's best point."""
+    return efficiency(points, 0.5) if points else 1.0

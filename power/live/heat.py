@@ -1,0 +1,131 @@
+"""The heat of every breaker through ticks, restarts and trips.
+
+A breaker of whose past nothing is known is taken to be as hot as hours of its present load make it,
+and that is said. Over a restart it is taken to have carried the lesser of what it carried before and
+after: one that went off has cooled, one that went on has not.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from power.fixed import Fixed
+from power.network import Ints
+from power.thermal import RESET_BELOW, Element, Heat, cold, seconds_to_trip, step, used
+from power.wiring import Flags, Floats
+
+_WARM = 0.8
+"""Load over rating of a breaker that holds now, though hours of this load would have tripped it."""
+_FORGET = 3.0
+"""Slow time constants after which the assumed start no longer matters."""
+_EDGE = 0
+"""Rules go by the earliest edge."""
+
+
+class Heats:
+    """Heat over lines, with what is needed to carry it on."""
+
+    def __init__(self, fixed: Fixed) -> None:
+        count = len(fixed.network.names)
+        self._element: Element = fixed.network.element
+        self._rating = fixed.network.effective
+        self._breakers = fixed.breakers
+        self.heat: Heat = cold(count)
+        self.ratio: Floats = np.full(count, np.nan)
+        """Load over rating at the last tick."""
+        self._started: Floats = np.full(count, np.nan)
+        """Since when the start is assumed; NaN where it was measured or restored."""
+        self._last: Floats = np.full(count, np.nan)
+        """Until when the heat is worked out."""
+
+    def update(self, now: float, amps: Floats, off: Flags) -> None:
+        """Carry the heat on to `now` at `amps`, the mean since the last tick; `off` is dead."""
+        ratio = np.where(off, 0.0, amps / self._rating)
+        known = ~np.isnan(ratio)
+        fresh = known & np.isnan(self._last)
+        if fresh.any():
+            self._start(now, ratio, fresh)
+        # An unknown current leaves the load at what it was.
+        ratio = np.where(known, ratio, self.ratio)
+        moving = ~np.isnan(ratio) & ~fresh
+        seconds = np.where(moving, now - self._last, 0.0)
+        after = step_each(self.heat, np.where(moving, ratio, 0.0), seconds, self._element)
+        self.heat = _where(moving, after, self.heat)
+        self.ratio = ratio
+        self._last = np.where(known | moving, now, self._last)
+
+    def used(self) -> Floats:
+        """Return the part of the heat that trips the earliest edge; NaN where no breaker is known."""
+        known = self._breakers & ~np.isnan(self._last)
+        return np.where(known, used(self.heat, self._element)[:, _EDGE], np.nan)
+
+    def trips(self, amps: Floats) -> Floats:
+        """Return seconds until each edge trips if `amps` stay; inf is never. Shape (lines, 3)."""
+        ratio = amps / self._rating
+        result = np.full((len(ratio), 3), np.inf)
+        # Most lines are so far from tripping that no root need be sought.
+        hot = used(self.heat, self._element).max(axis=1) > 0.5
+        with np.errstate(invalid="ignore"):
+            rows = np.flatnonzero((ratio > self._element.pickup[:, _EDGE]) | hot)
+        if len(rows):
+            part = Heat(self.heat.fast[rows], self.heat.slow[rows])
+            result[rows] = seconds_to_trip(part, np.nan_to_num(ratio[rows]), _rows(self._element, rows))  # fmt: skip
+        result[~self._breakers | np.isnan(ratio) | np.isnan(self._last)] = np.nan
+        return result
+
+    def assumed(self, now: float) -> Flags:
+        """Return where the start is still an assumption that matters."""
+        slow = self._element.slow_seconds.max(axis=1)
+        with np.errstate(invalid="ignore"):
+            found: Flags = now - self._started < _FORGET * slow
+        return found
+
+    def cool_seconds(self, row: int) -> float:
+        """Return for how long a breaker that is off must cool before it may be switched on."""
+        one = Heat(self.heat.fast[row : row + 1], self.heat.slow[row : row + 1])
+        element, low, high = _rows(self._element, np.array([row])), 0.0, 4 * 3600.0
+        for _ in range(24):
+            middle = 0.5 * (low + high)
+            hot = used(step(one, np.zeros(1), middle, element), element).max() >= RESET_BELOW
+            low, high = (middle, high) if hot else (low, middle)
+        return high if low > 0 else 0.0
+
+    def restore(self, row: int, fast: list[float], slow: list[float], ratio: float, at: float) -> None:  # fmt: skip
+        """Take up what one line carried at `at`, in this process's monotonic seconds."""
+        self.heat.fast[row], self.heat.slow[row] = fast, slow
+        self.ratio[row] = ratio
+        self._last[row] = at
+
+    def bridge(self, now: float, amps: Floats, rows: Flags) -> None:
+        """Carry restored lines over the gap: at the lesser of the load before it and the one now."""
+        ratio = np.where(rows, np.fmin(self.ratio, amps / self._rating), np.nan)
+        known = rows & ~np.isnan(ratio)
+        seconds = np.where(known, np.maximum(now - self._last, 0.0), 0.0)
+        after = step_each(self.heat, np.where(known, ratio, 0.0), seconds, self._element)
+        self.heat = _where(known, after, self.heat)
+        self._last = np.where(known, now, self._last)
+
+    def _start(self, now: float, ratio: Floats, fresh: Flags) -> None:
+        pickup = self._element.pickup[:, _EDGE]
+        lasting = np.where(ratio > pickup, _WARM, ratio)
+        square = np.repeat(np.square(np.where(fresh, lasting, 0.0))[:, None], 3, axis=1)
+        self.heat = _where(fresh, Heat(square, square), self.heat)
+        self._started = np.where(fresh, now, self._started)
+
+
+def step_each(heat: Heat, ratio: Floats, seconds: Floats, element: Element) -> Heat:
+    """Return the heat after another time for each line; exact for any."""
+    square, time = np.square(ratio)[:, None], seconds[:, None]
+    return Heat(
+        heat.fast + (square - heat.fast) * -np.expm1(-time / element.fast_seconds),
+        heat.slow + (square - heat.slow) * -np.expm1(-time / element.slow_seconds),
+    )
+
+
+def _where(rows: Flags, one: Heat, other: Heat) -> Heat:
+    pick = rows[:, None]
+    return Heat(np.where(pick, one.fast, other.fast), np.where(pick, one.slow, other.slow))
+
+
+def _rows(element: Element, rows: Ints) -> Element:
+    return Element(element.pickup[rows], element.fast_seconds[rows], element.slow_seconds[rows])

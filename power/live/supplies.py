@@ -1,0 +1,81 @@
+"""The power supplies of every node: how loaded they are, and whether spikes are too much for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from power.board import Board, BoardKind
+from power.fixed import Fixed
+from power.live.lazy import Facts
+from power.live.walls import WallModel, Walls
+from power.machine import Machine
+from power.quantities import SOURCES
+from power.wiring import Flags, Floats
+
+
+class Supplies:
+    """Ratings as arrays over machines."""
+
+    def __init__(self, machines: Sequence[Machine], fixed: Fixed, supplies: Sequence[int | None]) -> None:  # fmt: skip
+        """`supplies`: how many supplies stand behind each cord, where the configuration says so."""
+        network = fixed.network
+        self._cord_line, self._cord_machine = network.cord_line, network.cord_machine
+        self._machines = tuple(machines)
+        self._rated = np.array([m.supply_watts or np.nan for m in machines], dtype=float)  # fmt: skip
+        self._count = np.array([float(m.supplies) for m in machines])
+        self._needed = np.array([float(m.needed) for m in machines])
+        cords = np.bincount(self._cord_machine, minlength=len(machines))
+        even = self._count[self._cord_machine] / np.maximum(cords[self._cord_machine], 1)
+        self._behind = np.array([np.nan if n is None else float(n) for n in supplies])
+        self._behind = np.where(np.isnan(self._behind), even, self._behind)
+        self._spike = np.array([m.card.spike_watts if m.card and m.card.spike_watts and not m.bears_spikes else np.nan for m in machines], dtype=float)  # fmt: skip
+        self._host = np.array([m.host_watts for m in machines], dtype=float)
+        self.inrush = np.array([m.inrush_amps * m.supplies for m in machines], dtype=float)
+        """Amps of all supplies of a machine that are switched on together."""
+
+    def board(self, walls: Walls, model: WallModel, dead: Flags, version: int, names: tuple[str, ...]) -> Board:  # fmt: skip
+        """Return the board of machines."""
+        lost = np.bincount(self._cord_machine, self._behind * dead[self._cord_line], len(names))
+        working = self._count - np.round(lost)
+        carrying = np.minimum(working, self._needed)
+        inside = model.curves.inside(walls.watts)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            load = np.where(carrying > 0, inside / (self._rated * carrying), np.nan)
+            spike = (self._host + walls.gpus * self._spike) / (self._rated * self._count)
+        rows = {
+            "supply_load_ratio": load,
+            "supply_spike_ratio": spike,
+            "supply_wall_watts": walls.watts,
+            "supply_wall_sigma_watts": walls.sigma,
+        }
+        words = dict(SOURCES)
+
+        def facts(row: int) -> dict[str, str]:
+            machine = self._machines[row]
+            rating = "not configured"
+            if machine.supply_watts is not None:
+                rating = f"{machine.supplies} x {machine.supply_watts:g} W, {machine.needed} needed"
+            return {
+                "node": names[row],
+                "supplies": rating,
+                "working": f"{working[row]:g} of {machine.supplies}",
+                "source": words[int(walls.rank[row])] + _state(walls, row),
+            }
+
+        return Board(BoardKind.SUPPLY, version, names, rows, Facts(len(names), facts))
+
+
+def _state(walls: Walls, row: int) -> str:
+    if walls.silent[row]:
+        return ", the node is silent"
+    return ", a better source is stale" if walls.degraded[row] else ""
+
+
+def inrush_amps(fixed: Fixed, inrush: Floats, silent: Flags, off: Flags) -> Floats:
+    """Return the peak that all dark machines of each line that is off would bring at once."""
+    lines, machines, share = fixed.below
+    waiting = np.where(silent[machines], inrush[machines] * share, 0.0)
+    total = np.bincount(lines, waiting, len(fixed.network.names)) / fixed.poles.sum(axis=1)
+    return np.where(off, total, 0.0)

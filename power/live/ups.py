@@ -1,0 +1,135 @@
+"""UPSs: how far each is loaded, how long it bears that, and what hangs on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from power.board import Board, BoardKind
+from power.fixed import Fixed
+from power.live.metering import STALE_LEAST, STALE_PERIODS, Metering
+from power.meter import MeterReading
+from power.network import Ints
+from power.site import Ups
+from power.wiring import Floats
+
+LADDER = ((1.05, np.inf), (1.10, 600.0), (1.30, 60.0), (1.50, 3.0), (np.inf, 0.5))
+"""Seconds that a UPS bears a load up to this ratio: a usual ladder at room temperature."""
+_POWER_FACTOR = 0.9
+"""Watts over volt-amperes of a UPS whose second rating is not given."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpsLine:
+    """One UPS as arrays can use it."""
+
+    name: str
+    watts: float
+    volt_amps: float
+    ladder: tuple[tuple[float, float], ...]
+    machines: Ints
+    """All whose power comes through it alone."""
+    lines: Ints
+    """Circuits that stand directly behind it."""
+
+
+def fix_ups(sites: dict[str, Ups], fixed: Fixed) -> tuple[UpsLine, ...]:
+    """Return the UPSs of a site."""
+    at = {name: number for number, name in enumerate(fixed.network.names)}
+    machine = {name: number for number, name in enumerate(fixed.network.machines)}
+    found = []
+    for name, spec in sites.items():
+        lines = np.array([at[circuit] for circuit in spec.circuits], dtype=np.int64)
+        members = {machine[node] for node in spec.nodes if node in machine}
+        for line in lines:
+            part = slice(fixed.starts[line], fixed.starts[line + 1])
+            members |= set(fixed.below[1][part][fixed.whole[part]].tolist())
+        found.append(UpsLine(
+            name, spec.watts, spec.volt_amps or spec.watts / _POWER_FACTOR,
+            spec.overload or LADDER, np.array(sorted(members), dtype=np.int64), lines,
+        ))  # fmt: skip
+    return tuple(found)
+
+
+def heard(ups: tuple[UpsLine, ...], metering: Metering, now: float) -> list[tuple[Ints, float]]:
+    """Return machines and watts of each UPS that says what it gives."""
+    found = []
+    for one in ups:
+        watts = _told_watts(one, _fresh(one, metering, now))
+        if watts is not None:
+            found.append((one.machines, watts))
+    return found
+
+
+def ups_board(
+    ups: tuple[UpsLine, ...], metering: Metering, now: float, version: int,
+    machine_watts: Floats, line_watts: Floats, power_factor: Floats,
+) -> Board:  # fmt: skip
+    """Return the board of UPSs. Without a word of its own, its load is what hangs on it."""
+    rows = {name: np.full(len(ups), np.nan) for name in _COLUMNS}
+    facts = []
+    for number, one in enumerate(ups):
+        reading = _fresh(one, metering, now)
+        load = _load(one, reading, machine_watts, line_watts, power_factor)
+        rows["ups_load_ratio"][number] = load
+        if not np.isnan(load):
+            bears = next(seconds for limit, seconds in (*one.ladder, (np.inf, 0.0)) if load <= limit)  # fmt: skip
+            rows["ups_overload_seconds"][number] = bears
+        if reading is not None:
+            rows["ups_on_battery"][number] = "OB" in reading.flags
+            rows["ups_battery_low"][number] = "LB" in reading.flags
+            if reading.runtime_seconds is not None:
+                rows["ups_runtime_seconds"][number] = reading.runtime_seconds
+        facts.append(_facts(one, reading, load))
+    return Board(BoardKind.UPS, version, tuple(one.name for one in ups), rows, tuple(facts))
+
+
+_COLUMNS = ("ups_load_ratio", "ups_on_battery", "ups_battery_low", "ups_runtime_seconds", "ups_overload_seconds")  # fmt: skip
+
+
+def _fresh(one: UpsLine, metering: Metering, now: float) -> MeterReading | None:
+    reading = metering.ups.get(one.name)
+    if reading is None or now - reading.at > max(STALE_PERIODS * reading.period, STALE_LEAST):
+        return None
+    return reading
+
+
+def _told_watts(one: UpsLine, reading: MeterReading | None) -> float | None:
+    if reading is None:
+        return None
+    if reading.watts is not None:
+        return abs(reading.watts)
+    return None if reading.load_ratio is None else reading.load_ratio * one.watts
+
+
+def _load(
+    one: UpsLine, reading: MeterReading | None,
+    machine_watts: Floats, line_watts: Floats, power_factor: Floats,
+) -> float:  # fmt: skip
+    watts = _told_watts(one, reading)
+    apparent = reading.volt_amps if reading is not None else None
+    if watts is None:
+        if len(one.lines):
+            watts = float(line_watts[one.lines].sum())
+            apparent = float((line_watts[one.lines] / power_factor[one.lines]).sum())
+        elif len(one.machines):
+            watts = float(machine_watts[one.machines].sum())
+        else:
+            return float("nan")
+    apparent = watts / 0.97 if apparent is None else abs(apparent)
+    # Which of the two ratings is nearer decides: electronics draw amps that do no work.
+    return max(watts / one.watts, apparent / one.volt_amps)
+
+
+def _facts(one: UpsLine, reading: MeterReading | None, load: float) -> dict[str, str]:
+    bears = "not known"
+    if not np.isnan(load):
+        seconds = next((s for limit, s in (*one.ladder, (np.inf, 0.0)) if load <= limit), 0.0)
+        bears = "for ever" if np.isinf(seconds) else f"for {seconds:g} s, by its table"
+    return {
+        "rating": f"{one.watts:g} W, {one.volt_amps:.0f} VA",
+        "bears": bears,
+        "source": "the UPS itself" if reading is not None else "the sum of what hangs on it",
+        "status": " ".join(reading.flags) if reading is not None else "not heard",
+    }

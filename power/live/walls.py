@@ -1,0 +1,243 @@
+"""What every node draws at the wall now: from its best fresh source, never from nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from power.fixed import Fixed
+from power.live.calibration import Calibration
+from power.live.curves import Curves
+from power.live.metering import NODE, RANK, SOURCES, Metering
+from power.live.tick import Tick
+from power.machine import CPU_SHARE, HOST_WATTS, Machine
+from power.network import Ints
+from power.wall import COMMITTED_SECONDS, SIGMA_RATIO, STALE_PENALTY, Source
+from power.wiring import Flags, Floats
+
+SILENT_INTERVALS, SILENT_LEAST = 3.0, 10.0
+"""A node is silent after so many of its intervals, and not before so many seconds."""
+IDLE_SHARE = 0.48
+"""What a host draws without load over what it draws at full: 120 of 250 W of a desktop."""
+_LEAST_HOST = 50.0
+_SERVER_GPUS, _SERVER_WATTS, _SERVER_HOST = 8, 600.0, 0.8
+"""A node of which nothing is configured, with so many GPUs of more than so many watts, is a server
+whose fans, switches and processors draw this part of what its GPUs may: 4.6 of 5.6 kW on a DGX H100."""
+Behind = Sequence[tuple[Ints, float]]
+_SIGMAS = np.array([SIGMA_RATIO[source] for source in SOURCES])
+_BMC, _UPS, _MODEL, _COMMITTED = (RANK[s] for s in (Source.BMC, Source.UPS, Source.MODEL, Source.COMMITTED))  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Walls:
+    """Arrays over machines. Watts are at the wall; NaN is a machine of which nothing is known."""
+
+    watts: Floats
+    sigma: Floats
+    rank: Ints
+    """Of the source, as `power.quantities.SOURCES` numbers them."""
+    stale: Flags
+    """It has a meter that has fallen silent."""
+    degraded: Flags
+    """A better source is stale, or the node is silent and without a meter."""
+    held: Floats
+    """What it will draw again when it comes back: a silent node's is never less than it was."""
+    committed: Floats
+    """What the limits in force allow."""
+    metered: Floats
+    """What a meter says that is fresh; NaN without one."""
+    modelled: Floats
+    """What GPUs and host add up to, calibrated if a meter has taught it."""
+    silent: Flags
+    limit_watts: Floats
+    """Sum of the GPUs' limits in force."""
+    gpus: Floats
+    floor_watts: Floats
+    """Lowest cap per GPU; NaN where nobody knows."""
+    host_watts: Floats
+    """Of everything but the GPUs at full load, at the wall."""
+    described: Flags
+    """Known by the watts that the configuration gives, and by nothing else."""
+
+
+class WallModel:
+    """Machines as arrays, and what is remembered of them."""
+
+    def __init__(self, machines: Mapping[str, Machine]) -> None:
+        all_ = list(machines.values())
+        count = len(all_)
+        self.curves = Curves(all_)
+        self.calibration = Calibration(count)
+        self._known = np.array([m.known for m in all_], dtype=bool)
+        self._catalogue_gpus = np.array([float(m.gpus) for m in all_])
+        self._limit = np.array([m.limit_watts for m in all_], dtype=float)
+        self._floor = np.array(
+            [np.nan if m.floor_watts is None else m.floor_watts for m in all_], dtype=float
+        )
+        self._fixed = np.array([m.fixed_watts if m.known and not m.gpus and not m.host_watts else np.nan for m in all_], dtype=float)  # fmt: skip
+        """Of machines that are described by their watts alone."""
+        self._inside_fixed = self.curves.inside(self._fixed)
+        self._host = np.array([m.host_watts or HOST_WATTS for m in all_], dtype=float)  # fmt: skip
+        self._cpu_share = np.array([m.cpu_share if m.known else CPU_SHARE for m in all_], dtype=float)  # fmt: skip
+        self.last = np.full(count, np.nan)
+        """What each drew when it was last heard."""
+        self._last_sigma = np.full(count, np.nan)
+        self._last_rank = np.full(count, _MODEL, dtype=np.int64)
+        self._silent = np.zeros(count, dtype=bool)
+        self.limits = np.full(count, np.nan)
+        """Last sum of limits that each node told."""
+        self.gpus = np.full(count, np.nan)
+
+    def estimate(
+        self, tick: Tick, fixed: Fixed, metering: Metering, now: float, ups: Behind = ()
+    ) -> Walls:
+        """Return all of it; remembers what a silent node will need.
+
+        `ups`: machines behind each UPS that is heard, and the watts that it gives.
+        """
+        silent = self._silence(tick)
+        limit, gpus = self._limits(tick)
+        described = ~np.isnan(self._fixed) & ~(gpus > 0)
+        # A machine that is described by its watts and turns out to have GPUs: the rest is its host.
+        rest = np.maximum(self._inside_fixed - limit, _LEAST_HOST)
+        host = np.where(~np.isnan(self._fixed) & (gpus > 0) & ~np.isnan(limit), rest, self._host)
+        with np.errstate(invalid="ignore"):
+            server = ~self._known & (gpus >= _SERVER_GPUS) & (limit > _SERVER_WATTS * gpus)
+        host = np.where(server, _SERVER_HOST * limit, host)
+        modelled, own, counted_host = self._model(tick, limit, gpus, host)
+        modelled = np.where(described, self._fixed, np.where(silent, np.nan, modelled))
+        own = np.where(silent, np.nan, own)
+        committed = np.where(described, self._fixed, self._commitment(tick, limit, gpus, host))
+        metered, rank, degraded = self._meters(tick, fixed, metering, now, silent)
+        lesson = np.where(tick.gpus_unread > 0, np.nan, own)
+        self.calibration.learn(now, lesson, counted_host, metered)
+        modelled, sigma_model = self._calibrated(modelled, own, counted_host)
+        metered, rank = _behind_ups(ups, modelled, metered, rank)
+
+        has_meter = ~np.isnan(metered)
+        watts = np.where(has_meter, metered, modelled)
+        rank = np.where(has_meter, rank, _MODEL)
+        sigma = np.where(has_meter, _SIGMAS[rank] * watts, sigma_model)
+        sigma = sigma + np.where(degraded, STALE_PENALTY * watts, 0.0)
+        spoken = ~np.isnan(watts) & (has_meter | ~silent)
+        self.last = np.where(spoken & ~silent, watts, self.last)
+        self._last_sigma = np.where(spoken & ~silent, sigma, self._last_sigma)
+        self._last_rank = np.where(spoken & ~silent, rank, self._last_rank)
+
+        lately = (tick.silent_seconds <= COMMITTED_SECONDS) | np.isnan(self.last)
+        kept = np.where(lately & ~np.isnan(committed), committed, self.last)
+        lost = ~spoken
+        watts = np.where(lost, kept, watts)
+        old_sigma = STALE_PENALTY * self.last + self._last_sigma
+        sigma = np.where(lost, np.where(lately, SIGMA_RATIO[Source.COMMITTED] * kept, old_sigma), sigma)  # fmt: skip
+        rank = np.where(lost, np.where(lately, _COMMITTED, self._last_rank), rank)
+        held = np.where(silent, np.fmax(watts, kept), watts)
+        committed = np.fmax(committed, held)  # what is drawn can be drawn
+        floor = np.where(np.isnan(tick.floor_watts), self._floor, tick.floor_watts)
+        return Walls(watts, sigma, rank.astype(np.int64), degraded, degraded | lost, held, committed,
+                     metered, modelled, silent, limit, gpus, floor, self.curves.wall(host + limit) - self.curves.wall(limit), described)  # fmt: skip
+
+    def _silence(self, tick: Tick) -> Flags:
+        if tick.listening:
+            patience = np.maximum(SILENT_INTERVALS * tick.interval, SILENT_LEAST)
+            self._silent = tick.silent_seconds > patience
+        else:  # we are deaf: nobody falls silent, and who spoke has spoken
+            self._silent = self._silent & (tick.silent_seconds > SILENT_LEAST)
+        # A switch that is described by its watts runs no collector and is not missed.
+        self._silent &= ~(np.isinf(tick.silent_seconds) & ~np.isnan(self._fixed))
+        return self._silent
+
+    def _limits(self, tick: Tick) -> tuple[Floats, Floats]:
+        self.limits = np.where(np.isnan(tick.gpu_limit_watts), self.limits, tick.gpu_limit_watts)
+        self.gpus = np.where(np.isnan(tick.gpus), self.gpus, tick.gpus)
+        gpus = np.where(np.isnan(self.gpus), np.where(self._known, self._catalogue_gpus, np.nan), self.gpus)  # fmt: skip
+        by_model = np.where(self._known, self._limit * gpus, np.nan)
+        # No GPU, no limit; GPUs of which neither driver nor catalogue says a limit: not known.
+        by_model = np.where((gpus > 0) & (self._limit == 0), np.nan, by_model)
+        by_model = np.where(gpus == 0, 0.0, by_model)
+        return np.where(np.isnan(self.limits), by_model, self.limits), gpus
+
+    def _model(
+        self, tick: Tick, limit: Floats, gpus: Floats, host: Floats
+    ) -> tuple[Floats, Floats, Flags]:
+        """Return wall watts, the node's own watts inside, and whether those contain the host's."""
+        gpu = _gpu_watts(tick, limit, gpus)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            used = np.clip(np.where(limit > 0, gpu / limit, 0.0), 0.0, 1.0)
+        followed = IDLE_SHARE + (1 - IDLE_SHARE) * used
+        counted_host = ~np.isnan(tick.host_watts) & ~tick.module_scope
+        cpu = np.where(counted_host, tick.host_watts, host * self._cpu_share * followed)
+        cpu = np.where(tick.module_scope, 0.0, cpu)
+        inside = gpu + cpu + host * (1 - self._cpu_share) * followed
+        return self.curves.wall(inside), gpu + np.where(counted_host, cpu, 0.0), counted_host
+
+    def _commitment(self, tick: Tick, limit: Floats, gpus: Floats, host: Floats) -> Floats:
+        whole = np.where(tick.module_scope, host * (1 - self._cpu_share), host)
+        return np.where(np.isnan(gpus), np.nan, self.curves.wall(limit + whole))
+
+    def _calibrated(self, wall: Floats, own: Floats, counted_host: Flags) -> tuple[Floats, Floats]:
+        offset, slope, spread, valid = self.calibration.lines()
+        with np.errstate(invalid="ignore"):
+            use = valid & (counted_host == self.calibration.with_host) & ~np.isnan(own)
+            taught = np.where(use, np.maximum(offset + slope * own, 0.0), wall)
+        sigma = np.where(use, np.maximum(spread, 0.01 * taught), _SIGMAS[_MODEL] * taught)
+        return taught, sigma
+
+    def _meters(
+        self, tick: Tick, fixed: Fixed, metering: Metering, now: float, silent: Flags
+    ) -> tuple[Floats, Ints, Flags]:
+        """Return watts by the best fresh meter of each node, its rank, and where a better is stale."""
+        count = len(tick.gpu_watts)
+        watts = np.full(count, np.nan)
+        rank = np.full(count, _MODEL, dtype=np.int64)
+        degraded = np.zeros(count, dtype=bool)
+        kind, target, ranks = (metering.whole(name) for name in ("kind", "target", "rank"))
+        told, fresh = metering.number("watts"), metering.fresh(now)
+        # The meter of a circuit that feeds one node and nothing else is the node's.
+        only = fixed.single_feed[target] if len(target) else target
+        whole_line = (kind != NODE) & (metering.whole("pole") < 0) & (only >= 0)
+        machine = np.where(kind == NODE, target, only)
+        usable = ((kind == NODE) | whole_line) & ~np.isnan(told)
+        own_fresh = tick.wall_age <= np.maximum(3 * tick.wall_period, 30.0)
+        own = np.where(own_fresh & ~silent, np.abs(tick.wall_watts), np.nan)
+        for number in range(_MODEL):
+            pick = usable & (ranks == number)
+            good = pick & fresh
+            total = np.bincount(machine[good], told[good], count)
+            heard = np.bincount(machine[good], minlength=count)
+            stale = np.bincount(machine[pick & ~fresh], minlength=count) > 0
+            total = np.where(heard > 0, total, np.nan)
+            if number == _BMC:
+                total = np.where(np.isnan(total), own, total)
+                stale = stale | (~np.isnan(tick.wall_watts) & ~own_fresh & ~silent)
+            # One of a node's outlets without the others is no sum.
+            take = np.isnan(watts) & ~np.isnan(total) & ~(stale & (heard > 0))
+            degraded |= np.isnan(watts) & stale
+            watts, rank = np.where(take, total, watts), np.where(take, number, rank)
+        return watts, rank, degraded
+
+
+def _gpu_watts(tick: Tick, limit: Floats, gpus: Floats) -> Floats:
+    """Return the watts of all GPUs; one that is lost or was not read counts with its limit."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = np.where(gpus > 0, tick.gpus_unread / gpus, 0.0)
+        unread = np.where(np.isnan(tick.unread_limit_watts), limit * share, tick.unread_limit_watts)
+        unread = np.where(tick.gpus_unread > 0, unread, 0.0)
+        none_read = (tick.gpus_unread >= gpus) | (gpus == 0)
+    read: Floats = np.where(none_read, np.nan_to_num(tick.gpu_watts), tick.gpu_watts)
+    return read + unread
+
+
+def _behind_ups(ups: Behind, modelled: Floats, metered: Floats, rank: Ints) -> tuple[Floats, Ints]:
+    """Give what a UPS measures, less what meters know, to the machines that have no meter."""
+    for members, watts in ups:
+        rest = members[np.isnan(metered[members])]
+        parts = modelled[rest]
+        if not len(rest) or np.isnan(parts).any() or parts.sum() <= 0:
+            continue
+        left = max(watts - float(np.nansum(metered[members])), 0.0)
+        metered, rank = metered.copy(), rank.copy()
+        metered[rest], rank[rest] = left * parts / parts.sum(), _UPS
+    return metered, rank

@@ -1,0 +1,151 @@
+"""The last minutes of every line in bounded rings: mean squares, peaks, swings and slow steps.
+
+A line's current is kept as the running integral of its square, so that the mean over any window is
+one difference, however irregular the ticks were.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from power.wiring import Flags, Floats
+
+_DEPTH = 140
+"""Rows of the ring, at most one a second: more than the two minutes that the trend looks back."""
+_SPACING = 0.999
+SLOW_SECONDS = 5.0
+"""Length of one step of the slow ring, which the trend reads."""
+SLOW_DEPTH = 26
+"""Steps of the slow ring: 130 s."""
+
+
+class Windows:
+    """Rings over lines."""
+
+    def __init__(self, lines: int) -> None:
+        self._sum = np.zeros((lines, 3))
+        """Integral of the square of each pole's current."""
+        self._known = np.zeros(lines)
+        """Seconds in which it was known."""
+        self._at: Floats = np.full(_DEPTH, -np.inf)
+        self._sums = np.zeros((_DEPTH, lines, 3))
+        self._knowns = np.zeros((_DEPTH, lines))
+        self._highest: Floats = np.full((_DEPTH, lines), np.nan)
+        self._next = 0
+        self._last = -np.inf
+        self.slow_at: Floats = np.full(SLOW_DEPTH, -np.inf)
+        """End of each slow step; the oldest first."""
+        self.slow: Floats = np.full((SLOW_DEPTH, lines), np.nan)
+        """RMS of the highest pole in each slow step."""
+        self._slow_sum, self._slow_known = self._sum.copy(), self._known.copy()
+        self._newest: Floats = np.full((lines, 3), np.nan)
+
+    def add(self, now: float, amps: Floats) -> None:
+        """Take in the amps of each pole since the last call; shape (lines, 3)."""
+        if now <= self._last:
+            return
+        seconds = now - self._last if np.isfinite(self._last) else 0.0
+        known: Flags = ~np.isnan(amps.sum(axis=1))
+        # What a driver or meter says is a mean over the time that has just passed.
+        self._sum = self._sum + np.where(known[:, None], np.square(amps), 0.0) * seconds
+        self._known = self._known + np.where(known, seconds, 0.0)
+        if not np.isfinite(self._last):
+            self._slow_start(now)
+        self._last, self._newest = now, amps
+        newest = self._at[(self._next - 1) % _DEPTH]
+        if now - newest >= _SPACING:
+            row = self._next
+            self._at[row], self._sums[row], self._knowns[row] = now, self._sum, self._known
+            self._highest[row] = np.where(known, amps.max(axis=1), np.nan)
+            self._next = (row + 1) % _DEPTH
+        if now - self.slow_at[-1] >= SLOW_SECONDS:
+            self._slow_step(now)
+
+    def rms(self, now: float, seconds: float) -> Floats:
+        """Return the RMS of the highest pole over the last `seconds`; of what there is, if less."""
+        sums, known = self._before(now - seconds)
+        length = self._known - known
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean = (self._sum - sums) / length[:, None]
+        rms = np.sqrt(np.maximum(mean, 0.0)).max(axis=1)
+        # Before any time has passed, and where the window holds next to nothing, the newest stands.
+        newest: Floats = self._newest.max(axis=1)
+        return np.where(length > 1e-6, rms, newest)
+
+    def peak(self, now: float, seconds: float) -> Floats:
+        """Return the highest current of the last `seconds`, of any pole."""
+        highest: Floats = np.fmax.reduce(self._recent(now, seconds), axis=0)
+        return highest
+
+    def least(self, now: float, seconds: float) -> Floats:
+        """Return the lowest current of the highest pole in the last `seconds`."""
+        lowest: Floats = np.fmin.reduce(self._recent(now, seconds), axis=0)
+        return lowest
+
+    def steps(self, now: float) -> tuple[Floats, Floats]:
+        """Return the ends of the slow steps and the RMS of each; none of before a long pause."""
+        held = np.isfinite(self.slow_at) & (now - self.slow_at < 2 * SLOW_DEPTH * SLOW_SECONDS)
+        return self.slow_at[held], self.slow[held]
+
+    def swing(self, now: float, seconds: float, rows: slice) -> tuple[Floats, Floats]:
+        """Return peak to peak of the last `seconds`, and how often it swung from one half to the other
+        and back. What swings faster than the ticks is larger than this says."""
+        recent = self._recent(now, seconds)[:, rows]
+        low, high = np.fmin.reduce(recent, axis=0), np.fmax.reduce(recent, axis=0)
+        span = high - low
+        with np.errstate(invalid="ignore"):
+            up = recent > low + 0.6 * span
+            down = recent < low + 0.4 * span
+        cycles = np.zeros(recent.shape[1])
+        was_up = np.zeros(recent.shape[1], dtype=bool)
+        for row in range(len(recent)):  # 60 short steps over all lines
+            cycles += was_up & down[row]
+            was_up = up[row] | (was_up & ~down[row])
+        return span, cycles
+
+    def lines(self) -> int:
+        """How many lines there are."""
+        return len(self._known)
+
+    def _recent(self, now: float, seconds: float) -> Floats:
+        order = (self._next + np.arange(_DEPTH)) % _DEPTH
+        found: Floats = self._highest[order[self._at[order] > now - seconds - 1e-9]]
+        return np.concatenate([found, self._newest.max(axis=1)[None]])
+
+    def _before(self, at: float) -> tuple[Floats, Floats]:
+        """Return the integrals as they stood at a time, between two rows by a straight line."""
+        order = (self._next + np.arange(_DEPTH)) % _DEPTH
+        order = order[np.isfinite(self._at[order])]
+        times = self._at[order]
+        later = int(np.searchsorted(times, at, side="right"))
+        if later == 0:
+            first = order[0]
+            return self._sums[first], self._knowns[first]
+        if later == len(order):  # the newest row: what came since is not in the ring yet
+            last = order[-1]
+            return self._sums[last], self._knowns[last]
+        one, two = order[later - 1], order[later]
+        part = (at - self._at[one]) / (self._at[two] - self._at[one])
+        return (
+            self._sums[one] + part * (self._sums[two] - self._sums[one]),
+            self._knowns[one] + part * (self._knowns[two] - self._knowns[one]),
+        )
+
+    def _slow_start(self, now: float) -> None:
+        self.slow_at[-1] = now
+
+    def _slow_step(self, now: float) -> None:
+        length = self._known - self._slow_known
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean = (self._sum - self._slow_sum) / length[:, None]
+        rms = np.sqrt(np.maximum(mean, 0.0)).max(axis=1)
+        self.slow = np.concatenate([self.slow[1:], np.where(length > 0, rms, np.nan)[None]])
+        self.slow_at = np.append(self.slow_at[1:], now)
+        self._slow_sum, self._slow_known = self._sum, self._known
+
+
+def swings(span: Floats, cycles: Floats, rated: Floats, least: int) -> Floats:
+    """Return the swing over the rating where it swung often enough, else 0."""
+    often: Flags = cycles >= least
+    ratio: Floats = np.where(often, span / rated, 0.0)
+    return np.where(np.isnan(span), np.nan, ratio)

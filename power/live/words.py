@@ -1,0 +1,209 @@
+"""What a person should read beside a circuit: what it is, what it carries, and what would help."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from power.answer import Cap
+from power.fixed import Fixed
+from power.layout import Layout, Line
+from power.live.heat import Heats
+from power.live.lines import Carried
+from power.live.phrases import band, listed, per_pole, span
+from power.live.tick import Tick
+from power.live.walls import Walls
+from power.network import Flow
+from power.quantities import SOURCES
+from power.remedy import Part, cap_of
+from power.wiring import Flags, Floats
+
+_WORDS = dict(SOURCES)
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """All of one tick that the words are made of."""
+
+    layout: Layout
+    fixed: Fixed
+    tick: Tick
+    walls: Walls
+    carried: Carried
+    undeclared: Floats
+    committed: Flow
+    survivor: Floats
+    trips: Floats
+    above: Floats
+    heats: Heats
+    assumed: Flags
+    suspected: Flags
+    off: Flags
+    before: Floats
+
+    def facts(self, row: int) -> dict[str, str]:
+        """Return the facts of one line."""
+        line = self.layout.lines[self.fixed.network.names[row]]
+        facts = _what(line, self) | self._carries(row, line) | self._people(row)
+        survivor = float(self.survivor[row])
+        if not np.isnan(survivor):
+            facts["failover"] = f"{survivor:.1f} A of {line.continuous_amps:g} A when another feed of {line.group} is lost"  # fmt: skip
+        facts["committed"] = (
+            f"{self.committed.watts[row]:.0f} W, {self.committed.highest[row]:.1f} A"
+        )
+        cap = self.cap(row, line, failing=survivor > line.continuous_amps)
+        facts["remedy"] = _remedy(cap, self._move(row, line))
+        if cap is not None:
+            facts["cap"] = f"{cap.watts_per_gpu} W"
+            facts["floor"] = "not known" if cap.floor_watts is None else f"{cap.floor_watts:.0f} W"
+        if self.suspected[row] or self.off[row]:
+            facts |= self._after_trip(row)
+        return facts
+
+    def _carries(self, row: int, line: Line) -> dict[str, str]:
+        carried = self.carried
+        watts, sigma = float(carried.watts[row]), float(carried.sigma[row])
+        source = _WORDS[int(carried.rank[row])]
+        rough = "not known" if np.isnan(watts) else f"± {sigma:.0f} W"
+        facts = {
+            "amps": per_pole(carried.amps[row], line.poles),
+            "limits": f"{line.continuous_amps:g} A continuous, {line.rated_amps:g} A rated",
+            "source": source,
+            "uncertainty": rough,
+            "above": span(float(np.nan_to_num(self.above[row]))),
+            "band": band(self.trips[row]),
+        }
+        if line.curve is not None and line.effective_amps < line.rated_amps:
+            facts["limits"] += f", {line.effective_amps:.1f} A in this heat and grouping"
+        if self.assumed[row]:
+            facts["band"] += "; its heat at the start is assumed from its load"
+        unknown = float(self.undeclared[row])
+        if abs(unknown) > max(0.15 * watts, 100.0):
+            more = "more" if unknown > 0 else "less"
+            facts["unknown_load"] = f"{abs(unknown):.0f} W {more} than its nodes and declared loads add up to"  # fmt: skip
+        return facts
+
+    def _people(self, row: int) -> dict[str, str]:
+        """Return who is on it: all, the largest, the silent."""
+        names, walls = self.fixed.network.machines, self.walls
+        below = self.fixed.machines_below(row)
+        share = self.fixed.below[2][self.fixed.starts[row] : self.fixed.starts[row + 1]]
+        watts = np.nan_to_num(walls.watts[below]) * share
+        top = [k for k in np.argsort(-watts, kind="stable")[:3] if watts[k] > 0]
+        facts = {
+            "nodes": ", ".join(names[m] for m in below),
+            "contributors": ", ".join(self._one(int(below[k]), float(watts[k])) for k in top),
+        }
+        silent = [names[m] for m in below if walls.silent[m]]
+        if silent:
+            facts["silent"] = listed(silent)
+        blind = [names[m] for m in below if np.isnan(walls.watts[m])]
+        if blind:
+            facts["unknown_nodes"] = listed(blind)
+        return facts
+
+    def _one(self, machine: int, watts: float) -> str:
+        name = self.fixed.network.machines[machine]
+        gpus, job = self.walls.gpus[machine], self.tick.jobs.get(name)
+        about = [f"{gpus:.0f} GPUs"] if gpus > 0 else []
+        about += [f"job {job}"] if job else []
+        return f"{name} {watts:.0f} W" + (f" ({', '.join(about)})" if about else "")
+
+    def cap(self, row: int, line: Line, *, failing: bool) -> Cap | None:
+        """Return what would bring it under its limit, if the limits in force or a loss exceed it."""
+        watts, amps = float(self.committed.watts[row]), float(self.committed.highest[row])
+        if not amps > 0 or not (amps > line.continuous_amps or failing):
+            return None
+        walls, below = self.walls, self.fixed.machines_below(row)
+        share = self.fixed.below[2][self.fixed.starts[row] : self.fixed.starts[row + 1]]
+        parts = [self._part(int(m), 1.0 if failing else float(s)) for m, s in zip(below, share, strict=True)]  # fmt: skip
+        known = [part for part in parts if part is not None]
+        drawn = float((np.nan_to_num(walls.committed[below]) * share).sum())
+        other = max(watts - drawn, 0.0)
+        if len(known) < len(parts):  # those of which no limit is known can't be capped
+            other += drawn - sum(p.at(p.limit_watts) for p in known) if not failing else 0.0
+        return cap_of(line, known, watts * line.continuous_amps / amps - other, amps / watts)
+
+    def _part(self, machine: int, share: float) -> Part | None:
+        walls = self.walls
+        committed, host = float(walls.committed[machine]), float(walls.host_watts[machine])
+        limit, gpus = float(walls.limit_watts[machine]), float(walls.gpus[machine])
+        if np.isnan(committed):
+            return None
+        if not gpus > 0 or not limit > 0:
+            return Part(share, 0, committed, 1.0, 0.0, None)
+        floor = float(walls.floor_watts[machine])
+        per_watt = max(committed - host, 0.0) / limit
+        return Part(share, gpus, min(host, committed), per_watt, limit / gpus, None if np.isnan(floor) else floor)  # fmt: skip
+
+    def _move(self, row: int, line: Line) -> str:
+        """Return which node could go where, so that both circuits stay below their limits."""
+        over = float(self.carried.highest[row]) - line.continuous_amps
+        if not over > 0:
+            return ""
+        network = self.fixed.network
+        below = self.fixed.machines_below(row)
+        whole = self.fixed.whole[self.fixed.starts[row] : self.fixed.starts[row + 1]]
+        room = network.continuous - self.carried.highest
+        same = (self.fixed.volts == self.fixed.volts[row]) & (self.fixed.poles.sum(axis=1) == len(line.poles))  # fmt: skip
+        same &= ~np.isnan(room) & (self.fixed.parent != row)
+        same[row] = False
+        per_watt = float(self.carried.highest[row] / self.carried.watts[row])
+        for machine in sorted(
+            below[whole], key=lambda m: float(np.nan_to_num(self.walls.watts[m]))
+        ):
+            amps = float(self.walls.watts[machine]) * per_watt
+            if amps >= over and same.any():
+                best = int(np.argmax(np.where(same, room, -np.inf)))
+                target = self.layout.lines[network.names[best]]
+                if room[best] >= amps and not target.is_panel:
+                    return f"move {network.machines[machine]} ({amps:.1f} A) to {target.id}, which has {room[best]:.1f} A left"  # fmt: skip
+        return ""
+
+    def _after_trip(self, row: int) -> dict[str, str]:
+        wait = self.heats.cool_seconds(row)
+        facts = {
+            "before": f"{self.before[row]:.1f} A" if not np.isnan(self.before[row]) else "not known",
+            "reset": "cool enough to be switched on again" if wait == 0 else f"let it cool for about {span(wait)} before it is switched on again, an estimate",
+        }  # fmt: skip
+        facts["restart"] = "start its nodes one by one, 10 s apart: their supplies' inrush adds up"
+        return facts
+
+
+def _what(line: Line, scene: Scene) -> dict[str, str]:
+    """Return what never changes of a line."""
+    volts = line.volts / line.sag * (line.outlet_ratio if len(line.poles) > 1 else 1.0)
+    curve = "unknown curve" if line.curve is None else line.curve.value
+    facts = {
+        "breaker": f"{line.rated_amps:g} A {curve}, {len(line.poles)}-pole, {volts:.0f} V",
+        "kind": "panel" if line.is_panel else "circuit",
+    }
+    if line.parent is not None:
+        facts["parent"] = line.parent
+    spec = scene.layout.site.circuits.get(line.id)
+    if spec is not None and spec.rack is not None:
+        facts["rack"] = spec.rack
+    top = line
+    while top.parent is not None:
+        top = scene.layout.lines[top.parent]
+    if top is not line and top.is_panel:
+        facts["fed_by"] = top.id
+    if line.group is not None:
+        facts["group"], facts["role"] = line.group, line.role or ""
+        others = [o.id for o in scene.layout.lines.values() if o.group == line.group and o is not line]  # fmt: skip
+        facts["partners"] = ", ".join(others)
+    return facts
+
+
+def _remedy(cap: Cap | None, move: str) -> str:
+    ways = []
+    if cap is not None and cap.reachable:
+        ways.append(f"cap each GPU at {cap.watts_per_gpu} W (nvidia-smi -pl {cap.watts_per_gpu})")
+    elif cap is not None and cap.watts_per_gpu > 0:
+        ways.append(f"a cap of {cap.watts_per_gpu} W per GPU would do, below the {cap.floor_watts or 0:.0f} W that these cards take")  # fmt: skip
+    if move:
+        ways.append(move)
+    if cap is not None:
+        ways += cap.instead
+    return "; or ".join(ways) if ways else "move load to another circuit"

@@ -1,0 +1,161 @@
+"""Which meter is on what: names that people wrote, checked against circuits, nodes and UPS."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from power.meters.base import Kind, MeterConfig, MqttConfig
+from power.meters.config import short_form
+from power.meters.nut import Nut
+from power.meters.redfish import Redfish
+from power.meters.sample import POLES, WHOLE
+from telemetry.errors import ConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    from power.site import Site
+
+KINDS: tuple[Kind, ...] = ("circuit", "node", "ups")
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """One part of a meter, and what it measures."""
+
+    channel: str
+    """The part; "" is the whole meter."""
+    kind: Kind
+    target: str
+    pole: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """A meter and all that it measures."""
+
+    name: str
+    """Its entry of [power.meters], with the node behind it where it has many; or the `circuits.lab`
+    whose short form it is."""
+    config: MeterConfig
+    puts: tuple[Put, ...]
+
+
+def attach(where: str, site: Site) -> tuple[Attached, ...]:
+    """Return all meters of a site. Raises `ConfigError` with place and cure."""
+    found = [
+        each
+        for name, meter in site.meters.items()
+        for each in _entry(f"{where}: meters.{name}", name, meter, site)
+    ]
+    found += _short_forms(where, site)
+    _check_once(where, found)
+    return tuple(found)
+
+
+def _entry(place: str, name: str, meter: MeterConfig, site: Site) -> list[Attached]:
+    if (
+        isinstance(meter, MqttConfig)
+        and meter.broker is not None
+        and meter.broker not in site.brokers
+    ):
+        raise ConfigError(f"{place}.broker", f"there is no broker {meter.broker!r}", did_you_mean(meter.broker, site.brokers) or f"Write [power.brokers.{meter.broker}] and its host.")  # fmt: skip
+    if isinstance(meter, Redfish) and meter.hosts:
+        for node in meter.hosts:
+            _known(f"{place}.hosts", "node", node, site)
+        return [Attached(f"{name}.{node}", msgspec.structs.replace(meter, hosts={}, url=url), (Put(WHOLE, "node", node),)) for node, url in meter.services().items()]  # fmt: skip
+    texts = {WHOLE: meter.on} if meter.on is not None else meter.map
+    puts = [_put(f"{place}.{'map.' + part if part else 'on'}", part, text, site) for part, text in texts.items()]  # fmt: skip
+    puts += _named_by(name, site)
+    if not puts and not isinstance(meter, Nut):
+        raise ConfigError(f"{place}.on", "it is on nothing", f'Write on = "the circuit", or meter = "{name}" on the circuit.')  # fmt: skip
+    return [Attached(name, meter, tuple(puts))]
+
+
+def _named_by(name: str, site: Site) -> list[Put]:
+    """`meter = "plug-lab"` on a circuit or node says the same from the other side."""
+    found = [Put(WHOLE, "circuit", key) for key, one in site.circuits.items() if one.meter == name]
+    found += [Put(WHOLE, "node", key) for key, one in site.nodes.items() if one.meter == name]
+    return found
+
+
+def _short_forms(where: str, site: Site) -> Iterator[Attached]:
+    written = [("circuits", key, one.meter) for key, one in site.circuits.items()]
+    written += [("nodes", key, one.meter) for key, one in site.nodes.items()]
+    for section, key, text in written:
+        if text is None or text in site.meters:
+            continue
+        place = f"{where}: {section}.{key}.meter"
+        if ":" not in text:
+            raise ConfigError(place, f"there is no meter {text!r}", did_you_mean(text, site.meters) or f'Write [power.meters.{text}], or a short form: "tasmota:tele/plug/SENSOR".')  # fmt: skip
+        kind: Kind = "circuit" if section == "circuits" else "node"
+        config = short_form(place, text, f"{kind}:{key}")
+        channel = next(iter(config.map), WHOLE)
+        yield Attached(f"{section}.{key}", config, (Put(channel, kind, key),))
+
+
+def _put(place: str, channel: str, text: str, site: Site) -> Put:
+    kind, colon, name = text.partition(":")
+    if colon and kind in KINDS:
+        return _resolve(place, channel, kind, name, site)
+    kinds = [one for one in KINDS if _split(one, text, site) is not None]
+    if len(kinds) > 1:
+        raise ConfigError(place, f"{text!r} is a {' and a '.join(kinds)}", f'Write "{kinds[0]}:{text}" or "{kinds[1]}:{text}".')  # fmt: skip
+    if kinds:
+        return _resolve(place, channel, kinds[0], text, site)
+    names = [*site.circuits, *_nodes(site), *site.ups]
+    raise ConfigError(place, f"there is no circuit, node or UPS {text!r}", did_you_mean(text, names) or f"Known: {', '.join(names) or 'none'}.")  # fmt: skip
+
+
+def _resolve(place: str, channel: str, kind: str, text: str, site: Site) -> Put:
+    checked: Kind = next(one for one in KINDS if one == kind)
+    split = _split(checked, text, site)
+    if split is None:
+        _known(place, checked, text, site)
+        raise AssertionError  # the line above raises
+    return Put(channel, checked, *split)
+
+
+def _split(kind: Kind, text: str, site: Site) -> tuple[str, str | None] | None:
+    """Return name and pole of `R12-A.L1`; None when there is no such thing."""
+    names = _names(kind, site)
+    if text in names:
+        return text, None
+    name, dot, pole = text.rpartition(".")
+    if kind == "circuit" and dot and pole in POLES and name in names:
+        return name, pole
+    return None
+
+
+def _names(kind: Kind, site: Site) -> set[str]:
+    match kind:
+        case "circuit":
+            return {*site.circuits, *site.panels}
+        case "node":
+            return _nodes(site)
+        case "ups":
+            return set(site.ups)
+
+
+def _nodes(site: Site) -> set[str]:
+    plugged = {node for circuit in site.circuits.values() for node in circuit.nodes}
+    return {*site.nodes, *plugged}
+
+
+def _known(place: str, kind: Kind, name: str, site: Site) -> str:
+    names = _names(kind, site)
+    if name not in names:
+        raise ConfigError(place, f"there is no {kind} {name!r}", did_you_mean(name, names) or f"Known: {', '.join(sorted(names)) or 'none'}.")  # fmt: skip
+    return name
+
+
+def _check_once(where: str, found: list[Attached]) -> None:
+    """Two meters on one thing are fine, the better one counts; one meter twice on it is not."""
+    for meter in found:
+        targets = [(put.kind, put.target, put.pole) for put in meter.puts]
+        for kind, target, pole in targets:
+            if targets.count((kind, target, pole)) > 1:
+                what = f"{target}.{pole}" if pole else target
+                raise ConfigError(f"{where}: meters.{meter.name}", f"it is on {kind} {what} twice", "Keep one of both.")  # fmt: skip

@@ -1,0 +1,134 @@
+"""What all meters share: settings, and how a meter that speaks MQTT is understood."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar, Literal
+
+import msgspec
+
+from power.meters.sample import Sample
+from power.wall import Source
+from telemetry.errors import ConfigError
+
+Kind = Literal["circuit", "node", "ups"]
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+class MeterConfig(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type"
+):
+    """The settings of one meter. `on` or `map` says what it measures."""
+
+    on: str | None = None
+    """The circuit, node or UPS that it measures as a whole: `office`, `R12-A.L1`, `node:rig1`."""
+    map: dict[str, str] = {}
+    """Its parts, and what each measures: `{ a = "R12-A.L1", b = "R12-A.L2" }`."""
+    every: float | str | None = None
+    """Seconds between two readings, 10 or "10s". [asked that often, or learnt where it sends]"""
+    source: Source | None = None
+    """How far to trust it: `circuit meter`, `pdu`, `plug`, `bmc`, `ups`. [by its type]"""
+    limit_watts: float | None = None
+    """The plug's own limit: it cuts off by itself."""
+    limit_amps: float | None = None
+
+    period_default: ClassVar[float] = 10.0
+
+    @property
+    def period(self) -> float:
+        """Seconds between two readings as configured, or the type's usual."""
+        return self.period_default if self.every is None else seconds("", self.every)
+
+    def source_of(self, kind: Kind, sample: Sample) -> Source:
+        """Return how a reading of this sample is ranked."""
+        return self.source or sample.source or self.usual_source(kind)
+
+    def usual_source(self, kind: Kind) -> Source:
+        """Return the rank of this type of meter."""
+        raise NotImplementedError
+
+    def check(self, where: str) -> None:
+        """Raise `ConfigError` for what can't work."""
+        if self.on is not None and self.map:
+            raise ConfigError(where, "it has on and map", "Keep one: on for the whole meter, map for its parts.")  # fmt: skip
+        if self.every is not None and not 1 <= seconds(f"{where}.every", self.every) <= 3600:
+            raise ConfigError(f"{where}.every", f"{self.every} is out of range", "Write 1 to 3600 seconds; 10 is usual.")  # fmt: skip
+        if self.source in {Source.MODEL, Source.COMMITTED}:
+            raise ConfigError(f"{where}.source", f"{self.source.value!r} is no meter", "Remove it, or write plug.")  # fmt: skip
+        for name in ("limit_watts", "limit_amps"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise ConfigError(f"{where}.{name}", f"{value:g} is no limit", "Write what is printed on the plug, or remove it.")  # fmt: skip
+
+
+class Decoder:
+    """Understands one MQTT meter's messages; remembers what partial ones leave out."""
+
+    def filters(self) -> tuple[str, ...]:
+        """What to subscribe to."""
+        raise NotImplementedError
+
+    def presence(self, topic: str, payload: bytes) -> bool | None:
+        """Return whether the device says that it is online; None when this is another message."""
+        del topic, payload
+        return None
+
+    def samples(self, topic: str, payload: bytes) -> list[Sample]:
+        """Return what a message says; none when it says nothing of power. Raises `WireError`."""
+        raise NotImplementedError
+
+    def forget(self) -> None:
+        """Drop what was remembered: the device was away, and may have changed."""
+
+    def polls(self, reply: str) -> list[tuple[str, bytes]]:
+        """Return topic and payload of each question that keeps readings fresh.
+
+        Answers come below the topic `reply`.
+        """
+        del reply
+        return []
+
+
+class MqttConfig(MeterConfig, frozen=True):
+    """A meter that publishes over MQTT."""
+
+    topic: str
+    broker: str | None = None
+    """Name of an entry of [power.brokers]. [kilowatch's own broker]"""
+
+    def check(self, where: str) -> None:
+        """Raise `ConfigError` for what can't work."""
+        super().check(where)
+        check_topic(f"{where}.topic", self.topic)
+
+    def decoder(self) -> Decoder:
+        """Return a fresh decoder."""
+        raise NotImplementedError
+
+    def usual_source(self, kind: Kind) -> Source:
+        """A plug, unless its type knows better."""
+        del kind
+        return Source.PLUG
+
+
+def check_topic(where: str, topic: str) -> None:
+    """Raise `ConfigError` unless it is the topic of one device."""
+    if not topic.strip("/") or "\0" in topic or len(topic) > 1000:
+        raise ConfigError(where, f"{topic!r} is no topic", "Write the one that the device publishes, as mosquitto_sub -v shows it.")  # fmt: skip
+    if "+" in topic or "#" in topic:
+        raise ConfigError(where, f"{topic!r} has a wildcard", "Write one device's topic; each device is a meter of its own.")  # fmt: skip
+
+
+def seconds(where: str, value: float | str) -> float:
+    """Return seconds of 5, "5s" or "2m". Raises `ConfigError`."""
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", value)
+        if not match or match[2] not in _UNITS:
+            raise ConfigError(where, f"{value!r} is no time", 'Write 10 or "10s".')
+        return float(match[1]) * _UNITS[match[2]]
+    return float(value)
+
+
+def short(**fields: Any) -> dict[str, Any]:
+    """Return the fields that a short form gave, without those that it left out."""
+    return {name: value for name, value in fields.items() if value not in {None, ""}}

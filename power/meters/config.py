@@ -1,0 +1,123 @@
+"""Every type of meter in one union, and meters as people write them.
+
+    [power.meters.plug-lab]
+    type = "tasmota"
+    topic = "tele/plug-lab/SENSOR"
+    on = "lab"
+
+The short form stands on the circuit or node itself: `meter = "tasmota:tele/plug-lab/SENSOR"`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from power.meters.base import MeterConfig
+from power.meters.home_assistant import HomeAssistant
+from power.meters.json_path import Json
+from power.meters.nut import Nut
+from power.meters.redfish import Redfish
+from power.meters.shelly import Shelly
+from power.meters.shelly_gen1 import ShellyGen1
+from power.meters.tasmota import Tasmota
+from power.meters.zigbee2mqtt import Zigbee2Mqtt
+from power.wall import Source
+from telemetry.errors import ConfigError, did_you_mean
+
+Meter = Tasmota | Shelly | ShellyGen1 | Zigbee2Mqtt | HomeAssistant | Json | Redfish | Nut
+"""The registry."""
+
+TYPES: dict[str, type[MeterConfig]] = {
+    str(kind.__struct_config__.tag): kind
+    for kind in (Tasmota, Shelly, ShellyGen1, Zigbee2Mqtt, HomeAssistant, Json, Redfish, Nut)
+}
+_SAME = {"shelly-3em": "shelly", "shelly-gen2": "shelly", "mqtt": "json", "number": "json"}
+"""Other words for the same."""
+_SNMP = "Let Network UPS Tools ask it (its snmp-ups driver) and write type = \"nut\"; or publish it over MQTT and write type = \"json\"."  # fmt: skip
+
+
+MEASURED = [source.value for source in Source if source not in {Source.MODEL, Source.COMMITTED}]
+"""Ranks that a meter can have."""
+
+
+class MeterBroker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Another MQTT broker than kilowatch's, where meters publish."""
+
+    host: str
+    port: int = 1883
+    username: str | None = None
+    password_file: str | None = None
+    """A file with the password alone."""
+    tls: bool = False
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    keepalive: int = 30
+    """Seconds."""
+
+
+def decode_meter(where: str, raw: object) -> MeterConfig:
+    """Return one meter. Raises `ConfigError` with place and cure."""
+    if not isinstance(raw, dict):
+        raise ConfigError(where, "it is a section, not a value", f'Write [{where.rpartition(": ")[2]}] and type = "tasmota".')  # fmt: skip
+    fields = dict(raw)
+    preset = fields.pop("preset", None)
+    word = fields.pop("type", None) if preset is None else preset
+    fields.pop("type", None)
+    kind = _kind(f"{where}.{'type' if preset is None else 'preset'}", word)
+    known = kind.__struct_fields__
+    for key in fields:
+        if key not in known:
+            raise ConfigError(f"{where}.{key}", "there is no such key", did_you_mean(key, known) or f"Known: {', '.join(sorted(known))}.")  # fmt: skip
+    fields["type"] = kind.__struct_config__.tag
+    try:
+        meter = msgspec.convert(fields, kind)
+    except msgspec.ValidationError as error:
+        problem, _, at = str(error).partition(" - at ")
+        place = where + at.strip("`").removeprefix("$")
+        missing = re.search(r"missing required field `(.+)`", problem)
+        cure = f"Write {missing[1]} = ..., docs/meters.md says what." if missing else ""
+        if place.endswith(".source"):
+            cure = f"Known: {', '.join(MEASURED)}."
+        raise ConfigError(place, problem[0].lower() + problem[1:], cure) from error
+    meter.check(where)
+    return meter
+
+
+def _kind(where: str, word: object) -> type[MeterConfig]:
+    text = _SAME.get(str(word), str(word))
+    if word == "snmp":
+        raise ConfigError(where, "SNMP is not spoken here", _SNMP)
+    if word is None or text not in TYPES:
+        problem = "the type is missing" if word is None else f"there is no type {word!r}"
+        raise ConfigError(where, problem, did_you_mean(text, TYPES) or f"Known: {', '.join(TYPES)}.")  # fmt: skip
+    return TYPES[text]
+
+
+def short_form(where: str, text: str, target: str) -> MeterConfig:
+    """Return the meter that `meter = "tasmota:tele/plug-lab/SENSOR"` on `target` describes.
+
+    `#` separates a part: a channel, a component, a path in JSON. Raises `ConfigError`.
+    """
+    word, _, rest = text.partition(":")
+    rest, _, part = rest.partition("#")
+    kind = _kind(where, word)
+    if not rest:
+        raise ConfigError(where, f"{text!r} does not say which {word}", f'Write "{word}:" and its topic or address.')  # fmt: skip
+    fields: dict[str, Any] = {"type": word}
+    if part and kind is Json:
+        fields["path"], part = part, ""
+    if kind is Redfish:
+        fields["url"] = rest
+    elif kind is Nut:
+        server, _, fields["ups"] = rest.rpartition("/")
+        host, _, port = server.partition(":")
+        fields |= {"host": host} if host else {}
+        fields |= {"port": int(port)} if port.isdigit() else {}
+    else:
+        fields["topic"] = rest
+    fields |= {"map": {part: target}} if part else {"on": target}
+    return decode_meter(where, fields)

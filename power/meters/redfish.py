@@ -1,0 +1,251 @@
+"""Redfish: a server's management controller, or a rack's power distribution unit.
+
+Each resource says its own type, and is understood by it. Sensors stand in excerpts: the number is
+in `Reading`. A circuit's `RatedCurrentAmps` is what is left after derating.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+from urllib.parse import urlsplit
+
+from power.meters.base import Kind, MeterConfig
+from power.meters.sample import INPUT_LOST, POLES, TRIPPED, Sample, filled, number, table, total
+from power.wall import Source
+from telemetry.errors import ConfigError, WireError
+
+ROOT = "/redfish/v1"
+EQUIPMENT = f"{ROOT}/PowerEquipment"
+_KWH = 3.6e6
+_TYPE = re.compile(r"#(\w+)\.")
+_LINES = tuple((f"Line{place + 1}", pole) for place, pole in enumerate(POLES))
+
+
+class Redfish(MeterConfig, frozen=True, tag="redfish"):
+    """`url` is one service; `hosts` are many of one kind, each the controller of a node.
+
+    Parts are paths below /redfish/v1/PowerEquipment, `RackPDUs/1/Branches/A`, or whole paths.
+    """
+
+    url: str | None = None
+    hosts: tuple[str, ...] | dict[str, str] = ()
+    """Nodes whose controllers are asked: names that are hosts too, or { node = "https://..." }."""
+    scope: Literal["node"] | None = None
+    """What hosts measure; there is but one answer."""
+    path: str | None = None
+    """The chassis or resource that tells the power. [found out]"""
+    username: str | None = None
+    password_file: str | None = None
+    """A file with the password alone."""
+    login: Literal["basic", "session"] = "basic"
+    verify: bool = True
+    """Whether the certificate must be one that this machine trusts."""
+    ca_file: str | None = None
+    """Certificates to trust beside those of this machine."""
+    timeout: float = 10.0
+    """Seconds for one whole round of questions."""
+
+    period_default: ClassVar[float] = 10.0
+
+    def services(self) -> dict[str, str]:
+        """Return the base URL of each service by the node it stands for; "" for `url`."""
+        if self.url is not None:
+            return {"": self.url.rstrip("/")}
+        if isinstance(self.hosts, dict):
+            return {node: url.rstrip("/") for node, url in self.hosts.items()}
+        return {node: f"https://{node}" for node in self.hosts}
+
+    def check(self, where: str) -> None:
+        """Raise `ConfigError` for what can't work."""
+        super().check(where)
+        if (self.url is None) == (not self.hosts):
+            raise ConfigError(where, "it has neither url nor hosts" if self.url is None else "it has url and hosts", 'Write url = "https://10.0.0.11", or hosts = ["dgx-01"].')  # fmt: skip
+        if self.hosts and (self.on is not None or self.map):
+            raise ConfigError(where, "hosts are nodes already, on and map say it again", "Remove on and map, or write url.")  # fmt: skip
+        for node, url in self.services().items():
+            check_url(f"{where}.{f'hosts.{node}' if node else 'url'}", url)
+        for key in [*self.map, *([self.path] if self.path is not None else [])]:
+            path_of(f"{where}.{'map' if key in self.map else 'path'}", key)
+        if (self.password_file is None) != (self.username is None):
+            raise ConfigError(where, "a login needs username and password_file", "Write both or neither.")  # fmt: skip
+        if ":" in (self.username or ""):
+            raise ConfigError(f"{where}.username", "a name can't hold a colon", "Write the name alone.")  # fmt: skip
+        if not 0.1 <= self.timeout <= 60:
+            raise ConfigError(f"{where}.timeout", f"{self.timeout:g} s is out of range", "Write 0.1 to 60.")  # fmt: skip
+
+    def usual_source(self, kind: Kind) -> Source:
+        """A node's is its controller, a circuit's the distribution unit."""
+        return Source.BMC if kind == "node" else Source.PDU
+
+
+def check_url(where: str, url: str) -> None:
+    """Raise `ConfigError` unless it is the base of a service."""
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError:
+        good = False
+    if not good or parts.query or parts.fragment:
+        raise ConfigError(where, f"{url!r} is no address of a service", 'Write "https://10.0.0.11".')  # fmt: skip
+    if parts.username is not None or parts.password is not None:
+        raise ConfigError(where, "it holds a name or a password, and would be logged with them", "Write username and password_file.")  # fmt: skip
+
+
+def path_of(where: str, key: str) -> str:
+    """Return the whole path of a part. Raises `ConfigError`."""
+    path = key if key.startswith("/") else f"{EQUIPMENT}/{key}"
+    if not re.fullmatch(r"/redfish/[\w.~%+:@()/-]+", path) or ".." in path:
+        raise ConfigError(where, f"{key!r} is no path", 'Write "RackPDUs/1/Branches/A" or "/redfish/v1/Chassis/1".')  # fmt: skip
+    return path.rstrip("/")
+
+
+def link(body: dict[str, Any], *keys: str) -> str | None:
+    """Return where a link leads, if there is one and it stays within the service."""
+    found: object = body
+    for key in keys:
+        found = found.get(key) if isinstance(found, dict) else None
+    path = found.get("@odata.id") if isinstance(found, dict) else None
+    good = isinstance(path, str) and path.startswith("/redfish/") and len(path) < 500
+    return path.rstrip("/") if good else None  # type: ignore[union-attr]  # good says that it is text
+
+
+def members(body: dict[str, Any]) -> list[str]:
+    """Return where the members of a collection are."""
+    found = body.get("Members")
+    paths = [link({"it": one}, "it") for one in found] if isinstance(found, list) else []
+    return [path for path in paths if path is not None]
+
+
+def type_of(body: dict[str, Any]) -> str:
+    """Return `Circuit` of `#Circuit.v1_8_0.Circuit`."""
+    match = _TYPE.match(str(body.get("@odata.type", "")))
+    return match[1] if match else ""
+
+
+def reading(body: dict[str, Any], key: str, quantity: str, scale: float = 1.0) -> float | None:
+    """Return a number that stands bare or in a sensor's excerpt."""
+    value = body.get(key)
+    if isinstance(value, dict):
+        value = value.get("Reading")
+    return number(value, quantity, scale)
+
+
+def of_resource(channel: str, body: dict[str, Any]) -> list[Sample]:
+    """Return what a resource says of power. Raises `WireError` for one that says nothing of it."""
+    kind = type_of(body)
+    decode = DECODERS.get(kind)
+    if decode is None:
+        raise WireError("unknown_type", f"a {kind or 'nameless'} resource tells no power")
+    return [one for one in decode(channel, body) if not one.empty]
+
+
+def _circuit(channel: str, body: dict[str, Any]) -> list[Sample]:
+    """Mains, branches, feeders and outlets."""
+    power = body.get("PowerWatts")
+    excerpt = power if isinstance(power, dict) else {}
+    whole = Sample(
+        channel=channel,
+        source=Source.PDU,
+        watts=reading(body, "PowerWatts", "watts"),
+        volt_amps=number(excerpt.get("ApparentVA"), "volt_amps"),
+        power_factor=number(excerpt.get("PowerFactor"), "power_factor"),
+        amps=reading(body, "CurrentAmps", "amps"),
+        volts=reading(body, "Voltage", "volts"),
+        neutral_amps=reading(_part(body, "PolyPhaseCurrentAmps"), "Neutral", "neutral_amps"),
+        energy_joules=reading(body, "EnergykWh", "energy_joules", _KWH),
+        flags=(TRIPPED,) if body.get("BreakerState") == "Tripped" else (),
+    )
+    amps, volts, watts = (_part(body, f"PolyPhase{word}") for word in ("CurrentAmps", "Voltage", "PowerWatts"))  # fmt: skip
+    poles = [
+        Sample(
+            channel=f"{channel}.{pole}",
+            part_of=channel,
+            pole=pole,
+            source=Source.PDU,
+            watts=reading(watts, f"{line}ToNeutral", "watts"),
+            amps=reading(amps, line, "amps"),
+            volts=reading(volts, f"{line}ToNeutral", "volts"),
+        )
+        for line, pole in _LINES
+    ]
+    return [whole, *poles]
+
+
+def _environment(channel: str, body: dict[str, Any]) -> list[Sample]:
+    return [
+        Sample(
+            channel=channel,
+            watts=reading(body, "PowerWatts", "watts"),
+            energy_joules=reading(body, "EnergykWh", "energy_joules", _KWH),
+        )
+    ]
+
+
+def _distribution(channel: str, body: dict[str, Any]) -> list[Sample]:
+    """PowerDistributionMetrics: a whole unit."""
+    return [replace(one, source=Source.PDU) for one in _environment(channel, body)]
+
+
+def _old_power(channel: str, body: dict[str, Any]) -> list[Sample]:
+    """`Chassis/x/Power`, before PowerSubsystem: one entry a chassis, or one a power domain."""
+    controls = body.get("PowerControl")
+    told = [table(one, "PowerControl") for one in controls] if isinstance(controls, list) else []
+    # Some list CPU and memory behind the chassis: the first entry is the whole.
+    watts = number(told[0].get("PowerConsumedWatts"), "watts") if told else None
+    supplies = body.get("PowerSupplies")
+    flags = _lost([one for one in supplies if isinstance(one, dict)]) if isinstance(supplies, list) else ()  # fmt: skip
+    return [Sample(channel=channel, watts=watts, flags=flags)]
+
+
+def _supply_metrics(channel: str, body: dict[str, Any]) -> list[Sample]:
+    return [
+        Sample(
+            channel=channel,
+            watts=reading(body, "InputPowerWatts", "watts"),
+            amps=reading(body, "InputCurrentAmps", "amps"),
+            volts=reading(body, "InputVoltage", "volts"),
+            energy_joules=reading(body, "EnergykWh", "energy_joules", _KWH),
+        )
+    ]
+
+
+def _sensor(channel: str, body: dict[str, Any]) -> list[Sample]:
+    quantity = {"Power": "watts", "Current": "amps", "Voltage": "volts"}.get(str(body.get("ReadingType")))  # fmt: skip
+    if quantity is None:
+        raise WireError("unknown_type", f"a sensor of {body.get('ReadingType')!r:.40} tells no power")  # fmt: skip
+    return [filled(channel, {quantity: number(body.get("Reading"), quantity)})]
+
+
+DECODERS: dict[str, Callable[[str, dict[str, Any]], list[Sample]]] = {
+    "Circuit": _circuit,
+    "Outlet": _circuit,
+    "EnvironmentMetrics": _environment,
+    "PowerDistributionMetrics": _distribution,
+    "Power": _old_power,
+    "PowerSupplyMetrics": _supply_metrics,
+    "Sensor": _sensor,
+}
+"""What is understood, by type."""
+
+
+def of_supplies(
+    channel: str, supplies: list[dict[str, Any]], metrics: list[list[Sample]]
+) -> Sample:
+    """Return a chassis as the sum of its supplies' inputs; a supply without input draws nothing."""
+    told = [samples[0].watts if samples else None for samples in metrics]
+    dark = [bool(_lost([supply])) for supply in supplies]
+    watts = total(0.0 if lost and one is None else one for one, lost in zip(told, dark, strict=True))  # fmt: skip
+    return Sample(channel=channel, watts=watts, flags=_lost(supplies))
+
+
+def _lost(supplies: list[dict[str, Any]]) -> tuple[str, ...]:
+    """A new supply says LineInputStatus, an old one only that it is in a critical state."""
+    return (INPUT_LOST,) if any(one.get("LineInputStatus") == "LossOfInput" for one in supplies) else ()  # fmt: skip
+
+
+def _part(body: dict[str, Any], key: str) -> dict[str, Any]:
+    found = body.get(key)
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,251 @@
+"""Shelly devices of the second generation and newer: components, told in part or in full.
+
+`<prefix>/events/rpc` carries NotifyStatus with only what changed, so it is laid over what was known;
+`<prefix>/status/<component>` carries a whole component (off by default); a question on
+`<prefix>/rpc` is answered with a whole component too. Energy is in watt-hours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import msgspec
+
+from power.meters.base import Decoder, MqttConfig
+from power.meters.sample import POLES, TRIPPED, WHOLE, Sample, mean, number, parse, table, total
+from power.wall import Source
+from telemetry.errors import ConfigError, WireError
+
+_WATT_HOUR = 3600.0
+_COMPONENT = re.compile(r"(switch|pm1|em1|em|cover|light):(\d{1,3})")
+_DATA = re.compile(r"(em1?)data:(\d{1,3})")
+"""Energy of clamps is a component of its own: `emdata:0` belongs to `em:0`."""
+_METHODS = {"switch": "Switch", "pm1": "PM1", "em1": "EM1", "em": "EM", "cover": "Cover", "light": "Light"}  # fmt: skip
+_CLAMPS = {"em", "em1"}
+_PHASES = tuple(zip("abc", POLES, strict=True))
+_CUT_OFF = {"overpower", "overcurrent"}
+
+
+class Shelly(MqttConfig, frozen=True, tag="shelly"):
+    """`topic` is the device's MQTT prefix (`shellyplusplugs-abc123`). Parts are its components,
+    `switch:0`, and the phases `a`, `b`, `c` of a three-phase meter."""
+
+    component: str | None = None
+    """The one that counts as the whole: `switch:1`. [the sum of all]"""
+    poll: bool = True
+    """Ask each period, for a load that does not change is not told of."""
+
+    period_default: ClassVar[float] = 10.0
+
+    def check(self, where: str) -> None:
+        """Raise `ConfigError` for what can't work."""
+        super().check(where)
+        if self.component is not None and not _COMPONENT.fullmatch(self.component):
+            raise ConfigError(f"{where}.component", f"{self.component!r} is no component", "Write switch:0, pm1:0, em:0 or em1:0, as the device's page shows it.")  # fmt: skip
+
+    def components(self) -> list[str]:
+        """Which components to ask for; none named is all."""
+        named = [self.component] if self.component else []
+        named += [match[0] for key in self.map if (match := _COMPONENT.match(key))]
+        if {"a", "b", "c"} & self.map.keys():
+            named.append("em:0")
+        return sorted(set(named))
+
+    def decoder(self) -> Decoder:
+        """Return a fresh decoder."""
+        return ShellyDecoder(self.topic.rstrip("/"), self.component, self.components(), self.poll)
+
+
+class ShellyDecoder(Decoder):
+    """Lays each message over the last known state of its component."""
+
+    def __init__(
+        self, prefix: str, main: str | None, asked: list[str] | None = None, poll: bool = True
+    ) -> None:
+        self._prefix = prefix
+        self._main = main
+        self._asked = asked or []
+        self._poll = poll
+        self._known: dict[str, dict[str, Any]] = {}
+        self._heard: Counter[str] = Counter()
+        self._complete = False
+
+    def filters(self) -> tuple[str, ...]:
+        """Notifications, whole components where they are switched on, and the last will."""
+        return tuple(f"{self._prefix}/{end}" for end in ("events/rpc", "status/+", "online"))
+
+    def presence(self, topic: str, payload: bytes) -> bool | None:
+        """True or false."""
+        if topic != f"{self._prefix}/online":
+            return None
+        return payload.strip() == b"true"
+
+    def forget(self) -> None:
+        """Drop all states: what changed while it was away was told to nobody."""
+        self._known.clear()
+        self._heard.clear()
+        self._complete = False
+
+    def polls(self, reply: str) -> list[tuple[str, bytes]]:
+        """Ask for each component, or for all; the number tells which one an answer is about."""
+        if not self._poll:
+            return []
+        questions: list[dict[str, Any]] = [
+            {
+                "id": place + 1,
+                "src": reply,
+                "method": f"{_METHODS[name.partition(':')[0]]}.GetStatus",
+                "params": {"id": int(name.partition(":")[2])},
+            }
+            for place, name in enumerate(self._asked)
+        ] or [{"id": 0, "src": reply, "method": "Shelly.GetStatus"}]
+        return [(f"{self._prefix}/rpc", msgspec.json.encode(one)) for one in questions]
+
+    def samples(self, topic: str, payload: bytes) -> list[Sample]:
+        """Return what the message makes new."""
+        told = table(parse(payload), "the message")
+        place = topic.removeprefix(f"{self._prefix}/status/")
+        if place != topic:
+            return self._take({place: told}, full=True)
+        if topic == f"{self._prefix}/events/rpc":
+            method = str(told.get("method"))
+            if method not in {"NotifyStatus", "NotifyFullStatus"}:
+                return []
+            full = method == "NotifyFullStatus"
+            self._complete |= full
+            return self._take(table(told.get("params"), "params"), full=full)
+        if "error" in told:
+            raise WireError("refused", f"{told['error']!r:.200}")
+        answer = table(told.get("result"), "result")
+        asked = told.get("id")
+        if asked == 0:
+            self._complete = True
+            return self._take(answer, full=True)
+        if not isinstance(asked, int) or not 1 <= asked <= len(self._asked):
+            raise WireError("unasked", f"an answer to question {asked!r:.40}")
+        return self._take({self._asked[asked - 1]: answer}, full=True)
+
+    def _take(self, components: dict[str, Any], *, full: bool) -> list[Sample]:
+        changed: set[str] = set()
+        for name, state in components.items():
+            match = _COMPONENT.fullmatch(name)
+            data = _DATA.fullmatch(name)
+            if match is None and data is None:
+                continue  # Wi-Fi, the clock, a button
+            new = table(state, name)
+            _check(name, new)
+            self._known[name] = new if full else {**self._known.get(name, {}), **new}
+            if match is not None:
+                self._heard[name] += 1
+                changed.add(name)
+        found = [one for name in sorted(changed) for one in self._component(name)]
+        return [*found, *self._whole()] if found else []
+
+    def _component(self, name: str) -> list[Sample]:
+        family, _, number_ = name.partition(":")
+        state = self._known[name]
+        energy = self._known.get(f"{family}data:{number_}", {})
+        if family == "em":
+            return [one for one in of_three(name, state, energy) if not one.empty]
+        one = of_one(name, state, energy)
+        return [] if one.empty else [one]
+
+    def _whole(self) -> list[Sample]:
+        """Return the component that is the whole, or the sum of all once all are known."""
+        names = [name for name in self._known if name in self._heard]
+        if self._main is not None:
+            names = [name for name in names if name == self._main]
+        elif not self._complete and min(self._heard[name] for name in names) < 2:
+            return []
+        parts = {name: self._component(name) for name in names}
+        told = [samples[0] for samples in parts.values() if samples]
+        if not told:
+            return []
+        if len(told) > 1:
+            return [_sum(told)]
+        poles = [replace(one, part_of=WHOLE, channel=one.channel.partition(".")[2])
+                 for samples in parts.values() for one in samples[1:]]  # fmt: skip
+        return [replace(told[0], channel=WHOLE), *poles]
+
+
+def _sum(parts: list[Sample]) -> Sample:
+    return Sample(
+        channel=WHOLE,
+        source=parts[0].source,
+        watts=total(one.watts for one in parts),
+        volt_amps=total(one.volt_amps for one in parts),
+        amps=total(one.amps for one in parts),
+        volts=mean(one.volts for one in parts),
+        energy_joules=total(one.energy_joules for one in parts),
+        flags=tuple({flag: None for one in parts for flag in one.flags}),
+    )
+
+
+def _check(name: str, state: dict[str, Any]) -> None:
+    """Raise `WireError` before a state is kept that no sample can be made of."""
+    if name.startswith("em:"):
+        of_three(name, state, {})
+    elif _COMPONENT.fullmatch(name):
+        of_one(name, state, {})
+    else:
+        for key in ("total_act", "total_act_energy"):
+            number(state.get(key), "energy_joules", _WATT_HOUR)
+
+
+def of_one(name: str, state: dict[str, Any], energy: dict[str, Any]) -> Sample:
+    """Return a relay, a meter in a line, or one clamp."""
+    clamp = name.partition(":")[0] in _CLAMPS
+    counter = state.get("aenergy")
+    joules = energy.get("total_act_energy") if counter is None else table(counter, "aenergy").get("total")  # fmt: skip
+    return Sample(
+        channel=name,
+        source=Source.CIRCUIT_METER if clamp else None,
+        watts=number(state.get("act_power" if clamp else "apower"), "watts"),
+        volt_amps=number(state.get("aprt_power" if clamp else "aprtpower"), "volt_amps"),
+        amps=number(state.get("current"), "amps"),
+        volts=number(state.get("voltage"), "volts"),
+        power_factor=number(state.get("pf"), "power_factor"),
+        energy_joules=number(joules, "energy_joules", _WATT_HOUR),
+        flags=_flags(state.get("errors")),
+    )
+
+
+def of_three(name: str, state: dict[str, Any], energy: dict[str, Any]) -> list[Sample]:
+    """Return a three-phase meter as a whole, then its phases."""
+    whole = Sample(
+        channel=name,
+        source=Source.CIRCUIT_METER,
+        watts=number(state.get("total_act_power"), "watts"),
+        volt_amps=number(state.get("total_aprt_power"), "volt_amps"),
+        neutral_amps=number(state.get("n_current"), "neutral_amps"),
+        energy_joules=number(energy.get("total_act"), "energy_joules", _WATT_HOUR),
+        flags=_flags(state.get("errors")),
+    )
+    phases = [
+        Sample(
+            channel=f"{name}.{letter}",
+            part_of=name,
+            pole=pole,
+            source=Source.CIRCUIT_METER,
+            watts=number(state.get(f"{letter}_act_power"), "watts"),
+            volt_amps=number(state.get(f"{letter}_aprt_power"), "volt_amps"),
+            amps=number(state.get(f"{letter}_current"), "amps"),
+            volts=number(state.get(f"{letter}_voltage"), "volts"),
+            power_factor=number(state.get(f"{letter}_pf"), "power_factor"),
+            energy_joules=number(
+                energy.get(f"{letter}_total_act_energy"), "energy_joules", _WATT_HOUR
+            ),
+        )
+        for letter, pole in _PHASES
+    ]
+    return [whole, *phases]
+
+
+def _flags(errors: object) -> tuple[str, ...]:
+    """What it did by itself; a failed meter says null for its numbers, and needs no flag."""
+    if not isinstance(errors, list):
+        return ()
+    return (TRIPPED,) if _CUT_OFF & {str(error) for error in errors} else ()

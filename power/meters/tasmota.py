@@ -1,0 +1,109 @@
+"""Tasmota plugs and meters: one JSON of sensors every TelePeriod.
+
+Energy is in kWh, and a device with several channels says lists. `Time` is the device's own clock
+without a zone, so the hour of arrival counts instead.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from power.meters.base import Decoder, MqttConfig
+from power.meters.sample import WHOLE, Sample, filled, mean, number, parse, table, total
+from telemetry.errors import WireError
+
+_KWH = 3.6e6
+_KEYS = {
+    "watts": ("Power", 1.0),
+    "volt_amps": ("ApparentPower", 1.0),
+    "amps": ("Current", 1.0),
+    "volts": ("Voltage", 1.0),
+    "power_factor": ("Factor", 1.0),
+    "energy_joules": ("Total", _KWH),
+}
+
+
+class Tasmota(MqttConfig, frozen=True, tag="tasmota"):
+    """`topic` is the whole topic (`tele/plug-lab/SENSOR`), or the device's name alone. Parts are its
+    channels: `1`, `2`, as in POWER1 and POWER2."""
+
+    @property
+    def sensor(self) -> str:
+        """The topic of the readings."""
+        return self.topic if "/" in self.topic else f"tele/{self.topic}/SENSOR"
+
+    def decoder(self) -> Decoder:
+        """Return a fresh decoder."""
+        return TasmotaDecoder(self.sensor)
+
+
+class TasmotaDecoder(Decoder):
+    """Every message is complete: nothing is remembered."""
+
+    def __init__(self, sensor: str) -> None:
+        self._sensor = sensor
+        self._will = f"{sensor.rpartition('/')[0]}/LWT"
+
+    def filters(self) -> tuple[str, ...]:
+        """Readings, and the last will."""
+        return (self._sensor, self._will)
+
+    def presence(self, topic: str, payload: bytes) -> bool | None:
+        """Online or Offline."""
+        if topic != self._will:
+            return None
+        return payload.strip() == b"Online"
+
+    def samples(self, topic: str, payload: bytes) -> list[Sample]:
+        """Return the whole meter, then its channels where there are several."""
+        del topic
+        told = table(parse(payload), "the message")
+        energy = told.get("ENERGY")
+        if energy is None:
+            return []  # a temperature, a button: nothing of power
+        return of_energy(table(energy, "ENERGY"))
+
+
+def of_energy(energy: dict[str, Any]) -> list[Sample]:
+    """Return the samples of an `ENERGY` object. Raises `WireError`."""
+    told = {
+        quantity: _numbers(energy.get(key), key, quantity, scale)
+        for quantity, (key, scale) in _KEYS.items()
+    }
+    lists = [value for value in told.values() if isinstance(value, list)]
+    count = max(map(len, lists), default=0)
+    if any(len(value) != count for value in lists):
+        raise WireError("bad_shape", "its lists have different lengths")
+    channels = [
+        filled(str(place + 1), {name: _part(name, value, place) for name, value in told.items()})
+        for place in range(count)
+    ]  # fmt: skip
+    whole = filled(WHOLE, {name: _whole(name, value) for name, value in told.items()})
+    return [whole, *channels]
+
+
+Told = float | list[float | None] | None
+
+
+def _numbers(value: object, key: str, quantity: str, scale: float) -> Told:
+    if not isinstance(value, list):
+        return number(value, quantity, scale)
+    if len(value) > 64:
+        raise WireError("bad_shape", f"{key} is a list of {len(value)}")
+    return [number(one, quantity, scale) for one in value]
+
+
+def _part(quantity: str, told: Told, place: int) -> float | None:
+    """Return a channel's number: beside lists, one number is what all channels share (volts), or
+    the sum of all, which is no channel's."""
+    if isinstance(told, list):
+        return told[place]
+    return told if quantity == "volts" else None
+
+
+def _whole(quantity: str, told: Told) -> float | None:
+    if not isinstance(told, list):
+        return told
+    if quantity == "power_factor":
+        return told[0] if len(told) == 1 else None
+    return mean(told) if quantity == "volts" else total(told)

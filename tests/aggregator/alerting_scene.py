@@ -1,0 +1,160 @@
+"""Alerting on a stage: a fleet that a test drives, real journal, desk, outbox and pager."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from aggregator.alerting.service import Alerting
+from aggregator.config import AggregatorConfig
+from aggregator.model import Stats, StoredEvent
+from alerts.config import AlertsConfig
+from alerts.desk.policy import Patience
+from alerts.rules import Rule, load
+from power.board import Board
+from telemetry.fleet import Fleet
+from telemetry.inventory import Event
+from telemetry.schema import GPU_FAST, SCHEMA
+from tests.aggregator.fake_view import inventory
+
+RULES = """
+[[rule]]
+name = "hot"
+when = { type = "above", metric = "gpu_temperature_celsius", level = 88 }
+severity = "page"
+summary = "{where} is at {value}"
+description = "Let it cool."
+runbook = "hot"
+
+[[rule]]
+name = "off_the_bus"
+when = { type = "event", kinds = ["xid"], xids = [79] }
+keep = 600
+severity = "page"
+summary = "{where} is off the bus"
+description = "Reboot {node}."
+runbook = "off-the-bus"
+
+[[rule]]
+name = "warm"
+when = { type = "above", metric = "gpu_temperature_celsius", level = 80 }
+severity = "info"
+summary = "{where} is warm"
+description = "It is for nobody."
+runbook = "warm"
+"""
+_BLOCK = SCHEMA.blocks[GPU_FAST]
+_TEMPERATURE = _BLOCK.names.index("gpu_temperature_celsius")
+
+
+def rules(folder: Path) -> Sequence[Rule]:
+    """The rules above, read from a file as an operator's are."""
+    path = folder / "rules.toml"
+    path.write_text(RULES)
+    return load([path], shipped=False)
+
+
+class Scene:
+    """What a test moves: one node of two GPUs, events, the store, the bus."""
+
+    def __init__(self, folder: Path, channel: dict[str, Any] | None = None, **more: Any) -> None:
+        self.folder = folder
+        self.stats = Stats(bus_connected=True, bus_connects=1)
+        self.fleet = Fleet()
+        self.node = self.fleet.place(inventory("n1"))
+        self.events: list[Event] = []
+        self.stored: list[StoredEvent] = []
+        self.store_error: Exception | None = None
+        self.boards: Callable[[], Sequence[Board]] = tuple
+        self.bus: dict[str, bytes] = {}
+        self.published = 0
+        channels = {} if channel is None else {"oncall": channel}
+        self.config = AggregatorConfig(
+            data_dir=folder / "data",
+            rule_seconds=0.1,
+            alerts=AlertsConfig(channels=channels, group_wait_seconds=0, **more),
+        )
+        folder.mkdir(parents=True, exist_ok=True)
+        self.alerting = self._new()
+
+    def _new(self) -> Alerting:
+        patience = Patience(page_wait=0, settle=0.2)
+        return Alerting(self.config, rules(self.folder), self.stats, patience)
+
+    def set(self, *temperatures: float) -> None:
+        """Read the GPUs."""
+        gauges = np.full((2, len(_BLOCK.gauges)), 1.0, np.float32)
+        gauges[:, _TEMPERATURE] = temperatures
+        counters = np.zeros((2, len(_BLOCK.counters)))
+        now = time.monotonic()
+        self.fleet.store(GPU_FAST, self.node.rows[_BLOCK.table], gauges, counters, now)
+        self.fleet.pace(self.node, 1000.0, 1000.0)  # nothing grows stale while a test waits
+        self.node.seen = now
+        self.alerting.tell_news()
+
+    def xid(self, number: int, gpu: int = 0, xid: int = 79) -> Event:
+        """Make an XID of a GPU."""
+        return Event(
+            id=f"7-{number}", node="n1", at=time.time_ns(), kind="xid", gpu=f"GPU-n1-{gpu}",
+            data={"xid": xid},
+        )  # fmt: skip
+
+    def happen(self, event: Event) -> None:
+        """Let the bus bring an event."""
+        self.events.append(event)
+        self.stored.append(StoredEvent(event, time.time_ns()))
+        self.alerting.tell_event()
+
+    def take_events(self) -> list[Event]:
+        """As the aggregator's ingest."""
+        events, self.events = self.events, []
+        return events
+
+    def take_clocks(self) -> npt.NDArray[np.int64]:
+        """As the aggregator's ingest."""
+        return np.zeros(0, np.int64)
+
+    async def ask_store(self, function: str, start: int, end: int, *_: object) -> object:
+        """The events, newest first."""
+        assert function == "events"
+        if self.store_error is not None:
+            raise self.store_error
+        return [one for one in reversed(self.stored) if start <= one.event.at < end]
+
+    def publish(self, topic: str, payload: bytes) -> bool:
+        """A broker that retains."""
+        self.published += 1
+        if payload:
+            self.bus[topic] = payload
+        else:
+            self.bus.pop(topic, None)
+        return True
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[Alerting]:
+        """A life: from the start of a process to its planned end."""
+        self.alerting = self._new()
+        async with self.alerting.opened(self.fleet, self.ask_store):
+            task = asyncio.create_task(
+                self.alerting.run(self.fleet, self, lambda *_: self.boards(), self.publish)
+            )
+            try:
+                yield self.alerting
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+                assert task.cancelled(), task.exception()
+
+    async def until(self, condition: Callable[[], object], seconds: float = 20.0) -> None:
+        """Wait until something is so."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, "it did not come about"
+            await asyncio.sleep(0.01)

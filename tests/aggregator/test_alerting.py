@@ -1,0 +1,239 @@
+"""Rules to pages in one process: judged, written down, sent, and the same after a restart."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from aggregator.alerting import own
+from aggregator.alerting.own import OwnAlerts
+from aggregator.alerting.service import FILE
+from alerts.alert import State
+from telemetry.errors import StoreError
+from tests.aggregator.alerting_scene import Scene
+from tests.alerts.pager import Pager
+
+HOT = "hot/n1/GPU-n1-0"
+
+
+@pytest.fixture
+def pager() -> Pager:
+    """A receiver that takes all; `listening` starts it."""
+    return Pager()
+
+
+def scene(folder: Path, pager: Pager) -> Scene:
+    """A stage whose only channel leads to the pager."""
+    folder.mkdir(exist_ok=True)
+    return Scene(folder, pager.settings(folder))
+
+
+def firing(stage: Scene) -> list[str]:
+    """Keys of what fires."""
+    return [one.key for one in stage.alerting.alarms.alerts() if one.state is State.FIRING]
+
+
+def fill(path: Path) -> None:
+    """Leave no room on the file system."""
+    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY)
+    try:
+        with contextlib.suppress(OSError):
+            while os.write(descriptor, bytes(4096)):
+                pass
+    finally:
+        os.close(descriptor)
+
+
+async def test_a_bad_reading_is_one_incident_paged_once_and_resolved(
+    tmp_path: Path, pager: Pager
+) -> None:
+    stage = scene(tmp_path, pager)
+    async with pager.listening(), stage.running() as alerting:
+        stage.set(60.0, 60.0)
+        await stage.until(lambda: stage.stats.rules.count > 2)
+        assert firing(stage) == []
+        stage.set(93.0, 60.0)
+        await stage.until(lambda: pager.calls)
+        (call,) = pager.calls
+        assert call.action == "trigger"
+        assert call.body["payload"]["summary"].endswith("n1 GPU 0 is at 93 °C")
+        (incident,) = alerting.alarms.desk.incidents()
+        assert [one.key for one in incident.alerts] == [HOT]
+        assert await alerting.office.saved(10)
+        stage.set(60.0, 60.0)
+        await stage.until(lambda: pager.state.get(call.key) == "resolved")
+        assert pager.opened[call.key] == 1
+        told = await alerting.office.deliveries(0, 10)
+        assert {one.outcome.value for one in told} == {"delivered"}
+        assert (await alerting.office.history(0, 10))[0].ended is not None
+
+
+async def test_what_is_for_nobody_is_shown_and_told_to_nobody(tmp_path: Path, pager: Pager) -> None:
+    stage = scene(tmp_path, pager)
+    async with pager.listening(), stage.running() as alerting:
+        stage.set(84.0, 60.0)
+        await stage.until(lambda: firing(stage) == ["warm/n1/GPU-n1-0"])
+        assert alerting.alarms.desk.incidents() == []
+        assert alerting.alarms.told() == []
+
+
+async def test_a_restart_pages_nobody_again_and_the_end_is_told(
+    tmp_path: Path, pager: Pager
+) -> None:
+    stage = scene(tmp_path, pager)
+    async with pager.listening():
+        async with stage.running():
+            stage.set(93.0, 60.0)
+            await stage.until(lambda: pager.calls)
+        for _ in range(3):
+            async with stage.running() as alerting:
+                assert firing(stage) == ["hot/n1/GPU-n1-0", "warm/n1/GPU-n1-0"]  # at once
+                await stage.until(lambda: stage.stats.rules.count > 3)
+                assert len(alerting.alarms.desk.incidents()) == 1
+        async with stage.running():
+            stage.set(60.0, 60.0)
+            await stage.until(lambda: "resolved" in pager.state.values())
+        assert list(pager.opened.values()) == [1]
+        assert [call.action for call in pager.calls] == ["trigger", "resolve"]
+
+
+async def test_an_event_that_was_stored_but_not_judged_is_judged_at_the_next_start(
+    tmp_path: Path, pager: Pager
+) -> None:
+    """The process died between the two; an event that was judged is not judged again."""
+    stage = scene(tmp_path, pager)
+    async with pager.listening():
+        async with stage.running():
+            stage.happen(stage.xid(1, gpu=0))
+            await stage.until(lambda: pager.calls)
+        late = stage.xid(2, gpu=1)
+        stage.happen(late)
+        stage.events.clear()  # it is in the store alone
+        async with stage.running() as alerting:
+            await stage.until(lambda: len(pager.opened) == 2)
+            assert len(alerting.alarms.desk.incidents()) == 2
+        async with stage.running() as alerting:
+            await stage.until(lambda: stage.stats.rules.count > 3)
+            assert len(alerting.alarms.desk.incidents()) == 2
+        assert set(pager.opened.values()) == {1}
+        assert len(pager.calls) == 2
+
+
+async def test_a_dead_store_changes_nothing_for_paging(tmp_path: Path, pager: Pager) -> None:
+    """Neither at the start nor later; that the store fails is an alert of its own."""
+    stage = scene(tmp_path, pager)
+    stage.store_error = StoreError("the disk is gone.")
+    stage.stats.store_ok = False
+    async with pager.listening(), stage.running() as alerting:
+        stage.happen(stage.xid(1))
+        await stage.until(lambda: pager.calls)
+        listed = {one.rule: one.state for one in alerting.alarms.alerts()}
+        assert listed["store_failing"] is State.PENDING
+
+
+async def test_a_full_disk_changes_nothing_for_paging(
+    tmp_path: Path, tiny: Path, pager: Pager
+) -> None:
+    """What was decided is kept in memory, told, and written when there is room again."""
+    stage = scene(tiny / "here", pager)
+    filler = tiny / "filler"
+    async with pager.listening():
+        async with stage.running() as alerting:
+            stage.set(60.0, 60.0)
+            await stage.until(lambda: stage.stats.rules.count > 1)
+            fill(filler)
+            stage.set(93.0, 60.0)
+            await stage.until(lambda: pager.calls)
+            assert not await alerting.office.saved(1)
+            assert not alerting.office.figures().journal_ok
+            assert alerting.office.figures().commit_errors > 0
+            filler.unlink()
+            await stage.until(lambda: alerting.office.figures().journal_ok)
+        async with stage.running():
+            assert HOT in firing(stage)
+            await stage.until(lambda: stage.stats.rules.count > 3)
+        assert pager.opened[pager.calls[0].key] == 1
+
+
+async def test_a_broken_journal_is_set_aside_and_told(tmp_path: Path, pager: Pager) -> None:
+    stage = scene(tmp_path, pager)
+    async with pager.listening():
+        async with stage.running():
+            stage.set(60.0, 60.0)
+            await stage.until(lambda: stage.stats.rules.count > 1)
+        file = stage.config.data_dir / FILE
+        file.write_bytes(b"not SQLite at all" * 1000)
+        async with stage.running():
+            await stage.until(lambda: [key for key in firing(stage) if "journal" in key])
+            stage.set(93.0, 60.0)
+            await stage.until(lambda: HOT in firing(stage))
+            await stage.until(lambda: [c for c in pager.calls if "93" in str(c.body)])
+        with sqlite3.connect(file) as found:
+            assert found.execute("pragma integrity_check").fetchall() == [("ok",)]
+
+
+async def test_circuits_that_can_not_be_computed_do_not_end_the_other_rules(
+    tmp_path: Path, pager: Pager
+) -> None:
+    """And they are told of."""
+    stage = scene(tmp_path, pager)
+
+    def broken() -> tuple[()]:
+        raise ValueError("no such phase")
+
+    stage.boards = broken
+    async with pager.listening(), stage.running() as alerting:
+        stage.set(93.0, 60.0)
+        await stage.until(lambda: pager.calls)
+        found = {one.rule: one for one in alerting.alarms.alerts()}
+        assert "no such phase" in found["circuits_failing"].summary
+
+
+async def test_incidents_stand_on_the_bus_until_a_while_after_their_end(
+    tmp_path: Path, pager: Pager
+) -> None:
+    """Only changes are sent; a restart sends them again."""
+    stage = scene(tmp_path, pager)
+    async with pager.listening():
+        async with stage.running():
+            stage.set(93.0, 60.0)
+            await stage.until(lambda: stage.bus)
+            ((topic, payload),) = stage.bus.items()
+            assert topic.startswith("kilowatch/1/default/alerts/")
+            poster = json.loads(payload)
+            assert (poster["state"], poster["severity"], poster["firing"]) == ("firing", "page", 1)
+            before, rounds = stage.published, stage.stats.rules.count
+            await stage.until(lambda: stage.stats.rules.count > rounds + 3)
+            assert stage.published == before
+        stage.bus.clear()
+        async with stage.running():
+            await stage.until(lambda: stage.bus)
+            stage.set(60.0, 60.0)
+            await stage.until(lambda: json.loads(stage.bus[topic])["state"] == "resolved")
+
+
+def test_the_monitors_own_alerts_live_as_those_of_rules() -> None:
+    """Held, fired once, kept for a while, resolved once; gone on with after a restart."""
+    alerts = OwnAlerts("lab")
+    wrong = {"bus_lost": ""}
+    assert alerts.judge(wrong, (), 0.0, 1) == []
+    assert [one.state for one in alerts.alerts()] == [State.PENDING]
+    assert alerts.judge({}, (), 30.0, 2) == []
+    assert alerts.alerts() == []
+    alerts.judge(wrong, (), 100.0, 3)
+    (fired,) = alerts.judge(wrong, (), 160.0, 4)
+    assert (fired.state, fired.since, fired.changed) == (State.FIRING, 3, 4)
+    assert alerts.judge(wrong, (), 161.0, 5) == []
+    again = OwnAlerts("lab")
+    again.restore([fired], 500.0)
+    assert again.judge(wrong, (), 501.0, 6) == []
+    assert again.judge({}, (), 510.0, 7) == []
+    assert again.recovering() == {fired.key}
+    (over,) = again.judge({}, (), 510.0 + own.KEEP, 8)
+    assert over.state is State.RESOLVED
+    assert again.alerts() == []

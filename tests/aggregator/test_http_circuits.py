@@ -1,0 +1,318 @@
+"""Circuits over HTTP, for Prometheus and on the bus: what is shown is what was computed."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aggregator.electrical import Electrical
+from aggregator.electrical_states import ElectricalStates
+from aggregator.http.circuit_metrics import circuit_families
+from alerts.alert import Alert, Severity, State, Subject
+from power.live import Boards
+from power.quantities import QUANTITIES
+from power.states import circuit_states
+from telemetry.exposition import render
+from tests.aggregator.fake_view import FakeView
+from tests.aggregator.http_door import Door, door, small_cluster
+
+# Each node's own meter says 5,123.5 W (`fake_view.value`).
+SITE: dict[str, Any] = {
+    "region": "US",
+    "panels": {"main": {"volts": 240, "breaker": 200, "wiring": "split"}},
+    "circuits": {
+        "lab/1": {"panel": "main", "breaker": 40, "poles": 2, "pf": 1.0, "nodes": ["n1"]},
+        "lab/2": {"panel": "main", "breaker": 20, "poles": 2, "pf": 1.0, "nodes": ["n2"]},
+    },
+    "nodes": {"n1": {"gpus": "2x H100 SXM"}, "n2": {"gpus": "2x H100 SXM"}},
+    "budgets": {"all": {"circuits": ["lab/1", "lab/2"], "kw": 10}},
+    "ups": {"u1": {"watts": 6000, "circuits": ["lab/1"]}},
+}
+AMPS = 5123.5 / 240
+
+
+async def lab(reread: Callable[[], dict[str, Any]] | None = None) -> FakeView:
+    """Two nodes of two GPUs on two circuits of one panel, after a few ticks; an alert on one."""
+    view = await small_cluster()
+    view.electrical = Electrical(copy.deepcopy(SITE), Path("/nowhere"), reread)
+    for seq in range(1, 6):
+        await view.tick(seq)
+        view.electrical.boards(view.fleet, view.now(), view.wall())
+    view.raised = [
+        Alert(key=f"E03/circuit/{name}", rule="circuit_overload", id="E03", state=state, name=name,
+              severity=Severity.PAGE, node="", subject=Subject.CIRCUIT)
+        for name, state in (("lab/2", State.FIRING), ("lab/1", State.RESOLVED))
+    ]  # fmt: skip
+    return view
+
+
+async def post(client: Door, path: str, body: object) -> tuple[int, Any]:
+    """Send JSON."""
+    async with client.session.post(client.url + path, json=body) as answer:
+        return answer.status, await answer.json()
+
+
+async def test_the_tree_says_load_limits_and_when_it_trips() -> None:
+    """21.3 A on both poles of 20 A: above the rating, so that there is a band; parents first."""
+    async with door(await lab()) as client:
+        _, body = await client.json("/api/v1/circuits")
+    main, one, two = body["circuits"]
+    assert [main["id"], one["id"], two["id"]] == ["main", "lab/1", "lab/2"]
+    assert (main["kind"], one["parent"], main["watts"]) == ("panel", "main", pytest.approx(10_247))
+    assert two["amps"] == {"L1": pytest.approx(AMPS, 0.01), "L2": pytest.approx(AMPS, 0.01)}
+    assert (two["rated_amps"], two["continuous_amps"]) == (20, 16)
+    assert two["headroom_amps"] == pytest.approx(16 - AMPS, abs=0.1)
+    assert (two["source"], two["alerts"], one["alerts"]) == ("bmc", ["E03"], [])
+    band = two["trip_seconds"]
+    assert two["trip_known"]
+    assert 0 < band["earliest"] < 3600
+    assert band["latest"] is None  # 107 % may be carried for ever by the latest of breakers
+    assert one["trip_seconds"] == {"earliest": None, "nominal": None, "latest": None}
+    assert two["nodes"] == ["n2"]
+    assert two["volts"] == 240
+
+
+async def test_one_circuit_is_asked_for_by_its_name() -> None:
+    """A slash in it is written as %2F; a name that is none gets the nearest."""
+    async with door(await lab()) as client:
+        _, body = await client.json("/api/v1/circuits/lab%2F2")
+        _, panel = await client.json("/api/v1/circuits/main")
+        status, wrong = await client.json("/api/v1/circuits/lab%2F3")
+    assert body["circuit"]["id"] == "lab/2"
+    assert [row["id"] for row in body["supplies"]] == ["n2"]
+    assert body["supplies"][0]["quantities"]["wall_watts"] == pytest.approx(5123.5)
+    assert (panel["children"], len(panel["supplies"])) == (["lab/1", "lab/2"], 2)
+    assert status == 404
+    assert "lab/" in wrong["error"]["cure"]
+
+
+async def test_budgets_ups_and_the_whole() -> None:
+    """Each with what counts against it."""
+    async with door(await lab()) as client:
+        _, budgets = await client.json("/api/v1/budgets")
+        _, ups = await client.json("/api/v1/ups")
+        _, power = await client.json("/api/v1/power")
+        _, report = await client.json("/api/v1/report")
+    (budget,) = budgets["rows"]
+    assert budget["quantities"]["power_ratio"] == pytest.approx(1.0247, rel=0.01)
+    assert [row["id"] for row in ups["rows"]] == ["u1"]
+    assert (power["configured"], power["circuits"], power["nodes_mapped"]) == (True, 3, 2)
+    assert power["wall_watts"] == pytest.approx(10_247)
+    assert (power["nodes_unmapped"], power["configuration"]["error"]) == ([], None)
+    assert report["source"] == "running"
+    assert report["gpus"] == {"NVIDIA H100 80GB HBM3": 4}
+    assert report["verdict"] == "cluster"  # the simulated links join them
+    assert report["sustained_watts"] == pytest.approx(10_247, rel=0.01)
+    assert report["measured"]["kwh"] == pytest.approx(10.247 * 4 / 3600, rel=0.01)
+
+
+async def test_without_circuits_the_answers_are_empty() -> None:
+    """And say so."""
+    async with door(await small_cluster()) as client:
+        for path in ("circuits", "budgets", "ups"):
+            _, body = await client.json(f"/api/v1/{path}")
+            assert (body.get("circuits") or body.get("rows") or []) == []
+        _, power = await client.json("/api/v1/power")
+        status, fault = await post(client, "/api/v1/power/plan", {})
+    assert power["configured"] is False
+    assert (status, "there is no circuit" in fault["error"]["what"]) == (400, True)
+
+
+async def test_what_if_starts_from_what_flows_now() -> None:
+    """A node that is not named draws what it draws; a move takes it along; a cap lowers it."""
+    async with door(await lab()) as client:
+        _, now = await post(client, "/api/v1/power/plan", {})
+        _, moved = await post(client, "/api/v1/power/plan", {"move": {"n2": "lab/1"}})
+        _, less = await post(client, "/api/v1/power/plan", {"watts": {"n2": 1000}})
+        _, more = await post(client, "/api/v1/power/plan", {"add": [["rtx-5090:2", "lab/1"]]})
+        _, capped = await post(client, "/api/v1/power/plan", {"cap": 250})
+    assert by_id(now, "lab/2")["watts"] == pytest.approx(5123.5, abs=1)
+    assert {"E02", "E03"} <= set(by_id(now, "lab/2")["alerts"])
+    assert by_id(now, "lab/2")["trip_seconds"]["earliest"] > 0
+    assert by_id(moved, "lab/1")["watts"] == pytest.approx(2 * 5123.5, abs=1)
+    assert by_id(moved, "lab/2")["watts"] == 0
+    assert by_id(less, "lab/2")["watts"] == 1000
+    assert by_id(more, "lab/1")["watts"] > 5123.5 + 2 * 575
+    assert by_id(capped, "lab/2")["watts"] < 1500  # what two GPUs at 250 W and a host may draw
+
+
+def by_id(plan: dict[str, Any], name: str) -> dict[str, Any]:
+    """One circuit of a plan."""
+    found: dict[str, Any] = next(c for c in plan["circuits"] if c["id"] == name)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"lose": ["lab/9"]}, "lab/9"),
+        ({"wats": {}}, "wats"),
+        ({"add": [["rtx-6090", "lab/1"]]}, "no GPU is called"),
+        ({"cap": "low"}, "cap"),
+    ],
+)
+async def test_a_wrong_supposition_is_a_400_with_its_place(body: object, words: str) -> None:
+    """Never a traceback."""
+    async with door(await lab()) as client:
+        status, fault = await post(client, "/api/v1/power/plan", body)
+    assert status == 400
+    assert words in json.dumps(fault)
+
+
+async def test_a_reload_is_told_what_is_wrong_and_health_warns() -> None:
+    """200: the question was understood; the last good configuration is in force."""
+    tree = copy.deepcopy(SITE)
+    view = await lab(lambda: tree)
+    tree = copy.deepcopy(SITE)
+    tree["circuits"]["lab/2"]["panel"] = "mian"
+    async with door(view) as client:
+        status, body = await post(client, "/api/v1/power/reload", {})
+        _, circuits = await client.json("/api/v1/circuits")
+        _, health = await client.json("/healthz")
+        _, page, _ = await client.text("/metrics")
+        form = await client.session.post(f"{client.url}/api/v1/power/reload", data={"a": "b"})
+        tree["circuits"]["lab/2"]["panel"] = "main"
+        tree["circuits"]["lab/2"]["breaker"] = 30
+        _, good = await post(client, "/api/v1/power/reload", {})
+    assert status == 200
+    assert "circuits.lab/2.panel" in body["error"]
+    assert "Did you mean 'main'" in body["error"]
+    assert len(circuits["circuits"]) == 3
+    assert health["ok"]
+    assert health["warnings"]
+    assert 'kilowatch_power_configuration_ok{cluster="lab"} 0\n' in page
+    assert form.status == 415
+    assert (good["error"], good["version"]) == (None, 2)
+
+
+async def test_every_quantity_is_a_metric_and_promtool_finds_nothing_to_say() -> None:
+    """Poles are a label; what never comes is +Inf; what is not known is absent."""
+    view = await lab()
+    async with door(view) as client:
+        _, page, _ = await client.text("/metrics")
+    assert await asyncio.to_thread(promtool, page) == (0, "")
+    lines = dict(line.rsplit(" ", 1) for line in page.splitlines() if line.startswith("kilowatch_"))
+    its = '{cluster="lab",circuit="lab/2"}'
+    assert float(lines[f"kilowatch_circuit_watts{its}"]) == pytest.approx(5123.5)
+    pole = '{cluster="lab",circuit="lab/2",pole="L2"}'
+    assert float(lines[f"kilowatch_circuit_pole_amps{pole}"]) == pytest.approx(AMPS, 0.01)
+    assert lines[f"kilowatch_circuit_trip_latest_seconds{its}"] == "+Inf"
+    assert f"kilowatch_circuit_survivor_rated_ratio{its}" not in lines
+    assert float(lines['kilowatch_supply_wall_watts{cluster="lab",node="n1"}']) > 0
+    assert float(lines['kilowatch_budget_watts{cluster="lab",budget="all"}']) > 0
+    names = {line.split()[2] for line in page.splitlines() if line.startswith("# TYPE")}
+    counters = {f"kilowatch_{q.name}_total" for q in QUANTITIES if q.kind == "counter"}
+    assert counters <= names
+
+
+def promtool(page: str) -> tuple[int, str]:
+    """What the linter of metric names has to say."""
+    found = subprocess.run(
+        ["promtool", "check", "metrics"], input=page, text=True, capture_output=True, check=False
+    )
+    return found.returncode, found.stdout + found.stderr
+
+
+async def test_a_large_site_renders_while_others_are_served() -> None:
+    """The page is made from boards that no tick changes."""
+    view = await lab()
+    before = view.electrical.latest
+    assert before is not None
+    page = render(circuit_families(view.electrical, "lab", view.now()))
+    await view.tick(9)
+    view.electrical.boards(view.fleet, view.now(), view.wall())
+    assert view.electrical.latest is not before
+    first = render(circuit_families(with_boards(view.electrical, before), "lab", view.now()))
+    own = [line for line in page.splitlines() if b"circuit_" in line]
+    assert own == [line for line in first.splitlines() if b"circuit_" in line]
+
+
+def with_boards(electrical: Electrical, boards: Boards) -> Electrical:
+    """The same, as it stood with these boards."""
+    found = copy.copy(electrical)
+    found.latest = boards
+    return found
+
+
+async def test_never_and_not_known_are_null_in_json_and_told_apart() -> None:
+    """`trip_known` says which."""
+    view = await lab()
+    boards, layout = view.electrical.latest, view.electrical.plant.layout
+    assert boards is not None
+    assert layout is not None
+    columns = dict(boards.circuit.columns)
+    for edge in ("earliest", "nominal", "latest"):
+        columns[f"circuit_trip_{edge}_seconds"] = np.array([np.nan, np.inf, 5.0])
+    states = circuit_states(layout, replace(boards.circuit, columns=columns), {})
+    assert [s.trip_known for s in states] == [False, True, True]
+    assert [s.trip_seconds.earliest for s in states] == [None, None, 5.0]
+
+
+async def test_states_stand_on_the_bus_and_are_said_again_when_they_change() -> None:
+    """At first, at changes that a person would see, and every ten seconds."""
+    view = await lab()
+    states = ElectricalStates("lab", ())
+    standing: dict[str, bytes] = {}
+    sent: list[str] = []
+
+    def publish(topic: str, payload: bytes) -> bool:
+        sent.append(topic)
+        standing[topic] = payload
+        return True
+
+    def turn(now: float) -> list[str]:
+        sent.clear()
+        states.show(view.electrical, view.raised, now)
+        states.send(publish, 1)
+        return list(sent)
+
+    topic = "kilowatch/1/lab/circuits/lab%2F2/state"
+    assert len(turn(0)) == 5
+    body = json.loads(standing[topic])
+    assert (body["state"]["id"], body["state"]["alerts"]) == ("lab/2", ["E03"])
+    assert (body["by"], body["at"]) == ("all", view.electrical.latest_at)
+    assert turn(1) == []
+    view.raised = []
+    assert turn(2) == [topic]
+    assert json.loads(standing[topic])["state"]["alerts"] == []
+    view.electrical.latest_at += 1
+    assert len(turn(11)) == 4  # all but the one that was said at 2 s
+
+
+async def test_a_circuit_that_is_gone_is_cleared_from_the_bus() -> None:
+    """Also what an earlier life left there, but nothing of another aggregator's."""
+    tree = copy.deepcopy(SITE)
+    view = await lab(lambda: tree)
+    states = ElectricalStates("lab", ())
+    cleared: list[str] = []
+
+    def publish(topic: str, payload: bytes) -> bool:
+        cleared.extend([] if payload else [topic])
+        return True
+
+    states.heard("kilowatch/1/lab/circuits/old/state", b'{"by":"all","at":1}')
+    states.heard("kilowatch/1/lab/circuits/theirs/state", b'{"by":"00-7f","at":1}')
+    assert not states.heard("kilowatch/1/lab/1f/n1/frame", b"x")
+    states.show(view.electrical, (), 0)
+    states.send(publish, 1)
+    assert cleared == ["kilowatch/1/lab/circuits/old/state"]
+    del tree["circuits"]["lab/1"], tree["budgets"], tree["ups"]
+    view.electrical.reload()
+    await view.tick(9)
+    view.electrical.boards(view.fleet, view.now(), view.wall())
+    states.show(view.electrical, (), 1)
+    states.send(publish, 1)
+    assert set(cleared[1:]) == {
+        "kilowatch/1/lab/circuits/lab%2F1/state",
+        "kilowatch/1/lab/budgets/all/state",
+        "kilowatch/1/lab/ups/u1/state",
+    }

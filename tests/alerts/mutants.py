@@ -1,0 +1,179 @@
+"""Rules with one number, word or comparison changed: each must be noticed by the rule's examples."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from alerts.alert import Severity
+from alerts.conditions import AllOf, AnyOf
+from alerts.judging import Kind
+from alerts.kinds.counters import Fraction, Rate, Rises
+from alerts.kinds.formula import Formula
+from alerts.kinds.happenings import Happens, Repeats
+from alerts.kinds.levels import Above, Below, In
+from alerts.kinds.peers import Outlier
+from alerts.kinds.presence import Absent, Driver, Silent, Skewed
+from alerts.kinds.trend import Drift, Forecast, Frozen, Worse
+from alerts.rules import Rule
+
+_NUMBERS: dict[type[Kind], dict[str, tuple[float, ...]]] = {
+    Rate: {"level": (1.1, 0.9), "window": (2.0,)},
+    Fraction: {"level": (1.1, 0.9), "window": (2.0,)},
+    Silent: {"least": (1.5, 0.5)},
+    Skewed: {"level": (1.1, 0.9)},
+    Outlier: {"below": (1.1, 0.9), "above": (1.1, 0.9)},
+    Drift: {"by": (1.2, 0.8, -1.0), "window": (2.0,), "over": (3.0, 0.0), "after": (2.0, 0.5)},
+    Forecast: {"level": (1.1, 0.9), "within": (2.0, 0.5), "window": (2.0,)},
+    Worse: {"share": (1.15, 0.9)},
+    Frozen: {"seconds": (2.0, 0.5)},
+    Repeats: {"window": (2.0, 0.5), "apart": (2.0, 0.5)},
+    Happens: {"wait": (2.0, 0.4)},
+}
+"""Fields of each kind that are numbers, and what they are multiplied by."""
+
+
+def mutated(rule: Rule) -> Iterator[Rule]:
+    """A rule with one thing changed, for each thing."""
+    change = msgspec.structs.replace
+    for when in mutants(rule.when):
+        yield change(rule, when=when)
+    for field in ("hold", "keep"):
+        for factor in (2.0, 0.5) if getattr(rule, field) else ():
+            yield change(rule, **{field: getattr(rule, field) * factor})
+    if rule.settle:
+        yield change(rule, settle=0.0)
+        yield change(rule, settle=rule.settle * 2)
+    if rule.unless is not None:
+        yield change(rule, unless=None)
+        for unless in mutants(rule.unless):
+            yield change(rule, unless=unless)
+
+
+def mutants(condition: Kind) -> Iterator[Any]:
+    """A condition with one thing changed, for each thing."""
+    change = msgspec.structs.replace
+    for field, factors in _NUMBERS.get(type(condition), {}).items():
+        value = getattr(condition, field)
+        if field == "apart" and getattr(condition, "programs", False):
+            continue  # then it is the programs that are counted
+        for factor in factors if isinstance(value, int | float) and value else ():
+            yield change(condition, **{field: value * factor})
+    load = getattr(condition, "load", None)
+    if load is not None:
+        yield change(condition, load=None)
+        for gate in mutants(load):
+            yield change(condition, load=gate)
+    yield from _words(condition)
+
+
+def _words(condition: Kind) -> Iterator[Any]:
+    """What is no number, or a number that needs more than a factor."""
+    change = msgspec.structs.replace
+    match condition:
+        case Above() | Below():
+            other = Below if isinstance(condition, Above) else Above
+            yield other(condition.metric, condition.level, condition.clear)
+            if isinstance(condition.level, float):
+                yield change(condition, level=condition.level * 1.1)
+                yield change(condition, level=condition.level * 0.9)
+            if condition.clear is not None:
+                yield change(condition, clear=None)
+                yield change(condition, clear=(condition.clear + float(condition.level)) / 2)
+                yield change(condition, clear=condition.clear * 1.5 - float(condition.level) / 2)
+        case In():
+            yield from _of_states(condition)
+        case Formula():
+            for expr in _formulas(condition.expr):
+                yield Formula(expr)
+        case Rises():
+            yield Above(condition.metric, 1.0)
+            if condition.settle:
+                yield change(condition, settle=0.0)
+                yield change(condition, settle=condition.settle * 2)
+        case Absent():
+            for reason in {"device_lost", "timed_out", "error"} - set(condition.reasons):
+                yield change(condition, reasons=(*condition.reasons, reason))
+            for reason in condition.reasons:
+                yield change(condition, reasons=tuple(r for r in condition.reasons if r != reason))
+        case Silent():
+            yield change(condition, intervals=condition.intervals + 1)
+            yield change(condition, intervals=condition.intervals - 1)
+            yield change(condition, planned=not condition.planned)
+            if condition.several > 1:
+                yield change(condition, several=condition.several + 1)
+                yield change(condition, several=condition.several - 1)
+        case Driver():
+            for state in condition.states:
+                yield change(condition, states=tuple(s for s in condition.states if s != state))
+            yield change(condition, states=(*condition.states, "missing", "up"))
+        case Happens() | Repeats():
+            yield from _of_events(condition)
+        case Outlier():
+            yield change(condition, peers=condition.peers + 1)
+            yield change(condition, peers=condition.peers - 1)
+        case Frozen():
+            yield change(condition, of=condition.of[:1])
+            yield change(condition, of=condition.of[1:])
+        case AnyOf() | AllOf():
+            yield (AllOf if isinstance(condition, AnyOf) else AnyOf)(condition.of)
+            for at, part in enumerate(condition.of):
+                yield type(condition)((*condition.of[:at], *condition.of[at + 1 :]))
+                for mutant in mutants(part):
+                    yield type(condition)((*condition.of[:at], mutant, *condition.of[at + 1 :]))
+        case _:
+            pass  # its numbers are all there is to it
+
+
+def _of_states(condition: In) -> Iterator[In]:
+    change = msgspec.structs.replace
+    for value in condition.values:
+        yield change(condition, values=tuple(v for v in condition.values if v != value))
+    for value in set(range(8)) - set(condition.values):
+        if value in range(2) or "recovery_action" in condition.metric:
+            yield change(condition, values=(*condition.values, value))
+    if condition.after:
+        yield change(condition, after=())
+
+
+def _of_events(condition: Happens | Repeats) -> Iterator[Happens | Repeats]:
+    change = msgspec.structs.replace
+    yield change(condition, kinds=("nothing",))
+    for xid in condition.xids:
+        yield change(condition, xids=(*(x for x in condition.xids if x != xid), 999))
+    if condition.xids:
+        yield change(condition, xids=())
+    for fault in condition.faults:
+        yield change(condition, faults=(*(f for f in condition.faults if f != fault), "nothing"))
+    if condition.faults:
+        yield change(condition, faults=())
+    for fault in condition.other_than:
+        yield change(condition, other_than=tuple(f for f in condition.other_than if f != fault))
+    if condition.severity is not None:
+        other = Severity.TICKET if condition.severity is Severity.PAGE else Severity.PAGE
+        yield change(condition, severity=other)
+        yield change(condition, severity=None)
+    if isinstance(condition, Repeats):
+        yield change(condition, count=condition.count + 1)
+        yield change(condition, count=condition.count - 1)
+        yield change(condition, programs=not condition.programs)
+    elif condition.spared_by:
+        yield change(condition, spared_by=())
+
+
+_TURNED = {">": "<", "<": ">", ">=": "<", "<=": ">", "==": "!=", "!=": "=="}
+
+
+def _formulas(expr: str) -> Iterator[str]:
+    for found in re.finditer(r"[<>=!]=|[<>]", expr):
+        yield expr[: found.start()] + _TURNED[found[0]] + expr[found.end() :]
+    for found in re.finditer(r"\b(and|or)\b", expr):
+        other = "or" if found[0] == "and" else "and"
+        yield expr[: found.start()] + other + expr[found.end() :]
+    for found in re.finditer(r"(?<![\w.])\d[\d.]*(e-?\d+)?", expr):
+        number = float(found[0])
+        for other_number in (number * 1.1, number * 0.9) if number else (number + 1,):
+            yield expr[: found.start()] + repr(other_number) + expr[found.end() :]

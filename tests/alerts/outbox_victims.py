@@ -1,0 +1,75 @@
+"""Processes that send pages and are killed: a nursery that forks a victim whenever it is told to.
+
+    python -m tests.alerts.outbox_victims JOURNAL SETTINGS
+    <- go 40        fork a victim that opens incidents up to number 40, resolves every third, and sends
+    -> <pid>        of the victim
+    -> done         the victim has ended, by itself or not
+
+A fork has all modules loaded: a life takes a few ms instead of a second. A victim goes on where the
+journal ends, as the desk does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import msgspec
+
+from alerts.clock import Clock
+from alerts.config import AlertsConfig
+from alerts.notice import Action
+from alerts.outbox import Outbox
+from alerts.routing import Router
+from tests.alerts.notices import Desk
+
+PAUSE = 0.002
+"""Seconds between two decisions of the desk."""
+
+
+def key_of(number: int) -> str:
+    """The dedup key of an incident."""
+    return f"i-{number:04d}"
+
+
+async def live(path: Path, config: AlertsConfig, last: int) -> None:
+    """Decide and send until all is told."""
+    desk = Desk(path, Clock(), Router(config).route)
+    outbox = Outbox(config, desk.journal)
+    sending = asyncio.create_task(outbox.run())
+    for number in range(1, last + 1):
+        for action in (Action.TRIGGER, Action.RESOLVE) if number % 3 == 0 else (Action.TRIGGER,):
+            if not _decided(desk, key_of(number), action):
+                await asyncio.to_thread(desk.tell, action, key_of(number))
+                outbox.wake()
+                await asyncio.sleep(PAUSE)
+    while desk.journal.waiting():  # noqa: ASYNC110 - the journal has no event to set
+        await asyncio.sleep(0.005)
+    sending.cancel()
+    await asyncio.gather(sending, return_exceptions=True)
+    desk.journal.close()
+
+
+def _decided(desk: Desk, key: str, action: Action) -> bool:
+    return any(
+        one.notice.incident.key == key and one.notice.action is action
+        for one in desk.journal.history(limit=100_000)
+    )
+
+
+def nurse(path: Path, config: AlertsConfig) -> None:
+    """Fork a victim for each line, and say when it has ended."""
+    for line in sys.stdin:
+        pid = os.fork()
+        if pid == 0:
+            asyncio.run(live(path, config, int(line.split()[1])))
+            os._exit(0)
+        print(pid, flush=True)
+        os.waitpid(pid, 0)
+        print("done", flush=True)
+
+
+if __name__ == "__main__":
+    nurse(Path(sys.argv[1]), msgspec.json.decode(sys.argv[2], type=AlertsConfig))

@@ -1,0 +1,399 @@
+"""The journal: what it is given comes back, from whatever the file has been through."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from alerts.alert import State
+from alerts.desk.desk import Desk
+from alerts.desk.policy import Policy
+from alerts.desk.state import RecordKey, Step
+from alerts.journal import KEPT_NS, Journal
+from alerts.journal_file import File
+from alerts.lives import Record
+from alerts.matchers import parse_all
+from alerts.notice import Action, Notice, Outcome, Standing
+from telemetry.errors import StoreError
+from tests.alerts.office import NOON, POLICIES, SECOND, Office, alert, over, said
+
+LOST = alert("gpu_lost", gpu="GPU-a")
+RECORD = Record(alert=LOST, device="GPU-a", good_since=NOON)
+
+
+def everywhere(notice: Notice, wall_ns: int, told: Collection[str]) -> Mapping[str, int]:
+    """Tell two channels of what begins, and those that were told of the rest."""
+    due = ("pager", "chat") if notice.action is Action.TRIGGER else told
+    return dict.fromkeys(due, wall_ns)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "alerts.db"
+
+
+@pytest.fixture
+def journal(path: Path) -> Iterator[Journal]:
+    opened = Journal.open(path, NOON)
+    yield opened
+    opened.close()
+
+
+def begin(journal: Journal, policies: Mapping[str, Policy] = POLICIES) -> Desk:
+    return Desk(policies, journal.memory, now=0.0, wall_ns=NOON)
+
+
+def page(journal: Journal, desk: Desk, at: float = 1.0) -> Step:
+    """Let a GPU be lost, and be told of a second later."""
+    assert journal.commit(desk.take([LOST], at, NOON + round(at * SECOND)), everywhere, [RECORD])
+    step = desk.take([], at + 1, NOON + round((at + 1) * SECOND))
+    assert said(step.notices) == ["trigger new"]
+    return step
+
+
+def test_all_that_is_committed_is_there_after_a_restart(path: Path) -> None:
+    journal = Journal.open(path, NOON)
+    assert journal.changes(NOON) == []
+    desk = begin(journal)
+    _, step = desk.silence(
+        parse_all(["rule=thermal"]), who="ada", why="x", ends=NOON + SECOND * 9999,
+        now=0.5, wall_ns=NOON,
+    )  # fmt: skip
+    assert journal.commit(step, everywhere)
+    assert journal.commit(page(journal, desk), everywhere)
+    incident, step = desk.acknowledge(
+        LOST.key, who="ada", why="mine", until=None, now=3.0, wall_ns=NOON + 3 * SECOND
+    )
+    assert journal.commit(step, everywhere)
+    assert journal.keep_channel_state("am", b'{"x": 1}')
+    waiting = journal.waiting()
+    assert [(one.channel, one.notice.action) for one in waiting] == [
+        ("pager", Action.TRIGGER),
+        ("chat", Action.TRIGGER),
+        ("pager", Action.ACKNOWLEDGE),
+        ("chat", Action.ACKNOWLEDGE),
+    ]
+    journal.close()
+
+    again = Journal.open(path, NOON + 9 * SECOND)
+    assert again.waiting() == waiting
+    assert again.lives == [RECORD]
+    assert again.channel_state("am") == b'{"x": 1}'
+    assert again.channel_state("other") is None
+    assert again.incidents() == [incident]
+    returned = Desk(POLICIES, again.memory, now=7.0, wall_ns=NOON + 9 * SECOND)
+    assert returned.incidents() == [incident]
+    assert returned.silences() == desk.silences()
+    assert again.changes(NOON) == []
+    again.close()
+
+
+def test_lives_that_are_over_are_forgotten(path: Path) -> None:
+    journal = Journal.open(path, NOON)
+    page(journal, begin(journal))
+    assert journal.commit(Step(), everywhere, [])
+    assert journal.commit(Step(), everywhere)
+    journal.close()
+    again = Journal.open(path, NOON)
+    assert again.lives == []
+    again.close()
+
+
+def test_deliveries_of_one_incident_are_given_out_one_by_one_and_pages_first(
+    journal: Journal,
+) -> None:
+    desk = begin(journal)
+    cold = alert("thermal", gpu="GPU-t")
+    journal.commit(desk.take([cold, LOST], 1.0, NOON + SECOND), everywhere)
+    journal.commit(desk.take([], 2.0, NOON + 2 * SECOND), everywhere)
+    journal.commit(desk.take([over(LOST)], 3.0, NOON + 3 * SECOND), everywhere)
+    journal.commit(desk.take([], 14.0, NOON + 14 * SECOND), everywhere)
+    journal.commit(desk.take([], 24.0, NOON + 24 * SECOND), everywhere)
+    now = NOON + 25 * SECOND
+    assert journal.due(NOON, 10, "pager") == []
+    assert journal.next_due("pager") == NOON + 2 * SECOND
+    assert journal.next_due("nobody") is None
+    first, second = journal.due(now, 10, "pager")
+    assert {first.notice.action, second.notice.action} == {Action.TRIGGER}
+    assert journal.due(now, 1, "pager") == [first]
+    lost = next(one for one in (first, second) if one.notice.incident.alerts[0].key == LOST.key)
+    chain = journal.chain("pager", lost.notice.incident.key)
+    assert [one.notice.action for one in chain] == [Action.TRIGGER, Action.RESOLVE]
+    assert journal.backlog() == {"pager": (3, NOON + 2 * SECOND), "chat": (3, NOON + 2 * SECOND)}
+
+    assert journal.retry(lost.id, now + 60 * SECOND, "500", [chain[1].id])
+    assert lost.id not in {one.id for one in journal.due(now, 10, "pager")}
+    [tried, rest] = journal.chain("pager", lost.notice.incident.key)
+    assert (tried.tries, tried.error, tried.due) == (1, "500", now + 60 * SECOND)
+    assert (rest.tries, rest.due) == (0, now + 60 * SECOND)
+    assert journal.delivered(rest.id, now, [tried.id])
+    assert journal.chain("pager", lost.notice.incident.key) == []
+    assert journal.refused(first.id if first.id != lost.id else second.id, now, "404")
+    assert journal.due(now, 10, "pager") == []
+    chats = journal.due(now, 10, "chat")
+    assert journal.expired(chats[0].id, now, "late")
+    outcomes = {one.id: one.outcome for one in journal.history()}
+    assert outcomes[rest.id] is Outcome.DELIVERED
+    assert outcomes[tried.id] is Outcome.SUPERSEDED
+    assert outcomes[chats[0].id] is Outcome.EXPIRED
+    assert list(outcomes.values()).count(Outcome.REFUSED) == 1
+    assert len(journal.history(limit=2)) == 2
+    assert journal.history(since=now) == []
+
+
+def test_who_was_told_of_the_beginning_hears_of_the_end_after_a_restart_too(path: Path) -> None:
+    journal = Journal.open(path, NOON)
+    desk = begin(journal)
+    journal.commit(page(journal, desk), everywhere)
+    journal.close()
+    again = Journal.open(path, NOON + 5 * SECOND)
+    desk = Desk(POLICIES, again.memory, now=0.0, wall_ns=NOON + 5 * SECOND)
+    again.commit(desk.take([over(LOST)], 1.0, NOON + 6 * SECOND), everywhere)
+    again.commit(desk.take([], 12.0, NOON + 18 * SECOND), everywhere)
+    assert [one.channel for one in again.waiting()[2:]] == ["pager", "chat"]
+    assert again.waiting()[-1].notice.action is Action.RESOLVE
+    again.close()
+
+
+def test_numbers_of_deliveries_are_not_used_twice(path: Path) -> None:
+    journal = Journal.open(path, NOON)
+    journal.commit(page(journal, begin(journal)), everywhere)
+    for one in journal.waiting():
+        journal.delivered(one.id, NOON)
+    journal.prune(NOON + 2 * KEPT_NS)
+    assert journal.history() == []
+    journal.close()
+    again = Journal.open(path, NOON)
+    desk = Desk({}, now=0.0, wall_ns=NOON)
+    again.commit(page(again, desk), everywhere)
+    assert [one.id for one in again.waiting()] == [3, 4]
+    again.close()
+
+
+def test_what_is_old_is_forgotten_but_not_what_is_open_or_waits(journal: Journal) -> None:
+    desk = begin(journal)
+    journal.commit(page(journal, desk), everywhere)
+    first = journal.waiting()[0]
+    journal.delivered(first.id, NOON)
+    journal.prune(NOON + 2 * KEPT_NS)
+    assert [one.id for one in journal.history()] == [first.id + 1]
+    assert len(journal.incidents()) == 1
+    journal.commit(desk.take([over(LOST)], 10.0, NOON + 10 * SECOND), everywhere)
+    journal.commit(desk.take([], 21.0, NOON + 21 * SECOND), everywhere)
+    assert len(journal.incidents()) == 1
+    journal.prune(NOON + 2 * KEPT_NS)
+    assert journal.incidents() == []
+
+
+# -- Trouble --------------------------------------------------------------------------------------
+
+
+class FullDisk(File):
+    """A file on a disk that has no room left, until it has."""
+
+    full = True
+
+    def _write(self, connection: sqlite3.Connection, batch: object) -> None:
+        connection.execute(f"pragma max_page_count = {1 if self.full else 1_000_000}")
+        super()._write(connection, batch)  # type: ignore[arg-type]  # as it was given
+
+
+def test_on_a_full_disk_nothing_is_lost_and_pages_go_out(path: Path) -> None:
+    journal = Journal.open(path, NOON)
+    assert journal._file._connection is not None
+    full = FullDisk(path, journal._file._connection)
+    journal._file = full
+    desk = begin(journal)
+    many = [alert("gpu_lost", f"n{number}", f"GPU-{number}") for number in range(19)]
+    assert not journal.commit(desk.take([LOST, *many], 1.0, NOON + SECOND), everywhere, [RECORD])
+    assert "full" in journal.trouble
+    step = desk.take([], 2.0, NOON + 2 * SECOND)
+    assert not journal.commit(step, everywhere)
+    sent = journal.due(NOON + 3 * SECOND, 100, "pager")
+    assert len(sent) == 20
+    for one in sent:
+        assert not journal.delivered(one.id, NOON + 3 * SECOND)
+    assert journal.due(NOON + 3 * SECOND, 100, "pager") == []
+    assert journal.changes(NOON + 3 * SECOND) == []
+    [trouble] = journal.changes(NOON + 14 * SECOND)
+    assert (trouble.rule, trouble.state) == ("journal_unwritable", State.FIRING)
+    full.full = False
+    assert journal.flush()
+    assert journal.trouble == ""
+    [ended] = journal.changes(NOON + 20 * SECOND)
+    assert (ended.key, ended.state) == (trouble.key, State.RESOLVED)
+    journal.close()
+    again = Journal.open(path, NOON)
+    assert [one.channel for one in again.waiting()] == ["chat"] * 20
+    assert again.lives == [RECORD]
+    assert Desk(POLICIES, again.memory, now=0.0, wall_ns=NOON).incidents() == desk.incidents()
+    again.close()
+
+
+def test_a_real_full_disk_is_survived(tmp_path: Path) -> None:
+    """A process whose files may not grow: the kernel refuses as a full disk does."""
+    script = f"""
+import resource, signal, sys
+from pathlib import Path
+from tests.alerts.test_journal import *
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+path = Path({str(tmp_path)!r}) / "alerts.db"
+journal = Journal.open(path, NOON)
+desk = begin(journal)
+soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+assert not journal.commit(desk.take([LOST], 1.0, NOON + SECOND), everywhere, [RECORD])
+assert not journal.commit(desk.take([], 2.0, NOON + 2 * SECOND), everywhere)
+assert journal.trouble, "it was written"
+assert len(journal.due(NOON + 3 * SECOND, 10, "pager")) == 1
+resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+assert journal.flush(), journal.trouble
+journal.close()
+again = Journal.open(path, NOON)
+assert len(again.waiting()) == 2 and again.changes(NOON) == []
+print("survived")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.stdout, done.returncode) == ("survived\n", 0), done.stderr
+
+
+def test_a_corrupt_file_is_set_aside_and_people_hear_of_it(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_bytes(b"this is no database" * 1000)
+    journal = Journal.open(path, NOON)
+    [lost] = journal.changes(NOON)
+    assert lost.rule == "journal_lost"
+    assert "file is not a database" in lost.summary
+    aside = path.with_name(f"alerts.db.corrupt-{NOON // SECOND}")
+    assert aside.name in lost.summary
+    assert aside.read_bytes().startswith(b"this is no database")
+    assert journal.commit(page(journal, begin(journal)), everywhere)
+    assert journal.changes(NOON + 3600 * SECOND) == []
+    [ended] = journal.changes(NOON + 90_000 * SECOND)
+    assert ended.state is State.RESOLVED
+    journal.close()
+
+
+def test_wherever_the_file_is_damaged_it_opens_and_says_so(path: Path) -> None:
+    journal = Journal.open(path, NOON)
+    for number in range(40):
+        one = alert("gpu_lost", gpu=f"GPU-{number}")
+        assert journal.commit(Step(), everywhere, [Record(alert=one, device="x" * 500)])
+        desk = Desk(POLICIES, now=0.0, wall_ns=NOON + number * 700 * SECOND)
+        journal.commit(page(journal, desk), everywhere)
+    journal.close()
+    whole = path.read_bytes()
+    told = 0
+    for offset in range(0, len(whole), 4096 // 3):
+        broken = bytearray(whole)
+        broken[offset : offset + 64] = bytes(byte ^ 0x5A for byte in whole[offset : offset + 64])
+        path.write_bytes(broken)
+        again = Journal.open(path, NOON)
+        told += bool(again.changes(NOON))
+        assert again.commit(page(again, Desk({}, now=0.0, wall_ns=NOON)), everywhere)
+        again.close()
+        for left in path.parent.iterdir():
+            left.unlink()
+    assert told > 10
+    for length in (100, 4096, 5000, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        again = Journal.open(path, NOON)
+        assert again.changes(NOON)
+        again.close()
+        for left in path.parent.iterdir():
+            left.unlink()
+
+
+def test_a_record_that_says_nothing_is_left_out_and_the_rest_stays(path: Path) -> None:
+    journal = Journal.open(path, NOON)
+    journal.commit(page(journal, begin(journal)), everywhere)
+    journal.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("update record set body = x'00ff' where kind = 'case'")
+    connection.close()
+    again = Journal.open(path, NOON)
+    [lost] = again.changes(NOON)
+    assert "1 records of" in lost.summary
+    assert len(again.waiting()) == 2
+    Desk(POLICIES, again.memory, now=0.0, wall_ns=NOON).take([LOST], 1.0, NOON)
+    assert again.flush()
+    again.close()
+    once_more = Journal.open(path, NOON)
+    assert once_more.changes(NOON) == []
+    once_more.close()
+
+
+@pytest.mark.parametrize("kind", ["pulse", "case", "dossier", "window"])
+def test_a_desk_that_lost_a_part_of_its_memory_still_tells_what_fires(kind: str) -> None:
+    """Records of one kind are gone; what fires is told nevertheless, once more if need be."""
+    office = Office(now=1e6)
+    office.wait(7200, every=30)
+    hot, node = alert("thermal", gpu="GPU-h"), alert("node_silent", "n2")
+    _, step = office.desk.silence(
+        parse_all(["rule=thermal"]), who="ada", why="x", ends=office.wall + 3600 * SECOND,
+        now=office.now, wall_ns=office.wall,
+    )  # fmt: skip
+    office.keep(step)
+    office.tick(hot, node, LOST, alert("gpu_lost", "n2", "GPU-n2"))
+    office.wait(60)
+    office.records = {key: body for key, body in office.records.items() if key.kind != kind}
+    office.restart()
+    if kind == "case":
+        office.keep(office.desk.reconcile([hot, node, LOST], office.now, office.wall))
+    office.wait(60)
+    held = office.desk.held(LOST.key)
+    assert held is not None
+    assert held.incident in {one.key for one in office.desk.incidents()}
+    assert held.incident in {one.incident.key for one in office.sent}
+    assert office.standing(hot) is (Standing.TOLD if kind == "window" else Standing.SILENCED)
+    new = alert("gpu_lost", "n7", "GPU-n7")
+    office.tick(new)
+    assert said(office.tick()) == ["trigger new"]
+
+
+def test_files_that_are_not_ours_are_refused_with_what_to_do(path: Path, tmp_path: Path) -> None:
+    path.parent.mkdir()
+    with sqlite3.connect(path) as connection:
+        connection.execute("create table shopping (what text)")
+    connection.close()
+    with pytest.raises(StoreError, match=r"another program's database\. Name another file"):
+        Journal.open(path, NOON)
+    path.unlink()
+    Journal.open(path, NOON).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("pragma user_version = 99")
+    connection.close()
+    with pytest.raises(StoreError, match="written by a newer kilowatch"):
+        Journal.open(path, NOON)
+    with pytest.raises(StoreError, match="The journal must be a file"):
+        Journal.open(tmp_path, NOON)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="The journal needs a folder"):
+        Journal.open(tmp_path / "file" / "alerts.db", NOON)
+
+
+def test_two_processes_cannot_have_one_journal(path: Path, journal: Journal) -> None:
+    assert journal.commit(page(journal, begin(journal)), everywhere)
+    with pytest.raises(StoreError, match="another kilowatch has it open"):
+        Journal.open(path, NOON)
+
+
+def test_two_steps_make_one() -> None:
+    desk = Desk(POLICIES, now=0.0, wall_ns=NOON)
+    one, two = desk.take([LOST], 1.0, NOON), desk.take([], 2.0, NOON + 5)
+    both = one.then(two)
+    assert both.notices == two.notices
+    assert [incident.key for incident in both.incidents] == [desk.incidents()[0].key]
+    assert both.incidents == tuple(desk.incidents())
+    assert both.records.keys() == one.records.keys() | two.records.keys()
+    assert both.records[RecordKey("pulse", "")] == two.records[RecordKey("pulse", "")]
+    assert both.wall_ns == NOON + 5
+    assert not Step()
+    assert both

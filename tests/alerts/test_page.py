@@ -1,0 +1,189 @@
+"""What whoever is woken reads."""
+
+from __future__ import annotations
+
+import shlex
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from alerts.alert import Alert, Severity, State, Subject
+from alerts.notice import Action, Incident, Note, Notice
+from alerts.page import Links, Page, page_of
+from alerts.page_forms import details, markdown, text
+from alerts.plain import clean, cut, cut_bytes, lasting, rfc3339, stamp
+from tests.alerts.notices import MINUTE, NOON, alert, incident, notice
+
+LINKS = Links(
+    cluster="hall-1",
+    external="https://kilowatch.example",
+    runbook="https://docs.example/runbook",
+    dashboard="https://grafana.example/d/x?n={node}&g={gpu}&u={uuid}&c={circuit}&from={from}&to={to}",
+)
+EVIL = "dgx\x1b[2J\u202e\u0007\r\nROOT$(reboot)`id`;'\"<!channel>@here"
+
+
+def page(what: Notice | None = None, links: Links = LINKS) -> Page:
+    """A page, three minutes after noon."""
+    return page_of(what or notice(), links, NOON + 3 * MINUTE)
+
+
+def replaced(**more: object) -> Incident:
+    """An incident with something else in it."""
+    return msgspec.structs.replace(incident(), **more)
+
+
+def test_a_page_says_what_where_since_when_how_bad_who_and_what_to_do() -> None:
+    assert text(page()).splitlines() == [
+        "[PAGE] dgx-01 GPU 3 fell off the bus",
+        "Rule: gpu_lost",
+        "Node: dgx-01 · rack r12 · cluster hall-1",
+        "GPU: 3 · NVIDIA H100 80GB HBM3 · GPU-00000003-0000-0000-0000-000000000003 · "
+        "serial 1652622032001 · PCI 00000000:3B:00.0 · slot 4",
+        "Circuits: PDU-A-12,PDU-B-12",
+        "Value: XID 79",
+        "Runs there: job 4711 · user ada",
+        "Since: 2026-08-01 12:00:00 UTC (3 min)",
+        "What to do: The driver has lost it. Drain the node, power it off and on, and run dcgmi.",
+        "Runbook: https://docs.example/runbook#gpu-lost",
+        "Dashboard: https://grafana.example/d/x?n=dgx-01&g=3"
+        "&u=GPU-00000003-0000-0000-0000-000000000003&c=PDU-A-12"
+        "&from=1785583800000&to=1785585780000",
+        "Acknowledge: kilowatch ack i-1 --why 'I am on it'",
+        "Silence: kilowatch silence rule=gpu_lost node=dgx-01 --for 2h --why '...'",
+    ]
+
+
+def test_what_is_not_known_is_not_said() -> None:
+    bare = Alert(key="k", rule="silent", state=State.FIRING, severity=Severity.PAGE, node="n1",
+                 subject=Subject.NODE, summary="n1 is silent")  # fmt: skip
+    said = text(page(notice(about=incident(alerts=[bare])), Links()))
+    assert said.splitlines() == [
+        "[PAGE] n1 is silent",
+        "Rule: silent",
+        "Node: n1",
+        "Since: 2026-08-01 12:00:00 UTC (3 min)",
+        "Acknowledge: kilowatch ack i-1 --why 'I am on it'",
+        "Silence: kilowatch silence rule=silent node=n1 --for 2h --why '...'",
+    ]
+
+
+def test_a_circuit_is_told_by_its_name_with_value_and_limit() -> None:
+    overload = Alert(
+        key="E02/circuit/A-12", id="E02", rule="circuit_overload", state=State.FIRING,
+        severity=Severity.PAGE, node="", subject=Subject.CIRCUIT, name="A-12",
+        value=27.5, value_text="27.5 A", limit=25.6, limit_text="25.6 A (80 % of 32 A)",
+        summary="A-12 carries 27.5 A", runbook="e02",
+    )  # fmt: skip
+    said = text(page(notice(about=incident(alerts=[overload])), Links()))
+    assert "Rule: circuit_overload (E02)\nCircuit: A-12\n" in said
+    assert "Value: 27.5 A\nLimit: 25.6 A (80 % of 32 A)\n" in said
+    assert "Runbook: docs/runbook.md#e02" in said
+    assert "kilowatch silence rule=circuit_overload name=A-12 " in said
+
+
+def test_many_alike_are_counted_by_node_and_some_are_named() -> None:
+    alerts = [alert(node=f"dgx-{number // 8:02d}", gpu=number % 8) for number in range(24)]
+    said = page(notice(about=incident(alerts=alerts)))
+    assert dict(said.facts)["Alike"] == "24 alerts fire on 3 nodes"
+    assert len(said.others) == 6
+    assert said.others[-1] == "and 18 more"
+    assert "silence rule=gpu_lost rack=r12 " in dict(said.commands)["Silence"]
+    more = msgspec.structs.replace(incident(alerts=alerts), firing=300, total=310)
+    assert (
+        dict(page(notice(about=more)).facts)["Alike"]
+        == "300 alerts fire on at least 3 nodes, 310 since it began"
+    )
+
+
+def test_an_end_says_how_long_it_took_and_asks_for_nothing() -> None:
+    over = notice(Action.RESOLVE, about=replaced(ended=NOON + 90 * MINUTE, firing=0))
+    said = page_of(over, LINKS, NOON + 91 * MINUTE)
+    assert said.headline == "[RESOLVED] dgx-01 GPU 3 fell off the bus"
+    assert dict(said.facts)["Until"] == "2026-08-01 13:30:00 UTC (1 h 30 min)"
+    assert (said.commands, said.advice, said.others) == ((), "", ())
+
+
+@pytest.mark.parametrize(
+    ("what", "headline", "fact"),
+    [
+        (notice(Action.UPDATE), "[UPDATE] ", None),
+        (notice(severity=Severity.TICKET), "[TICKET] ", None),
+        (notice(reason="repeat"), "[PAGE] ", ("Told because", "nobody has acknowledged it")),
+        (notice(reason="worse"), "[PAGE] ", ("Told because", "it grew worse")),
+        (
+            notice(Action.ACKNOWLEDGE,
+                   about=replaced(acknowledged=Note(who="ada", why="on it", at=NOON))),
+            "[ACKNOWLEDGED] ",
+            ("Acknowledged", "by ada at 2026-08-01 12:00:00 UTC: on it"),
+        ),
+        (notice(about=replaced(inhibited=("a", "b"))), "[PAGE] ",
+         ("Held back", "2 alerts that are its consequence")),
+    ],
+)  # fmt: skip
+def test_each_kind_of_notice_says_which_it_is(
+    what: Notice, headline: str, fact: tuple[str, str] | None
+) -> None:
+    said = page(what)
+    assert said.headline.startswith(headline)
+    assert fact is None or fact in said.facts
+
+
+def test_nothing_from_the_bus_can_do_harm() -> None:
+    bad = alert(node=EVIL, labels=dict.fromkeys(("job", "serial", "rack", "slot", "gpu"), EVIL))
+    bad = msgspec.structs.replace(bad, summary=EVIL, description=EVIL, value_text=EVIL)
+    about = msgspec.structs.replace(incident(EVIL, alerts=[bad]), title=EVIL)
+    said = page(notice(about=about))
+    for whole in (text(said), markdown(said), str(details(said))):
+        assert all(one.isprintable() or one in "\n\u2060" for one in whole)
+    for command in said.commands:
+        words = shlex.split(command.value)  # a shell would take it for these words, and run nothing
+        assert words[0] == "kilowatch"
+        assert any("ROOT$(reboot)" in word for word in words[1:])
+    assert "\nROOT" not in text(said)
+    assert "[dgx" not in markdown(said)
+
+
+@given(st.text(max_size=600), st.integers(0, 5000), st.integers(0, 5000))
+def test_every_form_stays_within_its_limit(words: str, limit: int, size: int) -> None:
+    long = msgspec.structs.replace(alert(), summary=words, description=words * (size // 100))
+    said = page(notice(about=msgspec.structs.replace(incident(alerts=[long] * 9), title=words)))
+    for form in (text, markdown):
+        whole = form(said, limit)
+        assert len(whole) <= limit
+        assert all(one.isprintable() or one in "\n\u2060" for one in whole)
+
+
+def test_when_room_is_short_the_place_and_the_commands_stay_longest() -> None:
+    wordy = msgspec.structs.replace(alert(), description="word " * 1000)
+    others = [alert(gpu=number) for number in range(4, 8)]
+    said = page(notice(about=incident(alerts=[wordy, *others])))
+    short = text(said, 1500)
+    assert "Also:" not in short
+    assert "kilowatch silence" in short
+    assert "word …" in short or "word…" in short
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0, "0 s"), (59.9, "59 s"), (60, "1 min"), (3599, "59 min"), (7500, "2 h 5 min"),
+     (356_400, "4 d 3 h"), (-5, "0 s")],
+)  # fmt: skip
+def test_durations_as_people_say_them(seconds: float, words: str) -> None:
+    assert lasting(seconds) == words
+
+
+def test_texts_are_cut_by_characters_and_by_bytes() -> None:
+    assert cut("abcdef", 4) == "abc…"
+    assert cut("abc", 3) == "abc"
+    assert cut("abc", 0) == ""
+    assert cut_bytes("ü" * 10, 20) == "ü" * 10
+    assert len(cut_bytes("ü" * 10, 9).encode()) <= 9
+    assert clean("a\tb\n\n c\x00\u200bd", 6) == "a b c…"
+
+
+def test_times_are_utc() -> None:
+    assert stamp(NOON) == "2026-08-01 12:00:00 UTC"
+    assert rfc3339(NOON + 7_999_999) == "2026-08-01T12:00:00.007Z"

@@ -1,0 +1,242 @@
+"""Breakers end to end: simulated machines, a real broker, the real aggregator, its API."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import paho.mqtt.client as mqtt
+import pytest
+from paho.mqtt.enums import CallbackAPIVersion
+
+from tests.brokers import Mosquitto
+from tests.endtoend.cluster import wait_until
+from tests.endtoend.plant import Plant, stays
+
+FEED = """
+[power]
+region = "US"
+[power.circuits.feed]
+breaker = 60
+volts = 208
+poles = 3
+wiring = "3ph-wye"
+nodes = ["dgx-01", "dgx-02"]
+[power.circuits.office15]
+breaker = 15
+nodes = ["rig15"]
+[power.circuits.office20]
+breaker = 20
+nodes = ["rig20"]
+[power.nodes.dgx-01]
+profile = "dgx-h100"
+[power.nodes.dgx-02]
+profile = "dgx-h100"
+[power.nodes.rig15]
+gpus = "4x RTX 5090"
+[power.nodes.rig20]
+gpus = "4x RTX 5090"
+"""
+PAIR = """
+[power]
+region = "US"
+[power.circuits.a]
+breaker = 50
+volts = 208
+poles = 3
+wiring = "3ph-wye"
+redundancy = { group = "rack", role = "A" }
+meter = "json:pdu/a#watts"
+[power.circuits.b]
+breaker = 50
+volts = 208
+poles = 3
+wiring = "3ph-wye"
+redundancy = { group = "rack", role = "B" }
+meter = "json:pdu/b#watts"
+[power.nodes.dgx-01]
+profile = "dgx-h100"
+cords = [{ psu = "1-3", circuit = "a" }, { psu = "4-6", circuit = "b" }]
+"""
+DESKTOP = "simulated:desktop-4x5090/desktop"
+
+
+class Meters:
+    """A distribution unit with two feeds that says what a test wants, twice a second."""
+
+    def __init__(self, port: int) -> None:
+        self.watts = {"a": 4250.0, "b": 4250.0}
+        self._client = mqtt.Client(CallbackAPIVersion.VERSION2)
+        self._client.connect("127.0.0.1", port)
+        self._client.loop_start()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.5):
+            for feed, watts in self.watts.items():
+                self._client.publish(f"pdu/{feed}", json.dumps({"watts": watts}))
+
+    def close(self) -> None:
+        """Say no more."""
+        self._stop.set()
+        self._thread.join()
+        self._client.loop_stop()
+        self._client.disconnect()
+
+
+@contextlib.contextmanager
+def running(folder: Path, broker: Mosquitto, power: str) -> Iterator[Plant]:
+    """A plant that leaves nothing behind, and shows its log when a test fails."""
+    plant = Plant(folder, broker, power)
+    try:
+        plant.aggregate()
+        yield plant
+    except BaseException:
+        print((folder / "processes.log").read_text()[-6000:])
+        raise
+    finally:
+        plant.end_all()
+
+
+def test_loads_above_their_limits_give_the_predicted_alerts_and_bands(
+    mosquitto: Mosquitto, tmp_path: Path
+) -> None:
+    """17 kW on 208 V / 60 A; four RTX 5090 on 15 A and on 20 A; then the feed's nodes go dark."""
+    with running(tmp_path, mosquitto, FEED) as plant:
+        for node in ("dgx-01", "dgx-02"):
+            plant.collect(node, f"simulated:two-dgx-h100/{node}")
+        plant.collect("rig15", DESKTOP)
+        plant.collect("rig20", DESKTOP)
+        wait_until("circuits", lambda: len(plant.circuits()) == 3)
+        expected = {
+            # 48.6 A are above the 48 A of all day, and below the breaker; the limits allow 20.4 kW.
+            "feed": {"E02", "E07"},
+            # 21.9 A: above everything; the limits allow more still.
+            "office15": {"E02", "E03", "E04", "E07"},
+            "office20": {"E02", "E03", "E04", "E07"},
+        }
+        wait_until("exactly the predicted alerts", lambda: plant.told() == expected)
+        assert stays(lambda: plant.told() == expected, 2.0)
+        circuits = plant.circuits()
+        feed, fifteen, twenty = (circuits[name] for name in expected)
+        assert feed["watts"] == pytest.approx(17_000, rel=0.1)  # at this second
+        assert 48 < max(feed["amps"].values()) < 53
+        assert feed["trip_seconds"]["earliest"] is None
+        assert fifteen["watts"] == pytest.approx(2833, rel=0.05)
+        assert 0 <= fifteen["trip_seconds"]["earliest"] < 40
+        assert 60 < fifteen["trip_seconds"]["latest"] < 600
+        assert twenty["trip_seconds"]["latest"] is None
+        for name, circuit in circuits.items():
+            assert set(circuit["alerts"]) >= expected[name]
+        (hot,) = plant.alerts(name="office15", rule="circuit_thermal_hot")
+        assert "estimate" in hot["summary"] + hot["description"]
+        assert re.search(r"Trip: between \d+ s and \d+ (s|min)", hot["description"])
+
+        # Both machines of one circuit fall silent while others report: its breaker, once.
+        plant.kill("dgx-01")
+        plant.kill("dgx-02")
+        wait_until("the trip", lambda: "E17" in plant.told().get("feed", ()))
+        (trip,) = plant.alerts(rule="circuit_trip_suspected")
+        assert trip["name"] == "feed"
+        assert [a["key"] for a in plant.alerts(rule="node_silent", standing="told")] == []
+        assert plant.circuits()["feed"]["watts"] > 17_000  # what they may draw, and never 0
+
+
+def test_the_loss_of_one_feed_of_a_pair_is_one_alert(mosquitto: Mosquitto, tmp_path: Path) -> None:
+    """Its meter says 0, its partner's says all; the survivor carries it within its limits."""
+    meters = Meters(mosquitto.port)
+    try:
+        with running(tmp_path, mosquitto, PAIR) as plant:
+            plant.collect("dgx-01", "simulated:two-dgx-h100/dgx-01")
+            wait_until("meters", lambda: [c["source"] for c in plant.circuits().values()] == ["plug"] * 2)  # fmt: skip
+            assert plant.told() == {}
+            meters.watts = {"a": 0.0, "b": 8500.0}
+            wait_until("the lost feed", lambda: plant.told() == {"a": {"E09"}})
+            circuits = plant.circuits()
+            assert circuits["a"]["more"]["feed_lost"] == 1
+            assert circuits["b"]["watts"] == pytest.approx(8500)
+            assert 20 < max(circuits["b"]["amps"].values()) < 26
+            meters.watts = {"a": 4250.0, "b": 4250.0}
+            wait_until("its return", lambda: plant.told() == {})
+    finally:
+        meters.close()
+
+
+def test_heat_survives_a_restart_and_a_bad_configuration_changes_nothing(
+    mosquitto: Mosquitto, tmp_path: Path
+) -> None:
+    """SIGTERM keeps the heat of the second; SIGHUP with a mistake keeps the circuits and says so."""
+    power = '[power]\nregion = "US"\n[power.circuits.office]\nbreaker = 15\nnodes = ["rig"]\n'
+    with running(tmp_path, mosquitto, power) as plant:
+        plant.collect("rig", DESKTOP)
+        # 24 A on 15 A: a start without a past takes it to be at 0.6, and it warms from there.
+        wait_until("heat", lambda: office(plant).get("heat_ratio"))
+        assert office(plant)["heat_ratio"] < 0.8
+        wait_until("more heat", lambda: office(plant)["heat_ratio"] > 0.9)
+        assert plant.end("aggregator") == 0
+        plant.aggregate()
+        wait_until("the circuit", lambda: office(plant).get("heat_ratio"))
+        assert office(plant)["heat_ratio"] > 0.85
+
+        plant.configure(power.replace("breaker = 15", 'breaker = "15 amps"'))
+        plant.signal("aggregator", signal.SIGHUP)
+        wait_until("the refusal", lambda: plant.get("/api/v1/power")["configuration"]["error"])
+        error = plant.get("/api/v1/power")["configuration"]["error"]
+        assert f"{plant.settings}: circuits.office.breaker" in error
+        assert office(plant)["rated_amps"] == 15
+        assert plant.get("/healthz")["warnings"]
+        plant.configure(power.replace("breaker = 15", "breaker = 40"))
+        plant.signal("aggregator", signal.SIGHUP)
+        wait_until("the new breaker", lambda: office(plant).get("rated_amps") == 40)
+        assert plant.get("/api/v1/power")["configuration"]["error"] is None
+
+
+def office(plant: Plant) -> dict[str, Any]:
+    """The only circuit, or nothing while nobody serves."""
+    found: dict[str, Any] = plant.circuits().get("office", {})
+    return found
+
+
+def test_states_of_circuits_are_retained_on_the_bus(mosquitto: Mosquitto, tmp_path: Path) -> None:
+    """Who subscribes later reads them too; a circuit that is gone is cleared."""
+    power = "[power.circuits.{}]\nbreaker = 30\nnodes = ['rig']\n"
+    with running(tmp_path, mosquitto, power.format("old")) as plant:
+        plant.collect("rig", DESKTOP)
+        wait_until("watts", lambda: plant.circuits().get("old", {}).get("watts"))
+        wait_until("the state", lambda: "old" in retained(mosquitto.port))
+        plant.kill("aggregator")
+        plant.configure(power.format("new"))
+        plant.aggregate()
+        wait_until("the new one alone", lambda: list(retained(mosquitto.port)) == ["new"])
+        state = retained(mosquitto.port)["new"]
+        assert json.loads(state)["state"]["rated_amps"] == 30
+
+
+def retained(port: int) -> dict[str, bytes]:
+    """What a newcomer reads of circuits."""
+    found: dict[str, bytes] = {}
+    client = mqtt.Client(CallbackAPIVersion.VERSION2)
+    ready = threading.Event()
+
+    def take(_client: mqtt.Client, _data: object, message: mqtt.MQTTMessage) -> None:
+        found[message.topic.split("/")[-2]] = bytes(message.payload)
+
+    client.on_message = take
+    client.on_subscribe = lambda *_: ready.set()
+    client.connect("127.0.0.1", port)
+    client.subscribe("kilowatch/1/default/circuits/+/state", qos=1)
+    client.loop_start()
+    ready.wait(5)
+    time.sleep(0.1)  # what is retained comes right after the answer to the subscription
+    client.loop_stop()
+    client.disconnect()
+    return found

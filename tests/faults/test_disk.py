@@ -1,0 +1,88 @@
+"""Faults of disks, on both sides: errors, half-done writes, and syncs that say no."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from tests.brokers import Mosquitto
+from tests.endtoend.cluster import wait_until
+from tests.faults.disk import FailingDisk, Mode
+from tests.faults.plant import Plant
+from tests.faults.record import Observe, fault
+
+FAULTS = [mode for mode in get_args(Mode) if mode != "ok"]
+
+
+@pytest.fixture(params=["dgx-01", "aggregator"])
+def failing(
+    request: pytest.FixtureRequest, tmp_path: Path, mosquitto: Mosquitto, seed: int
+) -> Iterator[tuple[Plant, FailingDisk, str]]:
+    """A plant, one part of which has a disk that will fail."""
+    part: str = request.param
+    files = "/ring/" if part != "aggregator" else "/hot.duckdb"
+    disk = FailingDisk(tmp_path, files)
+    with Plant(tmp_path, mosquitto, seed) as plant:
+        plant.environments[part] = disk.environment
+        plant.start_all()
+        yield plant, disk, part
+
+
+@fault(
+    "17",
+    "live view and frames go on; a file whose sync failed is never used again; nothing is lost",
+)
+@pytest.mark.parametrize("mode", FAULTS)
+def test_failing_disk(
+    failing: tuple[Plant, FailingDisk, str], mode: Mode, observe: Observe
+) -> None:
+    """The disk of a collector's ring, or of the store, fails writes, does half, or fails syncs."""
+    plant, disk, part = failing
+    folded = (plant.data / "hot.duckdb").stat().st_size
+    disk.be(mode)
+    if part == "aggregator" and mode != "short":
+        _store_fails(plant)
+    elif mode == "eio":
+        wait_until("the event", lambda: "ring_down" in _kinds(plant))
+        plant.wait_for_more(5)
+    elif mode == "fsync":
+        wait_until("failed syncs", lambda: disk.said("failed"))
+        wait_until("the event", lambda: "ring_down" in _kinds(plant))
+        plant.wait_for_more(5)
+    else:
+        plant.wait_for_more(20)
+    disk.be("ok")
+    if part == "aggregator":
+        wait_until("the store", lambda: plant.sample("kilowatch_aggregator_store_ok") == 1)
+        if mode == "fsync":  # nobody believes the log any more: it is in the file, written anew
+            assert (plant.data / "hot.duckdb").stat().st_size > folded
+    elif mode != "short":
+        wait_until("the ring", lambda: "ring_up" in _kinds(plant))
+    account = plant.finish()
+    assert account.lost == 0
+    failed, again = Counter(disk.said("failed")), Counter(disk.said("again"))
+    assert bool(failed) == (mode == "fsync")
+    if part != "aggregator":
+        assert not again, f"used after its sync had failed: {again}"
+    observe(f"{part}, {mode}: {sum(failed.values())} syncs failed; {account}")
+
+
+def _store_fails(plant: Plant) -> None:
+    """Wait until the store has failed, and see that the fleet is shown nevertheless."""
+    wait_until("an error", lambda: plant.sample("kilowatch_aggregator_store_errors_total") > 0)
+    page = plant.get("/api/v1/nodes/dgx-01")
+    seq = page["node"]["seq"]
+    wait_until(
+        "newer readings",
+        lambda: (plant.get("/api/v1/nodes/dgx-01") or page)["node"]["seq"] > seq + 5,
+    )
+    assert plant.sample("kilowatch_aggregator_store_ok") == 0
+
+
+def _kinds(plant: Plant) -> set[str]:
+    found = plant.get("/api/v1/events?limit=1000")
+    return set() if found is None else {each["event"]["kind"] for each in found["events"]}

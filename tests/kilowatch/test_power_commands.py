@@ -1,0 +1,245 @@
+"""`circuits`, `report`, `power` and `plan` as people type them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kilowatch.__main__ import main
+from kilowatch.circuits_text import bar, circuit_lines, span
+from kilowatch.demo_site import plugged
+from power.states import CircuitState, TripSeconds
+from tests.aggregator.http_door import door
+from tests.aggregator.test_http_circuits import lab
+from tests.brokers import free_port
+
+DGX = '[nodes.dgx-01]\nprofile = "dgx-h100"\n[nodes.dgx-02]\nprofile = "dgx-h100"\n'
+RIG = '[nodes.rig]\ngpus = "4x RTX 5090"\nhost_price_usd = 4000\n'
+OFFICE = "[power.circuits.office]\nbreaker = 20\nvolts = 120\nnodes = ['rig']\n" + RIG.replace("[", "[power.")  # fmt: skip
+
+
+def kilowatch(*arguments: str) -> Result:
+    """Run a command in this process."""
+    return CliRunner().invoke(main, list(arguments))
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[str, str]:
+    """The two published clusters."""
+    for name, text in (("dgx.toml", DGX), ("rig.toml", RIG)):
+        (tmp_path / name).write_text(text)
+    return str(tmp_path / "dgx.toml"), str(tmp_path / "rig.toml")
+
+
+@contextmanager
+def served() -> Iterator[str]:
+    """An aggregator's HTTP with two circuits, in a thread of its own; yields its address."""
+    address: list[str] = []
+    ready, loop = threading.Event(), asyncio.new_event_loop()
+    stop = asyncio.Event()
+
+    async def serve() -> None:
+        async with door(await lab()) as client:
+            address.append(client.url)
+            ready.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
+    thread.start()
+    try:
+        assert ready.wait(20)
+        yield address[0]
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join()
+        loop.close()
+
+
+def test_two_clusters_stand_side_by_side(files: tuple[str, str]) -> None:
+    """Every published figure, and the verdict, in the two columns."""
+    result = kilowatch("report", "--config", files[0], "--compare", files[1])
+    assert result.exit_code == 0
+    text = result.output
+    for left, right in (
+        ("16 x H100 SXM5 80GB; one kind", "4 x GeForce RTX 5090; one kind"),
+        ("1,280 GB as 2 NVLink pools of 640 GB", "128 GB as 4 separate pools of 32 GB"),
+        ("a cluster", "a pile of cards"),
+        ("17,000 W sustained", "2,550 W sustained"),
+        ("14.17 average homes of 1,200 W", "2.12 average homes of 1,200 W"),
+        ("5.29 h to drain 90 kWh", "35.29 h to drain 90 kWh"),
+        ("700,000 USD", "11,996 USD: 7,996 of GPUs + 4,000"),
+    ):
+        line = next(line for line in text.splitlines() if left in line)
+        assert right in line.partition(left)[2]
+    assert "is 58 times cheaper than" in text
+
+
+def test_a_report_as_json_has_names_and_plain_numbers(files: tuple[str, str]) -> None:
+    """By name, in base units."""
+    result = kilowatch("report", "--config", files[0], "--compare", files[1], "--json")
+    one, other = (json.loads(result.stdout)[name] for name in files)
+    assert (one["memory_gb"], one["price_usd"], one["verdict"]) == (1280, 700_000, "cluster")
+    assert (other["memory_gb"], other["prices"]["gpus"], other["verdict"]) == (128, 7996, "pile")
+    assert round(other["times_cheaper"]) == 58
+    assert other["pools"] == [[1, 32]] * 4
+
+
+def test_the_order_of_comparing_does_not_change_who_is_cheaper(files: tuple[str, str]) -> None:
+    """The dear one second."""
+    result = kilowatch("report", "--config", files[1], "--compare", files[0])
+    assert f"{files[1]} is 58 times cheaper than {files[0]}" in result.output
+
+
+def test_a_running_cluster_is_reported_and_compared(files: tuple[str, str]) -> None:
+    """By its address; the other may be a file."""
+    with served() as url:
+        result = kilowatch("report", "--http", url, "--compare", files[1])
+    assert result.exit_code == 0, result.output
+    assert "4 x NVIDIA H100 80GB HBM3" in result.output
+    assert "4 x GeForce RTX 5090" in result.output
+    assert "measured" in result.output
+
+
+def test_circuits_are_a_tree_with_bars_limits_and_a_band() -> None:
+    """And the words that make a time an estimate."""
+    with served() as url:
+        result = kilowatch("circuits", "--http", url)
+        whole = json.loads(kilowatch("circuits", "--http", url, "--json").stdout)
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
+    assert lines[1].startswith("main  ")
+    two = next(n for n, line in enumerate(lines) if line.startswith("└─ lab/2"))
+    assert "107%" in lines[two]
+    assert "L1 21.3 L2 21.3 N" in lines[two]
+    below = "\n".join(lines[two : two + 6])
+    assert "16 A all day, 20 A breaker; 5.3 A above the continuous limit" in below
+    assert "may trip in" in below
+    assert ".. never at this load (estimate)" in below
+    assert "5,124 ± 205 W by bmc" in below
+    assert "! E03" in below
+    assert lines[-1] == "Times are estimates; a breaker may trip earlier or later."
+    assert any(line.startswith("budget all") for line in lines)
+    assert {c["id"] for c in whole["circuits"]} == {"main", "lab/1", "lab/2"}
+    assert whole["power"]["configured"]
+
+
+def test_what_if_is_asked_of_a_running_cluster() -> None:
+    """The same words as for a file."""
+    with served() as url:
+        result = kilowatch("plan", "--http", url, "--move", "n2=lab/1", "--json")
+        wrong = kilowatch("plan", "--http", url, "--lose", "lab/9")
+    found = {c["id"]: c for c in json.loads(result.stdout)["circuits"]}
+    assert found["lab/1"]["watts"] == pytest.approx(10_247, abs=2)
+    assert wrong.exit_code == 1
+    assert "lab/9" in wrong.output
+
+
+def test_power_check_says_what_is_there_and_what_is_probably_wrong(tmp_path: Path) -> None:
+    """Notices are no errors."""
+    path = tmp_path / "site.toml"
+    path.write_text(OFFICE)
+    result = kilowatch("power", "check", str(path))
+    assert (result.exit_code, result.output) == (0, f"{path}: ok: circuits 1, nodes 1\n")
+    path.write_text(OFFICE + "[power.nodes.lonely]\nwatts = 100\n")
+    assert "note (E24): nodes.lonely: it hangs on no circuit" in kilowatch("power", "check", str(path)).output  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[circuits.a]\nbreaker = '15 amps'\n", 'Write 15 or "15A"'),
+        ("[circuits.a]\nbreaker = 15\nparent = 'b'\n[circuits.b]\nbreaker = 20\nparent = 'a'\n", "it feeds itself"),
+        ("[circuits.a]\nbreaker = 15\n[circuits.b]\nbreaker = 20\nparent = 'a'\n", "15 A"),
+        ("[circuits.a]\nbreaker = 15\n[nodes.n]\ncords = [{circuit = 'a', share = 0.4}]\n", "add up to 0.4"),
+        ("[circuits.a]\nbreaker = 15\n[nodes.n]\ncords = [{circuit = 'aa'}]\n", "'aa'"),
+        ("circuits = 3\n", "circuits"),
+        ("", "there is nothing in it"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_line_with_place_and_cure(tmp_path: Path, text: str, words: str) -> None:
+    """Exit code 2, no traceback."""
+    path = tmp_path / "site.toml"
+    path.write_text(text)
+    result = kilowatch("power", "check", str(path))
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert str(path) in result.stderr
+
+
+def test_settings_with_bad_circuits_do_not_start_a_service(tmp_path: Path) -> None:
+    """`aggregate` and `config check` name the file."""
+    path = tmp_path / "k.toml"
+    path.write_text("[power.circuits.office]\nbreaker = '15 amps'\n")
+    for command in (("aggregate",), ("config", "check"), ("run", "--no-ui")):
+        result = kilowatch(*command, "--config", str(path))
+        assert result.exit_code == 2
+        assert f"{path}: circuits.office.breaker" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("plan",), "--config"),
+        (("plan", "--http", "127.0.0.1:1", "--preload", "0.5"), "--preload is for --config"),
+        (("report", "--config", "a.toml", "--http", "x"), "Give --config or --http"),
+        (("report", "--config", "a.toml", "--compare", "a.toml"), "the same cluster"),
+        (("report", "--config", "none.toml"), "there is no such file"),
+    ],
+)
+def test_a_command_that_is_not_clear_is_exit_code_2(arguments: tuple[str, ...], words: str) -> None:
+    """With the cure."""
+    result = kilowatch(*arguments)
+    assert result.exit_code == 2
+    assert words in result.output + result.stderr
+
+
+def test_an_aggregator_that_is_not_there_is_said_with_its_address() -> None:
+    """Exit code 1: nothing is wrong with what was typed."""
+    result = kilowatch("circuits", "--http", f"127.0.0.1:{free_port()}")
+    assert result.exit_code == 1
+    assert "no aggregator answers" in result.output
+
+
+def test_the_only_machine_need_not_be_named() -> None:
+    """One circuit, no node anywhere: it is this one's. A name anywhere, and nothing is guessed."""
+    one = {"circuits": {"office": {"breaker": 15}}}
+    assert plugged(one, "rig1")["circuits"] == {"office": {"breaker": 15, "nodes": ["rig1"]}}
+    named = {"circuits": {"office": {"breaker": 15, "nodes": ["other"]}}}
+    assert plugged(named, "rig1") == named
+    two = {"circuits": {"a": {"breaker": 15}, "b": {"breaker": 15}}}
+    assert plugged(two, "rig1") == two
+
+
+def state(ratio: float | None, **more: object) -> CircuitState:
+    """A 20 A circuit at some load."""
+    never = TripSeconds(earliest=None, nominal=None, latest=None)
+    fields = dict.fromkeys(CircuitState.__struct_fields__) | {
+        "id": "c", "kind": "circuit", "wiring": "single", "volts": 120.0, "amps": {"L1": 1.0},
+        "rated_amps": 20.0, "continuous_amps": 16.0, "load_ratio": ratio, "trip_known": True,
+        "trip_seconds": never, "nodes": [], "alerts": [], "facts": {}, "more": {},
+    }  # fmt: skip
+    return CircuitState(**{**fields, **more})  # type: ignore[arg-type]  # a short form for tests
+
+
+def test_a_bar_has_a_mark_at_the_continuous_limit_and_says_when_it_is_full() -> None:
+    """A quarter, just above the limit, above the rating, and none."""
+    assert bar(state(0.25)) == "██████·············│···· "
+    assert bar(state(0.85)).count("┃") == 1
+    assert bar(state(1.2)).endswith(">")
+    assert "no reading yet" in circuit_lines([state(None)])[0]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(22, "22 s"), (119, "119 s"), (120, "2 min"), (1980, "33 min"), (11_400, "3 h 10 min"), (172_800, "48 h")],
+)  # fmt: skip
+def test_a_time_is_as_precise_as_an_estimate_may_be(seconds: float, text: str) -> None:
+    """Seconds only where they matter."""
+    assert span(seconds) == text

@@ -1,0 +1,129 @@
+"""A site under simulated time: ticks of the live state, judged by the shipped electrical rules."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from alerts.alert import Alert, State
+from alerts.engine import Engine
+from alerts.rules import FOLDER, read
+from power.layout import lay_out
+from power.live import Boards, Live, Tick
+from power.meter import MeterReading
+from power.site import decode
+from power.wall import Source
+from telemetry.fleet import Fleet
+
+RULES = read(FOLDER / "circuit_rules.toml")
+EPOCH = 1_750_000_000_000_000_000
+
+
+def live_of(text: str) -> Live:
+    """Return the live state of a site that is written as TOML."""
+    return Live(lay_out("site.toml", decode("site.toml", tomllib.loads(text))), version=1)
+
+
+class Stage:
+    """One site; `play` lets time pass."""
+
+    def __init__(self, text: str, *, limits: Mapping[str, float] | None = None, gpus: int = 8) -> None:  # fmt: skip
+        """`limits`: sum of the enforced limits of each node's GPUs."""
+        self.live = live_of(text)
+        self.engine = Engine(RULES)
+        self.now = 1000.0
+        self.gpus = gpus
+        self.limits = dict(limits or {})
+        self.silent: dict[str, float] = {}
+        """When each silent node was last heard."""
+        self.boards: Boards | None = None
+        self.told: list[Alert] = []
+        """All that began to fire or resolved."""
+        self._fleet = Fleet()
+
+    def wall(self) -> int:
+        """Return the wall clock, ns."""
+        return EPOCH + int(self.now * 1e9)
+
+    def play(
+        self, seconds: float, *, gpu: Mapping[str, float] | None = None,
+        wall: Mapping[str, float] | None = None, meters: Iterable[MeterReading] = (),
+        every: float = 1.0, **known: object,
+    ) -> Boards:  # fmt: skip
+        """Tick for `seconds`: nodes draw `gpu` watts in their GPUs, or `wall` by their own meter.
+
+        `meters` speak at every tick. `known`: other fields of the tick.
+        """
+        machines = self.live.machines
+        fixed = list(meters)
+        for _ in range(round(seconds / every)):
+            self.now += every
+            tick = replace(
+                Tick.unknown(len(machines)),
+                gpu_watts=_array(machines, gpu or {}),
+                wall_watts=_array(machines, wall or {}),
+                wall_age=np.array([0.0 if m in (wall or {}) else np.inf for m in machines]),
+                gpu_limit_watts=_array(machines, self.limits),
+                gpus=np.array([float(self.gpus) if m in self.limits else np.nan for m in machines]),
+                silent_seconds=np.array([
+                    self.now - self.silent[m] if m in self.silent else 0.5 for m in machines
+                ]),
+                readings=[_at(reading, self.now) for reading in fixed],
+                **known,  # type: ignore[arg-type]  # a test's own fields
+            )  # fmt: skip
+            self.boards = self.live.tick(self.now, self.wall(), tick)
+            self.told += self.engine.evaluate(
+                self._fleet, self.now, self.wall(), boards=self.boards.all()
+            )
+        assert self.boards is not None
+        return self.boards
+
+    def hush(self, *nodes: str) -> None:
+        """Let nodes fall silent now."""
+        for node in nodes:
+            self.silent[node] = self.now
+
+    def firing(self) -> set[tuple[str, str]]:
+        """Return (rule, name) of all that fires."""
+        return {(a.rule, a.name) for a in self.engine.alerts() if a.state is State.FIRING}
+
+    def ids(self, name: str) -> list[str]:
+        """Return the ids of what is told of one circuit, each once: what another rule that fires on
+        it inhibits is not told."""
+        fires = {a.rule for a in self.engine.alerts() if a.state is State.FIRING and a.name == name}
+        hidden = {other for rule in RULES if rule.name in fires for other in rule.inhibits}
+        return sorted({rule.id for rule in RULES if rule.name in fires - hidden})
+
+    def value(self, quantity: str, name: str) -> float:
+        """Return one quantity of one row now."""
+        assert self.boards is not None
+        for board in self.boards.all():
+            if quantity in board.columns and name in board.names:
+                return float(board.columns[quantity][board.names.index(name)])
+        raise AssertionError(f"{quantity} of {name} is on no board")
+
+    def facts(self, name: str) -> Mapping[str, str]:
+        """Return the facts of one circuit now."""
+        assert self.boards is not None
+        return self.boards.circuit.facts[self.boards.circuit.names.index(name)]
+
+
+def meter(circuit: str, **told: object) -> MeterReading:
+    """Return a reading of a circuit's meter; `at` is set when it speaks."""
+    known: dict[str, object] = {
+        "meter": f"m-{circuit}", "kind": "circuit", "target": circuit,
+        "source": Source.CIRCUIT_METER, "at": 0.0, "period": 5.0,
+    }  # fmt: skip
+    return MeterReading(**known | told)  # type: ignore[arg-type]  # a test's own fields
+
+
+def _at(reading: MeterReading, now: float) -> MeterReading:
+    fields = {name: getattr(reading, name) for name in reading.__struct_fields__}
+    return MeterReading(**fields | {"at": now})
+
+
+def _array(names: tuple[str, ...], values: Mapping[str, float]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:  # fmt: skip
+    return np.array([values.get(name, np.nan) for name in names])
