@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages run demo test check format bench faults docs screens clean
+.PHONY: help setup packages run demo stack test check format bench faults docs screens clean
 
 help:  ## list what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,8 +26,11 @@ run: setup  ## watch this machine's GPUs; with none, a simulated desktop
 demo: setup  ## watch a simulated cluster of two DGX H100
 	$(BIN)/kilowatch demo --scenario two-dgx-h100
 
+stack: setup packages  ## a simulated cluster with mosquitto, InfluxDB, Prometheus and Alertmanager
+	$(BIN)/python -m deploy.stack
+
 test: setup packages  ## run all tests
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile
+	$(BIN)/python -m pytest -q -n 3 --dist loadfile
 
 check: setup  ## what CI checks beside the tests: format, lint, types, imports, generated files
 	$(BIN)/ruff format --check .
@@ -35,6 +38,8 @@ check: setup  ## what CI checks beside the tests: format, lint, types, imports, 
 	$(BIN)/mypy telemetry power alerts collector aggregator tui kilowatch
 	$(BIN)/lint-imports
 	$(BIN)/python -m docs.build --check
+	$(BIN)/python -m grafana.build --check
+	$(BIN)/python -m kilowatch.prometheus --check
 
 format: setup  ## put the source in order
 	$(BIN)/ruff format .
@@ -47,8 +52,10 @@ bench: setup packages  ## measure, and write the figures beside their commands (
 faults: setup packages  ## the long fault campaign; rewrites docs/faults.md
 	$(BIN)/python -m tests.faults
 
-docs: setup  ## write the generated pages
+docs: setup  ## write the generated pages, boards, and rules for Prometheus
 	$(BIN)/python -m docs.build
+	$(BIN)/python -m grafana.build
+	$(BIN)/python -m kilowatch.prometheus
 
 screens: setup packages  ## draw the pictures of the README from seeded demos
 	$(BIN)/python -m docs.screens

@@ -23,7 +23,7 @@ from aggregator.accounting import Sampler, local
 from aggregator.draws import Reader
 from aggregator.electrical_memory import Memory
 from aggregator.meters import MeterHub
-from aggregator.plant import WHERE, Configuration, plant_of
+from aggregator.plant import WHERE, Configuration, plant_of, tell_notices
 from power.account import Account
 from power.live import Boards, Live
 from power.meters.book import MeterState
@@ -210,6 +210,7 @@ class Electrical:
         self._live = None if layout is None else Live(layout, self.configuration.version)
         self._reader = Reader(() if self._live is None else self._live.machines)
         self.latest, self._ticked, self._looked = None, -np.inf, -1
+        tell_notices(self.plant)
 
     # -- Memory ----------------------------------------------------------------------------------
 

@@ -31,9 +31,15 @@ class Keeper:
         self.store = store
         self._stats = stats
         self._thread = ThreadPoolExecutor(1, "store")
+        self._apart = ThreadPoolExecutor(2, "store-apart")
+        """No thread of it is started before it is used."""
 
     async def ask(self, function: str, *args: object) -> Any:
-        """Call a method of the store in its thread."""
+        """Call a method of the store in its thread; what a store asks of others (`apart`) in one of
+        its own, so that no commit waits for a server's answer."""
+        if function in getattr(self.store, "apart", ()):
+            ask = getattr(self.store, function)
+            return await asyncio.get_running_loop().run_in_executor(self._apart, ask, *args)
         return await self._call(lambda: getattr(self.store, function)(*args))
 
     async def write(self, batch: Batch, stop: asyncio.Event) -> bool:
@@ -87,6 +93,7 @@ class Keeper:
             await self.ask("close")
         finally:
             self._thread.shutdown(wait=False)
+            self._apart.shutdown(wait=False, cancel_futures=True)
 
     async def _call(self, function: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function)

@@ -271,6 +271,12 @@ class Stats:
     bus_connects: int = 0
     bus_connected: bool = False
     store_errors: int = 0
+    remote_samples: int = 0
+    """Samples that a receiver of remote write has taken."""
+    remote_errors: int = 0
+    """Its requests that were not taken, and are made again."""
+    remote_dropped: int = 0
+    """Samples that nobody will get: refused, or too many waited."""
     store_ok: bool = True
     flush: Timing = field(default_factory=Timing)
     """Batch to fleet matrix."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import tzinfo
@@ -14,8 +15,13 @@ from power.layout import Layout, lay_out
 from power.meters.attach import attach
 from power.site import Site, decode
 
+log = logging.getLogger(__name__)
+
 WHERE = "power"
 """What a fault in the settings is said to be in, where the file is not known."""
+
+MOST_NOTICES = 10
+"""Notes on a configuration that are logged when it is taken."""
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,3 +57,12 @@ def plant_of(where: str, tree: Mapping[str, Any]) -> Plant:
     metered = {(put.kind, put.target) for meter in attach(where, site) for put in meter.puts}
     zone = zone_of(where, site.site.timezone)
     return Plant(tree, site, layout, zone, frozenset(metered))
+
+
+def tell_notices(plant: Plant) -> None:
+    """Log what is allowed in a configuration and probably wrong."""
+    notices = () if plant.layout is None else plant.layout.notices
+    for notice in notices[:MOST_NOTICES]:
+        log.warning("power: %s (E24)", notice)
+    if len(notices) > MOST_NOTICES:
+        log.warning("power: and %d more notes (E24); /api/v1/power has all", len(notices) - MOST_NOTICES)  # fmt: skip

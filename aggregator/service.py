@@ -30,6 +30,7 @@ from aggregator.keeper import Keeper
 from aggregator.model import Stats, Store
 from aggregator.quarantine import Quarantine
 from aggregator.registry import Registry
+from aggregator.remote.push import Pusher
 from aggregator.store import Lock, open_store
 from aggregator.ticks import Subscription, Ticks
 from alerts.alert import Alert
@@ -180,6 +181,8 @@ class Aggregator:
         ]
         if config.listen:
             loops.append((self._http(), "http"))
+        if config.remote_write.url:
+            loops.append((Pusher(self, config.remote_write).run(), "remote write"))
         committed = asyncio.Event()
         async with _one_error(), asyncio.TaskGroup() as group:
             tasks = [group.create_task(loop, name=name) for loop, name in loops]

@@ -79,7 +79,8 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     """On a board: the circuit's, budget's or UPS's name."""
     labels: dict[str, str] = {}
     """What a page, a route or a silence goes by: `cluster`, `gpu` (index), `uuid`, `serial`, `pci`,
-    `slot`, `model`, `link`, `circuits` (names joined by commas), `rack`, `job`, those known."""
+    `slot`, `model`, `link`, `circuits` (names joined by commas), `rack`, `job`, `process` (whose
+    error it was, where the kernel's line says so), those known."""
     limit: float | None = None
     """The level that `value` is compared with."""
     value_text: str = ""

@@ -37,6 +37,8 @@ RESOLVED_SHOWN = 900.0
 STALL = 5.0
 """Seconds. A pause between two ticks that is longer than this, and than three of the usual ones, is
 our own: nobody was heard in it."""
+_STILL = 3
+"""Long pauses in a row that are no stall but a new rhythm: else nobody would be silent ever again."""
 _EVENT_AGE = 3_600_000_000_000
 """ns: an event that comes an hour late is history, unless its rule would keep firing for longer."""
 
@@ -67,6 +69,8 @@ class Engine:
         self._now = -np.inf
         self._rhythm: float | None = None
         """Seconds between two calls, as a rule."""
+        self._long_pauses = 0
+        """How many in a row were longer than that."""
         self._listening_since = -np.inf
         self._event_age = max([_EVENT_AGE, *(int(rule.keep * 1e9) for rule in rules)])
         self._turns = 0
@@ -174,10 +178,13 @@ class Engine:
         """Whether the pause since the last call was longer than our rhythm."""
         pause, self._last_tick = now - self._last_tick, now
         if pause <= max(STALL, 3 * (self._rhythm or 0.0)):
-            self._rhythm = pause
+            self._rhythm, self._long_pauses = pause, 0
             return False
-        if self._rhythm is None and np.isfinite(pause):
-            self._rhythm = pause  # the first pause there is: rules may run seldom on purpose
+        self._long_pauses += 1
+        first = self._rhythm is None and np.isfinite(pause)
+        if first or self._long_pauses > _STILL:
+            # Rules may run seldom on purpose, or from now on, because the machine can no more.
+            self._rhythm, self._long_pauses = pause, 0
             return False
         return True
 

@@ -142,6 +142,10 @@ class Kind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="t
         name = next(self.metrics(), None)
         return f"{value:g}" if name is None else say(name, value)
 
+    def shown(self, value: float) -> str:
+        """Return a judged value as it stands by itself, beside an alert."""
+        return self.said(value)
+
 
 def three(bad: Flags, unknown: Flags) -> Verdicts:
     """Join two masks of rows into verdicts: unknown outdoes bad."""

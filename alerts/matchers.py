@@ -11,6 +11,12 @@ from alerts.notice import Matcher
 from telemetry.errors import ConfigError
 
 _FORM = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(=~|!~|!=|=)\s*(.*?)\s*", re.DOTALL)
+LABELS = (
+    "rule", "id", "node", "severity", "state", "subject", "name", "cluster", "rack", "circuits",
+    "circuit", "nodes", "panel", "ups", "budget", "supply", "gpu", "uuid", "serial", "pci", "slot",
+    "model", "link", "domain", "job", "user", "process", "channel",
+)  # fmt: skip
+"""What alerts may carry; those that are not there count as empty."""
 _LONGEST = 512
 """A pattern is matched against names that come from the bus; it need not be a novel."""
 

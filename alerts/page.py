@@ -7,7 +7,7 @@ that came from the bus can do more than stand there.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import quote
@@ -130,7 +130,10 @@ def _facts(notice: Notice, links: Links, now: int) -> Iterator[tuple[str, str]]:
         yield "Circuits", labels.get("circuits", "")
         yield "Value", lead.value_text or ("" if lead.value is None else f"{lead.value:g}")
         yield "Limit", lead.limit_text or ("" if lead.limit is None else f"{lead.limit:g}")
-        yield "Runs there", _joined(_named("job", labels), _named("user", labels))
+        yield (
+            "Runs there",
+            _joined(_named("job", labels), _named("user", labels), _named("process", labels)),
+        )
     end = incident.ended if incident.ended is not None else now
     length = lasting((end - incident.began) / _SECOND)
     if incident.ended is None:
@@ -207,24 +210,34 @@ def _links(notice: Notice, lead: Alert | None, links: Links, now: int) -> Iterat
     if links.dashboard:
         incident = notice.incident
         end = min(now, (incident.ended or now) + _AROUND * _SECOND)
-        values = {
-            "cluster": lead.labels.get("cluster", links.cluster),
-            "node": lead.node,
-            "gpu": lead.labels.get("gpu", ""),
-            "uuid": lead.gpu or lead.labels.get("uuid", ""),
-            "circuit": lead.name or lead.labels.get("circuits", "").partition(",")[0],
-            "from": str((incident.began - _AROUND * _SECOND) // 1_000_000),
-            "to": str(end // 1_000_000),
-        }
-        filled = {name: quote(value, safe="") for name, value in values.items()}
-        yield Fact("Dashboard", links.dashboard.format_map(filled))
+        yield Fact("Dashboard", dashboard_of(lead, links, incident.began, end))
+
+
+def dashboard_of(alert: Alert, links: Links, began: int, end: int) -> str:
+    """Return the link to the dashboard of what an alert is about; from and to in ns since 1970."""
+    values = {
+        "cluster": alert.labels.get("cluster", links.cluster),
+        "node": alert.node,
+        "gpu": alert.labels.get("gpu", ""),
+        "uuid": alert.gpu or alert.labels.get("uuid", ""),
+        "circuit": alert.name or alert.labels.get("circuits", "").partition(",")[0],
+        "from": str((began - _AROUND * _SECOND) // 1_000_000),
+        "to": str(end // 1_000_000),
+    }
+    filled = {name: quote(value, safe="") for name, value in values.items()}
+    return links.dashboard.format_map(filled)
+
+
+def silence_of(conditions: Iterable[str]) -> str:
+    """Return the command that silences what fulfils some conditions."""
+    joined = " ".join(_argument(one) for one in conditions)
+    return f"kilowatch silence {joined} --for 2h --why '...'"
 
 
 def _commands(incident: Incident, lead: Alert | None) -> Iterator[Fact]:
     yield Fact("Acknowledge", f"kilowatch ack {_argument(incident.key)} --why 'I am on it'")
     if lead is not None:
-        conditions = " ".join(_argument(one) for one in _silencing(incident, lead))
-        yield Fact("Silence", f"kilowatch silence {conditions} --for 2h --why '...'")
+        yield Fact("Silence", silence_of(_silencing(incident, lead)))
 
 
 def _silencing(incident: Incident, lead: Alert) -> Iterator[str]:

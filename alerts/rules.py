@@ -29,8 +29,9 @@ FOLDER = Path(__file__).parent
 """All `*rules.toml` in it are shipped."""
 
 
-Span = Literal["gpu", "node", "rack", "circuit", "domain", "rule"]
-"""What alerts have in common that are one incident; `rule` is all alerts of the rule."""
+Span = Literal["gpu", "burst", "node", "rack", "circuit", "domain", "rule"]
+"""What alerts have in common that are one incident; `rule` is all alerts of the rule, `burst` a GPU
+alone, or several of a node within a minute."""
 
 
 def words_of(text: str) -> list[str]:
@@ -232,7 +233,9 @@ def _part_problems(rule: Rule, part: Kind) -> Iterator[tuple[str, str]]:
     for name in part.metrics() if not part.parts else ():
         word = WORDS.get(name)
         if word is None:
-            yield f"no metric is called {name!r}", did_you_mean(name, WORDS)
+            number = re.fullmatch(r"[-+]?\d+(\.\d+)?", name)
+            cure = "Write a number without quotes." if number else did_you_mean(name, WORDS)
+            yield f"no metric is called {name!r}", cure
         elif home(name) not in reach:
             yield (
                 f"{name} is of a {home(name)}, and the rule is about a {rule.table}",

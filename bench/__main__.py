@@ -29,6 +29,7 @@ SHORT = {
     "circuits": "bench.circuits",
     "rules": "bench.rules",
     "rules_links": "bench.rules --links 18 --ticks 20",
+    "paging": "bench.paging --gpus 10000 --seconds 60",
 }
 """By name, what stands after `python -m`."""
 LONG = SHORT | {
@@ -38,6 +39,7 @@ LONG = SHORT | {
     "ingest_large": "bench.ingest --gpus 100000 --seconds 600",
     "store": "bench.store --history-gpus 64 --peers",
     "backfill": "bench.backfill --nodes 1250 --backlog 600 --seconds 120",
+    "paging": "bench.paging --gpus 10000 --seconds 600",
 }
 
 

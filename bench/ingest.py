@@ -10,21 +10,28 @@ load through the common way as well (`bench.common_way`), ever more of it until 
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
+import tempfile
 import time
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from bench import common_way
 from bench.processes import Course, Meter
 from bench.report import show
 from bench.stage import Lags, Stage, wait_until
+from telemetry.schema import GPU_FAST, SCHEMA
 
 GPUS_PER_NODE = 8
 WARM_SECONDS = 3
 STAGES = ("shown", "judged", "committed")
 WORK = ("flush", "rules", "store")
 """Pieces of the aggregator's work, seconds each."""
+METRICS = len(SCHEMA.blocks[GPU_FAST].names)
+BYTES_PER_VALUE, SPARE_BYTES = 2.0, 10**9
+"""What a store takes on disk at most while nothing is sealed: ten minutes of 100,000 GPUs 5 GB."""
 
 
 def measure(
@@ -49,14 +56,15 @@ def measure(
         meter = Meter(**stage.pids)
         stage.tell()
         time.sleep(min(WARM_SECONDS, seconds / 2))
-        before = stage.page()
+        before = stage.sure_page()
         meter.start()
         course = Course(stage.pids["aggregator"])
         with course:
-            stage.expect("done")
-        costs, after = meter.stop(), stage.page()
+            stage.expect("done", lambda: _tell(stage, nodes * seconds))
+        costs, after = meter.stop(), stage.sure_page()
+        _tell(stage, nodes * seconds)
         stage.wait_until_stored(nodes * seconds)
-        last = stage.page()
+        last = stage.sure_page()
         sent = stage.end_generator()
         stage.end_aggregator()
         found = stage.audit()
@@ -103,6 +111,30 @@ def measure(
     }
 
 
+def lacks_room(values: int, place: Path) -> str:
+    """Return why the store of a run would not fit on a disk; "" where it does."""
+    needed, free = SPARE_BYTES + int(values * BYTES_PER_VALUE), shutil.disk_usage(place).free
+    if free >= needed:
+        return ""
+    return (
+        f"{place}: {free / 1e9:.0f} GB are free, and this run takes up to {needed / 1e9:.0f}: set "
+        "TMPDIR to a folder on a larger disk, or choose fewer --seconds"
+    )
+
+
+def _tell(stage: Stage, frames: int) -> None:
+    """Say on standard error how it goes."""
+    page = stage.page()
+    stored, late = page.own("frames_stored_total"), page.lags("committed").quantile(0.99)
+    memory = page.sum("process_resident_memory_bytes") / 1e6
+    print(
+        f"{time.strftime('%H:%M:%S')} {stored:,.0f} of {frames:,} frames stored, "
+        f"{page.own('holes_open'):,.0f} missing, p99 {late or 0:.2f} s, {memory:,.0f} MB",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
 def _nodes(stage: Stage) -> float:
     return stage.page().sum("kilowatch_cluster_nodes")
 
@@ -128,6 +160,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--common", action="store_true", help="the common way too, until it breaks")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
+    values = options.gpus * (options.metrics or METRICS) * options.seconds
+    if problem := lacks_room(values, Path(tempfile.gettempdir())):
+        parser.error(problem)
     found = measure(
         options.gpus, options.seconds, options.broker, options.metrics, options.connections,
         options.set,

@@ -1,7 +1,7 @@
 """A fleet of any size in a few megabytes: what its frames look like, made ready beforehand.
 
 Bodies come from the simulated fleet: `BASES` nodes, `TICKS` seconds each, so that from tick to tick
-values change as recorded ones do (about a third of them). Node n sends what simulated node n mod
+values change as in a long job (about a quarter of them). Node n sends what simulated node n mod
 `BASES` says; only number and clock are patched in. A frame is thus a pure function of (node, seq).
 """
 

@@ -105,6 +105,8 @@ LINES = (
         Line("store", "store: 50 highest of 10,000 GPUs now", "top_50.milliseconds", "ms", peer,
              f"{peer}.top_50_milliseconds"),
     )),
+    Line("store", "store: bytes a value, sealed, lively load", "lively.sealed_bytes_per_value", "B",
+         "a steady job", "history.sealed_bytes_per_value"),
     Line("store", "store: seal a value", "history.sealing_ns_per_value", "ns", "insert",
          "insert.ns_per_value"),
     Line("backfill", "backfill: drain", "drain_seconds", "s"),
@@ -115,6 +117,8 @@ LINES = (
          "tick_median_milliseconds", "ms", "a plain loop", "plain_loop_milliseconds"),
     Line("circuits", "2,000 circuits, 100,000 GPUs: one evaluation, max",
          "tick_max_milliseconds", "ms"),
+    Line("circuits", "2,000 circuits, 100,000 GPUs: one evaluation, CPU, max",
+         "tick_cpu_max_milliseconds", "ms"),
     Line("circuits", "2,000 circuits, all overloaded: one evaluation, max",
          "overloaded_tick_max_milliseconds", "ms"),
     *(line for bench, words in (("rules", "100,000 GPUs, 2,000 circuits"),
@@ -124,6 +128,10 @@ LINES = (
         Line(bench, f"all rules once, {words}: p99", "milliseconds.p99", "ms"),
         Line(bench, f"all rules, {words}: what they remember of a GPU", "bytes_per_gpu", "B"),
     )),
+    Line("paging", "10,000 GPUs: sample or XID to page received, p50", "page_seconds.p50", "s"),
+    Line("paging", "10,000 GPUs: sample or XID to page received, p99", "page_seconds.p99", "s"),
+    Line("paging", "10,000 GPUs: faults that were paged", "paged", "", "faults", "faults"),
+    Line("paging", "10,000 GPUs: pages sent", "pages"),
 )  # fmt: skip
 
 

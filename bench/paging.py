@@ -6,7 +6,7 @@ Broker, aggregator and the fleet's generator are real processes, the rules are t
 Beside the fleet stand a few nodes whose GPUs fail one after the other: half of them by a reading
 (the driver has lost the GPU), half by an event (XID 79). A receiver on loopback takes the pages as a
 webhook; what is measured is the time from the sample, or the XID, to the page's arrival. It has the
-second in it that a page waits for others of its kind (`alerts.group_wait_seconds`).
+half second in it that a page waits for others of its kind (`alerts.group_wait_seconds`).
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,10 @@ from kilowatch.broker import EmbeddedBroker
 from tests.brokers import free_port, wait_for_port
 
 PREFIX = "kilowatch_aggregator_"
+MEANWHILE = 15.0
+"""Seconds between two words on how it goes."""
+AUDIT_ROWS = 4_000_000
+"""Rows that are compared at a time: what an audit may hold in memory."""
 NEVER_SEAL = 10_000_000
 """Seconds: what a run stores stays in one place, to be counted."""
 _SAMPLE = re.compile(r"^(\w+)(?:\{([^}]*)\})? (\S+)$")
@@ -38,7 +43,7 @@ def wait_until(what: str, ready: Callable[[], object], seconds: float = 120.0) -
     while not ready():
         if time.monotonic() > deadline:
             raise TimeoutError(f"{what} did not come within {seconds:.0f} s")
-        time.sleep(0.1)
+        time.sleep(0.5)  # a page of 100,000 GPUs is work too
 
 
 @dataclass(slots=True)
@@ -76,6 +81,10 @@ class Page:
             if match := _SAMPLE.match(line):
                 found = self._samples.setdefault(match[1], [])
                 found.append((match[2] or "", float(match[3])))
+
+    def __bool__(self) -> bool:
+        """Whether anything was served."""
+        return bool(self._samples)
 
     def sum(self, name: str, label: str = "") -> float:
         """Return the sum of a family's samples whose labels hold a text; 0 without any."""
@@ -189,10 +198,12 @@ class Stage:
         self.pids["generator"] = self.generator.pid
         self.expect("ready")
 
-    def expect(self, word: str) -> None:
-        """Wait until the generator says a word."""
+    def expect(self, word: str, meanwhile: Callable[[], None] | None = None) -> None:
+        """Wait until the generator says a word; call `meanwhile` now and then."""
         assert self.generator is not None
         assert self.generator.stdout is not None
+        while meanwhile and not select.select([self.generator.stdout], [], [], MEANWHILE)[0]:
+            meanwhile()
         line = self.generator.stdout.readline().strip()
         if line != word:
             raise RuntimeError(f"the generator said {line!r} instead of {word!r}")
@@ -228,17 +239,26 @@ class Stage:
         except (urllib.error.URLError, OSError):
             return Page("")
 
-    def wait_until_stored(self, frames: int, patience: float = 30.0) -> None:
+    def sure_page(self, patience: float = 120.0) -> Page:
+        """Return `/metrics`, however busy the aggregator is. Raises `TimeoutError`."""
+        deadline = time.monotonic() + patience
+        while not (page := self.page()):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"/metrics did not come within {patience:.0f} s")
+            time.sleep(0.2)
+        return page
+
+    def wait_until_stored(self, frames: int, patience: float = 60.0) -> None:
         """Wait until so many frames are stored, or nothing has moved for `patience` seconds: what
         is missing then is for the audit to say."""
         seen, moved = -1.0, time.monotonic()
         while True:
             stored = self.page().own("frames_stored_total")
-            if stored != seen:
+            if stored > seen:
                 seen, moved = stored, time.monotonic()
             if stored >= frames or time.monotonic() > moved + patience:
                 return
-            time.sleep(0.2)
+            time.sleep(0.5)
 
     def audit(self) -> dict[str, int]:
         """Count in the store itself, after the aggregator has ended."""
@@ -249,21 +269,30 @@ def audit(file: Path) -> dict[str, int]:
     """Count what a store holds: frames and rows of GPUs, how many of them are different, and how
     many frames are recorded as lost."""
     found = {"frames": 0, "distinct": 0, "rows": 0, "distinct_rows": 0, "holes": 0}
-    with duckdb.connect(str(file), read_only=True) as store:
+    with duckdb.connect(str(file), read_only=True, config={"memory_limit": "2GB"}) as store:
         for (table,) in store.execute("select table_name from duckdb_tables()").fetchall():
             if table.startswith("frames_"):
-                frames, distinct = store.execute(
-                    f"select count(*), count(distinct (run, seq)) from {table}"
-                ).fetchall()[0]
-                found["frames"] += frames
+                rows, distinct = _counted(store, table, "run")
+                found["frames"] += rows
                 found["distinct"] += distinct
             elif table.startswith("gpu_fast_"):
-                rows, distinct = store.execute(
-                    f"select count(*), count(distinct (device, run, seq)) from {table}"
-                ).fetchall()[0]
+                rows, distinct = _counted(store, table, "device")
                 found["rows"] += rows
                 found["distinct_rows"] += distinct
         ((found["holes"],),) = store.execute(
             "select coalesce(sum(last - first + 1), 0)::bigint from holes"
         ).fetchall()
     return found
+
+
+def _counted(store: duckdb.DuckDBPyConnection, table: str, who: str) -> tuple[int, int]:
+    """Return how many rows there are, and how many of them are different, a part at a time."""
+    ((rows,),) = store.execute(f"select count(*) from {table}").fetchall()
+    parts, distinct = rows // AUDIT_ROWS + 1, 0
+    for part in range(parts):
+        ((count,),) = store.execute(
+            f"select count(*) from (select distinct {who}, run, seq from {table} "
+            f"where {who} % {parts} = {part})"
+        ).fetchall()
+        distinct += count
+    return rows, distinct

@@ -3,8 +3,9 @@
     python -m bench.store [--gpus 10000] [--ticks 20] [--history-gpus 64] [--peers] [--json]
 
 Two loads. *Fleet*: one row a GPU and tick, many GPUs, as they arrive from the bus. *History*: an
-hour at 1 Hz of a few GPUs, simulated as they behave (about a third of the values change from one
-second to the next), sealed to Parquet. `--peers` gives the same rows as line protocol to those of
+hour at 1 Hz of a few GPUs, simulated as they behave in a long job (about a quarter of the values
+change from one second to the next), sealed to Parquet; and again, *lively*, as in the recordings of
+loads that come and go. `--peers` gives the same rows as line protocol to those of
 the others that are installed.
 """
 
@@ -45,6 +46,17 @@ TOP = 50
 METRIC = "gpu_power_watts"
 BLOCK = SCHEMA.blocks[GPU_FAST]
 METRICS = len(BLOCK.names)
+LIVELY = {
+    "gpu_temperature_celsius": (0.8, 1.0),
+    "gpu_memory_temperature_celsius": (0.8, 1.0),
+    "gpu_thermal_margin_celsius": (0.8, 1.0),
+    "gpu_utilization_ratio": (0.33, 0.01),
+    "gpu_sm_active_ratio": (1.0, 0.004),
+    "gpu_tensor_active_ratio": (1.0, 0.004),
+    "gpu_dram_active_ratio": (1.0, 0.004),
+    "gpu_memory_used_bytes": (0.1, 2.0**21),
+}
+"""Share of the seconds in which a reading moves, and by what step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +87,17 @@ def fleet_ticks(gpus: int, ticks: int, start: int) -> Iterator[Tick]:
         )
 
 
-def history_ticks(gpus: int, seconds: int, start: int) -> Iterator[Tick]:
-    """Yield the seconds of a few simulated GPUs."""
+def history_ticks(gpus: int, seconds: int, start: int, *, lively: bool = False) -> Iterator[Tick]:
+    """Yield the seconds of a few simulated GPUs. `lively`: what a steady job leaves alone changes as
+    often as in the liveliest recordings, the first seconds of a load that comes and goes."""
+    dice = np.random.default_rng(3)
     fleet = simulated_cluster(scenario("fleet", nodes=gpus // GPUS, gpus=GPUS, seed=3, faults=""))
     nodes, split = [fleet.node(name) for name in fleet.scenario.nodes], len(BLOCK.gauges)
     for second in range(seconds):
         rows = np.array([row for node in nodes for row in node.fast(second)[GPU_FAST]])
+        for name, (share, step) in LIVELY.items() if lively else ():
+            moved = dice.random(gpus) < share
+            rows[:, BLOCK.names.index(name)] -= moved * step * dice.integers(1, 9, gpus)
         yield Tick(
             start + second * SECOND, rows[:, :split].astype(np.float32), rows[:, split:].copy()
         )
@@ -146,13 +163,15 @@ def insert(folder: Path, gpus: int, ticks: int) -> dict[str, Any]:
     }
 
 
-def history(folder: Path, gpus: int, seconds: int, start: int) -> dict[str, Any]:
+def history(
+    folder: Path, gpus: int, seconds: int, start: int, *, lively: bool = False
+) -> dict[str, Any]:
     """Return what sealing takes and gives, and what it takes to ask for one GPU's hour."""
     folder.mkdir()
     config = StoreConfig(seal_seconds=LONG, raw_age_seconds=100 * LONG, rollup_age_seconds=AGES)
     store = EmbeddedStore(config, folder)
     gathered: list[Tick] = []
-    for number, tick in enumerate(history_ticks(gpus, seconds, start)):
+    for number, tick in enumerate(history_ticks(gpus, seconds, start, lively=lively)):
         gathered.append(tick)
         if len(gathered) == BATCH_SECONDS or number == seconds - 1:
             first = number + 1 - len(gathered)
@@ -223,6 +242,7 @@ def measure(
         found: dict[str, Any] = {
             "insert": insert(place / "fleet", gpus, ticks),
             "history": history(place / "history", history_gpus, seconds, start),
+            "lively": history(place / "lively", history_gpus, seconds, start, lively=True),
             "top_50": top(gpus),
         }
         if peers:
@@ -230,6 +250,9 @@ def measure(
             for name in store_peers.PEERS:
                 few = history_ticks(history_gpus, seconds, start)
                 found[name] = store_peers.measure(name, place / name, wide, few, (start, seconds))
+            from bench import influx  # noqa: PLC0415 - it stands on this module
+
+            found["stores"] = influx.stores(place / "stores", gpus, ticks)
     return found
 
 

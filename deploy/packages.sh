@@ -1,11 +1,15 @@
 #!/bin/sh
-# Install what the tests start: a broker, Prometheus with promtool, Alertmanager with amtool, upsd
-# with its dummy driver, a C compiler for the fake driver, and the font of the pictures.
+# Install what the tests start: a broker, Prometheus with promtool, Alertmanager with amtool, InfluxDB,
+# VictoriaMetrics, jsonnet for the mixin, upsd with its dummy driver, a C compiler for the fake
+# driver, and the font of the pictures.
 set -eu
 missing=""
 command -v mosquitto >/dev/null 2>&1 || [ -x /usr/sbin/mosquitto ] || missing="$missing mosquitto"
 command -v promtool >/dev/null 2>&1 || missing="$missing prometheus"
 command -v amtool >/dev/null 2>&1 || missing="$missing prometheus-alertmanager"
+command -v influxd >/dev/null 2>&1 || missing="$missing influxdb"
+command -v victoria-metrics >/dev/null 2>&1 || missing="$missing victoria-metrics"
+command -v jsonnet >/dev/null 2>&1 || missing="$missing jsonnet"
 [ -x /lib/nut/upsd ] || [ -x /usr/libexec/nut/upsd ] || missing="$missing nut-server"
 command -v openssl >/dev/null 2>&1 || missing="$missing openssl"
 command -v cc >/dev/null 2>&1 || command -v gcc >/dev/null 2>&1 || missing="$missing gcc libc6-dev"

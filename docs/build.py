@@ -13,6 +13,8 @@ from aggregator.http.openapi import OPERATIONS
 from aggregator.http.openapi_alerts import WRITES
 from aggregator.http.operation import Operation
 from alerts.rules import load
+from power.board import BoardKind
+from power.quantities import QUANTITIES
 from telemetry.catalogue import CATALOGUE
 from telemetry.metric import ALL_LINKS, EACH_LINK, Call, Field, Gpm, Lane, Metric, Nvml, Table
 
@@ -49,7 +51,23 @@ def metrics_page() -> str:
             "| --- | --- | --- | --- | --- | --- | --- |",
             *(_row(metric) for lane in Lane for metric in rows if metric.lane is lane),
         ]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *power_lines()]) + "\n"
+
+
+def power_lines() -> list[str]:
+    """Return the section on what is computed of circuits, budgets, UPS and supplies."""
+    lines = [
+        "",
+        f"## circuits and power ({len(QUANTITIES)})",
+        "",
+        "Computed by the aggregator (docs/power.md), a row each, labelled `cluster` and what it is of;",
+        "`kilowatch_circuit_pole_amps` has the poles under one name, with a label `pole`.",
+    ]
+    for kind in BoardKind:
+        rows = [quantity for quantity in QUANTITIES if quantity.board is kind]
+        lines += ["", f"| {kind} | unit | kind | what it is |", "| --- | --- | --- | --- |"]
+        lines += [f"| `{q.name}` | {q.unit} | {q.kind} | {q.help} |" for q in rows]
+    return lines
 
 
 def _row(metric: Metric) -> str:

@@ -1,4 +1,5 @@
-"""Draws the pictures of the README from a seeded demo: `make screens`. Look at them afterwards.
+"""Draws the pictures of the README and of docs/screens.md from seeded demos: `make screens`. Look at
+them afterwards.
 
 python -m docs.screens [--scenario two-dgx-h100] [--seconds 12]
 """
@@ -7,76 +8,141 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import re
 import subprocess
 import sys
-from collections.abc import Iterator
+import urllib.request
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import resvg_py
+from textual.pilot import Pilot
 
 from kilowatch.network import free_port
 from tui.app import Top
+from tui.export import png
 from tui.top import screenshot
 
-FONTS = Path("/usr/share/fonts/truetype/dejavu")
-"""Debian's fonts-dejavu-core; `deploy/packages.sh` installs it."""
 PICTURES = Path(__file__).parent / "pictures"
+PAGE = Path(__file__).parent / "screens.md"
 SIZES = ((80, 24), (160, 50))
 SCENARIOS: dict[str, tuple[str, ...]] = {
-    "desktop-4x5090": (),
-    "two-dgx-h100": ("--faults", "xid79@dgx-02/3+4s, thermal@dgx-01/1+2s"),
-    "fleet": ("--nodes", "40"),
+    "desktop-4x5090": ("kilowatch", "demo", "--scenario", "desktop-4x5090", "--seed", "1", "--no-ui"),
+    "two-dgx-h100": (
+        "kilowatch", "demo", "--scenario", "two-dgx-h100", "--seed", "1", "--no-ui",
+        "--faults", "xid79@dgx-02/3+4s, thermal@dgx-01/1+2s",
+    ),
+    "fleet": ("bench.dashboard_stage", "--nodes", "1250"),
+}  # fmt: skip
+"""Module and arguments of what is shown; 10,000 GPUs come from a stage, as 1,250 collectors do not
+fit one small machine."""
+SCREENS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "overview": ("Overview: every GPU, alerts by cause, circuits by time to trip", ("1",)),
+    "nodes": ("Nodes, and on a wide terminal the page of the one under the cursor", ("2", "down")),
+    "gpus": ("GPUs, worst first, and the page of the one under the cursor", ("3", "s")),
+    "gpu": ("One GPU: past, limits, why it is held down, errors, links", ("3", "s", "enter")),
+    "node": ("One node: its GPUs beside each other", ("2", "enter")),
+    "circuits": ("Circuits by time to trip, and what would relieve them", ("4", "s")),
+    "circuit": ("One circuit: heat, load, where the trend goes", ("4", "s", "enter")),
+    "alerts": ("Alerts by cause", ("5",)),
+    "alert": ("One cause, what it means and what to do", ("5", "enter")),
+    "pools": ("Pools and islands", ("6",)),
+    "energy": ("Energy and cost", ("7",)),
 }
+"""What each is, and the keys that lead there."""
 
 
 @contextmanager
-def running_demo(scenario: str, arguments: tuple[str, ...]) -> Iterator[str]:
-    """Run a demo in a process of its own; yields its URL."""
-    port = free_port()
+def running(scenario: str) -> Iterator[str]:
+    """Run a scenario in a process of its own; yields its URL."""
+    url = f"127.0.0.1:{free_port()}"
+    module, *arguments = SCENARIOS[scenario]
     process = subprocess.Popen(
-        [
-            sys.executable, "-m", "kilowatch", "demo", "--scenario", scenario, "--seed", "1",
-            "--no-ui", "--http", f"127.0.0.1:{port}", *arguments,
-        ],
-        stderr=subprocess.DEVNULL,
+        [sys.executable, "-m", module, *arguments, "--http", url],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        yield f"http://127.0.0.1:{port}"
+        yield f"http://{url}"
     finally:
         process.terminate()
         process.wait(30)
 
 
-async def draw(url: str, size: tuple[int, int], seconds: float) -> str:
-    """Show the dashboard for some seconds on a terminal of that size; return its SVG."""
+async def wait_for(url: str) -> None:
+    """Wait until the aggregator answers."""
+    async with asyncio.timeout(120):
+        while True:
+            try:
+                await asyncio.to_thread(urllib.request.urlopen, f"{url}/readyz", timeout=2)
+            except OSError:
+                await asyncio.sleep(0.2)
+            else:
+                return
+
+
+async def quiet(pilot: Pilot[None], seconds: float) -> None:
+    """Let the dashboard run."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds
+    while loop.time() < end:
+        await pilot.pause(0.1)
+
+
+async def draw(
+    url: str, size: tuple[int, int], seconds: float, screens: Sequence[str]
+) -> dict[str, str]:
+    """Show the dashboard for some seconds on a terminal of that size; return the SVG of each."""
+    await wait_for(url)
     app = Top(url)
-    async with app.run_test(size=size):
-        await asyncio.sleep(seconds)
-        return screenshot(app)
+    drawn: dict[str, str] = {}
+    async with app.run_test(size=size) as pilot:
+        await quiet(pilot, seconds)
+        for name in screens:
+            await pilot.press(*SCREENS[name][1])
+            await quiet(pilot, 5.0)
+            drawn[name] = screenshot(app)
+    return drawn
 
 
-def png(svg: str) -> bytes:
-    """Draw an SVG. Textual's names a web font that no picture loads; ours is on the disk."""
-    svg = re.sub(r"@font-face\s*{[^}]*}", "", svg).replace("Fira Code", "DejaVu Sans Mono")
-    return bytes(resvg_py.svg_to_bytes(svg_string=svg, font_dirs=[str(FONTS)]))
+def page(scenarios: Sequence[str]) -> str:
+    """Write the page that shows them all."""
+    lines = ["# Screens", "", "Made by `make screens` from seeded demos; do not edit.", ""]
+    for name, (what, _) in SCREENS.items():
+        lines += [f"## {what}", ""]
+        for scenario in scenarios:
+            for size in SIZES:
+                path = PICTURES / picture(scenario, name, size)
+                if path.exists():
+                    lines.append(
+                        f"![{what}, {scenario}, {size[0]}x{size[1]}](pictures/{path.name})"
+                    )
+        lines.append("")
+    return "\n".join(lines)
+
+
+def picture(scenario: str, screen: str, size: tuple[int, int]) -> str:
+    """Name of a picture; those of the overview are the README's."""
+    middle = "" if screen == "overview" else f"{screen}-"
+    return f"top-{middle}{scenario}-{size[0]}x{size[1]}.png"
 
 
 def main(arguments: list[str]) -> int:
-    """Write one PNG for each scenario and size."""
+    """Write a PNG for each scenario, size and screen, and the page."""
     parser = argparse.ArgumentParser(prog="python -m docs.screens", description=__doc__)
     parser.add_argument("--scenario", choices=SCENARIOS)
+    parser.add_argument("--screen", choices=SCREENS, action="append")
     parser.add_argument("--seconds", type=float, default=12.0)
     options = parser.parse_args(arguments)
     PICTURES.mkdir(exist_ok=True)
+    screens = options.screen or list(SCREENS)
     for scenario in [options.scenario] if options.scenario else SCENARIOS:
-        with running_demo(scenario, SCENARIOS[scenario]) as url:
+        with running(scenario) as url:
             for number, size in enumerate(SIZES):
-                svg = asyncio.run(draw(url, size, options.seconds if number == 0 else 3.0))
-                path = PICTURES / f"top-{scenario}-{size[0]}x{size[1]}.png"
-                path.write_bytes(png(svg))
-                print(f"wrote {path.relative_to(PICTURES.parents[1])}")  # noqa: T201
+                seconds = options.seconds if number == 0 else 4.0
+                for name, svg in asyncio.run(draw(url, size, seconds, screens)).items():
+                    path = PICTURES / picture(scenario, name, size)
+                    path.write_bytes(png(svg))
+                    print(f"wrote {path.relative_to(PICTURES.parents[1])}")  # noqa: T201
+    PAGE.write_text(page(list(SCENARIOS)))
     return 0
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from grafana.panels import SOURCE, WIDTH, Json, Panel, Row
+from grafana.panels import WIDTH, Panel, Row
+from grafana.sources import PROMETHEUS, Json, Source
 
 SCHEMA_VERSION = 41
 TAG = "kilowatch"
@@ -24,6 +25,23 @@ class Variable:
 
 
 @dataclass(frozen=True, slots=True)
+class Entry:
+    """Something to write above the board: a number that nobody can ask for."""
+
+    name: str
+    label: str
+    value: str
+
+    def json(self) -> Json:
+        """Return it as Grafana reads it."""
+        chosen = {"text": self.value, "value": self.value}
+        return {
+            "name": self.name, "label": self.label, "type": "textbox", "query": self.value,
+            "current": chosen, "options": [chosen | {"selected": True}], "hide": 0,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
 class Board:
     """One board; its file carries its `uid`."""
 
@@ -34,6 +52,8 @@ class Board:
     parts: Sequence[Panel | Row]
     refresh: str = "10s"
     since: str = "now-1h"
+    source: Source = PROMETHEUS
+    entries: Sequence[Entry] = ()
 
     def json(self) -> Json:
         """Return the board as Grafana reads it."""
@@ -42,7 +62,7 @@ class Board:
             "id": None,
             "title": self.title,
             "description": self.text,
-            "tags": [TAG],
+            "tags": [tag_of(self.source)],
             "timezone": "browser",
             "schemaVersion": SCHEMA_VERSION,
             "version": 1,
@@ -53,14 +73,20 @@ class Board:
             "timepicker": {},
             "fiscalYearStartMonth": 0,
             "weekStart": "",
-            "links": [_links()],
-            "templating": {"list": [_datasource(), *(_variable(each) for each in self.variables)]},
-            "annotations": {"list": [_builtin(), _alerts()]},
-            "panels": _placed(self.parts),
+            "links": [_links(self.source)],
+            "templating": {
+                "list": [
+                    _datasource(self.source),
+                    *(_variable(each, self.source) for each in self.variables),
+                    *(entry.json() for entry in self.entries),
+                ]
+            },
+            "annotations": {"list": [_builtin(), *marks(self)]},
+            "panels": _placed(self.parts, self.source),
         }
 
 
-def _placed(parts: Sequence[Panel | Row]) -> list[Json]:
+def _placed(parts: Sequence[Panel | Row], source: Source) -> list[Json]:
     """Fill the rows of the board from left to right."""
     found: list[Json] = []
     x = y = height = 0
@@ -75,37 +101,36 @@ def _placed(parts: Sequence[Panel | Row]) -> list[Json]:
             continue
         if x + part.width > WIDTH:
             y, x, height = y + height, 0, 0
-        found.append(part.json(number, x, y))
+        found.append(part.json(number, x, y, source))
         x, height = x + part.width, max(height, part.height)
     return found
 
 
-def _datasource() -> Json:
+def tag_of(source: Source) -> str:
+    """Return the tag by which boards of one source find one another."""
+    return TAG if source is PROMETHEUS else f"{TAG}-{source.kind}"
+
+
+def _datasource(source: Source) -> Json:
     return {
-        "name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus",
+        "name": "datasource", "label": "Data source", "type": "datasource", "query": source.kind,
         "refresh": 1, "regex": "", "hide": 0, "multi": False, "includeAll": False, "options": [],
     }  # fmt: skip
 
 
-def _variable(variable: Variable) -> Json:
-    before = (
-        f'{variable.metric}{{cluster=~"$cluster"}}'
-        if variable.name != "cluster"
-        else variable.metric
-    )
-    query = f"label_values({before}, {variable.value_of})"
+def _variable(variable: Variable, source: Source) -> Json:
     return {
-        "name": variable.name, "label": variable.label, "type": "query", "datasource": SOURCE,
-        "query": {"query": query, "refId": variable.name}, "definition": query,
+        "name": variable.name, "label": variable.label, "type": "query", "datasource": source.json,
+        **source.choices(variable.name, variable.metric, variable.value_of),
         "refresh": 2, "sort": 7, "regex": "", "hide": 0, "options": [],
         "multi": variable.several, "includeAll": variable.several,
         **({"allValue": ".*", "current": {"text": "All", "value": "$__all"}} if variable.several else {}),
     }  # fmt: skip
 
 
-def _links() -> Json:
+def _links(source: Source) -> Json:
     return {
-        "title": "kilowatch", "type": "dashboards", "tags": [TAG], "asDropdown": True, "icon": "external link",
+        "title": "kilowatch", "type": "dashboards", "tags": [tag_of(source)], "asDropdown": True, "icon": "external link",
         "includeVars": True, "keepTime": True, "targetBlank": False, "tooltip": "", "url": "",
     }  # fmt: skip
 
@@ -117,13 +142,36 @@ def _builtin() -> Json:
     }  # fmt: skip
 
 
-def _alerts() -> Json:
-    """A mark where an alert of severity page began to fire."""
-    return {
-        "name": "Pages", "enable": True, "hide": False, "iconColor": "red", "datasource": SOURCE,
-        "expr": 'sum by (cluster) (increase(kilowatch_cluster_alerts{cluster=~"$cluster",state="firing",severity="page"}[1m])) > 0',
-        "step": "30s", "titleFormat": "page", "textFormat": "{{cluster}}",
-    }  # fmt: skip
+def marks(board: Board) -> list[Json]:
+    """Return what is marked on every panel of a board: alerts that page, and XIDs."""
+    names = {variable.name for variable in board.variables}
+    if board.source is not PROMETHEUS:
+        where = "".join(
+            f' AND "{name}" =~ /^${name}$/' for name in ("cluster", "node") if name in names
+        )
+        text = f'SELECT "text" FROM "events"."events" WHERE $timeFilter AND "kind" = \'xid\'{where}'  # noqa: S608
+        return [{
+            "name": "XIDs", "enable": True, "hide": False, "iconColor": "purple",
+            "datasource": board.source.json, "query": text, "rawQuery": True, "textEditor": True,
+            "fromAnnotations": True, "textColumn": "text", "tagsColumn": "node,gpu,code", "titleColumn": "",
+            "timeEndColumn": "",
+        }]  # fmt: skip
+    chosen = ",".join(f'{name}=~"${name}"' for name in ("cluster", "node", "uuid") if name in names)
+    cluster = 'cluster=~"$cluster",' if "cluster" in names else ""
+    return [
+        {
+            "name": "Pages", "enable": True, "hide": False, "iconColor": "red", "datasource": board.source.json,
+            "expr": f'sum by (cluster, rule) (kilowatch_alerts{{{cluster}state="firing",severity="page"}}) > 0',
+            "step": "30s", "titleFormat": "{{rule}}", "textFormat": "pages of {{cluster}}", "tagKeys": "rule",
+        },
+        {
+            "name": "XIDs", "enable": True, "hide": False, "iconColor": "purple", "datasource": board.source.json,
+            "expr": f'kilowatch_event_timestamp_seconds{{{chosen}{"," if chosen else ""}kind="xid"}} * 1000',
+            "useValueForTime": True,
+            "step": "30s", "titleFormat": "XID {{code}}", "textFormat": "GPU {{gpu}} of {{node}}: {{fault}}",
+            "tagKeys": "node,gpu",
+        },
+    ]  # fmt: skip
 
 
 CLUSTER = Variable("cluster", "Cluster", "kilowatch_cluster_nodes", "cluster")

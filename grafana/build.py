@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from grafana.boards import BOARDS
+from grafana.influx import BOARDS as INFLUX_BOARDS
 
 FOLDER = Path(__file__).parent / "dashboards"
 
@@ -15,7 +16,7 @@ def files() -> dict[Path, str]:
     """Return the text of every generated file."""
     return {
         FOLDER / f"{board.uid}.json": json.dumps(board.json(), indent=1, ensure_ascii=False) + "\n"
-        for board in BOARDS
+        for board in (*BOARDS, *INFLUX_BOARDS)
     }
 
 

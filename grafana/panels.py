@@ -1,6 +1,6 @@
 """The parts of a Grafana board as plain data: panels, queries, variables. Schema 41 (Grafana 11).
 
-Queries are PromQL over what the aggregator's pages show. Every panel says in its description what
+Queries are PromQL over what the aggregator's pages show, or InfluxQL over what it writes. Every panel says in its description what
 it shows and how it deals with what is missing: nothing is drawn where nothing was read.
 """
 
@@ -10,24 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-Json = dict[str, Any]
-SOURCE: Json = {"type": "prometheus", "uid": "${datasource}"}
+from grafana.sources import PROMETHEUS, Json, Query, Source
+
 WIDTH = 24
 """Columns of a board."""
 
 GREEN, YELLOW, ORANGE, RED, GREY = "green", "yellow", "orange", "red", "text"
 Step = tuple[float | None, str]
 """From this value on, in this colour; None is from the beginning."""
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """One query of a panel."""
-
-    expr: str
-    legend: str = ""
-    table: bool = False
-    """The newest value of each series as a row, instead of lines over time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +44,7 @@ class Panel:
     links: Sequence[Json] = ()
     transformations: Sequence[Json] = ()
 
-    def json(self, number: int, x: int, y: int) -> Json:
+    def json(self, number: int, x: int, y: int, source: Source = PROMETHEUS) -> Json:
         """Return the panel as Grafana reads it."""
         defaults: Json = {
             "unit": self.unit,
@@ -73,14 +63,16 @@ class Panel:
                 defaults[name] = value
         return {
             "id": number,
+            # Means of ten seconds are what is written; finer steps would be full of holes.
+            **({"interval": "10s"} if source is not PROMETHEUS else {}),
             "type": self.kind,
             "title": self.title,
             "description": self.text,
-            "datasource": SOURCE,
+            "datasource": source.json,
             "gridPos": {"h": self.height, "w": self.width, "x": x, "y": y},
             "fieldConfig": {"defaults": defaults, "overrides": list(self.overrides)},
             "options": dict(self.options),
-            "targets": [_target(query, place) for place, query in enumerate(self.queries)],
+            "targets": [source.target(query, place) for place, query in enumerate(self.queries)],
             "transformations": list(self.transformations),
         }
 
@@ -90,19 +82,6 @@ class Row:
     """A heading; the panels after it stand below."""
 
     title: str
-
-
-def _target(query: Query, place: int) -> Json:
-    return {
-        "refId": chr(ord("A") + place),
-        "datasource": SOURCE,
-        "editorMode": "code",
-        "expr": query.expr,
-        "legendFormat": query.legend or "__auto",
-        "instant": query.table,
-        "range": not query.table,
-        "format": "table" if query.table else "time_series",
-    }
 
 
 _LEGEND = {

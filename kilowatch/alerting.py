@@ -9,6 +9,7 @@ from aggregator.alerting.messages import AlertRow, ChannelRow, DeliveryRow, Rule
 from alerts.alert import Alert, Severity, State
 from alerts.matchers import written
 from alerts.notice import Incident, Silence, Standing
+from alerts.notice import Outcome as Outbound
 from alerts.plain import clean, lasting, stamp
 from kilowatch.replaying import Outcome
 from kilowatch.table import WIDTH, columns
@@ -88,7 +89,8 @@ def delivery_lines(deliveries: Sequence[DeliveryRow], now: int) -> list[str]:
     """Return deliveries, newest first."""
     head = ("AGE", "CHANNEL", "OUTCOME", "TRIES", "WHY", "WHAT")
     rows = [
-        (_age(one.created, now), one.channel, one.outcome, one.tries, one.reason or one.action,
+        (_age(one.created, now), one.channel, _outcome(one, now), one.tries,
+         one.reason or one.action,
          f"{one.title} {f'({one.error})' if one.error else ''}")
         for one in deliveries
     ]  # fmt: skip
@@ -162,6 +164,13 @@ def _silence_state(silence: Silence, now: int) -> str:
 def _counts(rule: RuleRow) -> str:
     found = [f"{n} {word}" for n, word in ((rule.firing, "fire"), (rule.pending, "pend")) if n]
     return ", ".join(found)
+
+
+def _outcome(delivery: DeliveryRow, now: int) -> str:
+    """A ticket that waits for working hours says when it goes."""
+    if delivery.outcome is not Outbound.WAITING or delivery.due - now < 60 * _SECOND:
+        return delivery.outcome
+    return f"in {_age(now, delivery.due)}"
 
 
 def _waiting(channel: ChannelRow) -> str:

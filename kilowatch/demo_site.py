@@ -62,6 +62,7 @@ def _racks(cluster: Scenario) -> dict[str, Any]:
             panels[panel] = {"volts": 415, "wiring": "3ph-wye", "breaker": 600, "source": f"utility-{role}"}  # fmt: skip
             circuits[f"{rack}-{role}"] = {
                 "panel": panel,
+                "rack": rack,
                 "breaker": 80,
                 "poles": 3,
                 "redundancy": {"group": rack, "role": role, "scheme": "2N"},

@@ -6,11 +6,15 @@ import asyncio
 import ctypes
 import os
 import shutil
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
+from aggregator.config import AggregatorConfig, StoreKind
+from aggregator.influx.client import Client
+from aggregator.influx.inspection import inspect
 from collector.once import once
 from kilowatch.network import is_free
 from kilowatch.settings import Settings
@@ -40,6 +44,7 @@ async def examine(settings: Settings) -> list[Finding]:
         await driver(settings),
         kernel_log(settings),
         await broker(settings.broker),
+        *await influxdb(settings.aggregator),
         clock(),
         *disks((settings.collector.state_dir, settings.aggregator.data_dir)),
         port(settings.aggregator.listen),
@@ -112,6 +117,18 @@ async def broker(config: BrokerConfig) -> Finding:
             "kilowatch run brings its own",
         )
     return Finding(subject="broker", level="ok", text=f"{where} lets us in")
+
+
+async def influxdb(config: AggregatorConfig) -> list[Finding]:
+    """Meet the InfluxDB server as the store would, where it is the store."""
+    if config.store.kind is not StoreKind.INFLUXDB:
+        return []
+    with Client(config.store.influxdb) as client:
+        found = await asyncio.to_thread(inspect, client, time.time())
+    return [
+        Finding(subject="influxdb", level=each.level, text=each.text, cure=each.cure)
+        for each in found
+    ]
 
 
 class _Timex(ctypes.Structure):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from aggregator.config import StoreKind
 from aggregator.http.config import HttpConfig
 from aggregator.plant import plant_of
 from alerts.rules import load as load_rules
@@ -29,6 +30,9 @@ def verify(settings: Settings, where: str = "settings") -> None:
     load_rules(aggregator.rules)
     aggregator.alerts.open()
     check_power(where, aggregator.power)
+    if aggregator.store.kind is StoreKind.INFLUXDB:
+        aggregator.store.influxdb.secret()
+        aggregator.store.influxdb.context()
     if aggregator.listen:
         HttpConfig(
             listen=aggregator.listen,

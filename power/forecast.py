@@ -44,8 +44,6 @@ class Trend:
 def trend(seconds: Sequence[float], values: Sequence[float]) -> Trend | None:
     """Return the Theil-Sen line of the last 2 min; None when there is too little, or no clear slope."""
     at, value = np.asarray(seconds, dtype=float), np.asarray(values, dtype=float)
-    if len(at) == 0:
-        return None
     level, slope = trends(at, value[:, None])
     return None if np.isnan(slope[0]) else Trend(float(level[0]), float(slope[0]))
 
@@ -57,6 +55,8 @@ def trends(at: Floats, values: Floats) -> tuple[Floats, Floats]:
     """
     count = values.shape[1]
     nothing: Floats = np.full(count, np.nan)
+    if not len(at):
+        return nothing, nothing
     recent = at >= at[-1] - WINDOW_SECONDS
     at, values = at[recent], values[recent]
     if len(at) < _MINIMUM_POINTS or at[-1] - at[0] < _MINIMUM_SECONDS:

@@ -71,6 +71,7 @@ QUANTITIES: tuple[Quantity, ...] = (
     _circuit("survivor_amps", Unit.AMPERES, "Current after the worst loss of another feed of its group."),
     _circuit("silent_nodes", Unit.COUNT, "Nodes on it that are silent: they count with what they may draw, never with 0."),
     _circuit("trip_suspected", Unit.FLAG, "1 when several nodes on it fell silent within 5 s while others report: the breaker has probably tripped."),
+    _circuit("notices", Unit.COUNT, "Notes on its configuration: what is allowed and probably wrong."),
     _circuit("energy_joules", Unit.JOULES, "Energy since kilowatch first saw it.", kind=Kind.COUNTER),
     _other(BoardKind.BUDGET, "watts", Unit.WATTS, "What counts against the budget."),
     _other(BoardKind.BUDGET, "power_ratio", Unit.RATIO, "budget_watts over the budget's kW."),
@@ -84,6 +85,7 @@ QUANTITIES: tuple[Quantity, ...] = (
     _other(BoardKind.UPS, "overload_seconds", Unit.SECONDS, "For how long it bears this load by its table; +Inf is for ever."),
     _other(BoardKind.SUPPLY, "load_ratio", Unit.RATIO, "Load of the supplies that must carry it alone when the spare ones fail, over their rating."),
     _other(BoardKind.SUPPLY, "spike_ratio", Unit.RATIO, "Sum of the GPUs' shortest spikes and the host over the rating, for supplies that bear no spikes."),
+    _other(BoardKind.SUPPLY, "cap_excess_watts", Unit.WATTS, "What the limits of the node's GPUs that are in force add up to beyond the cap that is configured; negative below it."),
     _other(BoardKind.SUPPLY, "wall_watts", Unit.WATTS, "What the node draws at the wall, from its best source."),
     _other(BoardKind.SUPPLY, "wall_sigma_watts", Unit.WATTS, "One standard deviation of supply_wall_watts."),
 )  # fmt: skip

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from functools import lru_cache
 
 from power.devices import Card, counted, find_card, find_system
 from power.machine import HOST_WATTS
@@ -142,6 +143,7 @@ def _linked(inventory: Inventory) -> list[set[str]]:
     return [group & known for group in groups if len(group & known) > 1]
 
 
+@lru_cache(maxsize=256)  # asked for every GPU of a fleet, and a miss compares with every name
 def card_named(name: str) -> Card | None:
     """Return the catalogue's card for a driver's name (`NVIDIA H100 80GB HBM3`), if it has one."""
     try:

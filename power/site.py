@@ -8,19 +8,18 @@ nodes = ["rig1"]
 from __future__ import annotations
 
 import re
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import msgspec
 
 from power.breaker import Curve
+from power.decoding import convert
 from power.meters.attach import attach
 from power.meters.config import Meter, MeterBroker, decode_meter
 from power.supply import Tier
 from power.tariff import Rate, check_rates
 from power.wiring import Wiring
-from telemetry.errors import ConfigError, did_you_mean
-
-T = TypeVar("T")
+from telemetry.errors import ConfigError
 
 
 class _Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -240,29 +239,17 @@ def decode(where: str, tree: dict[str, Any]) -> Site:
     for name, kind in sections.items():
         # One by one: the decoder's own message does not say which of a table it means.
         for key, raw in inner[name].items():
-            _convert(f"{where}: {name}.{key}", raw, kind)
+            convert(f"{where}: {name}.{key}", raw, kind)
     rest = dict(inner)
     meters = rest.pop("meters", {})
     if not isinstance(meters, dict):
         raise ConfigError(f"{where}: meters", "it is a section, not a value", "Write [power.meters.plug] and its keys below.")  # fmt: skip
-    site = _convert(f"{where}:", rest, Site)
+    site = convert(f"{where}:", rest, Site)
     read = {name: decode_meter(f"{where}: meters.{name}", raw) for name, raw in meters.items()}
     site = msgspec.structs.replace(site, meters=read)
     attach(where, site)
     check_rates(f"{where}: site", site.site.tariff, site.site.tariffs)
     return site
-
-
-def _convert(where: str, raw: object, kind: type[T]) -> T:
-    try:
-        return msgspec.convert(raw, kind)
-    except msgspec.ValidationError as error:
-        problem, _, at = str(error).partition(" - at ")
-        inside = at.strip("`").removeprefix("$")
-        place = f"{where} {inside.lstrip('.')}" if where.endswith(":") else where + inside
-        unknown = re.search(r"unknown field `(.+)`", problem)
-        cure = did_you_mean(unknown[1], kind.__struct_fields__) if unknown else ""  # type: ignore[attr-defined]
-        raise ConfigError(place, problem[0].lower() + problem[1:], cure) from error
 
 
 def amps(where: str, value: float | str) -> float:

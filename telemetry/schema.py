@@ -8,6 +8,7 @@ that a collector and an aggregator of different releases still understand each o
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 
 import msgspec
 
@@ -44,8 +45,7 @@ class Schema(msgspec.Struct, frozen=True):
     @property
     def id(self) -> int:
         """48-bit hash of the names in order: small enough for any JSON reader."""
-        digest = hashlib.blake2b(msgspec.json.encode(self), digest_size=6).digest()
-        return int.from_bytes(digest, "big")
+        return _id(self)
 
     def index(self, table: Table, lane: Lane) -> int:
         """Return the number of a block. Raises `KeyError` when the schema has none such."""
@@ -53,6 +53,13 @@ class Schema(msgspec.Struct, frozen=True):
             if block.table == table and block.lane == lane:
                 return number
         raise KeyError(f"{table}_{lane}")
+
+
+@lru_cache(maxsize=64)
+def _id(schema: Schema) -> int:
+    """Return the hash: made once, for each of a fleet's inventories brings the same schema."""
+    digest = hashlib.blake2b(msgspec.json.encode(schema), digest_size=6).digest()
+    return int.from_bytes(digest, "big")
 
 
 def _block(table: Table, lane: Lane) -> Block:

@@ -8,11 +8,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.brokers import Broker, Embedded, Mosquitto
 
-REAL_PARTS = ("mosquitto", "prometheus", "promtool", "prometheus-alertmanager", "amtool", "gcc")
+REAL_PARTS = (
+    "mosquitto", "prometheus", "promtool", "prometheus-alertmanager", "amtool", "influxd",
+    "victoria-metrics", "jsonnet", "gcc",
+)  # fmt: skip
 """What tests start; where one is missing they skip with a reason, but never in CI."""
+
+settings.register_profile("any machine", deadline=None)  # a busy one is no failure
+settings.load_profile("any machine")
 
 
 def pytest_sessionstart() -> None:

@@ -1,1 +1,27 @@
-"""The live terminal dashboard, talking only to the aggregator's HTTP API."""
+"""The live terminal dashboard, talking only to the aggregator's HTTP API.
+
+How it hangs together, from the wire to the glass:
+
+- `client.Feed` keeps a `board.Board` (columns, never objects per GPU) and asks only for what the
+  view on the screen `Wants`: columns and nodes on the WebSocket, documents (`Ask`) by GET.
+- `app.Top` is the frame: header, band, time bar, filter, footer, key map (`keys.KEYS`), dialogs.
+  It draws once per data frame. `timebar.Clock` decides which board is shown: now, a paused one, or
+  one of the `trail`.
+- `screens/` has a view in each file. A view says what it `wants`, draws itself from
+  `self.top.shown`, and has a method `do_<action>` for each key that it understands.
+- `kit/` has what views are made of: pure functions from columns to lines of `(text, tone)` pieces
+  (`heatmap`, `chart`, `bars`), and the widgets that paint them (`surface.Surface`, `fleetmap.FleetMap`,
+  `table.VirtualTable`). A widget owns pixels, never data: `widget.show(drawing)` is one refresh.
+- `theme.Tones` is the only door to the terminal: it turns tones into styles, and text into ASCII
+  where that is asked for. No view knows a colour. Names from strangers pass `text.clean`.
+
+To add a screen: write `screens/NAME.py` with a class of `View` (anything), `ListView` (a table with
+a detail beside it) or `PageView` (one thing, scrolled), and name it in `screens.VIEWS`. Keep the
+drawing a function of `(board, ..., width, height)`, so that a test needs no application:
+
+    def my_lines(board: Board, width: int, height: int) -> list[Line]:
+        return [[("power ", "dim"), (watts(board.power.wall_watts), "strong")]]
+
+To add a metric to the map: a row of `metrics.METRICS`. To add a key: a row of `keys.KEYS`, and a
+method `do_<action>` where it does something. To add a filter key: a row in `fields`.
+"""

@@ -5,23 +5,36 @@ So a paused screen keeps the board it has, while newer ones come.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from tui.messages import (
     Alert,
+    BudgetRow,
+    BudgetRows,
+    Circuit,
+    Circuits,
     DataMessage,
+    Fault,
     Gaps,
+    Incident,
+    Incidents,
     NodeLine,
     NodeReadings,
     Nodes,
     Numbers,
+    Power,
+    Report,
     RowsMessage,
+    Silence,
+    Silences,
     Status,
 )
 from tui.messages import GpuRows as Identity
@@ -54,6 +67,14 @@ _LIVELY = (POWER, TEMPERATURE, UTILIZATION, CLOCK, *(metric for metric, _ in REA
 their GPU has fallen silent."""
 
 Floats = npt.NDArray[np.float64]
+T = TypeVar("T")
+
+CIRCUITS = "api/v1/circuits"
+INCIDENTS = "api/v1/incidents"
+SILENCES = "api/v1/silences"
+POWER_PAGE = "api/v1/power"
+BUDGETS = "api/v1/budgets"
+TODAY = "api/v1/report?days=1"
 
 
 class Standing(IntEnum):
@@ -104,12 +125,30 @@ class Gpus:
         return {uuid: row for row, uuid in enumerate(self.who.uuid)}
 
     @cached_property
+    def order(self) -> npt.NDArray[np.intp]:
+        """Rows by node and index; names with numbers in them as people count."""
+        nodes = sorted(set(self.who.node), key=natural)
+        rank = {node: place for place, node in enumerate(nodes)}
+        homes = np.array([rank[node] for node in self.who.node], np.intp).reshape(len(self))
+        return np.lexsort((np.array(self.who.gpu, np.intp).reshape(len(self)), homes))
+
+    @cached_property
     def reporting(self) -> npt.NDArray[np.bool_]:
         """Whether anything that is read at every tick is known of a GPU."""
         known = np.zeros(len(self), bool)
         for name in _LIVELY:
             known |= ~np.isnan(self.column(name))
         return known
+
+
+@dataclass(frozen=True, slots=True)
+class Doc:
+    """A document of the API as it came last."""
+
+    value: object
+    """What was decoded, or a `Fault`."""
+    came: float
+    """Monotonic seconds of this machine."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +162,11 @@ class Board:
     wall: Mapping[str, float] = field(default_factory=dict)
     """Wall power by node, of those that tell."""
     gpus: Gpus = field(default_factory=Gpus)
+    """All GPUs, as they were when a screen last looked at all."""
+    part: Gpus = field(default_factory=Gpus)
+    """Those of the nodes that a screen asks for alone."""
+    docs: Mapping[str, Doc] = field(default_factory=dict)
+    """Documents by path, with their query."""
     alerts: tuple[Alert, ...] = ()
     at: int = 0
     """The aggregator's clock in the newest message, ns since 1970."""
@@ -137,11 +181,105 @@ class Board:
             return "SIMULATED"
         return "RECORDED" if "recording" in sources else ""
 
+    def doc(self, path: str, kind: type[T]) -> T | None:
+        """Return a document, None before it came or while it is refused."""
+        found = self.docs.get(path)
+        return found.value if found is not None and isinstance(found.value, kind) else None
+
+    def fault(self, path: str) -> str:
+        """Why a document is refused, or ``."""
+        found = self.docs.get(path)
+        return str(found.value) if found is not None and isinstance(found.value, Fault) else ""
+
+    def came(self, path: str) -> float:
+        """When a document came, monotonic seconds; 0 before."""
+        found = self.docs.get(path)
+        return 0.0 if found is None else found.came
+
+    @cached_property
+    def circuits(self) -> tuple[Circuit, ...]:
+        """Every circuit and panel, parents before what they feed."""
+        found = self.doc(CIRCUITS, Circuits)
+        return () if found is None else tuple(found.circuits)
+
+    @cached_property
+    def urgent(self) -> tuple[Circuit, ...]:
+        """Every circuit, what needs somebody first: what trips soonest, what something fires on,
+        what is full soonest, what is fullest."""
+        standing, far = self.circuit_standing, 1e12
+
+        def key(circuit: Circuit) -> tuple[float, float, float, float]:
+            trip, full = circuit.trip_seconds.earliest, circuit.forecast_rated_seconds
+            load = max(circuit.load_ratio or 0.0, circuit.continuous_ratio or 0.0)
+            return (far if trip is None else trip, -standing.get(circuit.id, 0),
+                    far if full is None else full, -load)  # fmt: skip
+
+        return tuple(sorted(self.circuits, key=key))
+
+    @property
+    def circuits_at(self) -> int:
+        """The aggregator's clock when it computed them, ns since 1970; 0 when nothing is known."""
+        found = self.doc(CIRCUITS, Circuits)
+        return 0 if found is None else found.at
+
+    @cached_property
+    def incidents(self) -> tuple[Incident, ...]:
+        """Open incidents, worst first."""
+        found = self.doc(INCIDENTS, Incidents)
+        return () if found is None else tuple(found.incidents)
+
+    @property
+    def silences(self) -> tuple[Silence, ...]:
+        """Silences in force, to come, and just ended."""
+        found = self.doc(SILENCES, Silences)
+        return () if found is None else tuple(found.silences)
+
+    @property
+    def budgets(self) -> tuple[BudgetRow, ...]:
+        """Every budget."""
+        found = self.doc(BUDGETS, BudgetRows)
+        return () if found is None else tuple(found.rows)
+
+    @property
+    def power(self) -> Power | None:
+        """The electrical side as a whole."""
+        return self.doc(POWER_PAGE, Power)
+
+    @property
+    def today(self) -> Report | None:
+        """Energy and cost of this day."""
+        return self.doc(TODAY, Report)
+
+    @cached_property
+    def feeds(self) -> dict[str, list[str]]:
+        """Circuits by node that they feed directly."""
+        found: dict[str, list[str]] = {}
+        for circuit in self.circuits:
+            for node in circuit.nodes:
+                found.setdefault(node, []).append(circuit.id)
+        return found
+
+    @cached_property
+    def circuit_standing(self) -> dict[str, Standing]:
+        """`Standing` of each circuit that something fires on: colours come from the rules."""
+        found: dict[str, Standing] = {}
+        for alert in self.alerts:
+            if alert.subject == "circuit":
+                found[alert.name] = max(found.get(alert.name, Standing.OK), _severity(alert))
+        return found
+
     def age(self, now: float) -> float | None:
         """Seconds since the newest frame; None when there was none."""
         if self.status is None or self.status.newest_frame_age_seconds is None:
             return None
         return self.status.newest_frame_age_seconds + now - self.status_came
+
+    @property
+    def gpu_order(self) -> npt.NDArray[np.intp]:
+        """Place of each GPU by node and index."""
+        places = np.empty(len(self.gpus), np.intp)
+        places[self.gpus.order] = np.arange(len(self.gpus))
+        return places
 
     @cached_property
     def node_row(self) -> dict[str, int]:
@@ -209,11 +347,17 @@ class Board:
         known = self.gpus.reporting.astype(np.float64)
         return np.nan_to_num(_grouped(np.add, known, self._home, len(self.nodes)))
 
-    def with_data(self, message: DataMessage, who: RowsMessage) -> Board:
-        """Return the board with new readings."""
+    def with_data(self, message: DataMessage, who: RowsMessage, *, part: bool = False) -> Board:
+        """Return the board with new readings, of all GPUs or of a part."""
         columns = {name: numbers(values) for name, values in message.columns.items()}
         gpus = Gpus(message.version, who.rows, columns, message.gaps)
+        if part:
+            return replace(self, part=gpus, at=message.at)
         return replace(self, gpus=gpus, at=message.at)
+
+    def with_doc(self, path: str, value: object, now: float) -> Board:
+        """Return the board with a newer document."""
+        return replace(self, docs={**self.docs, path: Doc(value, now)})
 
     def with_nodes(self, nodes: Nodes, wall: NodeReadings) -> Board:
         """Return the board with new nodes."""
@@ -238,6 +382,14 @@ def tidy(rows: RowsMessage) -> RowsMessage:
         rows.version,
         Identity(who.node, who.gpu, who.uuid, [clean(name) for name in who.name], who.present),
     )
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """Sort key: `n2` before `n10`."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in _NUMBERS.split(name)]
+
+
+_NUMBERS = re.compile(r"([0-9]+)")
 
 
 def _severity(alert: Alert) -> Standing:

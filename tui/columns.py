@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from tui.text import fit
+from tui.theme import Piece
 
-Piece = tuple[str, str]
-"""A run of text and the tone that it is said in (`tui.palette`)."""
 S = TypeVar("S")
 
 

@@ -24,13 +24,16 @@ from tui.board import (
     Floats,
     Standing,
 )
-from tui.columns import Column, Piece, head, line, share
+from tui.columns import Column, head, line, share
+from tui.fields import gpu_fields, node_fields
+from tui.filter import ALL, Filter
 from tui.text import CROSS, DASH, bar, clean, gibibytes, number, percent, span, watts
+from tui.theme import Piece
 
 Index = npt.NDArray[np.intp]
 S = TypeVar("S")
 
-_MARKS: dict[Standing, Piece] = {
+MARKS: dict[Standing, Piece] = {
     Standing.OK: ("· ok", "ok"),
     Standing.STALE: ("▒ STALE", "stale"),
     Standing.WARN: ("! WARN", "warn"),
@@ -52,6 +55,14 @@ class Listing(Generic[S]):
     total: int
     """Rows without the filter."""
     sorted_by: str = ""
+    nothing: str = ""
+    """What to say when there are no rows at all: why, and the next step."""
+
+    def empty(self) -> list[Piece]:
+        """What stands in place of the rows when there are none."""
+        if self.total:
+            return [(f"none of {self.total:,} matches; esc takes the filter back", "dim")]
+        return [(self.nothing, "dim")]
 
     def head(self, width: int) -> list[Piece]:
         """The line of titles."""
@@ -60,6 +71,15 @@ class Listing(Generic[S]):
     def line(self, place: int, width: int) -> list[Piece]:
         """The row at a place of the order."""
         return line(share(self.columns, width), self.source, int(self.order[place]))
+
+    def record(self, place: int) -> dict[str, str]:
+        """The row at a place as words by title, for export: what is drawn, uncut."""
+        found = {"key": self.key(place)}
+        for column in self.columns:
+            text = column.draw(self.source, int(self.order[place]), 200)[0].strip()
+            if column.title:
+                found[column.title] = text
+        return found
 
     def key(self, place: int) -> str:
         """Name of the row at a place of the order."""
@@ -109,7 +129,7 @@ def _gpu_state(source: GpuSource, row: int, width: int) -> Piece:
     if standing is Standing.DOWN:
         hung = source.gpus.gap(TEMPERATURE, row) == "timed_out"
         return f"{CROSS} HUNG" if hung else f"{CROSS} LOST", "down"
-    return _MARKS[standing]
+    return MARKS[standing]
 
 
 def _gpu_power(source: GpuSource, row: int, width: int) -> Piece:
@@ -172,7 +192,7 @@ def _node_state(source: NodeSource, row: int, width: int) -> Piece:
     standing = Standing(source.standing[row])
     if standing is Standing.OK and source.board.nodes[row].driver_state in _DRIVER_FAULTS:
         return "! NODRV", "warn"
-    return _MARKS[standing]
+    return MARKS[standing]
 
 
 _DRIVER_FAULTS = {"missing", "mismatched", "hung", "no_permission"}
@@ -234,46 +254,46 @@ NODE_SORTS: dict[str, Callable[[NodeSource], Floats] | None] = {
 }
 
 
-def gpu_listing(board: Board, sort: str, text: str, node: str | None) -> Listing[GpuSource]:
-    """List the GPUs of one node or of all that match a text (in node, UUID or name)."""
+def gpu_listing(
+    board: Board, sort: str, wanted: Filter = ALL, *, node: str | None = None,
+    reverse: bool = False, faults: bool = False,
+) -> Listing[GpuSource]:  # fmt: skip
+    """List the GPUs of one node or of all that fit a filter. `faults`: only those that are ill."""
     source, who = GpuSource(board), board.gpus.who
-    rows = np.arange(len(board.gpus))
+    mask = wanted.mask(gpu_fields(board, board.gpus), len(board.gpus))
     if node is not None:
-        rows = np.array([row for row in rows if who.node[row] == node], np.intp)
-    if text:
-        word = text.casefold()
-        rows = np.array(
-            [row for row in rows
-             if word in f"{who.node[row]} {who.uuid[row]} {who.name[row]}".casefold()],
-            np.intp,
-        )  # fmt: skip
+        mask &= np.array([name == node for name in who.node], bool).reshape(len(mask))
+    if faults:
+        mask &= board.gpu_standing > Standing.OK
+    rows = np.flatnonzero(mask)
     key = GPU_SORTS[sort]
     if key is None:
-        rows = np.array(sorted(rows, key=lambda row: (who.node[row], who.gpu[row])), np.intp)
+        rows = rows[np.argsort(board.gpu_order[rows], kind="stable")]
+        rows = rows[::-1] if reverse else rows
     else:
-        rows = _highest_first(rows, key(source))
-    return Listing(source, GPU_COLUMNS, rows, who.uuid, len(board.gpus), sort)
+        rows = highest_first(rows, key(source), reverse=reverse)
+    return Listing(source, GPU_COLUMNS, rows, who.uuid, len(board.gpus), sort, "no GPU yet")
 
 
-def node_listing(board: Board, sort: str, text: str) -> Listing[NodeSource]:
-    """List the nodes whose name, or a GPU of which, matches a text."""
+def node_listing(
+    board: Board, sort: str, wanted: Filter = ALL, *, reverse: bool = False, faults: bool = False
+) -> Listing[NodeSource]:
+    """List the nodes that fit a filter."""
     source, names = NodeSource(board), [node.node for node in board.nodes]
-    rows = np.arange(len(names))
-    if text:
-        word, who = text.casefold(), board.gpus.who
-        homes = {
-            node for node, uuid in zip(who.node, who.uuid, strict=True) if word in uuid.casefold()
-        }
-        rows = np.array(
-            [row for row in rows if word in names[row].casefold() or names[row] in homes], np.intp
-        )
+    mask = wanted.mask(node_fields(board), len(names))
+    if faults:
+        mask &= source.standing > Standing.OK
+    rows = np.flatnonzero(mask)
     key = NODE_SORTS[sort]
     if key is not None:
-        rows = _highest_first(rows, key(source))
-    return Listing(source, NODE_COLUMNS, rows, names, len(names), sort)
+        rows = highest_first(rows, key(source), reverse=reverse)
+    elif reverse:
+        rows = rows[::-1]
+    return Listing(source, NODE_COLUMNS, rows, names, len(names), sort, "no node yet")
 
 
-def _highest_first(rows: Index, values: Floats) -> Index:
-    """Sort rows by value; what is missing comes last, equals stay as they are."""
-    chosen = values[rows]
-    return rows[np.argsort(np.where(np.isnan(chosen), np.inf, -chosen), kind="stable")]
+def highest_first(rows: Index, values: Floats, *, reverse: bool = False) -> Index:
+    """Sort rows by value, highest (or lowest) first; what is missing comes last, equals stay as
+    they are."""
+    chosen = values[rows] if reverse else -values[rows]
+    return rows[np.argsort(np.where(np.isnan(chosen), np.inf, chosen), kind="stable")]

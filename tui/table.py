@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from rich.segment import Segment
-from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from tui.columns import Piece
 from tui.listing import Listing
+from tui.theme import Line, Tones
 
 
 class VirtualTable(Widget, can_focus=True):
@@ -41,9 +38,11 @@ class VirtualTable(Widget, can_focus=True):
     class Moved(Message):
         """The cursor stands elsewhere."""
 
-    def __init__(self, styles: Mapping[str, Style], id: str) -> None:  # noqa: A002 - Textual's word
+    def __init__(self, tones: Tones, id: str) -> None:  # noqa: A002 - Textual's word
         super().__init__(id=id)
-        self._tones = styles
+        self.tones = tones
+        self.faded = False
+        """Whether what is shown is no longer true."""
         self._listing: Listing[Any] | None = None
         self._top = 0
         self.cursor = 0
@@ -59,12 +58,26 @@ class VirtualTable(Widget, can_focus=True):
         """Name of the row under the cursor."""
         return self._listing.key(self.cursor) if self._listing and self.count else None
 
-    def show(self, listing: Listing[Any]) -> None:
+    def show(self, listing: Listing[Any], *, faded: bool = False) -> None:
         """Show other rows or readings; the cursor stays on what it was on, if that is there."""
-        self._listing = listing
+        self._listing, self.faded = listing, faded
         if self._cursor_key is not None:
             self.cursor = listing.places.get(self._cursor_key, self.cursor)
         self._settle()
+
+    def retone(self, tones: Tones) -> None:
+        """Show the same in another theme."""
+        self.tones = tones
+        self.refresh()
+
+    def select(self, key: str) -> bool:
+        """Put the cursor on a row; False when it is not listed."""
+        place = None if self._listing is None else self._listing.places.get(key)
+        if place is None:
+            self._cursor_key = key
+            return False
+        self._go(place)
+        return True
 
     def action_move(self, by: int) -> None:
         """Move the cursor by rows."""
@@ -117,23 +130,20 @@ class VirtualTable(Widget, can_focus=True):
         width, listing = self.size.width, self._listing
         place = self._top + y - 1
         if listing is None or width <= 0:
-            return Strip.blank(width, self.rich_style)
+            return self.tones.strip((), width)
         if y == 0:
-            return self._strip(listing.head(width), "", width)
-        if self.count == 0 and y == 1 and listing.total:
-            return self._strip([(f"none of {listing.total:,} matches", "dim")], "", width)
+            return self._strip(listing.head(width), "")
+        if self.count == 0 and y == 1:
+            return self._strip(listing.empty(), "")
         if place >= self.count:
-            return Strip.blank(width, self.rich_style)
-        tone = ""
+            return self.tones.strip((), width)
+        under = ""
         if place == self.cursor:
-            tone = "cursor" if self.has_focus else "cursor_idle"
-        return self._strip(listing.line(place, width), tone, width)
+            under = "cursor" if self.has_focus else "cursor_idle"
+        return self._strip(listing.line(place, width), under)
 
-    def _strip(self, pieces: list[Piece], under: str, width: int) -> Strip:
-        below = self._tones[under] if under else Style.null()
-        segments = [Segment(text, self._tones[tone] + below) for text, tone in pieces]
-        strip = Strip(segments).extend_cell_length(width, below).crop(0, width)
-        return strip.apply_style(self.rich_style)
+    def _strip(self, line: Line, under: str) -> Strip:
+        return self.tones.strip(line, self.size.width, under, faded=self.faded)
 
     def _go(self, place: int) -> None:
         if self.count:

@@ -6,11 +6,15 @@ many terminal cells.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from rich.cells import cell_len, set_cell_size
 
 DASH = "—"
 CROSS = "\u00d7"
 """The multiplication sign: what is gone."""
+STEP = "\u203a"
+"""Between the parts of a path."""
 _BLOCKS = " ▏▎▍▌▋▊▉"
 
 
@@ -106,3 +110,28 @@ def bar(ratio: float | None, width: int) -> str:
     eighths = round(8 * width * min(max(ratio, 0.0), 1.0))
     whole, part = divmod(eighths, 8)
     return fit("█" * whole + (_BLOCKS[part] if part else ""), width)
+
+
+def clock_of(at: int, *, utc: bool = True) -> str:
+    """A time of day: `12:04:01Z`, or local without the letter; a dash for no time."""
+    if at <= 0:
+        return DASH
+    moment = datetime.fromtimestamp(at / 1e9, UTC)
+    return f"{moment:%H:%M:%S}Z" if utc else f"{moment.astimezone():%H:%M:%S}"
+
+
+def kilowatt_hours(value: float | None) -> str:
+    """Energy with the unit that keeps it short."""
+    if value is None:
+        return DASH
+    if value < 9.995:
+        return f"{value:.2f} kWh"
+    return f"{value:,.0f} kWh" if value < 9999.5 else f"{value / 1e3:,.1f} MWh"
+
+
+def money(value: float | None, currency: str | None) -> str:
+    """An amount: `$7,578`, `0.03 EUR`."""
+    if value is None:
+        return DASH
+    text = f"{value:,.2f}" if abs(value) < 100 else f"{value:,.0f}"
+    return f"${text}" if currency == "USD" else f"{text} {currency or ''}".rstrip()

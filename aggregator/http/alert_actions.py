@@ -6,6 +6,8 @@ must not keep anybody from silencing.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from aiohttp import web
 
 from aggregator.alerting.messages import (
@@ -22,9 +24,9 @@ from aggregator.http.errors import bad, unknown
 from aggregator.http.reply import VIEW, query, send_json
 from aggregator.http.times import duration, moment
 from aggregator.model import View
-from alerts.matchers import parse
+from alerts.matchers import LABELS, parse
 from alerts.notice import Incident, Matcher, Silence
-from telemetry.errors import ConfigError
+from telemetry.errors import ConfigError, did_you_mean
 
 SAVE_SECONDS = 5.0
 """How long an answer waits for the disk."""
@@ -64,7 +66,8 @@ async def silence(request: web.Request) -> web.Response:
     view = request.app[VIEW]
     asked = await body.read(request, SilenceRequest)
     now, wall = view.now(), view.wall()
-    matchers = [_matcher(number, one) for number, one in enumerate(asked.matchers)]
+    known = {*LABELS, *(label for alert in view.alerts() for label in alert.labels)}
+    matchers = [_matcher(number, one, known) for number, one in enumerate(asked.matchers)]
     starts, ends = _times(asked, wall)
     with refusals("silence"):
         found = view.alarms.silence(
@@ -115,12 +118,16 @@ async def _silence(request: web.Request, view: View, found: Silence) -> web.Resp
     return await send_json(request, SilenceReply(view.wall(), found, saved))
 
 
-def _matcher(number: int, given: str | MatcherWords) -> Matcher:
+def _matcher(number: int, given: str | MatcherWords, known: Collection[str]) -> Matcher:
     where = f"body.matchers[{number}]"
     try:
-        return parse(given if isinstance(given, str) else _text(given), where)
+        found = parse(given if isinstance(given, str) else _text(given), where)
     except ConfigError as error:
         raise bad(where, error.problem, error.hint) from error
+    if found.label not in known:  # it would silence nothing, and nobody would know
+        raise bad(where, f"no alert has a label {found.label!r}",
+                  did_you_mean(found.label, known) or "`kilowatch alerts --json` shows them.")  # fmt: skip
+    return found
 
 
 def _text(given: MatcherWords) -> str:

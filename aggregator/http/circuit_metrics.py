@@ -98,7 +98,7 @@ def facts_family(layout: Layout, cluster: str) -> Family:
 def power_families(electrical: Electrical, cluster: str, now: float) -> list[Family]:
     """Return what the electrical side says of itself: configuration, cost, meters."""
     its = labels({"cluster": cluster})
-    configuration = electrical.configuration
+    configuration, layout = electrical.configuration, electrical.plant.layout
     meters = [
         (labels({"cluster": cluster, "meter": m.name, "type": m.type}), m)
         for m in electrical.meters()
@@ -118,6 +118,8 @@ def power_families(electrical: Electrical, cluster: str, now: float) -> list[Fam
             configuration.version),
         one("configuration_timestamp_seconds", "When the configuration in force was taken.",
             configuration.loaded_at / 1e9),
+        one("notices", "What is allowed in the configuration and probably wrong (E24).",
+            0 if layout is None else len(layout.notices)),
         one("tick_seconds", "What computing all boards took last.", electrical.seconds),
         one("nodes_unmapped", "Nodes that hang on no circuit of the configuration.",
             len(electrical.unmapped)),

@@ -3,13 +3,17 @@
 In two steps, because the fleet belongs to the event loop: `Pages.snapshot` copies what is to be
 shown (on the loop, a memory copy), `render` turns the copy into text (anywhere, any time).
 The series are those of `telemetry.exposition`, the collector's own page. Measured on a small
-machine: 8 GPUs 1 ms; 100,000 series 45 ms, and 80 ms when every value is a fraction of nine digits.
+machine: 8 GPUs 1 ms; 100,000 series 45 ms.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import compress
+from operator import add
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -61,6 +65,7 @@ class _Kept:
 
     inventory: Inventory
     fragments: dict[Table, list[str]]
+    """Labels and the space before the number."""
     info: list[Family]
 
 
@@ -98,7 +103,10 @@ class Pages:
                 self._kept = {k: v for k, v in self._kept.items() if k[0] in fleet.nodes}
             kept = self._kept[key] = _Kept(
                 inventory,
-                {table: fragments(inventory, table, scope) for table in Table},
+                {
+                    table: [f"{text} " for text in fragments(inventory, table, scope)]
+                    for table in Table
+                },
                 info_families(inventory, scope),
             )
         return kept
@@ -147,28 +155,39 @@ _IN_FULL = [
 """Gauges that are whole numbers by nature: 85899345920 bytes, and not 85899350000."""
 
 
+_numbers = msgspec.json.Encoder()
+
+
 def render(snapshot: Snapshot) -> bytes:
     """Return the page. Pure, and safe in a thread."""
     parts = [render_families(snapshot.families)]
-    parts += [_block(rows).encode() for rows in snapshot.rows]
+    parts += [part.encode() for rows in snapshot.rows for part in _block(rows)]
     return b"".join(parts)
 
 
-def _block(rows: Rows) -> str:
-    """One block as text: a family per column, a line per row that has a value."""
+def _block(rows: Rows) -> Iterator[str]:
+    """Yield the text of one block: a family per column, a line per row that has a value."""
     short = plain(rows.gauges)
     full = _IN_FULL[SCHEMA.blocks.index(rows.block)]
     short[:, full] = rows.gauges[:, full]
-    columns = [*short.T.tolist(), *rows.counters.T.tolist()]
-    parts: list[str] = []
-    for name, column in zip(rows.block.names, columns, strict=True):
+    for name, column in zip(rows.block.names, (*short.T, *rows.counters.T), strict=True):
+        there = ~np.isnan(column)  # NaN: absent, and so left out
+        if not there.any():
+            continue
+        who = rows.fragments
+        if not there.all():
+            who = list(compress(who, there.tolist()))
+            column = column[there]  # noqa: PLW2901 - what is left of it
         start = f"{PREFIX}{name}"
-        lines = [
-            f"{start}{fragment} {value!r}\n"
-            for fragment, value in zip(rows.fragments, column, strict=True)
-            if value == value  # noqa: PLR0124 - NaN: absent, and so left out
-        ]
-        if lines:
-            parts.append(_HEADERS[name])
-            parts.append("".join(lines).replace(".0\n", "\n"))
-    return "".join(parts)
+        yield f"{_HEADERS[name]}{start}"
+        yield f"\n{start}".join(map(add, who, _texts(column)))
+        yield "\n"
+
+
+def _texts(numbers: Wide) -> list[str]:
+    """Return each number as text, without the `.0` of whole ones. msgspec writes them in a fifth of
+    the time that `repr` takes, but has no word for infinity."""
+    if not np.isfinite(numbers).all():
+        return [repr(number).removesuffix(".0") for number in numbers.tolist()]
+    listed = _numbers.encode(numbers.tolist())[1:-1].decode() + ","
+    return listed.replace(".0,", ",")[:-1].split(",")

@@ -20,6 +20,7 @@ from aggregator.http.reply import VIEW, query, send
 from aggregator.http.stream_hub import HUB, Hub
 from aggregator.http.summary import Summarizer, Summary
 from aggregator.http.watched import HAPPENINGS, watched_families
+from aggregator.influx.figures import influx_families
 from aggregator.model import LAG_BOUNDS, Spread, Stats, Timing, View
 from telemetry.errors import StoreError
 from telemetry.exposition import (
@@ -72,6 +73,9 @@ _COUNTERS = {
     "events_duplicate": ("events_duplicate", "Events that came again and were not stored again."),
     "bus_connects": ("bus_connects", "Connections made to the broker."),
     "store_errors": ("store_errors", "Batches that the store refused at first."),
+    "remote_samples": ("remote_write_samples", "Samples that a receiver of remote write took."),
+    "remote_errors": ("remote_write_errors", "Requests that it did not take; made again."),
+    "remote_dropped": ("remote_write_dropped", "Samples that it refused or that waited too long."),
 }
 
 
@@ -230,6 +234,7 @@ async def metrics(request: web.Request) -> web.Response:
         *cluster_families(request.app[SUMMARIZER].summary(view.fleet, view.now()), view),
         *self_families(view.stats, sizes, (view.wall() - view.started_at) / 1e9),
         *stream_families(request.app[HUB]),
+        *influx_families(view.store),
         *alert_families(view),
         *circuit_families(view.electrical, view.cluster, view.now()),
     ]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 from pathlib import Path
 from typing import IO
 
-from aggregator.config import AggregatorConfig
+from aggregator.config import AggregatorConfig, StoreKind
 from aggregator.model import Store
 from aggregator.store.embedded import EmbeddedStore
 from telemetry.errors import ConfigError
+
+log = logging.getLogger(__name__)
 
 __all__ = ["Lock", "open_store"]
 
@@ -57,4 +60,12 @@ def open_store(config: AggregatorConfig) -> Store:
 
     The caller holds the folder's `Lock`.
     """
+    if config.store.kind is StoreKind.INFLUXDB:
+        from aggregator.influx.store import InfluxStore  # noqa: PLC0415 - it stands on this package
+
+        return InfluxStore(config)
+    waits = sum(path.stat().st_size for path in (config.data_dir / "spool").glob("*.spool"))
+    if waits:
+        log.warning("store: %d bytes wait in %s for InfluxDB, which is the store no more; delete them, "
+                    'or go back to kind = "influxdb"', waits, config.data_dir / "spool")  # fmt: skip
     return EmbeddedStore(config.store, config.data_dir)

@@ -23,7 +23,7 @@ from telemetry.errors import StoreError
 
 log = logging.getLogger(__name__)
 
-LATE = 4
+LATE = 16
 """The engine folds its log in by itself, inside a commit, when nobody has at so many times the size
 at which it should have been done: what a disk that fails at it can cost."""
 

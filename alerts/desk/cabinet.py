@@ -9,7 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from alerts.alert import Alert, Severity
-from alerts.desk.places import Place, around, reach
+from alerts.desk.places import Place, around, reach, same_kind
 from alerts.desk.policy import Policy, hidden_by
 from alerts.desk.state import Case, Dossier, Memory, RecordKey
 from alerts.notice import Incident, Standing
@@ -186,8 +186,8 @@ class Cabinet:
         key = case.alert.key
         case.incident = dossier.key
         dossier.members[key] = None
-        if case.alert.gpu is not None:
-            self._mark(("gpu", case.alert.gpu), dossier.key)
+        for place in _marks(case.alert):
+            self._mark(place, dossier.key)
         self.touched_cases[key] = None
         self.touched_dossiers[dossier.key] = None
 
@@ -196,8 +196,8 @@ class Cabinet:
         dossier = self.dossiers.get(case.incident)
         if dossier is not None:
             del dossier.members[case.alert.key]
-            if case.alert.gpu is not None:
-                self._unmark(("gpu", case.alert.gpu), dossier.key)
+            for place in _marks(case.alert):
+                self._unmark(place, dossier.key)
             self.touched_dossiers[dossier.key] = None
         case.incident = ""
         self.touched_cases[case.alert.key] = None
@@ -289,3 +289,10 @@ def _drop(index: dict[_K, dict[str, _V]], at: _K, key: str) -> None:
         keys.pop(key, None)
         if not keys:
             del index[at]
+
+
+def _marks(alert: Alert) -> Iterator[Place]:
+    """Where an incident is looked for by an alert that is one of its own."""
+    if alert.gpu is not None:
+        yield "gpu", alert.gpu
+        yield same_kind(alert)

@@ -1,7 +1,8 @@
 """Which incident an alert belongs to: one that is open where it is, or a new one.
 
 Alerts of one rule in one group (a GPU, a node, a rack, a circuit: the rule says) are one incident;
-so are alerts of other rules that come there, or on the same GPU, within a minute of the last.
+so are alerts of other rules that come there, or on the same GPU, within a minute of the last. Where
+the rule says so, its alerts on other GPUs of the node join too: what takes eight away at once is one.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from collections import Counter
 from alerts.alert import Severity
 from alerts.desk.cabinet import Cabinet, worst
 from alerts.desk.clock import Clock
-from alerts.desk.places import Place, common, group
-from alerts.desk.policy import Patience
+from alerts.desk.places import Place, common, group, same_kind
+from alerts.desk.policy import Patience, Scope
 from alerts.desk.state import Case, Dossier
 
 TAKEN = 3600.0
@@ -65,7 +66,11 @@ class Grouping:
         return dossier
 
     def _open(self, case: Case, place: Place) -> Dossier | None:
-        for at in dict.fromkeys((place, ("gpu", case.alert.gpu or ""))):
+        alert = case.alert
+        places = [place, ("gpu", alert.gpu or "")]
+        if self._cabinet.policy(alert.rule).group is Scope.BURST:
+            places.append(same_kind(alert))
+        for at in dict.fromkeys(places):
             for dossier in self._cabinet.open_at(at):
                 if self._joins(case, place, dossier):
                     return dossier

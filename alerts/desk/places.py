@@ -60,7 +60,7 @@ def common(alert: Alert, scope: Scope) -> Place:
     match scope:
         case Scope.RULE:
             return ("rule", alert.rule)
-        case Scope.GPU:
+        case Scope.GPU | Scope.BURST:
             wanted = [("gpu", alert.gpu or "")]
         case Scope.NODE:
             wanted = [("node", _node(alert))]
@@ -73,6 +73,11 @@ def common(alert: Alert, scope: Scope) -> Place:
         case Scope.CIRCUIT:
             wanted = []
     return next((place for place in wanted if place[1]), own(alert))
+
+
+def same_kind(alert: Alert) -> Place:
+    """Return what alerts of one rule on several GPUs of a node have in common."""
+    return ("alike", f"{alert.node}/{alert.rule}")
 
 
 def _rack(alert: Alert) -> Place:

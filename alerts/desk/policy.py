@@ -16,6 +16,8 @@ class Scope(StrEnum):
 
     GPU = "gpu"
     """The GPU, or the one thing that an alert of no GPU is about."""
+    BURST = "burst"
+    """The GPU; but when it happens to several GPUs of a node within a minute, these together."""
     NODE = "node"
     RACK = "rack"
     """The rack where it is known, else the circuits, else the node."""

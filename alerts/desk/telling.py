@@ -114,6 +114,7 @@ class Telling:
         time = self._clock.time
         if dossier.ack_until is not None and dossier.ack_until <= time:
             dossier.ack, dossier.ack_until, dossier.repeat_at = None, None, time
+            self._cabinet.touched_dossiers[dossier.key] = None
         due = NEVER if dossier.ack_until is None else dossier.ack_until
         if not voiced:
             return due

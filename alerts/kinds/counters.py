@@ -53,7 +53,8 @@ class Rate(Kind, frozen=True, tag="rate"):
 
     Bad as soon as the growth is too much for a whole window; good only when a whole window is
     known. What grew while nobody could read counts when it is read again, unless the gap was
-    longer than the window: then nobody can say when it grew, and the row starts anew.
+    longer than the window: then nobody can say when it grew, and the row starts anew. Nor can
+    anybody say it of what a counter holds that was reset in a gap: it counts from there on.
     """
 
     metric: str
@@ -86,11 +87,14 @@ class Rate(Kind, frozen=True, tag="rate"):
 
     def judge(self, sight: Sight, rows: Rows) -> Judgement:
         """Compare the growth since the start of the window with what the level allows."""
-        now = sight.now
-        growth, known = growth_of(sight.values(self.metric), rows)
+        now, values = sight.now, sight.values(self.metric)
+        reset = values < rows.array("last", np.float64, np.nan)
+        growth, known = growth_of(values, rows)
         seen, born = Since(rows, "seen", now), Since(rows, "born", now)
+        unread = seen.ago(now) > now - rows.state.get("judged", now) + 1.0
+        rows.state["judged"] = now
         anew = known & (seen.ago(now) > self.window)
-        growth[anew | ~known] = 0.0
+        growth[anew | ~known | (reset & unread)] = 0.0
         seen.moments[known] = seen.short(now)
         born.moments[anew] = born.short(now)
         (total,), elapsed = Window(rows, self.window, ["grown"]).add([growth], now)

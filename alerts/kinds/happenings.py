@@ -54,6 +54,9 @@ class _OfEvents(Kind, frozen=True):
                 yield f"no fault is called {fault!r}", did_you_mean(fault, _FAULTS)
 
 
+_FIRST_SXID = 10_000
+
+
 class Happens(_OfEvents, frozen=True, tag="event"):
     """Bad at the instant in which an event comes: of some kind, XID, fault or severity."""
 
@@ -83,6 +86,10 @@ class Happens(_OfEvents, frozen=True, tag="event"):
                 if isinstance(number, int):
                     values[row] = number
         return Judgement(bad, values, causes=causes)
+
+    def shown(self, value: float) -> str:
+        """Return the number with what it is of: those of NVSwitches have five digits."""
+        return f"{'SXid' if value >= _FIRST_SXID else 'XID'} {value:g}"
 
     def _due(self, sight: Sight, rows: Rows) -> list[tuple[int, Event]]:
         """Events that have waited long enough, and that nothing has spared."""

@@ -77,6 +77,7 @@ class Window:
         else:
             slot = moments.index(min(moments))
             moments[slot] = now
+            rows.state.pop("included", None)  # what the slot held is in the sums still
         rows.state["slot"] = slot
         for name in self._names:
             if f"{name}_used" in rows.state:

@@ -10,24 +10,27 @@ import re
 from typing import Any
 
 from alerts.alert import Alert, Severity, State
-from alerts.page import Links, place_of
+from alerts.page import Links, dashboard_of, place_of, silence_of
 from alerts.plain import clean, rfc3339
 
 SEVERITY = {Severity.PAGE: "critical", Severity.TICKET: "warning", Severity.INFO: "info"}
 NEVER = "0001-01-01T00:00:00Z"
 """Go's zero time: the end of what has not ended."""
-_CHANGING = frozenset({"job", "user", "circuits"})
-"""Labels that may change while an alert fires; in its identity they would make it another one."""
+_IDENTITY = frozenset({
+    "cluster", "rack", "gpu", "uuid", "serial", "pci", "slot", "model", "link", "domain",
+    "circuit", "panel", "ups", "budget", "supply", "channel",
+})  # fmt: skip
+"""Labels that say what an alert is about. All others (`job`, a circuit's amps) may change while it
+fires; in its identity they would make it another one, every second."""
+_AROUND = 1_800_000_000_000
+"""ns after the beginning that a dashboard shows: an annotation must not change all the time."""
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+"""What an Alertmanager of 0.25 takes as a name."""
 
 
 def identity_of(alert: Alert, cluster: str = "") -> dict[str, str]:
-    """Return the labels that identify an alert; 0.25 takes only names of letters, digits and `_`."""
-    found = {
-        name: value
-        for name, value in alert.labels.items()
-        if name not in _CHANGING and _NAME.fullmatch(name)
-    } | {
+    """Return the labels that identify an alert."""
+    found = {name: value for name, value in alert.labels.items() if name in _IDENTITY} | {
         "alertname": alert.rule,
         "severity": SEVERITY[alert.severity],
         "subject": alert.subject.value,
@@ -41,8 +44,13 @@ def identity_of(alert: Alert, cluster: str = "") -> dict[str, str]:
 
 
 def remarks_of(alert: Alert, links: Links) -> dict[str, str]:
-    """Return what people read: summary, description, value, runbook."""
+    """Return what people read: summary, description, value, runbook, and what is known beside."""
+    of = f"node={alert.node}" if alert.node else f"name={alert.name}"
     found = {
+        name: value
+        for name, value in sorted(alert.labels.items())
+        if name not in _IDENTITY and name != "name" and _NAME.fullmatch(name)
+    } | {
         "summary": alert.summary,
         "description": alert.description,
         "where": place_of(alert),
@@ -51,7 +59,10 @@ def remarks_of(alert: Alert, links: Links) -> dict[str, str]:
         "runbook_url": f"{links.runbook}#{alert.runbook}"
         if links.runbook and alert.runbook
         else "",
-        **{name: alert.labels.get(name, "") for name in sorted(_CHANGING)},
+        "dashboard_url": dashboard_of(alert, links, alert.since, alert.since + _AROUND)
+        if links.dashboard
+        else "",
+        "silence": silence_of([f"rule={alert.rule}", of]),
     }
     return {name: plain for name, value in found.items() if (plain := clean(value, 2000))}
 

@@ -89,7 +89,10 @@ class Fault:
 
 
 def parse(text: str, where: str = "faults") -> tuple[Fault, ...]:
-    """Read a script. Raises `ConfigError` that names the fault and shows the right form."""
+    """Read a script; `none` is one without a fault. Raises `ConfigError` that names the fault and
+    shows the right form."""
+    if text.strip() == "none":
+        return ()
     faults = []
     for part in filter(None, re.split(r"[,\s]+", text)):
         match = _FAULT.fullmatch(part)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from grafana.board import CLUSTER, Board, Variable
-from grafana.panels import GREEN, ORANGE, RED, YELLOW, Query, Row, bars, cell, lines, number, table
+from grafana.panels import GREEN, ORANGE, RED, YELLOW, Row, bars, cell, lines, number, states, table
+from grafana.sources import Query
 
 K = 'cluster=~"$cluster",circuit=~"$circuit"'
 C = 'cluster=~"$cluster"'
+_TO_NODE = {
+    "title": "Node ${__data.fields.node}",
+    "url": "/d/kilowatch-node?var-node=${__data.fields.node}&${__url_time_range}&var-datasource=${datasource}",
+}
 _LOAD = ((None, GREEN), (0.72, YELLOW), (0.8, ORANGE), (1.0, RED))
 
 BOARD = Board(
@@ -31,6 +36,14 @@ BOARD = Board(
         lines("Heat of the breakers", "Over what trips them, earliest edge; an estimate.", Query(f"kilowatch_circuit_heat_ratio{{{K}}}", "{{circuit}}"), unit="percentunit", low=0, high=1),
         lines("What could come", "Current if every GPU drew its limit, over the continuous limit.", Query(f"kilowatch_circuit_committed_continuous_ratio{{{K}}}", "{{circuit}}"), unit="percentunit", low=0),
         lines("After the loss of a feed", "Current of the surviving feed over its continuous limit.", Query(f"kilowatch_circuit_survivor_continuous_ratio{{{K}}}", "{{circuit}}"), unit="percentunit", low=0),
+        states("Feeds", "Whether a feed is lost: it carries nothing and its partner does.", Query(f"kilowatch_circuit_feed_lost{{{K}}}", "{{circuit}}"), words={0: ("there", GREEN), 1: ("lost", RED)}),
+        lines("Poles", "Current of each pole.", Query(f"kilowatch_circuit_pole_amps{{{K}}}", "{{circuit}} {{pole}}"), unit="amp", low=0),
+        Row("Supplies"),
+        table("Supplies of the nodes", "Load if the spare ones fail, and what is drawn; a click leads to the node.",
+              Query(f"kilowatch_supply_load_ratio{{{C}}}", table=True), Query(f"kilowatch_supply_wall_watts{{{C}}}", table=True),
+              names={"Value #A": "load", "Value #B": "at the wall"}, sort="load",
+              overrides=(cell("load", "percentunit", ((None, GREEN), (0.85, ORANGE), (1.0, RED)), gauge=True, low=0, high=1.2), cell("at the wall", "watt"), cell("node", "none", link=_TO_NODE))),
+        lines("Load of the supplies", "Of those that must carry it alone when the spare ones fail.", Query(f"kilowatch_supply_load_ratio{{{C}}}", "{{node}}"), unit="percentunit", low=0),
         Row("Budgets"),
         bars("Budgets", "Power over the budget.", Query(f"kilowatch_budget_power_ratio{{{C}}}", "{{budget}}"), unit="percentunit", low=0, high=1.1, steps=((None, GREEN), (0.9, YELLOW), (0.97, RED))),
         lines("Budgets over time", "Power over the budget.", Query(f"kilowatch_budget_power_ratio{{{C}}}", "{{budget}}"), unit="percentunit", low=0),

@@ -8,7 +8,6 @@ from grafana.panels import (
     ORANGE,
     RED,
     YELLOW,
-    Query,
     Row,
     bars,
     cell,
@@ -17,6 +16,7 @@ from grafana.panels import (
     number,
     table,
 )
+from grafana.sources import Query
 
 C = 'cluster=~"$cluster"'
 _TO_NODE = {

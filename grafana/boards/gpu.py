@@ -9,13 +9,13 @@ from grafana.panels import (
     ORANGE,
     RED,
     YELLOW,
-    Query,
     Row,
     lines,
     number,
     states,
     table,
 )
+from grafana.sources import Query
 from telemetry.catalogue import BY_NAME
 
 G = 'cluster=~"$cluster",node=~"$node",uuid=~"$uuid"'

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from grafana.board import Board
-from grafana.panels import GREEN, RED, Query, Row, lines, number
+from grafana.panels import GREEN, RED, Row, lines, number
+from grafana.sources import Query
 
 _A = "kilowatch_aggregator_"
 
 
 def _p99(name: str, word: str) -> Query:
     return Query(
-        f"histogram_quantile(0.99, sum by (le) (rate({_A}{name}_seconds_bucket[5m])))", word
+        f"histogram_quantile(0.99, sum by (le) (rate({_A}{name}_lag_seconds_bucket[5m])))", word
     )
 
 
@@ -31,6 +32,7 @@ BOARD = Board(
         lines("Messages dropped", "By reason.", Query(f"sum by (reason) (rate({_A}messages_dropped_total[$__rate_interval]))", "{{reason}}"), low=0),
         lines("Lag, p99", "From sampled at the node to shown, judged, committed; assumes clocks in step.", _p99("shown", "shown"), _p99("judged", "judged by the rules"), _p99("committed", "committed"), unit="s", low=0),
         lines("Time for the rules", "Mean of a run.", Query(f"sum(rate({_A}rules_seconds_sum[$__rate_interval])) / sum(rate({_A}rules_seconds_count[$__rate_interval]))", "rules"), Query(f"sum(rate({_A}store_seconds_sum[$__rate_interval])) / sum(rate({_A}store_seconds_count[$__rate_interval]))", "commit"), unit="s", low=0),
+        lines("Remote write", "Samples that a receiver took, and those that nobody will get. 0 where none is set up.", Query(f"sum(rate({_A}remote_write_samples_total[$__rate_interval]))", "taken"), Query(f"sum(rate({_A}remote_write_dropped_total[$__rate_interval]))", "dropped"), low=0),
         lines("Memory", "Of the process.", Query('sum(process_resident_memory_bytes{job=~".*kilowatch.*"})', "resident"), unit="bytes", low=0),
         lines("Size of the store", "By part.", Query(f"sum by (part) ({_A}store_bytes)", "{{part}}"), unit="bytes", low=0),
     ),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from grafana.board import CLUSTER, NODE, Board
-from grafana.panels import GREEN, GREY, RED, YELLOW, Query, Row, lines, number, states, table
+from grafana.panels import GREEN, GREY, RED, YELLOW, Row, lines, number, states, table
+from grafana.sources import Query
 
 N = 'cluster=~"$cluster",node=~"$node"'
 WHO = "{{node}} GPU {{gpu}}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,10 +31,15 @@ def diagnose(files: tuple[Path, ...], as_json: bool) -> None:
     """
     from kilowatch.diagnosis import Reader  # noqa: PLC0415 - keep --help quick
 
-    reader = Reader()
-    for file in files:
-        reader.read(file)
-    incidents = reader.incidents()
+    # Values without circles: looking for some among millions would be half of the work.
+    gc.disable()
+    try:
+        reader = Reader()
+        for file in files:
+            reader.read(file)
+        incidents = reader.incidents()
+    finally:
+        gc.enable()
     for note in reader.notes:
         click.echo(note, err=True)
     if as_json:

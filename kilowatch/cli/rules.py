@@ -65,6 +65,27 @@ def test(files: tuple[Path, ...], verbose: bool) -> None:
         sys.exit(1)
 
 
+@rules.command()
+@click.argument("files", nargs=-1, type=_file)
+@click.option("--runbook", help="Where your runbook is; #anchor is added.")
+def prometheus(files: tuple[Path, ...], runbook: str | None) -> None:
+    """Print rule FILES as rules for Prometheus; the shipped rules without.
+
+    What PromQL can't say is named at the top, with what comes out otherwise there.
+    """
+    from alerts.rules import load, read  # noqa: PLC0415
+    from kilowatch.prometheus import itself  # noqa: PLC0415
+    from kilowatch.prometheus.rules import RUNBOOK_URL  # noqa: PLC0415
+    from kilowatch.prometheus.text import rule_file  # noqa: PLC0415
+
+    if files:
+        load(files)  # beside the shipped ones, which may be named in them
+    found = [rule for file in files for rule in read(file) if rule.enabled] if files else load()
+    made_by = " ".join(["kilowatch rules prometheus", *map(str, files)])
+    more = [] if files else [itself.group(runbook or RUNBOOK_URL)]
+    click.echo(rule_file(found, runbook or RUNBOOK_URL, made_by, more), nl=False)
+
+
 @rules.command("list")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @aggregator_options

@@ -1,23 +1,106 @@
-"""`kilowatch top`: the dashboard on a running aggregator."""
+"""`kilowatch top`, `status` and `web`: a running aggregator on a terminal, in a pipe, in a browser."""
 
 from __future__ import annotations
 
+import shlex
+import sys
+import time
+from importlib import import_module
 from pathlib import Path
 
 import click
+import msgspec
 
+from kilowatch.cli.arguments import Address
+from telemetry.errors import ConfigError
 
-@click.command()
-@click.argument("url", default="http://127.0.0.1:9400")
-@click.option(
+HOME = "http://127.0.0.1:9400"
+VIEWS = ("overview", "nodes", "gpus", "circuits", "alerts", "pools", "energy")
+_token = click.option(
     "--token-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="File with the aggregator's token, where it asks for one.",
 )
-def top(url: str, token_file: Path | None) -> None:
+
+
+def _address(url: str) -> str:
+    return url if "://" in url else f"http://{url}"
+
+
+def _secret(token_file: Path | None) -> str | None:
+    return token_file.read_text().strip() if token_file else None
+
+
+@click.command()
+@click.argument("url", default=HOME)
+@_token
+@click.option("--write", is_flag=True, help="Acknowledge and silence too; without, read-only.")
+@click.option("--who", default="", help="Name under which you do so. [default: the user's]")
+@click.option("--theme", type=click.Choice(["dark", "light", "contrast", "mono", "sixteen"]), help="Colours. [default: dark; mono with NO_COLOR; sixteen on a console]")  # fmt: skip
+@click.option("--ascii", "ascii_only", is_flag=True, help="No signs beyond ASCII.")
+@click.option("--every", type=click.FloatRange(0.2, 60), help="Seconds between two pictures. [default: 1; 2 over ssh]")  # fmt: skip
+@click.option("--view", type=click.Choice(VIEWS), default="overview", help="What to show first.")
+def top(
+    url: str,
+    token_file: Path | None,
+    write: bool,
+    who: str,
+    theme: str | None,
+    ascii_only: bool,
+    every: float | None,
+    view: str,
+) -> None:
     """Show a running cluster live. URL is the aggregator's. [default: http://127.0.0.1:9400]"""
     from tui.top import run_top  # noqa: PLC0415 - Textual takes a while to load
 
-    if "://" not in url:
-        url = f"http://{url}"
-    run_top(url, token_file.read_text().strip() if token_file else None)
+    run_top(
+        _address(url), _secret(token_file), write=write, who=who, theme=theme,
+        ascii_only=ascii_only, every=every, view=view,
+    )  # fmt: skip
+
+
+@click.command()
+@click.argument("url", default=HOME)
+@_token
+@click.option("--watch", is_flag=True, help="Again every two seconds, until Ctrl-C.")
+@click.option("--json", "json_", is_flag=True, help="As JSON.")
+def status(url: str, token_file: Path | None, watch: bool, json_: bool) -> None:
+    """The cluster on one screen of text. The exit code is the worst severity, as Nagios has it: 0
+    nothing to do, 1 a ticket, 2 a page, 3 not known."""
+    from tui.status import as_json, once, severity, text_lines  # noqa: PLC0415 - loads NumPy
+
+    while True:
+        board, age, fault = once(_address(url), _secret(token_file))
+        if json_:
+            found = as_json(board, age) | ({"fault": fault} if fault else {})
+            said = msgspec.json.format(msgspec.json.encode(found)).decode()
+        elif fault:
+            said = (
+                f"KILOWATCH UNKNOWN: {_address(url)}: {fault}. Is it running? kilowatch aggregate"
+            )
+        else:
+            said = "\n".join(text_lines(board, age))
+        clear = "\x1b[H\x1b[2J" if watch and sys.stdout.isatty() and not json_ else ""
+        click.echo(f"{clear}{said}")
+        if not watch:
+            sys.exit(severity(board, age))
+        time.sleep(2.0)
+
+
+@click.command()
+@click.argument("url", default=HOME)
+@_token
+@click.option("--listen", type=Address(), default="127.0.0.1:9402", show_default=True, help="Loopback only: it asks nobody who they are.")  # fmt: skip
+def web(url: str, token_file: Path | None, listen: tuple[str, int]) -> None:
+    """Serve the dashboard to browsers of this machine, read-only. Elsewhere: ssh -L."""
+    host, port = listen
+    if host not in {"127.0.0.1", "::1", "localhost"}:
+        raise ConfigError("--listen", f"{host} is no loopback address", "Browsers elsewhere come by ssh -L 9402:127.0.0.1:9402.")  # fmt: skip
+    try:
+        server = import_module("textual_serve.server")  # optional, and without types
+    except ImportError as error:
+        raise ConfigError("kilowatch web", "textual-serve is not installed", "pip install 'kilowatch[web]'.") from error  # fmt: skip
+    command = [sys.executable, "-m", "kilowatch", "top", _address(url)]
+    if token_file is not None:
+        command += ["--token-file", str(token_file)]
+    server.Server(shlex.join(command), host=host, port=port, title="kilowatch").serve()

@@ -55,6 +55,7 @@ class Seen:
     """Over machines."""
     metering: Metering
     started: float
+    notices: Floats
 
 
 def columns(fixed: Fixed, seen: Seen) -> dict[str, Floats]:
@@ -152,6 +153,7 @@ def _trust(fixed: Fixed, seen: Seen) -> dict[str, Floats]:
         "circuit_deviation_ratio": np.where(sure, np.abs(aside) / may, np.nan),
         "circuit_meter_stale": (seen.meters.stale | node_stale).astype(float),
         "circuit_silent_nodes": silent,
+        "circuit_notices": seen.notices,
     }
 
 

@@ -80,6 +80,11 @@ class Heats:
             found: Flags = now - self._started < _FORGET * slow
         return found
 
+    def assumed_seconds(self, row: int) -> float | None:
+        """Return how long ago one line's heat was assumed; None where it was not, or long since."""
+        now = self._last[row]
+        return float(now - self._started[row]) if self.assumed(now)[row] else None
+
     def cool_seconds(self, row: int) -> float:
         """Return for how long a breaker that is off must cool before it may be switched on."""
         one = Heat(self.heat.fast[row : row + 1], self.heat.slow[row : row + 1])
@@ -90,8 +95,13 @@ class Heats:
             low, high = (middle, high) if hot else (low, middle)
         return high if low > 0 else 0.0
 
-    def restore(self, row: int, fast: list[float], slow: list[float], ratio: float, at: float) -> None:  # fmt: skip
-        """Take up what one line carried at `at`, in this process's monotonic seconds."""
+    def restore(
+        self, row: int, fast: list[float], slow: list[float], ratio: float, at: float,
+        assumed: float | None,
+    ) -> None:  # fmt: skip
+        """Take up what one line carried at `at`, in this process's monotonic seconds; `assumed`: how
+        long before that its heat was an assumption."""
+        self._started[row] = np.nan if assumed is None else at - assumed
         self.heat.fast[row], self.heat.slow[row] = fast, slow
         self.ratio[row] = ratio
         self._last[row] = at

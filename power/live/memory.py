@@ -19,13 +19,16 @@ def remember(live: Live) -> dict[str, Any]:
     names, heats = live.fixed.network.names, live.heats
     lines = {}
     for row, name in enumerate(names):
-        line = {"energy_joules": float(live.energies.joules[row])}
+        line: dict[str, Any] = {"energy_joules": float(live.energies.joules[row])}
         if not math.isnan(heats.ratio[row]):
             line |= {
                 "fast": heats.heat.fast[row].tolist(),
                 "slow": heats.heat.slow[row].tolist(),
                 "ratio": float(heats.ratio[row]),
             }
+            assumed = heats.assumed_seconds(row)
+            if assumed is not None:
+                line["assumed_seconds"] = assumed
         if live.last is not None and not math.isnan(live.timer.above[row]):
             line["above_seconds"] = float(live.last - live.timer.above[row])
         lines[name] = line
@@ -75,7 +78,8 @@ def _line(live: Live, row: int, line: Mapping[str, Any], now: float, gap: float)
         fast, slow = ([_number(v) for v in line[key]] for key in ("fast", "slow"))
         if len(fast) != 3 or len(slow) != 3:
             raise ValueError("three edges")
-        live.heats.restore(row, fast, slow, _number(line["ratio"]), now - gap)
+        assumed = _number(line["assumed_seconds"]) if "assumed_seconds" in line else None
+        live.heats.restore(row, fast, slow, _number(line["ratio"]), now - gap, assumed)
         live.restored[row] = True
 
 

@@ -22,6 +22,7 @@ from power.live.lazy import Facts
 from power.live.lines import Carried, LineMeters, read_lines, settle
 from power.live.memory import recall, remember
 from power.live.metering import Metering
+from power.live.notes import notes_of
 from power.live.supplies import Supplies
 from power.live.tick import Boards, Tick
 from power.live.timers import AboveLimit
@@ -56,10 +57,16 @@ class Live:
         self.heats, self.windows = Heats(self.fixed), Windows(len(names))
         self.timer, self.trips = AboveLimit(len(names)), Trips(self.fixed)
         self.energies, self.months = Energies(len(names)), Months(layout, self.fixed)
-        self._supplies = Supplies(list(layout.machines.values()), self.fixed, [c.supplies for c in layout.cords])  # fmt: skip
+        specs = [layout.site.nodes.get(name) for name in self.machines]
+        self._supplies = Supplies(
+            list(layout.machines.values()), self.fixed, [c.supplies for c in layout.cords],
+            [None if spec is None else spec.cap_watts for spec in specs],
+        )  # fmt: skip
         self._ups = fix_ups(layout.site.ups, self.fixed)
         self._losses, self._cords = Losses(self.fixed), Cords(self.fixed)
         self._beyond = Beyond(self.fixed)
+        self._notes = notes_of(layout)
+        self._notices: Floats = np.array([float(len(self._notes.get(name, ()))) for name in names])
         self._lost: Flags = np.zeros(len(names), dtype=bool)
         self.restored: Flags = np.zeros(len(names), dtype=bool)
         """Lines whose heat is of before the start; none after the first tick."""
@@ -86,7 +93,7 @@ class Live:
         scene = Scene(
             self.layout, fixed, tick, walls, carried, seen.undeclared, seen.committed, seen.survivor, seen.trips,
             seen.above, self.heats, seen.assumed, self.trips.suspected, self.trips.off,
-            self.trips.before,
+            self.trips.before, self._notes,
         )  # fmt: skip
         return Boards(
             Board(BoardKind.CIRCUIT, self.version, names, columns(fixed, seen), Facts(len(names), scene.facts)),
@@ -185,12 +192,13 @@ class Live:
             trips=self.heats.trips(np.where(self.trips.off | dead, 0.0, lasting)),
             used=self.heats.used(), assumed=self.heats.assumed(now),
             minute=minute, ten=ten, peak=self.windows.peak(now, 10.0),
-            above=self.timer.update(now, minute / network.continuous),
+            above=self.timer.update(now, minute / network.continuous, ten / network.continuous),
             ahead=(self._ahead[0].copy(), self._ahead[1].copy()), swing=self._swing.copy(), joules=self.energies.joules,
             suspected=self.trips.suspected, off=self.trips.off, inrush=self._supplies.inrush,
             lost=(self._lost | meters.tripped | meters.input_lost | (dead & self._input_lost(meters))),
             cords=self._cords,
             metered_nodes=self._metered(tick, "node"), metering=self.metering, started=self.started or now,
+            notices=self._notices,
         )  # fmt: skip
 
     def _survivors(self, held: Floats, local: Floats, dead: Flags) -> Floats:

@@ -18,8 +18,12 @@ from power.wiring import Flags, Floats
 class Supplies:
     """Ratings as arrays over machines."""
 
-    def __init__(self, machines: Sequence[Machine], fixed: Fixed, supplies: Sequence[int | None]) -> None:  # fmt: skip
-        """`supplies`: how many supplies stand behind each cord, where the configuration says so."""
+    def __init__(
+        self, machines: Sequence[Machine], fixed: Fixed, supplies: Sequence[int | None],
+        caps: Sequence[float | None],
+    ) -> None:  # fmt: skip
+        """`supplies`: how many supplies stand behind each cord, `caps`: watts per GPU of each machine,
+        where the configuration says so."""
         network = fixed.network
         self._cord_line, self._cord_machine = network.cord_line, network.cord_machine
         self._machines = tuple(machines)
@@ -31,6 +35,7 @@ class Supplies:
         self._behind = np.array([np.nan if n is None else float(n) for n in supplies])
         self._behind = np.where(np.isnan(self._behind), even, self._behind)
         self._spike = np.array([m.card.spike_watts if m.card and m.card.spike_watts and not m.bears_spikes else np.nan for m in machines], dtype=float)  # fmt: skip
+        self._cap = np.array([np.nan if cap is None else cap for cap in caps], dtype=float)
         self._host = np.array([m.host_watts for m in machines], dtype=float)
         self.inrush = np.array([m.inrush_amps * m.supplies for m in machines], dtype=float)
         """Amps of all supplies of a machine that are switched on together."""
@@ -47,6 +52,7 @@ class Supplies:
         rows = {
             "supply_load_ratio": load,
             "supply_spike_ratio": spike,
+            "supply_cap_excess_watts": walls.limit_watts - walls.gpus * self._cap,
             "supply_wall_watts": walls.watts,
             "supply_wall_sigma_watts": walls.sigma,
         }
@@ -57,8 +63,10 @@ class Supplies:
             rating = "not configured"
             if machine.supply_watts is not None:
                 rating = f"{machine.supplies} x {machine.supply_watts:g} W, {machine.needed} needed"
+            cap = self._cap[row]
             return {
                 "node": names[row],
+                "cap": "not configured" if np.isnan(cap) else f"{cap:g} W per GPU",
                 "supplies": rating,
                 "working": f"{working[row]:g} of {machine.supplies}",
                 "source": words[int(walls.rank[row])] + _state(walls, row),

@@ -20,10 +20,14 @@ class AboveLimit:
         self._below: Floats = np.full(lines, np.nan)
         """When it dipped below."""
 
-    def update(self, now: float, ratio: Floats) -> Floats:
-        """Return seconds above for a minute's mean over the limit. Unknown changes nothing."""
+    def update(self, now: float, ratio: Floats, lately: Floats) -> Floats:
+        """Return seconds above for a minute's mean over the limit. Unknown changes nothing.
+
+        `lately`: the mean of some seconds, for a deep dip is in the minute's mean long after it.
+        """
         with np.errstate(invalid="ignore"):
-            over, under = ratio > CONTINUOUS, ratio <= CONTINUOUS
+            again = ~np.isnan(self.above) & (lately > CONTINUOUS)
+            over, under = (ratio > CONTINUOUS) | again, (ratio <= CONTINUOUS) & ~again
         self.above = np.where(over & np.isnan(self.above), now, self.above)
         self._below = np.where(over, np.nan, self._below)
         dips = under & ~np.isnan(self.above) & np.isnan(self._below)

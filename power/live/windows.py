@@ -85,6 +85,7 @@ class Windows:
     def steps(self, now: float) -> tuple[Floats, Floats]:
         """Return the ends of the slow steps and the RMS of each; none of before a long pause."""
         held = np.isfinite(self.slow_at) & (now - self.slow_at < 2 * SLOW_DEPTH * SLOW_SECONDS)
+        held &= ~np.isnan(self.slow).all(axis=1)  # the start is the end of no step
         return self.slow_at[held], self.slow[held]
 
     def swing(self, now: float, seconds: float, rows: slice) -> tuple[Floats, Floats]:

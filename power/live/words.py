@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,6 +42,8 @@ class Scene:
     suspected: Flags
     off: Flags
     before: Floats
+    notes: Mapping[str, Sequence[str]]
+    """Notes on the configuration of each line that has any."""
 
     def facts(self, row: int) -> dict[str, str]:
         """Return the facts of one line."""
@@ -57,6 +60,8 @@ class Scene:
         if cap is not None:
             facts["cap"] = f"{cap.watts_per_gpu} W"
             facts["floor"] = "not known" if cap.floor_watts is None else f"{cap.floor_watts:.0f} W"
+        if line.id in self.notes:
+            facts["notices"] = "; ".join(self.notes[line.id])
         if self.suspected[row] or self.off[row]:
             facts |= self._after_trip(row)
         return facts

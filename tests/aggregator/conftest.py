@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.influxes import Influxd, VictoriaMetrics
+
 
 @pytest.fixture
 def tiny(tmp_path: Path) -> Iterator[Path]:
@@ -23,3 +25,21 @@ def tiny(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("no file system can be mounted here: it takes root")
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=False)
+
+
+@pytest.fixture(scope="session")
+def influxd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Influxd]:
+    """A running influxd 1.x; each test makes a database of its own."""
+    server = Influxd(tmp_path_factory.mktemp("influxd"))
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="session")
+def victoria(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VictoriaMetrics]:
+    """A running victoria-metrics; each test has names of its own."""
+    server = VictoriaMetrics(tmp_path_factory.mktemp("victoria"))
+    server.start()
+    yield server
+    server.kill()

@@ -42,7 +42,7 @@ class Feed:
 
     def open(self) -> None:
         """Open the store and begin with what it knows."""
-        self.store = EmbeddedStore(self.config.store, self.config.data_dir)
+        self.store = self.open_store()
         self.fleet, self.stats = Fleet(), Stats()
         self.ingest = Ingest(
             self.config,
@@ -52,6 +52,10 @@ class Feed:
             Quarantine(self.config.data_dir / "quarantine", self.config.quarantine_bytes),
         )
         self.ingest.restore(self.store.inventories(), self.store.accounted())
+
+    def open_store(self) -> EmbeddedStore:
+        """Return the store; other feeds have others."""
+        return EmbeddedStore(self.config.store, self.config.data_dir)
 
     def reopen(self) -> None:
         """Close and open; what was not committed is gone."""

@@ -296,6 +296,18 @@ def test_a_node_on_no_circuit_is_said_once(
     assert caplog.text.count("spare hang on no circuit") == 1
 
 
+def test_notes_on_a_configuration_are_logged_when_it_is_taken(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each once, and not more than a page of them."""
+    nodes = {f"lost{number}": {"watts": 100} for number in range(12)}
+    with caplog.at_level(logging.WARNING):
+        Electrical({**SITE, "nodes": {**SITE["nodes"], **nodes}}, tmp_path)
+    assert "power: nodes.lost0: it hangs on no circuit (E24)" in caplog.text
+    assert caplog.text.count("(E24)") == 11
+    assert "and 2 more notes" in caplog.text
+
+
 def test_without_circuits_the_account_goes_on(tmp_path: Path) -> None:
     """By the node's own meter, else by its GPUs and a plain host."""
     electrical, room = started(tmp_path, {}), Room("rig")

@@ -225,7 +225,13 @@ SILENCE = {"matchers": ["node=n1"], "who": "ann", "why": "x", "for": "1h"}
     [
         ("silences", {**SILENCE, "matchers": []}, 400, "silence", "of which alerts"),
         ("silences", {**SILENCE, "matchers": ["node"]}, 400, "body.matchers[0]", "no condition"),
-        ("silences", {**SILENCE, "matchers": ["a=b", "n=~("]}, 400, "body.matchers[1]", "regular"),
+        (
+            "silences",
+            {**SILENCE, "matchers": ["node=b", "name=~("]},
+            400,
+            "body.matchers[1]",
+            "regular",
+        ),
         ("silences", {**SILENCE, "matchers": ["node=~.*"]}, 400, "silence", "every alert"),
         ("silences", {**SILENCE, "for": "soon"}, 400, "body.for", "duration"),
         ("silences", {**SILENCE, "for": -1}, 400, "body.for", "no length of time"),

@@ -152,6 +152,21 @@ def test_refused_accesses_on_six_gpus_in_a_second_are_one_ticket() -> None:
     assert office.sent[0].incident.severity is Severity.TICKET
 
 
+def test_all_gpus_of_a_node_lost_at_once_are_one_page_and_one_lost_later_is_another() -> None:
+    office = Office({"gpu_gone": Policy(group=Scope.BURST)})
+    office.tick(*(alert("gpu_gone", gpu=f"GPU-{number}") for number in range(6)))
+    office.wait(5)
+    office.tick(alert("gpu_gone", gpu="GPU-6"), alert("gpu_gone", "dgx-09", "GPU-x"))
+    office.wait(5)
+    assert said(office.sent) == ["trigger new", "trigger new"]
+    assert [notice.incident.total for notice in office.sent] == [6, 1]
+    office.wait(600, every=10)
+    office.tick(alert("gpu_gone", gpu="GPU-7"))
+    office.wait(5)
+    assert said(office.sent)[-1] == "trigger new"
+    assert office.sent[-1].incident.total == 1
+
+
 def test_another_fault_of_another_hour_is_another_incident() -> None:
     office = Office()
     office.tick(alert("thermal", gpu="GPU-a"))

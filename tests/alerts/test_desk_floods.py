@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from alerts.alert import Severity
-from alerts.desk.policy import PATIENCE
+from alerts.desk.policy import PATIENCE, Patience
 from alerts.notice import Action, Standing
 from tests.alerts.office import Office, alert, over, said
 
@@ -127,3 +127,16 @@ def test_after_a_storm_incidents_are_told_one_by_one_again() -> None:
     office.tick(alert("gpu_lost", "n99", "GPU-x"))
     office.tick()
     assert said(office.sent) == ["trigger storm", "trigger new"]
+
+
+def test_an_alert_that_flaps_in_a_storm_is_held_back_by_the_storm() -> None:
+    """That it flaps was told to nobody: what stands for it is the storm's page."""
+    office = Office(patience=Patience(storm_size=1, flap_window=60, flap_start=3))
+    restless = alert("gpu_lost", "n2", "GPU-2")
+    office.tick(alert("gpu_lost", "n1", "GPU-1"))
+    office.wait(2)
+    office.tick(restless, seconds=0.1)
+    office.tick(over(restless), seconds=0.1)
+    office.tick(restless, seconds=0.1)
+    assert said(office.wait(2)) == ["trigger storm"]
+    assert office.standing(restless) is Standing.STORM

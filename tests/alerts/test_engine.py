@@ -179,6 +179,14 @@ def test_a_silent_node_is_found_however_seldom_the_rules_run() -> None:
     assert [(alert.rule, alert.node) for alert in changes] == [("node_silent", "a")]
 
 
+def test_a_silent_node_is_found_although_our_own_loop_has_become_slow(plant: Plant) -> None:
+    """Who calls every late tick a stall of its own is deaf for good."""
+    plant.run(10)
+    plant.muted.add("a")
+    changes = [alert for _ in range(8) for alert in plant.tick(seconds=30)]
+    assert [(alert.rule, alert.node) for alert in changes] == [("node_silent", "a")]
+
+
 def test_a_node_that_was_never_heard_is_silent_too(plant: Plant) -> None:
     plant.muted.add("c")
     plant.add("c", ["GPU-c0"])

@@ -88,6 +88,40 @@ async def test_each_kind_tells_and_knows_that_it_arrived(kind: str, tmp_path: Pa
         assert "dgx-01" in json.dumps(hook.bodies)
 
 
+def full() -> Notice:
+    """A page about two GPUs of which all is known that can be."""
+    lead, other = (
+        msgspec.structs.replace(
+            alert(gpu=gpu, labels={"process": "python (pid 4242)"}), limit_text="none"
+        )
+        for gpu in (3, 5)
+    )
+    return notice(about=incident("gpu_lost-1", alerts=[lead, other]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_each_kind_says_all_that_whoever_is_woken_needs(kind: str, tmp_path: Path) -> None:
+    """In the bytes that arrive: what, where, since when, how bad, who, what to do, where to look."""
+    extra(kind)
+    async with told(kind, tmp_path) as (hook, send):
+        assert isinstance(await send(full()), Delivered)
+    said = json.dumps(hook.bodies, ensure_ascii=False).replace("\\", "")
+    for part in (
+        "dgx-01 GPU 3 fell off the bus", "gpu_lost", "r12",
+        "GPU-00000003-0000-0000-0000-000000000003", "1652622032001", "3B:00.0", "H100",
+        "PDU-A-12,PDU-B-12", "XID 79", "none", "4711", "python (pid 4242)",
+        "Drain the node", "https://docs.example/runbook#gpu-lost",
+        "https://grafana.example/d/gpu?var-node=dgx-01", "kilowatch silence rule=gpu_lost node=dgx-01",
+    ):  # fmt: skip
+        assert part.replace("_", "") in said.replace("_", ""), part  # Markdown escapes a `_`
+    assert "2026-08-01 12:00:00 UTC" in said or "2026-08-01T12:00:00" in said
+    if kind in {"webhook", "alertmanager"}:  # theirs is a list, and they count
+        assert "GPU-00000005-0000-0000-0000-000000000005" in said
+    else:
+        assert "2 alerts fire on 1 node" in said
+        assert "kilowatch ack gpu_lost-1" in said.replace("\\_", "_")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("status", "more", "means"),

@@ -14,7 +14,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from alerts.alert import Alert, Severity, State
+from alerts.alert import Alert, Severity, State, Subject
 from alerts.clock import Clock
 from alerts.config import AlertsConfig
 from alerts.journal import Journal
@@ -267,6 +267,23 @@ def test_a_value_or_a_job_that_changes_is_no_news() -> None:
     assert body["annotations"]["value"] == "XID 80"
     assert body["annotations"]["job"] == "4712"
     assert body["endsAt"] == "2026-08-01T12:04:00.000Z"
+
+
+def test_a_circuit_whose_amps_change_every_second_stays_one_alert() -> None:
+    """The facts of a board are for people; its identity is the circuit."""
+    found = roll()
+    for second in range(5):
+        one = msgspec.structs.replace(
+            alert(rule="circuit_load", node="", gpu=None),
+            subject=Subject.CIRCUIT,
+            name="A-12",
+            labels={"circuit": "A-12", "amps": f"{20 + second} A", "above": f"{second} s"},
+        )
+        assert found.take({one.key: one}, NOON + second) is (second == 0)
+    (body,) = found.bodies(found.entries, NOON, 4 * MINUTE)
+    assert body["labels"]["circuit"] == "A-12"
+    assert "amps" not in body["labels"]
+    assert body["annotations"]["amps"] == "24 A"
 
 
 def test_an_end_is_kept_for_its_time_over_a_restart_and_never_lies_before_the_beginning() -> None:

@@ -88,6 +88,7 @@ def test_a_rule_of_the_operator_replaces_a_shipped_one_or_switches_it_off(tmp_pa
         ('"above"', '"abov"', "Did you mean 'above'?"),
         ('"ticket"', '"tickets"', "Invalid enum value 'tickets'"),
         ("level = 88", 'level = "gpu_temp"', "no metric is called 'gpu_temp'"),
+        ("level = 88", 'level = "88"', "Write a number without quotes."),
         ("level = 88, ", "", "`level` - at `$.when`"),
         ("{value}", "{valeu}", "{valeu} stands for nothing"),
         ("{value}", "{value:.1f}", "no format of its own"),

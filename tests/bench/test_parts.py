@@ -10,7 +10,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from bench import page, wire
+from bench import ingest, page, stage, wire
 from bench.__main__ import LONG, SHORT
 from bench.load import BASES, TICKS, make_load
 from bench.processes import Meter
@@ -85,8 +85,12 @@ def test_every_node_has_an_inventory_of_its_own() -> None:
     assert len({gpu.uuid for each in found for gpu in each.gpus}) == 2 * load.nodes
 
 
-def test_the_audit_sees_what_is_twice_and_what_is_lost(tmp_path: Path) -> None:
-    """An audit that finds nothing must be able to find something."""
+@pytest.mark.parametrize("at_a_time", [1, 2, 1000])
+def test_the_audit_sees_what_is_twice_and_what_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_a_time: int
+) -> None:
+    """An audit that finds nothing must be able to find something, in however many parts."""
+    monkeypatch.setattr(stage, "AUDIT_ROWS", at_a_time)
     file = tmp_path / "hot.duckdb"
     with duckdb.connect(str(file)) as store:
         store.execute("create table frames_0(run integer, seq bigint)")
@@ -151,3 +155,11 @@ def test_every_line_of_the_page_is_measured_and_the_page_has_its_marks() -> None
     assert {line.bench for line in page.LINES} == set(SHORT) == set(LONG)
     text = page.FILE.read_text()
     assert text.count(page.BEGIN) == text.count(page.END) == 1
+
+
+def test_a_run_whose_store_would_not_fit_is_told_before_it_begins(tmp_path: Path) -> None:
+    """A full disk after nine minutes of ten would spoil them all."""
+    assert ingest.lacks_room(1000, tmp_path) == ""
+    assert "set TMPDIR" in ingest.lacks_room(10**18, tmp_path)
+    with pytest.raises(SystemExit, match="2"):
+        ingest.main(["--gpus", "100000000", "--seconds", "100000"])

@@ -29,6 +29,8 @@ class Audit:
     values: int = 0
     """Readings compared bit for bit."""
     events: list[str] = field(default_factory=list)
+    began: dict[str, int] = field(default_factory=dict)
+    """Tick of the first stored frame, by node."""
     backfilled: dict[str, int] = field(default_factory=lambda: dict.fromkeys(NODES, 0))
     """Frames that came on request, by node."""
 
@@ -58,6 +60,10 @@ def audit(cluster: Cluster) -> Audit:
                 ).fetchall():
                     found.backfilled[node] += count
             if table.startswith("gpu_fast_"):
+                for node, ts in store.execute(
+                    f"select r.node, min(t.ts) from {table} t join runs r on t.run = r.id group by 1"
+                ).fetchall():
+                    found.began[node] = min(_tick(node, ts), found.began.get(node, 1 << 62))
                 found.values += _compare(cluster, store, table)
         found.lost = store.execute(
             "select coalesce(sum(last - first + 1), 0) from holes"

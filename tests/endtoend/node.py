@@ -82,8 +82,10 @@ class Node:
         return self.reader.inventories[-1]
 
     def kinds(self) -> list[str]:
-        """Kinds of the events about GPUs and driver, in order."""
-        return [event.kind for event in self.events() if not event.kind.startswith("collector_")]
+        """Kinds of the events about GPUs and driver, in order: not of those about the collector
+        itself, which a busy machine may keep from ticking."""
+        kinds = [event.kind for event in self.events()]
+        return [kind for kind in kinds if not kind.startswith(("collector_", "ticks_"))]
 
     def events(self, *kinds: str) -> list[Event]:
         """Return the events, of these kinds only if any is named."""

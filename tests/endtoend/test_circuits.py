@@ -16,6 +16,9 @@ import paho.mqtt.client as mqtt
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
+from aggregator.electrical_memory import NAME
+from power.breaker import Curve, band
+from power.thermal import FAST_SHARE
 from tests.brokers import Mosquitto
 from tests.endtoend.cluster import wait_until
 from tests.endtoend.plant import Plant, stays
@@ -124,22 +127,26 @@ def test_loads_above_their_limits_give_the_predicted_alerts_and_bands(
             "office15": {"E02", "E03", "E04", "E07"},
             "office20": {"E02", "E03", "E04", "E07"},
         }
-        wait_until("exactly the predicted alerts", lambda: plant.told() == expected)
-        assert stays(lambda: plant.told() == expected, 2.0)
+        wait_until("exactly the predicted alerts", lambda: steady(plant) == expected)
+        assert stays(lambda: steady(plant) == expected, 2.0)
+        # At 1.5 of the rating 7.7 min from cold; the simulated job's load is not the same at all times.
+        wait_until("the band", lambda: 60 < (latest(plant, "office15") or 0) < 480)
         circuits = plant.circuits()
         feed, fifteen, twenty = (circuits[name] for name in expected)
-        assert feed["watts"] == pytest.approx(17_000, rel=0.1)  # at this second
-        assert 48 < max(feed["amps"].values()) < 53
+        # The job's load rises and falls from second to second: the minute's mean is what is predicted.
+        assert 1.0 < feed["continuous_ratio"] < 1.1  # 48.6 A of 48
         assert feed["trip_seconds"]["earliest"] is None
-        assert fifteen["watts"] == pytest.approx(2833, rel=0.05)
+        # 2,833 W are 24.3 A; two seconds in ten are half of that.
+        assert 24.3 / 12 * 0.8 < fifteen["continuous_ratio"] < 24.3 / 12 * 1.05
+        assert 24.3 / 16 * 0.8 < twenty["continuous_ratio"] < 24.3 / 16 * 1.05
         assert 0 <= fifteen["trip_seconds"]["earliest"] < 40
-        assert 60 < fifteen["trip_seconds"]["latest"] < 600
         assert twenty["trip_seconds"]["latest"] is None
         for name, circuit in circuits.items():
             assert set(circuit["alerts"]) >= expected[name]
         (hot,) = plant.alerts(name="office15", rule="circuit_thermal_hot")
         assert "estimate" in hot["summary"] + hot["description"]
-        assert re.search(r"Trip: between \d+ s and \d+ (s|min)", hot["description"])
+        # By now its earliest seconds may be over: then only the others are told.
+        assert re.search(r"Trip: (between \d+ s and \d+ (s|min)|at any moment, )", hot["description"])  # fmt: skip
 
         # Both machines of one circuit fall silent while others report: its breaker, once.
         plant.kill("dgx-01")
@@ -151,8 +158,11 @@ def test_loads_above_their_limits_give_the_predicted_alerts_and_bands(
         assert plant.circuits()["feed"]["watts"] > 17_000  # what they may draw, and never 0
 
 
-def test_the_loss_of_one_feed_of_a_pair_is_one_alert(mosquitto: Mosquitto, tmp_path: Path) -> None:
-    """Its meter says 0, its partner's says all; the survivor carries it within its limits."""
+def test_the_loss_of_one_feed_of_a_pair_is_told_where_it_is(
+    mosquitto: Mosquitto, tmp_path: Path
+) -> None:
+    """Its meter says 0, its partner's says all; the survivor carries it within its limits, the supplies
+    that are left do not."""
     meters = Meters(mosquitto.port)
     try:
         with running(tmp_path, mosquitto, PAIR) as plant:
@@ -160,7 +170,9 @@ def test_the_loss_of_one_feed_of_a_pair_is_one_alert(mosquitto: Mosquitto, tmp_p
             wait_until("meters", lambda: [c["source"] for c in plant.circuits().values()] == ["plug"] * 2)  # fmt: skip
             assert plant.told() == {}
             meters.watts = {"a": 0.0, "b": 8500.0}
-            wait_until("the lost feed", lambda: plant.told() == {"a": {"E09"}})
+            # Three of six supplies are left for 8.5 kW: 9.9 kW, of which 0.85 is where E15 begins.
+            expected = {"a": {"E09"}, "dgx-01": {"E15"}}
+            wait_until("the lost feed", lambda: plant.told() == expected)
             circuits = plant.circuits()
             assert circuits["a"]["more"]["feed_lost"] == 1
             assert circuits["b"]["watts"] == pytest.approx(8500)
@@ -174,7 +186,7 @@ def test_the_loss_of_one_feed_of_a_pair_is_one_alert(mosquitto: Mosquitto, tmp_p
 def test_heat_survives_a_restart_and_a_bad_configuration_changes_nothing(
     mosquitto: Mosquitto, tmp_path: Path
 ) -> None:
-    """SIGTERM keeps the heat of the second; SIGHUP with a mistake keeps the circuits and says so."""
+    """SIGKILL costs no heat that was saved; SIGHUP with a mistake keeps the circuits and says so."""
     power = '[power]\nregion = "US"\n[power.circuits.office]\nbreaker = 15\nnodes = ["rig"]\n'
     with running(tmp_path, mosquitto, power) as plant:
         plant.collect("rig", DESKTOP)
@@ -182,10 +194,12 @@ def test_heat_survives_a_restart_and_a_bad_configuration_changes_nothing(
         wait_until("heat", lambda: office(plant).get("heat_ratio"))
         assert office(plant)["heat_ratio"] < 0.8
         wait_until("more heat", lambda: office(plant)["heat_ratio"] > 0.9)
-        assert plant.end("aggregator") == 0
+        wait_until("a save of it", lambda: saved_heat(tmp_path) > 0.9)
+        plant.kill("aggregator")
         plant.aggregate()
         wait_until("the circuit", lambda: office(plant).get("heat_ratio"))
-        assert office(plant)["heat_ratio"] > 0.85
+        # A start without a past would take it to be at 0.6.
+        assert office(plant)["heat_ratio"] > 0.9
 
         plant.configure(power.replace("breaker = 15", 'breaker = "15 amps"'))
         plant.signal("aggregator", signal.SIGHUP)
@@ -198,6 +212,27 @@ def test_heat_survives_a_restart_and_a_bad_configuration_changes_nothing(
         plant.signal("aggregator", signal.SIGHUP)
         wait_until("the new breaker", lambda: office(plant).get("rated_amps") == 40)
         assert plant.get("/api/v1/power")["configuration"]["error"] is None
+
+
+def saved_heat(folder: Path) -> float:
+    """The office's heat on disk over what trips the earliest edge; 0 before anything was saved."""
+    files = list(folder.rglob(NAME))
+    if not files:
+        return 0.0
+    line = json.loads(files[0].read_bytes())["live"]["lines"]["office"]
+    fast, slow = line.get("fast", [0.0])[0], line.get("slow", [0.0])[0]
+    return float((FAST_SHARE * fast + (1 - FAST_SHARE) * slow) / band(Curve.UL489, 15).earliest.pickup ** 2)  # fmt: skip
+
+
+def steady(plant: Plant) -> dict[str, set[str]]:
+    """What is told but E21: after five of its steps, that a simulated job swings."""
+    return {name: ids - {"E21"} for name, ids in plant.told().items() if ids != {"E21"}}
+
+
+def latest(plant: Plant, circuit: str) -> float | None:
+    """Seconds until its breaker must have tripped."""
+    found: float | None = plant.circuits()[circuit]["trip_seconds"]["latest"]
+    return found
 
 
 def office(plant: Plant) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.brokers import Broker
 from tests.endtoend.audit import audit
-from tests.endtoend.cluster import NODES, Cluster, wait_until
+from tests.endtoend.cluster import LOST_UNTIL, NODES, Cluster, wait_until
 
 
 @pytest.fixture
@@ -27,6 +27,12 @@ def stored(cluster: Cluster) -> float:
     return cluster.sample("kilowatch_aggregator_frames_stored_total")
 
 
+def session(cluster: Cluster, node: str) -> int | None:
+    """The session of which a node's newest frame is."""
+    found = (cluster.get("/api/v1/nodes") or {}).get("nodes", ())
+    return next((one["session"] for one in found if one["node"] == node), None)
+
+
 def wait_for_more(cluster: Cluster, frames: int) -> None:
     """Wait until that many more frames are stored than now."""
     before = stored(cluster)
@@ -37,6 +43,7 @@ def wait_for_more(cluster: Cluster, frames: int) -> None:
 def test_a_kill_loses_nothing_and_doubles_nothing(cluster: Cluster, victim: str) -> None:
     """Each part in turn; the audit compares every stored value with the simulation."""
     wait_until("the first frames", lambda: stored(cluster) >= 20)
+    before = session(cluster, victim)
     if victim == "broker":
         cluster.broker.kill()
         cluster.broker.start()
@@ -44,6 +51,8 @@ def test_a_kill_loses_nothing_and_doubles_nothing(cluster: Cluster, victim: str)
         cluster.kill(victim)
         cluster.start(victim)
     wait_until("frames again", lambda: stored(cluster) >= 1)
+    if victim in NODES:
+        wait_until("its new session", lambda: session(cluster, victim) not in (None, before))
     wait_for_more(cluster, 20)
     wait_until("no holes", lambda: cluster.sample("kilowatch_aggregator_holes_open") == 0)
     for node in NODES:
@@ -56,7 +65,8 @@ def test_a_kill_loses_nothing_and_doubles_nothing(cluster: Cluster, victim: str)
     assert found.lost == 0
     last_words = len(NODES)  # a planned end is a frame without readings
     assert found.values == (len(found.stored) - last_words) * 8 * 38
-    assert found.events.count("gpu_lost") == 1
+    seen = found.began["dgx-02"] < cluster.start_tick + LOST_UNTIL  # or this machine was too slow
+    assert found.events.count("gpu_lost") == seen
     assert len(found.published) > 40
 
 

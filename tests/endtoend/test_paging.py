@@ -1,19 +1,20 @@
 """From a sick GPU to whoever is called: a scripted driver, the real collector, a real broker, the real
-aggregator, a real Alertmanager, and a pager that is ill itself.
+aggregator, a real Alertmanager and a pager.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import aiomqtt
 import pytest
 
 from tests.alerts.alertmanagers import Hook, RealAlertmanager
-from tests.alerts.pager import ACCEPTS, DROPS, FAILS, HANGS, Behaviour, Call, Pager
+from tests.alerts.pager import Call, Pager
 from tests.brokers import Mosquitto
 from tests.collector.bus import NODE
 from tests.endtoend.node import collecting
@@ -39,7 +40,6 @@ runbook_url = "https://docs.example/runbook"
 dashboard_url = "https://grafana.example/d/gpu?var-node={node}&var-gpu={gpu}&from={from}&to={to}"
 """
 TEMPERATURE = "nvmlDeviceGetTemperature/0"
-BUSY = Behaviour(status=429, after="1")
 
 
 @pytest.fixture
@@ -90,6 +90,9 @@ async def test_a_lost_gpu_is_one_page_that_says_all_and_an_alertmanager_groups_a
                     (lost_there,) = await asyncio.to_thread(real.amtool, "alertname=gpu_lost")
                     assert lost_there["labels"]["rack"] == "R7"
                     assert lost_there["annotations"]["circuits"] == "A-12"
+                    posters = await _retained(mosquitto, 3)
+                    assert {one["key"] for one in posters} == set(pager.opened)
+                    assert {one["state"] for one in posters} == {"firing"}
                     await until("a group of two", lambda: _grouped(hook) == {1, 2})
                     cool(fake, 1)
                     cool(fake, 2)
@@ -101,6 +104,21 @@ async def test_a_lost_gpu_is_one_page_that_says_all_and_an_alertmanager_groups_a
                     assert pager.state[lost.key] == "triggered"
     finally:
         real.end()
+
+
+async def _retained(broker: Mosquitto, count: int) -> list[dict[str, Any]]:
+    """Return what the broker keeps of incidents, for whoever asks it first now."""
+    async with aiomqtt.Client(broker.host, broker.port) as client:
+        await client.subscribe("kilowatch/1/default/alerts/+/state")
+        found: list[dict[str, Any]] = []
+        async with asyncio.timeout(30):
+            async for message in client.messages:
+                assert message.retain
+                assert isinstance(message.payload, bytes)
+                found.append(json.loads(message.payload))
+                if len(found) == count:
+                    break
+    return found
 
 
 def _known(watch: Watch) -> bool:
@@ -148,7 +166,7 @@ def _resolved(hook: Hook) -> set[int]:
 
 
 def _of_theirs(body: dict[str, Any], rule: str, status: str) -> bool:
-    return body["groupLabels"].get("alertname") == rule and body["status"] == status
+    return bool(body["groupLabels"].get("alertname") == rule and body["status"] == status)
 
 
 def _gpus(body: dict[str, Any]) -> set[int]:
@@ -157,57 +175,3 @@ def _gpus(body: dict[str, Any]) -> set[int]:
 
 def _ended(pager: Pager) -> int:
     return sum(state == "resolved" for state in pager.state.values())
-
-
-async def test_an_ill_pager_and_kills_between_send_and_journal_lose_nothing_and_call_nobody_twice(
-    mosquitto: Mosquitto, tmp_path: Path, fake: FakeDriver
-) -> None:
-    """It answers 500 and 429, hangs, drops the connection; and kilowatch dies while the pager has an
-    event, before its answer and after it, and the journal does not know."""
-    pager = Pager()
-    settings = toml({"oncall": pager.settings(tmp_path, timeout_seconds=0.5)})
-    async with pager.listening():
-        with watching(tmp_path / "watch", mosquitto, settings) as watch:
-            async with collecting(mosquitto, tmp_path, fake):
-                await until("the node", lambda: _known(watch))
-                pager.script.extend([FAILS, BUSY, HANGS, DROPS, ACCEPTS])
-                heat(fake, 0)
-                heat(fake, 1)
-                await until("two pages", lambda: len(pager.opened) == 2)
-                await _dies(watch, pager, fake, 2, answered=False)
-                pager.script.extend([FAILS, DROPS])
-                await _dies(watch, pager, fake, 4, answered=True)
-                await until("all six", lambda: len(pager.opened) == 6)
-                await until("quiet", lambda: _waits_for_nothing(watch))
-                assert len(watch.incidents()) == 6
-    assert set(pager.opened.values()) == {1}  # one call of a person each, under one key each
-    taken = Counter(call.key for call in pager.calls if call.status in {0, 202})
-    dropped = Counter(call.key for call in pager.calls if call.status == 0)
-    assert sum(dropped.values()) == 2  # the pager took them, and kilowatch could not know
-    assert max((taken - dropped).values()) <= 2, taken  # at most one duplicate of each
-
-
-async def _dies(
-    watch: Watch, pager: Pager, fake: FakeDriver, first: int, *, answered: bool
-) -> None:
-    """Two more GPUs grow hot; kilowatch dies over the first of their pages, and is started again."""
-    before = len(pager.opened)
-
-    def die() -> None:
-        if len(pager.opened) > before and watch.process is not None:
-            watch.kill()
-
-    async def received(_: Call) -> None:
-        die()
-
-    pager.received, pager.answered = (None, die) if answered else (received, None)
-    heat(fake, first)
-    heat(fake, first + 1)
-    await until("its death", lambda: watch.process is None)
-    pager.received = pager.answered = None
-    watch.start()
-
-
-def _waits_for_nothing(watch: Watch) -> bool:
-    found = watch.get("/api/v1/channels")
-    return found is not None and [one["waiting"] for one in found["channels"]] == [0]

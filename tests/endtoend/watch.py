@@ -43,6 +43,8 @@ class Watch:
         self.data = folder / "data"
         self.settings = folder / "aggregator.toml"
         self.environment: dict[str, str] = {}
+        self.program = "kilowatch"
+        """The module that is run."""
         (folder / "mine.toml").write_text(RULES)
         self.settings.write_text(
             f'[broker]\nhost = "{broker.host}"\nport = {broker.port}\n'
@@ -55,7 +57,7 @@ class Watch:
     def start(self) -> None:
         """Start it, or start it again with what it has kept."""
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "kilowatch", "aggregate", "--config", str(self.settings)],
+            [sys.executable, "-m", self.program, "aggregate", "--config", str(self.settings)],
             stdout=self._log,
             stderr=self._log,
             env=os.environ | self.environment,
@@ -124,9 +126,12 @@ class Watch:
 
 
 @contextlib.contextmanager
-def watching(folder: Path, broker: Broker, settings: str) -> Iterator[Watch]:
+def watching(
+    folder: Path, broker: Broker, settings: str, program: str = "kilowatch"
+) -> Iterator[Watch]:
     """Run one, show its log when a test fails, and leave nothing behind."""
     watch = Watch(folder, broker, settings)
+    watch.program = program
     watch.start()
     try:
         yield watch

@@ -1,4 +1,8 @@
-"""The long form of the fault campaign: more seeds, more kills; rewrites docs/faults.md."""
+"""The long form of the fault campaign: more seeds, more kills; rewrites docs/faults.md.
+
+It takes two hours and can be left alone: each result is said on standard error and written to the
+page as it comes, so that a run that is cut off leaves what it has found.
+"""
 
 from __future__ import annotations
 
@@ -12,38 +16,50 @@ import pytest
 
 HEAD = """# The fault campaign
 
-Real parts, a real mosquitto, a proxy of ours that spoils the wire (`tests/faults/chaos.py`), and an
-oracle that knows every value bit for bit: after each run every frame that was ever numbered is
-stored once and right, or announced as lost, and nothing else is there. CI runs each scenario with
-one seed; `make faults` is the long form and writes this page. The numbers are those of the list of
-faults that the project holds itself to; "own" stands for tests with no seed."""
+Real parts, a real mosquitto, a proxy of ours that spoils the wire (`tests/faults/chaos.py`), a disk
+that fails on purpose (`tests/faults/disk.c`), and an oracle that knows every value bit for bit:
+after each run every frame that was ever numbered is stored once and right, or announced as lost,
+and nothing else is there. CI runs each scenario with one seed; `make faults` is the long form and
+writes this page. The numbers are those of the list of faults that the project holds itself to;
+"own" stands for tests with no seed."""
+
+OPTIONS = (
+    ("seeds", int, 3, "runs of each scenario"),
+    ("kills", int, 67, "kills with each seed"),
+    ("outage", float, 600.0, "seconds without a broker, with the first seed"),
+    ("backlog", int, 600, "frames that each node of a fleet of twice as many has kept, likewise"),
+    ("sessions", int, 2000, "sessions of a reconnect storm"),
+    ("soak", float, 3600.0, "seconds of the soak, over all seeds"),
+    ("slack", float, 2.0, "how many times slower than an idle machine this one may be"),
+)
+"""Each is `KILOWATCH_FAULT_<NAME>` to `tests.faults.record`."""
 
 
 def main() -> int:
     """Run, write the page, return the exit code of pytest."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=3, help="runs of each scenario")
-    parser.add_argument("--kills", type=int, default=67, help="kills with each seed")
-    parser.add_argument("--outage", type=float, default=60.0, help="seconds without a broker")
-    parser.add_argument("--jobs", type=int, default=2, help="tests at a time")
+    for name, kind, usual, text in OPTIONS:
+        parser.add_argument(f"--{name}", type=kind, default=usual, help=f"{text} [{usual:g}]")
+    parser.add_argument("--jobs", type=int, default=1, help="tests at a time [1]")
+    parser.add_argument("--only", default="", help="run only these, as -k of pytest; no page")
     options = parser.parse_args()
-    os.environ["KILOWATCH_FAULT_SEEDS"] = str(options.seeds)
-    os.environ["KILOWATCH_FAULT_KILLS"] = str(options.kills)
-    os.environ["KILOWATCH_FAULT_OUTAGE"] = str(options.outage)
+    for name, *_ in OPTIONS:
+        os.environ[f"KILOWATCH_FAULT_{name.upper()}"] = str(getattr(options, name))
     from tests.faults.report import ELSEWHERE, Report
 
-    shown = " ".join(sys.argv[1:])
-    report = Report(f"python -m tests.faults {shown}".strip())
-    others = [test for tests in ELSEWHERE.values() for test in tests]
-    code = pytest.main(
-        ["-q", "-n", str(options.jobs), "--dist", "load", "tests/faults", *others], [report]
-    )
     machine = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, "
-    report.write(
-        f"{HEAD}\n\nLast run: {time.strftime('%Y-%m-%d')}, {machine}"
-        f"Python {platform.python_version()}; {options.seeds} seeds, {options.kills} kills a seed, "
-        f"{options.outage:g} s of outage, {options.jobs} tests at a time."
+    shown = ", ".join(f"{name} {getattr(options, name):g}" for name, *_ in OPTIONS)
+    head = (
+        f"{HEAD}\n\nLast run: {time.strftime('%Y-%m-%d')}, {machine}Python "
+        f"{platform.python_version()}; {shown}; {options.jobs} at a time.\n\n"
+        f"Command: `{' '.join(['python -m tests.faults', *sys.argv[1:]])}`"
     )
+    report = Report(head, page=not options.only)
+    others = [test for tests in ELSEWHERE.values() for test in tests]
+    chosen = ["-k", options.only] if options.only else []
+    spread = ["-n", str(options.jobs), "--dist", "load"] if options.jobs > 1 else ["-n", "0"]
+    code = pytest.main(["-q", *spread, *chosen, "tests/faults", *others], [report])
+    report.done()
     return int(code)
 
 

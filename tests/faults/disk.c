@@ -4,6 +4,7 @@
  * KILOWATCH_DISK names a file of one word that a test may change at any time:
  *   ok     nothing
  *   eio    what is written fails with EIO
+ *   rofs   what is written fails with EROFS, as on a disk that the kernel has made read-only
  *   short  half of what is asked for is written, as a disk that is nearly full does
  *   fsync  fsync and fdatasync fail with EIO, and the pages are as good as lost
  * Every failed sync, and every write or sync of a file after its sync failed, is a line of
@@ -103,6 +104,7 @@ static ssize_t room(int file, size_t size) {
     remember(path);
     switch (mode()) {
     case 'e': return errno = EIO, -1;
+    case 'r': return errno = EROFS, -1;
     case 's': return size > 1 ? (ssize_t)(size / 2) : (ssize_t)size;
     default: return (ssize_t)size;
     }

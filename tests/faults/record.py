@@ -22,7 +22,7 @@ SESSIONS = int(environ.get("KILOWATCH_FAULT_SESSIONS", "300"))
 BACKLOG = int(environ.get("KILOWATCH_FAULT_BACKLOG", "40"))
 """Frames that every node of a fleet has kept while the broker was away; a node for every frame
 of it and as many again."""
-SOAK = float(environ.get("KILOWATCH_FAULT_SOAK", "15"))
+SOAK = float(environ.get("KILOWATCH_FAULT_SOAK", "10"))
 """Seconds of a soak with a random mix of faults."""
 SLACK = float(environ.get("KILOWATCH_FAULT_SLACK", "4"))
 """How many times longer than on an idle machine something may take: in CI others want its cores

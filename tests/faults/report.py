@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
@@ -32,6 +34,17 @@ ELSEWHERE = {
         "tests/collector/test_nvml_faults.py::test_switching_mig_is_an_event_and_asks_anew_what_the_gpu_can_tell",
     ),
     "24": ("tests/collector/test_nvml_faults.py::test_counters_that_begin_anew_are_a_reload",),
+    "27": (
+        "tests/alerts/test_outbox.py::test_twenty_minutes_of_500_then_slow_then_429_give_one_page_for_each_open_incident",
+        "tests/endtoend/test_paging_ill.py::test_an_ill_pager_and_kills_between_send_and_journal_lose_nothing_and_call_nobody_twice",
+    ),
+    "28": (
+        "tests/endtoend/test_paging_kill.py::test_killed_at_any_point_of_their_lives_alerts_are_paged_once_each",
+        "tests/alerts/test_outbox_kill.py::test_killed_anywhere_every_incident_arrives_once_under_one_key",
+    ),
+    "29": (
+        "tests/alerts/test_desk_floods.py::test_a_signal_that_flaps_for_an_hour_is_told_at_most_twice_in_five_minutes",
+    ),
 }
 """Scenarios, or parts of them, that the tests of one part play; `make faults` runs them too."""
 
@@ -52,10 +65,12 @@ class Row:
 
 
 class Report:
-    """A plugin of pytest: gathers, and writes the page at the end."""
+    """A plugin of pytest: gathers, says, and writes the page."""
 
-    def __init__(self, command: str) -> None:
-        self._command = command
+    def __init__(self, head: str, *, page: bool) -> None:
+        """`page`: whether docs/faults.md is written, after each result."""
+        self._head = head
+        self._page = page
         self._rows: dict[str, Row] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -83,11 +98,19 @@ class Report:
             row.observed.append(str(told["observed"]))
         elif report.skipped:
             row.observed.append("SKIPPED")
+        word = f"{row.number}: {row.scenario} {report.outcome}, {report.duration:.0f} s"
+        print(f"{time.strftime('%H:%M:%S')} {word}", file=sys.stderr, flush=True)
+        self._write("\n\n**Not finished**: the run goes on, or was cut off.")
 
-    def write(self, head: str) -> None:
-        """Write the page."""
+    def done(self) -> None:
+        """Write the page as it stays."""
+        self._write("")
+
+    def _write(self, more: str) -> None:
+        if not self._page:
+            return
         rows = sorted(self._rows.values(), key=lambda row: (_order(row.number), row.scenario))
-        lines = [head, "", f"Command: `{self._command}`", ""]
+        lines = [self._head + more, ""]
         lines += ["| # | scenario | expected | observed | runs | failed | seeds |"]
         lines += ["| --- | --- | --- | --- | --- | --- | --- |"]
         for row in rows:

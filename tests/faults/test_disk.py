@@ -40,13 +40,13 @@ def failing(
 def test_failing_disk(
     failing: tuple[Plant, FailingDisk, str], mode: Mode, observe: Observe
 ) -> None:
-    """The disk of a collector's ring, or of the store, fails writes, does half, or fails syncs."""
+    """The disk of a ring, or of the store, fails writes, is read-only, does half, or fails syncs."""
     plant, disk, part = failing
     folded = (plant.data / "hot.duckdb").stat().st_size
     disk.be(mode)
     if part == "aggregator" and mode != "short":
         _store_fails(plant)
-    elif mode == "eio":
+    elif mode in {"eio", "rofs"}:
         wait_until("the event", lambda: "ring_down" in _kinds(plant))
         plant.wait_for_more(5)
     elif mode == "fsync":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import random
@@ -54,25 +55,26 @@ def test_kill_points(plant: Plant, observe: Observe, seed: int) -> None:
 
 
 @fault("4", "memory stays flat, live frames first, then all that was missed")
-def test_broker_away(plant: Plant, observe: Observe) -> None:
+def test_broker_away(plant: Plant, observe: Observe, seed: int) -> None:
     """The broker is gone for a while; every part keeps trying."""
     before = _memory(plant)
     plant.broker.kill()
-    deadline = time.monotonic() + OUTAGE
-    wait_until("the end of the outage", lambda: time.monotonic() > deadline, OUTAGE + 10)
+    outage = OUTAGE if seed == 1 else min(OUTAGE, 60.0)
+    deadline = time.monotonic() + outage
+    wait_until("the end of the outage", lambda: time.monotonic() > deadline, outage + 10)
     grown = _memory(plant) - before
     kept = sum(1 for node in NODES for _ in (plant.state_dir(node) / "ring").glob("*.seg"))
     returned = time.time_ns()
     plant.broker.start()
     plant.wait_for_more(1)
-    drained = plant.wait_for_whole(60 + OUTAGE)
+    drained = plant.wait_for_whole(60 + outage)
     assert grown < 64 * 2**20
     assert kept > 0
     account = plant.finish()
     assert account.lost == 0
     waited = _live_first(plant, returned)
     observe(
-        f"away {OUTAGE:g} s, memory of all parts {grown / 2**20:+.1f} MiB, first live frame of "
+        f"away {outage:g} s, memory of all parts {grown / 2**20:+.1f} MiB, first live frame of "
         f"the later node {waited:.1f} s after the return, whole again {drained:.1f} s after the "
         f"first frame; {account}"
     )
@@ -81,7 +83,7 @@ def test_broker_away(plant: Plant, observe: Observe) -> None:
 def _live_first(plant: Plant, returned: int) -> float:
     """Check in the store that each node's live frames came before what it had kept; return how
     long after the broker's return (ns) the last of them showed its first, seconds."""
-    waits = []
+    waits: list[float] = []
     with duckdb.connect(str(plant.data / "hot.duckdb"), read_only=True) as store:
         tables = [
             name
@@ -105,16 +107,16 @@ def _live_first(plant: Plant, returned: int) -> float:
 @fault("4b", "nothing lost or twice, live lag below 2 s meanwhile, drained within 60 s")
 def test_backlog_of_a_fleet(seed: int, observe: Observe) -> None:
     """Every node of a fleet comes back with all that it has kept, and goes on at 1 Hz."""
-    del seed
-    nodes = max(50, 2 * BACKLOG + BACKLOG // 12)
-    found = backfill.measure(nodes, BACKLOG, 20 + BACKLOG // 10, "mosquitto", "")
+    frames = BACKLOG if seed == 1 else min(BACKLOG, 100)
+    nodes = max(50, 2 * frames + frames // 12)
+    found = backfill.measure(nodes, frames, 12 + frames // 6, "mosquitto", "")
     assert found["frames_lost"] == 0
     assert found["frames_duplicated"] == 0
     assert found["drain_seconds"] < 60
     assert found["live_lag"]["max"] < 2 * SLACK
     memory = found["processes"]["aggregator"]["peak_rss_mib"]
     observe(
-        f"{nodes} nodes with {BACKLOG} frames each: drained in {found['drain_seconds']:.1f} s, "
+        f"{nodes} nodes with {frames} frames each: drained in {found['drain_seconds']:.1f} s, "
         f"live lag {found['live_lag']['p99']:.2f} s p99, {found['live_lag']['max']:.2f} s max, "
         f"aggregator {memory:.0f} MiB at most"
     )
@@ -202,8 +204,8 @@ def test_no_cpu(plant: Plant, observe: Observe) -> None:
 def _newest_age(plant: Plant) -> float:
     """Seconds since the least lucky node was heard."""
     pages = [plant.get(f"/api/v1/nodes/{node}") for node in NODES]
-    ages = [page["node"]["age_seconds"] if page is not None else None for page in pages]
-    return max(float("inf") if age is None else age for age in ages)
+    ages: list[float | None] = [page["node"]["age_seconds"] if page else None for page in pages]
+    return max(math.inf if age is None else age for age in ages)
 
 
 @contextmanager

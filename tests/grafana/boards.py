@@ -3,33 +3,71 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from grafana.board import Board
 from grafana.boards import BOARDS
+from grafana.influx import BOARDS as INFLUX_BOARDS
 
 Json = dict[str, Any]
+ALL = (*BOARDS, *INFLUX_BOARDS)
 
 
-def panels() -> Iterator[tuple[str, Json]]:
+def panels(boards: Sequence[Board] = ALL) -> Iterator[tuple[str, Json]]:
     """Every panel that draws something, with the title of its board."""
-    for board in BOARDS:
+    for board in boards:
         for panel in board.json()["panels"]:
             if panel["type"] != "row":
                 yield board.title, panel
 
 
-def queries() -> Iterator[tuple[str, str]]:
-    """Every query of every panel, with where it stands."""
-    for board, panel in panels():
+def queries(rate_interval: str = "15s") -> Iterator[tuple[str, str]]:
+    """Every PromQL query of every panel, annotation and variable, with where it stands."""
+    for board, panel in panels(BOARDS):
         for target in panel["targets"]:
-            yield f"{board}: {panel['title']} {target['refId']}", filled(target["expr"])
+            yield f"{board}: {panel['title']} {target['refId']}", filled(target["expr"], rate_interval)  # fmt: skip
+    for made in BOARDS:
+        board_json = made.json()
+        for mark in board_json["annotations"]["list"]:
+            if "expr" in mark:
+                yield f"{made.title}: marks {mark['name']}", filled(mark["expr"], rate_interval)
+        for variable in board_json["templating"]["list"]:
+            if variable["type"] == "query":
+                asked = re.fullmatch(r"label_values\((.*), \w+\)", variable["definition"])
+                assert asked, variable["definition"]
+                yield f"{made.title}: choices {variable['name']}", filled(asked[1], rate_interval)
 
 
-def filled(expr: str) -> str:
+def influx_queries() -> Iterator[tuple[str, str]]:
+    """Every InfluxQL query of every panel, annotation and variable, with where it stands."""
+    for board, panel in panels(INFLUX_BOARDS):
+        for target in panel["targets"]:
+            yield f"{board}: {panel['title']} {target['refId']}", influx_filled(target["query"])
+    for made in INFLUX_BOARDS:
+        board_json = made.json()
+        for mark in board_json["annotations"]["list"]:
+            if "query" in mark:
+                yield f"{made.title}: marks {mark['name']}", influx_filled(mark["query"])
+        for variable in board_json["templating"]["list"]:
+            if variable["type"] == "query":
+                yield f"{made.title}: choices {variable['name']}", influx_filled(variable["query"])
+
+
+def filled(expr: str, rate_interval: str = "15s") -> str:
     """Put values in the place of Grafana's variables."""
-    expr = expr.replace("$__rate_interval", "15s").replace("$__range", "1h")
+    expr = (
+        expr.replace("$price", "0.15")
+        .replace("$__rate_interval", rate_interval)
+        .replace("$__range", "1h")
+    )
     return re.sub(r"\$(?:\{\w+\}|\w+)", ".*", expr)
+
+
+def influx_filled(query: str) -> str:
+    """Put values in the place of Grafana's variables."""
+    query = query.replace("$timeFilter", "time > now() - 1h").replace("$__interval", "10s")
+    return re.sub(r"/\^\$\w+\$/", "/^.*$/", query)
 
 
 METRIC = re.compile(r"\bkilowatch_[a-z0-9_]+")

@@ -13,11 +13,10 @@ import pytest
 
 from grafana import build
 from grafana.board import Board
-from grafana.boards import BOARDS
 from power.quantities import QUANTITIES
 from telemetry.catalogue import CATALOGUE
 from telemetry.metric import Kind
-from tests.grafana.boards import METRIC, filled, panels, queries
+from tests.grafana.boards import ALL, METRIC, influx_queries, panels, queries
 
 COUNTERS = {f"kilowatch_{metric.name}" for metric in CATALOGUE if metric.kind is Kind.COUNTER}
 UNITS = {
@@ -37,7 +36,7 @@ def test_what_is_checked_in_is_what_the_generator_makes(
     assert build.main(["--check"]) == 1
 
 
-@pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.uid)
+@pytest.mark.parametrize("board", ALL, ids=lambda board: board.uid)
 def test_panels_have_numbers_of_their_own_and_do_not_lie_on_one_another(board: Board) -> None:
     made = board.json()
     assert made["schemaVersion"] == 41
@@ -67,8 +66,8 @@ def test_every_panel_says_what_it_shows_in_which_unit_from_which_source() -> Non
 
 
 def test_titles_and_uids_are_unique() -> None:
-    assert len({board.uid for board in BOARDS}) == len(BOARDS)
-    assert len({board.title for board in BOARDS}) == len(BOARDS)
+    assert len({board.uid for board in ALL}) == len(ALL)
+    assert len({board.title for board in ALL}) == len(ALL)
 
 
 def test_counters_are_only_shown_as_rates() -> None:
@@ -84,6 +83,8 @@ def test_every_metric_that_a_board_asks_for_exists() -> None:
     ours |= {f"kilowatch_{quantity.name}_total" for quantity in QUANTITIES}
     pages = (
         "kilowatch_node_", "kilowatch_cluster_", "kilowatch_aggregator_", "kilowatch_gpu_info", "kilowatch_gpu_present",
+        "kilowatch_alerts", "kilowatch_incidents_", "kilowatch_silences_", "kilowatch_deliveries_", "kilowatch_channel_",
+        "kilowatch_heartbeat_", "kilowatch_event_", "kilowatch_circuit_info", "kilowatch_circuit_pole_amps",
     )  # fmt: skip
     for where, expr in queries():
         for name in METRIC.findall(expr):
@@ -96,17 +97,6 @@ def test_promtool_takes_every_query(tmp_path: Path) -> None:
         {"record": f"check:query:{number}", "expr": expr}
         for number, (_, expr) in enumerate(queries())
     ]
-    asked = {
-        re.sub(r"label_values\((.*), \w+\)", r"\1", filled(variable["definition"]))
-        for board in BOARDS
-        for variable in board.json()["templating"]["list"]
-        if variable["type"] == "query"
-    }
-    assert asked
-    rules += [
-        {"record": f"check:variable:{number}", "expr": expr}
-        for number, expr in enumerate(sorted(asked))
-    ]
     file = tmp_path / "rules.json"  # JSON is YAML too
     file.write_text(json.dumps({"groups": [{"name": "boards", "rules": rules}]}))
     done = subprocess.run(
@@ -114,3 +104,78 @@ def test_promtool_takes_every_query(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{len(rules)} rules found" in done.stdout
+
+
+def test_every_field_that_influxdb_is_asked_for_is_a_metric() -> None:
+    known = {metric.name for metric in CATALOGUE}
+    tags = {"cluster", "node", "gpu", "uuid", "model", "link", "kind", "code", "text", "count", "events", "each", "joules"}  # fmt: skip
+    asked = set()
+    for where, query in influx_queries():
+        for name in re.findall(r'(?<!AS )"(\w+)"', query):
+            assert name in known | tags or name.removesuffix("_changes") in {"gpu", "link"}, where
+            asked |= {name} & known
+    assert len(asked) > 20
+
+
+def test_links_lead_to_boards_and_panels_that_exist() -> None:
+    uids = {board.uid for board in ALL}
+    links = 0
+    for board, panel in panels():
+        for override in panel["fieldConfig"]["overrides"]:
+            for setting in override["properties"]:
+                for link in setting["value"] if setting["id"] == "links" else ():
+                    found = re.match(r"/d/([\w-]+)\?", link["url"])
+                    assert found, (board, link)
+                    assert found[1] in uids, (board, link)
+                    assert "${__url_time_range}" in link["url"]
+                    assert "var-datasource=${datasource}" in link["url"]
+                    links += 1
+    assert links >= 6
+
+
+@pytest.mark.parametrize("board", ALL, ids=lambda board: board.uid)
+def test_a_board_keeps_the_rules_that_linters_of_boards_have(board: Board) -> None:
+    made = board.json()
+    source, *variables = made["templating"]["list"]
+    assert (source["name"], source["type"], source["query"]) == ("datasource", "datasource", board.source.kind)  # fmt: skip
+    for variable in variables:
+        if variable["type"] == "textbox":
+            assert float(variable["current"]["value"]) > 0
+            continue
+        assert variable["datasource"] == board.source.json
+        assert variable["refresh"] == 2, "choices follow the time that is shown"
+        assert variable["multi"] is False or variable["allValue"] == ".*"
+    marks = [mark["name"] for mark in made["annotations"]["list"]]
+    assert marks[1:] == (["Pages", "XIDs"] if board.source.kind == "prometheus" else ["XIDs"])
+    (link,) = made["links"]
+    assert link["tags"] == made["tags"]
+    assert link["includeVars"]
+    assert link["keepTime"]
+    for panel in made["panels"]:
+        if panel["type"] == "row":
+            continue
+        for target in panel["targets"]:
+            assert target["datasource"] == board.source.json
+            expr = target.get("expr", "")
+            for window in re.findall(r"(?:rate|increase|irate)\([^()]*\[([^\]]+)\]", expr):
+                assert window in {"$__rate_interval", "5m", "1h", "24h"}, (panel["title"], window)
+            if "query" in target:
+                assert "$timeFilter" in target["query"], panel["title"]
+        if panel["type"] == "state-timeline":
+            (mapping,) = panel["fieldConfig"]["defaults"]["mappings"]
+            assert len(mapping["options"]) >= 2
+
+
+def test_a_state_is_shown_as_a_state_timeline_on_both_sources() -> None:
+    shown = {board for board, panel in panels() if panel["type"] == "state-timeline"}
+    assert {"kilowatch / Node", "kilowatch / GPU", "kilowatch / Alerts"} <= shown
+    assert {"kilowatch / Node (InfluxDB)", "kilowatch / GPU (InfluxDB)"} <= shown
+
+
+def test_provisioning_names_sources_of_the_kinds_that_boards_ask_for() -> None:
+    folder = build.FOLDER.parent / "provisioning"
+    text = (folder / "datasources" / "kilowatch.yaml").read_text()
+    kinds = re.findall(r"^    type: (\w+)$", text, re.MULTILINE)
+    assert set(kinds) == {board.source.kind for board in ALL}
+    assert "dbName: kilowatch" in text
+    assert "path: " in (folder / "dashboards" / "kilowatch.yaml").read_text()

@@ -118,6 +118,7 @@ async def test_silence_holds_back_lists_and_ends(tmp_path: Path) -> None:
         (("silence", "node=n1", "--for", "soon"), 2, "no duration"),
         (("silence", "node=n1", "--for", "1h"), 1, "why is missing"),
         (("silence", "node", "--for", "1h", "--why", "x"), 1, "label=value"),
+        (("silence", "nod=n1", "--for", "1h", "--why", "x"), 1, "Did you mean 'node'?"),
         (("silence", "--end", "nope"), 1, "no silence 'nope'"),
         (("notify", "test", "oncal"), 1, "Did you mean 'oncall'?"),
     ],

@@ -236,6 +236,22 @@ def test_a_bar_has_a_mark_at_the_continuous_limit_and_says_when_it_is_full() -> 
     assert "no reading yet" in circuit_lines([state(None)])[0]
 
 
+def test_a_silent_meter_stands_beside_the_source_that_took_over() -> None:
+    """And no line of a circuit is wider than 80, with all that there is to say."""
+    lines = circuit_lines([
+        state(
+            1.23, watts=2867.0, sigma_watts=459.0, source="committed", heat_ratio=0.85,
+            headroom_amps=-8.6, above_continuous_seconds=11_400.0, committed_watts=2867.0,
+            committed_continuous_ratio=1.54, alerts=["E03", "E04", "E07"],
+            trip_seconds=TripSeconds(earliest=16.0, nominal=60.0, latest=3000.0),
+            more={"meter_stale": 1.0},
+        )
+    ])  # fmt: skip
+    assert "    2,867 ± 459 W by committed, a meter is silent; breaker heat 85%" in lines
+    assert "    may trip in 16 s .. 50 min at this load (estimate)" in lines
+    assert max(map(len, lines)) <= 80
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(22, "22 s"), (119, "119 s"), (120, "2 min"), (1980, "33 min"), (11_400, "3 h 10 min"), (172_800, "48 h")],

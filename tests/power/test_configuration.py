@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
+import tomllib
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from kilowatch.__main__ import main
+from kilowatch.plan_text import WIDTH, WORDS
+from power.layout import lay_out
+from power.plan import Suppose
 from power.site import decode
 from telemetry.errors import ConfigError
 from tests.power.sites import PAIR, RIG, circuit, planned
 
+PAGE = (Path(__file__).parents[2] / "docs/power.md").read_text()
 A = "[circuits.a]\nbreaker = 15\n"
 
 
@@ -29,6 +35,10 @@ A = "[circuits.a]\nbreaker = 15\n"
         (A + "[nodes.n]\nwatts = 1\ncords = [{circuit = 'b'}]\n", "nodes.n.cords[0].circuit", "Known: a"),
         (A + "nodes = ['rig2']\n[nodes.rig1]\nwatts = 1\n", "circuits.a.nodes", "'rig1'"),
         (A + "nodes = ['n']\n[nodes.n]\ngpus = 'rtx-509'\n", "nodes.n.gpus", "'rtx-5090'"),
+        (A + "curve = 'UL498'\n", "circuits.a.curve", "Write UL489, IEC-B, IEC-C, IEC-D or IEC-60947"),
+        (A + "redundancy = {group = 'g', role = 'A', scheme = '3N'}\n", "circuits.a.redundancy.scheme", "Write 2N or N+1."),
+        (A + "nodes = 'rig1'\n", "circuits.a.nodes", 'as in ["rig1"]'),
+        (A + "pf = 'good'\n", "circuits.a.pf", "Write a number."),
         (A + "[budgets.b]\ncircuits = ['c']\n", "budgets.b.circuits", ""),
         ("", "circuits", "[circuits.office]"),
     ],
@@ -55,6 +65,51 @@ def test_a_pair_on_one_panel_is_not_independent() -> None:
         "volts = 240\npf", "panel = 'p'\npoles = 2\npf"
     )
     assert any("not independent" in notice for notice in planned(text).notices)
+
+
+def test_a_cap_below_the_floor_is_said() -> None:
+    """No such card takes 250 W: the plan is made with 400 W, and says so."""
+    plan = planned(RIG.format(gpus="4x RTX 5090", amps=15, volts=120), Suppose(cap=250))
+    assert circuit(plan, "office").watts == pytest.approx((4 * 400 + 250) / 0.9, rel=0.01)
+    assert plan.notices == [
+        "--cap 250: the cards of rig1 take no less than 400 W, and are planned with that"
+    ]
+
+
+def test_what_is_lost_is_off_and_its_nodes_are_dark() -> None:
+    """A feed of a pair takes no node with it; the only feed does."""
+    pair = planned(PAIR, Suppose(lose=["a"]))
+    assert [c.lost for c in pair.circuits] == [True, False]
+    assert not pair.nodes[0].dark
+    alone = planned(RIG.format(gpus="4x RTX 5090", amps=15, volts=120), Suppose(lose=["office"]))
+    assert alone.nodes[0].dark
+    assert alone.circuits[0].watts == 0
+
+
+def test_what_the_page_shows_can_be_pasted() -> None:
+    """docs/power.md: every example by itself, and a row for every rule."""
+    examples = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    assert len(examples) == 3
+    for example in examples:
+        assert lay_out("page", decode("page", tomllib.loads(example))).lines
+    rules = [f"E{number:02}" for number in range(1, 25)]
+    assert [rule for rule in rules if f"| {rule} |" not in PAGE] == []
+
+
+def test_a_plan_for_people_fits_a_terminal(tmp_path: Path) -> None:
+    """No line is wider than 80, and every rule is said in words."""
+    file = tmp_path / "rig.toml"
+    file.write_text(RIG.format(gpus="4x RTX 5090", amps=15, volts=120) + "[nodes.nas]\n")
+    arguments = ["plan", "--config", str(file), "--add", "rtx-5090:2", "--on", "office", "--cap", "250"]  # fmt: skip
+    lines = CliRunner().invoke(main, arguments).stdout.splitlines()
+    assert max(map(len, lines)) <= WIDTH
+    assert "    ! E02 above its continuous limit, which holds for 3 hours and more" in lines
+    assert "    may trip in" in "\n".join(lines)
+    assert any("below the card's floor of 400 W" in line for line in lines)
+    assert set(WORDS) >= {"E01", "E02", "E03", "E04", "E07", "E08", "E09", "E10", "E11", "E12", "E15", "E16", "E22"}  # fmt: skip
+    dark = CliRunner().invoke(main, ["plan", "--config", str(file), "--lose", "office"]).stdout
+    assert "office  off, as supposed" in dark
+    assert "node rig1  goes dark" in dark
 
 
 def test_plan_and_report_on_the_command_line(tmp_path: Path) -> None:

@@ -177,7 +177,7 @@ def test_two_published_clusters_side_by_side() -> None:
     both = dgx.format("a") + dgx.format("b")
     one, other = (describe(parts_of("s", decode("s", tomllib.loads(text)))) for text in (both, rig))
     assert (one.memory_gb, one.price_usd, one.sustained_watts) == (1280, 700_000, 17_000)
-    assert (round(one.homes, 2), round(one.ev_hours or 0, 2)) == (14.17, 5.29)
+    assert (round(one.homes or 0, 2), round(one.ev_hours or 0, 2)) == (14.17, 5.29)
     assert (one.pools, one.verdict) == (((8, 640), (8, 640)), "cluster")
     assert (other.memory_gb, other.price_usd, other.sustained_watts) == (128, 11_996, 2550)
     assert (other.homes, round(other.ev_hours or 0, 2)) == (2.125, 35.29)

@@ -158,7 +158,7 @@ def test_a_dead_node_does_not_lower_what_a_failover_would_bring() -> None:
 
 def test_nothing_known_is_no_number() -> None:
     """A node of which only the name is known, and which was never heard."""
-    stage = Stage("[circuits.a]\nbreaker = 15\nnodes = ['x']\n")
+    stage = Stage("[circuits.a]\nbreaker = 15\nvolts = 120\nnodes = ['x']\n")
     stage.hush("x")
     stage.silent["x"] = -np.inf
     stage.play(2)

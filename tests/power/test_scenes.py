@@ -13,7 +13,7 @@ def dgx(power_factor: float, watts: float) -> Stage:
     limits = {"dgx-01": 5600.0, "dgx-02": 5600.0}
     stage = Stage(DGX_FEED.format(pf=power_factor), limits=limits)
     stage.play(600, wall=dict.fromkeys(limits, 2500.0), every=10)
-    stage.play(250, wall=dict.fromkeys(limits, watts / 2))
+    stage.play(250, wall=dict.fromkeys(limits, watts / 2), every=5)
     return stage
 
 
@@ -36,7 +36,7 @@ def test_four_5090_on_15_amps() -> None:
     stage = Stage(
         RIG.format(gpus="4x RTX 5090", amps=15, volts=120), limits={"rig1": 2300.0}, gpus=4
     )
-    stage.play(130, gpu={"rig1": 60.0})
+    stage.play(130, gpu={"rig1": 60.0}, every=5)
     assert stage.ids("office") == ["E07"]
     stage.play(4, gpu={"rig1": 2300.0})
     # Three of its 22 and 75 seconds have passed, and the breaker was a little warm.
@@ -45,7 +45,7 @@ def test_four_5090_on_15_amps() -> None:
     assert "E04" in stage.ids("office")
     stage.play(20, gpu={"rig1": 2300.0})
     assert stage.ids("office") == ["E03", "E04", "E07"]
-    stage.play(120, gpu={"rig1": 2300.0})
+    stage.play(120, gpu={"rig1": 2300.0}, every=5)
     assert stage.ids("office") == ["E02", "E03", "E04", "E07"]
     remedy = stage.facts("office")["remedy"]
     assert "255 W" in remedy
@@ -58,13 +58,13 @@ def test_four_5090_on_20_amps() -> None:
     stage = Stage(
         RIG.format(gpus="4x RTX 5090", amps=20, volts=120), limits={"rig1": 2300.0}, gpus=4
     )
-    stage.play(130, gpu={"rig1": 60.0})
+    stage.play(130, gpu={"rig1": 60.0}, every=5)
     stage.play(4, gpu={"rig1": 2300.0})
     assert stage.value("circuit_trip_earliest_seconds", "office") == pytest.approx(91 - 4, rel=0.03)
     assert stage.value("circuit_trip_nominal_seconds", "office") == pytest.approx(33 * 60, rel=0.03)
     assert stage.value("circuit_trip_latest_seconds", "office") == float("inf")
     assert "perhaps never" in stage.facts("office")["band"]
-    stage.play(180, gpu={"rig1": 2300.0})
+    stage.play(180, gpu={"rig1": 2300.0}, every=5)
     assert stage.ids("office") == ["E02", "E03", "E04", "E07"]
 
 
@@ -72,16 +72,16 @@ def test_a_pair_at_45_percent_and_the_loss_of_a() -> None:
     """E08 alone; then E09 on the feed that is lost, and on the other E02 beside E08."""
     stage = Stage(PAIR)
     both = [meter(name, watts=2160.0, volts=240.0, amps=9.0) for name in "ab"]
-    stage.play(200, meters=both)
+    stage.play(200, meters=both, every=5)
     assert (stage.ids("a"), stage.ids("b")) == (["E08"], ["E08"])
     assert stage.value("circuit_survivor_amps", "b") == pytest.approx(18)
     lost = [
         meter("a", watts=0.0, volts=0.0, amps=0.0),
         meter("b", watts=4320.0, volts=240.0, amps=18.0),
     ]
-    stage.play(200, meters=lost)
+    stage.play(200, meters=lost, every=5)
     assert stage.ids("a") == ["E09"]
     assert stage.ids("b") == ["E02", "E08"]
     assert stage.value("circuit_trip_earliest_seconds", "b") == float("inf")
-    stage.play(200, meters=both)
+    stage.play(200, meters=both, every=5)
     assert (stage.ids("a"), stage.ids("b")) == (["E08"], ["E08"])

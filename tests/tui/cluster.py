@@ -122,7 +122,7 @@ def text_of(app: Top) -> str:
     return "\n".join(strip.text.rstrip() for strip in strips)
 
 
-async def until(pilot: Pilot[None], holds: Callable[[str], bool], patience: int = 600) -> str:
+async def until(pilot: Pilot[None], holds: Callable[[str], bool], patience: int = 240) -> str:
     """Wait until the screen's text fulfils a condition; returns it."""
     screen = ""
     for _ in range(patience):

@@ -1,62 +1,129 @@
-"""The lines around the tables, in every state."""
+"""The lines around the views, in every state."""
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
+from typing import Any
 
-from tui.board import Board
+import pytest
+from rich.cells import cell_len
+
+from tui.board import BUDGETS, CIRCUITS, INCIDENTS, TODAY, Board, Standing
+from tui.circuits import Now, countdown, headroom, members, relief, tree, worst_line
 from tui.client import Line, LineState
-from tui.columns import Piece
-from tui.lines import alert_lines, band, footer, header, nothing_yet, tiny
-from tui.messages import Alert, Model, NodeLine, Status, Summary
+from tui.keys import KEYS, READ_ONLY, footer, help_lines
+from tui.lines import Moment, alert_lines, band, countdown_now, header, nothing_yet, tiny
+from tui.messages import (
+    Alert,
+    BudgetRow,
+    BudgetRows,
+    Circuit,
+    Circuits,
+    Energy,
+    Incident,
+    Incidents,
+    Model,
+    NodeLine,
+    Note,
+    Report,
+    Status,
+    Summary,
+    Trip,
+)
+from tui.theme import Line as Drawn
 
 LIVE = Line(LineState.LIVE, 90.0)
+LOST = Line(LineState.LOST, 97.0, "refused", 104.0)
+NOW = Moment(100.0)
 SECOND = 10**9
 
 
-def said(pieces: list[Piece]) -> str:
+def said(pieces: Drawn) -> str:
     """Pieces as text."""
     return "".join(text for text, _ in pieces)
 
 
-def board(**summary: object) -> Board:
+def incidents(count: int, severity: str = "page", **more: Any) -> list[Incident]:
+    """Some that began 34 s ago."""
+    return [
+        Incident(f"r/{n}", severity, f"what\x1b {n}", 66 * SECOND, firing=1, **more)
+        for n in range(count)
+    ]
+
+
+def board(found: list[Incident] | None = None, circuits: list[Circuit] | None = None,
+          alerts: tuple[Alert, ...] = (), **summary: Any) -> Board:  # fmt: skip
     """A cluster of 1,250 nodes, one of which is stale."""
-    numbers: dict[str, object] = {
+    numbers: dict[str, Any] = {
         "nodes": {"online": 1249, "stale": 1, "offline": 0},
-        "models": [Model({"reporting": 9992, "silent": 8, "lost": 0})],
+        "models": [Model({"reporting": 9968, "silent": 8, "lost": 24})],
         "gpu_power_watts": 6.93e6,
         "gpu_power_limit_watts": 8.4e6,
         "temperature_max_celsius": 71.0,
         "utilization_mean_ratio": 0.93,
     }
     status = Status(
-        "2026.1", "site\x07-a", 100 * SECOND, 1250, 10_000, 0.3,
-        Summary(**(numbers | summary)),  # type: ignore[arg-type]
-    )  # fmt: skip
-    return Board(status=status, status_came=100.0, at=100 * SECOND, ready=True)
-
-
-def alerts(count: int, severity: str = "page", state: str = "firing") -> tuple[Alert, ...]:
-    """Some alerts that began 34 s ago."""
-    return tuple(
-        Alert(f"r/{n}", "r", state, severity, "a", None, 66 * SECOND, 66 * SECOND, f"what\x1b {n}")
-        for n in range(count)
+        "2026.1", "site\x07-a", 100 * SECOND, 1250, 10_000, 0.3, Summary(**(numbers | summary))
     )
+    shown = Board(status=status, status_came=100.0, at=100 * SECOND, ready=True, alerts=alerts)
+    shown = shown.with_doc(INCIDENTS, Incidents(0, found or []), 100.0)
+    return shown.with_doc(CIRCUITS, Circuits(100 * SECOND, circuits or []), 98.0)
 
 
-def test_the_header_says_who_how_fresh_and_of_how_many() -> None:
-    first, second = (said(pieces) for pieces in header(board(), LIVE, 100.1, None))
-    assert first.split("  ")[:4] == [
-        "● LIVE site?-a", "data 0.4 s old", "nodes 1,249/1,250", "GPUs 9,992/10,000 reporting",
-    ]  # fmt: skip
-    assert second.startswith("power 6.93/8.40 MW  wall —  hottest 71 °C  util 93%")
+HOT = Circuit(
+    "PDU-17B", watts=19_400.0, amps={"L1": 90.0, "L2": 88.0}, rated_amps=80.0, continuous_amps=64.0,
+    headroom_amps=-26.0, load_ratio=1.12, continuous_ratio=1.4, trip_known=True,
+    trip_seconds=Trip(earliest=251.0, nominal=400.0), nodes=["n1", "n2"],
+    facts={"remedy": "cap each GPU at 540 W (nvidia-smi -pl 540)"},
+)  # fmt: skip
+NEAR = Circuit("PDU-16A", load_ratio=0.96, forecast_rated_seconds=1260.0, nodes=["n3"])
+CALM = Circuit("PDU-1", load_ratio=0.5, nodes=["n4"])
+FIRING = Alert("k", "r", "firing", "page", "", subject="circuit", name="PDU-17B")
 
 
-def test_wall_power_says_how_many_nodes_it_is_of() -> None:
-    some = header(board(wall_power_watts=5e6, wall_power_known=700), LIVE, 100.0, None)
-    every = header(board(wall_power_watts=8e6, wall_power_known=1250), LIVE, 100.0, None)
-    assert "wall 5.00 MW (700/1250 nodes)" in said(some[1])
-    assert "wall 8.00 MW  " in said(every[1])
+def test_80_columns_say_the_essentials_in_two_lines() -> None:
+    shown = board(incidents(2) + incidents(20, "ticket"), [CALM, NEAR, HOT], (FIRING,))
+    first, second = (said(line) for line in header(shown, LIVE, NOW, 80))
+    assert first == "● LIVE site?-a 0.3 s GPU 9,968/10,000 \u00d724 ▒8 6.93/8.40 MW 82% ▲2 !20 "
+    assert second.startswith("PDU-17B 112% MAY TRIP IN 04:09  PDU-16A 96% 100% in 21 m")
+    assert cell_len(second) <= 80
+
+
+def test_160_columns_say_more_and_what_of_how_many() -> None:
+    lines = [said(line) for line in header(board(), LIVE, NOW, 160)]
+    assert len(lines) == 3
+    assert "1,249/1,250 nodes reporting" in lines[0]
+    assert "GPUs 9,968/10,000 reporting  \u00d724 lost  ▒8 silent" in lines[1]
+    assert "— kWh" in lines[2]
+    assert lines[2].endswith("no alerts")
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
+def test_no_line_of_the_header_is_too_wide(width: int) -> None:
+    shown = board(incidents(1300), [replace_name(HOT, "x" * 300), NEAR])
+    shown = replace(shown, nodes=(NodeLine("a", "online", source="simulated:x"),))
+    for line in header(shown, LIVE, NOW, width)[: 1 if width >= 120 else 2]:
+        assert cell_len(said(line)) <= max(width, 120)
+
+
+def replace_name(circuit: Circuit, name: str) -> Circuit:
+    """The same under another name."""
+    return Circuit(name, load_ratio=circuit.load_ratio, trip_seconds=circuit.trip_seconds)
+
+
+def test_power_is_of_the_budget_where_there_is_one() -> None:
+    row = BudgetRow("site", {"watts": 6.0e6, "power_ratio": 0.75})
+    shown = board().with_doc(BUDGETS, BudgetRows([row]), 100.0)
+    assert "Power 6.00/8.00 MW" in said(header(shown, LIVE, NOW, 160)[1])
+    assert "GPU power 6.93/8.40 MW" in said(header(board(), LIVE, NOW, 160)[1])
+
+
+def test_energy_and_cost_of_today_are_a_dash_until_they_are_known() -> None:
+    shown = board().with_doc(
+        TODAY, Report(currency="USD", measured=Energy(kwh=84_200.0, cost=7578.0)), 100.0
+    )
+    assert "84.2 MWh $7,578 today" in said(header(shown, LIVE, NOW, 80)[1])
+    assert "— kWh" in said(header(board(), LIVE, NOW, 80)[1])
 
 
 @pytest.mark.parametrize(
@@ -64,35 +131,85 @@ def test_wall_power_says_how_many_nodes_it_is_of() -> None:
     [("simulated:two-dgx-h100", "SIMULATED"), ("recording:/tmp/a", "RECORDED"), ("nvml", "")],
 )
 def test_what_is_not_real_says_so(source: str, badge: str) -> None:
-    shown = Board(
-        status=board().status, status_came=100.0,
+    shown = replace(
+        board(),
         nodes=(NodeLine("a", "online", source="nvml"), NodeLine("b", "online", source=source)),
-    )  # fmt: skip
-    assert shown.badge == badge
-    assert badge in said(header(shown, LIVE, 100.0, None)[0])
-
-
-def test_a_paused_screen_says_for_how_long() -> None:
-    assert said(header(board(), LIVE, 100.0, 59.0)[0]).startswith(" PAUSED 00:41 ")
-
-
-def test_a_lost_line_says_how_old_the_data_is_and_when_it_tries_again() -> None:
-    lost = Line(LineState.LOST, 58.0, "Connection refused", 104.0)
-    assert said(band(lost, 100.0, 42.5)) == (
-        " DISCONNECTED 00:42, last data 42 s ago; trying again in 4.0 s  Connection refused"
     )
-    assert said(header(board(), lost, 100.0, None)[0]).startswith("○ LOST")
-    assert band(LIVE, 100.0, 1.0) == []
-    assert band(Line(LineState.CONNECTING, 99.0), 100.0, None) == []
+    assert shown.badge == badge
+    assert badge in said(header(shown, LIVE, NOW, 160)[0])
+    assert badge[:3] in said(header(shown, LIVE, NOW, 80)[0])
+
+
+def test_a_screen_that_stands_still_or_shows_the_past_says_so() -> None:
+    assert said(header(board(), LIVE, Moment(141.0, paused=100.0), 80)[0]).startswith(
+        " PAUSED 00:41 "
+    )
+    assert said(header(board(), LIVE, Moment(100.0, replay="11:58:40Z (-5m)"), 80)[0]).startswith(
+        " REPLAY 11:58:40Z (-5m)"
+    )
+
+
+def test_without_a_status_the_header_says_what_the_line_does() -> None:
+    assert said(header(Board(), Line(LineState.CONNECTING, 0.0), NOW, 80)[0]) == "○ CONNECTING"
+
+
+def test_countdowns_tick_and_stand_still_when_the_data_does() -> None:
+    shown = board(circuits=[HOT])
+    assert countdown_now(shown, LIVE, NOW) == Now(2.0)
+    for line, moment in ((LOST, NOW), (LIVE, Moment(100.0, paused=99.0)), (LIVE, Moment(125.0))):
+        assert countdown_now(shown, line, moment) == Now(0.0, "00:01:40Z")
+    assert countdown(HOT, Standing.CRIT, Now(51.0))[0] == "MAY TRIP IN 03:20"
+    assert (
+        countdown(HOT, Standing.CRIT, Now(0.0, "00:01:40Z"))[0]
+        == "MAY TRIP IN 04:11 as of 00:01:40Z"
+    )
+    assert countdown(HOT, Standing.CRIT, Now(9999.0))[0] == "MAY TRIP NOW"
+    assert countdown(NEAR, Standing.OK, Now(60.0))[0] == "100% in 20 m"
+    assert countdown(CALM, Standing.OK, Now(0.0))[0] == "—"
+
+
+def test_what_needs_somebody_first_comes_first() -> None:
+    shown = board(circuits=[CALM, NEAR, HOT])
+    assert [circuit.id for circuit in shown.urgent] == ["PDU-17B", "PDU-16A", "PDU-1"]
+    assert (
+        said(worst_line(board(circuits=[CALM]), Now(0.0), 2)).strip() == "fullest circuit PDU-1 50%"
+    )
+    assert said(worst_line(board(), Now(0.0), 2)).strip() == "no circuits configured"
+
+
+def test_a_circuit_says_what_is_left_and_what_would_relieve_it() -> None:
+    assert headroom(HOT) == "-5.6 kW"
+    assert headroom(CALM) == "—"
+    assert relief(HOT) == ("cap each GPU at 540 W (nvidia-smi -pl 540)", "nvidia-smi -pl 540")
+    assert relief(CALM) == ("", "")
+
+
+def test_the_tree_folds_and_knows_who_hangs_where() -> None:
+    panel = Circuit("RPP", kind="panel")
+    leaf = Circuit("A", parent="RPP", nodes=["n1", "n2"])
+    other = Circuit("B", parent="gone", nodes=["n3"])
+    rows = [(depth, circuit.id) for depth, circuit in tree([panel, leaf, other], frozenset())]
+    assert rows == [(0, "RPP"), (1, "A"), (0, "B")]
+    assert [c.id for _, c in tree([panel, leaf, other], frozenset({"RPP"}))] == ["RPP", "B"]
+    assert members(board(circuits=[panel, leaf, other]), "RPP") == ["n1", "n2"]
+
+
+def test_a_line_that_is_not_live_is_told_in_a_band() -> None:
+    text = said(band(LOST, 100.0, board(), utc=True))
+    assert text == " DISCONNECTED 00:03, last data 00:01:40Z, trying again in 4.0 s, R now  refused"
+    refused = Line(LineState.REFUSED, 97.0, "a token\x1b is needed")
+    assert said(band(refused, 100.0, board(), utc=True)).startswith(" REFUSED 00:03")
+    assert "\x1b" not in said(band(refused, 100.0, board(), utc=True))
+    assert band(LIVE, 100.0, board(), utc=True) == []
+    assert band(Line(LineState.CONNECTING, 99.0), 100.0, Board(), utc=True) == []
 
 
 def test_before_there_is_data_the_screen_says_what_to_do() -> None:
-    lost = Line(LineState.LOST, 97.0, "refused", 104.0)
     refused = Line(LineState.REFUSED, 97.0, "a token is needed")
     url = "http://agg:9400"
     texts = {
         line.state: "\n".join(map(said, nothing_yet(Board(), line, url, 100.0) or []))
-        for line in (Line(LineState.CONNECTING, 97.0), lost, refused)
+        for line in (Line(LineState.CONNECTING, 97.0), LOST, refused)
     }
     assert texts[LineState.CONNECTING] == "connecting to http://agg:9400 (3.0 s) …"
     assert "kilowatch aggregate" in texts[LineState.LOST]
@@ -100,44 +217,55 @@ def test_before_there_is_data_the_screen_says_what_to_do() -> None:
     empty = "\n".join(map(said, nothing_yet(Board(ready=True), LIVE, url, 100.0) or []))
     assert "no node yet" in empty
     assert "kilowatch collect" in empty
-
-
-def test_a_screen_with_data_keeps_it_whatever_happens_to_the_line() -> None:
     shown = Board(ready=True, nodes=(NodeLine("a", "online"),))
-    assert nothing_yet(shown, Line(LineState.LOST, 1.0), "http://a", 100.0) is None
+    assert nothing_yet(shown, LOST, url, 100.0) is None
 
 
-def test_the_worst_alerts_are_shown_and_the_others_counted() -> None:
-    shown = Board(alerts=alerts(200), at=100 * SECOND)
-    lines = [said(pieces) for pieces in alert_lines(shown, 3)]
-    assert lines == ["▲ PAGE     34 s  what? 0", "▲ PAGE     34 s  what? 1", "  and 198 more"]
-    assert len(alert_lines(Board(alerts=alerts(3)), 3)) == 3
+def test_a_storm_is_the_worst_alerts_and_a_number() -> None:
+    shown = board(incidents(200))
+    lines = [said(line) for line in alert_lines(shown, 60, 8)]
+    assert lines[0] == "▲ CRIT  34s what? 0"
+    assert lines[-1] == "  and 193 more"
+    assert len(lines) == 8
+    short = [said(line) for line in alert_lines(shown, 60, 3)]
+    assert short[-1] == "▲ CRIT  34s what? 2  and 197 more"
 
 
-def test_alerts_without_a_page_have_their_own_marks() -> None:
-    mixed = alerts(1, "ticket") + alerts(1, "info") + alerts(1, "page", "pending")
-    marks = [said(pieces)[:9].rstrip() for pieces in alert_lines(Board(alerts=mixed), 4)]
-    assert marks == ["! TICKET", "· INFO", "~ pending"]
+def test_who_has_taken_an_incident_is_told_and_it_is_no_alarm_any_more() -> None:
+    taken = incidents(1, acknowledged=Note("ops\x1b", at=90 * SECOND))
+    line = alert_lines(board(taken), 60, 4)[0]
+    assert said(line) == "▲ CRIT  34s what? 0 ✓ ops?"
+    assert "crit" not in {tone for _, tone in line}
 
 
 def test_when_all_is_well_the_last_one_that_resolved_is_told() -> None:
-    shown = Board(alerts=alerts(1, state="resolved"), at=100 * SECOND)
-    assert said(alert_lines(shown, 3)[0]) == "no alerts; 34 s ago resolved: what? 0"
-    assert said(alert_lines(Board(), 3)[0]) == "no alerts"
+    over = Alert("k", "r", "resolved", "page", "a", changed=66 * SECOND, summary="what?")
+    assert (
+        said(alert_lines(board(alerts=(over,)), 80, 3)[0]) == "no alerts; 34 s ago resolved: what?"
+    )
+    soon = Alert("k", "r", "pending", "page", "a")
+    assert said(alert_lines(board(alerts=(soon,)), 80, 3)[0]) == "no alerts; 1 may become some"
+    assert said(alert_lines(board(), 80, 3)[0]) == "no alerts"
 
 
 def test_a_tiny_terminal_still_tells_the_worst() -> None:
-    shown = Board(status=board().status, alerts=alerts(9), at=100 * SECOND)
-    rows = [said(pieces) for pieces in tiny(shown, LIVE, 100.0, 8)]
-    assert rows[:3] == ["LIVE", "▲9 ", "10,000 GPUs"]
-    assert len(rows) <= 8
-    assert [said(pieces) for pieces in tiny(shown, LIVE, 100.0, 1)] == ["LIVE ▲9 "]
+    shown = board(incidents(9), [HOT])
+    rows = [said(line) for line in tiny(shown, LIVE, NOW, 40, 10)]
+    assert rows[:3] == ["LIVE site?-a", "▲9 ", "10,000 GPUs"]
+    assert any("PDU-17B" in row for row in rows)
+    assert len(rows) <= 10
+    assert [said(line) for line in tiny(shown, LIVE, NOW, 40, 1)] == ["LIVE ▲9 "]
 
 
 @pytest.mark.parametrize("width", [20, 60, 80, 160])
 def test_the_footer_fits_and_drops_keys_that_do_not(width: int) -> None:
-    keys = (("q", "Quit"), ("?", "Help"), ("/", "Filter"))
-    text = said(footer(keys, "GPU 1 of 16 ", width))
-    assert len(text) == width
+    text = said(footer(KEYS, "GPU 1 of 16 ", width, write=False))
+    assert cell_len(text) == width
     assert text.endswith("GPU 1 of 16 ")
-    assert ("Filter" in text) == (width >= 60)
+
+
+def test_the_help_says_why_a_key_does_nothing() -> None:
+    text = "\n".join(said(line) for line in help_lines(KEYS, 50, write=False))
+    assert f"Ack ({READ_ONLY})"[:30] in text
+    assert READ_ONLY not in "\n".join(said(line) for line in help_lines(KEYS, 50, write=True))
+    assert all(key.shown in text for key in KEYS)

@@ -22,6 +22,8 @@ from tui.board import (
     tidy,
 )
 from tui.columns import Column, share
+from tui.fields import GPU_KEYS, NODE_KEYS
+from tui.filter import Filter, parse
 from tui.listing import GPU_COLUMNS, NODE_COLUMNS, gpu_listing, node_listing
 from tui.messages import Alert, DataMessage, GpuRows, NodeLine, Numbers, RowsMessage
 from tui.text import CROSS, DASH
@@ -50,6 +52,16 @@ def board(
     return Board(nodes=nodes, wall={"b": 3000.0}, alerts=alerts).with_data(
         data, tidy(RowsMessage(1, who))
     )
+
+
+def gpus(text: str) -> Filter:
+    """A filter of GPUs."""
+    return parse(text, GPU_KEYS)
+
+
+def nodes(text: str) -> Filter:
+    """A filter of nodes."""
+    return parse(text, NODE_KEYS)
 
 
 def drawn(listing: object, width: int = 100) -> list[str]:
@@ -83,7 +95,7 @@ def alert(gpu: str | None, node: str, severity: str = "page", state: str = "firi
 def test_gpus_are_sorted_highest_first_and_what_is_missing_last(
     sort: str, order: list[str]
 ) -> None:
-    assert keys(gpu_listing(board(), sort, "", None)) == order
+    assert keys(gpu_listing(board(), sort, gpus(""), node=None)) == order
 
 
 @pytest.mark.parametrize(
@@ -100,25 +112,27 @@ def test_gpus_are_sorted_highest_first_and_what_is_missing_last(
 def test_a_filter_looks_at_node_uuid_and_model(
     text: str, node: str | None, found: list[str]
 ) -> None:
-    listing = gpu_listing(board(), "", text, node)
+    listing = gpu_listing(board(), "", gpus(text), node=node)
     assert keys(listing) == found
     assert listing.total == 4
 
 
 def test_nodes_are_found_by_their_name_or_a_gpu_of_theirs() -> None:
-    assert keys(node_listing(board(), "", "B1")) == ["b"]
-    assert keys(node_listing(board(), "", "c")) == ["c"]
-    assert keys(node_listing(board(), "GPU power", "")) == ["b", "a", "c"]
+    assert keys(node_listing(board(), "", nodes("B1"))) == ["b"]
+    assert keys(node_listing(board(), "", nodes("c"))) == ["c"]
+    assert keys(node_listing(board(), "GPU power", nodes(""))) == ["b", "a", "c"]
 
 
 def test_a_row_says_what_is_known_and_a_dash_for_what_is_not() -> None:
-    rows = drawn(gpu_listing(board(), "", "", None))
+    rows = drawn(gpu_listing(board(), "", gpus(""), node=None))
     assert rows[0].split() == [CROSS, "LOST", "a", "0", *[DASH] * 6]
     assert "100/350" in rows[1]
     assert " 0%" in rows[1]
     assert "—/700" in rows[2]
     assert "400/700" in rows[3]
-    assert all("\x1b" not in row for row in drawn(gpu_listing(board(), "", "", None), 160))
+    assert all(
+        "\x1b" not in row for row in drawn(gpu_listing(board(), "", gpus(""), node=None), 160)
+    )
 
 
 @pytest.mark.parametrize(
@@ -134,7 +148,7 @@ def test_a_gpu_of_which_nothing_is_known_says_why(gap: str, word: str) -> None:
     silent: Numbers = [1.0, None, 1.0, None]
     columns = dict.fromkeys((POWER, TEMPERATURE, UTILIZATION), silent)
     gaps = {TEMPERATURE: {"*": "stale", "1": gap}} if gap else {}
-    rows = drawn(gpu_listing(board(columns, gaps), "", "B0", None))
+    rows = drawn(gpu_listing(board(columns, gaps), "", gpus("B0"), node=None))
     assert rows[0].startswith(word)
 
 
@@ -148,13 +162,13 @@ def test_the_worst_alert_gives_a_gpu_and_its_node_their_state() -> None:
         Standing.CRIT, Standing.WARN, Standing.OK, Standing.DOWN,
     ]  # fmt: skip
     assert shown.node_standing.tolist() == [Standing.DOWN, Standing.CRIT, Standing.WARN]
-    node = drawn(node_listing(shown, "", "b"))[0]
+    node = drawn(node_listing(shown, "", nodes("b")))[0]
     assert node.startswith("▲ CRIT")
     assert "rule +1" in node
 
 
 def test_a_node_sums_what_its_gpus_tell() -> None:
-    rows = drawn(node_listing(board(), "", ""))
+    rows = drawn(node_listing(board(), "", nodes("")))
     assert rows[0].startswith(f"{CROSS} DOWN")
     assert "silent 34 s" in rows[0]
     assert "1/2" in rows[0]
@@ -171,7 +185,7 @@ def test_only_the_worst_reason_that_holds_the_clocks_is_shown(number: int) -> No
     columns: dict[str, Numbers] = {
         metric: [float(place >= number)] * 4 for place, (metric, _) in enumerate(REASONS)
     }
-    row = drawn(gpu_listing(board(columns), "", "B1", None))[0]
+    row = drawn(gpu_listing(board(columns), "", gpus("B1"), node=None))[0]
     assert REASONS[number][1] in row
     assert sum(word in row for _, word in REASONS) == 1
 
@@ -194,7 +208,10 @@ def test_columns_never_take_more_than_there_is(width: int, of_gpus: bool) -> Non
 
 @pytest.mark.parametrize("width", [80, 100, 120, 160, 240])
 def test_every_line_of_a_table_is_equally_wide(width: int) -> None:
-    for listing in (gpu_listing(board(), "", "", None), node_listing(board(), "", "")):
+    for listing in (
+        gpu_listing(board(), "", gpus(""), node=None),
+        node_listing(board(), "", nodes("")),
+    ):
         heads = "".join(text for text, _ in listing.head(width))
         assert {cell_len(row) for row in drawn(listing, width)} == {cell_len(heads)}
         assert cell_len(heads) <= width

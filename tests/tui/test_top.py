@@ -12,11 +12,17 @@ import struct
 import subprocess
 import sys
 import termios
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from tests.tui.cluster import Cluster, served
+from tests.tui.test_trail import frame
+from tui.kit.fleetmap import FleetMap
+from tui.messages import NodeLine
+from tui.theme import DARK, Tones
 
 ROOT = Path(__file__).parents[2]
 COLOUR = re.compile(r"\x1b\[(?:[0-9;]*;)?(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;[0-9;]*)?m")
@@ -52,7 +58,7 @@ async def test_it_runs_on_a_terminal_and_q_ends_it(colour: bool) -> None:
         )  # fmt: skip
         os.close(theirs)
         try:
-            seen = await read_until(ours, b"fallen off the bus")
+            seen = await read_until(ours, b"650/700")
             os.write(ours, b"q")
             seen += await read_until(ours, b"\x1b[?1049l")
             assert await asyncio.to_thread(process.wait, 30) == 0
@@ -62,3 +68,16 @@ async def test_it_runs_on_a_terminal_and_q_ends_it(colour: bool) -> None:
     text = seen.decode("utf-8", "replace")
     assert "650/700" in text
     assert bool(COLOUR.search(text)) == colour
+
+
+async def test_a_picture_of_ten_thousand_gpus_is_no_more_bytes_than_a_slow_line_bears() -> None:
+    """A guard that noise can't break: bytes of one full picture, whatever the machine does."""
+    board = frame(1, gpus=10_000)
+    board = replace(board, nodes=tuple(NodeLine(f"n{n}", "online", gpus=8) for n in range(1250)))
+    shown = FleetMap(Tones(DARK), "map")
+    shown.need(board, 156, 34)
+    shown.board, shown.dimmed = board, None
+    strips = [shown.tones.strip(line, 156) for line in shown._draw_map(156, 34)]
+    assert len(strips) == 33
+    console = Console(color_system="truecolor", force_terminal=True)
+    assert sum(len(strip.render(console)) for strip in strips) < 200_000

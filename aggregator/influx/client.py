@@ -1,0 +1,199 @@
+"""The server's HTTP door: the only file that speaks to it. Blocking, used from threads of its own.
+
+One connection that is kept; anything that goes wrong on the way is `UnreachableError`, and every answer
+is an `Answer`, whatever its status.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import socket
+import ssl
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+from urllib.parse import quote, urlencode, urlsplit
+
+from aggregator.influx.config import Api, InfluxConfig
+from aggregator.influx.names import bucket
+from aggregator.influx.policy import Answer
+
+MOST_ANSWER = 256 * 1024 * 1024
+"""Bytes of an answer to a question."""
+
+
+class UnreachableError(Exception):
+    """Nobody answered, or not in time, or not to the end; says where and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Who answers there."""
+
+    product: str
+    """`InfluxDB`, or `VictoriaMetrics`, or `unknown`."""
+    version: str
+    """`1.6.7~rc0`; empty when it does not say."""
+
+    @property
+    def major(self) -> int:
+        """The first number of the version; 0 when there is none."""
+        digits = self.version.lstrip("v").partition(".")[0]
+        return int(digits) if digits.isdigit() else 0
+
+    def __str__(self) -> str:
+        return f"{self.product} {self.version}".strip()
+
+
+class Client:
+    """One connection to one server; used by one thread at a time."""
+
+    def __init__(self, config: InfluxConfig) -> None:
+        """Raises `ConfigError` for secrets and certificates that can't be read."""
+        self.config = config
+        self._where = urlsplit(config.url)
+        self._context = config.context()
+        self._headers = {"User-Agent": "kilowatch", **_authorization(config)}
+        self._open: http.client.HTTPConnection | None = None
+        self._lock = threading.Lock()
+
+    def write(self, policy: str, body: bytes) -> Answer:
+        """Send lines, gzipped, to a retention policy."""
+        config = self.config
+        if config.api is Api.V1:
+            path = "/write"
+            query = {"db": config.database, "rp": policy, "precision": "ms"}
+        else:
+            path = "/api/v2/write"
+            place = bucket(config.database, policy)
+            query = {"org": config.org, "bucket": place, "precision": "ms"}
+        headers = {"Content-Type": "text/plain; charset=utf-8", "Content-Encoding": "gzip"}
+        return self.ask("POST", path, query, body, headers)
+
+    def select(self, text: str, epoch: str = "ns") -> Answer:
+        """Ask in InfluxQL, to read only."""
+        return self.ask("GET", "/query",
+                        {"db": self.config.database, "q": text, "epoch": epoch})  # fmt: skip
+
+    def change(self, text: str) -> Answer:
+        """Tell the server something in InfluxQL."""
+        return self.ask("POST", "/query", {"q": text}, b"")
+
+    def server(self) -> Server:
+        """Ask who answers. Raises `UnreachableError`."""
+        answer, headers = self._exchange("GET", "/ping", {}, None, {})
+        version = headers.get("X-Influxdb-Version", "")
+        if version and answer.status < 404:
+            return Server("InfluxDB", version.lstrip("v"))
+        if answer.status == 204:
+            text, more = self._exchange("GET", "/health", {}, None, {})
+            if text.status == 200 and text.text.strip() == "OK":
+                return Server("VictoriaMetrics", "")
+            if "influx" in (more.get("X-Influxdb-Build", "") + text.text).lower():
+                return Server("InfluxDB", more.get("X-Influxdb-Version", "").lstrip("v"))
+        return Server("unknown", "")
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """Ask anything. Raises `UnreachableError`."""
+        return self._exchange(method, path, query or {}, body, headers or {})[0]
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        connection, self._open = self._open, None
+        if connection is not None:
+            connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def interrupt(self) -> None:
+        """End what is under way, from another thread."""
+        connection = self._open
+        sock = None if connection is None else connection.sock
+        if sock is not None:
+            try:
+                sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                return
+
+    def _exchange(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: bytes | None,
+        headers: Mapping[str, str],
+    ) -> tuple[Answer, Mapping[str, str]]:
+        text = "&".join([urlencode(query, quote_via=quote)] if query else [])
+        target = self._where.path.rstrip("/") + path + (f"?{text}" if text else "")
+        with self._lock:
+            kept = self._open is not None
+            try:
+                return self._once(method, target, body, headers)
+            except (http.client.RemoteDisconnected, ConnectionError, BrokenPipeError) as error:
+                self.close()
+                if not kept:  # a fresh connection was refused: nobody is there
+                    raise self._unreachable(error) from error
+            except (OSError, http.client.HTTPException) as error:
+                self.close()
+                raise self._unreachable(error) from error
+            try:  # the server had let go of the connection that we kept
+                return self._once(method, target, body, headers)
+            except (OSError, http.client.HTTPException) as error:
+                self.close()
+                raise self._unreachable(error) from error
+
+    def _once(
+        self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> tuple[Answer, Mapping[str, str]]:
+        connection = self._open
+        if connection is None:
+            connection = self._open = self._connection()
+        connection.request(method, target, body, {**self._headers, **headers})
+        response = connection.getresponse()
+        text = response.read(MOST_ANSWER).decode("utf-8", errors="replace")
+        if not response.isclosed():
+            self.close()
+        return Answer(response.status, text, response.headers.get("Retry-After", "")), dict(
+            response.headers.items()
+        )
+
+    def _connection(self) -> http.client.HTTPConnection:
+        host, port = self._where.hostname or "", self._where.port
+        seconds = self.config.timeout_seconds
+        if self._context is not None:
+            return http.client.HTTPSConnection(host, port, timeout=seconds, context=self._context)
+        return http.client.HTTPConnection(host, port or 80, timeout=seconds)
+
+    def _unreachable(self, error: Exception) -> UnreachableError:
+        if isinstance(error, TimeoutError):
+            words = f"no answer within {self.config.timeout_seconds:g} s"
+        elif isinstance(error, ssl.SSLError):
+            words = f"TLS: {error.reason or error}"
+        elif isinstance(error, OSError) and error.strerror:
+            words = error.strerror
+        else:
+            words = str(error) or type(error).__name__
+        return UnreachableError(f"{self.config.url}: {words[0].lower() + words[1:]}")
+
+
+def _authorization(config: InfluxConfig) -> dict[str, str]:
+    secret = config.secret()
+    if config.token_file:
+        return {"Authorization": f"Token {secret}"}
+    if config.username:
+        pair = f"{config.username}:{secret}".encode()
+        return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
+    return {}

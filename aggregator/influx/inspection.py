@@ -1,0 +1,95 @@
+"""Looks at a server as a writer and a reader meet it: what is wrong there, and what mends it."""
+
+from __future__ import annotations
+
+import gzip
+from dataclasses import dataclass
+
+from aggregator.influx.client import Client, Server, UnreachableError
+from aggregator.influx.names import RAW, policies
+from aggregator.influx.policy import Move, judge
+from aggregator.influx.setup import decoded, duration, rows
+
+SETUP = "kilowatch influx setup"
+_NOTHING = gzip.compress(b"# kilowatch looks whether it may write\n")
+"""A comment of line protocol: a write that stores nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One thing that was looked at."""
+
+    level: str
+    """`ok`, `warning` or `fault`."""
+    text: str
+    cure: str = ""
+
+
+def inspect(client: Client, now: float) -> list[Found]:
+    """Look at the server; `now` in seconds since 1970. Writes nothing into it."""
+    url = client.config.url
+    try:
+        server = client.server()
+        if server.product == "unknown":
+            return [Found("fault", f"{url}: no InfluxDB answers there",
+                          "look at aggregator.store.influxdb.url")]  # fmt: skip
+        found = [Found("ok", f"{url}: {server}"), _write(client, now)]
+        if server.major in {1, 2} and found[-1].level == "ok":
+            found += _policies(client, server)
+        if server.product == "VictoriaMetrics":
+            found.append(Found("warning", "VictoriaMetrics answers no InfluxQL: /api/v1/history "
+                               "says so", "ask it in PromQL, or use the embedded store"))  # fmt: skip
+    except UnreachableError as error:
+        return [Found("fault", str(error), "start the server, or mend "
+                      "aggregator.store.influxdb.url; what comes waits in the spool")]  # fmt: skip
+    return found
+
+
+def _write(client: Client, now: float) -> Found:
+    verdict = judge(client.write(RAW, _NOTHING), 1, now)
+    if verdict.move is Move.ON:
+        return Found("ok", "it lets us write")
+    if verdict.missing:
+        return Found("fault", f"it can't take data: {verdict.problem}", SETUP)
+    return Found("fault", f"it takes no data: {verdict.problem}",
+                 "look at api, org, token_file or password_file in aggregator.store.influxdb")  # fmt: skip
+
+
+def _policies(client: Client, server: Server) -> list[Found]:
+    config = client.config
+    answer = client.ask("GET", "/query", {"q": f'SHOW RETENTION POLICIES ON "{config.database}"'})
+    body = decoded(answer)
+    problem = body.get("error") or body.get("message") or next(
+        (each["error"] for each in body.get("results", ()) if "error" in each), "")  # fmt: skip
+    if problem:
+        return [Found("warning", f"its retention can't be read: {problem}",
+                      SETUP if "not found" in str(problem) else "")]  # fmt: skip
+    there = {str(row[0]): str(row[1]) for row in rows(body)}
+    if server.major == 2:
+        there = {name.rpartition("/")[2]: length for name, length in there.items()}
+    missing = [name for name in policies(config) if name not in there]
+    if missing:
+        return [Found("fault", f"{config.database} has no retention policy "
+                      f"{', '.join(missing)}", SETUP)]  # fmt: skip
+    other = [
+        f"{name} is {there[name]}, not {duration(seconds)}"
+        for name, seconds in policies(config).items()
+        if server.major == 1 and _seconds(there[name]) != round(seconds)
+    ]
+    if other:
+        return [Found("warning", f"retention: {'; '.join(other)}", SETUP)]
+    return [Found("ok", f"{config.database}: {', '.join(policies(config))}")]
+
+
+def _seconds(text: str) -> int | None:
+    """Return the seconds of `168h0m0s`; None for what it is not."""
+    total, number = 0, ""
+    units = {"h": 3600, "m": 60, "s": 1}
+    for letter in text:
+        if letter.isdigit():
+            number += letter
+        elif letter in units and number:
+            total, number = total + int(number) * units[letter], ""
+        else:
+            return None
+    return total

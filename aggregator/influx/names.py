@@ -1,0 +1,139 @@
+"""What stands where in InfluxDB: retention policies, measurements, tags, types of fields. Pure.
+
+A tag is what a thing is called, never what it says: each set of tags is a series for as long as the
+server keeps it, so that errors, jobs and texts are fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aggregator.influx.config import InfluxConfig
+from aggregator.model import Device
+from telemetry.catalogue import CATALOGUE
+from telemetry.gap import Gap
+from telemetry.metric import Kind, Lane, Metric, Table, Unit
+
+RAW = "raw"
+EVENTS = "events"
+HOLES = "holes"
+
+METRICS: dict[str, Metric] = {metric.name: metric for metric in CATALOGUE}
+_WHOLE = (Unit.COUNT, Unit.BYTES)
+_STEPS = ((86_400, "d"), (3600, "h"), (60, "m"))
+
+ANNOUNCED = (
+    Gap.UNKNOWN,
+    Gap.NO_PERMISSION,
+    Gap.TIMED_OUT,
+    Gap.DEVICE_LOST,
+    Gap.ERROR,
+    Gap.STALE,
+)
+"""Reasons that are written down; what a device does not have at all is no event."""
+
+
+def frames_field(lane: Lane) -> str:
+    """Return the field that says how many frames stand behind a point: `readings`, and for metrics
+    of the slow lane `slow_readings`, since a point of both lanes may be one."""
+    return "readings" if lane is Lane.FAST else "slow_readings"
+
+
+def gap_field(reason: Gap, lane: Lane) -> str:
+    """Return the field that counts the readings absent for a reason."""
+    return f"gap_{reason.word}" if lane is Lane.FAST else f"slow_gap_{reason.word}"
+
+
+def whole(metric: Metric) -> bool:
+    """Return whether a metric is an integer field. The type of a field never changes: the server
+    refuses an integer where it has a float."""
+    return metric.kind is Kind.COUNTER and metric.unit in _WHOLE
+
+
+def keeps_last(metric: Metric) -> bool:
+    """Return whether the last reading stands for a span of time, instead of the mean."""
+    return metric.kind is Kind.COUNTER or metric.unit is Unit.STATE
+
+
+def discrete(metric: Metric) -> bool:
+    """Return whether each change of a metric is written at its own time."""
+    return metric.kind is Kind.GAUGE and metric.unit in {Unit.STATE, Unit.FLAG}
+
+
+def step_name(step: int) -> str:
+    """Return `1m` of 60, `1h` of 3600."""
+    for length, letter in _STEPS:
+        if step % length == 0:
+            return f"{step // length}{letter}"
+    return f"{step}s"
+
+
+def measurement(table: Table, step: int = 0) -> str:
+    """Return `gpu` for readings and means, `gpu_1m` for a roll-up."""
+    return f"{table}_{step_name(step)}" if step else str(table)
+
+
+def changes(table: Table) -> str:
+    """Return the measurement of changes of states."""
+    return f"{table}_changes"
+
+
+def policy(step: int = 0) -> str:
+    """Return the retention policy of readings and means, or of a roll-up."""
+    return f"rollup_{step_name(step)}" if step else RAW
+
+
+def policies(config: InfluxConfig) -> dict[str, float]:
+    """Return all retention policies and their seconds; the first is the database's default."""
+    rollups = zip(config.rollup_seconds, config.rollup_age_seconds, strict=True)
+    return {
+        RAW: config.raw_age_seconds,
+        **{policy(step): age for step, age in rollups},
+        EVENTS: config.events_age_seconds,
+    }
+
+
+def bucket(database: str, retention: str) -> str:
+    """Return the bucket of 2.x: its name makes the server map database and policy by itself."""
+    return f"{database}/{retention}"
+
+
+# -- Line protocol -------------------------------------------------------------------------------
+
+
+def escape(text: str) -> str:
+    """Return a tag's value as it stands in a line; empty stays empty, and is to be left out."""
+    text = " ".join(text.split("\n")).replace("\r", " ").rstrip("\\")
+    for letter in (",", "=", " "):
+        text = text.replace(letter, f"\\{letter}")
+    return text
+
+
+def text_field(text: str) -> str:
+    """Return a string field's value, quoted."""
+    text = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + " ".join(text.splitlines()) + '"'
+
+
+def tags(values: Mapping[str, str | int | None]) -> str:
+    """Return `,cluster=home,gpu=0`: in order of their keys, as the server wants them."""
+    parts = []
+    for key, value in sorted(values.items()):
+        escaped = "" if value is None else escape(str(value))
+        if escaped:
+            parts.append(f",{key}={escaped}")
+    return "".join(parts)
+
+
+def device_tags(cluster: str, table: Table, device: Device, gpu: Device | None) -> str:
+    """Return the tags of a device; `gpu` is the GPU that a link belongs to, where it is known."""
+    named: dict[str, str | int | None] = {"cluster": cluster, "node": device.node}
+    match table:
+        case Table.GPU:
+            named |= {"gpu": device.index, "uuid": device.key, "model": device.name}
+        case Table.LINK:
+            uuid, _, number = device.key.rpartition("/")
+            named |= {"uuid": uuid, "link": number, "gpu": None if gpu is None else gpu.index}
+        case Table.NODE:
+            pass
+    return tags(named)

@@ -1,0 +1,213 @@
+"""History out of InfluxDB, in InfluxQL: the one language that 1.x, 2.x and 3.x all know.
+
+Whole buckets come from the coarsest roll-up that divides the step; what no roll-up has yet, the
+newest minutes, comes from the means or readings. Names are the catalogue's, texts are quoted, and
+nothing but SELECT is ever asked.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aggregator.influx.client import Client, UnreachableError
+from aggregator.influx.config import InfluxConfig
+from aggregator.influx.names import METRICS, frames_field, keeps_last, measurement, policy
+from aggregator.influx.setup import decoded, refused
+from aggregator.model import History
+from aggregator.store.history import MOST_BUCKETS
+from aggregator.store.rollup import high, low, readings
+from telemetry.errors import StoreError
+from telemetry.metric import Lane, Metric, Table
+
+SECOND = 10**9
+Row = tuple[int, float | None, float | None, float | None, float]
+"""Start of a bucket, ns; mean or last, lowest, highest; how many readings stand behind it."""
+OLDEST = 0
+NEWEST = 9_000_000_000 * SECOND
+"""Times that the server can still count."""
+
+
+class Reader:
+    """Asks one server; used by any thread."""
+
+    def __init__(self, config: InfluxConfig, cluster: str) -> None:
+        self._config = config
+        self._client = Client(config)
+        self._cluster = cluster
+
+    def history(self, device: str, metric: str, start: int, end: int, step: float) -> History:
+        """Return one metric of one device, as `Store.history`. Raises `StoreError`."""
+        known = METRICS.get(metric)
+        if known is None:
+            raise StoreError(
+                f"history: no metric is called {metric!r}; docs/metrics.md names them all"
+            )
+        if step and known.lane is Lane.FAST:
+            step = max(step, self._config.every_seconds)  # shorter buckets would be mostly empty
+        width = round(step * SECOND)
+        start, end = max(start, OLDEST), min(end, NEWEST)
+        if width and (end - start) // width > MOST_BUCKETS and (end, start) != (NEWEST, OLDEST):
+            raise StoreError(
+                f"history: {step} s from {start} to {end} are more than {MOST_BUCKETS} buckets; "
+                "choose a longer step"
+            )
+        found = self._buckets(known, device, start, end, width) if width else (
+            self._every(known, device, start, end))  # fmt: skip
+        return History(
+            device, metric, step,
+            [row[0] for row in found], [row[1] for row in found],
+            [row[2] for row in found], [row[3] for row in found],
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Let go of the connection; a question under way is broken off."""
+        self._client.interrupt()
+        self._client.close()
+
+    def _every(self, metric: Metric, device: str, start: int, end: int) -> list[Row]:
+        """Return each reading or mean, and a gap where a frame had none."""
+        text = (
+            f'SELECT "{metric.name}", "{frames_field(metric.lane)}" FROM {_source(metric.table)} '
+            f"WHERE {self._of(metric, device, start, end)}"
+        )
+        return [(row[0], row[1], row[1], row[1], 1.0) for row in self._ask(text)]
+
+    def _buckets(self, metric: Metric, device: str, start: int, end: int, width: int) -> list[Row]:
+        found: list[Row] = []
+        rollup = self._rollup(width)
+        begin = start
+        if rollup:
+            found = self._rolled(metric, device, start, end, width, rollup)
+            begin = max(start, self._covered(metric, device, start, end, rollup))
+        if begin < end:
+            newest = self._plain(metric, device, begin, end, width)
+            found = _merged(found, newest, last=metric.kind == "counter")
+        return _filled(found, width)
+
+    def _rollup(self, width: int) -> int:
+        """Return the longest step that divides the buckets; 0 for none."""
+        fitting = [step for step in self._config.rollup_seconds if width % (step * SECOND) == 0]
+        return max(fitting, default=0)
+
+    def _covered(self, metric: Metric, device: str, start: int, end: int, step: int) -> int:
+        """Return up to when there is a roll-up, ns."""
+        text = (
+            f'SELECT last("{frames_field(metric.lane)}") FROM {_source(metric.table, step)} '
+            f"WHERE {self._of(metric, device, start, end)}"
+        )
+        rows = self._ask(text)
+        if not rows:
+            return start
+        return int(rows[-1][0] // (step * SECOND) + 1) * step * SECOND
+
+    def _rolled(
+        self, metric: Metric, device: str, start: int, end: int, width: int, step: int
+    ) -> list[Row]:
+        name, where = metric.name, self._of(metric, device, start, end)
+        source, grouped = _source(metric.table, step), _grouped(width)
+        if metric.kind == "counter":
+            text = f'SELECT last("{name}") FROM {source} WHERE {where} {grouped}'
+            return [(row[0], row[1], row[1], row[1], 1.0) for row in self._ask(text)]
+        if keeps_last(metric):
+            text = (f'SELECT mean("{name}"), min("{low(name)}"), max("{high(name)}"), '
+                    f'sum("{readings(name)}") FROM {source} WHERE {where} {grouped}')  # fmt: skip
+            return [(row[0], row[1], row[2], row[3], row[4] or 0.0) for row in self._ask(text)]
+        inner = (
+            f'SELECT "{name}" * "{readings(name)}" AS "p", "{readings(name)}" AS "n", '
+            f'"{low(name)}" AS "low", "{high(name)}" AS "high" FROM {source} WHERE {where}'
+        )
+        text = (
+            'SELECT sum("p"), sum("n"), min("low"), max("high") '
+            f"FROM ({inner}) WHERE {_span(start, end)} {grouped}"
+        )
+        return [
+            (row[0], row[1] / row[2] if row[1] is not None and row[2] else None, row[3], row[4],
+             row[2] or 0.0)
+            for row in self._ask(text)
+        ]  # fmt: skip
+
+    def _plain(self, metric: Metric, device: str, start: int, end: int, width: int) -> list[Row]:
+        name, where = metric.name, self._of(metric, device, start, end)
+        value = f'last("{name}")' if metric.kind == "counter" else f'mean("{name}")'
+        text = (
+            f'SELECT {value}, min("{name}"), max("{name}"), sum("{frames_field(metric.lane)}") '
+            f"FROM {_source(metric.table)} WHERE {where} {_grouped(width)}"
+        )
+        return [(row[0], row[1], row[2], row[3], row[4] or 0.0) for row in self._ask(text)]
+
+    def _of(self, metric: Metric, device: str, start: int, end: int) -> str:
+        its = {"cluster": self._cluster}
+        match metric.table:
+            case Table.GPU:
+                its["uuid"] = device
+            case Table.LINK:
+                its["uuid"], _, its["link"] = device.rpartition("/")
+            case Table.NODE:
+                its["node"] = device
+        named = " AND ".join(f'"{key}" = {_text(value)}' for key, value in its.items())
+        return f"{named} AND {_span(start, end)}"
+
+    def _ask(self, text: str) -> list[list[Any]]:
+        """Return the rows of a query."""
+        try:
+            answer = self._client.select(text)
+        except UnreachableError as error:
+            raise StoreError(f"{error}. History comes back with the server; the live view needs "
+                             "none.") from error  # fmt: skip
+        found = decoded(answer)
+        results = found.get("results") or []
+        problem = found.get("error") or found.get("message") or next(
+            (each["error"] for each in results if "error" in each), "")  # fmt: skip
+        if answer.status >= 300 or problem:
+            raise refused(self._client, answer, str(problem or answer.text[:200]))
+        series = [each for result in results for each in result.get("series", ())]
+        if any(each.get("name") == "databases" for each in series):
+            raise StoreError(f"{self._config.url}: it answers no InfluxQL, as VictoriaMetrics does "
+                             "not. Ask it in PromQL, or use the embedded store.")  # fmt: skip
+        return [row for each in series for row in each["values"]]
+
+
+def _source(table: Table, step: int = 0) -> str:
+    return f'"{policy(step)}"."{measurement(table, step)}"'
+
+
+def _span(start: int, end: int) -> str:
+    return f"time >= {start} AND time < {end}"
+
+
+def _grouped(width: int) -> str:
+    return f"GROUP BY time({width}ns) fill(none)" if width % 1000 else (
+        f"GROUP BY time({width // 1000}u) fill(none)")  # fmt: skip
+
+
+def _text(text: str) -> str:
+    """Return a text as InfluxQL writes it."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n") + "'"
+
+
+def _merged(rolled: list[Row], plain: list[Row], *, last: bool) -> list[Row]:
+    """Join buckets; a bucket of both is at the seam: its mean is of all readings, its last (of a
+    counter) the later."""
+    joined = {row[0]: row for row in rolled}
+    for row in plain:
+        other = joined.get(row[0])
+        if other is None or other[1] is None:
+            joined[row[0]] = row
+        elif row[1] is not None:
+            weight = other[4] + row[4]
+            mean = (other[1] * other[4] + row[1] * row[4]) / weight if weight else row[1]
+            lowest = [value for value in (other[2], row[2]) if value is not None]
+            highest = [value for value in (other[3], row[3]) if value is not None]
+            joined[row[0]] = (row[0], row[1] if last else mean, min(lowest, default=None),
+                              max(highest, default=None), weight)  # fmt: skip
+    return [joined[at] for at in sorted(joined)]
+
+
+def _filled(rows: list[Row], width: int) -> list[Row]:
+    """Put an empty bucket wherever one is missing between the first and the last."""
+    filled: list[Row] = []
+    for row in rows:
+        while filled and filled[-1][0] + width < row[0]:
+            filled.append((filled[-1][0] + width, None, None, None, 0.0))
+        filled.append(row)
+    return filled

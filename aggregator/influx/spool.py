@@ -1,0 +1,292 @@
+"""What waits for the server: requests on disk, in order, bounded; exact about what it had to drop.
+
+Numbered segment files of records; a record is a request, ready to be sent. One thread appends, one
+takes from the head. What is appended is on disk when `append` returns; what is delivered is noted
+without waiting for the disk, since a request sent twice changes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from aggregator.influx.segments import Entry, Loss, Record, Segment, pack, scan, unpack
+from telemetry.errors import StoreError
+
+log = logging.getLogger(__name__)
+
+MIB = 1024 * 1024
+LARGEST_SEGMENT = 16 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a record stands."""
+
+    segment: int
+    number: int
+
+
+class Spool:
+    """Requests in a folder. Every method may be called from any thread."""
+
+    def __init__(self, folder: Path, most: int, lasting: Collection[str] = ()) -> None:
+        """Read what is there. `most`: bytes; `lasting`: policies whose requests are small, few and
+        not to be dropped with the readings around them. Raises `StoreError`."""
+        self._folder = folder
+        self._lasting = lasting
+        self._most = most
+        self._longest = max(64 * 1024, min(LARGEST_SEGMENT, most // 8))
+        self._lock = threading.Lock()
+        self._segments: deque[Segment] = deque()
+        self._file: BinaryIO | None = None
+        self._next = 0
+        """Number of the next segment."""
+        self._busy: Place | None = None
+        """The record that is being sent now: its segment is not dropped meanwhile."""
+        self._losses: list[Loss] = []
+        self.points = 0
+        self.bytes = 0
+        try:
+            self._open()
+        except OSError as error:
+            raise self._error(error) from error
+
+    # -- In --------------------------------------------------------------------------------------
+
+    def append(self, records: list[Record]) -> None:
+        """Add requests; they are on disk when this returns. Raises `StoreError`, then none is."""
+        if not records:
+            return
+        with self._lock:
+            try:
+                self._write(records)
+            except OSError as error:
+                self._undo()
+                raise self._error(error) from error
+            try:
+                self._bound()
+            except OSError as error:
+                raise self._error(error) from error
+
+    def _write(self, records: list[Record]) -> None:
+        segment = self._current()
+        assert self._file is not None  # noqa: S101 - `_current` has opened it
+        offset = segment.size
+        entries = []
+        parts = []
+        for record in records:
+            packed = pack(record)
+            lasting = record.policy in self._lasting
+            entries.append(
+                Entry(offset, len(packed), record.points, record.first, record.last, lasting)
+            )
+            offset += len(packed)
+            parts.append(packed)
+        self._file.write(b"".join(parts))
+        self._file.flush()
+        os.fdatasync(self._file.fileno())
+        segment.entries += entries
+        segment.size = offset
+        self.bytes += sum(entry.size for entry in entries)
+        self.points += sum(entry.points for entry in entries)
+
+    def _current(self) -> Segment:
+        last = self._segments[-1] if self._segments else None
+        if last is None or last.size >= self._longest or self._file is None:
+            self._close_file()
+            number = last.number + 1 if last else self._next
+            self._next = number + 1
+            last = Segment(number, self._folder / f"{number:012d}.spool")
+            self._file = last.path.open("wb")
+            self._segments.append(last)
+        return last
+
+    def _undo(self) -> None:
+        """Take back what was written in part."""
+        segment = self._segments[-1] if self._segments else None
+        self._close_file()
+        if segment is not None:
+            try:
+                os.truncate(segment.path, segment.size)
+            except OSError as error:
+                log.warning("%s: can't be cut: %s", segment.path, error)
+
+    def _bound(self) -> None:
+        while self.bytes > self._most and len(self._segments) > 1:
+            victim = next(
+                (
+                    each
+                    for each in list(self._segments)[:-1]
+                    if self._busy is None or each.number != self._busy.segment
+                ),
+                None,
+            )
+            if victim is None:
+                return
+            self._drop(victim, "spool_full")
+
+    def _drop(self, segment: Segment, reason: str) -> None:
+        """Drop a segment; what is lasting in it goes behind the newest, unless that is most of it."""
+        kept = [
+            number
+            for number, entry in enumerate(segment.entries)
+            if entry.lasting and number >= segment.taken
+        ]
+        if 2 * sum(segment.entries[number].size for number in kept) > segment.size:
+            kept = []
+        left = [
+            entry
+            for number, entry in enumerate(segment.entries)
+            if number >= segment.taken and number not in kept
+        ]
+        self._write([self._read(segment, number) for number in kept])
+        points = sum(entry.points for entry in left)
+        if points:
+            self._losses.append(
+                Loss(reason, points, min(e.first for e in left), max(e.last for e in left))
+            )
+        self._remove(segment)
+
+    def _remove(self, segment: Segment) -> None:
+        left = segment.left()
+        self.points -= sum(entry.points for entry in left)
+        self.bytes -= segment.size
+        if self._segments and segment is self._segments[-1]:
+            self._close_file()
+        self._segments.remove(segment)
+        segment.path.unlink(missing_ok=True)
+
+    # -- Out -------------------------------------------------------------------------------------
+
+    def head(self, skip: int = 0) -> tuple[Place, Record] | None:
+        """Return the oldest request that is not delivered, or the one `skip` behind it; say `free`
+        when it is no longer being sent."""
+        with self._lock:
+            for segment in list(self._segments):
+                left = len(segment.entries) - segment.taken
+                if skip >= left:
+                    skip -= left
+                    continue
+                number = segment.taken + skip
+                self._busy = Place(segment.number, number)
+                return self._busy, self._read(segment, number)
+            return None
+
+    def _read(self, segment: Segment, number: int) -> Record:
+        entry = segment.entries[number]
+        try:
+            with segment.path.open("rb") as file:
+                file.seek(entry.offset)
+                packed = file.read(entry.size)
+            return unpack(packed)
+        except (OSError, ValueError) as error:
+            raise StoreError(f"{segment.path}: can't be read: {error}") from error
+
+    def free(self) -> None:
+        """Say that nothing is being sent."""
+        with self._lock:
+            self._busy = None
+
+    def settle(self, place: Place) -> bool:
+        """Note that a request needs no more sending; False when it was dropped, and counted as
+        such, in the meantime."""
+        with self._lock:
+            self._busy = None
+            segment = next((each for each in self._segments if each.number == place.segment), None)
+            if segment is None or segment.taken != place.number:
+                return False
+            self.points -= segment.entries[place.number].points
+            segment.taken += 1
+            while self._segments and not self._segments[0].left():
+                if len(self._segments) == 1 and self._segments[0].size < self._longest:
+                    break  # it is being written to
+                self._remove(self._segments[0])
+            self._note()
+            return True
+
+    def age(self, oldest: int) -> None:
+        """Drop what is older than the server keeps it; `oldest` in ms since 1970."""
+        with self._lock:
+            for segment in list(self._segments)[:-1]:
+                busy = self._busy is not None and segment.number == self._busy.segment
+                if not busy and all(entry.last < oldest for entry in segment.entries):
+                    self._drop(segment, "spool_old")
+
+    def losses(self) -> list[Loss]:
+        """Return what was dropped since the last call."""
+        with self._lock:
+            found, self._losses = self._losses, []
+            return found
+
+    def oldest(self) -> int | None:
+        """Return when the oldest point that waits was taken, ms since 1970."""
+        with self._lock:
+            waiting = (entry.first for segment in self._segments for entry in segment.left()[:1])
+            return next(waiting, None)
+
+    def close(self) -> None:
+        """Let go of the files."""
+        with self._lock:
+            self._close_file()
+
+    # -- Inside ----------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        numbers = sorted(
+            int(path.stem) for path in self._folder.glob("*.spool") if path.stem.isdigit()
+        )
+        at, taken = self._noted()
+        gone = at + 1 if taken and at not in numbers else at  # its number is not given twice
+        self._next = max([gone, *(number + 1 for number in numbers)])
+        for number in numbers:
+            path = self._folder / f"{number:012d}.spool"
+            if number < at:
+                path.unlink(missing_ok=True)
+                continue
+            segment, damaged = scan(number, path, self._lasting)
+            self._losses += damaged
+            segment.taken = min(taken, len(segment.entries)) if number == at else 0
+            self._segments.append(segment)
+            self.bytes += segment.size
+            self.points += sum(entry.points for entry in segment.left())
+        while self._segments and not self._segments[0].left():
+            self._remove(self._segments[0])
+
+    def _noted(self) -> tuple[int, int]:
+        try:
+            segment, taken = (self._folder / "taken").read_text().split()
+            return int(segment), int(taken)
+        except (OSError, ValueError):
+            return 0, 0  # sent again, which changes nothing
+
+    def _note(self) -> None:
+        head = self._segments[0] if self._segments else None
+        text = f"{head.number} {head.taken}\n" if head else f"{self._next} 0\n"
+        new = self._folder / "taken.new"
+        try:
+            new.write_text(text)
+            new.replace(self._folder / "taken")
+        except OSError as error:
+            log.debug("%s: %s", new, error)
+
+    def _close_file(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            try:
+                file.close()
+            except OSError as error:
+                log.debug("%s: %s", self._folder, error)
+
+    def _error(self, error: OSError) -> StoreError:
+        return StoreError(
+            f"{self._folder}: the spool can't be written: {error.strerror}. Free disk space, or "
+            "lower store.influxdb.spool_bytes; it goes on by itself."
+        )

@@ -1,0 +1,254 @@
+"""The store by choice: readings to InfluxDB, and a small embedded store for what must be exact.
+
+Which frames there are, events, holes and inventories stay in the embedded store: the ledger needs
+them at once, and no server may be asked for them. Readings become lines in a spool on disk before
+their frames count as stored; a frame that waits in an open mean does not count yet, and after a
+kill -9 it is asked for again, as any other that is missing. Written twice, a point replaces itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, deque
+
+from aggregator.config import AggregatorConfig
+from aggregator.influx.cells import Cells, of_readings
+from aggregator.influx.edges import Watch
+from aggregator.influx.figures import State
+from aggregator.influx.lines import MILLISECOND
+from aggregator.influx.names import EVENTS
+from aggregator.influx.panes import some
+from aggregator.influx.reader import Reader
+from aggregator.influx.sender import Sender
+from aggregator.influx.spans import Over, Spans
+from aggregator.influx.spool import Spool
+from aggregator.influx.writer import Lines, Writer, packed
+from aggregator.model import Batch, BlockRows, Frames, History, Known, StoredEvent
+from aggregator.store.embedded import EmbeddedStore
+from aggregator.store.stored import Fresh, Stored
+from telemetry.errors import StoreError
+from telemetry.intervals import IntervalSet
+from telemetry.inventory import Inventory
+from telemetry.metric import Lane
+from telemetry.schema import SCHEMA
+
+log = logging.getLogger(__name__)
+
+MOST_AT_ONCE = 400_000
+"""Values of spans that are over, in one commit: about a quarter of a second."""
+
+
+class InfluxStore:
+    """The `Store` of a data folder and a server."""
+
+    apart = frozenset({"history"})
+    """What is asked of the server: in threads of its own, so that no commit waits for an answer."""
+
+    def __init__(self, config: AggregatorConfig, *, deliver: bool = True) -> None:
+        """`deliver`: whether a thread delivers; else `sender.step` does. Raises `StoreError`,
+        `ConfigError`."""
+        influx = self._config = config.store.influxdb
+        self.spool = Spool(config.data_dir / "spool", influx.spool_bytes, {EVENTS})
+        self.sender = Sender(influx, self.spool, wall=time.time)
+        self._reader = Reader(influx, config.cluster)
+        self._ledger = EmbeddedStore(config.store, config.data_dir)
+        self._writer = Writer(config.cluster, influx.batch_lines)
+        self._spans = Spans(influx)
+        self._saved = config.data_dir / "open-hours.npz"
+        self._outbox: list[Lines] = []
+        """What the spool does not have yet."""
+        self._over: deque[Over] = deque()
+        """Spans that are over, and are not all lines yet."""
+        self._commit = Batch()
+        """What the ledger is to be told at the next commit."""
+        self._new = 0
+        self._failed: Batch | None = None
+        """The batch that was taken, and could not be written: it comes again."""
+        self.dropped: Counter[str] = Counter()
+        """Points that the spool had no room for, or kept too long, by reason."""
+        known = self._ledger.known()
+        self._writer.learn(known.devices)
+        self._runs = {(run.node, run.session): run.id for run in known.runs}
+        self._seen = Stored(
+            {self._runs[key]: found for key, found in self._ledger.accounted().items()}
+        )
+        self._watches = {at: Watch(at) for at in range(len(SCHEMA.blocks))}
+        self._spans.restore(self._saved)
+        if deliver:
+            self.sender.start()
+
+    # -- Writing -------------------------------------------------------------------------------
+
+    def write(self, batch: Batch) -> int:
+        """Keep a batch; returns how many frames were new. After a kill -9 a frame is there again
+        when its mean was in the spool; else it is missing, and is asked for."""
+        if batch is not self._failed:
+            self._take(batch)
+        self._failed = batch
+        self._finish(batch.at)
+        self._failed = None
+        new, self._new = self._new, 0
+        return new
+
+    def _take(self, batch: Batch) -> None:
+        """Bring a batch into memory: into open spans, requests and the next commit."""
+        for rows in batch.blocks:
+            _check(rows)
+        fresh = self._seen.fresh(batch.frames)
+        self._writer.learn(batch.devices)
+        self._runs.update({(run.node, run.session): run.id for run in batch.runs})
+        commit = self._commit
+        for name in ("events", "holes", "inventories", "runs", "devices"):
+            getattr(commit, name).extend(getattr(batch, name))
+        self._outbox += self._writer.events(batch.events)
+        self._outbox += self._writer.holes(batch.holes, batch.at)
+        for rows in batch.blocks:
+            self._readings(rows, batch, fresh)
+        self._spans.hold(some(batch.frames, fresh), batch.at)
+        holes = self._seen.new_holes(batch.holes, self._runs)
+        self._seen.remember(batch.frames, fresh, holes)
+        self._new += int(fresh.sum())
+
+    def _readings(self, rows: BlockRows, batch: Batch, fresh: Fresh) -> None:
+        kept = fresh[rows.frame]
+        if not kept.any():
+            return
+        block = SCHEMA.blocks[rows.block]
+        device, gauges, counters = rows.device, rows.gauges, rows.counters
+        at = batch.frames.sampled_at[rows.frame]
+        if not kept.all():
+            at, device, gauges, counters = at[kept], device[kept], gauges[kept], counters[kept]
+        cells = of_readings(block, device, at, gauges, counters)
+        if self._spans.means is None or block.lane is Lane.SLOW:
+            self._outbox += self._writer.points(rows.block, cells)
+        else:
+            edges = self._watches[rows.block].take(cells.device, at, gauges)
+            if edges is not None:
+                self._outbox += self._writer.edges(rows.block, edges)
+        self._spans.add(rows.block, cells, batch.at)
+
+    def _finish(self, at: int, *, every: bool = False) -> None:
+        """Bring to disk what is ready: the spool first, then the ledger that counts on it."""
+        self._announce(at)
+        self._over.extend(self._spans.due(at, every=every))
+        done = self._write_over(every=every)
+        self.spool.append(packed(self._outbox, self._config.batch_lines))
+        self._outbox = []
+        commit = self._commit
+        commit.at = at
+        commit.frames = Frames.join(self._spans.stored)
+        if commit:
+            self._ledger.write(commit)
+        self._commit = Batch()
+        self._spans.stored.clear()
+        if done and not self._over:
+            self._spans.save(self._saved)
+
+    def _write_over(self, *, every: bool) -> bool:
+        """Make lines of spans that are over, some at a time: a fleet's minute takes seconds, and a
+        commit shall not. Returns whether frames count as stored by it."""
+        waits = sum(_values(over) for over in self._over)
+        left, held = max(MOST_AT_ONCE, waits // 8), False  # a large fleet has more every second
+        while self._over and (left > 0 or every):
+            over = self._over[0]
+            while over.blocks and (left > 0 or every):
+                block, cells = over.blocks.pop()
+                self._outbox += self._writer.points(block, cells, over.rollup)
+                left -= _cost(over, block, cells)
+            if not over.blocks:
+                self._spans.stored += over.frames
+                held = held or bool(over.frames)
+                self._over.popleft()
+        return held
+
+    def _announce(self, at: int) -> None:
+        """Write down what the spool dropped, as a hole of exact size."""
+        losses = self.spool.losses()
+        for loss in losses:
+            self.dropped[loss.reason] += loss.points
+            log.error("influxdb: the spool dropped %d points (%s)", loss.points, loss.reason)
+        self._outbox += self._writer.losses(losses, at)
+
+    # -- Reading -------------------------------------------------------------------------------
+
+    def known(self) -> Known:
+        """Return the runs and devices that have a number already."""
+        return self._ledger.known()
+
+    def accounted(self) -> dict[tuple[str, int], IntervalSet]:
+        """Return which frames are in the spool or beyond, or recorded as holes."""
+        return self._ledger.accounted()
+
+    def inventories(self) -> list[Inventory]:
+        """Return the newest inventory of each node."""
+        return self._ledger.inventories()
+
+    def history(self, device: str, metric: str, start: int, end: int, step: float) -> History:
+        """Return one metric of one device, as the server has it; may be called from any thread."""
+        return self._reader.history(device, metric, start, end, step)
+
+    def events(
+        self, start: int, end: int, node: str | None, kind: str | None, limit: int
+    ) -> list[StoredEvent]:
+        """Return events, newest first; no server is asked."""
+        return self._ledger.events(start, end, node, kind, limit)
+
+    def size(self) -> dict[str, int]:
+        """Return bytes by part on this disk: of the embedded store, and `spool`."""
+        return {**self._ledger.size(), "spool": self.spool.bytes}
+
+    def state(self) -> State:
+        """Return what sender and spool say of themselves; from any thread."""
+        figures, spool = self.sender.figures, self.spool
+        return State(
+            figures.connected, figures.requests, figures.failures, figures.seconds,
+            figures.delivered, figures.delivered_bytes, dict(figures.refused), dict(self.dropped),
+            spool.points, spool.bytes, spool.oldest(), self.sender.problem,
+        )  # fmt: skip
+
+    # -- Upkeep --------------------------------------------------------------------------------
+
+    def tidy(self) -> bool:
+        """Do what a commit leaves to be done."""
+        return self._ledger.tidy()
+
+    def maintain(self, now: int) -> bool:
+        """Close what is over although nothing more comes; drop what is too old to be sent."""
+        if self._failed is None:
+            self._finish(now)
+        self.spool.age((now - int(self._config.raw_age_seconds * 1e9)) // MILLISECOND)
+        return self._ledger.maintain(now)
+
+    def close(self) -> None:
+        """Write everything down and let go. Means that are open end here: the rest of them will be
+        a part of its own. Hours go on after the next start."""
+        try:
+            self._finish(time.time_ns(), every=True)
+            self._spans.save(self._saved)
+        except StoreError as error:
+            log.warning("influxdb: %s What is open is asked for again at the next start.", error)
+        finally:
+            self.sender.stop()
+            self._reader.close()
+            self._writer.close()
+            self.spool.close()
+            self._ledger.close()
+
+
+def _cost(over: Over, block: int, cells: Cells) -> int:
+    """Return how many values lines of a part of a span have; a roll-up has four of each metric."""
+    return len(cells) * len(SCHEMA.blocks[block].names) * (4 if over.rollup else 1)
+
+
+def _values(over: Over) -> int:
+    return sum(_cost(over, block, cells) for block, cells in over.blocks)
+
+
+def _check(rows: BlockRows) -> None:
+    """Raise `ValueError` for rows that are not of their block, before anything is changed."""
+    block = SCHEMA.blocks[rows.block]
+    wanted = (len(rows.frame), len(block.gauges)), (len(rows.frame), len(block.counters))
+    if (rows.gauges.shape, rows.counters.shape) != wanted:
+        raise ValueError(f"rows of {block.name} have {rows.gauges.shape[1]} gauges and "
+                         f"{rows.counters.shape[1]} counters")  # fmt: skip

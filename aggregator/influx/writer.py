@@ -1,0 +1,220 @@
+"""From a batch to requests in the spool: means, changes, roll-ups, events and holes, as lines."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from aggregator.influx.cells import Cells, lasting
+from aggregator.influx.edges import Edges, names_of
+from aggregator.influx.lines import MILLISECOND, Chunk, Column, Encoder
+from aggregator.influx.names import (
+    ANNOUNCED,
+    EVENTS,
+    HOLES,
+    METRICS,
+    RAW,
+    changes,
+    device_tags,
+    frames_field,
+    gap_field,
+    measurement,
+    policy,
+    tags,
+    text_field,
+    whole,
+)
+from aggregator.influx.segments import Loss, Record
+from aggregator.model import Device, Hole, StoredEvent
+from aggregator.store.rollup import high, low, readings
+from telemetry.schema import SCHEMA
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Lines, and the retention policy that they go to."""
+
+    policy: str
+    chunk: Chunk
+
+
+class Writer:
+    """Makes lines; used by one thread at a time."""
+
+    def __init__(self, cluster: str, lines: int) -> None:
+        """`lines`: most lines of one chunk."""
+        self._cluster = cluster
+        self._encoder = Encoder(lines)
+        self._devices: dict[int, Device] = {}
+        self._gpus: dict[tuple[str, str], Device] = {}
+        self._tags: dict[int, npt.NDArray[np.object_]] = {}
+        """By block and device number, made when they are first used."""
+
+    def learn(self, devices: Iterable[Device]) -> None:
+        """Take the names of devices."""
+        for device in devices:
+            self._devices[device.id] = device
+            self._gpus[device.node, device.key] = device
+
+    def close(self) -> None:
+        """Let go of the engine."""
+        self._encoder.close()
+
+    # -- Readings --------------------------------------------------------------------------------
+
+    def points(self, block: int, cells: Cells, step: int = 0) -> Iterator[Lines]:
+        """Yield lines with readings or means, or with a roll-up of `step` seconds."""
+        columns = _rolled(block, cells) if step else _plain(block, cells)
+        table = SCHEMA.blocks[block].table
+        chunks = self._encoder.encode(
+            measurement(table, step), self._of(block, cells.device), cells.first, columns
+        )
+        yield from (Lines(policy(step), chunk) for chunk in chunks)
+
+    def edges(self, block: int, edges: Edges) -> Iterator[Lines]:
+        """Yield lines with changes of states."""
+        names = names_of(block)
+        columns = [
+            Column(name, np.ascontiguousarray(edges.values[:, at])) for at, name in enumerate(names)
+        ]
+        chunks = self._encoder.encode(
+            changes(SCHEMA.blocks[block].table), self._of(block, edges.device), edges.at, columns
+        )
+        yield from (Lines(RAW, chunk) for chunk in chunks)
+
+    def _of(self, block: int, device: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
+        known = self._tags.setdefault(block, np.empty(0, object))
+        top = int(device.max(initial=-1)) + 1
+        if top > len(known):
+            room = np.empty(max(top, 2 * len(known)) - len(known), object)
+            known = self._tags[block] = np.concatenate([known, room])
+        found = known[device]
+        for number in np.unique(device[np.array([each is None for each in found])]).tolist():
+            known[number] = self._named(block, number)
+        result: npt.NDArray[np.object_] = known[device]
+        return result
+
+    def _named(self, block: int, number: int) -> str:
+        device = self._devices[number]
+        gpu = self._gpus.get((device.node, device.key.rpartition("/")[0]))
+        return device_tags(self._cluster, SCHEMA.blocks[block].table, device, gpu)
+
+    # -- Events ----------------------------------------------------------------------------------
+
+    def events(self, events: Iterable[StoredEvent]) -> Iterator[Lines]:
+        """Yield lines with events. Made twice they replace themselves."""
+        texts = []
+        moments = []
+        for stored in events:
+            event = stored.event
+            code = event.data.get("code", event.data.get("xid"))
+            named = tags({"cluster": self._cluster, "node": event.node, "kind": event.kind,
+                          "gpu": event.gpu, "code": code if _is_code(code) else None})  # fmt: skip
+            moment = event.at // MILLISECOND
+            texts.append(f"{EVENTS}{named} count=1i,id={text_field(event.id)},"
+                         f"text={text_field(event.message)} {moment}\n")  # fmt: skip
+            moments.append(moment)
+        yield from _texts(texts, moments)
+
+    def holes(self, holes: Iterable[Hole], at: int) -> Iterator[Lines]:
+        """Yield lines with frames that nobody has any more."""
+        texts = []
+        for hole in holes:
+            named = tags({"cluster": self._cluster, "node": hole.node, "reason": hole.reason})
+            texts.append(f"{HOLES}{named} frames={hole.last - hole.first + 1}i,first={hole.first}i,"
+                         f"last={hole.last}i,session={text_field(str(hole.session))} "
+                         f"{at // MILLISECOND}\n")  # fmt: skip
+        yield from _texts(texts, [at // MILLISECOND] * len(texts))
+
+    def losses(self, losses: Iterable[Loss], at: int) -> Iterator[Lines]:
+        """Yield lines that announce what the spool had no room for."""
+        texts = []
+        for number, loss in enumerate(losses):
+            named = tags({"cluster": self._cluster, "reason": loss.reason})
+            texts.append(f"{HOLES}{named} points={loss.points}i,from_ms={loss.first}i,"
+                         f"to_ms={loss.last}i {at // MILLISECOND + number}\n")  # fmt: skip
+        yield from _texts(texts, [at // MILLISECOND] * len(texts))
+
+
+def _is_code(code: object) -> bool:
+    """Whether it is a number of a closed list, and so may be a tag."""
+    return isinstance(code, int) and 0 <= code < 10_000
+
+
+def _plain(block: int, cells: Cells) -> list[Column]:
+    lane = SCHEMA.blocks[block].lane
+    columns = _values(block, cells)
+    columns.append(Column(frames_field(lane), cells.readings, whole=True))
+    for place, reason in enumerate(ANNOUNCED):
+        counts = cells.gaps[:, place]
+        if counts.any():
+            shown = np.where(counts > 0, counts.astype(np.float64), np.nan)
+            columns.append(Column(gap_field(reason, lane), shown, whole=True))
+    return columns
+
+
+def _rolled(block: int, cells: Cells) -> list[Column]:
+    found = SCHEMA.blocks[block]
+    gauges = len(found.gauges)
+    columns = _values(block, cells)
+    columns.append(Column(frames_field(found.lane), cells.readings, whole=True))
+    for at, name in enumerate(found.names):
+        many = cells.known[:, at]
+        if not many.any():
+            continue
+        counted = np.where(many > 0, many.astype(np.float64), np.nan)
+        columns.append(Column(readings(name), counted, whole=True))
+        if at < gauges:
+            columns.append(Column(low(name), cells.low[:, at]))
+            columns.append(Column(high(name), cells.high[:, at]))
+    return columns
+
+
+def _values(block: int, cells: Cells) -> list[Column]:
+    """Return the value of each metric: mean of a gauge, last of a counter or a state."""
+    found = SCHEMA.blocks[block]
+    many = cells.known[:, : len(found.gauges)]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means = np.where(many > 0, cells.total / many, np.nan).astype(np.float32)
+    last = {place: at for at, place in enumerate(lasting(found))}
+    columns = []
+    for place, name in enumerate(found.names):
+        if not cells.known[:, place].any():
+            continue  # nobody has it: no field at all
+        if place in last:
+            values: npt.NDArray[np.floating] = cells.newest[:, last[place]]
+            if place < len(found.gauges):
+                values = values.astype(np.float32)
+        else:
+            values = means[:, place]
+        columns.append(Column(name, values, whole(METRICS[name])))
+    return columns
+
+
+def _texts(texts: list[str], moments: list[int]) -> Iterator[Lines]:
+    if texts:
+        chunk = Chunk("".join(texts).encode(), len(texts), min(moments), max(moments))
+        yield Lines(EVENTS, chunk)
+
+
+def packed(lines: Iterable[Lines], most: int) -> list[Record]:
+    """Return requests of `most` lines at most (a chunk is never divided), in order by policy."""
+    waiting: dict[str, list[Chunk]] = {}
+    records = []
+    for each in lines:
+        chunks = waiting.setdefault(each.policy, [])
+        if chunks and sum(chunk.points for chunk in chunks) + each.chunk.points > most:
+            records.append(_record(each.policy, chunks))
+            chunks.clear()
+        chunks.append(each.chunk)
+    return records + [_record(name, chunks) for name, chunks in waiting.items() if chunks]
+
+
+def _record(name: str, chunks: list[Chunk]) -> Record:
+    body = gzip.compress(b"".join(chunk.text for chunk in chunks), 1, mtime=0)
+    first, last = min(chunk.first for chunk in chunks), max(chunk.last for chunk in chunks)
+    return Record(name, sum(chunk.points for chunk in chunks), first, last, body)

@@ -1,0 +1,2 @@
+"""Prometheus' remote write, for receivers that nobody scrapes for: VictoriaMetrics, Mimir, Thanos,
+Prometheus itself. An extra: who can scrape should scrape (docs/prometheus.md)."""

@@ -1,0 +1,51 @@
+"""What an operator can say about remote write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from telemetry.errors import ConfigError
+
+
+class RemoteWriteConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where to push what the metrics pages show; nowhere without a URL."""
+
+    url: str = ""
+    """For example http://127.0.0.1:8428/api/v1/write. [off]"""
+    every_seconds: float = 15.0
+    """Seconds between two pushes."""
+    token_file: Path | None = None
+    """A file with a token, sent as `Authorization: Bearer`."""
+    timeout_seconds: float = 10.0
+    waiting: int = 200
+    """Requests, of 10,000 series at most, that are kept in memory while the receiver is away; the
+    oldest goes, and is counted."""
+
+    def check(self, where: str) -> None:
+        """Raise `ConfigError` for what can't work."""
+        parts = urlsplit(self.url)
+        if self.url and (parts.scheme not in {"http", "https"} or not parts.hostname):
+            raise ConfigError(f"{where}.url", f"{self.url!r} is no address",
+                              "Write http://HOST:PORT/api/v1/write.")  # fmt: skip
+        if self.every_seconds < 1 or self.timeout_seconds <= 0:
+            raise ConfigError(where, "every_seconds is at least 1, timeout_seconds above 0")
+        if not 1 <= self.waiting <= 10_000:
+            raise ConfigError(f"{where}.waiting", "it must be 1 to 10000")
+
+    def headers(self, where: str = "aggregator.remote_write") -> dict[str, str]:
+        """Return what every request says. Raises `ConfigError`."""
+        found = {
+            "Content-Encoding": "snappy",
+            "Content-Type": "application/x-protobuf",
+            "X-Prometheus-Remote-Write-Version": "0.1.0",
+        }
+        if self.token_file is None:
+            return found
+        try:
+            token = self.token_file.read_text("utf-8").strip()
+        except OSError as error:
+            raise ConfigError(f"{where}.token_file", str(error)) from error
+        return found | {"Authorization": f"Bearer {token}"}

@@ -1,0 +1,164 @@
+"""Pushes what the metrics pages show, every few seconds, and keeps some while nobody takes it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import aiohttp
+
+from aggregator.http.alert_metrics import alert_families
+from aggregator.http.circuit_metrics import circuit_families
+from aggregator.http.exposition import Pages, Snapshot
+from aggregator.http.metrics import cluster_families, self_families
+from aggregator.http.numbers import plain
+from aggregator.http.summary import Summarizer
+from aggregator.http.watched import Happenings, watched_families
+from aggregator.model import View
+from aggregator.remote.config import RemoteWriteConfig
+from aggregator.remote.encode import STALE, labels_key, name_key, samples, snappy
+from telemetry.exposition import PREFIX
+
+log = logging.getLogger(__name__)
+
+SERIES_A_REQUEST = 10_000
+MOST_FRAGMENTS = 1_000_000
+"""Devices whose labels are kept ready."""
+_AGAIN = frozenset({408, 425, 429})
+Values = dict[bytes, bytes]
+"""The 8 bytes of a double by the labels of its series."""
+
+
+class Gatherer:
+    """Takes what is to be pushed; keeps the labels of each series, which cost more than its value."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._pages = Pages()
+        self._happenings = Happenings()
+        self._summarizer = Summarizer()
+        self._names: dict[str, bytes] = {}
+        self._labels: dict[str, tuple[str, bytes]] = {}
+        self._before: set[bytes] = set()
+        self._more = {"cluster": view.cluster, "job": "kilowatch"}
+
+    def look(self) -> Snapshot:
+        """Copy what stands now; on the loop."""
+        view = self._view
+        fleet, now = view.fleet, view.now()
+        nodes = list(fleet.nodes.values())
+        snapshot = self._pages.snapshot(fleet, nodes, now)
+        snapshot.families.extend([
+            *watched_families(view, self._happenings, nodes, True),
+            *cluster_families(self._summarizer.summary(fleet, now), view),
+            *self_families(view.stats, {}, (view.wall() - view.started_at) / 1e9),
+            *alert_families(view),
+            *circuit_families(view.electrical, view.cluster, now),
+        ])  # fmt: skip
+        return snapshot
+
+    def requests(self, snapshot: Snapshot, at: int) -> list[tuple[bytes, int]]:
+        """Return bodies, and how many samples each has; in a thread. What has ended is said once."""
+        values = self._values(snapshot)
+        ended = self._before.difference(values)
+        self._before = set(values)
+        parts = samples([*values.items(), *((key, STALE) for key in ended)], at)
+        return [
+            (snappy(b"".join(some)), len(some))
+            for start in range(0, len(parts), SERIES_A_REQUEST)
+            if (some := parts[start : start + SERIES_A_REQUEST])
+        ]
+
+    def _values(self, snapshot: Snapshot) -> Values:
+        found: Values = {}
+        pack = struct.Struct("<d").pack
+        if len(self._labels) > MOST_FRAGMENTS:
+            self._labels.clear()  # nodes that are gone
+        for name, fragment, value in _cells(snapshot):
+            its = self._labels.get(fragment)
+            if its is None:
+                # `_sum` or `_bucket` of a summary or histogram is a part of the name.
+                suffix, brace, rest = fragment.partition("{")
+                its = self._labels[fragment] = suffix, labels_key(brace + rest, self._more)
+            suffix, rest_key = its
+            start = self._names.get(name + suffix)
+            if start is None:
+                start = self._names[name + suffix] = name_key(name + suffix)
+            found[start + rest_key] = pack(value)
+        return found
+
+
+def _cells(snapshot: Snapshot) -> Iterator[tuple[str, str, float]]:
+    """Every series of a snapshot: name, labels as a page writes them, value."""
+    for family in snapshot.families:
+        for fragment, value in family.samples:
+            if value == value:  # noqa: PLR0124 - NaN: absent
+                yield family.name, fragment, value
+    for rows in snapshot.rows:
+        columns = [*plain(rows.gauges).T.tolist(), *rows.counters.T.tolist()]
+        for name, column in zip(rows.block.names, columns, strict=True):
+            for fragment, value in zip(rows.fragments, column, strict=True):
+                if value == value:  # noqa: PLR0124
+                    yield PREFIX + name, fragment, value
+
+
+@dataclass(slots=True)
+class Pusher:
+    """One receiver: what waits for it, and whether it takes anything."""
+
+    view: View
+    config: RemoteWriteConfig
+    _waiting: deque[tuple[bytes, int]] = field(default_factory=deque)
+    _well: bool = True
+
+    async def run(self) -> None:
+        """Push until cancelled."""
+        gatherer = Gatherer(self.view)
+        headers = self.config.headers()
+        timeout = aiohttp.ClientTimeout(total=self.config.timeout_seconds)
+        async with aiohttp.ClientSession(headers=headers, timeout=timeout) as session:
+            while True:
+                snapshot, at = gatherer.look(), self.view.wall() // 1_000_000
+                for request in await asyncio.to_thread(gatherer.requests, snapshot, at):
+                    self._keep(request)
+                await self._send(session)
+                await asyncio.sleep(self.config.every_seconds)
+
+    def _keep(self, request: tuple[bytes, int]) -> None:
+        if len(self._waiting) >= self.config.waiting:
+            self.view.stats.remote_dropped += self._waiting.popleft()[1]
+        self._waiting.append(request)
+
+    async def _send(self, session: aiohttp.ClientSession) -> None:
+        """Send what waits, the oldest first, until one is not taken."""
+        stats = self.view.stats
+        while self._waiting:
+            body, count = self._waiting[0]
+            try:
+                async with session.post(self.config.url, data=body) as answer:
+                    status, text = answer.status, (await answer.text())[:200]
+            except (aiohttp.ClientError, TimeoutError) as error:
+                status, text = 0, str(error) or type(error).__name__
+            if status == 0 or status >= 500 or status in _AGAIN:
+                stats.remote_errors += 1
+                self._say(False, text)
+                return
+            self._waiting.popleft()
+            if status < 300:
+                stats.remote_samples += count
+                self._say(True, "")
+            else:  # it would be refused again
+                stats.remote_dropped += count
+                self._say(False, f"{status} {text}")
+
+    def _say(self, well: bool, text: str) -> None:
+        if well != self._well:
+            self._well = well
+            if well:
+                log.info("remote write: %s takes samples again", self.config.url)
+            else:
+                log.warning("remote write: %s does not take samples: %s", self.config.url, text)

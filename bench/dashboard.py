@@ -1,0 +1,176 @@
+"""The dashboard on 10,000 GPUs, in a real terminal: CPU, lag, bytes, and how soon a key is seen.
+
+python -m bench.dashboard [--nodes 1250] [--seconds 20] [--size 160x50]
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import os
+import pty
+import select
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from bench.report import show
+
+_CHILD = """
+import asyncio, json, os, sys, time
+os.environ["TEXTUAL_ANIMATIONS"] = "none"
+from tui.app import Top
+class Probed(Top):
+    def on_ready(self):
+        self.lags = []
+        self.run_worker(self.probe())
+    async def probe(self):
+        while True:
+            began = time.perf_counter()
+            await asyncio.sleep(0.02)
+            self.lags.append(time.perf_counter() - began - 0.02)
+app = Probed(sys.argv[1])
+app.run()
+open(sys.argv[2], "w").write(json.dumps(app.lags))
+"""
+LIVE = "● LIVE".encode()
+
+
+@dataclass(frozen=True)
+class Result:
+    """What was measured."""
+
+    size: str
+    gpus: int
+    cpu_ms_per_second: float
+    """Of the dashboard's process, after it has settled."""
+    lag_ms_worst: float
+    """Of the event loop, 50 looks a second."""
+    lag_ms_99: float
+    kilobytes_per_second: float
+    """To the terminal."""
+    first_paint_seconds: float
+    """From exec to the first live header."""
+    key_ms_median: float
+    """From a key to the first byte of what it changed."""
+    key_ms_worst: float
+    rss_megabytes: float
+
+
+@contextmanager
+def stage(nodes: int) -> Iterator[str]:
+    """Run a fleet in a process of its own; yields its URL."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "bench.dashboard_stage", "--nodes", str(nodes)],
+        stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.terminate()
+
+
+class Terminal:
+    """A pseudo-terminal with the dashboard in it."""
+
+    def __init__(self, url: str, columns: int, rows: int, answer: Path) -> None:
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self.began = time.perf_counter()
+        environment = {
+            k: v for k, v in os.environ.items() if k not in {"NO_COLOR", "SSH_CONNECTION"}
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _CHILD, url, str(answer)],
+            stdin=theirs, stdout=theirs, stderr=theirs, close_fds=True,
+            env=environment | {"TERM": "xterm-256color", "COLORTERM": "truecolor"},
+        )  # fmt: skip
+        os.close(theirs)
+        self.file = ours
+
+    def read(self, seconds: float, word: bytes | None = None) -> int:
+        """Read for a time, or until a word has come. Returns how many bytes came."""
+        end = time.perf_counter() + seconds
+        count = 0
+        tail = b""
+        while (left := end - time.perf_counter()) > 0:
+            if select.select([self.file], [], [], left)[0]:
+                came = os.read(self.file, 1 << 20)
+                count += len(came)
+                tail = tail[-64:] + came
+                if word is not None and word in tail:
+                    break
+        return count
+
+    def cpu(self) -> float:
+        """Seconds of CPU that the process has had."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def rss(self) -> float:
+        """Megabytes in memory."""
+        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
+
+    def key(self, key: bytes) -> float:
+        """Press a key in a quiet moment; milliseconds to the first byte of the answer."""
+        while select.select([self.file], [], [], 0.12)[0]:
+            os.read(self.file, 1 << 20)
+        began = time.perf_counter()
+        os.write(self.file, key)
+        select.select([self.file], [], [], 2.0)
+        return 1e3 * (time.perf_counter() - began)
+
+
+def measure(nodes: int, seconds: float, columns: int, rows: int) -> Result:
+    """Run it."""
+    with stage(nodes) as url, tempfile.TemporaryDirectory() as folder:
+        answer = Path(folder) / "lags"
+        terminal = Terminal(url, columns, rows, answer)
+        terminal.read(60.0, LIVE)
+        first = time.perf_counter() - terminal.began
+        terminal.read(8.0)  # first layouts and imports are over
+        cpu, began = terminal.cpu(), time.perf_counter()
+        count = terminal.read(seconds)
+        passed = time.perf_counter() - began
+        used = (terminal.cpu() - cpu) / passed
+        keys = [terminal.key(key) for key in (b"l", b"j", b"l", b"j", b"h", b"k") * 3]
+        rss = terminal.rss()
+        os.write(terminal.file, b"q")
+        terminal.read(10.0, b"\x1b[?1049l")
+        terminal.process.wait(20)
+        os.close(terminal.file)
+        lags = sorted(json.loads(answer.read_text())[200:])  # from the first layouts on
+    return Result(
+        f"{columns}x{rows}", nodes * 8, round(1e3 * used, 1), round(1e3 * lags[-1], 1),
+        round(1e3 * lags[len(lags) * 99 // 100], 1), round(count / passed / 1e3, 1), round(first, 2),
+        round(statistics.median(keys), 1), round(max(keys), 1), round(rss, 1),
+    )  # fmt: skip
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure, and print."""
+    parser = argparse.ArgumentParser(prog="python -m bench.dashboard", description=__doc__)
+    parser.add_argument("--nodes", type=int, default=1250)
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--size", default="160x50")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(arguments)
+    columns, rows = map(int, options.size.split("x"))
+    found = measure(options.nodes, options.seconds, columns, rows)
+    show(asdict(found), as_json=options.json)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,42 @@
+// A mixin, for those who keep their monitoring in jsonnet (0.18 or later): alerts, recording rules and
+// boards as the usual hidden fields. Everything stands ready made beside it.
+local files = [
+  std.parseYaml(importstr 'kilowatch.rules.yml'),
+  std.parseYaml(importstr 'kilowatch-power.rules.yml'),
+];
+local groups = std.flattenArrays([file.groups for file in files]);
+local records(group) = group.name == 'kilowatch-records';
+
+{
+  _config+:: {
+    // Where your runbook is; the part behind the # stays.
+    runbookURL: 'https://example.org/kilowatch/docs/runbook.md',
+  },
+
+  local config = $._config,
+  local own(rule) = rule + (
+    if 'annotations' in rule then {
+      annotations+: {
+        runbook_url: config.runbookURL + '#' + std.split(rule.annotations.runbook_url, '#')[1],
+      },
+    } else {}
+  ),
+
+  prometheusAlerts+:: {
+    groups+: [
+      group { rules: [own(rule) for rule in group.rules] }
+      for group in groups
+      if !records(group)
+    ],
+  },
+  prometheusRules+:: { groups+: [group for group in groups if records(group)] },
+  grafanaDashboards+:: {
+    'kilowatch-alerts.json': import '../../grafana/dashboards/kilowatch-alerts.json',
+    'kilowatch-circuits.json': import '../../grafana/dashboards/kilowatch-circuits.json',
+    'kilowatch-energy.json': import '../../grafana/dashboards/kilowatch-energy.json',
+    'kilowatch-fleet.json': import '../../grafana/dashboards/kilowatch-fleet.json',
+    'kilowatch-gpu.json': import '../../grafana/dashboards/kilowatch-gpu.json',
+    'kilowatch-itself.json': import '../../grafana/dashboards/kilowatch-itself.json',
+    'kilowatch-node.json': import '../../grafana/dashboards/kilowatch-node.json',
+  },
+}

@@ -1,0 +1,1 @@
+"""Everything on one machine: `python -m deploy.stack` (or `make stack`)."""

@@ -1,0 +1,25 @@
+"""Events and holes in the record, over InfluxDB."""
+
+from __future__ import annotations
+
+from grafana.board import Board
+from grafana.influx.words import CLUSTER, NODE, chosen
+from grafana.panels import Row, lines, table
+from grafana.sources import INFLUXDB, Query
+
+N = chosen("cluster", "node")
+_EVENTS = '"events"."events"'
+
+BOARD = Board(
+    uid="kilowatch-influx-events",
+    title="kilowatch / Events (InfluxDB)",
+    text="What the nodes said beside readings: XIDs, starts, what was lost and came back.",
+    variables=(CLUSTER, NODE),
+    source=INFLUXDB,
+    parts=(
+        lines("Events", "How many, by kind.", Query(f'SELECT sum("count") FROM {_EVENTS} WHERE $timeFilter{N} GROUP BY time($__interval), "kind" fill(none)', "{{kind}}"), low=0, decimals=0, width=24),  # noqa: S608
+        Row("One by one"),
+        table("XIDs", "Errors that the driver wrote into the kernel's log.", Query(f"SELECT \"text\", \"node\", \"gpu\", \"code\" FROM {_EVENTS} WHERE $timeFilter{N} AND \"kind\" = 'xid' ORDER BY time DESC LIMIT 200", table=True), width=24, height=9),  # noqa: S608
+        table("All", "The newest 200.", Query(f'SELECT "kind", "node", "gpu", "text" FROM {_EVENTS} WHERE $timeFilter{N} ORDER BY time DESC LIMIT 200', table=True), width=24, height=9),  # noqa: S608
+    ),
+)  # fmt: skip

@@ -1,0 +1,81 @@
+"""How questions are put in InfluxQL. Fields are the catalogue's names; tags are cluster, node, gpu..."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from grafana.board import Variable
+from grafana.sources import Query
+
+CLUSTER = Variable("cluster", "Cluster", "node", "cluster")
+NODE = Variable("node", "Node", "node", "node")
+GPU = Variable("uuid", "GPU", "gpu", "uuid")
+WHO = "{{node}} GPU {{gpu}}"
+_EACH = {"gpu": ("node", "gpu"), "link": ("node", "gpu", "link"), "node": ("node",)}
+_ONE = {"gpu": "uuid", "link": "uuid", "node": "node"}
+
+
+def chosen(*tags: str) -> str:
+    """Return what limits a question to what is chosen above the board."""
+    return "".join(f' AND "{tag}" =~ /^${tag}$/' for tag in tags)
+
+
+def _by(tags: Sequence[str]) -> str:
+    return "".join(f', "{tag}"' for tag in tags)
+
+
+def each(
+    field: str, where: str, legend: str = "", *, function: str = "mean", table: str = ""
+) -> Query:
+    """Return a line for each device."""
+    table = table or field.split("_", maxsplit=1)[0]
+    text = (
+        f'SELECT {function}("{field}") FROM "{table}" WHERE $timeFilter{where} '  # noqa: S608
+        f"GROUP BY time($__interval){_by(_EACH[table])} fill(none)"
+    )
+    return Query(text, legend or (WHO if table == "gpu" else "{{node}}"))
+
+
+def rate(field: str, where: str, legend: str = "") -> Query:
+    """Return the growth of a counter a second, a line for each device."""
+    table = field.split("_", maxsplit=1)[0]
+    text = (
+        f'SELECT non_negative_derivative(last("{field}"), 1s) FROM "{table}" WHERE $timeFilter{where} '  # noqa: S608
+        f"GROUP BY time($__interval){_by(_EACH[table])} fill(none)"
+    )
+    return Query(text, legend or (WHO if table == "gpu" else "{{node}}"))
+
+
+def over(
+    outer: str, field: str, where: str, legend: str = "", *, by: Sequence[str] = (), inner: str = "mean"
+) -> Query:  # fmt: skip
+    """Return one figure over all devices at each time, or over those of each value of a tag."""
+    table = field.split("_", maxsplit=1)[0]
+    device = tuple(dict.fromkeys([_ONE[table], *by]))
+    text = (
+        f'SELECT {outer}("each") FROM (SELECT {inner}("{field}") AS "each" FROM "{table}" '  # noqa: S608
+        f"WHERE $timeFilter{where} GROUP BY time($__interval){_by(device)} fill(none)) "
+        f"GROUP BY time($__interval){_by(by)} fill(none)"
+    )
+    return Query(text, legend)
+
+
+def newest(fields: dict[str, str], where: str, by: Sequence[str]) -> Query:
+    """Return a row for each device with its newest values; `fields`: heading by field."""
+    table = next(iter(fields)).split("_", maxsplit=1)[0]
+    asked = ", ".join(f'last("{field}") AS "{heading}"' for field, heading in fields.items())
+    tags = ", ".join(f'"{tag}"' for tag in by)
+    return Query(
+        f'SELECT {asked} FROM "{table}" WHERE $timeFilter{where} GROUP BY {tags}',  # noqa: S608
+        table=True,
+    )
+
+
+def changes(field: str, where: str, legend: str = WHO) -> Query:
+    """Return a state at each moment at which it changed."""
+    table = field.split("_", maxsplit=1)[0]
+    tags = ", ".join(f'"{tag}"' for tag in _EACH[table])
+    return Query(
+        f'SELECT "{field}" FROM "{table}_changes" WHERE $timeFilter{where} GROUP BY {tags}',  # noqa: S608
+        legend,
+    )

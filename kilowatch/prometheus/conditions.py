@@ -1,0 +1,148 @@
+"""Each kind of condition in PromQL, or why it can't be said so."""
+
+from __future__ import annotations
+
+from alerts.alert import Subject
+from alerts.conditions import AllOf, AnyOf
+from alerts.judging import Kind
+from alerts.kinds.counters import Fraction, Rate, Rises
+from alerts.kinds.formula import Formula
+from alerts.kinds.happenings import Happens, Repeats
+from alerts.kinds.levels import Above, Below, In
+from alerts.kinds.peers import Outlier
+from alerts.kinds.presence import Absent, Driver, Silent, Skewed
+from alerts.kinds.trend import Drift, Forecast, Frozen, Worse
+from alerts.rules import Rule
+from alerts.vocabulary import WORDS, home
+from kilowatch.prometheus.formulas import both, either
+from kilowatch.prometheus.levels import present
+from kilowatch.prometheus.past import outlier, trend
+from kilowatch.prometheus.vectors import (
+    STEP,
+    Said,
+    Unsaid,
+    identity,
+    on,
+    series,
+    span,
+    unless_disturbed,
+)
+from telemetry.exposition import PREFIX
+from telemetry.metric import Unit
+
+SPARE = 120.0
+"""Seconds for which an instant is seen: two scrapes a minute apart lie within."""
+_UNREAD = f"{PREFIX}gpu_unread"
+_EVENT = f"{PREFIX}event_timestamp_seconds"
+_STANDS_FOR = "gpu_temperature_celsius"
+_MISSED = "What grew while it was not read for two minutes or more is missed."
+
+
+def said(kind: Kind, rule: Rule) -> Said:
+    """Return a condition of a rule in PromQL. Raises `Unsaid` with the reason."""
+    match kind:
+        case Above() | Below() | In() | Formula():
+            return present(kind, rule)
+        case AnyOf():
+            return _any(kind, rule)
+        case AllOf():
+            return both([said(part, rule) for part in kind.of])
+        case Rises():
+            text = f"increase({series(kind.metric)}[{span(SPARE)}]) > 0"
+            text += unless_disturbed(kind.settle) if kind.settle else ""
+            return Said(text, home(kind.metric), (_MISSED,), spare=SPARE, plain=False)
+        case Rate():
+            text = f"rate({series(kind.metric)}[{span(kind.window)}]) >= {kind.level:g}"
+            return Said(text, home(kind.metric), plain=False)
+        case Fraction():
+            return _fraction(kind, rule)
+        case Happens():
+            return _event(kind, rule)
+        case Absent() | Driver() | Silent() | Skewed():
+            return _presence(kind)
+        case Outlier():
+            return outlier(kind, rule)
+        case Drift() | Forecast() | Frozen() | Worse():
+            return trend(kind, rule)
+        case Repeats():
+            raise Unsaid("PromQL can't count single events")
+        case _:
+            raise Unsaid(f"nobody has said `{type(kind).__name__}` in PromQL")
+
+
+def _any(kind: AnyOf, rule: Rule) -> Said:
+    """Leave out what can't be said; what is left is less, never more."""
+    parts: list[Said] = []
+    missing: list[str] = []
+    for part in kind.of:
+        try:
+            parts.append(said(part, rule))
+        except Unsaid as reason:
+            missing.append(f"One of its conditions is left out: {reason}.")
+    if not parts:
+        raise Unsaid(missing[0].split(": ", 1)[1].rstrip("."))
+    found = either(parts)
+    notes = (*found.notes, *dict.fromkeys(missing))
+    return Said(found.expr, found.subject, notes, found.records, found.spare, plain=found.plain)
+
+
+def _fraction(kind: Fraction, rule: Rule) -> Said:
+    name, subject = series(kind.metric), home(kind.metric)
+    window = span(kind.window)
+    flag = WORDS[kind.metric].unit is Unit.FLAG
+    if not flag and kind.load is None:
+        return Said(f"rate({name}[{window}]) >= {kind.level:g}", subject, plain=False)
+    points = name if flag else f"rate({name}[1m])"
+    need = kind.window / STEP
+    if kind.load is not None:
+        load = present(kind.load, rule)
+        points, need = f"({points} and {on(load.subject)} {load.term})", need / 2
+    points = f"{points}[{window}:{STEP}s]"
+    known = f"clamp_min(count_over_time({points}), {need:g})"
+    text = f"sum_over_time({points}) / {known} >= {kind.level:g}"
+    return Said(text, subject, plain=False)
+
+
+def _event(kind: Happens, rule: Rule) -> Said:
+    wanted = {"kind": kind.kinds, "code": tuple(map(str, kind.xids)), "fault": kind.faults}
+    matchers = [_matcher(label, words) for label, words in wanted.items() if words]
+    if kind.other_than:
+        matchers.append(f'fault!~"{"|".join(kind.other_than)}"')
+    if kind.severity is not None:
+        matchers.append(f'severity="{kind.severity.value}"')
+    last = f"max by ({', '.join(identity(rule.table))}) ({_EVENT}{{%s}})"
+    its = last % ",".join(matchers)
+    waits = f" >= {kind.wait:g}" if kind.wait else ""
+    text = f"time() - {its}{waits} < {SPARE:g}"
+    if kind.spared_by:
+        others = last % _matcher("code", tuple(map(str, kind.spared_by)))
+        text += f" unless {on(rule.table)} abs({its} - {others}) <= {kind.wait:g}"
+    return Said(text, rule.table, spare=SPARE, plain=False)
+
+
+def _matcher(label: str, words: tuple[str, ...]) -> str:
+    return f'{label}="{words[0]}"' if len(words) == 1 else f'{label}=~"{"|".join(words)}"'
+
+
+def _presence(kind: Absent | Driver | Silent | Skewed) -> Said:
+    node = Subject.NODE
+    match kind:
+        case Absent():
+            if kind.metric != _STANDS_FOR:
+                raise Unsaid(f"only of {_STANDS_FOR} is it shown why it is absent")
+            text = f"max by ({', '.join(identity(Subject.GPU))}) ({_UNREAD}{{{_matcher('reason', kind.reasons)}}})"
+            return Said(text, Subject.GPU)
+        case Driver():
+            return Said(f"{PREFIX}node_info{{{_matcher('driver_state', kind.states)}}}", node)
+        case Skewed():
+            return Said(
+                f"abs({PREFIX}node_clock_skew_seconds) >= {kind.level:g}", node, plain=False
+            )
+        case Silent():
+            if kind.several > 1:
+                raise Unsaid("PromQL can't compare the moments at which nodes fell silent")
+            age = f"time() - {PREFIX}node_last_frame_timestamp_seconds"
+            least = f"clamp_min({kind.intervals:g} * {PREFIX}node_frame_interval_seconds, {kind.least:g})"
+            ended = f"{PREFIX}node_ended == {int(kind.planned)}"
+            notes = ("Its age is by the node's own clock.",)
+            return Said(f"{age} >= {least} and {on(node)} {ended}", node, notes, plain=False)

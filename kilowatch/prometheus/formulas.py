@@ -1,0 +1,141 @@
+"""Expressions of `alerts.expression` in PromQL.
+
+Both are three-valued in their way: what is compared with a gap has no series, and `not` is pushed
+down to the comparisons, so that a gap below it has none either.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from alerts.alert import Subject
+from alerts.vocabulary import home
+from kilowatch.prometheus.vectors import Said, Unsaid, finest, identity, on, series
+
+_SIGNS: dict[type[ast.cmpop], tuple[str, str]] = {
+    ast.Gt: (">", "<="),
+    ast.GtE: (">=", "<"),
+    ast.Lt: ("<", ">="),
+    ast.LtE: ("<=", ">"),
+    ast.Eq: ("==", "!="),
+    ast.NotEq: ("!=", "=="),
+}
+"""How a comparison is written, and its opposite."""
+_ARITHMETIC: dict[type[ast.operator], str] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.Mod: "%",
+}
+_Number = tuple[str, Subject | None]
+"""PromQL, and what its series are about; None for a plain number."""
+
+
+def formula(text: str) -> Said:
+    """Return an expression in PromQL. Raises `Unsaid`."""
+    return _truth(ast.parse(text.strip(), mode="eval").body, so=True)
+
+
+def _truth(tree: ast.expr, *, so: bool) -> Said:
+    match tree:
+        case ast.UnaryOp(operand=operand):
+            return _truth(operand, so=not so)
+        case ast.BoolOp(op=op, values=values):
+            parts = [_truth(value, so=so) for value in values]
+            return both(parts) if isinstance(op, ast.And) == so else either(parts)
+        case ast.Compare(left=left, ops=ops, comparators=others):
+            numbers = [_number(each) for each in (left, *others)]
+            parts = [
+                _compared(_SIGNS[type(op)][0 if so else 1], one, other)
+                for op, one, other in zip(ops, numbers, numbers[1:], strict=False)
+            ]
+            return both(parts) if so else either(parts)
+        case _:
+            raise AssertionError(tree)  # the rule's loader let nothing else through
+
+
+def both(parts: list[Said]) -> Said:
+    """Return what is bad where all parts are; the most detailed part comes first."""
+    if len(parts) == 1:
+        return parts[0]
+    subject = finest([part.subject for part in parts])
+    ordered = sorted(parts, key=lambda part: -len(identity(part.subject)))
+    first, *rest = ordered
+    text = first.term
+    for part in rest:
+        text += f" and {on(part.subject)} {part.term}"
+    return _joined(text, subject, parts)
+
+
+def either(parts: list[Said]) -> Said:
+    """Return what is bad where one part is. Raises `Unsaid` where they are of different things."""
+    if len(parts) == 1:
+        return parts[0]
+    subject = parts[0].subject
+    if any(part.subject is not subject for part in parts):
+        raise Unsaid("it joins conditions on different things by `or`")
+    return _joined(f" or {on(subject)} ".join(part.term for part in parts), subject, parts)
+
+
+def _joined(text: str, subject: Subject, parts: list[Said]) -> Said:
+    return Said(
+        text,
+        subject,
+        tuple(dict.fromkeys(note for part in parts for note in part.notes)),
+        tuple(dict.fromkeys(record for part in parts for record in part.records)),
+        max(part.spare for part in parts),
+        plain=False,
+    )
+
+
+def _compared(sign: str, one: _Number, other: _Number) -> Said:
+    text, subject = _operated(sign, one, other)
+    if subject is None:
+        raise Unsaid("it compares plain numbers")
+    return Said(text, subject, plain=False)
+
+
+def _operated(sign: str, one: _Number, other: _Number) -> _Number:
+    (left, mine), (right, theirs) = one, other
+    if mine is None or theirs is None or mine is theirs:
+        return f"{left} {sign} {right}", mine or theirs
+    fine = finest([mine, theirs])
+    coarse = theirs if fine is mine else mine
+    side = "group_left ()" if fine is mine else "group_right ()"
+    return f"{left} {sign} {on(coarse)} {side} {right}", fine
+
+
+def _number(tree: ast.expr) -> _Number:
+    match tree:
+        case ast.Constant(value=int() | float() as constant):
+            return f"{constant:.15g}", None
+        case ast.Name(id=name):
+            return series(name), home(name)
+        case ast.UnaryOp(op=op, operand=operand):
+            text, subject = _number(operand)
+            return (f"-{text}" if isinstance(op, ast.USub) else text), subject
+        case ast.BinOp(left=left, op=op, right=right):
+            text, subject = _operated(_ARITHMETIC[type(op)], _number(left), _number(right))
+            return f"({text})", subject
+        case ast.Call(func=ast.Name(id=name), args=args):
+            numbers = [_number(argument) for argument in args]
+            found = numbers[0]
+            for number in numbers[1:]:
+                found = _extreme(name, found, number)
+            return (f"abs({found[0]})" if name == "abs" else found[0]), found[1]
+        case _:
+            raise AssertionError(tree)
+
+
+def _extreme(name: str, one: _Number, other: _Number) -> _Number:
+    """The lower or the higher of two, where both are known."""
+    if one[1] is None:
+        one, other = other, one
+    (left, subject), (right, theirs) = one, other
+    if theirs is None:
+        return f"clamp_{'max' if name == 'min' else 'min'}({left}, {right})", subject
+    if theirs is not subject:
+        raise Unsaid(f"{name}() of metrics of different things")
+    sign, opposite = ("<=", "<") if name == "min" else (">=", ">")
+    return f"(({left} {sign} {right}) or ({right} {opposite} {left}))", subject

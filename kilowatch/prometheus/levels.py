@@ -1,0 +1,53 @@
+"""Conditions on what is now, in PromQL: levels, states and expressions; also what tells a load."""
+
+from __future__ import annotations
+
+from alerts.kinds.formula import Formula
+from alerts.kinds.gate import Gate
+from alerts.kinds.levels import Above, Below, In
+from alerts.rules import Rule
+from alerts.vocabulary import home
+from kilowatch.prometheus.formulas import formula
+from kilowatch.prometheus.vectors import Said, on, series
+
+_PRIMED = "What a device has shown before is remembered for a day."
+
+
+def present(kind: Gate, rule: Rule) -> Said:
+    """Return a condition on what is now."""
+    match kind:
+        case Above() | Below():
+            return _level(kind, rule)
+        case In():
+            return _state(kind, rule)
+        case Formula():
+            return formula(kind.expr)
+
+
+def _fires(rule: Rule) -> str:
+    return f'ALERTS{{alertname="{rule.name}",alertstate="firing"}}'
+
+
+def _level(kind: Above | Below, rule: Rule) -> Said:
+    name, subject = series(kind.metric), home(kind.metric)
+    sign = ">=" if isinstance(kind, Above) else "<="
+    if isinstance(kind.level, str):
+        theirs = home(kind.level)
+        match = "" if theirs is subject else f" {on(theirs)} group_left ()"
+        return Said(f"{name} {sign}{match} {series(kind.level)}", subject, plain=False)
+    text = f"{name} {sign} {kind.level:.12g}"
+    if kind.clear is not None:
+        text += f" or ({name} {sign} {kind.clear:.12g} and {on(subject)} {_fires(rule)})"
+    return Said(text, subject, plain=False)
+
+
+def _state(kind: In, rule: Rule) -> Said:
+    name, subject = series(kind.metric), home(kind.metric)
+    text = " or ".join(f"{name} == {value}" for value in kind.values)
+    if not kind.after:
+        return Said(text, subject, plain=False)
+    shown = " or ".join(f"{name} == {value}" for value in kind.after)
+    before = f"count_over_time(({shown})[1d:5m]) or {on(subject)} {_fires(rule)}"
+    if len(kind.values) > 1:
+        text = f"({text})"
+    return Said(f"{text} and {on(subject)} ({before})", subject, (_PRIMED,), plain=False)

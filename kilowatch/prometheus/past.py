@@ -1,0 +1,107 @@
+"""Conditions on how a reading differs from its peers or its own past, in PromQL."""
+
+from __future__ import annotations
+
+from alerts.alert import Subject
+from alerts.kinds.peers import Outlier
+from alerts.kinds.trend import Drift, Forecast, Frozen, Worse
+from alerts.rules import Rule
+from alerts.vocabulary import home
+from kilowatch.prometheus.levels import present
+from kilowatch.prometheus.vectors import Said, Unsaid, identity, on, series, span
+
+RECORD_SECONDS = 60
+"""How often recording rules are worked out."""
+_NODE_PEERS = "Peers are the GPUs of the node; which jobs they run is not known here."
+_FORECAST = "The trend is a straight line through the window (`predict_linear`)."
+_DRIFT = "The past is the plain mean of the window; what is bad counts into it."
+_BEST = "The best is remembered for as long as Prometheus was not down for a day."
+
+
+def outlier(kind: Outlier, rule: Rule) -> Said:
+    """Return what lies apart from the GPUs of its node."""
+    name = series(kind.metric)
+    if kind.among != "job":
+        raise Unsaid("the model of a GPU stands on another series")
+    there = name
+    if kind.load is not None:
+        load = present(kind.load, rule)
+        there = f"({name} and {on(load.subject)} {load.term})"
+    middle = f"quantile by (cluster, node) (0.5, {there})"
+    join = "on (cluster, node) group_left ()"
+    sides = []
+    for share, sign, gap in ((kind.below, "<=", "<="), (kind.above, ">=", ">=")):
+        if share is None:
+            continue
+        side = f"{there} {sign} {join} {share:g} * {middle}"
+        if kind.least:
+            least = -kind.least if share < 1 else kind.least
+            side += f" and {on(Subject.GPU)} {there} - {join} {middle} {gap} {least:g}"
+        sides.append(f"({side})")
+    some = " or ".join(sides) if len(sides) == 1 else f"({' or '.join(sides)})"
+    enough = f"count by (cluster, node) ({there}) > {kind.peers}"
+    text = f"{some} and on (cluster, node) {enough}"
+    return Said(text, Subject.GPU, (_NODE_PEERS,), plain=False)
+
+
+def trend(kind: Drift | Forecast | Frozen | Worse, rule: Rule) -> Said:
+    """Return what moves as it should not."""
+    match kind:
+        case Drift():
+            return _drift(kind, rule)
+        case Worse():
+            return _worse(kind, rule)
+        case Forecast():
+            name = series(kind.metric)
+            level = series(kind.level) if isinstance(kind.level, str) else f"{kind.level:g}"
+            later = f"predict_linear({name}[{span(kind.window)}], {kind.within:g})"
+            text = f"({later} >= {level} and {name} < {level}) or ({later} <= {level} and {name} > {level})"
+            return Said(text, home(kind.metric), (_FORECAST,), plain=False)
+        case Frozen():
+            subject = home(kind.of[0])
+            window = span(kind.seconds)
+            still = f" and {on(subject)} ".join(
+                f"changes({series(name)}[{window}]) == 0" for name in kind.of
+            )
+            known = f"{series(kind.of[0])} offset {window}"
+            text = f"{series(kind.of[0])} > 0 and {on(subject)} {still} and {on(subject)} {known}"
+            return Said(text, subject, plain=False)
+
+
+def _record(rule: Rule, metric: str, word: str) -> str:
+    """The name of a recording rule, in the customary form level:metric:operations."""
+    return f"{rule.table}:{series(metric).removesuffix('_total')}:{word}"
+
+
+def _drift(kind: Drift, rule: Rule) -> Said:
+    subject = home(kind.metric)
+    name = series(kind.metric)
+    records: tuple[tuple[str, str], ...] = ()
+    if kind.load is not None:
+        load = present(kind.load, rule)
+        record = _record(rule, kind.metric, "under_load")
+        records = ((record, f"{name} and {on(load.subject)} {load.term}"),)
+        name = record
+    lately = f"avg_over_time({name}[{span(kind.over)}])" if kind.over else name
+    past = f"avg_over_time({name}[{span(kind.window)}])"
+    moved = f"{lately} - {past}" if kind.by > 0 else f"{past} - {lately}"
+    known = f"{name} offset {span(kind.after)}"
+    if kind.load is not None:
+        known = f"count_over_time({name}[{span(kind.window)}]) >= {kind.after / RECORD_SECONDS:g}"
+    here = f" and {on(subject)} {name}" if kind.load is not None else ""
+    text = f"{moved} >= {abs(kind.by):g} and {on(subject)} {known}{here}"
+    return Said(text, subject, (_DRIFT,), records, plain=False)
+
+
+def _worse(kind: Worse, rule: Rule) -> Said:
+    name, subject = series(kind.metric), home(kind.metric)
+    best = f"{rule.table}:{name}:best"
+    before = f"last_over_time({best}[1d])"
+    now = f"max by ({', '.join(identity(subject))}) ({name})"
+    record = best, f"({now} > {before}) or ({before} and {now}) or {now}"
+    gated = name
+    if kind.load is not None:
+        load = present(kind.load, rule)
+        gated = f"({name} and {on(load.subject)} {load.term})"
+    text = f"{gated} <= {on(subject)} {kind.share:g} * {best}"
+    return Said(text, subject, (_BEST,), (record,), plain=False)

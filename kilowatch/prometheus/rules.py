@@ -1,0 +1,179 @@
+"""Rules of ours as rules of Prometheus: which can be said, how, and what is different there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from alerts.alert import Subject
+from alerts.notifiers.labels import SEVERITY
+from alerts.rules import Rule
+from alerts.vocabulary import WORDS
+from kilowatch.prometheus.conditions import said
+from kilowatch.prometheus.formulas import both
+from kilowatch.prometheus.vectors import Said, Unsaid, identity, on, series, unless_disturbed
+from telemetry.exposition import PREFIX
+from telemetry.metric import Unit
+
+RUNBOOK_URL = "https://example.org/kilowatch/docs/runbook.md"
+"""Where the shipped files say that the runbook is; `--runbook` says it for yours."""
+_UNLESS = "While what excuses it holds, Prometheus ends the alert; kilowatch leaves it as it is."
+_WHERE = {
+    Subject.GPU: "GPU {{ $labels.gpu }} of {{ $labels.node }}",
+    Subject.LINK: "link {{ $labels.link }} of GPU {{ $labels.gpu }} of {{ $labels.node }}",
+    Subject.NODE: "{{ $labels.node }}",
+}
+_OF_A_GPU = frozenset({Subject.GPU, Subject.LINK})
+_UNITS = {
+    Unit.CELSIUS: '{{ $value | printf "%.0f" }} °C',
+    Unit.WATTS: '{{ $value | printf "%.0f" }} W',
+    Unit.AMPERES: '{{ $value | printf "%.1f" }} A',
+    Unit.RATIO: "{{ $value | humanizePercentage }}",
+    Unit.SECONDS: "{{ $value | humanizeDuration }}",
+    Unit.BYTES: "{{ $value | humanize1024 }}B",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AlertRule:
+    """One rule of Prometheus, and the rule of ours that it is made of."""
+
+    rule: Rule
+    expr: str
+    hold: float
+    keep: float
+    notes: tuple[str, ...]
+    records: tuple[tuple[str, str], ...]
+    spare: float
+    """Seconds for which the expression itself stays true after an instant."""
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What an alert carries beside its device: the words of our own Alertmanager channel."""
+        rule = self.rule
+        return {"severity": SEVERITY[rule.severity], "subject": rule.table.value}
+
+    def annotations(self, runbook: str) -> dict[str, str]:
+        """What people read."""
+        return {
+            "summary": _text(self.rule.summary, self.rule),
+            "description": _text(self.rule.description, self.rule),
+            "runbook_url": f"{runbook}#{self.rule.runbook}",
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A rule that stays with kilowatch, and why."""
+
+    rule: Rule
+    reason: str
+
+
+def translate(rules: Sequence[Rule]) -> tuple[list[AlertRule], list[Left]]:
+    """Return the rules that Prometheus can judge, and those that it can't."""
+    made: list[AlertRule] = []
+    left: list[Left] = []
+    for rule in rules:
+        try:
+            made.append(alert_of(rule))
+        except Unsaid as reason:
+            left.append(Left(rule, str(reason)))
+    return made, left
+
+
+def alert_of(rule: Rule) -> AlertRule:
+    """Return one rule as Prometheus judges it. Raises `Unsaid` when it can't."""
+    bad = said(rule.when, rule)
+    if bad.subject is not rule.table:
+        if len(identity(bad.subject)) > len(identity(rule.table)):
+            raise Unsaid(f"what it judges is about a {bad.subject}")
+        bad = both([Said(_there(rule.table), rule.table), bad])
+    text, notes, records = bad.expr, list(bad.notes), list(bad.records)
+    if rule.unless is not None:
+        excuse = said(rule.unless, rule)
+        text = f"{bad.term} unless {on(excuse.subject)} {excuse.term}"
+        notes.append(_UNLESS)
+        records += excuse.records
+    if rule.settle and rule.table in {Subject.GPU, Subject.LINK, Subject.NODE}:
+        text = f"({text}){unless_disturbed(rule.settle)}"
+    keep = rule.keep - bad.spare if rule.when.edge else rule.keep
+    return AlertRule(rule, text, rule.hold, max(0.0, keep), tuple(notes), tuple(records), bad.spare)
+
+
+def _there(subject: Subject) -> str:
+    """Every device of a kind."""
+    return f"{PREFIX}gpu_present" if subject is Subject.GPU else f"{PREFIX}link_info"
+
+
+def recordings(made: Sequence[AlertRule]) -> dict[str, str]:
+    """Return the recording rules that some alerts need, each once."""
+    return {name: expr for alert in made for name, expr in alert.records}
+
+
+def _text(template: str, rule: Rule) -> str:
+    """Return a sentence of ours as a template of Prometheus."""
+    return re.sub(r"\{(\w+)\}", lambda found: _field(found[1], rule), template)
+
+
+def _field(name: str, rule: Rule) -> str:
+    judged = next(rule.when.metrics(), None)
+    match name:
+        case "where":
+            return _WHERE.get(rule.table, f"{{{{ $labels.{identity(rule.table)[-1]} }}}}")
+        case "node" | "link" | "uuid":
+            return f"{{{{ $labels.{name} }}}}"
+        case "gpu":
+            return "GPU {{ $labels.gpu }}"
+        case "index":
+            return "{{ $labels.gpu }}"
+        case "value" if judged is not None:
+            return _UNITS.get(_unit(judged), "{{ $value | humanize }}")
+        case "limit" if judged is not None and isinstance(limit := getattr(rule.when, "level", None), float):  # fmt: skip
+            return f"{limit:g}"
+        case _ if name in WORDS:
+            return _asked(name, rule)
+        case "name" | "pci" | "serial" | "slot" if rule.table in _OF_A_GPU:
+            # A GPU that is gone has no facts any more; those of before are asked for.
+            facts = f"last_over_time({PREFIX}gpu_info{{uuid='%s'}}[1d])"
+            return _label(facts, "$labels.uuid", name)
+        case "value" if rule.table in _OF_A_GPU:
+            last = f"topk(1, {PREFIX}event_timestamp_seconds{{uuid='%s',code!=''}})"
+            return _label(last, "$labels.uuid", "code")
+        case "value":
+            last = f"topk(1, {PREFIX}event_timestamp_seconds{{node='%s',code!=''}})"
+            return _label(last, "$labels.node", "code")
+        case "line":
+            return "see the kernel's log"
+        case _:
+            return f"({name.replace('_', ' ')}: ask kilowatch)"
+
+
+def _label(question: str, its: str, label: str) -> str:
+    """A label of a series that is asked for when the alert is written."""
+    asked = f'{{{{ with printf "{question}" {its} | query }}}}'
+    return f'{asked}{{{{ . | first | label "{label}" }}}}{{{{ end }}}}'
+
+
+def _unit(name: str) -> Unit:
+    return WORDS[name].unit
+
+
+def _asked(name: str, rule: Rule) -> str:
+    """Another metric of the same device, asked for when the alert is written."""
+    labels = [label for label in identity(rule.table) if label != "gpu"]
+    matchers = ",".join(f"{label}='%s'" for label in labels)
+    values = " ".join(f"$labels.{label}" for label in labels)
+    question = f'printf "{series(name)}{{{matchers}}}" {values} | query'
+    shown = _UNITS.get(_unit(name), "{{ $value | humanize }}").replace(
+        "$value", ". | first | value"
+    )
+    return f"{{{{ with {question} }}}}{shown}{{{{ end }}}}"
+
+
+def differences(made: Sequence[AlertRule]) -> Iterator[tuple[str, str]]:
+    """Return rule and note for each way in which one is not quite ours."""
+    for alert in made:
+        for note in alert.notes:
+            yield alert.rule.name, note

@@ -1,0 +1,246 @@
+"""The rules' own example timelines as unit tests for `promtool test rules`.
+
+A reading stays what it was until the next step, and a gap ends its series, as a scrape would. At
+each step the alert must stand in Prometheus as it does in kilowatch: pending, firing, or not there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from alerts.alert import Subject
+from alerts.examples import Scene, scenes
+from alerts.kinds.counters import Fraction, Rate, Rises
+from alerts.kinds.presence import Absent, Silent, Skewed
+from alerts.rules import Example, Rule, conditions_of, words_of
+from alerts.vocabulary import WORDS, home
+from alerts.xid.event import fault_of
+from kilowatch.prometheus.points import Points, dense, notation
+from kilowatch.prometheus.rules import AlertRule
+from kilowatch.prometheus.vectors import identity, series
+from telemetry.exposition import PREFIX
+from telemetry.fleet import gaps_of
+from telemetry.gap import Gap
+from telemetry.inventory import Event
+from telemetry.metric import Kind as Moves
+
+Json = dict[str, object]
+APART: dict[str, tuple[tuple[int, ...], str]] = {
+    "ecc_dbe": ((1, 3), "It waits two seconds for an XID 94, and Prometheus' scrapes are further apart."),
+    "sbe_rate": ((3,), "What excuses it ends the alert."),
+    "thermal_hw": ((3, 4, 5), "A share of the time is counted in scrapes, 15 s apart."),
+    "thermal_sw": ((6, 7, 8, 11, 12), "A share of the time is counted in scrapes, 15 s apart."),
+    "power_brake": ((3, 4), "A share of the time is counted in scrapes, 15 s apart."),
+    "cap_drift": ((2, 3), "The past is a plain mean."),
+    "pcie_degraded": ((15,), "A GPU that nobody compares does not interrupt the hold of another."),
+    "pcie_crippled": ((8,), "A GPU that nobody compares does not interrupt the hold of another."),
+    "readings_frozen": ((5,), "It does not wait for five intervals of a slow node."),
+}  # fmt: skip
+"""Examples (from 1) that come out otherwise in Prometheus, and why; a test sees that they do."""
+UNPLAYED = {"thermal_drift": "A week of points is more than promtool is quick with."}
+"""Rules whose examples are not played, and why."""
+_STATES = {"P": "pending", "F": "firing"}
+_HOUR = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """One example as promtool plays it."""
+
+    alert: AlertRule
+    number: int
+    every: int
+    """Seconds between two points of its series."""
+    body: Json
+
+
+def timelines(alert: AlertRule) -> Iterator[Timeline]:
+    """Return a test for each example of a rule."""
+    for number, example in enumerate(alert.rule.example):
+        every = _every(example.every, alert.rule)
+        if every is not None:
+            yield Timeline(alert, number, every, _test(alert, example, number, every))
+
+
+def _every(step: float, rule: Rule) -> int | None:
+    """Seconds between two points: often enough for the windows, seldom enough to be quick."""
+    parts = list(conditions_of(rule.when))
+    often = any(isinstance(part, Rises) or getattr(part, "wait", 0) for part in parts)
+    most = 30 if step <= 600 else 60 if often else 120 if step <= _HOUR else 300
+    if step != int(step):
+        return None
+    return next((int(step) // n for n in range(1, int(step) + 1)
+                 if int(step) % n == 0 and int(step) // n <= most), None)  # fmt: skip
+
+
+def _test(alert: AlertRule, example: Example, number: int, every: int) -> Json:
+    rule = alert.rule
+    given = scenes(rule, example)
+    found = Points(len(given))
+    for device in range(example.nodes):
+        _node(found, rule, example, given, device)
+    repeat = int(example.every) // every
+    grows = {
+        series(part.metric)
+        for part in conditions_of(rule.when)
+        if isinstance(part, Rate | Fraction) and WORDS[part.metric].kind is Moves.COUNTER
+    }
+    return {
+        "name": f"{rule.name} {number + 1}",
+        "interval": f"{every}s",
+        "input_series": [
+            {"series": name, "values": notation(dense(name, values, repeat, grows))}
+            for name, values in sorted(found.values.items())
+        ],
+        "promql_expr_test": list(_expected(alert, example, every, _sure(rule, example, given))),
+    }
+
+
+def _sure(rule: Rule, example: Example, given: Sequence[Scene]) -> int:
+    """How many steps of an example are the same in Prometheus: all before a gap meets an alert,
+    for there a gap ends the alert, and with us it stays as it is."""
+    letters = words_of(example.then)
+    parts = list(conditions_of(rule.when))
+    silent = any(isinstance(part, Silent) for part in parts)
+    remembers = any(part.remembers or isinstance(part, Rises) for part in parts)
+    # That a device is lost, or can't have a metric, is an answer and no gap.
+    told = {word for part in parts if isinstance(part, Absent) for word in part.reasons}
+    told.add(Gap.NOT_SUPPORTED.word)
+    for step, scene in enumerate(given):
+        absent = not scene.heard or any(
+            math.isnan(value) and value_gap(value).word not in told
+            for value in scene.readings.values()
+        )
+        met = letters[step] in _STATES or (step > 0 and letters[step - 1] in _STATES)
+        if absent and (met or remembers) and not silent:
+            return step
+    return len(given)
+
+
+def value_gap(value: float) -> Gap:
+    """Why a reading is absent."""
+    return Gap(int(gaps_of(np.array([value]))[0]))
+
+
+def _expected(alert: AlertRule, example: Example, every: int, steps: int) -> Iterator[Json]:
+    rule = alert.rule
+    its = ",".join(f'{name}="{word}"' for name, word in _device(rule.table, 0, 0).items())
+    for step, (at, letter) in enumerate(_checked(rule, example, every, alert.spare)):
+        if step >= steps:
+            return
+        if at is None:
+            continue
+        state = _STATES.get(letter)
+        yield {
+            "expr": f'count by (alertstate) (ALERTS{{alertname="{rule.name}",{its}}})',
+            "eval_time": f"{at:g}s",
+            "exp_samples": [] if state is None else [
+                {"labels": f'{{alertstate="{state}"}}', "value": 1}
+            ],
+        }  # fmt: skip
+
+
+def _checked(
+    rule: Rule, example: Example, every: int, spare: float
+) -> Iterator[tuple[float | None, str]]:
+    """Return each step's letter, and when it holds in Prometheus too; None where that is not sure.
+
+    An instant lasts a whole step in an example, and `spare` in Prometheus. So what fires because of
+    one may end a step earlier there; and where states count beside instants, `spare` later.
+    """
+    letters = words_of(example.then)
+    late = every * math.ceil(spare / every)
+    reach = math.ceil(late / example.every)
+    fired = False
+    for step, letter in enumerate(letters):
+        at: float | None = step * example.every
+        following = letters[step + 1 : step + 2]
+        if letter == "F":
+            fired = True
+            if rule.when.edge and following not in ([], ["F"]):
+                at = None
+        elif spare and not rule.when.edge and fired:
+            soon = letters[step + 1 : step + 1 + reach]
+            at = None if any(one in _STATES for one in soon) else step * example.every + late
+        yield at, letter
+
+
+def _device(subject: Subject, node: int, gpu: int) -> dict[str, str]:
+    """Labels of a device of an example."""
+    words = {
+        "cluster": "lab",
+        "node": f"node-{node}",
+        "gpu": str(gpu),
+        "uuid": f"GPU-{node}-{gpu}" if gpu else f"GPU-{node}",
+        "link": "0",
+    }
+    return {name: words.get(name, "example") for name in identity(subject)}
+
+
+def _node(
+    found: Points, rule: Rule, example: Example, given: Sequence[Scene], node: int
+) -> None:  # fmt: skip
+    scrape = {"instance": f"node-{node}", "job": "kilowatch"}
+    peers = max((len(values) for values in example.peers.values()), default=0)
+    silent = any(isinstance(part, Silent) for part in conditions_of(rule.when))
+    skewed = any(isinstance(part, Skewed) for part in conditions_of(rule.when))
+    on_board = rule.table.board is not None
+    last: dict[str, tuple[dict[str, str], float]] = {}
+    seen = ended = 0.0
+    for step, scene in enumerate(given):
+        at = step * example.every
+        if scene.heard:
+            seen, ended = at, 0.0
+        for event in scene.events:
+            if event.kind == "collector_stopped":
+                ended = 1.0
+            if event.node == f"node-{node}":
+                its = _event_labels(event, node)
+                last[str(its)] = (its, at)
+        for its, moment in last.values():
+            found.put(f"{PREFIX}event_timestamp_seconds", its | scrape, step, moment)
+        of_node = _device(Subject.NODE, node, 0) | scrape
+        if silent:
+            found.put(f"{PREFIX}node_last_frame_timestamp_seconds", of_node, step, seen)
+            found.put(f"{PREFIX}node_frame_interval_seconds", of_node, step, example.every)
+            found.put(f"{PREFIX}node_ended", of_node, step, ended)
+        if skewed:
+            found.put(f"{PREFIX}node_clock_skew_seconds", of_node, step, scene.ahead)
+        if not on_board:
+            info = of_node | {"driver_state": example.driver}
+            found.put(f"{PREFIX}node_info", info, step, 1.0)
+        for gpu in range(1 + peers):
+            if rule.table in {Subject.GPU, Subject.LINK}:
+                its = _device(Subject.GPU, node, gpu) | scrape
+                found.put(f"{PREFIX}gpu_present", its, step, 1.0)
+            for name, value in scene.readings.items():
+                _reading(found, example, name, value, step, (node, gpu), scrape, scene.heard)
+
+
+def _reading(
+    found: Points, example: Example, name: str, value: float, step: int,
+    place: tuple[int, int], scrape: dict[str, str], heard: bool,
+) -> None:  # fmt: skip
+    node, gpu = place
+    subject = home(name)
+    if gpu and subject is not Subject.GPU:
+        return
+    if gpu and name in example.peers:
+        value = example.peers[name][gpu - 1]
+    labels = _device(subject, node, gpu) | scrape
+    absent = math.isnan(value) or not heard
+    found.put(series(name), labels, step, None if absent else value)
+    if name == "gpu_temperature_celsius" and math.isnan(value) and heard:
+        found.put(f"{PREFIX}gpu_unread", labels | {"reason": value_gap(value).word}, step, 1.0)
+
+
+def _event_labels(event: Event, node: int) -> dict[str, str]:
+    fault, severity = fault_of(event)
+    code = event.data.get("xid", event.data.get("sxid", ""))
+    subject = Subject.NODE if event.gpu is None else Subject.GPU
+    more = {"kind": event.kind, "code": str(code), "fault": fault, "severity": severity.value}
+    return _device(subject, node, 0) | more

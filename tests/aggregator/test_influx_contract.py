@@ -1,0 +1,184 @@
+"""What every store must do, run over the embedded store and InfluxDB on a real server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aggregator.config import StoreConfig
+from aggregator.model import Batch, Frames, History, Hole, StoredEvent
+from telemetry import frame as frames
+from telemetry import inventory as messages
+from telemetry.errors import StoreError
+from telemetry.intervals import IntervalSet
+from telemetry.inventory import Event, Gpu, Inventory, Link
+from telemetry.schema import GPU_FAST, GPU_SLOW, LINK_FAST, LINK_SLOW, NODE_FAST, SCHEMA
+from telemetry.topics import Topic
+from tests.aggregator.feed import ARRIVAL, Feed
+from tests.aggregator.influx_feed import InfluxFeed, prepared
+from tests.aggregator.node import GAP_COLUMN, START, expected, gpu_rows, node_rows, sampled_at
+from tests.influxes import Influxd
+
+BLOCK = SCHEMA.blocks[GPU_FAST]
+SECOND = 10**9
+END = START + 3600 * SECOND
+
+
+@pytest.fixture(params=["embedded", "influxdb"])
+def feed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Feed]:
+    """A store with one node of two GPUs that said hello; every reading is kept."""
+    if request.param == "embedded":
+        feed = Feed(tmp_path / "data", StoreConfig())
+    else:
+        server: Influxd = request.getfixturevalue("influxd")
+        feed = InfluxFeed(tmp_path / "data", prepared(server.url, every_seconds=0.0))
+    feed.hello("a")
+    yield feed
+    feed.store.close()
+
+
+def ask(feed: Feed, device: str, metric: str, step: float, last: int = 3600) -> History:
+    """History, when all is delivered."""
+    if isinstance(feed, InfluxFeed):
+        feed.deliver()
+    return feed.store.history(device, metric, START, START + last * SECOND, step)
+
+
+def test_every_reading_comes_back_and_a_gap_is_none(feed: Feed) -> None:
+    feed.send("a", *range(20))
+    assert feed.commit() == 20
+    for row in range(2):
+        table = expected("a", row, range(20))
+        for column in (0, 1, GAP_COLUMN, 7, len(BLOCK.gauges), len(BLOCK.names) - 1):
+            found = ask(feed, f"GPU-a-{row}", BLOCK.names[column], 0)
+            values = table[:, column].tolist()
+            wanted = [None if number != number else number for number in values]  # noqa: PLR0124
+            assert found.mean == wanted, BLOCK.names[column]
+            assert found.low == found.high == wanted
+            assert found.at == [sampled_at(seq) for seq in range(20)]
+
+
+@pytest.mark.parametrize("step", [7, 10, 60, 600])
+def test_buckets_have_mean_lowest_and_highest_and_counters_their_last(
+    feed: Feed, step: int
+) -> None:
+    seqs = [seq for seq in range(200) if not 70 <= seq < 95]
+    for begin in range(0, len(seqs), 25):
+        feed.send("a", *seqs[begin : begin + 25])
+        feed.wall += 25 * SECOND
+        feed.commit()
+    feed.wall += 10 * SECOND
+    feed.commit()
+    gauge = ask(feed, "GPU-a-1", "gpu_power_watts", step)
+    counter = ask(feed, "GPU-a-1", "gpu_energy_joules_total", step)
+    table = expected("a", 1, seqs)
+    width = step * SECOND
+    starts = [sampled_at(seq) - sampled_at(seq) % width for seq in seqs]
+    every = list(range(starts[0], starts[-1] + 1, width))
+    assert gauge.at == counter.at == every
+    power, energy = (BLOCK.names.index(metric) for metric in (gauge.metric, counter.metric))
+    for place, start in enumerate(every):
+        among = [at for at, each in enumerate(starts) if each == start]
+        if not among:
+            assert gauge.mean[place] is None
+            assert counter.mean[place] is None
+            continue
+        values = table[among, power]
+        assert gauge.mean[place] == pytest.approx(values.mean(), rel=1e-6)
+        assert (gauge.low[place], gauge.high[place]) == (values.min(), values.max())
+        assert counter.mean[place] == table[among[-1], energy]
+
+
+def test_links_and_nodes_and_the_slow_lane_have_history_too(feed: Feed) -> None:
+    gpus = tuple(Gpu(uuid=f"GPU-b-{n}", index=n, name="Test") for n in range(2))
+    links = tuple(Link(gpu=gpu.uuid, number=number) for gpu in gpus for number in range(2))
+    body = Inventory(node="b", session=1, version=0, taken_at=START - 1, gpus=gpus, links=links)
+    feed.publish("b", Topic.INVENTORY, messages.encode(body))
+    width = {at: len(SCHEMA.blocks[at].names) for at in (GPU_SLOW, LINK_FAST, LINK_SLOW)}
+    for seq in range(3):
+        readings = {
+            GPU_FAST: gpu_rows("b", 2, seq),
+            GPU_SLOW: [[10.0 * row + seq] * width[GPU_SLOW] for row in range(2)],
+            LINK_FAST: [[float(row % 3)] * width[LINK_FAST] for row in range(4)],
+            LINK_SLOW: [[100.0 * row + seq] * width[LINK_SLOW] for row in range(4)],
+            NODE_FAST: node_rows("b", seq),
+        }
+        packed = frames.encode(frames.build(1, seq, sampled_at(seq), readings, ()))
+        feed.publish("b", Topic.FRAME, packed)
+    feed.commit()
+    assert ask(feed, "GPU-b-1/0", "link_crc_errors_total", 0).mean == [200.0, 201.0, 202.0]
+    assert ask(feed, "GPU-b-1/1", "link_state", 0).mean == [0.0] * 3
+    assert ask(feed, "GPU-b-1", "gpu_pcie_replays_total", 0).mean == [10.0, 11.0, 12.0]
+    node = SCHEMA.blocks[NODE_FAST].names
+    wanted = [node_rows("b", seq)[0][node.index("node_load_1m")] for seq in range(3)]
+    assert ask(feed, "b", "node_load_1m", 0).mean == wanted
+
+
+def test_a_span_of_time_is_half_open(feed: Feed) -> None:
+    feed.send("a", *range(10))
+    feed.commit()
+    assert len(ask(feed, "GPU-a-0", BLOCK.names[0], 0, last=10).at) == 10
+    assert ask(feed, "GPU-a-0", BLOCK.names[0], 0, last=3).at == [sampled_at(n) for n in range(3)]
+    assert ask(feed, "nobody' or 1=1 --", BLOCK.names[0], 0).at == []
+
+
+def test_what_is_no_metric_and_too_many_buckets_are_refused(feed: Feed) -> None:
+    with pytest.raises(StoreError, match="no metric is called 'nonsense'"):
+        feed.store.history("GPU-a-0", "nonsense", START, END, 10)
+    with pytest.raises(StoreError, match="choose a longer step"):
+        feed.store.history("GPU-a-0", BLOCK.names[0], START, START + 10**16, 1)
+
+
+def test_a_batch_and_a_frame_come_twice_and_are_stored_once(feed: Feed) -> None:
+    feed.send("a", 0, 1, 2)
+    feed.flush()
+    batch = feed.ingest.take_batch(feed.wall)
+    assert feed.store.write(batch) == 3
+    assert feed.store.write(batch) == 0
+    frames_ = batch.frames
+    batch.frames = Frames(frames_.run, np.array([7, 7, 8]), frames_.sampled_at + 7 * SECOND,
+                          frames_.received_at, frames_.backfilled)  # fmt: skip
+    assert feed.store.write(batch) == 2
+    assert len(ask(feed, "GPU-a-0", BLOCK.names[0], 0).at) == 5
+
+
+def test_a_restart_knows_what_is_stored_and_what_is_lost(feed: Feed) -> None:
+    feed.send("a", 0, 1, 5)
+    account = feed.ingest.ledger.find("a", 1)
+    assert account is not None
+    feed.ingest.lost(account.lose(2, 3, "gone"))
+    feed.commit()
+    feed.reopen()
+    assert feed.store.accounted() == {("a", 1): IntervalSet([(0, 3), (5, 5)])}
+    feed.send("a", 0, 4, 5, 3)
+    assert feed.commit() == 1
+    assert [gpu.uuid for gpu in feed.fleet.nodes["a"].inventory.gpus] == ["GPU-a-0", "GPU-a-1"]
+
+
+def test_events_are_stored_once_and_found_newest_first(feed: Feed) -> None:
+    events = [
+        StoredEvent(Event(id=f"1-{n}", node="a", at=START + n, kind=kind, gpu="GPU-a-0"), ARRIVAL)
+        for n, kind in enumerate(["xid", "gpu_lost", "xid"])
+    ]
+    feed.store.write(Batch(events=events, at=ARRIVAL))
+    feed.store.write(Batch(events=events[:1], at=ARRIVAL))
+    found = feed.store.events(START, START + 10, None, None, 10)
+    assert [stored.event.id for stored in found] == ["1-2", "1-1", "1-0"]
+    assert [s.event.id for s in feed.store.events(START, START + 10, "a", "xid", 1)] == ["1-2"]
+
+
+def test_upkeep_seals_an_hour_and_what_is_stored_is_known_after_it(feed: Feed) -> None:
+    feed.send("a", *range(30))
+    feed.commit()
+    feed.store.write(Batch(holes=[Hole("a", 1, 30, 31, "gone")], at=feed.wall))
+    for _ in range(3):
+        feed.wall += 2 * 3600 * SECOND
+        feed.seal()
+    assert feed.store.accounted() == {("a", 1): IntervalSet([(0, 31)])}
+    feed.reopen()
+    assert feed.store.accounted() == {("a", 1): IntervalSet([(0, 31)])}
+    assert len(ask(feed, "GPU-a-0", BLOCK.names[0], 0).at) == 30
+    assert feed.store.size()["hot"] > 0

@@ -1,0 +1,82 @@
+"""`kilowatch status`: text for pipes, and an exit code as Nagios has it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from aggregator.http.app import listening
+from aggregator.http.config import HttpConfig
+from bench.dashboard_stage import Stage
+from kilowatch.cli.views import status, web
+from telemetry.errors import ConfigError
+from tests.tui.cluster import Cluster, served
+from tests.tui.test_lines import HOT, board, incidents
+from tui.messages import Note
+from tui.status import CRITICAL, OK, UNKNOWN, WARNING, as_json, severity, summary, text_lines
+
+
+def test_the_exit_code_is_the_worst_that_nobody_has_taken() -> None:
+    assert severity(board(), 0.3) == OK
+    assert severity(board(incidents(1, "ticket")), 0.3) == WARNING
+    assert severity(board(incidents(1, "ticket") + incidents(1)), 0.3) == CRITICAL
+    assert severity(board(incidents(1, acknowledged=Note("ops"))), 0.3) == OK
+
+
+@pytest.mark.parametrize("age", [None, 31.0])
+def test_what_is_not_known_is_not_well(age: float | None) -> None:
+    assert severity(board(), age) == UNKNOWN
+    assert "UNKNOWN" in summary(board(), age)
+
+
+def test_the_text_says_what_the_overview_says_without_a_sign_for_the_terminal() -> None:
+    lines = text_lines(board(incidents(2), [HOT]), 0.3)
+    assert lines[0].startswith(
+        "KILOWATCH CRITICAL: site?-a 2 pages, 0 tickets, 9968/10000 GPUs reporting, data 0.3 s old | gpus=9968"
+    )
+    assert any("what? 0" in line for line in lines)
+    assert any(line.startswith("PDU-17B") and "MAY TRIP IN 04:11" in line for line in lines)
+    assert all("\x1b" not in line for line in lines)
+
+
+def test_json_has_null_for_what_is_not_known() -> None:
+    found = json.loads(json.dumps(as_json(board(), None)))
+    assert found["state"] == "UNKNOWN"
+    assert found["wall_watts"] is None
+    assert found["gpus"]["lost"] == 24
+
+
+async def test_a_running_aggregator_is_asked_once() -> None:
+    stage = Stage(8, still=True)
+    for _ in range(6):
+        await stage.beat()
+    async with listening(stage, HttpConfig(listen="127.0.0.1:0")) as (host, port):
+        done = await asyncio.to_thread(CliRunner().invoke, status, [f"{host}:{port}"])
+        as_object = await asyncio.to_thread(
+            CliRunner().invoke, status, [f"{host}:{port}", "--json"]
+        )
+    assert done.exit_code == CRITICAL
+    assert "has fallen off the bus" in done.output
+    assert "PDU-002A" in done.output
+    assert json.loads(as_object.output)["gpus"]["total"] == 64
+
+
+async def test_an_empty_cluster_is_unknown() -> None:
+    async with served(Cluster(nodes=0)) as url:
+        done = await asyncio.to_thread(CliRunner().invoke, status, [url])
+    assert done.exit_code == UNKNOWN
+
+
+def test_nobody_there_says_so_and_what_to_start() -> None:
+    done = CliRunner().invoke(status, ["127.0.0.1:1"])
+    assert done.exit_code == UNKNOWN
+    assert "kilowatch aggregate" in done.output
+
+
+def test_the_browser_is_on_this_machine() -> None:
+    done = CliRunner().invoke(web, ["--listen", "0.0.0.0:9402"])
+    assert isinstance(done.exception, ConfigError)
+    assert "ssh -L" in str(done.exception)

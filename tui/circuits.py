@@ -1,0 +1,157 @@
+"""What a circuit says of itself: how long it has, how bad it is, and what to do. Pure.
+
+Two countdowns, never mixed: TRIP is the breaker's curve and the heat in it; `100% in` is where the
+trend goes. Both tick on the screen between two answers, and stand still when no answers come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tui.board import Board, Standing
+from tui.messages import Circuit
+from tui.text import DASH, clean, clock, percent, span, watts
+from tui.theme import Piece
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """What countdowns are counted from."""
+
+    elapsed: float
+    """Seconds since the answer came; of an answer that is old, 0: its countdowns stand still."""
+    as_of: str = ""
+    """When they stood so, for an answer that is old; else empty."""
+
+
+def tone_of(standing: Standing, otherwise: str = "") -> str:
+    """Tone of the words about a circuit."""
+    return {Standing.CRIT: "crit", Standing.WARN: "warn"}.get(standing, otherwise)
+
+
+def bar_tone(standing: Standing) -> str:
+    """Tone of its bar."""
+    return {Standing.CRIT: "bar_crit", Standing.WARN: "bar_warn"}.get(standing, "bar")
+
+
+def until_trip(circuit: Circuit, now: Now) -> float | None:
+    """Seconds until the breaker may trip, earliest edge; None for never or not known."""
+    edge = circuit.trip_seconds.earliest
+    return None if edge is None else max(0.0, edge - now.elapsed)
+
+
+def until_full(circuit: Circuit, now: Now) -> float | None:
+    """Seconds until the trend reaches the rating; None when that is not in sight."""
+    edge = circuit.forecast_rated_seconds
+    return None if edge is None else max(0.0, edge - now.elapsed)
+
+
+def countdown(circuit: Circuit, standing: Standing, now: Now, *, short: bool = False) -> Piece:
+    """Say what happens to it next, in a few words."""
+    frozen = (" old" if short else f" as of {now.as_of}") if now.as_of else ""
+    trip = until_trip(circuit, now)
+    if trip is not None:
+        word = "TRIP" if short else "MAY TRIP IN"
+        tone = "crit" if standing is Standing.CRIT else tone_of(standing, "strong")
+        if trip < 1:
+            return f"{'TRIP NOW' if short else 'MAY TRIP NOW'}{frozen}", tone
+        if trip > 86_400:
+            return f"{word} {span(trip)}{frozen}", tone
+        return f"{word} {clock(trip)}{frozen}", tone
+    full = until_full(circuit, now)
+    if full is not None:
+        return f"100% in {span(full)}{frozen}", tone_of(standing, "")
+    if circuit.forecast_continuous_seconds is not None and (circuit.continuous_ratio or 0) < 1:
+        return f"80% in {span(max(0.0, circuit.forecast_continuous_seconds - now.elapsed))}", "dim"
+    if (circuit.continuous_ratio or 0) > 1:
+        since = circuit.above_continuous_seconds
+        if short:
+            return "> all-day limit", tone_of(standing, "")
+        held = f" for {span(since)}" if since else ""
+        return f"over all-day limit{held}", tone_of(standing, "")
+    return DASH, "dim"
+
+
+def share(circuit: Circuit) -> float | None:
+    """Amps of the highest pole over the rating."""
+    return circuit.load_ratio
+
+
+def headroom(circuit: Circuit) -> str:
+    """What is left below the continuous limit: watts where they are known, with a sign."""
+    amps, highest = (
+        circuit.headroom_amps,
+        max((a for a in circuit.amps.values() if a), default=None),
+    )
+    if amps is None:
+        return DASH
+    if circuit.watts is None or not highest:
+        return f"{amps:+.1f} A"
+    left = amps * circuit.watts / highest
+    return f"{'+' if left >= 0 else '-'}{watts(abs(left))}"
+
+
+def most(circuit: Circuit) -> float | None:
+    """What it may carry all day, watts at the present mix of poles."""
+    highest = max((a for a in circuit.amps.values() if a), default=None)
+    if circuit.continuous_amps is None or circuit.watts is None or not highest:
+        return None
+    return circuit.watts * circuit.continuous_amps / highest
+
+
+def relief(circuit: Circuit) -> tuple[str, str]:
+    """What would bring it back under its limit, and the command in it, if there is one."""
+    said = clean(circuit.facts.get("remedy", ""))
+    start, end = said.find("(nvidia-smi"), said.find(")")
+    command = said[start + 1 : end] if 0 <= start < end else ""
+    return said, command
+
+
+def worst_line(board: Board, now: Now, most_circuits: int) -> list[Piece]:
+    """The circuits that need somebody, on one line; what is known of them all when none does."""
+    pieces: list[Piece] = []
+    for circuit in board.urgent[:most_circuits]:
+        standing = board.circuit_standing.get(circuit.id, Standing.OK)
+        text, tone = countdown(circuit, standing, now)
+        if text == DASH and (pieces or standing is Standing.OK):
+            break
+        tone = tone if tone != "dim" else ""
+        said = "" if text == DASH else f" {text}"
+        pieces += [(f"{clean(circuit.id)} {percent(share(circuit))}{said}", tone), ("  ", "")]
+    if pieces:
+        return pieces
+    if not board.circuits:
+        return [("no circuits configured", "dim"), ("  ", "")]
+    fullest = max(board.circuits, key=lambda each: each.load_ratio or 0.0)
+    return [("fullest circuit ", "dim"), (clean(fullest.id), ""),
+            (f" {percent(fullest.load_ratio)}", "strong"), ("  ", "")]  # fmt: skip
+
+
+def members(board: Board, circuit: str) -> list[str]:
+    """Every node on a circuit or below a panel."""
+    below = {circuit}
+    for each in board.circuits:  # parents come before what they feed
+        if each.parent in below:
+            below.add(each.id)
+    found = [node for each in board.circuits if each.id in below for node in each.nodes]
+    return list(dict.fromkeys(found))
+
+
+def tree(circuits: Sequence[Circuit], folded: frozenset[str]) -> list[tuple[int, Circuit]]:
+    """Depth and circuit, each below what feeds it; what is folded shows none of its own."""
+    children: dict[str | None, list[Circuit]] = {}
+    known = {circuit.id for circuit in circuits}
+    for circuit in circuits:
+        parent = circuit.parent if circuit.parent in known else None
+        children.setdefault(parent, []).append(circuit)
+    found: list[tuple[int, Circuit]] = []
+
+    def walk(parent: str | None, depth: int) -> None:
+        for circuit in children.get(parent, ()):
+            found.append((depth, circuit))
+            if circuit.id not in folded:
+                walk(circuit.id, depth + 1)
+
+    walk(None, 0)
+    return found

@@ -1,0 +1,122 @@
+"""The key map: one table, read by the bindings, the footer and the help."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tui.text import fit
+from tui.theme import Line, Piece
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One thing that a key does."""
+
+    keys: str
+    """As Textual names them, joined by commas."""
+    shown: str
+    word: str
+    action: str
+    """Method of a view or of the application: `do_<action>`."""
+    group: str
+    writes: bool = False
+    """Whether it changes something at the aggregator: only with `--write`."""
+    shy: bool = False
+    """Not in the footer."""
+    everywhere: bool = False
+    """Not only in views that have a method for it."""
+
+
+KEYS: tuple[Key, ...] = (
+    Key("q", "q", "Quit", "quit", "move", everywhere=True),
+    Key("ctrl+c", "^c", "Copy what is selected, else quit", "interrupt", "move", shy=True, everywhere=True),
+    Key("question_mark,f1", "?", "Help", "help", "move", everywhere=True),
+    Key("slash", "/", "Filter", "filter", "find"),
+    Key("colon,ctrl+p", ":", "Go to", "palette", "find", everywhere=True),
+    Key("enter", "⏎", "Open", "open", "move", shy=True),
+    Key("escape", "esc", "Back", "back", "move", everywhere=True, shy=True),
+    Key("f", "f", "Faults only", "faults", "find"),
+    Key("n", "n", "Next alert or fault", "next_ill", "find", shy=True),
+    Key("N", "N", "The one before", "previous_ill", "find", shy=True),
+    Key("m", "m", "Metric", "metric", "map"),
+    Key("z", "z", "Zoom", "zoom", "map"),
+    Key("b", "b", "Group", "group", "map"),
+    Key("s", "s", "Sort", "sort", "find"),
+    Key("r", "r", "Reverse", "reverse", "find", shy=True),
+    Key("plus,equals_sign", "+", "Longer span", "longer", "time"),
+    Key("minus", "-", "Shorter span", "shorter", "time", shy=True),
+    Key("w", "w", "What if", "what_if", "circuits"),
+    Key("left", "←", "Fold", "fold", "circuits", shy=True),
+    Key("right", "→", "Unfold", "unfold", "circuits", shy=True),
+    Key("a", "a", "Ack", "ack", "alerts", writes=True),
+    Key("S", "S", "Silence", "silence", "alerts", writes=True),
+    Key("X", "X", "End silence", "unsilence", "alerts", writes=True, shy=True),
+    Key("o", "o", "Runbook", "runbook", "alerts"),
+    Key("p", "p", "Pause", "pause", "time", everywhere=True),
+    Key("t", "t", "Time", "time", "time", everywhere=True),
+    Key("left_square_bracket", "[", "A step back, or the one before", "step_back", "time", shy=True, everywhere=True),
+    Key("right_square_bracket", "]", "A step on, or the next one", "step_on", "time", shy=True, everywhere=True),
+    Key("left_curly_bracket", "{", "A minute back", "jump_back", "time", shy=True, everywhere=True),
+    Key("right_curly_bracket", "}", "A minute on", "jump_on", "time", shy=True, everywhere=True),
+    Key("less_than_sign", "<", "To the alert before", "alert_back", "time", shy=True, everywhere=True),
+    Key("greater_than_sign", ">", "To the next alert", "alert_on", "time", shy=True, everywhere=True),
+    Key("L", "L", "Live", "live", "time", shy=True, everywhere=True),
+    Key("c", "c", "Compare", "compare", "find"),
+    Key("C", "C", "Open the compare tray", "tray", "find", shy=True, everywhere=True),
+    Key("M", "M", "Matrix", "matrix", "map"),
+    Key("y", "y", "Copy", "copy", "take"),
+    Key("Y", "Y", "Copy as JSON", "copy_json", "take", shy=True),
+    Key("E", "E", "Export", "export", "take", everywhere=True),
+    Key("R", "R", "Connect now", "reconnect", "move", shy=True, everywhere=True),
+    Key("u", "u", "UTC or local time", "utc", "time", shy=True, everywhere=True),
+    *(
+        Key(str(n), str(n), word, f"view_{n}", "views", shy=True, everywhere=True)
+        for n, word in enumerate(
+            ("Overview", "Nodes", "GPUs", "Circuits", "Alerts", "Pools", "Energy"), 1
+        )
+    ),
+)  # fmt: skip
+READ_ONLY = "read-only: start with --write"
+
+
+def footer(keys: Sequence[Key], right: str, width: int, *, write: bool) -> Line:
+    """The keys that do something now, as many as fit, and where the cursor is."""
+    pieces: list[Piece] = []
+    used = 0
+    for key in keys:
+        word = key.word.split(",")[0]
+        cost = len(key.shown) + len(word) + 3
+        if used + cost + len(right) > width:
+            continue
+        idle = key.writes and not write
+        pieces += [
+            (f" {key.shown}", "dim" if idle else "key"),
+            (f" {word} ", "faint" if idle else "dim"),
+        ]
+        used += cost
+    return [*pieces, (" " * max(0, width - used - len(right)), ""), (right, "dim")]
+
+
+def help_lines(keys: Sequence[Key], width: int, *, write: bool) -> list[Line]:
+    """Every key that is legal here, by group; what is disabled says why."""
+    lines: list[Line] = []
+    width = width // 2 if width >= 60 else width
+    for group in dict.fromkeys(key.group for key in keys):
+        lines.append([(group, "strong")])
+        for key in keys:
+            if key.group == group:
+                idle = key.writes and not write
+                said = f"{key.word} ({READ_ONLY})" if idle else key.word
+                lines.append(
+                    [(f"  {fit(key.shown, 4, right=True)}  ", "dim" if idle else "key"),
+                     (fit(said, max(1, width - 8)), "faint" if idle else "")]
+                )  # fmt: skip
+    if width >= 30:  # two columns
+        half = -(-len(lines) // 2)
+        lines = [
+            [*left, (" " * (width - sum(len(text) for text, _ in left)), ""),
+             *(lines[half + n] if half + n < len(lines) else ())]
+            for n, left in enumerate(lines[:half])
+        ]  # fmt: skip
+    return lines

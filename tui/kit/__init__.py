@@ -1,0 +1,1 @@
+"""What the screens are made of: pure renderers under thin widgets."""

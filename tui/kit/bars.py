@@ -1,0 +1,48 @@
+"""A list of bars: name, bar, and what to say at its right. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+
+from tui.text import bar, clean, fit
+from tui.theme import Line, Piece
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One line."""
+
+    name: str
+    ratio: float | None
+    """Full at 1; more than that ends in an arrow; None draws no bar."""
+    tone: str
+    """`bar`, `bar_warn` or `bar_crit`."""
+    said: Sequence[Piece]
+
+
+def over(ratio: float | None, width: int) -> str:
+    """A bar that says when there is more than fits."""
+    text = bar(ratio, width)
+    return f"{text[:-1]}▶" if ratio is not None and ratio > 1 and width else text
+
+
+def bar_list(bars: Sequence[Bar], width: int, height: int, more: str = "") -> list[Line]:
+    """Draw the first `height` bars; the last line counts those that don't fit (`more`: of what)."""
+    room = height if len(bars) <= height else height - 1
+    shown = bars[: max(0, room)]
+    if not shown:
+        return []
+    name = min(max(cell_len(clean(each.name)) for each in shown), max(8, width // 4))
+    said = max(sum(cell_len(text) for text, _ in each.said) for each in shown)
+    space = max(4, width - name - said - 2)
+    lines: list[Line] = [
+        [(fit(clean(each.name), name, tail=True), "strong"), (" ", ""),
+         (over(each.ratio, space), each.tone), (" ", ""), *each.said]
+        for each in shown
+    ]  # fmt: skip
+    if len(bars) > room:
+        lines.append([(f"  and {len(bars) - room:,} more {more}".rstrip(), "dim")])
+    return lines

@@ -1,0 +1,141 @@
+"""A chart in braille: one metric over time, on a fixed span. Pure.
+
+Two points a sign across, four up. What is not known is a hole, never joined by a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tui.text import fit
+from tui.theme import Line, Piece
+
+Floats = npt.NDArray[np.float64]
+_LEFT = (0x40, 0x04, 0x02, 0x01)
+_RIGHT = (0x80, 0x20, 0x10, 0x08)
+"""Dots from the bottom of a sign to its top."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A level that is drawn as a line across: a limit."""
+
+    value: float
+    label: str
+    tone: str = "warn"
+
+
+def resample(at: Floats, values: Floats, start: float, end: float, points: int) -> Floats:
+    """Return the mean of the values in each of `points` equal times; NaN where there is none."""
+    if end <= start or not len(at):
+        return np.full(points, np.nan)
+    place = ((at - start) / (end - start) * points).astype(np.intp)
+    good = (place >= 0) & (place < points) & ~np.isnan(values)
+    sums = np.bincount(place[good], values[good], points)
+    counts = np.bincount(place[good], minlength=points)
+    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+
+
+def bridge(values: Floats, most: int) -> Floats:
+    """Carry a value over the next `most` holes: buckets that are shorter than the time between two
+    readings are no gap."""
+    result = values.copy()
+    run = most + 1
+    last = np.nan
+    for n, value in enumerate(values.tolist()):
+        if value == value:  # noqa: PLR0124 - not NaN
+            last, run = value, 0
+        else:
+            run += 1
+            if run <= most:
+                result[n] = last
+    return result
+
+
+def dots(values: Floats, span: tuple[float, float], width: int, height: int) -> list[str]:
+    """Draw `2 * width` values as filled columns, top line first."""
+    full = height * 4
+    scaled = (values[: 2 * width] - span[0]) / (span[1] - span[0]) * full
+    tops = np.where(np.isnan(scaled), -1, np.clip(np.ceil(scaled), 1, full)).astype(int).tolist()
+    tops += [-1] * (2 * width - len(tops))
+    lines: list[str] = []
+    for line in range(height):
+        floor = (height - 1 - line) * 4
+        signs = []
+        for x in range(width):
+            bits = sum(_LEFT[: max(0, min(4, tops[2 * x] - floor))])
+            bits += sum(_RIGHT[: max(0, min(4, tops[2 * x + 1] - floor))])
+            signs.append(chr(0x2800 + bits) if bits else " ")
+        lines.append("".join(signs))
+    return lines
+
+
+def chart(
+    values: Floats,
+    span: tuple[float, float],
+    width: int,
+    height: int,
+    say: Callable[[float], str],
+    marks: Sequence[Mark] = (),
+    times: Sequence[str] = (),
+) -> list[Line]:
+    """Draw a chart with its scale on the left and times below. `values`: `2 * (width - 7)` of them.
+    `say` writes a value of the scale in at most six signs."""
+    room, tall = max(1, width - 7), max(1, height - (1 if times else 0))
+    lines: list[Line] = []
+    rows = {
+        _line_of(mark.value, span, tall): mark for mark in marks if span[0] <= mark.value <= span[1]
+    }
+    for y, signs in enumerate(dots(values, span, room, tall)):
+        labelled = y in {0, tall - 1} or (tall >= 5 and y == tall // 2)
+        value = span[1] - (span[1] - span[0]) * (y / max(1, tall - 1))
+        pieces: list[Piece] = [(f"{fit(say(value) if labelled else '', 6, right=True)}┤", "dim")]
+        mark = rows.get(y)
+        if mark is None:
+            pieces.append((signs, "bar"))
+        else:
+            pieces += _crossed(signs, mark)
+        lines.append(pieces)
+    if times:
+        lines.append([(" " * 7 + spread(times, room), "dim")])
+    return lines
+
+
+def _line_of(value: float, span: tuple[float, float], tall: int) -> int:
+    share = (value - span[0]) / (span[1] - span[0])
+    return max(0, min(tall - 1, tall - 1 - int(share * tall - 1e-9)))
+
+
+def _crossed(signs: str, mark: Mark) -> list[Piece]:
+    """Draw a limit where the chart leaves the line free, and its name at the right end."""
+    label = f" {mark.label}"
+    body = signs[: max(0, len(signs) - len(label))]
+    pieces: list[Piece] = []
+    for sign in body:
+        text, tone = ("┄", mark.tone) if sign == " " else (sign, "bar")
+        if pieces and pieces[-1][1] == tone:
+            pieces[-1] = (pieces[-1][0] + text, tone)
+        else:
+            pieces.append((text, tone))
+    return [*pieces, (label[: len(signs)], mark.tone)]
+
+
+def spread(words: Sequence[str], width: int) -> str:
+    """Write words evenly over a line: the first at its start, the last at its end."""
+    line = [" "] * width
+    for n, word in enumerate(words):
+        start = round((width - len(word)) * n / max(1, len(words) - 1))
+        if start >= 0 and start + len(word) <= width:
+            line[start : start + len(word)] = word
+    return "".join(line)
+
+
+def spark(values: Floats, span: tuple[float, float], width: int) -> str:
+    """One line: the newest `2 * width` values."""
+    newest = values[-2 * width :]
+    padded = np.concatenate([np.full(2 * width - len(newest), np.nan), newest])
+    return dots(padded, span, width, 1)[0]

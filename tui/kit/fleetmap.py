@@ -1,0 +1,265 @@
+"""The map as a widget: it keeps the zoom, the layout and the cursor, and draws a board."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import ClassVar
+
+import numpy as np
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.message import Message
+
+from tui.board import Board, Floats, natural
+from tui.cards import TALL, cards, columns_of
+from tui.kit.heatmap import MOST_DIGITS, Bytes, Cells, Grid, Zoom, draw, lay_out, quantise
+from tui.kit.surface import Surface
+from tui.metrics import METRICS, STATE, group_names
+from tui.text import clean
+from tui.theme import Line, Tones
+
+CARDS = "cards"
+_PAST = 240
+"""Frames of power that cards show."""
+
+
+class FleetMap(Surface, can_focus=True):
+    """Every GPU of the fleet."""
+
+    DEFAULT_CSS = "FleetMap { height: 1fr; width: 1fr; }"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "step(0, -1)", show=False), Binding("down,j", "step(0, 1)", show=False),
+        Binding("left,h", "step(-1, 0)", show=False), Binding("right,l", "step(1, 0)", show=False),
+        Binding("home,g", "end(-1)", show=False), Binding("end,G", "end(1)", show=False),
+    ]  # fmt: skip
+
+    class Moved(Message):
+        """The cursor stands on another GPU."""
+
+    class Chosen(Message):
+        """A GPU was clicked twice."""
+
+    def __init__(self, tones: Tones, id: str) -> None:  # noqa: A002 - Textual's word
+        super().__init__(tones, id)
+        self.zoom: str | None = None
+        """None: the finest that fits."""
+        self.group = "rack"
+        self.metric: str | None = None
+        """None: power, or only who is ill where a cell is a whole node."""
+        self.board = Board()
+        self.dimmed: np.ndarray[tuple[int], np.dtype[np.bool_]] | None = None
+        self.cursor: str | None = None
+        """UUID; None before the first key."""
+        self._grid: Grid | None = None
+        self._laid: object = None
+        self._level: tuple[str, Bytes] | None = None
+        self._past: deque[Floats] = deque(maxlen=_PAST)
+        self._past_key: object = None
+        self._past_at = 0
+
+    @property
+    def shown_metric(self) -> str:
+        """What the cells show now."""
+        if self.metric is not None:
+            return self.metric
+        zoom = self._grid.zoom if self._grid is not None else None
+        return STATE if zoom in {Zoom.DOTS, Zoom.RACKS} else "power"
+
+    @property
+    def shown_zoom(self) -> str:
+        """What a cell stands for now."""
+        if self.across:
+            return CARDS
+        return "" if self._grid is None else self._grid.zoom.value
+
+    @property
+    def across(self) -> int:
+        """Cards beside each other; 0 when this is no map of cards."""
+        if self.zoom not in {None, CARDS}:
+            return 0
+        return columns_of(len(self.board.gpus), *self._room)
+
+    @property
+    def _room(self) -> tuple[int, int]:
+        return self._most if self._most[0] else (self.size.width, self.size.height)
+
+    _most: tuple[int, int] = (0, 0)
+
+    def need(self, board: Board, width: int, most: int) -> int:
+        """Lines that the map takes of at most `most`; decides the zoom."""
+        self.board, self._most = board, (width, most)
+        if (across := self.across) > 0:
+            return -(-len(board.gpus) // across) * TALL
+        return min(most, max(1, self._layout(width, most).height))
+
+    def present(self, board: Board, dimmed: np.ndarray[tuple[int], np.dtype[np.bool_]] | None, *,
+                faded: bool) -> None:  # fmt: skip
+        """Show a board; `dimmed`: what a filter leaves out."""
+        self.board, self.dimmed = board, dimmed
+        self._remember(board)
+        self.show(self._draw_map, faded=faded)
+
+    def _remember(self, board: Board) -> None:
+        """Keep the past of a few GPUs for their cards."""
+        if len(board.gpus) > 16 or board.at == self._past_at:
+            return
+        if self._past_key != (board.gpus.version, len(board.gpus)):
+            self._past.clear()
+            self._past_key = (board.gpus.version, len(board.gpus))
+        self._past_at = board.at
+        self._past.append(board.gpus.column("gpu_power_watts"))
+
+    def _draw_map(self, width: int, height: int) -> list[Line]:
+        board = self.board
+        if not len(board.gpus) or width < 4 or height < 1:
+            return []
+        row = None if self.cursor is None else board.gpus.row_of.get(self.cursor)
+        if (across := self.across) > 0:
+            past = np.stack(self._past) if self._past else None
+            return cards(board, board.gpus.order.tolist(), width, across, past, row)
+        grid = self._layout(width, max(height, self._most[1]))
+        return draw(grid, self._cells(grid), shaded=self._shaded, cursor=row)
+
+    @property
+    def _shaded(self) -> bool:
+        return self.tones.theme.shaded and not self.tones.ascii_only
+
+    def _cells(self, grid: Grid) -> Cells:
+        board, word = self.board, self.shown_metric
+        if word == STATE:
+            return Cells(None, [""] * len(board.gpus), board.gpu_standing, self.dimmed)
+        metric = METRICS[word]
+        values = metric.values(board)
+        before = self._level[1] if self._level is not None and self._level[0] == word else None
+        level = quantise(values, metric.span(board), before)
+        self._level = (word, level)
+        digits: list[str] = []
+        if grid.zoom is Zoom.DIGITS:
+            digits = ["—" if np.isnan(v) else metric.digits(v) for v in values.tolist()]
+        return Cells(level, digits, board.gpu_standing, self.dimmed)
+
+    def _layout(self, width: int, height: int) -> Grid:
+        board = self.board
+        who = board.gpus.who
+        group = self.group
+        if self.zoom in {None, Zoom.DIGITS} and group == "rack" and len(who.uuid) <= MOST_DIGITS:
+            group = "node"
+        zoom = Zoom(self.zoom) if self.zoom and self.zoom != CARDS else None
+        if zoom is Zoom.HALVES and not self._shaded:
+            zoom = Zoom.DOTS
+        racks = hash(tuple((n.rack, n.job) for n in board.nodes))
+        slow = board.at // 5_000_000_000 if group in {"value", "circuit"} else 0
+        key = (board.gpus.version, len(board.gpus), width, height, zoom, group, racks, slow,
+               self.shown_metric if group == "value" else "", self._shaded)  # fmt: skip
+        if key != self._laid or self._grid is None:
+            self._grid = self._lay(group, zoom, width, height)
+            self._laid = key
+        return self._grid
+
+    def _lay(self, group: str, zoom: Zoom | None, width: int, height: int) -> Grid:
+        board = self.board
+        order = board.gpus.order
+        names = group_names(board, group)
+        known = list(dict.fromkeys(names[row] for row in order.tolist()))
+        if group not in {"value", "node"}:
+            known.sort(key=lambda name: (name.startswith("no "), natural(name)))
+        number = {name: n for n, name in enumerate(known)}
+        groups = np.array([number[names[row]] for row in order.tolist()], np.intp)
+        if group == "value":
+            word = self.metric if self.metric in METRICS else "power"
+            values = METRICS[word].values(board)[order]
+            place = np.argsort(np.where(np.isnan(values), np.inf, -values), kind="stable")
+        else:
+            place = np.argsort(groups, kind="stable")
+        order, groups = order[place], groups[place]
+        homes = {node: n for n, node in enumerate(dict.fromkeys(board.gpus.who.node))}
+        node = np.array([homes[board.gpus.who.node[row]] for row in order.tolist()], np.intp)
+        return lay_out(order, node, groups, known, width, height, zoom)
+
+    def action_step(self, x: int, y: int) -> None:
+        """Move the cursor by cells."""
+        board = self.board
+        row = None if self.cursor is None else board.gpus.row_of.get(self.cursor)
+        if row is None:
+            self._go(int(board.gpus.order[0]) if len(board.gpus) else None)
+        elif (across := self.across) > 0:
+            places = board.gpus.order.tolist()
+            place = places.index(row) + x + y * across
+            if 0 <= place < len(places):
+                self._go(places[place])
+        elif self._grid is not None and (here := self._grid.place(row)) is not None:
+            slots = self._grid.slots[:, :, 0]
+            line, column = here[0] + y, here[1] + x
+            if column < 0 or column >= slots.shape[1]:
+                line, column = line + x, 0 if column >= 0 else slots.shape[1] - 1
+            if 0 <= line < len(slots):
+                filled = np.flatnonzero(slots[line] >= 0)
+                if filled.size:
+                    self._go(int(slots[line, filled[np.abs(filled - column).argmin()]]))
+
+    def action_end(self, side: int) -> None:
+        """Move the cursor to the first or last GPU."""
+        order = self.board.gpus.order
+        if len(order):
+            self._go(int(order[0 if side < 0 else -1]))
+
+    def to_ill(self, by: int) -> None:
+        """Move the cursor to the next GPU that is ill."""
+        board = self.board
+        order = board.gpus.order
+        if not len(order):
+            return
+        ill = np.flatnonzero(board.gpu_standing[order] > 0)
+        row = None if self.cursor is None else board.gpus.row_of.get(self.cursor)
+        here = -1 if row is None else int(np.flatnonzero(order == row)[0])
+        if ill.size:
+            after = ill[ill > here] if by > 0 else ill[ill < here][::-1]
+            self._go(int(order[after[0] if after.size else ill[0 if by > 0 else -1]]))
+
+    def _go(self, row: int | None) -> None:
+        if row is not None:
+            self.cursor = self.board.gpus.who.uuid[row]
+            self.show(self._draw_map, faded=self.faded)
+            self.post_message(self.Moved())
+
+    def on_click(self, event: events.Click) -> None:
+        """Put the cursor where the mouse is; a second click opens the GPU."""
+        if (across := self.across) > 0:
+            place = event.y // TALL * across + min(
+                across - 1, event.x // (self.size.width // across)
+            )
+            order = self.board.gpus.order
+            row = int(order[place]) if place < len(order) else None
+        else:
+            row = None if self._grid is None else self._grid.at(event.x, event.y)
+        self._go(row)
+        if row is not None and event.chain > 1:
+            self.post_message(self.Chosen())
+
+    def legend(self) -> str:
+        """What is shown, in words."""
+        word = self.shown_metric
+        if word == STATE:
+            what = "who is ill"
+        else:
+            metric = METRICS[word]
+            low, high = metric.span(self.board)
+            what = f"{word}  {metric.say(low)} ▁▂▃▄▅▆▇█ {metric.say(high)}"
+        each = {CARDS: "", Zoom.DIGITS: "", Zoom.HALVES: "▀ = 1 GPU", Zoom.DOTS: "1 sign = 8 GPUs",
+                Zoom.RACKS: f"1 cell = 1 {self.group}"}.get(self.shown_zoom, "")  # fmt: skip
+        return "  ".join(
+            filter(None, [f"{len(self.board.gpus):,} GPUs", what, each, f"by {self.group}"])
+        )
+
+
+def cursor_words(board: Board, uuid: str | None, metric: str) -> str:
+    """Say what is under the cursor."""
+    row = None if uuid is None else board.gpus.row_of.get(uuid)
+    if row is None:
+        return ""
+    who = board.gpus.who
+    value = ""
+    if metric in METRICS:
+        reading = METRICS[metric].values(board)[row]
+        value = f" {METRICS[metric].say(None if np.isnan(reading) else float(reading))}"
+    return f"{clean(who.node[row])}/{who.gpu[row]}{value}"

@@ -1,0 +1,58 @@
+"""The widget under everything that only shows: it paints what a pure function drew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from textual.strip import Strip
+from textual.widget import Widget
+
+from tui.theme import Line, Tones
+
+Drawing = Callable[[int, int], Sequence[Line]]
+"""Width and height in, lines out; fewer than the height are fine."""
+
+
+def nothing(_width: int, _height: int) -> Sequence[Line]:
+    """Draw nothing."""
+    return ()
+
+
+class Surface(Widget):
+    """Shows a drawing by the Line API. Drawn once per frame and size, however often painted."""
+
+    DEFAULT_CSS = "Surface { height: 1fr; width: 1fr; }"
+
+    def __init__(self, tones: Tones, id: str | None = None, under: str = "") -> None:  # noqa: A002
+        super().__init__(id=id)
+        self.tones = tones
+        self.faded = False
+        """Whether what is shown is no longer true."""
+        self._under = under
+        self._drawing: Drawing = nothing
+        self._lines: Sequence[Line] | None = None
+        self._drawn_for = (0, 0)
+
+    def show(self, drawing: Drawing, *, faded: bool = False) -> None:
+        """Show something else from now on: one refresh."""
+        self._drawing, self._lines, self.faded = drawing, None, faded
+        self.refresh()
+
+    def retone(self, tones: Tones) -> None:
+        """Show the same in another theme."""
+        self.tones = tones
+        self.refresh()
+
+    @property
+    def lines(self) -> Sequence[Line]:
+        """What is drawn at the present size."""
+        size = (self.size.width, self.size.height)
+        if self._lines is None or self._drawn_for != size:
+            self._drawn_for, self._lines = size, self._drawing(*size)
+        return self._lines
+
+    def render_line(self, y: int) -> Strip:
+        """Paint one line."""
+        lines = self.lines
+        line: Line = lines[y] if y < len(lines) else ()
+        return self.tones.strip(line, self.size.width, self._under, faded=self.faded)

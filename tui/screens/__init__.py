@@ -1,0 +1,26 @@
+"""The screens, each a view in a file of its own; `tui.screens.view` says what a view is.
+
+To add one: write `tui/screens/NAME.py` with a class of `View`, `ListView` or `PageView`, and name
+it here. The first seven are reached by `1` to `7`.
+"""
+
+from __future__ import annotations
+
+from tui.screens.alerts import AlertsView, IncidentView
+from tui.screens.circuits import CircuitsView, CircuitView
+from tui.screens.compare import CompareView
+from tui.screens.energy import EnergyView
+from tui.screens.gpu import GpuView
+from tui.screens.lists import GpusView, NodesView
+from tui.screens.node import NodeView
+from tui.screens.overview import Overview
+from tui.screens.pools import PoolsView
+from tui.screens.view import View
+
+VIEWS: dict[str, type[View]] = {
+    view.NAME: view
+    for view in (
+        Overview, NodesView, GpusView, CircuitsView, AlertsView,
+        PoolsView, EnergyView, GpuView, NodeView, CircuitView, IncidentView, CompareView,
+    )
+}  # fmt: skip

@@ -1,0 +1,143 @@
+"""The compare tray: up to four GPUs or nodes beside each other, on one scale, with what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from tui import board as b
+from tui.board import Board
+from tui.client import Ask, Wants
+from tui.messages import GpuPage, NodePage
+from tui.screens import gpu as gpus
+from tui.screens import node as nodes
+from tui.screens.history import Plot, ask_of, beside, plot_lines, say_number, say_percent, say_watts
+from tui.screens.page import PageView
+from tui.text import DASH, celsius, clean, fit, gibibytes, number, percent, watts
+from tui.theme import Line, Piece
+
+Say = Callable[[float | None], str]
+_GPU_ROWS: tuple[tuple[str, str, Say], ...] = (
+    ("power", b.POWER, watts), ("limit", b.LIMIT, watts), ("temperature", b.TEMPERATURE, celsius),
+    ("memory temp.", "gpu_memory_temperature_celsius", celsius), ("utilisation", b.UTILIZATION, percent),
+    ("memory", b.MEMORY_USED, lambda v: f"{gibibytes(v)} GiB"),
+    ("SM clock", b.CLOCK, lambda v: DASH if v is None else f"{v / 1e6:.0f} MHz"),
+    ("PCIe width", "gpu_pcie_link_width", number),
+    ("ECC corrected", "gpu_ecc_volatile_corrected_total", number),
+    ("ECC uncorr.", "gpu_ecc_volatile_uncorrected_total", number),
+)  # fmt: skip
+_NODE_ROWS: tuple[tuple[str, str, Say], ...] = (
+    ("wall power", b.WALL, watts), ("CPU", nodes.CPU, percent), ("load", "node_load_1m", number),
+    ("RAM free", "node_memory_available_bytes", lambda v: f"{gibibytes(v)} GiB"),
+    ("GPUs answer", "node_gpus_answering", number),
+)  # fmt: skip
+_ODD = 0.1
+"""Share by which a value differs from the first before it is marked."""
+
+
+def tray_asks(tray: Sequence[tuple[str, str]], span: int) -> tuple[Ask, ...]:
+    """What it shows."""
+    asks: list[Ask] = []
+    for kind, name in tray:
+        path, page, metrics = (
+            (gpus.page_of(name), GpuPage, (b.POWER, b.TEMPERATURE, b.UTILIZATION)) if kind == "gpu"
+            else (nodes.page_of(name), NodePage, (b.WALL, nodes.CPU))
+        )  # fmt: skip
+        asks += [Ask(path, page, 1.0), *(ask_of(kind, name, metric, span) for metric in metrics)]
+    return tuple(asks)
+
+
+def tray_lines(
+    board: Board, tray: Sequence[tuple[str, str]], span: int, width: int, height: int, *, utc: bool
+) -> list[Line]:
+    """Draw the tray."""
+    if not tray:
+        return [[("nothing to compare: c on a GPU or node puts it here", "dim")]]
+    kind = tray[0][0]
+    pages = [
+        board.doc(
+            gpus.page_of(n) if kind == "gpu" else nodes.page_of(n),
+            GpuPage if kind == "gpu" else NodePage,
+        )
+        for _, n in tray
+    ]
+    column = max(14, (width - 15) // len(tray))
+    titles = [_title(page, name) for page, (_, name) in zip(pages, tray, strict=True)]
+    lines: list[Line] = [[(fit("", 15), ""), *((fit(title, column), "head") for title in titles)]]
+    for word, metric, say in _GPU_ROWS if kind == "gpu" else _NODE_ROWS:
+        values = [_readings(page).get(metric) for page in pages]
+        lines.append([(fit(word, 15), "dim"), *_row(values, say, column)])
+    plots = _plots(kind)
+    room = (height - len(lines)) // max(1, len(plots)) - 1
+    if room >= 3:
+        wide = (width - 2 * (len(tray) - 1)) // len(tray)
+        for title, metric, scale, say_ in plots:
+            drawn: list[Line] = []
+            for number_, (_, name) in enumerate(tray):
+                plot = Plot(title, metric, scale, say_, "")
+                one = plot_lines(board, kind, name, plot, span, wide, room, utc=utc)
+                drawn = (
+                    list(one)
+                    if number_ == 0
+                    else beside(drawn, one, wide * number_ + 2 * (number_ - 1))
+                )
+            lines += [[], *drawn]
+    return lines
+
+
+def _plots(kind: str) -> list[tuple[str, str, tuple[float, float], Callable[[float], str]]]:
+    if kind == "node":
+        return [
+            ("Wall power W", b.WALL, (0.0, 12_000.0), say_watts),
+            ("CPU", nodes.CPU, (0.0, 1.0), say_percent),
+        ]
+    return [("Power W", b.POWER, (0.0, 800.0), say_watts), ("Temperature °C", b.TEMPERATURE, (20.0, 95.0), say_number),
+            ("Utilisation", b.UTILIZATION, (0.0, 1.0), say_percent)]  # fmt: skip
+
+
+def _readings(page: object) -> dict[str, float]:
+    return page.readings if isinstance(page, GpuPage | NodePage) else {}
+
+
+def _title(page: object, name: str) -> str:
+    if isinstance(page, GpuPage):
+        return f"{clean(page.node.node)}/gpu{page.gpu.index}"
+    return clean(name)
+
+
+def _row(values: Sequence[float | None], say: Say, column: int) -> list[Piece]:
+    first = values[0]
+    pieces: list[Piece] = []
+    for number_, value in enumerate(values):
+        text, tone = say(value), ""
+        if number_ and value is not None and first:
+            off = value / first - 1
+            if abs(off) >= 0.005:
+                text += f" {100 * off:+.0f}%"
+            tone = "warn" if abs(off) >= _ODD else ""
+        pieces.append((fit(text, column), tone))
+    return pieces
+
+
+class CompareView(PageView):
+    """The tray."""
+
+    NAME: ClassVar[str] = "compare"
+    TITLE: ClassVar[str] = "Compare"
+
+    def wants(self) -> Wants:
+        """The page and past of each."""
+        return Wants(nodes=(), asks=tray_asks(self.top.tray, self.top.span))
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """Draw it."""
+        top = self.top
+        return tray_lines(top.shown, top.tray, top.span, width, height, utc=top.utc)
+
+    def title(self) -> str:
+        """Its name."""
+        return "Compare"
+
+    def record(self) -> Any:
+        """The names that are compared."""
+        return [name for _, name in self.top.tray]

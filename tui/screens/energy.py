@@ -1,0 +1,121 @@
+"""Energy and cost: today, this month, what idles, and which job and node takes how much."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from tui.board import TODAY, Board
+from tui.client import Ask, Wants
+from tui.kit.bars import Bar, bar_list
+from tui.lines import of_budget
+from tui.messages import Energy, Report
+from tui.screens.page import PageView
+from tui.text import DASH, kilowatt_hours, money, number, percent, span, watts
+from tui.theme import Line
+
+MONTH = "api/v1/report?days=30"
+
+
+def _energy(word: str, found: Energy | None, currency: str | None) -> Line:
+    if found is None or found.kwh is None:
+        return [(f"{word:<14}", "dim"), (DASH, "")]
+    said = f"{kilowatt_hours(found.kwh):>12}  {money(found.cost, currency):>10}"
+    line: list[tuple[str, str]] = [(f"{word:<14}", "dim"), (said, "strong")]
+    if found.co2_kg is not None:
+        line.append((f"  {number(found.co2_kg, 1 if found.co2_kg < 100 else 0)} kg CO2", "dim"))
+    if found.gpu_kwh is not None:
+        line.append(
+            (f"  GPUs {percent(found.gpu_kwh / found.kwh if found.kwh else None)} of it", "dim")
+        )
+    if found.hours is not None:
+        line.append((f"  over {span(found.hours * 3600)}", "dim"))
+    if found.unknown_hours and found.unknown_hours > 0.01:
+        line.append((f", {span(found.unknown_hours * 3600)} not known", "warn"))
+    if found.estimated_ratio and found.estimated_ratio > 0.005:
+        line.append((f", {percent(found.estimated_ratio)} estimated", "dim"))
+    return line
+
+
+def energy_lines(board: Board, width: int, height: int) -> list[Line]:
+    """Draw the page."""
+    today, month = board.today, board.doc(MONTH, Report)
+    if today is None:
+        return [[(board.fault(TODAY) or "loading …", "dim")]]
+    _, limit, ratio = of_budget(board)
+    wall = board.power.wall_watts if board.power is not None else None
+    lines: list[Line] = [
+        [("Energy and cost", "head")],
+        _energy("today", today.measured, today.currency),
+        _energy("last 30 days", None if month is None else month.measured, today.currency),
+        _energy("a month so", today.month, today.currency),
+        [],
+        [("Draw", "head")],
+        [(f"{'at the wall':<14}", "dim"), (f"{watts(wall):>12}", "strong"), ("  sustained ", "dim"),
+         (watts(today.sustained_watts), ""), ("  peak ", "dim"), (watts(today.peak_watts), ""),
+         ("  committed ", "dim"), (watts(today.committed_watts), "")],
+        [(f"{'budget':<14}", "dim"), (f"{percent(ratio)} of {watts(limit)}" if limit else "none configured", "" if limit else "dim")],
+        [(f"{'PUE':<14}", "dim"), (number(today.pue, 2), ""), ("  used for cost and CO2", "dim")],
+        [],
+        [("Idle", "head")],
+    ]  # fmt: skip
+    idle = today.idle
+    share = None if idle is None else idle.ratio
+    lines.append([(f"{'GPUs idle':<14}", "dim"), (percent(share), "strong"), ("  of their time today", "dim"),
+                  *([(f", {number(idle.gpu_hours, 1)} GPU hours, {money(idle.cost, today.currency)}", "")] if idle and idle.gpu_hours is not None else [])])  # fmt: skip
+    lines.append(
+        [
+            (f"{'use':<14}", "dim"),
+            (percent(today.utilisation), "strong"),
+            ("  of the GPUs, mean of today", "dim"),
+        ]
+    )
+    room = height - len(lines) - 2
+    if room >= 3:
+        half = max(2, room // 2)
+        jobs = _bars([line.job or "no job" for line in board.nodes], board)
+        racks = _bars([line.rack or "no rack" for line in board.nodes], board)
+        if len(jobs) > 1:
+            lines += [[], [("Draw by job", "head")], *bar_list(jobs[: half - 1], width, half - 1)]
+        if len(racks) > 1:
+            lines += [
+                [],
+                [("Draw by rack", "head")],
+                *bar_list(
+                    racks[: max(1, height - len(lines) - 2)], width, max(1, height - len(lines) - 2)
+                ),
+            ]
+    return lines
+
+
+def _bars(names: Sequence[str], board: Board) -> list[Bar]:
+    """Wall power by name, the highest first; of nodes that tell."""
+    sums: dict[str, float] = {}
+    for name, line in zip(names, board.nodes, strict=True):
+        value = board.wall.get(line.node)
+        if value is not None:
+            sums[name] = sums.get(name, 0.0) + value
+    most = max(sums.values(), default=1.0)
+    return [
+        Bar(name, value / most, "bar", [(f"{watts(value):>10}", "")])
+        for name, value in sorted(sums.items(), key=lambda pair: -pair[1])
+    ]
+
+
+class EnergyView(PageView):
+    """View 7."""
+
+    NAME: ClassVar[str] = "energy"
+    TITLE: ClassVar[str] = "Energy"
+
+    def wants(self) -> Wants:
+        """The report of thirty days beside what the header has."""
+        return Wants(nodes=(), asks=(Ask(MONTH, Report, 60.0),))
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """Draw it."""
+        return energy_lines(self.top.shown, width, height)
+
+    def record(self) -> Any:
+        """What is known of today."""
+        return self.top.shown.today

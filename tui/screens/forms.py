@@ -1,0 +1,237 @@
+"""The dialogs: acknowledge, silence, help, and the palette."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input, Label
+
+from tui.board import Board
+from tui.kit.surface import Surface
+from tui.messages import Incident
+from tui.text import clean, fit, number
+from tui.theme import Line, Tones
+
+
+class Dialog(ModalScreen[Any]):
+    """A window over the screen; escape closes it."""
+
+    DEFAULT_CSS = """
+    Dialog { align: center middle; background: $background 40%; }
+    Dialog > Vertical { width: 78; max-width: 100%; height: auto; max-height: 100%; border: round $frame;
+                        background: $panel; padding: 0 1; border-title-color: $foreground; }
+    Dialog Label { width: 1fr; height: 1; color: $dim; }
+    Dialog Label.fault { color: $crit; height: auto; }
+    Dialog Input, Dialog Input:focus { height: 1; border: none; padding: 0; background: $background; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", show=False)]
+
+    def __init__(self, tones: Tones, title: str) -> None:
+        super().__init__()
+        self.tones, self._title = tones, title
+
+    def window(self) -> Vertical:
+        """The frame."""
+        box = Vertical()
+        if self.tones.ascii_only:
+            box.styles.border = ("ascii", "white")
+        box.border_title = Text(self.tones.say(clean(self._title)))
+        return box
+
+
+class AckForm(Dialog):
+    """Who takes care, and why."""
+
+    def __init__(self, tones: Tones, what: str, who: str) -> None:
+        super().__init__(tones, "Acknowledge")
+        self._what, self._who = what, who
+
+    def compose(self) -> ComposeResult:
+        """Two lines to write in."""
+        with self.window():
+            yield Label(Text(fit(self._what, 70).rstrip()))
+            yield Label("who")
+            yield Input(self._who, id="who")
+            yield Label("why (may be empty)")
+            yield Input(placeholder="on it", id="why")
+            yield Label("⏎ acknowledge   esc cancel")
+
+    def on_mount(self) -> None:
+        """Begin where something is missing."""
+        self.query_one("#why" if self._who else "#who").focus()
+
+    @on(Input.Submitted)
+    def _done(self) -> None:
+        who = self.query_one("#who", Input).value.strip()
+        if who:
+            self.dismiss({"who": who, "why": self.query_one("#why", Input).value.strip()})
+
+
+class SilenceForm(Dialog):
+    """What, how long, and why; says what it would hide now."""
+
+    def __init__(self, tones: Tones, incident: Incident, board: Board, who: str) -> None:
+        super().__init__(tones, "Silence: tell nobody of")
+        self._incident, self._board, self._who = incident, board, who
+
+    def compose(self) -> ComposeResult:
+        """Four lines to write in."""
+        with self.window():
+            yield Label("match: conditions that must all hold, apart by commas")
+            yield Input(self._usual(), id="match")
+            yield Label("for")
+            yield Input("2h", id="for")
+            yield Label("who")
+            yield Input(self._who, id="who")
+            yield Label("why")
+            yield Input(placeholder="CHG-112, BMC swap", id="why")
+            yield Label("", id="hides")
+            yield Label("", id="wrong", classes="fault")
+            yield Label("⏎ silence   tab next   esc cancel")
+
+    def on_mount(self) -> None:
+        """Say what it would hide."""
+        self.query_one("#match").focus()
+        self._say()
+
+    def _usual(self) -> str:
+        """The node, or the circuit, or the rule."""
+        lead = self._incident.alerts[0] if self._incident.alerts else None
+        if lead is not None and lead.node:
+            return f"node={lead.node}"
+        if self._incident.group.get("circuit"):
+            return f"circuit={self._incident.group['circuit']}"
+        return ",".join(f"{key}={value}" for key, value in self._incident.group.items())
+
+    @property
+    def matchers(self) -> list[str]:
+        """The conditions."""
+        return [
+            part.strip()
+            for part in self.query_one("#match", Input).value.split(",")
+            if part.strip()
+        ]
+
+    @on(Input.Changed, "#match")
+    def _say(self) -> None:
+        plain = [m.partition("=") for m in self.matchers]
+        if any("~" in m or "!" in m for m in self.matchers) or any(
+            not sign for _, sign, _ in plain
+        ):
+            self.query_one("#hides", Label).update("")
+            return
+        hit = sum(
+            all((a.labels.get(key) or getattr(a, key, None)) == value.strip('"') for key, _, value in plain)
+            for a in self._board.alerts if a.state == "firing"
+        )  # fmt: skip
+        self.query_one("#hides", Label).update(f"will hide {number(hit)} that fire now")
+
+    @on(Input.Submitted)
+    def _done(self) -> None:
+        said = {
+            name: self.query_one(f"#{name}", Input).value.strip() for name in ("for", "who", "why")
+        }
+        missing = [name for name, value in (("match", self.matchers), *said.items()) if not value]
+        if missing:
+            self.query_one("#wrong", Label).update(
+                f"{' and '.join(missing)}: nothing is written there"
+            )
+            self.query_one(f"#{missing[0]}").focus()
+            return
+        self.dismiss({"matchers": self.matchers, **said})
+
+
+class HelpDialog(Dialog):
+    """Every key that is legal here."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,question_mark,f1,enter", "dismiss", show=False),
+        Binding("down,j", "by(1)", show=False), Binding("up,k", "by(-1)", show=False),
+        Binding("pagedown", "by(15)", show=False), Binding("pageup", "by(-15)", show=False),
+    ]  # fmt: skip
+
+    def __init__(self, tones: Tones, title: str, lines: Callable[[int], Sequence[Line]]) -> None:
+        super().__init__(tones, title)
+        self._lines, self._top = lines, 0
+
+    def compose(self) -> ComposeResult:
+        """One drawing."""
+        with self.window():
+            yield Surface(self.tones, id="help", under="panel")
+
+    def on_mount(self) -> None:
+        """As tall as the screen allows."""
+        lines = self._lines(72)
+        self.query_one("#help").styles.height = min(len(lines), max(3, self.size.height - 4))
+        self._show()
+
+    def action_by(self, by: int) -> None:
+        """Move."""
+        surface = self.query_one("#help", Surface)
+        self._top = max(0, min(self._top + by, len(self._lines(72)) - surface.size.height))
+        self._show()
+
+    def _show(self) -> None:
+        self.query_one("#help", Surface).show(lambda width, _h: self._lines(width)[self._top :])
+
+
+class Palette(Dialog):
+    """Go to anything by a few letters of it; commands too."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss", show=False),
+        Binding("down", "by(1)", show=False), Binding("up", "by(-1)", show=False),
+    ]  # fmt: skip
+
+    def __init__(self, tones: Tones, find: Callable[[str], list[tuple[str, str, str]]]) -> None:
+        super().__init__(tones, "Go to or do")
+        self._find, self._at = find, 0
+        self._found: list[tuple[str, str, str]] = []
+
+    def compose(self) -> ComposeResult:
+        """A line to write in, and what fits."""
+        with self.window():
+            yield Input(placeholder="a node, GPU, circuit, view, theme, export …", id="what")
+            yield Surface(self.tones, id="found", under="panel")
+
+    def on_mount(self) -> None:
+        """Ten lines."""
+        self.query_one("#found").styles.height = 12
+        self._search("")
+
+    @on(Input.Changed)
+    def _typed(self, event: Input.Changed) -> None:
+        self._search(event.value.strip())
+
+    def _search(self, text: str) -> None:
+        self._found, self._at = self._find(text), 0
+        self._show()
+
+    def action_by(self, by: int) -> None:
+        """Move."""
+        self._at = max(0, min(self._at + by, len(self._found) - 1))
+        self._show()
+
+    def _show(self) -> None:
+        at, found = self._at, self._found
+
+        def draw(width: int, height: int) -> list[Line]:
+            first = max(0, at - height + 1)
+            return [
+                [("▶ " if n == at else "  ", "key"), (f"{kind:<9}", "dim"),
+                 (fit(clean(word), max(1, width - 11)), "strong" if n == at else "")]
+                for n, (kind, word, _) in list(enumerate(found))[first : first + height]
+            ] or [[("nothing is called so", "dim")]]  # fmt: skip
+
+        self.query_one("#found", Surface).show(draw)
+
+    @on(Input.Submitted)
+    def _done(self) -> None:
+        self.dismiss(self._found[self._at] if self._found else None)

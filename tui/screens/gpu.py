@@ -1,0 +1,342 @@
+"""One GPU: what it does, what is wrong with it, why it is held down, and its past."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+from urllib.parse import quote
+
+from tui import board as b
+from tui.board import Board
+from tui.client import Ask, Wants
+from tui.kit.chart import Mark
+from tui.messages import Alert, GpuPage, History, LinkPart
+from tui.screens.history import (
+    Plot,
+    ask_of,
+    grid,
+    path_of,
+    plot_lines,
+    say_number,
+    say_percent,
+    say_watts,
+    share_of,
+    span_word,
+)
+from tui.screens.page import PageView
+from tui.text import (
+    CROSS,
+    DASH,
+    STEP,
+    bar,
+    celsius,
+    clean,
+    clock_of,
+    fit,
+    gibibytes,
+    number,
+    percent,
+    span,
+)
+from tui.theme import Line, Piece
+
+_SHARES = (
+    ("gpu_clocks_event_sw_power_cap_seconds_total", "power cap"),
+    ("gpu_clocks_event_sw_thermal_slowdown_seconds_total", "heat (sw)"),
+    ("gpu_clocks_event_hw_thermal_slowdown_seconds_total", "heat (hw)"),
+    ("gpu_clocks_event_hw_power_brake_slowdown_seconds_total", "power brake"),
+)
+_MEMORY_HOT = "gpu_memory_temperature_celsius"
+_GOOD_LINK = 1.0
+
+
+def page_of(uuid: str) -> str:
+    """Path of a GPU's page."""
+    return f"api/v1/gpus/{quote(uuid, safe='')}"
+
+
+def gpu_asks(uuid: str, span_: int) -> tuple[Ask, ...]:
+    """What its page shows."""
+    metrics = (b.POWER, b.TEMPERATURE, b.UTILIZATION, b.MEMORY_USED)
+    return (
+        Ask(page_of(uuid), GpuPage, 1.0),
+        *(ask_of("gpu", uuid, metric, span_) for metric in metrics),
+        *(Ask(path_of("gpu", uuid, metric, span_), History, 15.0) for metric, _ in _SHARES),
+    )
+
+
+def gpu_lines(
+    board: Board, uuid: str, span_: int, width: int, height: int, *, utc: bool
+) -> list[Line]:
+    """Draw the page."""
+    path = page_of(uuid)
+    page = board.doc(path, GpuPage)
+    if page is None:
+        return [[(board.fault(path) or "loading …", "dim")]]
+    lines = _head(board, page, width)
+    lines += _now(page, width)
+    lines += _alerts(board, page, width)
+    lines.append(_throttled(board, page, uuid, span_))
+    tables = _tables(page, width, utc=utc)
+    room = height - len(lines) - min(len(tables), 9)
+    plots = _plots(page)
+    across = 2 if width >= 96 else 1
+    charts = plots[: 4 if across == 2 and room >= 12 else max(1, min(4, room // 6))]
+    each = max(5, min(12, room // max(1, -(-len(charts) // across))))
+
+    def drawn(plot: Plot) -> Callable[[int, int], list[Line]]:
+        return lambda w, h: plot_lines(board, "gpu", uuid, plot, span_, w, h, utc=utc)
+
+    rows = -(-len(charts) // across)
+    lines += grid([drawn(plot) for plot in charts], width, each * rows, across)
+    return [*lines, *tables]
+
+
+def _head(board: Board, page: GpuPage, width: int) -> list[Line]:
+    gpu = page.gpu
+    feeds = ", ".join(map(clean, board.feeds.get(page.node.node, ()))) or DASH
+    facts = [
+        gpu.uuid,
+        gpu.pci or "",
+        f"serial {gpu.serial}" if gpu.serial else "",
+        f"slot {gpu.slot}" if gpu.slot else "",
+    ]
+    return [
+        [(f"{clean(page.node.node)}/gpu{gpu.index}", "strong"), ("  ", ""), (clean(gpu.name), ""),
+         *([(f"  rack {clean(page.node.rack)}", "dim")] if page.node.rack else []),
+         ("  circuit ", "dim"), (feeds, ""),
+         *([("  job ", "dim"), (clean(page.node.job), "")] if page.node.job else [])],
+        [(fit(clean("  ".join(filter(None, facts))), width).rstrip(), "dim")],
+    ]  # fmt: skip
+
+
+def _now(page: GpuPage, width: int) -> list[Line]:
+    read = page.readings.get
+    power, limit = read(b.POWER), read(b.LIMIT)
+    used, total = read(b.MEMORY_USED), read(b.MEMORY_TOTAL)
+    util, clock = read(b.UTILIZATION), read(b.CLOCK)
+    if not page.gpu.present or "device_lost" in page.gaps.values():
+        return [[(f"{CROSS} it has left the bus: nothing can be read", "down")]]
+    state = read("gpu_performance_state")
+    small = 10 if width < 100 else 16
+    return [
+        [("power ", "dim"), (f"{number(power)}/{number(limit)} W ", "strong"),
+         (bar(power / limit if power is not None and limit else None, small), "bar"),
+         ("  util ", "dim"), (f"{percent(util)} ", "strong"), (bar(util, small), "bar"),
+         ("  mem ", "dim"), (f"{gibibytes(used)}/{gibibytes(total)} GiB", "strong")],
+        [("temp ", "dim"), (celsius(read(b.TEMPERATURE)), "strong"), ("  memory ", "dim"),
+         (celsius(read(_MEMORY_HOT)), "strong"), ("  clock ", "dim"),
+         (DASH if clock is None else f"{clock / 1e6:.0f} MHz", "strong"), ("  state ", "dim"),
+         (DASH if state is None else f"P{state:.0f}", "strong"), ("  processes ", "dim"),
+         (number(read("gpu_processes")), "strong")],
+    ]  # fmt: skip
+
+
+def _alerts(board: Board, page: GpuPage, width: int) -> list[Line]:
+    lines: list[Line] = [
+        _alert(board, alert, width) for alert in page.alerts if alert.state == "firing"
+    ][:3]
+    return lines or [[("· nothing fires on it", "dim")]]
+
+
+def _alert(board: Board, alert: Alert, width: int) -> Line:
+    glyph, tone = {"page": ("▲", "crit"), "ticket": ("!", "warn")}.get(alert.severity, ("·", "dim"))
+    since = span((board.at - alert.since) / 1e9)
+    return [
+        (f"{glyph} ", tone),
+        (fit(clean(alert.summary), max(1, width - 10)).rstrip(), "strong"),
+        (f" {since}", "dim"),
+    ]
+
+
+def _throttled(board: Board, page: GpuPage, uuid: str, span_: int) -> Line:
+    """Why its clocks are held down, now and for what share of the time."""
+    now = [word for metric, word in b.REASONS if page.readings.get(metric)]
+    pieces: list[Piece] = [("clocks ", "dim")]
+    known = any(metric in page.readings for metric, _ in b.REASONS)
+    pieces.append((f"held by {', '.join(now)}" if now else "free" if known else DASH,
+                   "warn" if set(now) - {"power cap"} else ""))  # fmt: skip
+    shares = [
+        (word, share_of(board.doc(path_of("gpu", uuid, metric, span_), History)))
+        for metric, word in _SHARES
+    ]
+    told = [f"{word} {share}" for word, share in shares if share not in {DASH, "0%"}]
+    if any(share != DASH for _, share in shares):
+        pieces += [
+            (f"  of the last {span_word(span_)}: ", "dim"),
+            (", ".join(told) or "never held", ""),
+        ]
+    return pieces
+
+
+def _plots(page: GpuPage) -> list[Plot]:
+    read = page.readings.get
+    limit, slow = read(b.LIMIT), read("gpu_temperature_slowdown_celsius")
+    total = read(b.MEMORY_TOTAL)
+    power, util, used = read(b.POWER), read(b.UTILIZATION), read(b.MEMORY_USED)
+    top = max(limit or 0.0, power or 0.0) * 1.1 or 1200.0
+    return [
+        Plot("Power W", b.POWER, (0.0, top), say_watts, f"{number(power)} W",
+             [Mark(limit, f"limit {limit:.0f}", "dim")] if limit else []),
+        Plot("Temperature °C", b.TEMPERATURE, (20.0, max(95.0, (slow or 0) + 3)), say_number,
+             celsius(read(b.TEMPERATURE)), [Mark(slow, f"slows at {slow:.0f}")] if slow else []),
+        Plot("Utilisation", b.UTILIZATION, (0.0, 1.0), say_percent, percent(util)),
+        Plot("Memory GiB", b.MEMORY_USED, (0.0, total or 80 * 2.0**30), lambda v: f"{v / 2**30:.0f}",
+             f"{gibibytes(used)} GiB"),
+    ]  # fmt: skip
+
+
+def _tables(page: GpuPage, width: int, *, utc: bool) -> list[Line]:
+    blocks = [_ecc(page), _links(page.links), _pcie(page), _events(page, utc=utc)]
+    blocks = [block for block in blocks if len(block) > 1]
+    if width < 96:
+        return [line for block in blocks for line in block]
+    from tui.screens.history import beside  # noqa: PLC0415
+
+    column = width // max(1, len(blocks))
+    drawn: list[Line] = []
+    for number_, block in enumerate(blocks):
+        cut = [
+            _cut(line, column - 2 if number_ < len(blocks) - 1 else width - number_ * column)
+            for line in block
+        ]
+        drawn = cut if not drawn else beside(drawn, cut, column * number_, 0)
+    return drawn
+
+
+def _cut(line: Line, width: int) -> Line:
+    pieces: list[Piece] = []
+    left = width
+    for text, tone in line:
+        if left > 0:
+            pieces.append((fit(text, min(left, len(text))), tone))
+            left -= len(text)
+    return pieces
+
+
+def _ecc(page: GpuPage) -> list[Line]:
+    read = page.readings.get
+    rows = (
+        (
+            "corrected",
+            "gpu_ecc_volatile_corrected_total",
+            "gpu_ecc_aggregate_corrected_total",
+            "warn",
+        ),
+        (
+            "uncorrected",
+            "gpu_ecc_volatile_uncorrected_total",
+            "gpu_ecc_aggregate_uncorrected_total",
+            "crit",
+        ),
+    )
+    lines: list[Line] = [[("ECC errors    boot   ever", "head")]]
+    for word, volatile, ever, _ in rows:
+        now, all_ = read(volatile), read(ever)
+        if now is not None or all_ is not None:
+            lines.append(
+                [(f"{word:<12}{number(now):>6} {number(all_):>6}", "" if not now else "strong")]
+            )
+    pending, failed = read("gpu_remapped_rows_pending"), read("gpu_remapped_rows_failure")
+    rows_ = read("gpu_remapped_rows_uncorrectable")
+    if pending is not None or rows_ is not None:
+        words = "failed" if failed else "pending: reset it" if pending else "none pending"
+        lines.append(
+            [
+                (f"rows remapped {number(rows_)}, ", ""),
+                (words, "warn" if pending or failed else "dim"),
+            ]
+        )
+    return lines
+
+
+def _links(links: list[LinkPart]) -> list[Line]:
+    if not links:
+        return []
+    known = [part for part in links if "link_state" in part.readings]
+    bad = [part.link.number for part in known if part.readings["link_state"] != _GOOD_LINK]
+    kinds = {part.link.peer_kind or "?" for part in links}
+    lines: list[Line] = [[(f"NVLink  to {', '.join(sorted(kinds))}", "head")]]
+    lines.append(
+        [(f"{len(known) - len(bad)}/{len(links)} up", "" if len(known) == len(links) else "stale")]
+    )
+    if bad:
+        lines.append([(f"{CROSS} down: {', '.join(map(str, bad[:8]))}", "crit")])
+    errors = {word: sum(part.readings.get(metric, 0.0) for part in links) for word, metric in
+              (("CRC", "link_crc_errors_total"), ("replays", "link_replays_total"), ("recoveries", "link_recoveries_total"))}  # fmt: skip
+    lines.append([("  ".join(f"{word} {number(count)}" for word, count in errors.items()), "dim")])
+    return lines
+
+
+def _pcie(page: GpuPage) -> list[Line]:
+    read = page.readings.get
+    generation, width = read("gpu_pcie_link_generation"), read("gpu_pcie_link_width")
+    most, widest = read("gpu_pcie_link_generation_max"), read("gpu_pcie_link_width_max")
+    if generation is None and width is None:
+        return []
+    narrow = width is not None and widest is not None and width < widest
+    lines: list[Line] = [[("PCIe", "head")]]
+    lines.append([(f"gen {number(generation)} x{number(width)}", "warn" if narrow else ""),
+                  (f" of gen {number(most)} x{number(widest)}", "dim")])  # fmt: skip
+    lines.append([(f"replays {number(read('gpu_pcie_replays_total'))}", "dim")])
+    return lines
+
+
+def _events(page: GpuPage, *, utc: bool) -> list[Line]:
+    lines: list[Line] = [[("Events", "head")]]
+    for event in page.events[:8]:
+        tone = (
+            "crit"
+            if event.kind in {"xid", "gpu_lost"}
+            else "warn"
+            if event.kind in {"gpu_hung", "clocks_down"}
+            else ""
+        )
+        lines.append(
+            [
+                (f"{clock_of(event.at, utc=utc)} ", "dim"),
+                (f"{clean(event.kind)} ", tone),
+                (clean(event.message), ""),
+            ]
+        )
+    return lines
+
+
+class GpuView(PageView):
+    """A GPU's page."""
+
+    NAME: ClassVar[str] = "gpu"
+    TITLE: ClassVar[str] = "GPU"
+
+    def wants(self) -> Wants:
+        """Its page and its past; of the stream nothing."""
+        return Wants(nodes=(), asks=gpu_asks(self.subject, self.top.span))
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """Draw it."""
+        top = self.top
+        return gpu_lines(top.shown, self.subject, top.span, width, height, utc=top.utc)
+
+    def title(self) -> str:
+        """Node and number."""
+        page = self.top.shown.doc(page_of(self.subject), GpuPage)
+        return (
+            self.subject if page is None else f"{clean(page.node.node)} {STEP} gpu{page.gpu.index}"
+        )
+
+    def chosen(self) -> tuple[str, str]:
+        """Itself."""
+        return "gpu", self.subject
+
+    def neighbours(self) -> list[str]:
+        """The GPUs of the fleet in their order: `[` and `]` walk them."""
+        gpus = self.top.shown.gpus
+        return [gpus.who.uuid[row] for row in gpus.order.tolist()]
+
+    def do_compare(self) -> None:
+        """Put it into the compare tray."""
+        self.top.compare_chosen()
+
+    def record(self) -> Any:
+        """All that is known of it."""
+        return self.top.shown.doc(page_of(self.subject), GpuPage)

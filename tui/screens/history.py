@@ -1,0 +1,144 @@
+"""Charts of one device over a time span: what to ask for, and how it is drawn. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from urllib.parse import quote, urlencode
+
+import numpy as np
+
+from tui.board import Board
+from tui.client import Ask
+from tui.kit.chart import Mark, bridge, chart, resample
+from tui.messages import History
+from tui.text import DASH, clock_of
+from tui.theme import Line, Piece
+
+SPANS = (60, 300, 900, 3600, 21_600, 86_400)
+"""Seconds."""
+
+
+@dataclass(frozen=True)
+class Plot:
+    """One chart: a metric of a device."""
+
+    title: str
+    metric: str
+    span: tuple[float, float]
+    say: Callable[[float], str]
+    """A value of the scale in at most six signs."""
+    now: str
+    """The newest value with its unit."""
+    marks: Sequence[Mark] = ()
+
+
+def path_of(kind: str, name: str, metric: str, span: int) -> str:
+    """Return the path of a history."""
+    return f"api/v1/history?{urlencode({kind: name, 'metric': metric, 'from': f'-{span}s'}, quote_via=quote)}"
+
+
+def ask_of(kind: str, name: str, metric: str, span: int) -> Ask:
+    """Ask for a history, about as often as it moves by a dot."""
+    return Ask(path_of(kind, name, metric, span), History, max(2.0, span / 150))
+
+
+def span_word(span: int) -> str:
+    """A span in words."""
+    return f"{span // 3600} h" if span >= 3600 else f"{span // 60} m"
+
+
+def plot_lines(
+    board: Board, kind: str, name: str, plot: Plot, span: int, width: int, height: int, *, utc: bool
+) -> list[Line]:
+    """Draw a titled chart of `height` lines."""
+    path = path_of(kind, name, plot.metric, span)
+    found = board.doc(path, History)
+    title: list[Piece] = [(plot.title, "strong"), (f"  {span_word(span)}  ", "dim"), (plot.now, "")]
+    if found is None:
+        why = board.fault(path) or "loading …"
+        return [title, [(why, "dim")], *([[]] * max(0, height - 2))]
+    points = 2 * max(1, width - 7)
+    at = np.array(found.at, np.float64)
+    values = np.array(found.mean, np.float64)
+    start, end = float(found.start), float(found.end)
+    spaced = resample(at, values, start, end, points)
+    dot = (end - start) / 1e9 / points
+    apart = np.median(np.diff(at)) / 1e9 if len(at) > 2 else found.step
+    spaced = bridge(spaced, int(np.ceil(max(found.step, apart) * 1.5 / dot)))
+    high = np.nanmax(values) if np.isfinite(values).any() else None
+    low, top = plot.span
+    if high is not None:
+        top = max(top, float(high) * 1.05)  # what was may have been more than is
+        title.append((f"  max {plot.say(float(high)).strip()}", "dim"))
+    times = [clock_of(int(start + (end - start) * part), utc=utc)[:8] for part in (0, 0.5, 1)]
+    return [
+        title,
+        *chart(spaced, (low, top), width, max(2, height - 1), plot.say, plot.marks, times),
+    ]
+
+
+def beside(left: Sequence[Line], right: Sequence[Line], width: int, gap: int = 2) -> list[Line]:
+    """Join two drawings; the left one is `width` wide."""
+    from rich.cells import cell_len  # noqa: PLC0415
+
+    lines: list[Line] = []
+    for n in range(max(len(left), len(right))):
+        a = list(left[n]) if n < len(left) else []
+        pad = width - sum(cell_len(text) for text, _ in a) + gap
+        lines.append([*a, (" " * max(0, pad), ""), *(right[n] if n < len(right) else ())])
+    return lines
+
+
+def grid(
+    drawn: Sequence[Callable[[int, int], list[Line]]], width: int, height: int, across: int
+) -> list[Line]:
+    """Draw charts in rows of `across`, sharing width and height."""
+    if not drawn:
+        return []
+    rows = -(-len(drawn) // across)
+    tall = max(4, height // rows)
+    wide = (width - 2 * (across - 1)) // across
+    lines: list[Line] = []
+    for start in range(0, len(drawn), across):
+        row = drawn[start](wide, tall)
+        for number, draw in enumerate(drawn[start + 1 : start + across], 1):
+            row = beside(row, draw(wide, tall), wide * number + 2 * (number - 1))
+        lines += row
+    return lines[: max(height, 0)]
+
+
+def say_watts(value: float) -> str:
+    """For the scale."""
+    return f"{value / 1e3:.1f}k" if value >= 9999.5 else f"{value:.0f}"
+
+
+def say_number(value: float) -> str:
+    """For the scale."""
+    return f"{value:.0f}"
+
+
+def say_percent(value: float) -> str:
+    """For the scale."""
+    return f"{100 * value:.0f}%"
+
+
+def growth(history: History | None) -> float | None:
+    """How much a counter grew: a reset starts anew, it is no decrease."""
+    if history is None:
+        return None
+    known = np.array([v for v in history.mean if v is not None], np.float64)
+    if len(known) < 2:
+        return None
+    steps = np.diff(known)
+    return float(np.where(steps >= 0, steps, known[1:]).sum())
+
+
+def share_of(history: History | None) -> str:
+    """A counter of seconds as the share of the time that it covers."""
+    grown = growth(history)
+    if history is None or grown is None:
+        return DASH
+    known = [at for at, value in zip(history.at, history.mean, strict=True) if value is not None]
+    covered = (known[-1] - known[0]) / 1e9
+    return f"{min(100.0, 100 * grown / covered):.0f}%" if covered > 0 else DASH

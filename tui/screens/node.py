@@ -1,0 +1,230 @@
+"""One node: its GPUs beside each other, its circuits, its host, and its past."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+from urllib.parse import quote
+
+from textual import on
+
+from tui import board as b
+from tui.board import Board, Standing
+from tui.circuits import Now, countdown
+from tui.client import Ask, Wants
+from tui.kit.flow import flow
+from tui.messages import GpuPart, NodePage
+from tui.screens.history import Plot, ask_of, plot_lines, say_percent, say_watts
+from tui.screens.page import PageView, Scroll
+from tui.text import CROSS, DASH, clean, fit, gibibytes, number, percent, span, watts
+from tui.theme import Line, Piece
+
+CPU = "node_cpu_utilization_ratio"
+
+
+def page_of(name: str) -> str:
+    """Path of a node's page."""
+    return f"api/v1/nodes/{quote(name, safe='')}"
+
+
+def node_asks(name: str, span_: int) -> tuple[Ask, ...]:
+    """What its page shows."""
+    return (
+        Ask(page_of(name), NodePage, 1.0),
+        ask_of("node", name, b.WALL, span_),
+        ask_of("node", name, CPU, span_),
+    )
+
+
+def node_lines(board: Board, name: str, span_: int, width: int, height: int, since: Now, *, utc: bool,
+               cursor: int | None = None) -> list[Line]:  # fmt: skip
+    """Draw the page."""
+    path = page_of(name)
+    page = board.doc(path, NodePage)
+    if page is None:
+        return [[(board.fault(path) or "loading …", "dim")]]
+    lines = [*_head(page, width), *_alerts(board, page, width), *_gpus(page, width, cursor),
+             *_circuits(board, page, since)]  # fmt: skip
+    room = height - len(lines)
+    if room >= 6:
+        top = max((page.readings.get(b.WALL) or 0.0) * 1.25, 1000.0)
+        plots = [
+            Plot("Wall power W", b.WALL, (0.0, top), say_watts, watts(page.readings.get(b.WALL))),
+            Plot("CPU", CPU, (0.0, 1.0), say_percent, percent(page.readings.get(CPU))),
+        ]
+        for plot in plots[: 2 if room >= 13 else 1]:
+            tall = min(11, room // (2 if room >= 13 else 1) - 1)
+            lines += [[], *plot_lines(board, "node", name, plot, span_, width, tall, utc=utc)]
+    return lines
+
+
+def _head(page: NodePage, width: int) -> list[Line]:
+    node, read = page.node, page.readings.get
+    total, free = read("node_memory_total_bytes"), read("node_memory_available_bytes")
+    ram = (
+        DASH
+        if total is None or free is None
+        else f"{gibibytes(total - free)}/{gibibytes(total)} GiB"
+    )
+    state = {"online": "good", "stale": "stale"}.get(node.state, "down")
+    up = read("node_uptime_seconds")
+    facts = "  ".join(
+        clean(page.host[key]) for key in ("product", "cpu", "os") if page.host.get(key)
+    )
+    who: list[list[Piece]] = [
+        [(clean(node.node), "strong"), ("  ", ""), (node.state, state)],
+        [(f"  data {span(node.age_seconds)} old", "dim")],
+        [(f"  rack {clean(node.rack)}", "dim")] if node.rack else [],
+        [("  job ", "dim"), (clean(node.job), "")] if node.job else [],
+        [(f"  driver {clean(node.driver_version or DASH)}", "dim")],
+    ]
+    now: list[list[Piece]] = [
+        [("wall ", "dim"), (watts(read(b.WALL)), "strong")],
+        [("  CPU ", "dim"), (percent(read(CPU)), "strong")],
+        [("  RAM ", "dim"), (ram, "strong")],
+        [("  load ", "dim"), (number(read("node_load_1m"), 1), "strong")],
+        [("  up ", "dim"), (span(up), "strong")],
+    ]
+    return [*flow(who, width), *flow(now, width), [(fit(facts, width).rstrip(), "dim")]]
+
+
+def _alerts(board: Board, page: NodePage, width: int) -> list[Line]:
+    lines: list[Line] = []
+    firing = [alert for alert in page.alerts if alert.state == "firing"]
+    for alert in firing[:3]:
+        glyph, tone = {"page": ("▲", "crit"), "ticket": ("!", "warn")}.get(
+            alert.severity, ("·", "dim")
+        )
+        since = span((board.at - alert.since) / 1e9)
+        lines.append(
+            [
+                (f"{glyph} ", tone),
+                (fit(clean(alert.summary), max(1, width - 10)).rstrip(), "strong"),
+                (f" {since}", "dim"),
+            ]
+        )
+    if len(firing) > 3:
+        lines.append([(f"  and {len(firing) - 3} more", "dim")])
+    return lines
+
+
+def _gpus(page: NodePage, width: int, cursor: int | None) -> list[Line]:
+    lines: list[Line] = [
+        [
+            (
+                fit("  gpu   util  power/limit   °C  mem°C     GiB    MHz   ECC  held by", width),
+                "head",
+            )
+        ]
+    ]
+    peers = [p.readings[b.UTILIZATION] for p in page.gpus if b.UTILIZATION in p.readings]
+    usual = sorted(peers)[len(peers) // 2] if peers else None
+    for number_, part in enumerate(page.gpus):
+        lines.append(_gpu(part, usual, here=number_ == cursor))
+    return lines
+
+
+def _gpu(part: GpuPart, usual: float | None, *, here: bool) -> Line:
+    read = part.readings.get
+    mark = "▶" if here else " "
+    if not part.readings or not part.gpu.present:
+        word = (
+            "LOST"
+            if not part.gpu.present or "device_lost" in part.gaps.values()
+            else ("HUNG" if "timed_out" in part.gaps.values() else "silent")
+        )
+        return [
+            (f"{mark} {part.gpu.index:>3}   ", "strong" if here else ""),
+            (f"{CROSS} {word}", "down"),
+        ]
+    util, clock = read(b.UTILIZATION), read(b.CLOCK)
+    reasons = [word for metric, word in b.REASONS if read(metric)]
+    pieces: list[Piece] = [(f"{mark} {part.gpu.index:>3}  ", "strong" if here else "")]
+    slow = util is not None and usual is not None and usual - util > 0.25
+    used, total = read(b.MEMORY_USED), read(b.MEMORY_TOTAL)
+    ecc = read("gpu_ecc_volatile_uncorrected_total")
+    pieces += [
+        (f"{percent(util):>5}", "warn" if slow else ""),
+        (f"  {number(read(b.POWER)) + '/' + number(read(b.LIMIT)):>11}", ""),
+        (f"  {number(read(b.TEMPERATURE)):>3}", ""),
+        (f"  {number(read('gpu_memory_temperature_celsius')):>5}", ""),
+        (f"  {gibibytes(used) + '/' + gibibytes(total):>7}", ""),
+        (f"  {DASH if clock is None else format(clock / 1e6, '.0f'):>4}", ""),
+        (f"  {number(ecc):>4}", "crit" if ecc else ""),
+        (f"  {reasons[0] if reasons else ''}", "dim" if not reasons or reasons[0] == "power cap" else "warn"),
+    ]  # fmt: skip
+    if slow and usual is not None and util is not None:
+        pieces.append((f"  {100 * (util - usual):+.0f}% to its peers", "warn"))
+    return pieces
+
+
+def _circuits(board: Board, page: NodePage, since: Now) -> list[Line]:
+    names = board.feeds.get(page.node.node, [])
+    if not names:
+        return [[("on no circuit of the configuration", "dim")]]
+    by_name = {circuit.id: circuit for circuit in board.circuits}
+    lines: list[Line] = []
+    for name in names[:4]:
+        circuit = by_name[name]
+        standing = board.circuit_standing.get(name, Standing.OK)
+        lines.append([("circuit ", "dim"), (clean(name), "strong"), (f" {percent(circuit.load_ratio)}  ", ""),
+                      countdown(circuit, standing, since)])  # fmt: skip
+    return lines
+
+
+class NodeView(PageView):
+    """A node's page; the cursor walks its GPUs."""
+
+    NAME: ClassVar[str] = "node"
+    TITLE: ClassVar[str] = "Node"
+    cursor = 0
+
+    def wants(self) -> Wants:
+        """Its page and its past; of the stream only its GPUs."""
+        return Wants(nodes=(self.subject,), asks=node_asks(self.subject, self.top.span))
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """Draw it."""
+        top = self.top
+        return node_lines(
+            top.shown,
+            self.subject,
+            top.span,
+            width,
+            height,
+            top.since,
+            utc=top.utc,
+            cursor=self.cursor,
+        )
+
+    def chosen(self) -> tuple[str, str]:
+        """Itself."""
+        return "node", self.subject
+
+    def neighbours(self) -> list[str]:
+        """All nodes."""
+        return [node.node for node in self.top.shown.nodes]
+
+    def title(self) -> str:
+        """Its name."""
+        return clean(self.subject)
+
+    def do_open(self) -> None:
+        """Open the GPU under the cursor."""
+        page = self.record()
+        if page is not None and page.gpus:
+            self.top.open("gpu", page.gpus[min(self.cursor, len(page.gpus) - 1)].gpu.uuid)
+
+    @on(Scroll.Stepped)
+    def _stepped(self, message: Scroll.Stepped) -> None:
+        page = self.record()
+        if page is not None and abs(message.by) == 1:
+            self.cursor = max(0, min(self.cursor + message.by, len(page.gpus) - 1))
+            self.draw()
+
+    def do_compare(self) -> None:
+        """Put it into the compare tray."""
+        self.top.compare_chosen()
+
+    def record(self) -> Any:
+        """All that is known of it."""
+        return self.top.shown.doc(page_of(self.subject), NodePage)

@@ -1,0 +1,243 @@
+"""The overview: every GPU, what is wrong, and which circuit needs somebody first."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+from textual.widget import Widget
+
+from tui.board import COLUMNS, Standing
+from tui.cards import MOST as MOST_CARDS
+from tui.client import Wants
+from tui.kit.bars import bar_list
+from tui.kit.fleetmap import CARDS, FleetMap, cursor_words
+from tui.kit.heatmap import Zoom
+from tui.kit.surface import Surface
+from tui.lines import WIDE, alert_lines, circuit_bars
+from tui.metrics import BASE, GROUPS, METRICS, STATE
+from tui.screens.circuits import past_lines
+from tui.screens.view import View
+from tui.theme import Line
+
+
+class Overview(View):
+    """View 1."""
+
+    NAME: ClassVar[str] = "overview"
+    TITLE: ClassVar[str] = "Overview"
+    DEFAULT_CSS = """
+    Overview #panes { height: auto; }
+    Overview .pane { width: 1fr; }
+    Overview.-boxed FleetMap, Overview.-boxed .pane { border: round $frame; border-title-color: $dim; }
+    """
+
+    def compose(self) -> ComposeResult:
+        """The map above, alerts and circuits below."""
+        tones = self.top.tones
+        yield FleetMap(tones, id="map")
+        with Horizontal(id="panes"):
+            yield Surface(tones, id="alerts")
+            yield Surface(tones, id="circuits")
+
+    def on_mount(self) -> None:
+        """Panes share the width."""
+        self.map = self.query_one("#map", FleetMap)
+        self.alerts = self.query_one("#alerts", Surface)
+        self.circuits = self.query_one("#circuits", Surface)
+        self.alerts.add_class("pane")
+        self.circuits.add_class("pane")
+
+    def wants(self) -> Wants:
+        """The metric that the map shows, and what says whether a GPU reports."""
+        status = self.top.shown.status
+        if status is not None and status.gpus <= MOST_CARDS:
+            return Wants(COLUMNS)
+        word = self.map.metric or "power"
+        columns = METRICS[word].columns if word in METRICS else ()
+        return Wants(tuple(dict.fromkeys((*BASE, *columns))))
+
+    def first(self) -> Widget:
+        """The map."""
+        return self.map
+
+    def place(self) -> str:
+        """What is under the cursor."""
+        return cursor_words(self.top.shown, self.map.cursor, self.map.shown_metric)
+
+    def chosen(self) -> tuple[str, str] | None:
+        """The GPU under the cursor."""
+        uuid = self.map.cursor
+        return None if uuid is None or uuid not in self.top.shown.gpus.row_of else ("gpu", uuid)
+
+    def draw(self) -> None:
+        """Share the height: the map as much as it needs, the panes the rest."""
+        board, (width, height) = self.top.shown, self.size
+        if width < 1 or height < 1:
+            return
+        wide = width >= WIDE and not self.top.tones.ascii_only
+        frame = 2 if wide else 0
+        least = 3 if not wide else max(6, height // 5)
+        need = self.map.need(
+            board, width - frame - (2 if wide else 0), max(1, height - least - 2 * frame)
+        )
+        shape = (wide, width, height, need, len(board.incidents), len(board.circuits))
+        if shape != self._shape:  # a style that is set again lays all out again, changed or not
+            self._shape = shape
+            self._lay_out(wide, need + frame, height - need - frame)
+        self._fill(titled=not wide and height - need - frame > 4)
+        if wide:
+            title = f"{self.map.legend()}  {self._keys()}"
+            if title != self._title:
+                self._title = self.map.border_title = title
+
+    _shape: object = None
+    _title = ""
+
+    def _lay_out(self, wide: bool, tall: int, rest: int) -> None:
+        board, beside = self.top.shown, self.size.width >= WIDE
+        self.set_class(wide, "-boxed")
+        self.map.styles.height = tall
+        self.map.styles.padding = (0, 1) if wide else 0
+        panes = self.query_one("#panes")
+        panes.styles.height = rest
+        panes.styles.layout = "horizontal" if beside else "vertical"
+        for pane in (self.alerts, self.circuits):
+            pane.styles.width = "1fr" if beside else "100%"
+            pane.styles.height = rest if beside else "1fr"
+            pane.styles.padding = (0, 1) if wide else 0
+        self.circuits.display = True
+        if not beside:
+            count = max(1, len(board.incidents)) + (1 if rest > 8 else 0)
+            alerts = min(count, max(3, rest - len(board.circuits) - 1))
+            alerts = min(alerts, rest) if board.circuits and rest > 4 else rest
+            self.alerts.styles.height = alerts
+            self.circuits.styles.height = rest - alerts
+            self.circuits.display = rest > alerts
+        if wide:
+            self.alerts.border_title = "Alerts by cause  [5]"
+            self.circuits.border_title = "Circuits by time to trip  [4]"
+
+    def _keys(self) -> str:
+        return "m metric  z zoom  b group"
+
+    def _fill(self, *, titled: bool) -> None:
+        top, board = self.top, self.top.shown
+        self.map.present(board, top.dimmed(board), faded=top.faded)
+        since = top.since
+
+        def circuits(width: int, height: int) -> list[Line]:
+            lines: list[Line] = (
+                [[("Circuits by time to trip", "head")]] if titled and height > 1 else []
+            )
+            if not board.circuits:
+                return [*lines, [("no circuits configured: see docs/power.md", "dim")]]
+            room = height - len(lines)
+            count = len(board.circuits)
+            bars = circuit_bars(board, since, room)
+            drawn = bar_list(bars[: room if count <= room else room - 1], width, room)
+            if count > room:
+                drawn.append([(f"  and {count - room + 1:,} more", "dim")])
+            elif room - count >= 8:
+                worst = board.urgent[0]
+                past = top.circuit_past(worst.id)
+                drawn += [
+                    [],
+                    *past_lines(worst, past, width, min(14, room - count - 1), utc=top.utc),
+                ]
+            return [*lines, *drawn]
+
+        def alerts(width: int, height: int) -> list[Line]:
+            lines: list[Line] = [[("Alerts by cause", "head")]] if titled and height > 1 else []
+            return [*lines, *alert_lines(board, width, height - len(lines))]
+
+        self.alerts.show(alerts, faded=top.faded)
+        self.circuits.show(circuits, faded=top.faded)
+
+    @on(FleetMap.Moved)
+    def _moved(self) -> None:
+        self.top.draw_footer()
+
+    @on(FleetMap.Chosen)
+    def _clicked(self) -> None:
+        self.do_open()
+
+    def do_open(self) -> None:
+        """Open the GPU under the cursor."""
+        chosen = self.chosen()
+        if chosen is None:
+            self.map.action_end(-1)
+        else:
+            self.top.open(*chosen)
+
+    def do_metric(self) -> None:
+        """Show the next metric."""
+        words = [*METRICS, STATE]
+        self.map.metric = words[(words.index(self.map.shown_metric) + 1) % len(words)]
+        self.top.rewant()
+
+    def do_zoom(self) -> None:
+        """Show the next zoom that makes sense."""
+        count = len(self.top.shown.gpus)
+        zooms = [
+            *([CARDS] if count <= MOST_CARDS else []),
+            *(z.value for z in Zoom if z is not Zoom.DIGITS or count <= 4 * 400),
+        ]
+        now = self.map.shown_zoom
+        self.map.zoom = zooms[(zooms.index(now) + 1) % len(zooms)] if now in zooms else zooms[0]
+        self.top.redraw()
+
+    def do_group(self) -> None:
+        """Order the map by something else."""
+        self.map.group = GROUPS[(GROUPS.index(self.map.group) + 1) % len(GROUPS)]
+        self.top.notify(f"map by {self.map.group}", timeout=2)
+        self.top.redraw()
+
+    def do_filter(self) -> None:
+        """Dim what does not fit."""
+        self.top.ask_filter()
+
+    def do_faults(self) -> None:
+        """Dim what is well."""
+        self.top.toggle_faults()
+
+    def do_next_ill(self) -> None:
+        """Go to the next GPU that is ill."""
+        self.map.to_ill(1)
+
+    def do_previous_ill(self) -> None:
+        """Go to the one before."""
+        self.map.to_ill(-1)
+
+    def do_copy(self) -> None:
+        """Copy the UUID of the GPU."""
+        self.top.copy_chosen()
+
+    def do_copy_json(self) -> None:
+        """Copy all that is known of the GPU here."""
+        self.top.copy_record()
+
+    def do_compare(self) -> None:
+        """Put the GPU into the compare tray."""
+        self.top.compare_chosen()
+
+    def record(self) -> Any:
+        """The GPU under the cursor."""
+        rows = self.table()
+        chosen = self.chosen()
+        return next((row for row in rows if chosen is not None and row["uuid"] == chosen[1]), None)
+
+    def table(self) -> list[dict[str, Any]]:
+        """Every GPU, with what the map asks for."""
+        board = self.top.shown
+        who = board.gpus.who
+        columns = {name: board.gpus.column(name).tolist() for name in board.gpus.columns}
+        return [
+            {"node": who.node[row], "gpu": who.gpu[row], "uuid": who.uuid[row], "model": who.name[row],
+             "state": Standing(board.gpu_standing[row]).name.lower(),
+             **{name: None if np.isnan(values[row]) else values[row] for name, values in columns.items()}}
+            for row in board.gpus.order.tolist()
+        ]  # fmt: skip

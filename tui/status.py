@@ -1,0 +1,141 @@
+"""`kilowatch status`: the cluster on one screen of text, for pipes, logs and Nagios. Pure, but for
+asking.
+
+The exit code is the worst severity: 0 nothing to do, 1 a ticket, 2 a page, 3 not known (no answer, no
+data, or data that is old).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from typing import Any
+
+import aiohttp
+
+from tui.board import Board, Standing
+from tui.circuits import Now, countdown
+from tui.client import Feed, LineState, RefusedError
+from tui.client import Line as LineOf
+from tui.lines import Moment, alert_lines, header, of_budget
+from tui.text import clean, kilowatt_hours, money, number, percent, span, watts
+from tui.theme import Line
+
+OK, WARNING, CRITICAL, UNKNOWN = range(4)
+WORDS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
+_LIVE = LineOf(LineState.LIVE, 0.0)
+OLD = 30.0
+"""Seconds after which the newest frame says nothing about now."""
+
+
+async def look(url: str, token: str | None) -> Board:
+    """Ask once for all that is shown. Raises `RefusedError`, or a fault of the network."""
+    feed = Feed(url, token, lambda: None, time.monotonic)
+    timeout = aiohttp.ClientTimeout(total=20)
+    async with aiohttp.ClientSession(headers=feed.headers, timeout=timeout) as http:
+        return await feed.look_once(http)
+
+
+def severity(board: Board, age: float | None) -> int:
+    """Return the exit code."""
+    if age is None or age > OLD or board.status is None or not board.status.nodes:
+        return UNKNOWN
+    worst = {incident.severity for incident in board.incidents if incident.acknowledged is None}
+    return CRITICAL if "page" in worst else WARNING if "ticket" in worst else OK
+
+
+def summary(board: Board, age: float | None) -> str:
+    """One line as Nagios likes it, with performance data behind the bar."""
+    code = severity(board, age)
+    status = board.status
+    if status is None:
+        return f"KILOWATCH {WORDS[UNKNOWN]}: nothing is known"
+    counts = {kind: sum(i.severity == kind for i in board.incidents) for kind in ("page", "ticket")}
+    told = sum(model.gpus.get("reporting", 0) for model in status.summary.models)
+    wall = None if board.power is None else board.power.wall_watts
+    why = "no data" if age is None else f"data {span(age)} old"
+    return (
+        f"KILOWATCH {WORDS[code]}: {clean(status.cluster)} {counts['page']} pages, {counts['ticket']} tickets, "
+        f"{told}/{status.gpus} GPUs reporting, {why}"
+        f" | gpus={told};;;0;{status.gpus} pages={counts['page']} tickets={counts['ticket']}"
+        + (f" wall={wall:.0f}" if wall is not None else "")
+    )
+
+
+def text_lines(
+    board: Board, age: float | None, width: int = 100, alerts: int = 10, circuits: int = 8
+) -> list[str]:
+    """The cluster as lines of text."""
+    shown = replace(board, status_came=0.0)
+    lines: list[Line] = [
+        [piece for piece in line if "LIVE" not in piece[0]]
+        for line in header(shown, _LIVE, Moment(0.0), 200)[:2]
+    ]
+    day = None if board.today is None else board.today.measured
+    used, limit, ratio = of_budget(board)
+    said = f"today {kilowatt_hours(day.kwh if day else None)}"
+    if day is not None and board.today is not None and day.cost is not None:
+        said += f", {money(day.cost, board.today.currency)}"
+    if limit is not None:
+        said += f"; budget {watts(used)} of {watts(limit)}, {percent(ratio)}"
+    lines += [[(said, "")], [], [("alerts by cause", "")], *alert_lines(board, width, alerts)]
+    if board.circuits:
+        lines += [[], [("circuits by time to trip", "")]]
+        for circuit in board.urgent[:circuits]:
+            word, _ = countdown(
+                circuit, board.circuit_standing.get(circuit.id, Standing.OK), Now(0.0)
+            )
+            lines.append(
+                [
+                    (
+                        f"{clean(circuit.id):<20} {percent(circuit.load_ratio):>5}  {watts(circuit.watts):>9}  {word}",
+                        "",
+                    )
+                ]
+            )
+        if len(board.circuits) > circuits:
+            lines.append([(f"and {number(len(board.circuits) - circuits)} more", "")])
+    text = ["".join(piece for piece, _ in line).rstrip() for line in lines]
+    return [summary(board, age), *text]
+
+
+def as_json(board: Board, age: float | None) -> dict[str, Any]:
+    """The same for machines."""
+    status = board.status
+    day = None if board.today is None else board.today.measured
+    return {
+        "state": WORDS[severity(board, age)],
+        "cluster": None if status is None else status.cluster,
+        "data_age_seconds": age,
+        "nodes": None if status is None else status.summary.nodes,
+        "gpus": None if status is None else {
+            "total": status.gpus,
+            **{state: sum(m.gpus.get(state, 0) for m in status.summary.models) for state in ("reporting", "silent", "lost")},
+        },
+        "gpu_power_watts": None if status is None else status.summary.gpu_power_watts,
+        "wall_watts": None if board.power is None else board.power.wall_watts,
+        "today_kwh": None if day is None else day.kwh,
+        "today_cost": None if day is None else day.cost,
+        "currency": None if board.today is None else board.today.currency,
+        "incidents": [
+            {"key": i.key, "severity": i.severity, "title": i.title, "began": i.began, "firing": i.firing,
+             "acknowledged": None if i.acknowledged is None else i.acknowledged.who}
+            for i in board.incidents
+        ],
+        "circuits": [
+            {"id": c.id, "watts": c.watts, "load_ratio": c.load_ratio,
+             "trip_earliest_seconds": c.trip_seconds.earliest}
+            for c in board.urgent[:20]
+        ],
+    }  # fmt: skip
+
+
+def once(url: str, token: str | None) -> tuple[Board, float | None, str]:
+    """Look once. Returns the board, the age of its data, and what went wrong, or ``."""
+    try:
+        board = asyncio.run(look(url, token))
+    except (RefusedError, aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+        return Board(), None, clean(str(error)) or type(error).__name__
+    status = board.status
+    return board, None if status is None else status.newest_frame_age_seconds, ""

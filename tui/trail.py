@@ -1,0 +1,153 @@
+"""The last minutes, kept here: what the time bar scrubs through. Bounded by bytes.
+
+Frames are packed (readings as float32, the rest as MessagePack, both deflated): ten minutes of
+10,000 GPUs, one frame in five seconds, take about 10 MB. The same frame read again is the same
+board.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from tui.board import BUDGETS, CIRCUITS, INCIDENTS, POWER_PAGE, TODAY, Board, Doc, Gpus
+from tui.messages import (
+    Alert,
+    BudgetRows,
+    Circuits,
+    Gaps,
+    Incidents,
+    NodeLine,
+    Power,
+    Report,
+    Status,
+)
+
+MOST_BYTES = 24 * 1024 * 1024
+MOST_FRAMES = 3600
+_KINDS: dict[str, type[msgspec.Struct]] = {
+    CIRCUITS: Circuits,
+    INCIDENTS: Incidents,
+    POWER_PAGE: Power,
+    BUDGETS: BudgetRows,
+    TODAY: Report,
+}
+
+
+class _Rest(msgspec.Struct):
+    status: Status | None
+    nodes: list[NodeLine]
+    wall: dict[str, float]
+    alerts: list[Alert]
+    gaps: Gaps
+    docs: dict[str, msgspec.Raw]
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """One instant."""
+
+    at: int
+    """ns since 1970, the aggregator's clock."""
+    gpus: Gpus
+    """Who the rows are; without readings."""
+    names: tuple[str, ...]
+    columns: bytes
+    rest: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return len(self.columns) + len(self.rest)
+
+
+def spacing(gpus: int) -> float:
+    """Seconds between two frames: the more GPUs, the fewer."""
+    return 1.0 if gpus <= 64 else 2.0 if gpus <= 2000 else 5.0
+
+
+class Trail:
+    """Frames, oldest first."""
+
+    def __init__(self) -> None:
+        self.frames: list[Packed] = []
+        self._bytes = 0
+        self._read: tuple[int, Board] | None = None
+
+    def add(self, board: Board) -> None:
+        """Keep a board, if it is time for one."""
+        if not board.ready or not len(board.gpus):
+            return
+        if self.frames and board.at - self.frames[-1].at < spacing(len(board.gpus)) * 0.9e9:
+            return
+        packed = pack(board)
+        self.frames.append(packed)
+        self._bytes += packed.size
+        while self._bytes > MOST_BYTES or len(self.frames) > MOST_FRAMES:
+            self._bytes -= self.frames.pop(0).size
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self.frames)
+
+    def nearest(self, at: int) -> int:
+        """Number of the newest frame that is not after `at`; the oldest if all are."""
+        times = [frame.at for frame in self.frames]
+        return max(0, int(np.searchsorted(times, at, side="right")) - 1)
+
+    def board(self, number: int) -> Board:
+        """Return a frame as a board."""
+        frame = self.frames[number]
+        if self._read is None or self._read[0] != frame.at:
+            self._read = (frame.at, unpack(frame))
+        return self._read[1]
+
+
+def pack(board: Board) -> Packed:
+    """Make a frame small."""
+    gpus = board.gpus
+    names = tuple(gpus.columns)
+    table = np.stack([gpus.columns[name] for name in names]) if names else np.empty((0, len(gpus)))
+    docs = {
+        path: msgspec.Raw(msgspec.msgpack.encode(doc.value))
+        for path, doc in board.docs.items()
+        if isinstance(doc.value, _KINDS.get(path, ()))
+    }
+    rest = _Rest(
+        board.status, list(board.nodes), dict(board.wall), list(board.alerts), gpus.gaps, docs
+    )
+    return Packed(
+        board.at, replace(gpus, columns={}, gaps={}), names,
+        zlib.compress(table.astype(np.float32).tobytes(), 1),
+        zlib.compress(msgspec.msgpack.encode(rest), 1),
+    )  # fmt: skip
+
+
+def unpack(frame: Packed) -> Board:
+    """Make a board of a frame."""
+    rest = msgspec.msgpack.decode(zlib.decompress(frame.rest), type=_Rest)
+    table = np.frombuffer(zlib.decompress(frame.columns), np.float32).astype(np.float64)
+    rows = table.reshape(len(frame.names), len(frame.gpus))
+    docs: dict[str, Any] = {
+        path: Doc(msgspec.msgpack.decode(raw, type=_KINDS[path]), 0.0)
+        for path, raw in rest.docs.items()
+    }
+    gpus = replace(frame.gpus, columns=dict(zip(frame.names, rows, strict=True)), gaps=rest.gaps)
+    return Board(
+        status=rest.status, nodes=tuple(rest.nodes), wall=rest.wall, gpus=gpus, docs=docs,
+        alerts=tuple(rest.alerts), at=frame.at, ready=True,
+    )  # fmt: skip
+
+
+def marks(board: Board, frames: Sequence[Packed]) -> list[tuple[int, str]]:
+    """Times at which an incident or alert began within the trail, with their severity."""
+    if not frames:
+        return []
+    found = [(i.began, i.severity) for i in board.incidents]
+    found += [(a.since, a.severity) for a in board.alerts if a.state == "resolved"]
+    return sorted((at, severity) for at, severity in found if at >= frames[0].at)
