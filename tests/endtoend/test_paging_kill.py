@@ -166,6 +166,7 @@ class Ward:
         return list(dict.fromkeys(c.key for c in told if uuid in str(c.body["payload"])))
 
 
+@pytest.mark.timeout(300 + 30 * KILLS)
 async def test_killed_at_any_point_of_their_lives_alerts_are_paged_once_each(
     mosquitto: Mosquitto, tmp_path: Path, fake: FakeDriver
 ) -> None:

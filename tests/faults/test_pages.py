@@ -6,7 +6,6 @@ import asyncio
 import time
 import tomllib
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import aiomqtt
@@ -86,16 +85,16 @@ class Room:
         self._row = [300.0 if name == POWER else NOT_SUPPORTED for name in gauges]
         self._node = [NOT_SUPPORTED] * len(SCHEMA.blocks[NODE_FAST].names)
         self._task: asyncio.Task[None] | None = None
+        self._over = False
 
     async def __aenter__(self) -> Room:
         self._task = asyncio.create_task(self._run())
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._over = True  # not cancelled: on Python 3.11 aiomqtt's `wait_for` may lose that
         if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await self._task
 
     async def _run(self) -> None:
         async with aiomqtt.Client(self._broker.host, self._broker.port) as client:
@@ -104,7 +103,7 @@ class Room:
                 await client.publish(topic("default", name, Topic.STATUS), status, retain=True)
                 body = messages.encode(inventory(name, 1))
                 await client.publish(topic("default", name, Topic.INVENTORY), body, retain=True)
-            while True:
+            while not self._over:
                 rows = {GPU_FAST: [self._row], NODE_FAST: [self._node]}
                 body = frames.encode(frames.build(1, self._seq, time.time_ns(), rows))
                 self._seq += 1
