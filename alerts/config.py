@@ -105,6 +105,10 @@ class AlertsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 )
         return {name: channel(name, raw) for name, raw in self.channels.items()}
 
+    def muted(self) -> AlertsConfig:
+        """Return it without anybody who is told."""
+        return msgspec.structs.replace(self, channels={}, routes=(), heartbeat=None)
+
     def links(self, cluster: str = "") -> Links:
         """Return where the links in pages lead."""
         return Links(cluster, self.external_url, self.runbook_url, self.dashboard_url)

@@ -7,6 +7,7 @@ shipped one replaces it.
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -34,13 +35,23 @@ Span = Literal["gpu", "burst", "node", "rack", "circuit", "domain", "rule"]
 alone, or several of a node within a minute."""
 
 
+_TIMES = re.compile(r"(.+)\*([0-9]{1,18})")
+MOST_STEPS = 100_000
+"""Of a timeline: a day of seconds and some. More is a slip, and would fill the memory."""
+
+
 def words_of(text: str) -> list[str]:
     """The steps of a timeline: words, of which `60*144` is 144 times `60`."""
     words: list[str] = []
     for word in text.split():
-        one, star, times = word.rpartition("*")
-        words += [one] * int(times) if star and times.isdigit() else [word]
+        match = _TIMES.fullmatch(word)
+        words += [match[1]] * int(match[2]) if match else [word]
     return words
+
+
+def _too_long(text: str) -> bool:
+    matches = [_TIMES.fullmatch(word) for word in text.split()]
+    return sum(int(match[2]) if match else 1 for match in matches) > MOST_STEPS
 
 
 class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"beside": "with"}):
@@ -154,6 +165,8 @@ def read(path: Path) -> tuple[Rule, ...]:
 def _rule(path: Path, number: int, raw: Any) -> Rule:
     name = raw.get("name", number) if isinstance(raw, dict) else number
     where = f"{path}, rule {name}"
+    if isinstance(raw, dict) and raw.keys() == {"name", "enabled"} and raw["enabled"] is False:
+        return _switched_off(where, name)
     try:
         rule = msgspec.convert(raw, Rule)
         if "group" not in raw:
@@ -164,6 +177,18 @@ def _rule(path: Path, number: int, raw: Any) -> Rule:
     for problem, cure in _problems(rule):
         raise ConfigError(where, problem, cure)
     return rule
+
+
+def _switched_off(where: str, name: Any) -> Rule:
+    """Return a shipped rule that an operator's file names only to have it off."""
+    shipped = {
+        rule.name: rule for path in sorted(FOLDER.glob("*rules.toml")) for rule in read(path)
+    }
+    if name not in shipped:
+        raise ConfigError(
+            where, "no shipped rule of this name to switch off", did_you_mean(str(name), shipped)
+        )
+    return msgspec.structs.replace(shipped[name], enabled=False)
 
 
 def _hint(message: str) -> str:
@@ -203,21 +228,27 @@ def _problems(rule: Rule) -> Iterator[tuple[str, str]]:
     for template in (rule.summary, rule.description):
         yield from field_problems(template, facts=rule.table.board is not None)
     for example in rule.example:
-        given, then = len(words_of(example.given)), len(words_of(example.then))
-        if given != then:
-            yield f"an example has {given} steps given and {then} then", "Write one for each."
-        for name, words in example.beside.items():
-            if name not in WORDS:
-                yield f"an example gives {name!r}, which is no metric", did_you_mean(name, WORDS)
-            elif isinstance(words, str) and len(words_of(words)) != given:
-                yield (
-                    f"an example has {given} steps, and other ones of {name}",
-                    "Write one for each.",
-                )
+        yield from _example_problems(example)
+
+
+def _example_problems(example: Example) -> Iterator[tuple[str, str]]:
+    if not 0 < example.every < math.inf:
+        yield "`every` of an example is the seconds from step to step", "Write more than 0."
+    beside = [words for words in example.beside.values() if isinstance(words, str)]
+    if any(_too_long(text) for text in (example.given, example.then, *beside)):
+        yield f"an example has {MOST_STEPS} steps at most", "Make `every` longer."
+    given, then = len(words_of(example.given)), len(words_of(example.then))
+    if given != then:
+        yield f"an example has {given} steps given and {then} then", "Write one for each."
+    for name, words in example.beside.items():
+        if name not in WORDS:
+            yield f"an example gives {name!r}, which is no metric", did_you_mean(name, WORDS)
+        elif isinstance(words, str) and len(words_of(words)) != given:
+            yield f"an example has {given} steps, and other ones of {name}", "Write one for each."
 
 
 def _time_problems(rule: Rule) -> Iterator[tuple[str, str]]:
-    if min(rule.hold, rule.keep, rule.settle) < 0:
+    if not all(0 <= seconds < math.inf for seconds in (rule.hold, rule.keep, rule.settle)):
         yield "hold, keep and settle are seconds, and not below 0", ""
     edge = any(part.edge for part in conditions_of(rule.when))
     if rule.hold and rule.when.edge:
@@ -244,6 +275,9 @@ def _part_problems(rule: Rule, part: Kind) -> Iterator[tuple[str, str]]:
     for name in part.counters():
         if name in WORDS and WORDS[name].kind is not Moves.COUNTER:
             yield f"{name} is no counter", 'Use type = "above" or "in".'
+    numbers = [each for each in msgspec.structs.astuple(part) if isinstance(each, float)]
+    if not all(math.isfinite(number) for number in numbers):
+        yield "nothing can be compared with nan or inf", "Write a number."
     yield from part.problems()
     if isinstance(part, Outlier) and rule.table is not Subject.GPU:
         yield "only GPUs have peers", 'Write table = "gpu".'

@@ -87,6 +87,8 @@ def details(circuit: CircuitState) -> list[str]:
         lines.append("; ".join(could))
     if circuit.alerts:
         lines.append(f"! {' '.join(map(clean, circuit.alerts))}")
+    if unknown := circuit.facts.get("unknown_nodes"):
+        lines.append(f"not known, and counted as nothing: {clean(unknown)}")
     if circuit.nodes:
         lines.append(f"nodes {', '.join(map(clean, circuit.nodes))}")
     return lines  # fmt: skip

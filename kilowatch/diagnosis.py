@@ -64,7 +64,7 @@ class Reader:
         before = self._log.lines
         kept: list[str] = []
         size = 0
-        for text in _texts(stream, where):
+        for text in _texts(stream, where, self.notes):
             self._log.feed(text)
             if size < MAX_SMI_BYTES:
                 kept.append(text)
@@ -114,11 +114,11 @@ def _distinct(found: list[Incident]) -> list[Incident]:
     return list({(one.fault, one.gpu, one.severity): one for one in found}.values())
 
 
-def _texts(stream: BinaryIO, where: str) -> Iterator[str]:
+def _texts(stream: BinaryIO, where: str, notes: list[str]) -> Iterator[str]:
     """Return a stream as text in parts that end at the end of a line, unpacked if it is gzipped."""
     left = b""
     encoding = ""
-    for part in _unpacked(stream, where):
+    for part in _unpacked(stream, where, notes):
         if not encoding:
             encoding = next((name for mark, name in _MARKS if part.startswith(mark)), "utf-8")
         if encoding != "utf-8":
@@ -138,7 +138,7 @@ def _texts(stream: BinaryIO, where: str) -> Iterator[str]:
         )
 
 
-def _unpacked(stream: BinaryIO, where: str) -> Iterator[bytes]:
+def _unpacked(stream: BinaryIO, where: str, notes: list[str]) -> Iterator[bytes]:
     """Unpack gzip, also several members one behind another and one that is cut off."""
     part = stream.read(_CHUNK)
     if not part.startswith(b"\x1f\x8b"):
@@ -161,6 +161,7 @@ def _unpacked(stream: BinaryIO, where: str) -> Iterator[bytes]:
                 return  # padding behind the last member
         else:
             part = unpacker.unconsumed_tail or stream.read(_CHUNK)
+    notes.append(f"{where}: the gzip file is cut off; what came behind is not judged")
 
 
 def snapshots_of(document: Document) -> list[GpuSnapshot]:

@@ -39,13 +39,16 @@ async def run_machine(
         stop_watcher = watcher.cancel
     else:
         stop_watcher = lambda *_: False  # noqa: E731
-    source = settings.collector.source
+    source, alerts = settings.collector.source, settings.aggregator.alerts
     if source == "auto" and not has_nvml():
         source = DEMO_SOURCE
         announce(
             "No NVIDIA driver on this machine: SIMULATED data of a desktop with four RTX 5090.\n"
             "With a driver, this shows your GPUs. To look for one all the same: --source nvml"
         )
+        if alerts.channels or alerts.heartbeat:
+            announce("Nobody is told of simulated alerts: [alerts] is left aside.")
+        alerts = alerts.muted()
     node, simulated = settings.collector.node, source == DEMO_SOURCE
 
     def power(tree: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,6 +71,7 @@ async def run_machine(
         listen=f"{http[0]}:{http[1]}",
         data_dir=data / "data" if data else settings.aggregator.data_dir,
         power=power(settings.aggregator.power),
+        alerts=alerts,
     )
     announce(
         f"http://{aggregator.listen}  (kilowatch top {aggregator.listen})\n"

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
-
-import msgspec
 
 from power.cords import Plugged
 from power.line import Line
@@ -82,53 +79,6 @@ def check_supplies(where: str, machines: Mapping[str, Machine], cords: Sequence[
         # Where nobody has said how many there are, the cords have.
         if count > machine.supplies and machine.supply_watts is not None:
             raise ConfigError(f"{where}: nodes.{name}.cords", f"they name {count} supplies, and it has {machine.supplies}", f"Number them 1 to {machine.supplies}, each once.")  # fmt: skip
-
-
-_MAY_BE_NEGATIVE = frozenset({"ambient_c", "tariff", "price"})
-"""Cold places, and hours in which energy is paid for taking it."""
-_ABOVE_ZERO = frozenset({
-    "volts", "poles", "volt_amps", "plug_amps", "neutral_amps", "kw", "budget_kw", "kwh_month",
-    "cost_month", "pue", "count", "needed", "home_watts", "ev_kwh", "atx", "cap_watts",
-})  # fmt: skip
-
-
-def check_numbers(where: str, site: Site) -> None:
-    """Refuse NaN, infinity, what is below 0, and names that lists could not hold."""
-    _numbers(f"{where}: site", site.site)
-    for table in ("panels", "circuits", "ups", "nodes", "budgets"):
-        for name, spec in getattr(site, table).items():
-            place = f"{where}: {table}.{name}"
-            if not name.strip() or "," in name:
-                raise ConfigError(place, f"{name!r} is no name", "Names are joined by commas in lists: use letters, digits, '-', '_', '.' and '/'.")  # fmt: skip
-            _numbers(place, spec)
-            if table == "ups" and spec.watts == 0:
-                raise ConfigError(f"{place}.watts", "0 is no rating", "Write the watts on its label.")  # fmt: skip
-    for name, node in site.nodes.items():
-        supply = node.supply
-        if supply is not None and supply.watts == 0:
-            raise ConfigError(f"{where}: nodes.{name}.supply.watts", "0 is no rating", "Write the watts on its label, or remove it.")  # fmt: skip
-        if supply is not None and supply.needed is not None and supply.needed > supply.count:
-            raise ConfigError(f"{where}: nodes.{name}.supply.needed", f"{supply.needed} are needed and {supply.count} are there", "Write at most count.")  # fmt: skip
-
-
-def _numbers(place: str, spec: msgspec.Struct) -> None:
-    for name in spec.__struct_fields__:
-        _number(f"{place}.{name}", name, getattr(spec, name))
-
-
-def _number(place: str, name: str, value: object) -> None:
-    if isinstance(value, msgspec.Struct):
-        _numbers(place, value)
-    elif isinstance(value, tuple):
-        for number, part in enumerate(value):
-            _number(f"{place}[{number}]", name, part)
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        if not math.isfinite(value):
-            raise ConfigError(place, f"{value} is no number", "Write a number, or remove the key.")
-        if value < 0 and name not in _MAY_BE_NEGATIVE:
-            raise ConfigError(place, f"{value:g} is below 0", "Write a number above 0, or remove the key.")  # fmt: skip
-        if value == 0 and name in _ABOVE_ZERO:
-            raise ConfigError(place, "0 means nothing here", "Write a number above 0, or remove the key.")  # fmt: skip
 
 
 def _unknown(place: str, kind: str, name: str, known: Collection[str]) -> ConfigError:

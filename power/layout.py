@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from power.checks import (
-    check_budgets,
-    check_numbers,
-    check_redundancy,
-    check_supplies,
-    check_ups,
-)
+from power.checks import check_budgets, check_redundancy, check_supplies, check_ups
 from power.cords import Plugged, cords_of_site
 from power.line import Line, circuit_line, panel_line
 from power.machine import Machine, build
@@ -44,7 +38,6 @@ def lay_out(where: str, site: Site) -> Layout:
     """Return the checked layout. Raises `ConfigError` with place and cure."""
     if not site.circuits:
         raise ConfigError(f"{where}: circuits", "there is no circuit", "Write [circuits.office] and breaker = 15.")  # fmt: skip
-    check_numbers(where, site)
     notices: list[str] = []
     lines: dict[str, Line] = {}
     for name, panel in site.panels.items():

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from power.answer import Cap
+from power.breaker import Curve
 from power.layout import Line
 
-STANDARD_AMPS = (10, 13, 15, 16, 20, 25, 30, 32, 40, 50, 60, 63, 80, 100, 125)
+_SIZES_UL = (15, 20, 25, 30, 35, 40, 45, 50, 60, 70, 80, 90, 100, 110, 125)
+_SIZES_IEC = (10, 13, 16, 20, 25, 32, 40, 50, 63, 80, 100, 125)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +55,23 @@ def _instead(
     amps_per_watt: float, cap: int,
 ) -> tuple[str, ...]:  # fmt: skip
     fixed = sum(part.at(0.0) for part in parts)
-    needed = sum(part.at(part.limit_watts if floor is None else floor) for part in parts)
+    least = sum(part.at(part.limit_watts if floor is None else floor) for part in parts)
+    most = sum(part.at(part.limit_watts) for part in parts) * amps_per_watt
     gpus = sum(part.gpus for part in parts)
-    each = (needed - fixed) / gpus
-    keep = max(0, int((allowed - fixed) // each))
+    keep = max(0, int((allowed - fixed) // ((least - fixed) / gpus)))
     ways = []
     if floor is not None and cap > 0:
         ways.append(f"hold the clocks down (nvidia-smi -lgc) until each GPU draws at most {cap} W")  # fmt: skip
     if keep:
-        ways.append(f"run {keep} of the {gpus:g} GPUs here")
+        capped = "" if floor is None else f", each capped at {floor:g} W"
+        ways.append(f"run {keep} of the {gpus:g} GPUs here{capped}")
     if line.volts < 200 and len(line.poles) == 1:
-        ways.append(f"move it to 240 V, where {needed * amps_per_watt * line.volts / 240:.1f} A do")
+        ways.append(f"move it to 240 V, where {most * line.volts / 240:.1f} A do")
+    # What else hangs on the line goes through a larger breaker, too.
+    most += line.continuous_amps - allowed * amps_per_watt
     limit = line.continuous_amps / line.rated_amps
-    wanted = next((a for a in STANDARD_AMPS if a * limit >= needed * amps_per_watt), None)
+    sizes = _SIZES_UL if line.curve is Curve.UL489 else _SIZES_IEC
+    wanted = next((a for a in sizes if a * limit >= most), None)
     if wanted is not None and wanted > line.rated_amps:
         ways.append(f"a circuit of {wanted} A at this voltage, by an electrician")
     return tuple(ways)

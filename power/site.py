@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from power.bounds import check_numbers
 from power.breaker import Curve
 from power.decoding import convert
 from power.meters.attach import attach
@@ -204,7 +205,7 @@ class Site(_Strict, frozen=True):
     """The whole electrical side."""
 
     region: str | None = None
-    """US, CA, JP, EU, UK ...: picks voltage and curve."""
+    """Two capital letters, US, CA, JP, EU, UK ...: picks voltage and curve."""
     site: Place = Place()
     panels: dict[str, Panel] = {}
     circuits: dict[str, Circuit] = {}
@@ -227,14 +228,23 @@ _TABLES: dict[str, type[msgspec.Struct]] = {
 }
 
 
+def section(where: str, tree: dict[str, Any]) -> dict[str, Any]:
+    """Return what describes the site in parsed TOML: its `[power]`, else all of it."""
+    inner = tree.get("power", tree)
+    if not isinstance(inner, dict):
+        raise ConfigError(f"{where}: power", "it is a section, not a value", "Write [power].")
+    beside = [name for name in Site.__struct_fields__ if name in tree and inner is not tree]
+    if beside:
+        raise ConfigError(f"{where}: {beside[0]}", "it stands beside [power], where nothing reads it", f"Write power.{beside[0]} in its heading.")  # fmt: skip
+    return inner
+
+
 def decode(where: str, tree: dict[str, Any]) -> Site:
     """Return the site that `tree` (parsed TOML) describes; a `[power]` section may hold it all.
 
     Raises `ConfigError` that names place and cure.
     """
-    inner = tree.get("power", tree)
-    if not isinstance(inner, dict):
-        raise ConfigError(f"{where}: power", "it is a section, not a value", "Write [power].")
+    inner = section(where, tree)
     sections = {name: kind for name, kind in _TABLES.items() if isinstance(inner.get(name), dict)}
     for name, kind in sections.items():
         # One by one: the decoder's own message does not say which of a table it means.
@@ -247,6 +257,7 @@ def decode(where: str, tree: dict[str, Any]) -> Site:
     site = convert(f"{where}:", rest, Site)
     read = {name: decode_meter(f"{where}: meters.{name}", raw) for name, raw in meters.items()}
     site = msgspec.structs.replace(site, meters=read)
+    check_numbers(where, site)
     attach(where, site)
     check_rates(f"{where}: site", site.site.tariff, site.site.tariffs)
     return site

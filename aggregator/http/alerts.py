@@ -63,7 +63,7 @@ def refusals(what: str) -> Iterator[None]:
     try:
         yield
     except DeskError as error:
-        text = str(error)
+        text = str(error).removeprefix(f"{what}: ")
         status = 404 if text.startswith(f"no {what}") else 400
         raise RequestError(status, what, text.rstrip(".")) from error
 

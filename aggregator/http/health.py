@@ -18,6 +18,7 @@ from aiohttp import web
 
 from aggregator.http.reply import JSON, VIEW, json_bytes
 from aggregator.http.standing import Standing, standing
+from aggregator.influx.figures import state_of
 from aggregator.model import View
 from telemetry.fleet import Fleet
 
@@ -140,9 +141,14 @@ def _health(view: View, pulse: Pulse, reasons: list[str]) -> web.Response:
 
 def _warnings(view: View) -> list[str]:
     """Without the words of a configuration: who asks here need show no token."""
-    if view.electrical.configuration.error is None:
-        return []
-    return ["The newest configuration of circuits is refused; /api/v1/power says why."]
+    found: list[str] = []
+    if view.electrical.configuration.error is not None:
+        found.append("The newest configuration of circuits is refused; /api/v1/power says why.")
+    influx = state_of(view.store)
+    if influx is not None and influx.problem:
+        found.append(f"InfluxDB takes no data, {influx.spool_points} points wait in the spool; "
+                     "`kilowatch influx check` says why.")  # fmt: skip
+    return found
 
 
 async def healthz(request: web.Request) -> web.Response:

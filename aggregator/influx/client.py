@@ -13,6 +13,7 @@ import ssl
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from email.message import Message
 from typing import Self
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -135,7 +136,7 @@ class Client:
         query: Mapping[str, str],
         body: bytes | None,
         headers: Mapping[str, str],
-    ) -> tuple[Answer, Mapping[str, str]]:
+    ) -> tuple[Answer, Message]:
         text = "&".join([urlencode(query, quote_via=quote)] if query else [])
         target = self._where.path.rstrip("/") + path + (f"?{text}" if text else "")
         with self._lock:
@@ -157,7 +158,7 @@ class Client:
 
     def _once(
         self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]
-    ) -> tuple[Answer, Mapping[str, str]]:
+    ) -> tuple[Answer, Message]:
         connection = self._open
         if connection is None:
             connection = self._open = self._connection()
@@ -166,9 +167,8 @@ class Client:
         text = response.read(MOST_ANSWER).decode("utf-8", errors="replace")
         if not response.isclosed():
             self.close()
-        return Answer(response.status, text, response.headers.get("Retry-After", "")), dict(
-            response.headers.items()
-        )
+        told = response.headers  # asked for in any case: some servers write names small
+        return Answer(response.status, text, told.get("Retry-After", "")), told
 
     def _connection(self) -> http.client.HTTPConnection:
         host, port = self._where.hostname or "", self._where.port
@@ -186,7 +186,9 @@ class Client:
             words = error.strerror
         else:
             words = str(error) or type(error).__name__
-        return UnreachableError(f"{self.config.url}: {words[0].lower() + words[1:]}")
+        if not words[:2].isupper():  # as TLS is
+            words = words[0].lower() + words[1:]
+        return UnreachableError(f"{self.config.url}: {words}")
 
 
 def _authorization(config: InfluxConfig) -> dict[str, str]:

@@ -97,6 +97,11 @@ class InfluxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     def _check_place(self, where: str) -> None:
         parts = urlsplit(self.url)
+        try:
+            _ = parts.port
+        except ValueError as error:
+            raise ConfigError(f"{where}.url", f"{self.url!r}: {error}",
+                              "Write http://HOST:8086.") from error  # fmt: skip
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query:
             raise ConfigError(f"{where}.url", f"{self.url!r} is no address",
                               "Write http://HOST:8086.")  # fmt: skip

@@ -31,11 +31,17 @@ class State:
     problem: str = ""
 
 
-def influx_families(store: object) -> list[Family]:
-    """Return the families of a store that is InfluxDB, nothing of any other."""
+def state_of(store: object) -> State | None:
+    """Return what a store that is InfluxDB says of itself, None of any other."""
     tell = getattr(store, "state", None)
     state = tell() if callable(tell) else None
-    if not isinstance(state, State):
+    return state if isinstance(state, State) else None
+
+
+def influx_families(store: object) -> list[Family]:
+    """Return the families of a store that is InfluxDB, nothing of any other."""
+    state = state_of(store)
+    if state is None:
         return []
     dropped = {**dict.fromkeys(KNOWN_DROPS, 0), **state.dropped}
     refused = {**dict.fromkeys(KNOWN_REFUSALS, 0), **state.refused}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from aggregator.influx.client import Client, Server, UnreachableError
 from aggregator.influx.names import RAW, policies
 from aggregator.influx.policy import Move, judge
-from aggregator.influx.setup import decoded, duration, rows
+from aggregator.influx.setup import decoded, duration, rows, seconds_of
 
 SETUP = "kilowatch influx setup"
 _NOTHING = gzip.compress(b"# kilowatch looks whether it may write\n")
@@ -74,22 +74,8 @@ def _policies(client: Client, server: Server) -> list[Found]:
     other = [
         f"{name} is {there[name]}, not {duration(seconds)}"
         for name, seconds in policies(config).items()
-        if server.major == 1 and _seconds(there[name]) != round(seconds)
+        if server.major == 1 and seconds_of(there[name]) != round(seconds)
     ]
     if other:
         return [Found("warning", f"retention: {'; '.join(other)}", SETUP)]
     return [Found("ok", f"{config.database}: {', '.join(policies(config))}")]
-
-
-def _seconds(text: str) -> int | None:
-    """Return the seconds of `168h0m0s`; None for what it is not."""
-    total, number = 0, ""
-    units = {"h": 3600, "m": 60, "s": 1}
-    for letter in text:
-        if letter.isdigit():
-            number += letter
-        elif letter in units and number:
-            total, number = total + int(number) * units[letter], ""
-        else:
-            return None
-    return total

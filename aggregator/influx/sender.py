@@ -189,7 +189,10 @@ class Sender:
         place, record = head
         try:
             self._deliver(place, record)
-        except _LaterError:  # again, between two that the server took: it is the request
+        except _LaterError as later:
+            if not later.broken:
+                return False  # now it is the server: nobody there, or asked to wait
+            # Again, after one that the server took: it is the request.
             if self._spool.settle(place):
                 self.figures.refused["server_error"] += record.points
                 log.warning("influxdb: %d points are given up: %s", record.points, self.problem)

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from aggregator.influx.client import Client, Server, UnreachableError
-from aggregator.influx.config import Api, InfluxConfig
+from aggregator.influx.config import DAY, Api, InfluxConfig
 from aggregator.influx.names import bucket, policies
 from aggregator.influx.policy import Answer
 from telemetry.errors import StoreError
@@ -52,12 +52,14 @@ def _database(client: Client, say: Say) -> None:
     first, seconds = next(iter(kept.items()))
     tell(client, f"CREATE DATABASE {name} WITH DURATION {duration(seconds)} REPLICATION 1 "
                  f"NAME {_quoted(first)}", may_fail="retention policy conflicts")  # fmt: skip
-    there = {row[0] for row in rows(tell(client, f"SHOW RETENTION POLICIES ON {name}"))}
+    there = {row[0]: row[2] for row in rows(tell(client, f"SHOW RETENTION POLICIES ON {name}"))}
     for number, (policy, seconds) in enumerate(kept.items()):
         verb = "ALTER" if policy in there else "CREATE"
         text = f"{verb} RETENTION POLICY {_quoted(policy)} ON {name} DURATION {duration(seconds)}"
         if verb == "CREATE":
             text += " REPLICATION 1"
+        elif (seconds_of(there[policy]) or 0) > seconds:  # it refuses an age below its shards'
+            text += f" SHARD DURATION {_shard(seconds)}"
         tell(client, text + (" DEFAULT" if number == 0 else ""))
         say(f"{config.database}.{policy}: kept {duration(seconds)}")
 
@@ -118,6 +120,27 @@ def duration(seconds: float) -> str:
         if whole % length == 0:
             return f"{whole // length}{letter}"
     return f"{whole}s"
+
+
+def seconds_of(text: str) -> int | None:
+    """Return the seconds of `168h0m0s`; None for what it is not."""
+    total, number = 0, ""
+    units = {"h": 3600, "m": 60, "s": 1}
+    for letter in text:
+        if letter.isdigit():
+            number += letter
+        elif letter in units and number:
+            total, number = total + int(number) * units[letter], ""
+        else:
+            return None
+    return total
+
+
+def _shard(seconds: float) -> str:
+    """Return how long a shard is, as 1.x chooses it for a new policy of that age."""
+    if seconds < 2 * DAY:
+        return "1h"
+    return "1d" if seconds <= 180 * DAY else "7d"
 
 
 def _quoted(name: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import struct
 import threading
 from collections import deque
 from collections.abc import Collection
@@ -141,12 +142,14 @@ class Spool:
         ]
         if 2 * sum(segment.entries[number].size for number in kept) > segment.size:
             kept = []
+        readable = [(number, self._read(segment, number)) for number in kept]
+        kept = [number for number, record in readable if record is not None]
         left = [
             entry
             for number, entry in enumerate(segment.entries)
             if number >= segment.taken and number not in kept
         ]
-        self._write([self._read(segment, number) for number in kept])
+        self._write([each for _, each in readable if each is not None])
         points = sum(entry.points for entry in left)
         if points:
             self._losses.append(
@@ -167,27 +170,40 @@ class Spool:
 
     def head(self, skip: int = 0) -> tuple[Place, Record] | None:
         """Return the oldest request that is not delivered, or the one `skip` behind it; say `free`
-        when it is no longer being sent."""
+        when it is no longer being sent. Raises `StoreError` while the disk can't be read; what it
+        has spoilt is counted as lost, and passed over."""
         with self._lock:
             for segment in list(self._segments):
-                left = len(segment.entries) - segment.taken
-                if skip >= left:
-                    skip -= left
-                    continue
-                number = segment.taken + skip
-                self._busy = Place(segment.number, number)
-                return self._busy, self._read(segment, number)
+                while segment.taken + skip < len(segment.entries):
+                    number = segment.taken + skip
+                    record = self._read(segment, number)
+                    if record is not None:
+                        self._busy = Place(segment.number, number)
+                        return self._busy, record
+                    self._spoilt(segment, number)
+                skip -= len(segment.left())
             return None
 
-    def _read(self, segment: Segment, number: int) -> Record:
+    def _read(self, segment: Segment, number: int) -> Record | None:
+        """Return a record; None when its file is gone, or is not what was written."""
         entry = segment.entries[number]
         try:
             with segment.path.open("rb") as file:
                 file.seek(entry.offset)
                 packed = file.read(entry.size)
             return unpack(packed)
-        except (OSError, ValueError) as error:
+        except (FileNotFoundError, ValueError, struct.error):
+            return None
+        except OSError as error:
             raise StoreError(f"{segment.path}: can't be read: {error}") from error
+
+    def _spoilt(self, segment: Segment, number: int) -> None:
+        entry = segment.entries.pop(number)
+        self.points -= entry.points
+        self._losses.append(Loss("spool_damaged", entry.points, entry.first, entry.last))
+        log.error("%s: %d points at byte %d are damaged", segment.path, entry.points, entry.offset)
+        if segment is self._segments[-1] and not segment.path.exists():
+            self._close_file()  # nothing more into a file that is gone
 
     def free(self) -> None:
         """Say that nothing is being sent."""

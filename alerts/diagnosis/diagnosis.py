@@ -44,7 +44,7 @@ class Diagnosis:
                 self.lines += 1
                 continue
             record = self._hung.feed(line, moment) or self._assembler.feed(line)
-            self.lines += "NVRM" in line or "SXid" in line
+            self.lines += "NVRM" in line or "SXid" in line or record is not None
             if record is not None:
                 self._collector.add(record, line, len(head), moment, node)
 

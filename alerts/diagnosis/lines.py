@@ -10,11 +10,15 @@ import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 MARKS = ("NVRM", "SXid", "INFO: task ", "[nvidia")
 """`[nvidia` stands behind each frame of a stack that lies in the driver."""
 
 MAX_LINE = 4096
+_REACH = 16384
+"""So far from its message the rest of an entry of the journal is looked for."""
+_PRETTY = re.compile(r'\s+"MESSAGE" ?: "')
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WRITER = re.compile(
     r"(?:(?:^|\s)([A-Za-z][\w.@/-]{0,60})\[\d{1,10}\]|\s([A-Za-z][\w.@/-]{0,60})): "
@@ -39,9 +43,8 @@ def relevant_lines(text: str) -> Iterator[tuple[str, str]]:
         end = text.find("\n", start)
         end = len(text) if end < 0 else end
         line = text[start : min(end, start + MAX_LINE)].rstrip("\r")
-        if line.startswith("{") and '"MESSAGE"' in line:
-            line = _of_json(line)
-            yield from relevant_lines(line) if not line.startswith("{") else ()
+        if "MESSAGE" in line and (entry := _of_journal(text, start, line)) is not None:
+            yield from relevant_lines(entry) if not entry.startswith("{") else ()
             continue
         head = line[: starts[start] - start]
         if ": " not in head or not written_by_a_program(head):
@@ -54,12 +57,38 @@ def written_by_a_program(head: str) -> bool:
     return writer is not None and not (writer[1] or writer[2]).startswith(_KERNEL)
 
 
-def _of_json(line: str) -> str:
-    """Return an entry of `journalctl -o json` as a line; "" for one that is not the kernel's."""
+def _of_journal(text: str, start: int, line: str) -> str | None:
+    """Return an entry of `journalctl -o json`, `json-pretty` or `export` as a line; "" for one that
+    is not the kernel's, None where the line is of no such entry."""
+    plain = line.removeprefix("data: ").lstrip("\x1e")
+    if plain.startswith("{") and '"MESSAGE"' in plain:
+        return _of_json(plain, "")
+    near = max(0, start - _REACH)
+    if line.startswith("MESSAGE="):
+        begin = text.rfind("\n\n", near, start)
+        end = text.find("\n\n", start, start + _REACH)
+        block = text[begin + 2 if begin >= 0 else near : end if end >= 0 else start + _REACH]
+        if "__REALTIME_TIMESTAMP=" not in block or f"\n{block}".count("\nMESSAGE=") != 1:
+            return None
+        return _of_entry(dict(each.split("=", 1) for each in block.split("\n") if "=" in each))
+    if _PRETTY.match(line) is not None:
+        begin = text.rfind("{\n", near, start)
+        end = text.find("\n}", start, start + _REACH)
+        whole = text[begin : end if end >= 0 else start + _REACH] + "}"
+        return _of_json(whole, None) if begin >= 0 else None
+    return None
+
+
+def _of_json(text: str, broken: str | None) -> str | None:
+    """Return an entry as a line; `broken` where the text is no JSON."""
     try:
-        entry = json.loads(line)
+        entry = json.loads(text)
     except ValueError:
-        return ""
+        return broken
+    return _of_entry(entry)
+
+
+def _of_entry(entry: Any) -> str:
     message = entry.get("MESSAGE") if isinstance(entry, dict) else None
     if not isinstance(message, str):
         return ""

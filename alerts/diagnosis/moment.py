@@ -13,6 +13,8 @@ _BOOT = re.compile(r"(?:\[|<\d{1,3}>\[)\s*(\d{1,12}\.\d{1,9})\]")
 _ISO_UTC = re.compile(
     r"(?:[^\d\[]{0,20})(\d{4}-\d{2}-\d{2})T(\d{2}):(\d{2}):(\d{2}[.,]\d{1,6})(Z|[+-]\d{2}:?\d{2})\s"
 )
+_DELTA = re.compile(r" *< *[\d.]{1,20}>\]")
+"""`[Fri Oct 14 14:56:49 2022 <    0.000012>]`: `dmesg -d` adds the time since the line before."""
 _LEAP_YEAR = 2024
 """Completes the stamps of syslog, which name no year; 29 February must be one of its days."""
 _LOCAL_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - for stamps that name no zone
@@ -69,7 +71,7 @@ def _read(head: str) -> tuple[str, float, str | None]:
             midnight + seconds,
             f"{iso[1]}T{iso[2]}:{iso[3]}:{iso[4].replace(',', '.')}{iso[5]}",
         )
-    stamp = parse_stamp(head, _LEAP_YEAR)
+    stamp = parse_stamp(_DELTA.sub("]", head, count=1), _LEAP_YEAR)
     if stamp.wall is not None:
         named = SYSLOG.search(head) if stamp.wall.year == _LEAP_YEAR else None
         text = named[0] if named is not None and "[" not in head[: named.start()] else None

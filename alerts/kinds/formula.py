@@ -25,9 +25,12 @@ class Formula(Kind, frozen=True, tag="expr"):
     def problems(self) -> Iterator[tuple[str, str]]:
         """What is wrong with the expression."""
         try:
-            parse(self.expr)
+            names = parse(self.expr).names
         except ExpressionError as error:
             yield f"{self.expr!r}: {error.problem}", error.cure
+        else:
+            if not names:
+                yield f"{self.expr!r} reads nothing", "Name a metric in it."
 
     def judge(self, sight: Sight, rows: Rows) -> Judgement:
         """Work it out for every row."""

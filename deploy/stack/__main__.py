@@ -24,7 +24,7 @@ dashboard     kilowatch top {at.removeprefix("http://")}
 kilowatch     {at}/healthz  {at}/metrics
 Prometheus    {stack.url("prometheus")}/targets  /alerts
 Alertmanager  {stack.url("alertmanager")}
-InfluxDB      influx -port {influx.rsplit(":", 1)[1]} -database kilowatch -execute 'SHOW MEASUREMENTS'
+InfluxDB      curl '{influx}/query?db=kilowatch&q=SHOW+MEASUREMENTS'
 broker        kilowatch tap --broker 127.0.0.1:{stack.ports["mosquitto"]}
 Grafana       put grafana/provisioning and grafana/dashboards in place (docs/grafana.md)
 files         {stack.folder}"""

@@ -11,6 +11,7 @@ import click
 from kilowatch import settings
 from kilowatch.cli.arguments import settings_option
 
+_WHERE = "aggregator.store.influxdb"
 _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "fault": ("✗", "red")}
 
 
@@ -32,6 +33,7 @@ def setup(config: Path | None, url: str | None, database: str | None) -> None:
     from aggregator.influx.setup import prepare  # noqa: PLC0415
 
     loaded = settings.load(config, flags=_flags(url, database)).aggregator.store
+    loaded.influxdb.check(_WHERE)  # it need not be the store yet
     with Client(loaded.influxdb) as client:
         server = prepare(client, click.echo)
     click.echo(f"{loaded.influxdb.url}: {server} is ready")
@@ -49,6 +51,7 @@ def check(config: Path | None, url: str | None, database: str | None) -> None:
     from aggregator.influx.inspection import inspect  # noqa: PLC0415
 
     loaded = settings.load(config, flags=_flags(url, database)).aggregator.store.influxdb
+    loaded.check(_WHERE)
     with Client(loaded) as client:
         found = inspect(client, time.time())
     for each in found:

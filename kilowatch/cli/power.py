@@ -14,7 +14,7 @@ from kilowatch.cli.imports import import_group
 from kilowatch.plan_text import plan_lines
 from power.answer import Plan
 from power.plan import Suppose, make
-from power.site import Site, decode
+from power.site import Site, decode, section
 from telemetry.errors import ConfigError
 
 
@@ -24,8 +24,8 @@ def read_site(path: Path) -> Site:
 
 
 def _section(where: str, tree: dict[str, Any]) -> dict[str, Any]:
-    inner = tree.get("power", tree)
-    if not isinstance(inner, dict) or not inner:
+    inner = section(where, tree)
+    if not inner:
         raise ConfigError(f"{where}: power", "there is nothing in it", "Write [power.circuits.office] and breaker = 15.")  # fmt: skip
     return inner
 

@@ -9,6 +9,7 @@ import numpy as np
 from power.wiring import POLES, Floats
 
 ESTIMATE = "an estimate; a breaker may trip earlier or later"
+NO_RATING = "not known: the breaker's own rating is not configured"
 
 
 def span(seconds: float) -> str:
@@ -23,10 +24,11 @@ def span(seconds: float) -> str:
 
 
 def band(trips: Floats) -> str:
-    """Return when it trips, of (earliest, nominal, latest) seconds: never a single number."""
+    """Return when a breaker of known rating trips, of (earliest, nominal, latest) seconds: never a
+    single number."""
     earliest, nominal, latest = (float(seconds) for seconds in trips)
     if np.isnan(earliest):
-        return "not known: the breaker's own rating is not configured"
+        return "not known, as its load is not"
     if np.isinf(earliest):
         return "it does not trip at this load"
     if earliest == 0:

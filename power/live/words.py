@@ -12,7 +12,7 @@ from power.fixed import Fixed
 from power.layout import Layout, Line
 from power.live.heat import Heats
 from power.live.lines import Carried
-from power.live.phrases import band, listed, per_pole, span
+from power.live.phrases import NO_RATING, band, listed, per_pole, span
 from power.live.tick import Tick
 from power.live.walls import Walls
 from power.network import Flow
@@ -77,7 +77,7 @@ class Scene:
             "source": source,
             "uncertainty": rough,
             "above": span(float(np.nan_to_num(self.above[row]))),
-            "band": band(self.trips[row]),
+            "band": NO_RATING if line.curve is None else band(self.trips[row]),
         }
         if line.curve is not None and line.effective_amps < line.rated_amps:
             facts["limits"] += f", {line.effective_amps:.1f} A in this heat and grouping"

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import pytest
+
 from aggregator.http.health import Pulse
+from aggregator.influx.figures import State
 from tests.aggregator.fake_view import FakeView, inventory
 from tests.aggregator.http_door import door, small_cluster
 
@@ -93,3 +98,29 @@ async def test_a_flush_loop_that_stands_still_while_frames_come_is_dead() -> Non
     await view.flush()
     pulse.look()
     assert pulse.faults() == []
+
+
+@dataclass
+class Away:
+    """A store whose server is away: what it says of itself."""
+
+    problem: str
+
+    def state(self) -> State:
+        return State(False, 9, 9, 1.0, 0, 0, spool_points=11, problem=self.problem)
+
+
+async def test_a_database_that_takes_no_data_is_a_warning_and_no_reason_to_restart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The words of the problem have an address in them: they are for those who may log in."""
+    view = await small_cluster()
+    async with door(view) as client:
+        monkeypatch.setattr(view, "store", Away("http://secret:8086: connection refused"))
+        status, body = await client.json("/healthz")
+        assert (status, body["ok"]) == (200, True)
+        (warning,) = body["warnings"]
+        assert "InfluxDB takes no data, 11 points wait" in warning
+        assert "secret" not in warning
+        monkeypatch.setattr(view, "store", Away(""))
+        assert (await client.json("/healthz"))[1]["warnings"] == []

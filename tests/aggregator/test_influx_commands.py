@@ -61,6 +61,38 @@ def test_one_command_sets_it_up_and_may_be_run_again(tmp_path: Path, influxd: In
     assert "raw is" not in kilowatch("influx", "check", "--config", str(changed)).output
 
 
+def test_set_up_again_shortens_what_the_server_keeps_in_long_shards(
+    tmp_path: Path, influxd: Influxd
+) -> None:
+    """1.x refuses an age shorter than the shards that it made for the age before."""
+    file = written(tmp_path, influxd.url)
+    assert kilowatch("influx", "setup", "--config", str(file)).exit_code == 0
+    with file.open("a") as settings:
+        settings.write("raw_age_seconds = 7200\nrollup_age_seconds = [259200, 864000]\n")
+    result = kilowatch("influx", "setup", "--config", str(file))
+    assert result.exit_code == 0, result.output
+    database = load(file, {}).aggregator.store.influxdb.database
+    policies = influxd.rows(f'show retention policies on "{database}"')
+    assert {row[0]: (row[1], row[2]) for row in policies} == {
+        "raw": ("2h0m0s", "1h0m0s"),
+        "rollup_1m": ("72h0m0s", "24h0m0s"),
+        "rollup_1h": ("240h0m0s", "168h0m0s"),
+        "events": ("43800h0m0s", "168h0m0s"),
+    }
+
+
+@pytest.mark.parametrize("address", ["influx:8086", "http://influx:99999", "http://influx:port"])
+@pytest.mark.parametrize("command", ["setup", "check"])
+def test_an_address_on_the_command_line_is_looked_at_too(
+    tmp_path: Path, command: str, address: str
+) -> None:
+    file = written(tmp_path, "http://127.0.0.1:8086", kind="embedded")
+    result = kilowatch("influx", command, "--config", str(file), "--url", address)
+    assert result.exit_code == 2, result.output
+    assert "aggregator.store.influxdb.url" in result.output
+    assert "http://HOST:8086" in result.output
+
+
 def test_set_up_says_what_is_still_to_be_written(tmp_path: Path, influxd: Influxd) -> None:
     file = written(tmp_path, influxd.url, kind="embedded")
     result = kilowatch("influx", "setup", "--config", str(file))
@@ -94,6 +126,9 @@ def test_nobody_there_and_the_wrong_one_there_are_told_apart(
     wrong = kilowatch("influx", "check", "--config", str(written(tmp_path, f"{influxd.url}/none")))
     assert wrong.exit_code == 1
     assert "no InfluxDB answers there" in wrong.output
+    secure = influxd.url.replace("http:", "https:")
+    plain = kilowatch("influx", "check", "--config", str(written(tmp_path, secure)))
+    assert f"{secure}: TLS: " in plain.output
     other = kilowatch("influx", "check", "--config", str(written(tmp_path, victoria.url)))
     assert other.exit_code == 0
     assert "answers no InfluxQL" in other.output

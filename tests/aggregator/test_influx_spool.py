@@ -154,6 +154,58 @@ def test_a_record_that_the_disk_has_spoilt_is_counted_and_the_others_come(tmp_pa
     again.close()
 
 
+def test_what_the_disk_spoils_while_it_waits_is_counted_and_passed_over(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, 1 << 20)
+    records = [record(n) for n in range(10)]
+    spool.append(records)
+    (file,) = tmp_path.glob("*.spool")
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    content[content.index(records[3].body)] ^= 1
+    file.write_bytes(content)
+    assert drained(spool) == records[:3] + records[4:9]
+    assert spool.losses() == [
+        Loss("spool_damaged", records[n].points, n, n) for n in (3, 9)
+    ]  # fmt: skip
+    assert spool.points == 0
+    spool.close()
+
+
+def test_a_file_that_somebody_removed_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, 16 * SMALL, {"events"})
+    records = [record(n, 20_000, "events" if n % 5 == 0 else "raw") for n in range(30)]
+    for each in records:
+        spool.append([each])
+    files = sorted(tmp_path.glob("*.spool"))
+    files[0].unlink()
+    files[-1].unlink()
+    found = drained(spool)
+    assert found
+    lost = spool.losses()
+    assert {each.reason for each in lost} == {"spool_damaged"}
+    total = sum(each.points for each in records)
+    assert sum(each.points for each in [*found, *lost]) == total
+    spool.append([record(31)])  # into a file that is there
+    assert drained(spool) == [record(31)]
+    assert spool.losses() == []
+    spool.close()
+
+
+def test_a_removed_file_is_dropped_when_there_is_no_more_room(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, 8 * SMALL, {"events"})
+    points = 0
+    for number in range(100):
+        new = record(number, 8000, "events" if number % 20 == 0 else "raw")
+        spool.append([new])
+        points += new.points
+        assert spool.bytes <= 8 * SMALL
+        if number == 10:
+            next(tmp_path.glob("*.spool")).unlink()
+    found = drained(spool)
+    assert sum(each.points for each in [*found, *spool.losses()]) == points
+    spool.close()
+
+
 KILLED = """
 import os, signal, sys
 from pathlib import Path

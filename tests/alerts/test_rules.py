@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from alerts.examples import failures, play
-from alerts.rules import Example, Rule, load, read, words_of
+from alerts.rules import KINDS, Example, Rule, load, read, words_of
 from telemetry.errors import ConfigError
 from tests.alerts.mutants import mutated
 
+DOCS = Path(__file__).parents[2] / "docs" / "alerts.md"
 RULES = load()
 EXAMPLES = [(rule, example) for rule in RULES for example in rule.example]
 
@@ -80,6 +82,30 @@ def test_a_rule_of_the_operator_replaces_a_shipped_one_or_switches_it_off(tmp_pa
     assert "thermal_limit" not in {rule.name for rule in load([path])}
 
 
+def test_the_rules_that_the_documentation_shows_hold(tmp_path: Path) -> None:
+    blocks = re.findall(r"^```toml\n(.*?)^```", DOCS.read_text(), re.MULTILINE | re.DOTALL)
+    path = tmp_path / "mine.toml"
+    path.write_text(next(block for block in blocks if "[[rule]]" in block))
+    held, off = read(path)
+    assert held.example
+    assert failures(held) == []
+    assert not off.enabled
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_documentation_names_every_kind_of_condition(kind: str) -> None:
+    assert f"`{kind}`" in DOCS.read_text() or f'type = "{kind}"' in DOCS.read_text()
+
+
+def test_a_name_is_enough_to_switch_a_shipped_rule_off(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('[[rule]]\nname = "thermal_limit"\nenabled = false\n')
+    assert {rule.name for rule in RULES} - {rule.name for rule in load([path])} == {"thermal_limit"}
+    path.write_text('[[rule]]\nname = "thermal_limi"\nenabled = false\n')
+    with pytest.raises(ConfigError, match="Did you mean 'thermal_limit'"):
+        load([path])
+
+
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
@@ -95,6 +121,15 @@ def test_a_rule_of_the_operator_replaces_a_shipped_one_or_switches_it_off(tmp_pa
         ("{value}", "{value", "Use {name} with one of"),
         ('"hot"\nwhen', '"Hot one"\nwhen', "lower case"),
         ("hold = 120", "hold = -1", "not below 0"),
+        ("hold = 120", "hold = nan", "not below 0"),
+        ("level = 88", "level = nan", "nan or inf"),
+        ("80 90", "80*99999999999 90", "100000 steps at most"),
+        ("every = ", "every = 0 # ", "more than 0"),
+        (
+            '"above", metric = "gpu_temperature_celsius", level = 88, clear = 84',
+            '"expr", expr = "1 > 0"',
+            "reads nothing",
+        ),
         ("- P P F F F R -", "- P P F F F R", "8 steps given and 7 then"),
         ("gpu_temperature_celsius", "link_state", 'table = "link"'),
         (

@@ -243,7 +243,7 @@ def test_the_command_of_the_docs_brings_up_the_same_and_ends_it(tmp_path: Path) 
             "kilowatch": re.search(r"kilowatch +http://127.0.0.1:(\d+)/healthz", said),
             "prometheus": re.search(r"Prometheus +http://127.0.0.1:(\d+)/targets", said),
             "alertmanager": re.search(r"Alertmanager +http://127.0.0.1:(\d+)", said),
-            "influxd": re.search(r"influx -port (\d+)", said),
+            "influxd": re.search(r"InfluxDB +curl 'http://127.0.0.1:(\d+)/query", said),
         }
         found = {name: match[1] for name, match in ports.items() if match}
         assert set(found) == set(ports), said

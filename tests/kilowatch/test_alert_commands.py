@@ -116,7 +116,7 @@ async def test_silence_holds_back_lists_and_ends(tmp_path: Path) -> None:
         (("silence", "--for", "1h"), 2, "Of which alerts?"),
         (("silence", "node=n1", "--why", "x"), 2, "For how long?"),
         (("silence", "node=n1", "--for", "soon"), 2, "no duration"),
-        (("silence", "node=n1", "--for", "1h"), 1, "why is missing"),
+        (("silence", "node=n1", "--for", "1h"), 1, "Error: silence: why is missing"),
         (("silence", "node", "--for", "1h", "--why", "x"), 1, "label=value"),
         (("silence", "nod=n1", "--for", "1h", "--why", "x"), 1, "Did you mean 'node'?"),
         (("silence", "--end", "nope"), 1, "no silence 'nope'"),

@@ -177,6 +177,61 @@ def test_a_log_of_utf_16_and_windows_line_ends(tmp_path: Path) -> None:
     assert (code, one["line"]) == (2, LOST.strip())
 
 
+def test_a_gzip_file_that_is_cut_off_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "dmesg.gz"
+    packed = gzip.compress(LOST.encode())
+    path.write_bytes(packed)
+    assert kilowatch("diagnose", str(path)).stderr == ""
+    path.write_bytes(packed[:-6])
+    result = kilowatch("diagnose", str(path))
+    assert result.exit_code == 2
+    assert "is cut off" in result.stderr
+
+
+def test_times_with_the_time_since_the_line_before() -> None:
+    """As `dmesg -d` and `dmesg -dT` print them."""
+    for stamp, text in (
+        ("[Fri Oct 14 14:56:49 2022 <    0.000012>]", "2022-10-14T14:56:49"),
+        ("[   12.500000 <    0.000012>]", "12.500000 s after boot"),
+    ):
+        _, (one,) = diagnosed("-", stdin=LOST.replace("[12.5]", stamp).encode())
+        assert one["first"] == text
+
+
+def test_a_task_that_hangs_in_the_driver_is_of_the_driver() -> None:
+    log = (
+        "[ 1000.0] INFO: task python:1234 blocked for more than 120 seconds.\n"
+        "[ 1000.0]  os_acquire_rwlock_write+0x35/0x50 [nvidia]\n"
+    )
+    result = kilowatch("diagnose", "-", stdin=log.encode())
+    assert (result.exit_code, result.stderr) == (2, "")
+
+
+@pytest.mark.parametrize("form", ["json", "json-sse", "json-seq", "json-pretty", "export"])
+def test_the_journal_in_every_form_has_its_times_and_its_writers(form: str) -> None:
+    """Two of the kernel, a day apart, and a monitor that repeats one."""
+    message = "NVRM: Xid (PCI:0000:18:00): 48, pid=7, name=a, DBE"
+    entries = [
+        {"__REALTIME_TIMESTAMP": f"{at}000000", "MESSAGE": message, "_TRANSPORT": by}
+        for at, by in ((1737434504, "kernel"), (1737520904, "kernel"), (1737530000, "stdout"))
+    ]
+    shape = {"json": "{}", "json-sse": "data: {}", "json-seq": "\x1e{}"}.get(form, "{}")
+    if form == "export":
+        parts = ["".join(f"{key}={word}\n" for key, word in each.items()) for each in entries]
+    else:
+        indent = "\t" if form == "json-pretty" else None
+        parts = [shape.format(json.dumps(each, indent=indent)) for each in entries]
+    _, (one,) = diagnosed("-", stdin="\n".join(parts).encode())
+    assert (one["count"], one["first"]) == (2, "2025-01-21T04:41:44+00:00")
+    assert one["last"] == "2025-01-22T04:41:44+00:00"
+
+
+def test_messages_that_were_cut_out_of_the_journal_are_read_one_by_one() -> None:
+    text = "".join(f"MESSAGE=NVRM: Xid (PCI:0000:{at}8:00): 79, pid=7, lost\n" for at in range(3))
+    _, found = diagnosed("-", stdin=text.encode())
+    assert {one["gpu"] for one in found} == {f"0000:{at}8:00.0" for at in range(3)}
+
+
 def test_nvidia_smi_that_fails_is_a_ticket() -> None:
     """The driver as a whole does not answer."""
     text = b"Failed to initialize NVML: Driver/library version mismatch\n"

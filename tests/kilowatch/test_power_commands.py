@@ -160,6 +160,7 @@ def test_power_check_says_what_is_there_and_what_is_probably_wrong(tmp_path: Pat
         ("[circuits.a]\nbreaker = 15\n[nodes.n]\ncords = [{circuit = 'a', share = 0.4}]\n", "add up to 0.4"),
         ("[circuits.a]\nbreaker = 15\n[nodes.n]\ncords = [{circuit = 'aa'}]\n", "'aa'"),
         ("circuits = 3\n", "circuits"),
+        ("[power.circuits.a]\nbreaker = 15\n[circuits.b]\nbreaker = 15\n", "beside [power]"),
         ("", "there is nothing in it"),
     ],
 )  # fmt: skip
@@ -250,6 +251,12 @@ def test_a_silent_meter_stands_beside_the_source_that_took_over() -> None:
     assert "    2,867 ± 459 W by committed, a meter is silent; breaker heat 85%" in lines
     assert "    may trip in 16 s .. 50 min at this load (estimate)" in lines
     assert max(map(len, lines)) <= 80
+
+
+def test_a_node_that_nothing_is_known_of_is_named() -> None:
+    """The watts beside it are those of the rest."""
+    lines = circuit_lines([state(0.06, watts=150.0, facts={"unknown_nodes": "rig2"})])
+    assert "    not known, and counted as nothing: rig2" in lines
 
 
 @pytest.mark.parametrize(

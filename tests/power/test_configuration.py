@@ -40,6 +40,10 @@ A = "[circuits.a]\nbreaker = 15\n"
         (A + "nodes = 'rig1'\n", "circuits.a.nodes", 'as in ["rig1"]'),
         (A + "pf = 'good'\n", "circuits.a.pf", "Write a number."),
         (A + "[budgets.b]\ncircuits = ['c']\n", "budgets.b.circuits", ""),
+        (A + "[power.circuits.b]\nbreaker = 20\n", "site.toml: circuits", "Write power.circuits"),
+        ("region = 'USA'\n" + A, "region", "two capital letters: US"),
+        ("region = 'us'\n" + A, "region", "two capital letters: US"),
+        (A + "[site]\nambient_c = 240\n", "site.ambient_c", "ambient_c = 35"),
         ("", "circuits", "[circuits.office]"),
     ],
 )  # fmt: skip
@@ -49,6 +53,15 @@ def test_a_mistake_has_a_place_and_a_cure(text: str, place: str, cure: str) -> N
         planned(text)
     assert place in str(caught.value)
     assert cure in str(caught.value)
+
+
+def test_a_report_checks_its_settings_too(tmp_path: Path) -> None:
+    """They divide in a report, and no circuit is needed for one."""
+    path = tmp_path / "site.toml"
+    path.write_text("[site]\nhome_watts = 0\n[nodes.n]\ngpus = 'rtx-5090'\n")
+    result = CliRunner().invoke(main, ["report", "--config", str(path)])
+    assert "site.home_watts" in result.output
+    assert result.exit_code == 2
 
 
 def test_three_lines_are_enough_and_15_has_two_spellings() -> None:

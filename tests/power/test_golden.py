@@ -87,6 +87,23 @@ def test_four_5090_on_15_amps_and_on_20() -> None:
     assert twenty.trip_seconds["latest"] is None
 
 
+def test_what_stands_in_for_a_cap_clears_it_too() -> None:
+    """Fewer cards at their floor; the rest of the ways at the limits that are in force."""
+    rig = RIG.replace("pf = 0.98", "pf = 0.98\nother_w = {other}")
+    for other, size in ((0, 35), (600, 40)):
+        found = circuit(planned(rig.format(gpus="4x RTX 5090", amps=20, volts=120, other=other)), "office")  # fmt: skip
+        assert found.cap is not None
+        ways = "; ".join(found.cap.instead)
+        assert f"a circuit of {size} A" in ways
+        larger = planned(rig.format(gpus="4x RTX 5090", amps=size, volts=120, other=other))
+        assert set(circuit(larger, "office").alerts) <= {"E01"}
+        keep = int(ways.partition("run ")[2][0])
+        assert f"run {keep} of the 4 GPUs here, each capped at 400 W" in ways
+        fewer = rig.format(gpus=f"{keep}x RTX 5090", amps=20, volts=120, other=other)
+        assert set(circuit(planned(fewer, Suppose(cap=400)), "office").alerts) <= {"E01"}
+        assert "move it to 240 V, where 12.0 A do" in ways
+
+
 def test_the_cap_clears_what_it_says_it_clears() -> None:
     """With cards that take it, the plan under that cap is quiet."""
     text = RIG.format(gpus="4x RTX 3090", amps=15, volts=120)

@@ -167,6 +167,7 @@ def test_nothing_known_is_no_number() -> None:
     assert stage.value("circuit_unknown_nodes", "a") == 1
     assert stage.ids("a") == []
     assert stage.facts("a")["unknown_nodes"] == "x"
+    assert stage.facts("a")["band"] == "not known, as its load is not"
 
 
 def test_an_undeclared_load_is_told_and_carried_by_the_feeder() -> None:
