@@ -55,6 +55,7 @@ def evaluate(
     survivor = losses.survivors(machine_watts, network.other_watts)
     heat = heat or cold(len(network.names))
     seconds = seconds_to_trip(heat, np.where(dead, 0.0, now.highest / network.effective), network.element)  # fmt: skip
+    seconds = np.where(dead[:, None], np.inf, seconds)  # what is off can't trip, however hot
     seconds = np.where(fixed.breakers[:, None], seconds, np.nan)
     neutral = neutral_amps(now.currents)
     could = np.bincount(fixed.below[0], known[fixed.below[1]], len(network.names)) > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -24,6 +25,9 @@ from power.thermal import Heat, steady
 from power.wiring import POLES, Floats
 from telemetry.errors import ConfigError, did_you_mean
 
+MOST_ADDED = 1_000
+"""Machines that may be added: more are a site of their own, and a plan must not keep a cluster waiting."""
+
 
 @dataclass(frozen=True, slots=True)
 class Suppose:
@@ -44,10 +48,12 @@ class Suppose:
 
 
 def make(where: str, site: Site, suppose: Suppose, heat: Heat | None = None) -> Plan:
-    """Return the plan. Raises `ConfigError` for what does not exist, with the nearest that does.
+    """Return the plan. Raises `ConfigError` for what does not exist, with the nearest that does, and
+    for what can't be.
 
     `heat`: of every line of the site's layout, where breakers are known to be warm; else `preload`.
     """
+    _check(suppose)
     layout = lay_out(where, _changed(site, suppose))
     fixed = fix(layout)
     machines = layout.machines
@@ -81,6 +87,20 @@ def make(where: str, site: Site, suppose: Suppose, heat: Heat | None = None) -> 
             *(f"nodes.{n}: its draw is not known and counts as nothing here; write gpus, profile or watts, or give --watts {n}=W" for n in silent),
         ],
     )  # fmt: skip
+
+
+def _check(suppose: Suppose) -> None:
+    for node, watts in suppose.watts.items():
+        if not (math.isfinite(watts) and watts >= 0):
+            raise ConfigError(f"--watts {node}", f"{watts:g} is no power", f"Write {node}=2500.")
+    if suppose.cap is not None and not (math.isfinite(suppose.cap) and suppose.cap > 0):
+        raise ConfigError(
+            "--cap", f"{suppose.cap:g} is no power limit", "Write watts per GPU: 300."
+        )
+    added = sum(counted("--add", what)[0] for what, _ in suppose.add)
+    if added > MOST_ADDED:
+        raise ConfigError("--add", f"{added:,} devices are more than {MOST_ADDED:,}", "Add fewer, or "
+                          "write them into a configuration of their own.")  # fmt: skip
 
 
 def _changed(site: Site, suppose: Suppose) -> Site:

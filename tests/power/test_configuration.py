@@ -89,6 +89,31 @@ def test_a_cap_below_the_floor_is_said() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("suppose", "place"),
+    [
+        (Suppose(watts={"rig1": -5.0}), "--watts rig1"),
+        (Suppose(watts={"rig1": float("nan")}), "--watts rig1"),
+        (Suppose(cap=0.0), "--cap"),
+        (Suppose(add=[("dgx-h100:1000000", "office")]), "--add"),
+        (Suppose(add=[("dgx-h100:600", "office"), ("rtx-5090:600", "office")]), "--add"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_it_is_worked_out(suppose: Suppose, place: str) -> None:
+    """The same for the command and for whoever asks a running cluster."""
+    with pytest.raises(ConfigError, match=place):
+        planned(RIG.format(gpus="4x RTX 5090", amps=15, volts=120), suppose)
+
+
+def test_a_hot_breaker_that_is_off_trips_no_more() -> None:
+    """However long it has carried its rating before."""
+    rig = RIG.format(gpus="4x RTX 5090", amps=15, volts=120)
+    (found,) = planned(rig, Suppose(lose=["office"], preload=1.3)).circuits
+    assert found.lost
+    assert found.trip_seconds["earliest"] is None
+    assert "E04" not in found.alerts
+
+
 def test_what_is_lost_is_off_and_its_nodes_are_dark() -> None:
     """A feed of a pair takes no node with it; the only feed does."""
     pair = planned(PAIR, Suppose(lose=["a"]))
