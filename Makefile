@@ -14,7 +14,7 @@ setup: $(STAMP)  ## create .venv with everything that kilowatch needs
 
 $(STAMP): pyproject.toml constraints.txt
 	@sh deploy/venv.sh $(PYTHON) $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
 	@touch $@
 
 packages:  ## install the servers that the tests start, where that is allowed
@@ -46,7 +46,6 @@ format: setup  ## put the source in order
 	$(BIN)/ruff check --fix .
 
 bench: setup packages  ## measure, and write the figures beside their commands (docs/benchmarks.md)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	$(BIN)/python -m bench
 
 faults: setup packages  ## the long fault campaign; rewrites docs/faults.md

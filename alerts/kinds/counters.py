@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from alerts.judging import Flags, Floats, Judgement, Kind, Sight, three
-from alerts.kinds.gate import Gate, is_open
+from alerts.kinds.gate import Gate, is_open, under
 from alerts.kinds.levels import In
 from alerts.kinds.window import Since, Window
 from alerts.rows import Rows
@@ -120,9 +120,7 @@ class Fraction(Kind, frozen=True, tag="fraction"):
 
     def metrics(self) -> Iterator[str]:
         """The flag, and what the load is told by."""
-        yield self.metric
-        if self.load is not None:
-            yield from self.load.metrics()
+        return under(self.load, self.metric)
 
     @property
     def remembers(self) -> bool:

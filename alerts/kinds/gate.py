@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from alerts.judging import BAD, Flags, Sight
 from alerts.kinds.formula import Formula
 from alerts.kinds.levels import Above, Below, In
@@ -17,3 +19,10 @@ def is_open(gate: Gate | None, sight: Sight, rows: Rows) -> Flags | None:
         return None
     there: Flags = gate.judge(sight, rows).verdicts == BAD
     return there
+
+
+def under(gate: Gate | None, metric: str) -> Iterator[str]:
+    """Return what a condition on a metric reads: the metric, and what the load is told by."""
+    yield metric
+    if gate is not None:
+        yield from gate.metrics()

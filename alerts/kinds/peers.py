@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from alerts.judging import Floats, Index, Judgement, Kind, Sight, three
-from alerts.kinds.gate import Gate, is_open
+from alerts.kinds.gate import Gate, is_open, under
 from alerts.kinds.pace import paced
 from alerts.rows import Rows
 
@@ -35,9 +35,7 @@ class Outlier(Kind, frozen=True, tag="outlier"):
 
     def metrics(self) -> Iterator[str]:
         """The reading, and what the load is told by."""
-        yield self.metric
-        if self.load is not None:
-            yield from self.load.metrics()
+        return under(self.load, self.metric)
 
     @property
     def remembers(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from alerts.judging import Floats, Judgement, Kind, Sight, three
-from alerts.kinds.gate import Gate, is_open
+from alerts.kinds.gate import Gate, is_open, under
 from alerts.kinds.pace import paced
 from alerts.kinds.window import Since
 from alerts.rows import Rows
@@ -35,9 +35,7 @@ class Drift(Kind, frozen=True, tag="drift"):
 
     def metrics(self) -> Iterator[str]:
         """The reading, and what the load is told by."""
-        yield self.metric
-        if self.load is not None:
-            yield from self.load.metrics()
+        return under(self.load, self.metric)
 
     @property
     def remembers(self) -> bool:
@@ -98,9 +96,7 @@ class Worse(Kind, frozen=True, tag="worse"):
 
     def metrics(self) -> Iterator[str]:
         """The reading, and what the load is told by."""
-        yield self.metric
-        if self.load is not None:
-            yield from self.load.metrics()
+        return under(self.load, self.metric)
 
     @property
     def remembers(self) -> bool:
