@@ -113,8 +113,16 @@ def magnetic(peak_ratio: float, curve: Curve) -> Magnetic:
     return Magnetic.MAY_TRIP if peak_ratio >= may else Magnetic.HOLDS
 
 
+HOME_VOLTS = {
+    **dict.fromkeys(("US", "CA", "NA", "PR", "VE", "CO", "EC", "CR", "DO", "GT", "HN", "NI", "PA", "SV"),
+                    120.0),
+    "MX": 127.0, "TW": 110.0, "JP": 100.0,
+}  # fmt: skip
+"""Nominal volts of an outlet where it is not 230; breakers there are of the American kind."""
+
+
 def default_curve(volts: float, region: str | None) -> Curve:
     """Return the curve that a breaker of this place most likely has."""
     if region is not None:
-        return Curve.UL489 if region in {"US", "CA", "NA", "JP"} else Curve.IEC_C
+        return Curve.UL489 if region in HOME_VOLTS else Curve.IEC_C
     return Curve.UL489 if volts in {100, 120, 208, 240, 277, 480} else Curve.IEC_C

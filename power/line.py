@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from power.breaker import Band, Curve, band, default_curve, effective_amps
+from power.breaker import HOME_VOLTS, Band, Curve, band, default_curve, effective_amps
 from power.site import Circuit, Panel, Site, amps
 from power.wiring import POLES, Wiring, line_to_neutral
 from telemetry.errors import ConfigError, did_you_mean
 
-_HOME_VOLTS = {"US": 120.0, "CA": 120.0, "NA": 120.0, "JP": 100.0}
+_PANEL_VOLTS = {"MX": 220.0, "TW": 220.0, "JP": 200.0}
+"""Between two lines of a panel of three phases, where it is neither 208 nor 400."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,9 @@ class Line:
 
 
 def panel_line(place: str, name: str, panel: Panel, site: Site) -> Line:
-    volts = panel.volts or (208.0 if site.region in _HOME_VOLTS else 400.0)
+    volts = panel.volts or (
+        _PANEL_VOLTS.get(site.region or "", 208.0) if site.region in HOME_VOLTS else 400.0
+    )
     wiring = panel.wiring or (Wiring.SPLIT if volts == 240 else Wiring.WYE)
     if name in site.circuits:
         raise ConfigError(place, "a circuit has this name too", "Rename one of them.")
@@ -131,7 +134,7 @@ def _wires(
         raise ConfigError(f"{place}.poles", f"{count} poles are not to be had here", "Write 1, 2 or 3.")  # fmt: skip
     if spec.volts is None and above is not None:
         return system, poles, above.volts
-    home = _HOME_VOLTS.get(site.region or "US", 230.0)
+    home = HOME_VOLTS.get(site.region or "US", 230.0)
     # Two poles of a home are twice its voltage apart, lines of three sqrt(3) times: 240 and 208 V.
     between = 2 if system is Wiring.SPLIT else 3**0.5
     volts = spec.volts if spec.volts is not None else home * (between if count > 1 else 1)

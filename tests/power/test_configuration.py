@@ -171,3 +171,13 @@ def test_a_wrong_kind_of_section_is_told_by_its_name() -> None:
     """`file: circuits`, without the dot of a path that begins nowhere."""
     with pytest.raises(ConfigError, match=r"^site\.toml: circuits: expected `object`"):
         decode("site.toml", {"circuits": [{"id": "desk"}]})
+
+
+@pytest.mark.parametrize(
+    ("region", "volts", "curve"),
+    [("US", 120, "UL489"), ("MX", 127, "UL489"), ("JP", 100, "UL489"), ("DE", 230, "IEC-C")],
+)
+def test_a_region_picks_volts_and_curve(region: str, volts: float, curve: str) -> None:
+    text = f"region = '{region}'\n" + A
+    line = lay_out("site.toml", decode("site.toml", tomllib.loads(text))).lines["a"]
+    assert (line.volts, line.curve) == (volts, curve)
