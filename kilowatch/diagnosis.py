@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import re
 import sys
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -19,10 +18,10 @@ from collector.smi.failure import Failure, failure_of
 from collector.smi.file import documents_of
 from collector.smi.inventory import inventory_of
 from collector.smi.readings import gpu_readings
+from kilowatch.unpack import unpacked
 from telemetry.errors import SourceError
 from telemetry.gap import reason_of
 
-_CHUNK = 8 * 1024 * 1024
 MAX_SMI_BYTES = 64 * 1024 * 1024
 """Of a file, so much is kept to look for nvidia-smi's output; kernel logs may be of any length."""
 
@@ -115,10 +114,10 @@ def _distinct(found: list[Incident]) -> list[Incident]:
 
 
 def _texts(stream: BinaryIO, where: str, notes: list[str]) -> Iterator[str]:
-    """Return a stream as text in parts that end at the end of a line, unpacked if it is gzipped."""
+    """Return a stream as text in parts that end at the end of a line, unpacked if it is packed."""
     left = b""
     encoding = ""
-    for part in _unpacked(stream, where, notes):
+    for part in unpacked(stream, where, notes):
         if not encoding:
             encoding = next((name for mark, name in _MARKS if part.startswith(mark)), "utf-8")
         if encoding != "utf-8":
@@ -136,32 +135,6 @@ def _texts(stream: BinaryIO, where: str, notes: list[str]) -> Iterator[str]:
             .replace("\r\n", "\n")
             .lstrip("\ufeff")
         )
-
-
-def _unpacked(stream: BinaryIO, where: str, notes: list[str]) -> Iterator[bytes]:
-    """Unpack gzip, also several members one behind another and one that is cut off."""
-    part = stream.read(_CHUNK)
-    if not part.startswith(b"\x1f\x8b"):
-        while part:
-            yield part
-            part = stream.read(_CHUNK)
-        return
-    unpacker = zlib.decompressobj(wbits=31)
-    while part:
-        try:
-            unpacked = unpacker.decompress(part, _CHUNK)
-        except zlib.error as error:
-            raise SourceError(f"{where}: damaged gzip file: {error}") from error
-        if unpacked:
-            yield unpacked
-        if unpacker.eof:
-            part = unpacker.unused_data or stream.read(_CHUNK)
-            unpacker = zlib.decompressobj(wbits=31)
-            if not part.startswith(b"\x1f\x8b"):
-                return  # padding behind the last member
-        else:
-            part = unpacker.unconsumed_tail or stream.read(_CHUNK)
-    notes.append(f"{where}: the gzip file is cut off; what came behind is not judged")
 
 
 def snapshots_of(document: Document) -> list[GpuSnapshot]:

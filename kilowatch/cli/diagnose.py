@@ -24,7 +24,7 @@ def diagnose(files: tuple[Path, ...], as_json: bool) -> None:
     """Say what is wrong with the GPUs of a node, from what was saved of it.
 
     FILES are kernel logs (dmesg, journal, /dev/kmsg, syslog), saved `nvidia-smi -q` or `-q -x`, or
-    whole nvidia-bug-report.log files, gzipped or not; `-` is standard input. All are taken as of
+    whole nvidia-bug-report.log files, as they are or packed with gzip, bzip2 or xz; `-` is standard input. All are taken as of
     one node, unless their lines name several.
 
     Exit code 0: nothing above info. 1: a ticket, or a file can't be read. 2: a page.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import json
+import lzma
 from pathlib import Path
 from typing import Any
 
@@ -177,15 +179,47 @@ def test_a_log_of_utf_16_and_windows_line_ends(tmp_path: Path) -> None:
     assert (code, one["line"]) == (2, LOST.strip())
 
 
-def test_a_gzip_file_that_is_cut_off_says_so(tmp_path: Path) -> None:
-    path = tmp_path / "dmesg.gz"
-    packed = gzip.compress(LOST.encode())
+PACKERS = {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress}
+
+
+@pytest.mark.parametrize("kind", PACKERS)
+def test_a_packed_log_is_read_and_one_that_is_cut_off_says_so(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "dmesg"
+    packed = PACKERS[kind](LOST.encode()) + PACKERS[kind](b"the end\n")
     path.write_bytes(packed)
     assert kilowatch("diagnose", str(path)).stderr == ""
     path.write_bytes(packed[:-6])
     result = kilowatch("diagnose", str(path))
-    assert result.exit_code == 2
-    assert "is cut off" in result.stderr
+    assert result.exit_code == 2, "what came before is judged"
+    assert f"the {kind} file is cut off" in result.stderr
+
+
+@pytest.mark.parametrize("kind", PACKERS)
+def test_a_packed_log_of_more_than_a_part_is_read_to_its_end(tmp_path: Path, kind: str) -> None:
+    """Its lines are much alike, so that some bytes of it become several parts."""
+    path = tmp_path / "dmesg"
+    path.write_bytes(PACKERS[kind](b"[1.0] nothing of ours\n" * 800_000 + LOST.encode()))
+    _, (one,) = diagnosed(str(path))
+    assert one["fault"] == "gpu_lost"
+
+
+@pytest.mark.parametrize(
+    ("start", "words"),
+    [
+        (gzip.compress(b"")[:10] + b"\xff" * 60, "damaged gzip file"),
+        (b"BZh9" + b"rubbish" * 9, "damaged bzip2 file"),
+        (b"\xfd7zXZ\x00" + b"rubbish" * 9, "damaged xz file"),
+        (b"\x28\xb5\x2f\xfd" + b"rubbish", "zstd -dc FILE | kilowatch diagnose -"),
+    ],
+)
+def test_a_packed_log_that_can_not_be_read_says_why(
+    tmp_path: Path, start: bytes, words: str
+) -> None:
+    path = tmp_path / "dmesg"
+    path.write_bytes(start)
+    result = kilowatch("diagnose", str(path))
+    assert result.exit_code == 1
+    assert words in result.stderr
 
 
 def test_times_with_the_time_since_the_line_before() -> None:
@@ -253,10 +287,10 @@ def test_links_of_a_saved_nvlink_status() -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=300) | st.text(max_size=300).map(str.encode))
 def test_never_raises_on_any_bytes(data: bytes) -> None:
-    """But for gzip that is damaged, which is said."""
+    """But for what is packed and damaged, which is said."""
     reader = Reader()
     for prefix in (b"", LOST.encode(), SMI.encode(), b"<nvidia_smi_log><gpu>"):
-        if not (prefix + data).startswith(b"\x1f\x8b"):
+        if not (prefix + data).startswith((b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")):
             reader.take(io.BytesIO(prefix + data), "test")
     assert any(one.fault == "gpu_lost" for one in reader.incidents())
 
