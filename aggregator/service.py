@@ -25,6 +25,7 @@ from aggregator.electrical import Electrical
 from aggregator.electrical_states import ElectricalStates
 from aggregator.http.app import listening
 from aggregator.http.config import HttpConfig
+from aggregator.influx.figures import state_of
 from aggregator.ingest import Ingest
 from aggregator.keeper import Keeper
 from aggregator.model import Stats, Store
@@ -253,8 +254,13 @@ class Aggregator:
 
         await self.alerting.run(
             self.fleet, ingest, boards, lambda topic, body: bus.publish(topic, body, retain=True),
-            self._surroundings,
+            self._surroundings, self._ailing,
         )  # fmt: skip
+
+    def _ailing(self) -> dict[str, str]:
+        """Return what is wrong with a store that is a server."""
+        influx = state_of(self._running_keeper.store)
+        return {"influxdb_failing": influx.problem} if influx is not None and influx.problem else {}
 
     def _surroundings(self, fleet: Fleet, wall: int) -> tuple[Places, tuple[float, str] | None]:
         """Return where nodes stand, and what a kWh costs now."""

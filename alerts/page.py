@@ -80,7 +80,7 @@ def page_of(notice: Notice, links: Links, now: int) -> Page:
         advice,
         () if over else tuple(_others(incident)),
         tuple(_links(notice, lead, links, now)),
-        () if over else tuple(_commands(incident, lead)),
+        () if over or notice.reason == "test" else tuple(_commands(incident, lead)),
     )
 
 

@@ -57,6 +57,13 @@ OWN = (
         "The aggregator's log says why. Make room on the disk of aggregator.data_dir, or lower "
         "aggregator.store.max_bytes.",
     ),
+    Own(
+        "influxdb_failing", 300, Severity.TICKET,
+        "InfluxDB takes nothing from kilowatch: {}",
+        "Nothing is lost yet: readings wait on the aggregator's disk, up to "
+        "aggregator.store.influxdb.spool_bytes, and are sent when it takes them again; alerts and "
+        "pages go on. `kilowatch influx check` tries it.",
+    ),
 )  # fmt: skip
 
 

@@ -54,6 +54,8 @@ BoardsNow = Callable[[float, int], Sequence[Board]]
 Surroundings = Callable[[Fleet, int], tuple[Places, tuple[float, str] | None]]
 """What no reading says, at a wall time: where nodes stand, and what a kWh costs in which money."""
 
+Ailing = Callable[[], Mapping[str, str]]
+
 
 def _nowhere(_: Fleet, __: int) -> tuple[Places, None]:
     return {}, None
@@ -94,6 +96,7 @@ class Alerting:
         self._late: list[Event] = []
         """Events of before the start that perhaps nobody has judged."""
         self._surroundings: Surroundings = _nowhere
+        self._ailing: Ailing = dict
         self._stirred = asyncio.Event()
         self._news = False
         self._urgent = False
@@ -194,9 +197,11 @@ class Alerting:
         boards: BoardsNow,
         publish: Callable[[str, bytes], bool],
         surroundings: Surroundings = _nowhere,
+        ailing: Ailing = dict,
     ) -> None:
-        """Judge, commit and send until cancelled."""
-        parts, self._surroundings = self._open, surroundings
+        """Judge, commit and send until cancelled. `ailing`: what else is wrong with the monitor, in
+        words, by a name of `own.OWN`."""
+        parts, self._surroundings, self._ailing = self._open, surroundings, ailing
         async with asyncio.TaskGroup() as group:
             group.create_task(parts.clerk.run(), name="journal")
             group.create_task(parts.outbox.run(), name="outbox")
@@ -257,7 +262,7 @@ class Alerting:
         self, fleet: Fleet, boards: BoardsNow, now: float, wall: int
     ) -> tuple[Sequence[Board], Mapping[str, str]]:
         """Return the boards, and what is wrong with the monitor itself."""
-        stats, troubles, engine = self._stats, {}, self.alarms.engine
+        stats, troubles, engine = self._stats, dict(self._ailing()), self.alarms.engine
         if not stats.bus_connected:
             troubles["bus_lost"] = ""
         if not stats.store_ok:

@@ -31,6 +31,7 @@ _SEEN = {
     "bus_lost": f"{_A}bus_connected == 0",
     "rules_failing": f"rate({_A}rules_seconds_count[2m]) == 0",
     "store_failing": f"{_A}store_ok == 0",
+    "influxdb_failing": f"{PREFIX}influxdb_connected == 0 and {PREFIX}influxdb_spool_points > 0",
 }
 """What of its own alerts its page shows."""
 

@@ -161,6 +161,11 @@ async def test_without_a_server_everything_but_history_goes_on(
         assert "kilowatch_influxdb_connected 0" in text
         assert "kilowatch_aggregator_store_ok 1" in text
 
+        def told() -> dict[str, str]:
+            return {alert.rule: alert.summary for alert in aggregator.alerts()}
+
+        await until(lambda: "refused" in told().get("influxdb_failing", ""))
+
 
 async def test_history_over_http_comes_from_the_server(
     mosquitto: Mosquitto, tmp_path: Path, influxd: Influxd

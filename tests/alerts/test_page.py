@@ -14,6 +14,7 @@ from alerts.notice import Action, Incident, Note, Notice
 from alerts.page import Links, Page, page_of
 from alerts.page_forms import details, markdown, text
 from alerts.plain import clean, cut, cut_bytes, lasting, rfc3339, stamp
+from alerts.trial import trial
 from tests.alerts.notices import MINUTE, NOON, alert, incident, notice
 
 LINKS = Links(
@@ -68,6 +69,12 @@ def test_what_is_not_known_is_not_said() -> None:
         "Acknowledge: kilowatch ack i-1 --why 'I am on it'",
         "Silence: kilowatch silence rule=silent node=n1 --for 2h --why '...'",
     ]
+
+
+def test_a_test_offers_no_command_on_an_incident_that_does_not_exist() -> None:
+    page = page_of(trial("pager", "hall-1", Action.TRIGGER, NOON), Links(), NOON)
+    assert page.tag == "TEST"
+    assert page.commands == ()
 
 
 def test_a_circuit_is_told_by_its_name_with_value_and_limit() -> None:

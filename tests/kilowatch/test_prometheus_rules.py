@@ -277,6 +277,8 @@ WELL = {
     "kilowatch_aggregator_bus_connected": "1x40",
     "kilowatch_aggregator_store_ok": "1x40",
     "kilowatch_aggregator_rules_seconds_count": "0+15x40",
+    "kilowatch_influxdb_connected": "1x40",
+    "kilowatch_influxdb_spool_points": "5x60",
     'kilowatch_channel_failing{channel="am",kind="alertmanager"}': "0x40",
 }
 """Five minutes are well; then one of them is as said below."""
@@ -285,6 +287,7 @@ ILL = {
     "bus_lost": ("kilowatch_aggregator_bus_connected", "1x20 0x20", "6m30s"),
     "store_failing": ("kilowatch_aggregator_store_ok", "1x20 0x20", "6m30s"),
     "rules_failing": ("kilowatch_aggregator_rules_seconds_count", "0+15x20 300x20", "8m"),
+    "influxdb_failing": ("kilowatch_influxdb_connected", "1x20 0x30", "11m"),
     "delivery_failing": ('kilowatch_channel_failing{channel="am",kind="alertmanager"}', "0x20 1x20", "5m30s"),
 }  # fmt: skip
 
