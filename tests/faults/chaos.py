@@ -100,9 +100,11 @@ class Chaos:
         """Reset all connections there are."""
         self._loop.call_soon_threadsafe(self._reset)
 
-    def swallow(self) -> None:
-        """Make a black hole of all connections there are: they stay open, and nothing arrives."""
-        self._loop.call_soon_threadsafe(self._swallow, time.monotonic())
+    def swallow(self) -> int:
+        """Make a black hole of all connections there are: they stay open, and nothing arrives.
+        Returns how many there are: while a client waits before it comes back there is none."""
+        swallowed = self._swallow(time.monotonic())
+        return asyncio.run_coroutine_threadsafe(swallowed, self._loop).result()
 
     def close(self) -> None:
         """End everything."""
@@ -134,9 +136,11 @@ class Chaos:
         for link in list(self._links):
             link.reset()
 
-    def _swallow(self, now: float) -> None:
-        for link in self._links:
+    async def _swallow(self, now: float) -> int:
+        alive = [link for link in self._links if not any(task.done() for task in link.tasks)]
+        for link in alive:
             link.swallowed_at = now
+        return len(alive)
 
     async def _take(self, reader: asyncio.StreamReader, near: asyncio.StreamWriter) -> None:
         self.accepted.append(time.monotonic())

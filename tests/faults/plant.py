@@ -18,6 +18,8 @@ from tests.endtoend.cluster import NODES, Cluster, wait_until
 from tests.faults.chaos import CLEAR, Chaos
 
 PARTS = ("aggregator", *NODES)
+MOST_UNSENT = 20
+"""Frames: more than two nodes make in the time that they have to send their last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +34,14 @@ class Account:
     """Readings compared with the simulation bit for bit."""
     backfilled: dict[str, int]
     """Of the stored, how many came on request, by node."""
+    kept: int = 0
+    """Newest frames of a node that had no time to send them before it ended: they wait in its ring
+    for the next start."""
 
     def __str__(self) -> str:
+        kept = f" + {self.kept} in the rings" if self.kept else ""
         return (
-            f"{self.sent} frames sent = {self.stored} stored + {self.lost} announced as lost; "
+            f"{self.sent} frames sent = {self.stored} stored + {self.lost} announced as lost{kept}; "
             f"{self.values} values right to the bit"
         )
 
@@ -134,31 +140,38 @@ class Plant(Cluster):
         stored: dict[tuple[str, int], IntervalSet] = {}
         for node, session, number in sorted(found.stored):
             stored.setdefault((node, session), IntervalSet()).add(number)
-        sent = lost = 0
-        gone = self._holes()
-        ends = self._ring_ends()
-        for run in stored.keys() | gone.keys() | ends.keys():
+        sent = lost = unsent = 0
+        gone, rings = self._holes(), self._rings()
+        for run in stored.keys() | gone.keys() | rings.keys():
             kept, holes = stored.get(run, IntervalSet()), gone.get(run, IntervalSet())
-            end = max(kept.end, holes.end, ends.get(run, -1))
-            both = IntervalSet([*kept, *holes])
-            assert both.missing(0, end) == [], f"{run}: unaccounted for"
-            assert len(both) == len(kept) + len(holes), f"{run}: stored and called lost"
-            sent, lost = sent + end + 1, lost + len(holes)
-        assert sent == len(found.stored) + lost
+            told = max(kept.end, holes.end)
+            ring = rings.get(run, IntervalSet())
+            tail = [(max(first, told + 1), last) for first, last in ring]  # of which nobody heard
+            end = max(told, ring.end)
+            all_of_it = IntervalSet([*kept, *holes, *tail])
+            missing = all_of_it.missing(0, end)
+            assert missing == [], f"{run}: unaccounted for: {missing} of {end}"
+            assert len(IntervalSet([*kept, *holes])) == len(kept) + len(holes), (
+                f"{run}: stored and called lost"
+            )
+            sent, lost, unsent = sent + end + 1, lost + len(holes), unsent + end - told
+        assert sent == len(found.stored) + lost + unsent
+        assert unsent <= MOST_UNSENT, "what a node has when it is asked to end"
         assert found.lost == lost
         assert found.values > 0
-        return Account(sent, len(found.stored), lost, found.values, found.backfilled)
+        return Account(sent, len(found.stored), lost, found.values, found.backfilled, unsent)
 
-    def _ring_ends(self) -> dict[tuple[str, int], int]:
-        """The highest number in the rings, by node and session."""
-        ends: dict[tuple[str, int], int] = {}
+    def _rings(self) -> dict[tuple[str, int], IntervalSet]:
+        """The numbers in the rings, by node and session."""
+        found: dict[tuple[str, int], IntervalSet] = {}
         for node in NODES:
             ring = Ring(self.state_dir(node) / "ring", 1 << 30)
             ring.open()
             for span in ring.spans():
-                key = node, span.session
-                ends[key] = max(ends.get(key, -1), span.last)
-        return ends
+                found.setdefault((node, span.session), IntervalSet()).add_span(
+                    span.first, span.last
+                )
+        return found
 
     def _holes(self) -> dict[tuple[str, int], IntervalSet]:
         holes: dict[tuple[str, int], IntervalSet] = {}

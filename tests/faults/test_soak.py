@@ -120,7 +120,7 @@ def _reset(plant: Plant, dice: random.Random) -> None:
 def _swallow(plant: Plant, dice: random.Random) -> None:
     chaos = plant.chaos[dice.choice(PARTS)]
     noticed = len(chaos.noticed)
-    chaos.swallow()
+    wait_until("a connection to swallow", chaos.swallow)
     wait_until("that it is noticed", lambda: len(chaos.noticed) > noticed)
 
 
