@@ -24,6 +24,7 @@ from aggregator.draws import Reader
 from aggregator.electrical_memory import Memory
 from aggregator.meters import MeterHub
 from aggregator.plant import WHERE, Configuration, plant_of, tell_notices
+from aggregator.tape import Tape
 from power.account import Account
 from power.live import Boards, Live
 from power.meters.book import MeterState
@@ -67,6 +68,9 @@ class Electrical:
         """Why there are no boards though there are circuits: a fault of ours."""
         self.latest_at = 0
         """Wall clock of `latest`, ns since 1970."""
+        self.tape = Tape(folder)
+        """What the boards were like, one in `SAVE_SECONDS`."""
+        self._taped = 0
         self._folder = folder
         self._reread = reread
         self._clock = clock
@@ -243,6 +247,11 @@ class Electrical:
 
     async def _save(self) -> None:
         await asyncio.to_thread(self._write, self.remember())
+        at, boards = self.latest_at, self.latest
+        if boards is not None and at != self._taped:
+            self._taped = at
+            version = self.configuration.version
+            await asyncio.to_thread(self.tape.add, at, version, boards.all())
 
     def save(self) -> None:
         """Write the memory now."""

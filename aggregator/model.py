@@ -6,7 +6,7 @@ Ingest makes a `Batch` every tick, a `Store` keeps it in one transaction, HTTP a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -19,9 +19,10 @@ from aggregator.alerting.messages import ChannelRow, Figures, TestReply
 from aggregator.electrical import Electrical
 from alerts.alert import Alert
 from alerts.notice import Delivery, Incident
-from telemetry.fleet import Fleet
+from telemetry.fleet import Fleet, Floats
 from telemetry.intervals import IntervalSet
 from telemetry.inventory import Event, Inventory
+from telemetry.metric import Lane, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +159,43 @@ class History(msgspec.Struct, frozen=True):
     high: list[float | None]
 
 
+@dataclass(frozen=True, slots=True)
+class Instants:
+    """Moments at one distance from each other, ns since 1970."""
+
+    first: int
+    step: int
+    """ns; what it is does not matter where there is one moment."""
+    count: int
+
+    @property
+    def last(self) -> int:
+        """The newest of them."""
+        return self.first + (self.count - 1) * self.step
+
+    def all(self) -> npt.NDArray[np.int64]:
+        """Return every one of them."""
+        return self.first + self.step * np.arange(self.count, dtype=np.int64)
+
+
+@dataclass(slots=True)
+class Past:
+    """What the store has of a table's devices at some instants: the newest readings before each."""
+
+    devices: list[Device]
+    """Those of which it has anything."""
+    columns: dict[str, Floats]
+    """By metric, shape (instants, devices); NaN where there was no reading."""
+    seen: dict[Lane, npt.NDArray[np.int64]]
+    """When these readings were taken, by lane and in the same shape, the nodes' clock; 0 for none."""
+    slack: dict[Lane, int]
+    """ns that a reading of a roll-up may be older than one that was kept by itself."""
+    later: set[tuple[str, str]]
+    """Node and key of devices that came only after the first instant."""
+    begins: int | None = None
+    """ns since 1970: about when the oldest reading of the table was taken; None where nobody knows."""
+
+
 class StoredEvent(msgspec.Struct, frozen=True):
     """An event as the store keeps it."""
 
@@ -167,7 +205,8 @@ class StoredEvent(msgspec.Struct, frozen=True):
 
 class Store(Protocol):
     """Where readings go to stay. Every method may block: it is called from a worker thread, one
-    call at a time. To add a store, write one class and name it in `aggregator.store.open_store`."""
+    call at a time, but for those that it names in `apart`. To add a store, write one class and name
+    it in `aggregator.store.open_store`."""
 
     def write(self, batch: Batch) -> int:
         """Keep a batch in one transaction. Returns how many frames were new: a frame that is there
@@ -186,6 +225,18 @@ class Store(Protocol):
     def history(self, device: str, metric: str, start: int, end: int, step: float) -> History:
         """Return one metric of one device, `start` <= time < `end` in ns since 1970."""
 
+    def past(
+        self,
+        table: Table,
+        columns: Sequence[str],
+        when: Instants,
+        reach: Mapping[Lane, int],
+        nodes: Sequence[str] | None,
+    ) -> Past:
+        """Return the newest readings of all devices of a table, or of some nodes, at each instant.
+        `reach`: how much older than its instant a reading may be, ns. May be called from any
+        thread."""
+
     def events(
         self, start: int, end: int, node: str | None, kind: str | None, limit: int
     ) -> list[StoredEvent]:
@@ -196,8 +247,13 @@ class Store(Protocol):
         anything to do."""
 
     def maintain(self, now: int) -> bool:
-        """Do one short piece of what is due: seal to Parquet, make roll-ups, drop what is too old
-        or too much. Returns whether there is more to do now. `now` is ns since 1970."""
+        """Do one short piece of what is due: begin or end the sealing of a period, drop what is too
+        old or too much. Returns whether there is more to do now, by `seal` first. `now` is ns since
+        1970."""
+
+    def seal(self) -> None:
+        """Do one long piece: make a Parquet file of a period that is over, or a roll-up. It is called
+        from a thread of its own, beside all others but `maintain`."""
 
     def size(self) -> dict[str, int]:
         """Return bytes by part: `hot`, `sealed`, `rollups`."""
@@ -302,8 +358,10 @@ class Post(Protocol):
     async def history(self, since: int, limit: int) -> list[Incident]:
         """Return incidents that are open or ended since a time (ns), newest first."""
 
-    async def deliveries(self, since: int, limit: int) -> list[Delivery]:
-        """Return deliveries made since a time (ns), newest first."""
+    async def deliveries(
+        self, since: int, limit: int, incident: str | None = None
+    ) -> list[Delivery]:
+        """Return deliveries made since a time (ns), newest first; all, or those of one incident."""
 
     def channels(self) -> list[ChannelRow]:
         """Return all channels, and how they do."""

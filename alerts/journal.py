@@ -242,10 +242,12 @@ class Journal:
 
     # -- What there is to see --------------------------------------------------------------------
 
-    def history(self, since: int = 0, limit: int = 100) -> list[Delivery]:
+    def history(
+        self, since: int = 0, limit: int = 100, incident: str | None = None
+    ) -> list[Delivery]:
         """Return deliveries made since a time (ns), newest first, whatever became of them: as they
-        are on disk. Raises `StoreError`."""
-        return self._reader.history(since, limit)
+        are on disk; all, or those of one incident. Raises `StoreError`."""
+        return self._reader.history(since, limit, incident)
 
     def incidents(self, since: int = 0, limit: int = 100) -> list[Incident]:
         """Return incidents that are open or ended since a time (ns), newest first: as they are on

@@ -73,9 +73,11 @@ class Reader:
         """Return the deliveries that are not there yet, oldest first."""
         return self._deliveries("outcome = 'waiting' order by delivery.key")
 
-    def history(self, since: int, limit: int) -> list[Delivery]:
-        """Return deliveries made since a time, newest first."""
-        return self._deliveries("created >= ? order by delivery.key desc limit ?", since, limit)
+    def history(self, since: int, limit: int, incident: str | None = None) -> list[Delivery]:
+        """Return deliveries made since a time, newest first: all, or those of one incident."""
+        its, values = ("", ()) if incident is None else ("delivery.incident = ? and ", (incident,))
+        which = f"{its}created >= ? order by delivery.key desc limit ?"
+        return self._deliveries(which, *values, since, limit)
 
     def incidents(self, since: int, limit: int) -> list[Incident]:
         """Return incidents that are open or ended since a time, newest first."""

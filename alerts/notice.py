@@ -48,6 +48,19 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     """When it ends by itself; None is the end of the incident."""
 
 
+class Happening(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened to an incident: what was said of it, and who did what."""
+
+    at: int
+    """ns since 1970."""
+    what: str
+    """`told` (`why`: the notice's reason), `acknowledged`, `taken_back`, `lapsed` (the time of an
+    acknowledgement is over), `ended` (`why`: `resolved` or `merged`)."""
+    who: str = ""
+    """Empty where nobody did it."""
+    why: str = ""
+
+
 class Incident(msgspec.Struct, frozen=True, kw_only=True):
     """All alerts of one cause."""
 

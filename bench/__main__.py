@@ -2,7 +2,7 @@
 
 python -m bench [--long] [--only ingest,store]
 
-The short form takes some six minutes, the long form most of an hour. With `--only` nothing is
+The short form takes some seven minutes, the long form most of an hour. With `--only` nothing is
 written but what the chosen ones print.
 """
 
@@ -30,6 +30,7 @@ SHORT = {
     "rules": "bench.rules",
     "rules_links": "bench.rules --links 18 --ticks 20",
     "paging": "bench.paging --gpus 10000 --seconds 60",
+    "dashboard": "bench.dashboard --nodes 1250 --seconds 20",
 }
 """By name, what stands after `python -m`."""
 LONG = SHORT | {
@@ -40,6 +41,7 @@ LONG = SHORT | {
     "store": "bench.store --history-gpus 64 --peers",
     "backfill": "bench.backfill --nodes 1250 --backlog 600 --seconds 120",
     "paging": "bench.paging --gpus 10000 --seconds 600",
+    "dashboard": "bench.dashboard --nodes 1250 --seconds 300",
 }
 
 

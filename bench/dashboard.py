@@ -26,21 +26,24 @@ from pathlib import Path
 from bench.report import show
 
 _CHILD = """
-import asyncio, json, os, sys, time
+import os, sys
 os.environ["TEXTUAL_ANIMATIONS"] = "none"
+from tui import lean  # as `kilowatch top` does
+lean.prepare(sys.argv[1])
+import asyncio, json, time
 from tui.app import Top
 class Probed(Top):
     def on_ready(self):
-        self.lags = []
+        self.found = []
         self.run_worker(self.probe())
     async def probe(self):
         while True:
-            began = time.perf_counter()
+            began, busy = time.perf_counter(), time.thread_time()
             await asyncio.sleep(0.02)
-            self.lags.append(time.perf_counter() - began - 0.02)
-app = Probed(sys.argv[1])
+            self.found.append((time.perf_counter() - began - 0.02, time.thread_time() - busy))
+app = Probed(sys.argv[1], settled=lean.settle)
 app.run()
-open(sys.argv[2], "w").write(json.dumps(app.lags))
+open(sys.argv[2], "w").write(json.dumps(app.found))
 """
 LIVE = "● LIVE".encode()
 
@@ -56,10 +59,14 @@ class Result:
     lag_ms_worst: float
     """Of the event loop, 50 looks a second."""
     lag_ms_99: float
+    held_ms_worst: float
+    """CPU that the loop spent between two looks: its lag without what the machine did meanwhile."""
     kilobytes_per_second: float
     """To the terminal."""
     first_paint_seconds: float
     """From exec to the first live header."""
+    first_paint_cpu_seconds: float
+    """CPU until then."""
     key_ms_median: float
     """From a key to the first byte of what it changed."""
     key_ms_worst: float
@@ -132,14 +139,17 @@ class Terminal:
         return 1e3 * (time.perf_counter() - began)
 
 
-def measure(nodes: int, seconds: float, columns: int, rows: int) -> Result:
-    """Run it."""
+def measure(
+    nodes: int, seconds: float, columns: int, rows: int, *, settling: float = 8.0
+) -> Result:
+    """Run it. `settling`: seconds in which first layouts are made and all documents come."""
     with stage(nodes) as url, tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "lags"
         terminal = Terminal(url, columns, rows, answer)
         terminal.read(60.0, LIVE)
         first = time.perf_counter() - terminal.began
-        terminal.read(8.0)  # first layouts and imports are over
+        started = terminal.cpu()
+        terminal.read(settling)
         cpu, began = terminal.cpu(), time.perf_counter()
         count = terminal.read(seconds)
         passed = time.perf_counter() - began
@@ -150,11 +160,18 @@ def measure(nodes: int, seconds: float, columns: int, rows: int) -> Result:
         terminal.read(10.0, b"\x1b[?1049l")
         terminal.process.wait(20)
         os.close(terminal.file)
-        lags = sorted(json.loads(answer.read_text())[200:])  # from the first layouts on
+        looks = json.loads(answer.read_text())[int(25 * settling) :]
+        lags = sorted(lag for lag, _ in looks)
     return Result(
-        f"{columns}x{rows}", nodes * 8, round(1e3 * used, 1), round(1e3 * lags[-1], 1),
-        round(1e3 * lags[len(lags) * 99 // 100], 1), round(count / passed / 1e3, 1), round(first, 2),
-        round(statistics.median(keys), 1), round(max(keys), 1), round(rss, 1),
+        size=f"{columns}x{rows}", gpus=nodes * 8,
+        cpu_ms_per_second=round(1e3 * used, 1),
+        lag_ms_worst=round(1e3 * lags[-1], 1),
+        lag_ms_99=round(1e3 * lags[len(lags) * 99 // 100], 1),
+        held_ms_worst=round(1e3 * max(busy for _, busy in looks), 1),
+        kilobytes_per_second=round(count / passed / 1e3, 1),
+        first_paint_seconds=round(first, 2), first_paint_cpu_seconds=round(started, 2),
+        key_ms_median=round(statistics.median(keys), 1), key_ms_worst=round(max(keys), 1),
+        rss_megabytes=round(rss, 1),
     )  # fmt: skip
 
 

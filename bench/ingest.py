@@ -21,7 +21,7 @@ from typing import Any
 from bench import common_way
 from bench.processes import Course, Meter
 from bench.report import show
-from bench.stage import Lags, Stage, wait_until
+from bench.stage import NEVER_SEAL, Lags, Stage, wait_until
 from telemetry.schema import GPU_FAST, SCHEMA
 
 GPUS_PER_NODE = 8
@@ -41,10 +41,11 @@ def measure(
     metrics: int | None = None,
     connections: int | None = None,
     settings: str = "",
+    seal: int = NEVER_SEAL,
 ) -> dict[str, Any]:
     """Run once; `seconds` counts from the first frame on, CPU and lags leave out the first three."""
     nodes = max(1, gpus // GPUS_PER_NODE)
-    with Stage(broker, settings) as stage:
+    with Stage(broker, settings, seal) as stage:
         stage.start_aggregator()
         options = {"nodes": nodes, "gpus": min(gpus, GPUS_PER_NODE), "seconds": seconds}
         if metrics is not None:
@@ -103,7 +104,9 @@ def measure(
             for name in WORK
         },
         "aggregator_memory_slope_mib_per_hour": course.slope(),
-        "hot_bytes_per_value": disk / (found["rows"] * sent["metrics"]),
+        "hot_bytes_per_value": None
+        if seal < NEVER_SEAL
+        else disk / (found["rows"] * sent["metrics"]),
         "aggregator_cpu_seconds_per_million_values": costs["aggregator"].cpu_seconds
         / (values * window / 1e6),
         "processes": {name: asdict(cost) for name, cost in costs.items()},
@@ -157,6 +160,13 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--broker", choices=["mosquitto", "embedded"], default="mosquitto")
     parser.add_argument("--connections", type=int, help="of the generator; a node has one. [100]")
     parser.add_argument("--set", default="", help="a line of [aggregator], as flush_seconds = 0.1")
+    parser.add_argument(
+        "--seal",
+        type=int,
+        default=NEVER_SEAL,
+        metavar="SECONDS",
+        help="seal periods of so long meanwhile; an hour is usual. [never]",
+    )
     parser.add_argument("--common", action="store_true", help="the common way too, until it breaks")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
@@ -165,7 +175,7 @@ def main(arguments: list[str]) -> int:
         parser.error(problem)
     found = measure(
         options.gpus, options.seconds, options.broker, options.metrics, options.connections,
-        options.set,
+        options.set, options.seal,
     )  # fmt: skip
     if options.common:
         found["common_way"] = common_way.ladder()

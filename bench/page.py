@@ -132,6 +132,14 @@ LINES = (
     Line("paging", "10,000 GPUs: sample or XID to page received, p99", "page_seconds.p99", "s"),
     Line("paging", "10,000 GPUs: faults that were paged", "paged", "", "faults", "faults"),
     Line("paging", "10,000 GPUs: pages sent", "pages"),
+    *(Line("dashboard", f"dashboard, 10,000 GPUs at 160x50: {what}", *rest) for what, *rest in (
+        ("CPU a tick", "cpu_ms_per_second", "ms"),
+        ("the loop's lag, worst", "lag_ms_worst", "ms", "of it its own", "held_ms_worst"),
+        ("key to first byte, worst", "key_ms_worst", "ms", "median", "key_ms_median"),
+        ("to the terminal a tick", "kilobytes_per_second", "kB"),
+        ("start to live picture", "first_paint_seconds", "s", "CPU", "first_paint_cpu_seconds"),
+        ("memory", "rss_megabytes", "MB"),
+    )),
 )  # fmt: skip
 
 

@@ -20,8 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import duckdb
-
+from bench.audit import audit
 from bench.load import CLUSTER
 from bench.processes import end
 from kilowatch.broker import EmbeddedBroker
@@ -30,8 +29,6 @@ from tests.brokers import free_port, wait_for_port
 PREFIX = "kilowatch_aggregator_"
 MEANWHILE = 15.0
 """Seconds between two words on how it goes."""
-AUDIT_ROWS = 4_000_000
-"""Rows that are compared at a time: what an audit may hold in memory."""
 NEVER_SEAL = 10_000_000
 """Seconds: what a run stores stays in one place, to be counted."""
 _SAMPLE = re.compile(r"^(\w+)(?:\{([^}]*)\})? (\S+)$")
@@ -112,15 +109,18 @@ class Page:
 class Stage:
     """Starts the processes; ends them and removes their files when left."""
 
-    def __init__(self, broker: str = "mosquitto", settings: str = "") -> None:
-        """`settings`: lines of the aggregator's file after its `[aggregator]`."""
+    def __init__(
+        self, broker: str = "mosquitto", settings: str = "", seal: int = NEVER_SEAL
+    ) -> None:
+        """`settings`: lines of the aggregator's file after its `[aggregator]`. `seal`: seconds of a
+        period of the store."""
         self._stack = ExitStack()
         self.folder = Path(
             self._stack.enter_context(tempfile.TemporaryDirectory(prefix="kilowatch-bench-"))
         )
         self.port = free_port()
         self.http = f"127.0.0.1:{free_port()}"
-        self._settings = settings
+        self._settings, self._seal = settings, seal
         self.pids: dict[str, int] = {}
         self.generator: subprocess.Popen[str] | None = None
         self._start_broker(broker)
@@ -174,7 +174,7 @@ class Stage:
         file.write_text(
             f'cluster = "{CLUSTER}"\n[broker]\nport = {self.port}\n[aggregator]\n'
             f'listen = "{self.http}"\ndata_dir = "{self.folder / "data"}"\n{self._settings}\n'
-            f"[aggregator.store]\nseal_seconds = {NEVER_SEAL}\n"
+            f"store.seal_seconds = {self._seal}\n"
         )
         self._aggregator = self.start(
             "aggregator",
@@ -262,37 +262,4 @@ class Stage:
 
     def audit(self) -> dict[str, int]:
         """Count in the store itself, after the aggregator has ended."""
-        return audit(self.folder / "data" / "hot.duckdb")
-
-
-def audit(file: Path) -> dict[str, int]:
-    """Count what a store holds: frames and rows of GPUs, how many of them are different, and how
-    many frames are recorded as lost."""
-    found = {"frames": 0, "distinct": 0, "rows": 0, "distinct_rows": 0, "holes": 0}
-    with duckdb.connect(str(file), read_only=True, config={"memory_limit": "2GB"}) as store:
-        for (table,) in store.execute("select table_name from duckdb_tables()").fetchall():
-            if table.startswith("frames_"):
-                rows, distinct = _counted(store, table, "run")
-                found["frames"] += rows
-                found["distinct"] += distinct
-            elif table.startswith("gpu_fast_"):
-                rows, distinct = _counted(store, table, "device")
-                found["rows"] += rows
-                found["distinct_rows"] += distinct
-        ((found["holes"],),) = store.execute(
-            "select coalesce(sum(last - first + 1), 0)::bigint from holes"
-        ).fetchall()
-    return found
-
-
-def _counted(store: duckdb.DuckDBPyConnection, table: str, who: str) -> tuple[int, int]:
-    """Return how many rows there are, and how many of them are different, a part at a time."""
-    ((rows,),) = store.execute(f"select count(*) from {table}").fetchall()
-    parts, distinct = rows // AUDIT_ROWS + 1, 0
-    for part in range(parts):
-        ((count,),) = store.execute(
-            f"select count(*) from (select distinct {who}, run, seq from {table} "
-            f"where {who} % {parts} = {part})"
-        ).fetchall()
-        distinct += count
-    return rows, distinct
+        return audit(self.folder / "data")

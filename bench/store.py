@@ -192,6 +192,7 @@ def history(
         longest = max(longest, time.perf_counter() - piece)
         if not more:
             break
+        store.seal()
         pieces += 1
     sealing = time.perf_counter() - began
     first_time = best(ask, 1)

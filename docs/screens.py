@@ -17,6 +17,7 @@ from pathlib import Path
 
 from textual.pilot import Pilot
 
+from docs.palette import small
 from kilowatch.network import free_port
 from tui.app import Top
 from tui.export import png
@@ -140,7 +141,7 @@ def main(arguments: list[str]) -> int:
                 seconds = options.seconds if number == 0 else 4.0
                 for name, svg in asyncio.run(draw(url, size, seconds, screens)).items():
                     path = PICTURES / picture(scenario, name, size)
-                    path.write_bytes(png(svg))
+                    path.write_bytes(small(png(svg)))
                     print(f"wrote {path.relative_to(PICTURES.parents[1])}")  # noqa: T201
     PAGE.write_text(page(list(SCENARIOS)))
     return 0

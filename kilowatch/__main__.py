@@ -9,7 +9,7 @@ from importlib import import_module
 
 import click
 
-from kilowatch import VERSION
+from kilowatch import version
 from telemetry.errors import ConfigError, KilowattError, did_you_mean
 
 COMMANDS = {
@@ -79,8 +79,14 @@ class Group(click.Group):
             raise failure(str(error)) from error
 
 
+def _tell_version(ctx: click.Context, _param: click.Parameter, asked: bool) -> None:
+    if asked and not ctx.resilient_parsing:
+        click.echo(f"kilowatch, version {version()}")
+        ctx.exit()
+
+
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(VERSION, prog_name="kilowatch")
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_tell_version, help="Show the version and exit.")  # fmt: skip
 @click.option("-v", "--verbose", count=True, help="Say more; twice for everything.")
 def main(verbose: int) -> None:
     """Telemetry and health for GPU clusters: every watt, every fault, every breaker.

@@ -9,6 +9,8 @@ from kilowatch.table import WIDTH
 from power.states import CircuitState, RowState
 
 BAR = 24
+_LIKE = 0.02
+"""Shares of the rating that differ by less are one load."""
 ESTIMATE = "Times are estimates; a breaker may trip earlier or later."
 
 
@@ -105,7 +107,9 @@ def limits_text(circuit: CircuitState) -> str:
     if left is None:
         return text
     if left >= 0:
-        return f"{text}; {left:.1f} A left all day"
+        minute = circuit.continuous_ratio or 0.0
+        before = f", in the last minute {minute:.0%}" if minute > 1 else ""
+        return f"{text}; {left:.1f} A left all day{before}"
     since = circuit.above_continuous_seconds
     how_long = f" for {span(since)}" if since else ""
     return f"{text}; {-left:.1f} A above the continuous limit{how_long}"
@@ -134,7 +138,15 @@ def band_text(circuit: CircuitState) -> str:
     if earliest is None:
         return "no trip expected at this load"
     end = "never" if latest is None else span(latest)
-    return f"may trip in {span(earliest)} .. {end} at this load (estimate)"
+    return f"may trip in {span(earliest)} .. {end} at {_lasting(circuit)} (estimate)"
+
+
+def _lasting(circuit: CircuitState) -> str:
+    """Return which load a time to trip is told for: not always the one that flows now."""
+    now, lasting = circuit.load_ratio, circuit.lasting_ratio
+    if now is None or lasting is None or abs(now - lasting) < _LIKE:
+        return "this load"
+    return f"the {lasting:.0%} of the last 10 s"
 
 
 def row_lines(what: str, rows: Sequence[RowState]) -> list[str]:

@@ -9,7 +9,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
@@ -24,8 +24,18 @@ def announce(text: str) -> None:
     click.echo(text, err=True)
 
 
-def watch_with_dashboard(arguments: Sequence[str], host: str, port: int) -> None:
-    """Start `kilowatch ARGUMENTS` behind us, show the dashboard, end both together."""
+def watch_with_dashboard(
+    arguments: Sequence[str],
+    host: str,
+    port: int,
+    show: Callable[[str], None] | None = None,
+    patience: float = START_SECONDS,
+) -> None:
+    """Start `kilowatch ARGUMENTS` behind us, show the dashboard, end both together.
+
+    `show`: shows it, given where; without, it is the usual dashboard, and what the process said last
+    is told. `patience`: seconds until it must
+    answer."""
     from tui.top import run_top  # noqa: PLC0415 - Textual takes a while to load
 
     log = Path(tempfile.gettempdir()) / f"kilowatch-{port}.log"
@@ -37,18 +47,21 @@ def watch_with_dashboard(arguments: Sequence[str], host: str, port: int) -> None
             stderr=output,
         )
         try:
-            _wait_until_served(behind, host, port, log)
-            run_top(f"http://{host}:{port}")
+            _wait_until_served(behind, host, port, log, patience)
+            (show or run_top)(f"http://{host}:{port}")
         finally:
             if behind.stdin:
                 behind.stdin.close()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 behind.wait(30)
-    announce("".join(log.read_text(errors="replace").splitlines(keepends=True)[-2:]).rstrip())
+    if show is None:
+        announce("".join(log.read_text(errors="replace").splitlines(keepends=True)[-2:]).rstrip())
 
 
-def _wait_until_served(behind: subprocess.Popen[bytes], host: str, port: int, log: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS
+def _wait_until_served(
+    behind: subprocess.Popen[bytes], host: str, port: int, log: Path, patience: float
+) -> None:
+    deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         if behind.poll() is not None:
             raise KilowattError(f"it ended at once:\n{log.read_text(errors='replace').strip()}")
@@ -59,4 +72,4 @@ def _wait_until_served(behind: subprocess.Popen[bytes], host: str, port: int, lo
             return
         except OSError:
             time.sleep(0.05)
-    raise KilowattError(f"nothing answers at {host}:{port} after {START_SECONDS:.0f} s; see {log}")
+    raise KilowattError(f"nothing answers at {host}:{port} after {patience:.0f} s; see {log}")

@@ -97,7 +97,7 @@ class _Stage:
         """Take one message in."""
         payload = entry.payload
         if entry.kind is Topic.INVENTORY:
-            payload = _ours(payload)
+            payload = inventory_of(payload, CLUSTER)
         where = topic(CLUSTER, entry.node, entry.kind)
         self.ingest.take(where, payload, entry.at / 1e9, entry.at)
 
@@ -167,10 +167,10 @@ def _outcome(stage: _Stage, messages: int, first: int, last: int) -> Outcome:
     )
 
 
-def _ours(payload: bytes) -> bytes:
-    """Return an inventory as if it were of this cluster; one that can't be read as it is."""
+def inventory_of(payload: bytes, cluster: str) -> bytes:
+    """Return an inventory as if it were of a cluster; one that can't be read as it is."""
     try:
         found = msgspec.json.decode(payload, type=Inventory)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return payload
-    return msgspec.json.encode(msgspec.structs.replace(found, cluster=CLUSTER))
+    return msgspec.json.encode(msgspec.structs.replace(found, cluster=cluster))

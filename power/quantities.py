@@ -41,6 +41,7 @@ QUANTITIES: tuple[Quantity, ...] = (
     _circuit("headroom_amps", Unit.AMPERES, "What is left below the continuous limit; negative above it."),
     _circuit("load_ratio", Unit.RATIO, "Current over rating."),
     _circuit("continuous_ratio", Unit.RATIO, "Mean current of the last 60 s over the continuous limit."),
+    _circuit("lasting_ratio", Unit.RATIO, "Current over rating that times to trip are worked out with: mean of the last 10 s, or what has lasted 3 s where that is more."),
     _circuit("overload_ratio", Unit.RATIO, "Mean current of the last 10 s over what heat and grouping leave of the rating."),
     _circuit("above_continuous_seconds", Unit.SECONDS, "For how long it has been above the continuous limit; dips below 60 s do not count."),
     _circuit("heat_ratio", Unit.RATIO, "Heat of the breaker over what trips it, earliest edge; an estimate."),

@@ -62,6 +62,9 @@ class CircuitState(msgspec.Struct, frozen=True, kw_only=True):
     """What is left below the continuous limit; negative above it."""
     load_ratio: float | None
     """Amps of the highest pole over the rating."""
+    lasting_ratio: float | None = None
+    """The same of the load that times to trip are worked out with: the mean of the last 10 s, or what
+    has lasted 3 s where that is more."""
     continuous_ratio: float | None
     """Mean of the last 60 s over the continuous limit."""
     above_continuous_seconds: float | None
@@ -194,6 +197,7 @@ def _circuit(
         continuous_amps=get("continuous_amps"),
         headroom_amps=get("headroom_amps"),
         load_ratio=get("load_ratio"),
+        lasting_ratio=get("lasting_ratio"),
         continuous_ratio=get("continuous_ratio"),
         above_continuous_seconds=get("above_continuous_seconds"),
         heat_ratio=get("heat_ratio"),

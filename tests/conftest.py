@@ -14,7 +14,7 @@ from tests.brokers import Broker, Embedded, Mosquitto
 
 REAL_PARTS = (
     "mosquitto", "prometheus", "promtool", "prometheus-alertmanager", "amtool", "influxd",
-    "victoria-metrics", "jsonnet", "gcc",
+    "victoria-metrics", "jsonnet", "gcc", "tmux",
 )  # fmt: skip
 """What tests start; where one is missing they skip with a reason, but never in CI."""
 

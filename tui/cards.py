@@ -7,9 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 from rich.cells import cell_len
 
-from tui import board as b
-from tui.board import Board, Floats, Standing
+from tui import readings
+from tui.board import Board
+from tui.gpus import Floats
 from tui.kit.chart import spark
+from tui.standing import Standing
 from tui.text import CROSS, DASH, bar, celsius, clean, fit, gibibytes, number, percent
 from tui.theme import Line, Piece
 
@@ -54,9 +56,9 @@ def _card(board: Board, row: int, width: int, past: Floats | None, here: bool) -
     standing = Standing(board.gpu_standing[row])
     frame = "here" if here else _FRAMES.get(standing, "frame")
     inner = width - 4
-    power, limit = gpus.value(b.POWER, row), gpus.value(b.LIMIT, row)
-    used, total = gpus.value(b.MEMORY_USED, row), gpus.value(b.MEMORY_TOTAL, row)
-    util = gpus.value(b.UTILIZATION, row)
+    power, limit = gpus.value(readings.POWER, row), gpus.value(readings.LIMIT, row)
+    used, total = gpus.value(readings.MEMORY_USED, row), gpus.value(readings.MEMORY_TOTAL, row)
+    util = gpus.value(readings.UTILIZATION, row)
     model = gpus.who.name[row].removeprefix("NVIDIA ").removeprefix("GeForce ")
     name = f" gpu{gpus.who.gpu[row]} {clean(model)} "
     many = len(board.nodes) > 1
@@ -68,10 +70,10 @@ def _card(board: Board, row: int, width: int, past: Floats | None, here: bool) -
     word = f" {_WORDS[standing]} "
     title = fit(name, min(cell_len(name), width - 2 - cell_len(word)))
     rule = "─" * max(0, width - 2 - cell_len(title) - cell_len(word))
-    reasons = [w for m, w in b.REASONS if gpus.value(m, row)]
-    known = any(gpus.value(m, row) is not None for m, _ in b.REASONS)
+    reasons = [w for m, w in readings.REASONS if gpus.value(m, row)]
+    known = any(gpus.value(m, row) is not None for m, _ in readings.REASONS)
     held = f"held: {reasons[0]}" if reasons else "clocks free" if known else f"held: {DASH}"
-    hot = celsius(gpus.value(b.TEMPERATURE, row))
+    hot = celsius(gpus.value(readings.TEMPERATURE, row))
     drawn = f"{number(power)}/{number(limit)} W"
     trace = ""
     room = max(0, inner - len(held) - 1)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tui.board import Board, Standing
-from tui.messages import Circuit
+from tui.board import Board
+from tui.messages.power import Circuit
+from tui.standing import Standing
 from tui.text import DASH, clean, clock, percent, span, watts
 from tui.theme import Piece
 
@@ -62,42 +63,73 @@ def countdown(circuit: Circuit, standing: Standing, now: Now, *, short: bool = F
     full = until_full(circuit, now)
     if full is not None:
         return f"100% in {span(full)}{frozen}", tone_of(standing, "")
-    if circuit.forecast_continuous_seconds is not None and (circuit.continuous_ratio or 0) < 1:
-        return f"80% in {span(max(0.0, circuit.forecast_continuous_seconds - now.elapsed))}", "dim"
-    if (circuit.continuous_ratio or 0) > 1:
+    if over_all_day(circuit):
         since = circuit.above_continuous_seconds
         if short:
             return "> all-day limit", tone_of(standing, "")
         held = f" for {span(since)}" if since else ""
         return f"over all-day limit{held}", tone_of(standing, "")
+    if circuit.forecast_continuous_seconds is not None:
+        return f"80% in {span(max(0.0, circuit.forecast_continuous_seconds - now.elapsed))}", "dim"
+    if (circuit.continuous_ratio or 0) > 1:  # of the last minute, while the load has fallen
+        return ("fell below all day" if short else "fell below its all-day limit"), "dim"
     return DASH, "dim"
 
 
+def over_all_day(circuit: Circuit) -> bool:
+    """Whether the load of about the last ten seconds is above the continuous limit."""
+    ratio = share(circuit)
+    if ratio is None or circuit.continuous_amps is None or circuit.rated_amps is None:
+        return (circuit.continuous_ratio or 0) > 1
+    return ratio * circuit.rated_amps > circuit.continuous_amps
+
+
 def share(circuit: Circuit) -> float | None:
-    """Amps of the highest pole over the rating."""
-    return circuit.load_ratio
+    """Amps of the highest pole over the rating, of the load of about the last ten seconds: the one
+    that countdowns are worked out with. An older aggregator tells only that of now."""
+    if circuit.load_ratio is None:
+        return None
+    return circuit.load_ratio if circuit.lasting_ratio is None else circuit.lasting_ratio
+
+
+def load(circuit: Circuit) -> float | None:
+    """The watts of that same load."""
+    ratio, now = share(circuit), circuit.load_ratio
+    if circuit.watts is None or not ratio or not now:
+        return circuit.watts
+    return circuit.watts * ratio / now
 
 
 def headroom(circuit: Circuit) -> str:
-    """What is left below the continuous limit: watts where they are known, with a sign."""
-    amps, highest = (
-        circuit.headroom_amps,
-        max((a for a in circuit.amps.values() if a), default=None),
-    )
+    """What that load leaves below the continuous limit: watts where they are known, with a sign."""
+    amps, per_amp = _left(circuit), _watts_per_amp(circuit)
     if amps is None:
         return DASH
-    if circuit.watts is None or not highest:
+    if per_amp is None:
         return f"{amps:+.1f} A"
-    left = amps * circuit.watts / highest
-    return f"{'+' if left >= 0 else '-'}{watts(abs(left))}"
+    return f"{'+' if amps >= 0 else '-'}{watts(abs(amps * per_amp))}"
+
+
+def _left(circuit: Circuit) -> float | None:
+    if circuit.load_ratio is None or circuit.lasting_ratio is None:
+        return circuit.headroom_amps
+    if circuit.continuous_amps is None or circuit.rated_amps is None:
+        return None
+    return circuit.continuous_amps - circuit.lasting_ratio * circuit.rated_amps
 
 
 def most(circuit: Circuit) -> float | None:
     """What it may carry all day, watts at the present mix of poles."""
-    highest = max((a for a in circuit.amps.values() if a), default=None)
-    if circuit.continuous_amps is None or circuit.watts is None or not highest:
+    per_amp = _watts_per_amp(circuit)
+    if circuit.continuous_amps is None or per_amp is None:
         return None
-    return circuit.watts * circuit.continuous_amps / highest
+    return circuit.continuous_amps * per_amp
+
+
+def _watts_per_amp(circuit: Circuit) -> float | None:
+    """Of the pole that carries most, which decides."""
+    highest = max((a for a in circuit.amps.values() if a), default=None)
+    return None if circuit.watts is None or not highest else circuit.watts / highest
 
 
 def relief(circuit: Circuit) -> tuple[str, str]:
@@ -123,9 +155,9 @@ def worst_line(board: Board, now: Now, most_circuits: int) -> list[Piece]:
         return pieces
     if not board.circuits:
         return [("no circuits configured", "dim"), ("  ", "")]
-    fullest = max(board.circuits, key=lambda each: each.load_ratio or 0.0)
+    fullest = max(board.circuits, key=lambda each: share(each) or 0.0)
     return [("fullest circuit ", "dim"), (clean(fullest.id), ""),
-            (f" {percent(fullest.load_ratio)}", "strong"), ("  ", "")]  # fmt: skip
+            (f" {percent(share(fullest))}", "strong"), ("  ", "")]  # fmt: skip
 
 
 def members(board: Board, circuit: str) -> list[str]:

@@ -13,7 +13,8 @@ import msgspec
 from tui.text import clean
 
 if TYPE_CHECKING:
-    from tui.app import Top
+    from textual.app import App
+
     from tui.screens.view import View
 
 _FONTS = "/usr/share/fonts/truetype/dejavu"
@@ -44,7 +45,7 @@ class Export:
         return msgspec.json.format(msgspec.json.encode(record)).decode()
 
     @staticmethod
-    def write(kind: str, top: Top, view: View) -> str:
+    def write(kind: str, top: App[None], view: View) -> str:
         """Write a file into the working directory; returns what to tell."""
         path = Path(
             f"kilowatch-{view.NAME}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.{kind}"
@@ -88,7 +89,7 @@ def _tame(value: object) -> object:
     )
 
 
-def text_of(top: Top) -> str:
+def text_of(top: App[None]) -> str:
     """The screen as text."""
     strips = top.screen._compositor.render_strips()  # noqa: SLF001 - Textual has no public way
     return "\n".join(strip.text.rstrip() for strip in strips)

@@ -6,10 +6,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tui import board as b
-from tui.board import Board, Floats, Gpus
+from tui import readings
+from tui.board import Board
+from tui.circuits import load, share
 from tui.filter import Fields
-from tui.messages import Circuit, Incident
+from tui.gpus import Floats, Gpus
+from tui.messages.alerts import Incident
+from tui.messages.power import Circuit
 
 GPU_KEYS = ("node", "gpu", "uuid", "model", "rack", "circuit", "job", "sev", "power", "limit", "temp",
             "util", "mem", "clock", "held")  # fmt: skip
@@ -41,8 +44,8 @@ CIRCUIT_KEYS = (
 ALERT_KEYS = ("sev", "rule", "node", "circuit", "gpu", "title", "age", "acked")
 
 _PLAIN = {
-    "power": (b.POWER, 1.0), "limit": (b.LIMIT, 1.0), "temp": (b.TEMPERATURE, 1.0),
-    "mem": (b.MEMORY_USED, 2.0**-30), "clock": (b.CLOCK, 1e-6),
+    "power": (readings.POWER, 1.0), "limit": (readings.LIMIT, 1.0), "temp": (readings.TEMPERATURE, 1.0),
+    "mem": (readings.MEMORY_USED, 2.0**-30), "clock": (readings.CLOCK, 1e-6),
 }  # fmt: skip
 
 
@@ -64,7 +67,7 @@ def gpu_fields(board: Board, gpus: Gpus) -> Fields:
         "job": of_node(lambda node: lines[node].job if node in lines else ""),
         "circuit": of_node(lambda node: ",".join(board.feeds.get(node, ()))),
         "sev": lambda: board.gpu_standing.astype(np.float64),
-        "util": lambda: gpus.column(b.UTILIZATION),
+        "util": lambda: gpus.column(readings.UTILIZATION),
         "held": lambda: _held(gpus),
         **{key: _scaled(gpus, metric, scale) for key, (metric, scale) in _PLAIN.items()},
     }  # fmt: skip
@@ -81,7 +84,7 @@ def _per_node(nodes: Sequence[str], say: Callable[[str], str]) -> list[str]:
 
 def _held(gpus: Gpus) -> list[str]:
     words = [""] * len(gpus)
-    for metric, word in reversed(b.REASONS):
+    for metric, word in reversed(readings.REASONS):
         for row in np.flatnonzero(gpus.column(metric) > 0).tolist():
             words[row] = word
     return words
@@ -109,10 +112,10 @@ def node_fields(board: Board) -> Fields:
         "circuit": lambda: [",".join(board.feeds.get(n.node, ())) for n in nodes],
         "sev": lambda: board.node_standing.astype(np.float64),
         "gpus": board.node_reporting,
-        "power": lambda: board.node_sum(b.POWER),
+        "power": lambda: board.node_sum(readings.POWER),
         "wall": lambda: np.array([board.wall.get(n.node, np.nan) for n in nodes], np.float64),
-        "temp": lambda: board.node_max(b.TEMPERATURE),
-        "util": lambda: board.node_mean(b.UTILIZATION),
+        "temp": lambda: board.node_max(readings.TEMPERATURE),
+        "util": lambda: board.node_mean(readings.UTILIZATION),
     }
 
 
@@ -128,8 +131,8 @@ def circuit_fields(board: Board, circuits: Sequence[Circuit]) -> Fields:
         "kind": lambda: [c.kind for c in circuits],
         "parent": lambda: [c.parent or "" for c in circuits],
         "node": lambda: [",".join(c.nodes) for c in circuits],
-        "watts": numbers(lambda c: c.watts),
-        "load": numbers(lambda c: c.load_ratio),
+        "watts": numbers(load),
+        "load": numbers(share),
         "allday": numbers(lambda c: c.continuous_ratio),
         "heat": numbers(lambda c: c.heat_ratio),
         "trip": numbers(lambda c: c.trip_seconds.earliest),

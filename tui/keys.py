@@ -30,7 +30,7 @@ class Key:
 
 KEYS: tuple[Key, ...] = (
     Key("q", "q", "Quit", "quit", "move", everywhere=True),
-    Key("ctrl+c", "^c", "Copy what is selected, else quit", "interrupt", "move", shy=True, everywhere=True),
+    Key("ctrl+c", "^c", "Copy selected, else quit", "interrupt", "move", shy=True, everywhere=True),
     Key("question_mark,f1", "?", "Help", "help", "move", everywhere=True),
     Key("slash", "/", "Filter", "filter", "find"),
     Key("colon,ctrl+p", ":", "Go to", "palette", "find", everywhere=True),
@@ -44,25 +44,30 @@ KEYS: tuple[Key, ...] = (
     Key("b", "b", "Group", "group", "map"),
     Key("s", "s", "Sort", "sort", "find"),
     Key("r", "r", "Reverse", "reverse", "find", shy=True),
-    Key("plus,equals_sign", "+", "Longer span", "longer", "time"),
-    Key("minus", "-", "Shorter span", "shorter", "time", shy=True),
+    Key("plus,equals_sign", "+", "Longer span", "longer", "time", everywhere=True),
+    Key("minus", "-", "Shorter span", "shorter", "time", shy=True, everywhere=True),
     Key("w", "w", "What if", "what_if", "circuits"),
     Key("left", "←", "Fold", "fold", "circuits", shy=True),
     Key("right", "→", "Unfold", "unfold", "circuits", shy=True),
     Key("a", "a", "Ack", "ack", "alerts", writes=True),
     Key("S", "S", "Silence", "silence", "alerts", writes=True),
+    Key("space", "␣", "Mark", "mark", "alerts"),
+    Key("A", "A", "Ack marked", "ack_marked", "alerts", writes=True, shy=True),
     Key("X", "X", "End silence", "unsilence", "alerts", writes=True, shy=True),
     Key("o", "o", "Runbook", "runbook", "alerts"),
     Key("p", "p", "Pause", "pause", "time", everywhere=True),
     Key("t", "t", "Time", "time", "time", everywhere=True),
-    Key("left_square_bracket", "[", "A step back, or the one before", "step_back", "time", shy=True, everywhere=True),
-    Key("right_square_bracket", "]", "A step on, or the next one", "step_on", "time", shy=True, everywhere=True),
+    Key("left_square_bracket", "[", "Step back, or one before", "step_back", "time", shy=True, everywhere=True),
+    Key("right_square_bracket", "]", "Step on, or the next one", "step_on", "time", shy=True, everywhere=True),
     Key("left_curly_bracket", "{", "A minute back", "jump_back", "time", shy=True, everywhere=True),
     Key("right_curly_bracket", "}", "A minute on", "jump_on", "time", shy=True, everywhere=True),
     Key("less_than_sign", "<", "To the alert before", "alert_back", "time", shy=True, everywhere=True),
     Key("greater_than_sign", ">", "To the next alert", "alert_on", "time", shy=True, everywhere=True),
+    Key("space", "␣", "Play in the time bar", "play", "time", shy=True, everywhere=True),
+    Key("T", "T", "To a time", "moment", "time", shy=True, everywhere=True),
     Key("L", "L", "Live", "live", "time", shy=True, everywhere=True),
     Key("c", "c", "Compare", "compare", "find"),
+    Key("v", "v", "Now against then", "then", "find", shy=True),
     Key("C", "C", "Open the compare tray", "tray", "find", shy=True, everywhere=True),
     Key("M", "M", "Matrix", "matrix", "map"),
     Key("y", "y", "Copy", "copy", "take"),
@@ -77,11 +82,16 @@ KEYS: tuple[Key, ...] = (
         )
     ),
 )  # fmt: skip
+_FIRST = {"quit", "help"}
+_OWN = {"alerts", "circuits", "map"}
+"""Groups that only some screens have."""
 READ_ONLY = "read-only: start with --write"
 
 
 def footer(keys: Sequence[Key], right: str, width: int, *, write: bool) -> Line:
-    """The keys that do something now, as many as fit, and where the cursor is."""
+    """The keys that do something now, as many as fit, those of this screen first, and where the
+    cursor is."""
+    keys = sorted(keys, key=lambda key: (key.action not in _FIRST, key.group not in _OWN))
     pieces: list[Piece] = []
     used = 0
     for key in keys:
@@ -107,7 +117,7 @@ def help_lines(keys: Sequence[Key], width: int, *, write: bool) -> list[Line]:
         for key in keys:
             if key.group == group:
                 idle = key.writes and not write
-                said = f"{key.word} ({READ_ONLY})" if idle else key.word
+                said = f"{key.word} (read-only)" if idle else key.word
                 lines.append(
                     [(f"  {fit(key.shown, 4, right=True)}  ", "dim" if idle else "key"),
                      (fit(said, max(1, width - 8)), "faint" if idle else "")]
@@ -119,4 +129,6 @@ def help_lines(keys: Sequence[Key], width: int, *, write: bool) -> list[Line]:
              *(lines[half + n] if half + n < len(lines) else ())]
             for n, left in enumerate(lines[:half])
         ]  # fmt: skip
+    if not write and any(key.writes for key in keys):
+        lines.append([(READ_ONLY, "dim")])
     return lines

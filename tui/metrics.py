@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tui import board as b
-from tui.board import Board, Floats
+from tui import readings
+from tui.board import Board
+from tui.gpus import Floats
 from tui.text import celsius, gibibytes, percent, watts
 
 
@@ -30,7 +31,7 @@ class MapMetric:
 
 def _limit(board: Board) -> tuple[float, float]:
     """From nothing to what a GPU of this fleet may draw."""
-    limits = board.gpus.column(b.LIMIT)
+    limits = board.gpus.column(readings.LIMIT)
     if np.isfinite(limits).any():
         return 0.0, float(np.nanmax(limits))
     status = board.status
@@ -40,14 +41,14 @@ def _limit(board: Board) -> tuple[float, float]:
 
 
 def _memory(board: Board) -> tuple[float, float]:
-    totals = board.gpus.column(b.MEMORY_TOTAL)
+    totals = board.gpus.column(readings.MEMORY_TOTAL)
     return 0.0, float(np.nanmax(totals)) if np.isfinite(totals).any() else 80 * 2.0**30
 
 
 def _held(board: Board) -> Floats:
     """How badly the clocks are held down: 0 free, 0.5 by the power cap, 1 by a fault."""
     found = np.full(len(board.gpus), np.nan)
-    for metric, word in reversed(b.REASONS):
+    for metric, word in reversed(readings.REASONS):
         flags = board.gpus.column(metric)
         known = ~np.isnan(flags)
         found[known & np.isnan(found)] = 0.0
@@ -58,28 +59,28 @@ def _held(board: Board) -> Floats:
 METRICS: dict[str, MapMetric] = {
     metric.word: metric
     for metric in (
-        MapMetric("power", "W", (b.POWER,), lambda board: board.gpus.column(b.POWER), _limit,
+        MapMetric("power", "W", (readings.POWER,), lambda board: board.gpus.column(readings.POWER), _limit,
                   lambda v: f"{v:.0f}", watts),
-        MapMetric("temperature", "°C", (b.TEMPERATURE,),
-                  lambda board: board.gpus.column(b.TEMPERATURE), lambda _: (20.0, 95.0),
+        MapMetric("temperature", "°C", (readings.TEMPERATURE,),
+                  lambda board: board.gpus.column(readings.TEMPERATURE), lambda _: (20.0, 95.0),
                   lambda v: f"{v:.0f}", celsius),
-        MapMetric("utilisation", "%", (b.UTILIZATION,),
-                  lambda board: board.gpus.column(b.UTILIZATION), lambda _: (0.0, 1.0),
+        MapMetric("utilisation", "%", (readings.UTILIZATION,),
+                  lambda board: board.gpus.column(readings.UTILIZATION), lambda _: (0.0, 1.0),
                   lambda v: f"{100 * v:.0f}", percent),
-        MapMetric("memory", "GiB", (b.MEMORY_USED, b.MEMORY_TOTAL),
-                  lambda board: board.gpus.column(b.MEMORY_USED), _memory,
+        MapMetric("memory", "GiB", (readings.MEMORY_USED, readings.MEMORY_TOTAL),
+                  lambda board: board.gpus.column(readings.MEMORY_USED), _memory,
                   lambda v: f"{v / 2**30:.0f}", lambda v: f"{gibibytes(v)} GiB"),
-        MapMetric("clock", "MHz", (b.CLOCK,), lambda board: board.gpus.column(b.CLOCK),
+        MapMetric("clock", "MHz", (readings.CLOCK,), lambda board: board.gpus.column(readings.CLOCK),
                   lambda _: (0.0, 3e9), lambda v: f"{v / 1e6:.0f}",
                   lambda v: "—" if v is None else f"{v / 1e6:.0f} MHz"),
-        MapMetric("held down", "0 free, 1 by a fault", tuple(m for m, _ in b.REASONS), _held,
+        MapMetric("held down", "0 free, 1 by a fault", tuple(m for m, _ in readings.REASONS), _held,
                   lambda _: (0.0, 1.0), lambda v: {0.0: "·", 0.5: "cap"}.get(v, "!"),
                   lambda v: "—" if v is None else {0.0: "free", 0.5: "power cap"}.get(v, "held down")),
     )
 }  # fmt: skip
 STATE = "state"
 """No metric at all: only who is ill."""
-BASE = (b.POWER, b.TEMPERATURE)
+BASE = (readings.POWER, readings.TEMPERATURE)
 """Always asked for: they say whether a GPU reports."""
 GROUPS = ("rack", "circuit", "job", "model", "node", "value")
 

@@ -12,13 +12,19 @@ import time
 from dataclasses import replace
 from typing import Any
 
-import aiohttp
+import msgspec
 
-from tui.board import Board, Standing
-from tui.circuits import Now, countdown
-from tui.client import Feed, LineState, RefusedError
-from tui.client import Line as LineOf
-from tui.lines import Moment, alert_lines, header, of_budget
+from telemetry.errors import ConfigError
+from tui.board import Board
+from tui.circuits import Now, countdown, load, share
+from tui.feed.feed import Feed
+from tui.feed.line import Line as LineOf
+from tui.feed.line import LineState
+from tui.feed.requests import RefusedError
+from tui.header import header, of_budget
+from tui.incidents import alert_lines
+from tui.moment import Moment
+from tui.standing import Standing
 from tui.text import clean, kilowatt_hours, money, number, percent, span, watts
 from tui.theme import Line
 
@@ -31,10 +37,8 @@ OLD = 30.0
 
 async def look(url: str, token: str | None) -> Board:
     """Ask once for all that is shown. Raises `RefusedError`, or a fault of the network."""
-    feed = Feed(url, token, lambda: None, time.monotonic)
-    timeout = aiohttp.ClientTimeout(total=20)
-    async with aiohttp.ClientSession(headers=feed.headers, timeout=timeout) as http:
-        return await feed.look_once(http)
+    async with asyncio.timeout(20.0):
+        return await Feed(url, token, lambda: None, time.monotonic).look_once()
 
 
 def severity(board: Board, age: float | None) -> int:
@@ -81,7 +85,7 @@ def text_lines(
         said += f"; budget {watts(used)} of {watts(limit)}, {percent(ratio)}"
     lines += [[(said, "")], [], [("alerts by cause", "")], *alert_lines(board, width, alerts)]
     if board.circuits:
-        lines += [[], [("circuits by time to trip", "")]]
+        lines += [[], [("circuits by time to trip; load of the last 10 s", "")]]
         for circuit in board.urgent[:circuits]:
             word, _ = countdown(
                 circuit, board.circuit_standing.get(circuit.id, Standing.OK), Now(0.0)
@@ -89,7 +93,7 @@ def text_lines(
             lines.append(
                 [
                     (
-                        f"{clean(circuit.id):<20} {percent(circuit.load_ratio):>5}  {watts(circuit.watts):>9}  {word}",
+                        f"{clean(circuit.id):<20} {percent(share(circuit)):>5}  {watts(load(circuit)):>9}  {word}",
                         "",
                     )
                 ]
@@ -124,7 +128,7 @@ def as_json(board: Board, age: float | None) -> dict[str, Any]:
             for i in board.incidents
         ],
         "circuits": [
-            {"id": c.id, "watts": c.watts, "load_ratio": c.load_ratio,
+            {"id": c.id, "watts": c.watts, "load_ratio": c.load_ratio, "lasting_ratio": share(c),
              "trip_earliest_seconds": c.trip_seconds.earliest}
             for c in board.urgent[:20]
         ],
@@ -135,7 +139,7 @@ def once(url: str, token: str | None) -> tuple[Board, float | None, str]:
     """Look once. Returns the board, the age of its data, and what went wrong, or ``."""
     try:
         board = asyncio.run(look(url, token))
-    except (RefusedError, aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+    except (RefusedError, ConfigError, OSError, msgspec.DecodeError, ValueError) as error:
         return Board(), None, clean(str(error)) or type(error).__name__
     status = board.status
     return board, None if status is None else status.newest_frame_age_seconds, ""

@@ -6,11 +6,13 @@ from typing import Any, ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
+from textual.geometry import Region
 from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
 from tui.listing import Listing
+from tui.painted import painted
 from tui.theme import Line, Tones
 
 
@@ -141,6 +143,10 @@ class VirtualTable(Widget, can_focus=True):
         if place == self.cursor:
             under = "cursor" if self.has_focus else "cursor_idle"
         return self._strip(listing.line(place, width), under)
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Draw what is seen of it."""
+        return painted(self, crop, super().render_lines)
 
     def _strip(self, line: Line, under: str) -> Strip:
         return self.tones.strip(line, self.size.width, under, faded=self.faded)

@@ -120,6 +120,12 @@ def clock_of(at: int, *, utc: bool = True) -> str:
     return f"{moment:%H:%M:%S}Z" if utc else f"{moment.astimezone():%H:%M:%S}"
 
 
+def day_of(at: int, *, utc: bool = True) -> str:
+    """A day: `11-21`."""
+    moment = datetime.fromtimestamp(at / 1e9, UTC)
+    return f"{moment if utc else moment.astimezone():%m-%d}"
+
+
 def kilowatt_hours(value: float | None) -> str:
     """Energy with the unit that keeps it short."""
     if value is None:

@@ -16,6 +16,8 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
+from tui.painted import Painted
+
 Piece = tuple[str, str]
 """A run of text and the tone that it is said in."""
 Line = Sequence[Piece]
@@ -128,6 +130,8 @@ _ASCII = {
         )
     ),
     **dict(zip("▏▎▍▌▋▊▉█▀▄▁▂▃▅▆▇░▓", ' .:-=+*#"_.._-=+:%', strict=False)),
+    "┊": ":",
+    "␣": "_",
 }
 _TABLE = {
     **{ord(sign): ascii_ for sign, ascii_ in _ASCII.items()},
@@ -142,6 +146,7 @@ class Tones:
     def __init__(self, theme: Theme, *, ascii_only: bool = False) -> None:
         self.theme, self.ascii_only = theme, ascii_only
         self._styles: dict[str, Style] = {}
+        self._made: dict[tuple[str, str, bool], Style] = {}
         self._bases: dict[str, Style] = {"": self._base(theme.background)}
         if theme.background:
             self._bases |= {
@@ -195,17 +200,23 @@ class Tones:
 
     def strip(self, line: Line, width: int, under: str = "", *, faded: bool = False) -> Strip:
         """Paint a line of exactly `width` cells. `faded`: data that is no longer true."""
-        behind = self.under(under)
-        if faded:
-            behind = behind + Style(dim=True)
-            tone = self["dim"]
-            segments = [Segment(self.say(text), behind + self[name] + tone) for text, name in line]
-        else:
-            segments = [Segment(self.say(text), behind + self[name]) for text, name in line]
+        style, say = self._painted, self.say
+        segments = [Segment(say(text), style(under, name, faded)) for text, name in line]
         strip = Strip(segments)
         if strip.cell_length != width:
-            strip = strip.extend_cell_length(width, behind).crop(0, width)
-        return strip
+            strip = strip.extend_cell_length(width, self._behind(under, faded)).crop(0, width)
+        return Painted(strip, width, final=bool(self.theme.background) and not faded)
+
+    def _behind(self, under: str, faded: bool) -> Style:
+        return self.under(under) + Style(dim=True) if faded else self.under(under)
+
+    def _painted(self, under: str, tone: str, faded: bool) -> Style:
+        """The style of a tone on what is behind it; a map asks for it 3,000 times a tick."""
+        found = self._made.get((under, tone, faded))
+        if found is None:
+            found = self._behind(under, faded) + self[tone]
+            self._made[under, tone, faded] = found = found + self["dim"] if faded else found
+        return found
 
 
 def _legible(shade: str) -> str:

@@ -1,38 +1,51 @@
-"""Time: the screen can stand still, or show what was. Pure, but for what the trail keeps."""
+"""The keys of time: the screen stands still, goes back and on, plays; and in words, when it is."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tui.board import Board
-from tui.text import clock_of, span
-from tui.theme import Line, Piece
-from tui.trail import Trail, marks
+from tui.feed.wants import Ask
+from tui.past.fetching import SETTLES
+from tui.shown import SECOND, SPANS, Shown
+from tui.text import clock_of, day_of, span
+
+JUMPS = 60
+"""A jump is such a part of the bar, a minute at least."""
+SPEEDS = (1, 4, 15, 60)
+"""Seconds that play in one."""
 
 
 @dataclass
-class Clock:
+class Clock(Shown):
     """When the screen is."""
 
-    trail: Trail = field(default_factory=Trail)
-    paused: float | None = None
-    """Since when it stands still, monotonic seconds."""
-    open: bool = False
-    """Whether the time bar is shown."""
-    _frozen: Board | None = None
-    _at: int | None = None
-    """The instant that is shown, ns since 1970; None is now."""
+    played: float | None = None
+    """Up to when it has played, monotonic seconds; None while it does not."""
+    pace: int = 1
+    """Which of `SPEEDS` it plays at."""
+    _begun: bool = False
+    """Whether a recording has been wound back to its beginning."""
 
     @property
-    def replaying(self) -> bool:
-        """Whether the past is shown."""
-        return self._at is not None
+    def speed(self) -> int:
+        """Seconds that play in one."""
+        return SPEEDS[self.pace]
 
-    def board(self, newest: Board) -> Board:
-        """What to show."""
-        if self._at is not None and len(self.trail):
-            return self.trail.board(self.trail.nearest(self._at))
-        return self._frozen if self._frozen is not None else newest
+    def follow(self, newest: Board, asks: Sequence[Ask]) -> None:
+        """Let what is wanted be fetched."""
+        if self.recorded and not self._begun:
+            self._begin(newest)
+        super().follow(newest, asks)
+
+    def _begin(self, newest: Board) -> None:
+        """Wind a recording back, as soon as it is known where it begins; all of it is on the bar."""
+        self.open = True
+        begins = None if self.past is None else self.past.known.begins
+        if newest.ready and begins is not None:
+            self._begun = True
+            self.to_moment(begins, newest)
 
     def pause(self, newest: Board, now: float) -> None:
         """Stand still, or go on."""
@@ -49,81 +62,162 @@ class Clock:
             self.open = True
 
     def close(self) -> None:
-        """Close the bar, and go back to now."""
+        """Close the bar, and go back to now; in a recording stay."""
         self.open = False
-        self.live()
+        if not self.recorded:
+            self.live()
 
     def live(self) -> None:
         """Back to now."""
-        self._at = self.paused = self._frozen = None
+        self._at = self.paused = self._frozen = self._shown = self.played = None
+        self._key = ()
 
-    def step(self, by: int) -> None:
-        """Go by frames; after the newest comes now."""
-        if not len(self.trail):
-            return
-        here = len(self.trail) if self._at is None else self.trail.nearest(self._at)
-        self._to(here + by)
+    def widen(self, by: int) -> str:
+        """Show more or less of the past on the bar, or play faster or slower; returns what it is now,
+        in words."""
+        if self.played is not None:
+            self.pace = max(0, min(self.pace + by, len(SPEEDS) - 1))
+            return f"{self.speed} times as fast as it was"
+        self.length = max(0, min(self.length + by, len(SPANS) - 1))
+        return f"time bar of {span(SPANS[self.length])} at most"
 
-    def jump(self, seconds: int) -> None:
-        """Go by seconds."""
-        if not len(self.trail):
-            return
-        at = (self.trail.frames[-1].at if self._at is None else self._at) + seconds * 10**9
-        self._to(len(self.trail) if at > self.trail.frames[-1].at else self.trail.nearest(at))
+    def step(self, by: int, newest: Board) -> None:
+        """Go by a frame; after the newest comes now."""
+        here = newest.at if self._at is None else self._at
+        width = self._step(newest)
+        grid = ((here + width - 1) // width - 1 if by < 0 else here // width + 1) * width
+        number = self.trail.nearest(here) if len(self.trail) else 0
+        near = [
+            frame.at
+            for frame in self.trail.frames[max(0, number - 1) : number + 2]
+            if 0 < (frame.at - here) * by <= 2 * width
+        ]
+        self._to(near[0] if by > 0 and near else near[-1] if near else grid, by, newest)
+
+    def jump(self, seconds: int, newest: Board) -> None:
+        """Go by seconds; by a sixtieth of a long bar."""
+        by = 1 if seconds > 0 else -1
+        far = max(abs(seconds), SPANS[self.length] // JUMPS) * by
+        here = newest.at if self._at is None else self._at
+        self.to(here + far * SECOND, newest, by)
+
+    def to(self, at: int, newest: Board, way: int = -1) -> None:
+        """Go to an instant: that of a frame which is here, else one of the grid."""
+        first = self._reach(newest)
+        at = max(at, first)
+        number, width = self._frame(at), self._step(newest)
+        if number is not None:
+            at = self.trail.frames[number].at
+        else:
+            at -= at % width
+            at += width * (at < first)
+        self._to(at, way, newest)
+
+    def to_moment(self, at: int, newest: Board) -> None:
+        """Go to an instant that somebody names; the bar grows to hold it."""
+        while at < newest.at - SPANS[self.length] * SECOND and self.length < len(SPANS) - 1:
+            self.length += 1
+        self.to(at, newest)
 
     def to_alert(self, newest: Board, by: int) -> None:
         """Go to the alert before or after."""
-        times = [at for at, _ in marks(newest, self.trail.frames)]
         here = newest.at if self._at is None else self._at
+        width = self._step(newest)
         # A frame shows what was before it: the first that has the alert is the one after.
-        wanted = [at for at in times if (at > here if by > 0 else at < here - 10**9)]
+        times = [self._after(at, width) for at, _ in self.marks(newest)]
+        wanted = [at for at in times if (at > here if by > 0 else at < here)]
         if wanted:
-            at = wanted[0] if by > 0 else wanted[-1]
-            self._to(min(self.trail.nearest(at) + 1, len(self.trail) - 1))
+            self._to(wanted[0] if by > 0 else wanted[-1], by, newest)
         elif by > 0:
             self.live()
 
-    def _to(self, number: int) -> None:
+    def play(self, now: float, newest: Board) -> None:
+        """Let the past go by, or stand still; from now on it begins at the left end."""
+        if self.played is not None:
+            self.played = None
+            return
+        if self._at is None:
+            self.to(self.ends(newest)[0], newest, 1)
+        self.played = now
+        self._way = 1
+
+    def turn(self, now: float, newest: Board) -> bool:
+        """Go on by what has been played; returns whether another instant is shown."""
+        if self.played is None or self._at is None:
+            return False
+        if self.loading:  # it waits
+            self.played = now
+            return False
+        width, gone = self._step(newest), round((now - self.played) * self.speed * SECOND)
+        if gone < width:
+            return False
+        for _ in range(gone // width):
+            self.step(1, newest)
+            if not self.replaying:  # it has arrived at now
+                return True
+        self.played = now
+        return True
+
+    def _after(self, at: int, width: int) -> int:
+        kept = [frame.at for frame in self.trail.frames if 0 < frame.at - at <= 2 * width]
+        return kept[0] if kept else (at // width + 1) * width
+
+    def _to(self, at: int, way: int, newest: Board) -> None:
         self.open = True
-        if number >= len(self.trail):
+        width, settled = self._step(newest), newest.at - SETTLES
+        young = at > settled and self._frame(at) is None
+        if way > 0 and (at >= newest.at or young):
             self.live()
-        else:
-            self._at = self.trail.frames[max(0, number)].at
+            return
+        if young:  # not all of it is stored yet
+            at = settled - settled % width
+        first = self._reach(newest)
+        if at < first:
+            at = first if self._frame(first) is not None else -(-first // width) * width
+        if self._at is None and self._shown is None:
+            self._shown = self._frozen or newest
+        self._at, self._way = at, way
+
+    # -- What is said ----------------------------------------------------------------------------
+
+    def marks(self, newest: Board) -> list[tuple[int, str]]:
+        """When an incident or alert of the bar's time began, with its severity."""
+        found = {one.key: (one.began, one.severity) for one in newest.incidents}
+        if self.past is not None:
+            found |= {one.key: (one.began, one.severity) for one in self.past.known.incidents}
+        single = [
+            (alert.since, alert.severity) for alert in newest.alerts if alert.state == "resolved"
+        ]
+        first, last = self.ends(newest)
+        every = [*found.values(), *(single if self.past is None else ())]
+        return sorted((at, severity) for at, severity in every if first <= at <= last)
 
     def words(self, newest: int, *, utc: bool) -> str:
-        """The time that is shown, for the header; `` for now."""
+        """The time that is shown, or waited for, for the header; `` for now."""
+        if self.recorded:
+            at = newest if self._at is None else self._at
+            end = " (end)" if self._at is None else ""
+            return f"{day_of(at, utc=utc)} {clock_of(at, utc=utc)}{end}"
         if self._at is None:
             return ""
-        return f"{clock_of(self._at, utc=utc)} (-{span(max(0, newest - self._at) / 1e9).replace(' ', '')})"
+        ago = span(max(0, newest - self._at) / 1e9).replace(" ", "")
+        said = f"{time_of(self._at, newest, utc=utc)} (-{ago})"
+        if self.loading and self._shown is not None and self._shown.at:
+            said += f", still {time_of(self._shown.at, newest, utc=utc)}"
+        return said
 
-    def share(self, width: int, at: int) -> int:
-        """Where an instant lies on a bar."""
-        first, last = self.trail.frames[0].at, self.trail.frames[-1].at
-        return round((width - 1) * (at - first) / max(1, last - first))
+    @property
+    def at(self) -> int | None:
+        """The instant that is shown or waited for, ns since 1970; None for now."""
+        return self._at
+
+    @property
+    def fault(self) -> str:
+        """Why what is waited for does not come."""
+        return self.past.fault if self.past is not None and self.loading else ""
 
 
-def bar_line(clock: Clock, newest: Board, width: int, *, utc: bool) -> Line:
-    """Draw the time bar: what began when, and where the screen is."""
-    frames = clock.trail.frames
-    if not frames:
-        return [("time bar: nothing is kept yet", "dim")]
-    hint = " [ ] step  { } minute  < > alert  L live "
-    left, right = f"◀ {clock_of(frames[0].at, utc=utc)} ", f" {clock_of(frames[-1].at, utc=utc)} ▶"
-    room = width - len(left) - len(right) - (len(hint) if width >= 110 else 0)
-    signs: list[Piece] = [("─", "faint")] * max(1, room)
-    for at, severity in marks(newest, frames):
-        place = clock.share(room, at)
-        if 0 <= place < room:
-            signs[place] = ("▲", "crit") if severity == "page" else ("!", "warn")
-    here = frames[-1].at if not clock.replaying else frames[clock.trail.nearest(clock._at or 0)].at  # noqa: SLF001
-    signs[max(0, min(room - 1, clock.share(room, here)))] = (
-        "●",
-        "strong" if clock.replaying else "good",
-    )
-    pieces: list[Piece] = [(left, "dim")]
-    for sign, tone in signs:
-        if pieces[-1][1] == tone:
-            pieces[-1] = (pieces[-1][0] + sign, tone)
-        else:
-            pieces.append((sign, tone))
-    return [*pieces, (right, "dim"), (hint if width >= 110 else "", "key")]
+def time_of(at: int, newest: int, *, utc: bool) -> str:
+    """A time of day, with its day where that is another."""
+    far = newest - at > 20 * 3600 * SECOND
+    return f"{day_of(at, utc=utc)} {clock_of(at, utc=utc)}" if far else clock_of(at, utc=utc)

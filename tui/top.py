@@ -6,8 +6,11 @@ environment says which theme and how many colours fit the terminal.
 
 from __future__ import annotations
 
+import gc
 import os
 from typing import TYPE_CHECKING
+
+from tui import lean
 
 if TYPE_CHECKING:
     from tui.app import Top
@@ -26,11 +29,13 @@ def run_top(
     every: float | None = None,
     who: str = "",
     view: str = "overview",
+    recorded: bool = False,
 ) -> None:
     """Show the cluster of the aggregator at `url` until the user quits.
 
     `token`: the aggregator's bearer token, where it asks for one. `write`: acknowledge and silence
     too. `every`: seconds between two pictures; without, 1, and 2 over ssh.
+    `recorded`: what is there is a recording, and is played from its beginning.
     """
     far = "SSH_CONNECTION" in os.environ
     if "NO_COLOR" in os.environ or theme in {"mono", "sixteen"}:
@@ -43,12 +48,17 @@ def run_top(
     if far:
         os.environ.setdefault("TEXTUAL_COLOR_SYSTEM", "256")  # half the bytes of true colour
     os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
-    from tui.app import Top  # noqa: PLC0415 - see above
+    lean.prepare(url)
+    try:
+        from tui.app import Top  # noqa: PLC0415 - see above
 
-    Top(
-        url, token, every=every or (SLOW if far else 1.0), theme=theme or "dark",
-        ascii_only=ascii_only, write=write, who=who, view=view,
-    ).run()  # fmt: skip
+        Top(
+            url, token, every=every or (SLOW if far else 1.0), theme=theme or "dark",
+            ascii_only=ascii_only, write=write, who=who, view=view, settled=lean.settle,
+            recorded=recorded,
+        ).run()  # fmt: skip
+    finally:
+        gc.enable()  # also where it ended before all was loaded
 
 
 def screenshot(app: Top) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import msgspec
 
 from alerts.alert import Alert, Severity, Subject
-from alerts.notice import Action, Incident, Outcome, Silence, Standing
+from alerts.notice import Action, Happening, Incident, Outcome, Silence, Standing
 
 
 class AlertRow(Alert, frozen=True, kw_only=True):
@@ -43,6 +43,21 @@ class IncidentReply(msgspec.Struct, frozen=True):
     saved: bool = True
     """False when a change of it holds, but the journal could not be written yet: a crash within
     the next moments would forget it."""
+
+
+class StoryReply(msgspec.Struct, frozen=True):
+    """What happened to one incident, and who was told of it."""
+
+    at: int
+    """ns since 1970."""
+    incident: str
+    """Its whole key."""
+    began: int
+    ended: int | None
+    story: tuple[Happening, ...]
+    """Oldest first."""
+    deliveries: list[DeliveryRow]
+    """Newest first."""
 
 
 class AckRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

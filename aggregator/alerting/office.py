@@ -43,9 +43,11 @@ class Office:
         """Return incidents that are open or ended since a time (ns), newest first."""
         return await asyncio.to_thread(self._journal.incidents, since, limit)
 
-    async def deliveries(self, since: int, limit: int) -> list[Delivery]:
-        """Return deliveries made since a time (ns), newest first."""
-        return await asyncio.to_thread(self._journal.history, since, limit)
+    async def deliveries(
+        self, since: int, limit: int, incident: str | None = None
+    ) -> list[Delivery]:
+        """Return deliveries made since a time (ns), newest first; all, or those of one incident."""
+        return await asyncio.to_thread(self._journal.history, since, limit, incident)
 
     def channels(self) -> list[ChannelRow]:
         """Return all channels, and how they do."""

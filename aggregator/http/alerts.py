@@ -21,6 +21,7 @@ from aggregator.alerting.messages import (
     RuleRow,
     RulesReply,
     SilencesReply,
+    StoryReply,
 )
 from aggregator.http.errors import RequestError, bad, unknown
 from aggregator.http.reply import VIEW, query, send_json
@@ -129,6 +130,22 @@ async def incident(request: web.Request) -> web.Response:
     with refusals("incident"):
         found = view.alarms.desk.incident(request.match_info["key"])
     return await send_json(request, IncidentReply(view.wall(), found), values=500)
+
+
+async def story(request: web.Request) -> web.Response:
+    """What happened to one incident, open or ended within the hour, and who was told of it."""
+    query(request)
+    view = request.app[VIEW]
+    with refusals("incident"):
+        desk, key = view.alarms.desk, request.match_info["key"]
+        found, happened = desk.incident(key), desk.story(key)
+    async with asyncio.timeout(PATIENCE):
+        sent = await view.post.deliveries(found.began, USUAL, found.key)
+    body = StoryReply(
+        view.wall(), found.key, found.began, found.ended, happened,
+        [delivery_row(one) for one in sent],
+    )  # fmt: skip
+    return await send_json(request, body, values=20 * len(sent))
 
 
 async def silences(request: web.Request) -> web.Response:

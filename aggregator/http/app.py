@@ -28,6 +28,8 @@ from aggregator.http import (
     metrics,
     nodes,
     openapi,
+    past,
+    power,
     sd,
     stream,
 )
@@ -57,6 +59,7 @@ ROUTES: dict[str, Handler] = {
     "/api/v1/status": fleet.status,
     "/api/v1/catalogue": fleet.catalogue,
     "/api/v1/fleet": fleet.fleet,
+    "/api/v1/fleet/frames": past.frames,
     "/api/v1/nodes": nodes.nodes,
     "/api/v1/nodes/{node}": nodes.node,
     "/api/v1/gpus/{uuid}": nodes.gpu,
@@ -65,16 +68,18 @@ ROUTES: dict[str, Handler] = {
     "/api/v1/alerts": alerts.alerts,
     "/api/v1/incidents": alerts.incidents,
     "/api/v1/incidents/{key}": alerts.incident,
+    "/api/v1/incidents/{key}/story": alerts.story,
     "/api/v1/silences": alerts.silences,
     "/api/v1/rules": alerts.rules,
     "/api/v1/deliveries": alerts.deliveries,
     "/api/v1/channels": alerts.channels,
     "/api/v1/circuits": circuits.circuits,
     "/api/v1/circuits/{circuit}": circuits.circuit,
+    "/api/v1/circuits/{circuit}/history": circuits.circuit_history,
     "/api/v1/budgets": circuits.budgets,
     "/api/v1/ups": circuits.ups,
-    "/api/v1/power": circuits.power,
-    "/api/v1/report": circuits.report,
+    "/api/v1/power": power.power,
+    "/api/v1/report": power.report,
     "/api/v1/stream": stream.stream,
 }
 """Every route that is read, with GET. `openapi.OPERATIONS` describes each."""
@@ -84,8 +89,8 @@ ACTIONS: dict[tuple[str, str], Handler] = {
     ("/api/v1/silences", "POST"): alert_actions.silence,
     ("/api/v1/silences/{id}", "DELETE"): alert_actions.unsilence,
     ("/api/v1/channels/{name}/test", "POST"): alert_actions.test,
-    ("/api/v1/power/plan", "POST"): circuits.plan,
-    ("/api/v1/power/reload", "POST"): circuits.reload,
+    ("/api/v1/power/plan", "POST"): power.plan,
+    ("/api/v1/power/reload", "POST"): power.reload,
 }
 """Every route that changes something. `openapi.WRITES` describes each."""
 

@@ -1,34 +1,41 @@
-"""`/api/v1/circuits` and its like: what hangs on which breaker, what is left, and what if."""
+"""`/api/v1/circuits` and its like: what hangs on which breaker, what is left, and what it was."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import msgspec
 from aiohttp import web
 
+from aggregator.electrical import SAVE_SECONDS
 from aggregator.electrical_states import firing
-from aggregator.http.body import read
-from aggregator.http.errors import bad, unknown
+from aggregator.http.circuit_columns import CircuitRows, chosen, columns, rows
+from aggregator.http.errors import RequestError, bad, unknown
 from aggregator.http.reply import JSON, VIEW, json_bytes, query, send, send_json
+from aggregator.http.times import between, moment
 from aggregator.model import View
-from aggregator.plant import Configuration
-from aggregator.reporting import running_report
-from aggregator.what_if import live_plan
+from aggregator.tape import Taped
 from alerts.alert import Subject
 from power.board import Board
+from power.kind import BoardKind
 from power.layout import Layout
 from power.live import Boards
-from power.meters.book import MeterState
-from power.plan import Suppose
-from power.states import CircuitState, RowState, circuit_states, only, row_states
-from telemetry.errors import ConfigError
+from power.quantities import QUANTITIES
+from power.states import CircuitState, RowState, circuit_states, only, plain, row_states
+from telemetry.metric import Unit
 
-USUAL_DAYS, MOST_DAYS = 30, 400
+_CIRCUIT_QUANTITIES = {
+    quantity.name.removeprefix("circuit_"): quantity
+    for quantity in QUANTITIES
+    if quantity.board is BoardKind.CIRCUIT
+}
+TAPE_WITHIN = round(3 * SAVE_SECONDS * 1e9)
+"""ns that a board on the tape may be older than the time that is asked for."""
 
 
-class CircuitsReply(msgspec.Struct, frozen=True):
-    """All circuits and panels, parents before what they feed."""
+class CircuitsReply(msgspec.Struct, frozen=True, omit_defaults=True):
+    """All circuits and panels, parents before what they feed: as objects, or by columns."""
 
     cluster: str
     at: int
@@ -36,6 +43,11 @@ class CircuitsReply(msgspec.Struct, frozen=True):
     version: int
     """Another number when the configuration is another."""
     circuits: list[CircuitState]
+    """Empty where columns were asked for."""
+    rows: CircuitRows | None = None
+    """Who the rows are, where columns were asked for."""
+    columns: dict[str, list[float | None]] | None = None
+    """Those quantities. Null is not known, and for seconds never."""
 
 
 class CircuitReply(msgspec.Struct, frozen=True):
@@ -50,6 +62,21 @@ class CircuitReply(msgspec.Struct, frozen=True):
     """The nodes: what each draws at the wall, and how its supplies are loaded."""
 
 
+class CircuitHistoryReply(msgspec.Struct, frozen=True):
+    """One quantity of one circuit over time, one instant in about ten seconds."""
+
+    circuit: str
+    quantity: str
+    unit: Unit
+    start: int
+    """ns since 1970."""
+    end: int
+    at: list[int]
+    """ns since 1970, the aggregator's clock."""
+    values: list[float | None]
+    """Null is not known, and of seconds never."""
+
+
 class RowsReply(msgspec.Struct, frozen=True):
     """All budgets, or all UPS."""
 
@@ -58,101 +85,50 @@ class RowsReply(msgspec.Struct, frozen=True):
     rows: list[RowState]
 
 
-class MeterReply(msgspec.Struct, frozen=True, kw_only=True):
-    """One configured meter."""
-
-    name: str
-    type: str
-    where: str
-    """Broker and topic, or address."""
-    targets: tuple[str, ...]
-    """What it is on."""
-    ok: bool
-    """Whether it speaks, and is understood."""
-    error: str | None
-    """What is wrong, and what to do."""
-    age_seconds: float | None
-    """Since its last reading; null before the first."""
-    period_seconds: float
-    online: bool | None
-    """What the device says of itself; null where it does not."""
-    readings: int
-    malformed: int
-    errors: int
-
-
-class PowerReply(msgspec.Struct, frozen=True, kw_only=True):
-    """The electrical side as a whole."""
-
-    cluster: str
-    at: int
-    configured: bool
-    """Whether there are circuits."""
-    configuration: Configuration
-    failure: str | None
-    """Why nothing is known of circuits though some are configured: a fault of kilowatch's own."""
-    wall_watts: float | None
-    """What the whole cluster draws at the wall, mapped to circuits or not."""
-    circuits: int
-    nodes_mapped: int
-    nodes_unmapped: list[str]
-    """Nodes that hang on no circuit of the configuration; a hundred at most."""
-    notices: list[str]
-    """What is allowed in the configuration and probably wrong (E24)."""
-    meters: list[MeterReply]
-    tick_seconds: float
-    """What the last computation took."""
-
-
-class PlanRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is supposed; all else is as it is now."""
-
-    watts: dict[str, float] = {}
-    """At the wall, by node."""
-    add: list[tuple[str, str]] = []
-    """`["rtx-5090:2", "office"]`: GPUs or systems, and the circuit that they go on."""
-    cap: float | None = None
-    """Power limit of each GPU, watts."""
-    lose: list[str] = []
-    """Circuits, panels or sources that go off."""
-    move: dict[str, str] = {}
-    """Circuit by node."""
-
-
-class ReloadRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Nothing needs to be said."""
-
-
 async def circuits(request: web.Request) -> web.Response:
-    """All circuits now."""
-    query(request)
+    """All circuits, now or as they were: objects, or columns."""
+    asked = query(request, "columns", "at")
+    names = chosen(asked["columns"]) if "columns" in asked else None
     view = request.app[VIEW]
     layout, boards = _state(view)
-    if layout is None or boards is None:
-        body = CircuitsReply(view.cluster, view.electrical.latest_at, _version(view), [])
-        return await send_json(request, body)
-    alerts, at, version = (
-        firing(view.alerts(), Subject.CIRCUIT),
-        view.electrical.latest_at,
-        _version(view),
-    )
-    board = boards.circuit
+    about = (view.cluster, view.electrical.latest_at, _version(view))
+    alerts = firing(view.alerts(), Subject.CIRCUIT)
+    board = None if boards is None else boards.circuit
+    if asked.get("at", "now") != "now":
+        taped = await _taped(view, asked["at"])
+        board = None if taped is None else taped.boards.get(BoardKind.CIRCUIT)
+        about, alerts = (view.cluster, 0 if taped is None else taped.at, about[2]), {}
+    if layout is None or board is None:
+        return await send_json(request, CircuitsReply(*about, []))
+    if asked.get("at", "now") != "now":  # what the configuration knows no more is left out
+        board = only(board, [name for name in board.names if name in layout.lines])
 
     def make() -> bytes:
-        return json_bytes(
-            CircuitsReply(view.cluster, at, version, circuit_states(layout, board, alerts))
-        )
+        if names is None:
+            return json_bytes(CircuitsReply(*about, circuit_states(layout, board, alerts)))
+        return json_bytes(CircuitsReply(*about, [], rows(layout, board), columns(board, names)))
 
-    return await send(request, make, JSON, work=_cells(board))
+    cells = _cells(board) if names is None else len(board.names) * len(names)
+    return await send(request, make, JSON, work=cells)
+
+
+async def _taped(view: View, text: str) -> Taped | None:
+    """What was computed shortly before a time."""
+    at = moment("at", text, view.wall())
+    if at > view.wall():
+        raise bad("at", f"{text} is to come", "Leave it out for now.")
+    return await asyncio.to_thread(view.electrical.tape.find, at, TAPE_WITHIN)
 
 
 async def circuit(request: web.Request) -> web.Response:
-    """One circuit and what hangs on it."""
-    query(request)
+    """One circuit and what hangs on it, now or as it was."""
+    asked = query(request, "at")
     view, name = request.app[VIEW], request.match_info["circuit"]
     layout, boards = _state(view)
     if layout is None or boards is None or name not in layout.lines:
         raise unknown("circuit", name, () if layout is None else layout.lines)
+    if asked.get("at", "now") != "now":
+        return await _circuit_then(request, layout, name, asked["at"])
     below = layout.below(name)
     nodes = {cord.machine for cord in layout.cords if cord.line in below}
     body = CircuitReply(
@@ -167,103 +143,64 @@ async def circuit(request: web.Request) -> web.Response:
     return await send_json(request, body, values=_cells(boards.supply))
 
 
+async def _circuit_then(request: web.Request, layout: Layout, name: str, text: str) -> web.Response:
+    """The same of a past time; what its nodes' supplies did is not kept."""
+    view = request.app[VIEW]
+    taped = await _taped(view, text)
+    board = None if taped is None else taped.boards.get(BoardKind.CIRCUIT)
+    if taped is None or board is None or name not in board.names:
+        raise RequestError(404, "at", f"nothing of {name} is kept of that time")
+    state = circuit_states(layout, only(board, [name]), {})[0]
+    children = [line.id for line in layout.lines.values() if line.parent == name]
+    return await send_json(request, CircuitReply(view.cluster, taped.at, state, children, []))
+
+
+async def circuit_history(request: web.Request) -> web.Response:
+    """What a circuit carried, from the tape."""
+    asked = query(request, "quantity", "from", "to")
+    view, name = request.app[VIEW], request.match_info["circuit"]
+    layout = view.electrical.plant.layout
+    if layout is None or name not in layout.lines:
+        raise unknown("circuit", name, () if layout is None else layout.lines)
+    word = asked.get("quantity", "watts")
+    quantity = _CIRCUIT_QUANTITIES.get(word)
+    if quantity is None:
+        raise unknown("quantity", word, _CIRCUIT_QUANTITIES, status=400)
+    start, end = between(asked.get("from"), asked.get("to"), view.wall(), "-1h")
+    found = await asyncio.to_thread(
+        view.electrical.tape.series, BoardKind.CIRCUIT, name, quantity.name, start, end
+    )
+    body = CircuitHistoryReply(
+        name, word, quantity.unit, start, end,
+        [at for at, _ in found], [plain(value) for _, value in found],
+    )  # fmt: skip
+    return await send_json(request, body, values=2 * len(found))
+
+
 async def budgets(request: web.Request) -> web.Response:
-    """All budgets now."""
-    return await _rows(request, lambda boards: boards.budget, Subject.BUDGET)
+    """All budgets, now or as they were."""
+    return await _rows(request, lambda boards: boards.budget, BoardKind.BUDGET)
 
 
 async def ups(request: web.Request) -> web.Response:
-    """All UPS now."""
-    return await _rows(request, lambda boards: boards.ups, Subject.UPS)
+    """All UPS, now or as they were."""
+    return await _rows(request, lambda boards: boards.ups, BoardKind.UPS)
 
 
 async def _rows(
-    request: web.Request, choose: Callable[[Boards], Board], subject: Subject
+    request: web.Request, choose: Callable[[Boards], Board], kind: BoardKind
 ) -> web.Response:
-    query(request)
+    asked = query(request, "at")
     view = request.app[VIEW]
-    boards = view.electrical.latest
+    if asked.get("at", "now") != "now":
+        taped = await _taped(view, asked["at"])
+        board = None if taped is None else taped.boards.get(kind)
+        if taped is None or board is None:
+            return await send_json(request, RowsReply(view.cluster, 0, []))
+        return await send_json(request, RowsReply(view.cluster, taped.at, row_states(board, {})))
+    boards, subject = view.electrical.latest, Subject(kind.value)
     rows = [] if boards is None else row_states(choose(boards), firing(view.alerts(), subject))
     return await send_json(request, RowsReply(view.cluster, view.electrical.latest_at, rows))
-
-
-async def power(request: web.Request) -> web.Response:
-    """The electrical side as a whole: configuration, notices, meters."""
-    query(request)
-    view = request.app[VIEW]
-    electrical, layout = view.electrical, view.electrical.plant.layout
-    body = PowerReply(
-        cluster=view.cluster,
-        at=electrical.latest_at,
-        configured=layout is not None,
-        configuration=electrical.configuration,
-        failure=electrical.failure,
-        wall_watts=electrical.account.watts,
-        circuits=0 if layout is None else len(layout.lines),
-        nodes_mapped=0 if layout is None else len(layout.machines),
-        nodes_unmapped=list(electrical.unmapped[:100]),
-        notices=[] if layout is None else list(layout.notices),
-        meters=[_meter(meter, view.now()) for meter in electrical.meters()],
-        tick_seconds=round(electrical.seconds, 6),
-    )
-    return await send_json(request, body)
-
-
-async def plan(request: web.Request) -> web.Response:
-    """What if: load, limits and time to trip of every circuit, from what flows now."""
-    query(request)
-    supposed = await read(request, PlanRequest)
-    view = request.app[VIEW]
-    try:
-        answer = live_plan(
-            view.electrical,
-            view.fleet,
-            Suppose(
-                watts=supposed.watts,
-                add=supposed.add,
-                cap=supposed.cap,
-                lose=supposed.lose,
-                move=supposed.move,
-            ),
-        )
-    except ConfigError as error:
-        raise bad("body", str(error)) from error
-    return await send_json(request, answer)
-
-
-async def reload(request: web.Request) -> web.Response:
-    """Read the configuration anew. Answers 200 with what is in force, and with what is wrong with
-    the newer one if it was refused."""
-    query(request)
-    await read(request, ReloadRequest)
-    return await send_json(request, request.app[VIEW].electrical.reload())
-
-
-async def report(request: web.Request) -> web.Response:
-    """What this cluster is, as its owner would compare it with another."""
-    text = query(request, "days").get("days", str(USUAL_DAYS))
-    if not text.isdecimal() or not 1 <= int(text) <= MOST_DAYS:
-        raise bad("days", f"{text!r} is not a number from 1 to {MOST_DAYS}", f"Leave it out for {USUAL_DAYS}.")  # fmt: skip
-    view = request.app[VIEW]
-    answer = running_report(view.electrical, view.fleet, int(text))
-    return await send_json(request, answer)
-
-
-def _meter(meter: MeterState, now: float) -> MeterReply:
-    return MeterReply(
-        name=meter.name,
-        type=meter.type,
-        where=meter.where,
-        targets=meter.targets,
-        ok=not meter.message,
-        error=meter.message or None,
-        age_seconds=None if meter.last_seen is None else round(now - meter.last_seen, 3),
-        period_seconds=round(meter.period, 3),
-        online=meter.online,
-        readings=meter.readings,
-        malformed=meter.malformed,
-        errors=meter.errors,
-    )
 
 
 def _state(view: View) -> tuple[Layout | None, Boards | None]:

@@ -6,7 +6,8 @@ import msgspec
 from aiohttp import web
 
 from aggregator.http import columns as by_columns
-from aggregator.http.columns import Gaps, Rows
+from aggregator.http import past
+from aggregator.http.columns import Choice, Gaps, Rows
 from aggregator.http.errors import unknown
 from aggregator.http.health import newest_age
 from aggregator.http.metrics import SUMMARIZER, release
@@ -24,7 +25,7 @@ class FleetReply(msgspec.Struct, frozen=True):
     cluster: str
     table: Table
     version: int
-    """Changes whenever a row gets another meaning."""
+    """Changes whenever a row gets another meaning; 0 for a past time."""
     at: int
     """ns since 1970."""
     of: int
@@ -76,12 +77,12 @@ class StatusReply(msgspec.Struct, frozen=True):
 
 
 async def fleet(request: web.Request) -> web.Response:
-    """Readings of the whole fleet, by columns."""
-    asked = query(request, "table", "columns", "node")
+    """Readings of the whole fleet, by columns; now, or at a past time."""
+    asked = query(request, "table", "columns", "node", "at")
     view = request.app[VIEW]
-    names = asked["columns"].split(",") if "columns" in asked else None
-    nodes = asked["node"].split(",") if "node" in asked else None
-    choice = by_columns.choose("columns", asked.get("table"), names, nodes)
+    choice = by_columns.chosen(asked)
+    if asked.get("at", "now") != "now":
+        return await _then(request, choice, asked["at"])
     for name in choice.nodes or ():
         if name not in view.fleet.nodes:
             raise unknown("node", name, view.fleet.nodes, status=404)
@@ -94,6 +95,21 @@ async def fleet(request: web.Request) -> web.Response:
             view.cluster, choice.table, version, at, len(where.index),
             by_columns.reporting(readings, len(where.index)), where.rows,
             by_columns.numbers(readings), by_columns.gaps(readings),
+        )  # fmt: skip
+        return json_bytes(body)
+
+    return await send(request, make, JSON, work=readings.cells)
+
+
+async def _then(request: web.Request, choice: Choice, text: str) -> web.Response:
+    """The same of a past time: nobody's rows are numbered so now, hence version 0."""
+    at, was = await past.then(request, choice, text)
+    cluster, (readings,) = request.app[VIEW].cluster, was.frames
+
+    def make() -> bytes:
+        body = FleetReply(
+            cluster, choice.table, 0, at, was.count, by_columns.reporting(readings, was.count),
+            was.rows, by_columns.numbers(readings), by_columns.gaps(readings),
         )  # fmt: skip
         return json_bytes(body)
 

@@ -73,9 +73,15 @@ def _device(asked: dict[str, str]) -> tuple[Table, str]:
 
 
 def _step(text: str | None, length: float, shortest: float) -> float:
-    """Return seconds; by itself a step that makes a readable number of points."""
+    """Return seconds; by itself a step that makes a readable number of points.
+
+    A reading comes a little early or late. A bucket hardly longer than the time between two of them
+    is empty now and then though none is missing, and nobody could tell it from a gap: every reading
+    is given then, which is at most twice as many points.
+    """
     if text is None:
-        return float(max(np.ceil(length / USUAL_POINTS), shortest))
+        usual = float(max(np.ceil(length / USUAL_POINTS), shortest))
+        return usual if usual >= 2 * shortest else 0.0
     step = duration("step", text)
     points = length / (step or shortest)
     if points > MOST_POINTS:

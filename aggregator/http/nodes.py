@@ -163,12 +163,16 @@ async def nodes(request: web.Request) -> web.Response:
 
 
 async def node(request: web.Request) -> web.Response:
-    """All about one node."""
-    query(request)
+    """All about one node, now or at a past time."""
+    asked = query(request, "at")
     view, name = request.app[VIEW], request.match_info["node"]
     found = view.fleet.nodes.get(name)
     if found is None:
         raise unknown("node", name, view.fleet.nodes)
+    if asked.get("at", "now") != "now":
+        from aggregator.http.past_pages import node_then  # noqa: PLC0415 - it stands on this file
+
+        return await node_then(request, found, asked["at"])
     now, inventory = view.now(), found.inventory
     own = device(view.fleet, Table.NODE, found.rows[Table.NODE].start, now)
     first = found.rows[Table.GPU].start
@@ -191,14 +195,18 @@ async def node(request: web.Request) -> web.Response:
 
 
 async def gpu(request: web.Request) -> web.Response:
-    """All about one GPU."""
-    query(request)
+    """All about one GPU, now or at a past time."""
+    asked = query(request, "at")
     view, uuid = request.app[VIEW], request.match_info["uuid"]
     row = view.fleet.by_uuid.get(uuid)
     entry = None if row is None else view.fleet.gpus[row]
     if row is None or entry is None:
         raise unknown("uuid", uuid, view.fleet.by_uuid)
     name, what = entry
+    if asked.get("at", "now") != "now":
+        from aggregator.http.past_pages import gpu_then  # noqa: PLC0415 - it stands on this file
+
+        return await gpu_then(request, view.fleet.nodes[name], what, asked["at"])
     now, home = view.now(), view.fleet.nodes[name]
     own = device(view.fleet, Table.GPU, row, now)
     body = GpuPageReply(

@@ -26,6 +26,7 @@ from aggregator.http.openapi_alerts import WRITES as ALERT_WRITES
 from aggregator.http.openapi_circuits import READS as CIRCUIT_READS
 from aggregator.http.openapi_circuits import WRITES as CIRCUIT_WRITES
 from aggregator.http.operation import Operation, Parameter
+from aggregator.http.past import MOST_CELLS, MOST_FRAMES, FramesReply
 from aggregator.http.reply import query, send_json
 from aggregator.http.sd import Target
 from aggregator.http.stream import StreamRequest
@@ -34,6 +35,7 @@ from aggregator.http.stream_hub import (
     StreamData,
     StreamError,
     StreamEvents,
+    StreamPacked,
     StreamRows,
 )
 from telemetry.exposition import CONTENT_TYPE
@@ -48,6 +50,7 @@ _NODE = Parameter("node", "Name of a node.", "n1", required=True, place="path")
 _NODES = Parameter("node", "Names of nodes, joined by commas; all without.", "n1,n2")
 _FROM = Parameter("from", f"First instant. {_WHEN}", "-1h")
 _TO = Parameter("to", f"First instant that no longer counts. {_WHEN}", "now")
+_AT = Parameter("at", f"A past time, answered from the store. {_WHEN}", "-10m")
 _TABLE = Parameter("table", "What a row is; GPUs without.", "gpu", tuple(Table))
 _LABELS = Parameter(
     "labels", "'device' leaves out the labels cluster and node.", "device", ("full", "device")
@@ -57,6 +60,12 @@ _HOST_LABEL = Parameter(
     "How the node is called: dcgm-exporter renamed it after release 4.8.2.",
     "Hostname",
     HOST_LABELS,
+)
+
+_COLUMNS = Parameter(
+    "columns",
+    "Metrics of the table, joined by commas; the usual ones without, '*' for all.",
+    "gpu_power_watts,gpu_temperature_celsius",
 )
 
 OPERATIONS: dict[str, Operation] = {
@@ -92,29 +101,54 @@ OPERATIONS: dict[str, Operation] = {
     ),
     "/api/v1/fleet": Operation(
         "fleet",
-        "Readings of the whole fleet, by columns.",
+        "Readings of the whole fleet, by columns: now, or with `at` as they were then.",
         FleetReply,
         (
             _TABLE,
-            Parameter(
-                "columns",
-                "Metrics of the table, joined by commas; the usual ones without, '*' for all.",
-                "gpu_power_watts,gpu_temperature_celsius",
-            ),
+            _COLUMNS,
             _NODES,
+            _AT,
         ),
-        (404,),
+        (404, 503),
+    ),
+    "/api/v1/fleet/frames": Operation(
+        "fleetFrames",
+        "The fleet at several past times, from the store: what a time bar scrubs through. A row is "
+        "whoever was there in one of them; `stale`, `unknown` and `not_read` say why a reading is "
+        "absent.",
+        FramesReply,
+        (
+            _TABLE,
+            _COLUMNS,
+            _NODES,
+            Parameter("from", f"Time of the first frame; a minute ago without. {_WHEN}", "-10m"),
+            Parameter("to", f"First instant that no longer counts. {_WHEN}", "-9m"),
+            Parameter(
+                "step",
+                "Time between two frames; 5s without. One that a roll-up divides (10s, 1m) is "
+                f"answered from it. {MOST_FRAMES} frames and {MOST_CELLS} readings at most.",
+                "10s",
+            ),
+            Parameter(
+                "packed",
+                "'true': MessagePack of the same fields, with each column as the bytes of "
+                "little-endian float32 (float64 where there are eight a row): much less work.",
+                "false",
+                ("true", "false"),
+            ),
+        ),
+        (404, 503),
     ),
     "/api/v1/nodes": Operation("nodes", "All nodes.", NodesReply),
     "/api/v1/nodes/{node}": Operation(
-        "node", "All about one node.", NodePageReply, (_NODE,), (404,)
+        "node", "All about one node, now or then.", NodePageReply, (_NODE, _AT), (404, 503)
     ),
     "/api/v1/gpus/{uuid}": Operation(
         "gpu",
-        "All about one GPU.",
+        "All about one GPU, now or then.",
         GpuPageReply,
-        (Parameter("uuid", "UUID of a GPU.", "GPU-n1-0", required=True, place="path"),),
-        (404,),
+        (Parameter("uuid", "UUID of a GPU.", "GPU-n1-0", required=True, place="path"), _AT),
+        (404, 503),
     ),
     "/api/v1/history": Operation(
         "history",
@@ -130,7 +164,8 @@ OPERATIONS: dict[str, Operation] = {
             Parameter(
                 "step",
                 "Length of a bucket, in seconds or as '10s', '5m'; 0 for every reading; without, "
-                f"one that makes a readable picture. {MOST_POINTS} points at most.",
+                "one that makes a readable picture, or every reading where that is not many more. "
+                f"{MOST_POINTS} points at most.",
                 "10s",
             ),
         ),
@@ -154,7 +189,8 @@ OPERATIONS: dict[str, Operation] = {
     "/api/v1/stream": Operation(
         "stream",
         "A WebSocket. Send a StreamRequest, and another to change it; get StreamRows, then "
-        "StreamData for each tick, and as asked StreamAlerts and StreamEvents. StreamError names "
+        "StreamData for each tick (in MessagePack, StreamPacked), and as asked StreamAlerts and "
+        "StreamEvents. StreamError names "
         "the fault of a request.",
         faults=(403, 426, 503),
     ),
@@ -163,7 +199,9 @@ OPERATIONS: dict[str, Operation] = {
 WRITES: dict[tuple[str, str], Operation] = {**ALERT_WRITES, **CIRCUIT_WRITES}
 """What changes something, or supposes it, by path and method."""
 
-_MESSAGES = (StreamRequest, StreamRows, StreamData, StreamAlerts, StreamEvents, StreamError)
+_MESSAGES = (
+    StreamRequest, StreamRows, StreamData, StreamPacked, StreamAlerts, StreamEvents, StreamError,
+)  # fmt: skip
 _FAULTS = {
     400: "The request is wrong: the error says where, what, and what to do instead.",
     401: "A token is needed.",

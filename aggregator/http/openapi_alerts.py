@@ -14,6 +14,7 @@ from aggregator.alerting.messages import (
     SilenceReply,
     SilenceRequest,
     SilencesReply,
+    StoryReply,
     TestReply,
 )
 from aggregator.http.alerts import MOST, USUAL
@@ -73,6 +74,14 @@ READS: dict[str, Operation] = {
         IncidentReply,
         (_KEY,),
         (404,),
+    ),
+    "/api/v1/incidents/{key}/story": Operation(
+        "incidentStory",
+        "What happened to one incident, open or ended within the hour: who took it, when it was "
+        "told of, to whom, and what became of that.",
+        StoryReply,
+        (_KEY,),
+        (404, 503),
     ),
     "/api/v1/silences": Operation(
         "silences",

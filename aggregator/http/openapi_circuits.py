@@ -2,43 +2,69 @@
 
 from __future__ import annotations
 
-from aggregator.http.circuits import (
-    USUAL_DAYS,
-    CircuitReply,
-    CircuitsReply,
-    PlanRequest,
-    PowerReply,
-    ReloadRequest,
-    RowsReply,
-)
+from aggregator.http.circuits import CircuitHistoryReply, CircuitReply, CircuitsReply, RowsReply
 from aggregator.http.operation import Operation, Parameter
+from aggregator.http.power import USUAL_DAYS, PlanRequest, PowerReply, ReloadRequest
 from aggregator.plant import Configuration
 from power.answer import Plan
 from power.report import Report
 
 _FAULTS = (403, 413, 415)
+_WHEN = "RFC 3339, seconds since 1970, '-1h' or 'now'."
+_AT = Parameter(
+    "at",
+    "A past time: what was computed up to 30 s before it, one instant in ten seconds is kept. Neither "
+    "facts nor alerts are; `at` is 0 where nothing is. "
+    f"{_WHEN}",
+    "-10m",
+)
+_CIRCUIT = Parameter(
+    "circuit",
+    "Name of a circuit or panel; '/' is written as %2F.",
+    "office",
+    required=True,
+    place="path",
+)
 
 READS: dict[str, Operation] = {
     "/api/v1/circuits": Operation(
         "circuits",
-        "Every circuit and panel now, parents before what they feed. Times to trip are estimates; "
+        "Every circuit and panel, parents before what they feed. Times to trip are estimates; "
         "null is never where `trip_known`, else not known.",
         CircuitsReply,
+        (
+            Parameter(
+                "columns",
+                "Quantities of circuits, joined by commas, '*' for all: the answer then has `rows` and "
+                "`columns` in place of `circuits`, a tenth of the bytes.",
+                "circuit_watts,circuit_load_ratio",
+            ),
+            _AT,
+        ),
     ),
     "/api/v1/circuits/{circuit}": Operation(
         "circuit",
         "One circuit, and the nodes that hang below it.",
         CircuitReply,
+        (_CIRCUIT, _AT),
+        (404,),
+    ),
+    "/api/v1/circuits/{circuit}/history": Operation(
+        "circuitHistory",
+        "One quantity of a circuit over time, one instant in about ten seconds.",
+        CircuitHistoryReply,
         (
+            _CIRCUIT,
             Parameter(
-                "circuit", "Name of a circuit or panel; '/' is written as %2F.", "office",
-                required=True, place="path",
+                "quantity", "Any of `circuit_*`, without the prefix; watts without.", "heat_ratio"
             ),
+            Parameter("from", f"First instant; an hour ago without. {_WHEN}", "-6h"),
+            Parameter("to", f"First instant that no longer counts. {_WHEN}", "now"),
         ),
         (404,),
     ),
-    "/api/v1/budgets": Operation("budgets", "Every budget now.", RowsReply),
-    "/api/v1/ups": Operation("ups", "Every UPS now.", RowsReply),
+    "/api/v1/budgets": Operation("budgets", "Every budget.", RowsReply, (_AT,)),
+    "/api/v1/ups": Operation("ups", "Every UPS.", RowsReply, (_AT,)),
     "/api/v1/power": Operation(
         "power", "The electrical side as a whole: configuration, notices, meters.", PowerReply
     ),

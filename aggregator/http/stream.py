@@ -55,6 +55,8 @@ class StreamRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Only the rows that changed since the message before; no message when none did."""
     alerts: bool = False
     events: bool = False
+    packed: bool = False
+    """Data as `StreamPacked` instead of `StreamData`."""
 
 
 _requests = msgspec.json.Decoder(StreamRequest)
@@ -115,9 +117,10 @@ class Viewer:
         if self._before is None or self._before.layout is not shot.layout:
             self._before = None
             await self._send(self._hub.rows(choice, shot))
-        data = await self._hub.data(shot, self._before if request.changes else None)
+        before = self._before if request.changes else None
+        data = await self._hub.data(shot, before, packed=request.packed)
         if data is not None:
-            await self._send(data)
+            await self._send(data, binary=request.packed)
         if self._request is not request:  # another came meanwhile, and starts afresh
             return
         self._before = shot
@@ -149,9 +152,12 @@ class Viewer:
         """Tell the viewer what is wrong with its request."""
         await self._send(json_bytes(StreamError(fault)))
 
-    async def _send(self, message: bytes) -> None:
+    async def _send(self, message: bytes, *, binary: bool = False) -> None:
         async with asyncio.timeout(self._hub.patience):
-            await self._socket.send_str(message.decode())
+            if binary:
+                await self._socket.send_bytes(message)
+            else:
+                await self._socket.send_str(message.decode())
 
 
 def _parse(text: str) -> StreamRequest:

@@ -31,9 +31,9 @@ class Reader:
     """Asks one server; used by any thread."""
 
     def __init__(self, config: InfluxConfig, cluster: str) -> None:
-        self._config = config
+        self.config = config
         self._client = Client(config)
-        self._cluster = cluster
+        self.cluster = cluster
 
     def history(self, device: str, metric: str, start: int, end: int, step: float) -> History:
         """Return one metric of one device, as `Store.history`. Raises `StoreError`."""
@@ -43,7 +43,7 @@ class Reader:
                 f"history: no metric is called {metric!r}; docs/metrics.md names them all"
             )
         if step and known.lane is Lane.FAST:
-            step = max(step, self._config.every_seconds)  # shorter buckets would be mostly empty
+            step = max(step, self.config.every_seconds)  # shorter buckets would be mostly empty
         width = round(step * SECOND)
         start, end = max(start, OLDEST), min(end, NEWEST)
         if width and (end - start) // width > MOST_BUCKETS and (end, start) != (NEWEST, OLDEST):
@@ -67,7 +67,7 @@ class Reader:
     def _every(self, metric: Metric, device: str, start: int, end: int) -> list[Row]:
         """Return each reading or mean, and a gap where a frame had none."""
         text = (
-            f'SELECT "{metric.name}", "{frames_field(metric.lane)}" FROM {_source(metric.table)} '
+            f'SELECT "{metric.name}", "{frames_field(metric.lane)}" FROM {source_of(metric.table)} '
             f"WHERE {self._of(metric, device, start, end)}"
         )
         return [(row[0], row[1], row[1], row[1], 1.0) for row in self._ask(text)]
@@ -86,13 +86,13 @@ class Reader:
 
     def _rollup(self, width: int) -> int:
         """Return the longest step that divides the buckets; 0 for none."""
-        fitting = [step for step in self._config.rollup_seconds if width % (step * SECOND) == 0]
+        fitting = [step for step in self.config.rollup_seconds if width % (step * SECOND) == 0]
         return max(fitting, default=0)
 
     def _covered(self, metric: Metric, device: str, start: int, end: int, step: int) -> int:
         """Return up to when there is a roll-up, ns."""
         text = (
-            f'SELECT last("{frames_field(metric.lane)}") FROM {_source(metric.table, step)} '
+            f'SELECT last("{frames_field(metric.lane)}") FROM {source_of(metric.table, step)} '
             f"WHERE {self._of(metric, device, start, end)}"
         )
         rows = self._ask(text)
@@ -104,7 +104,7 @@ class Reader:
         self, metric: Metric, device: str, start: int, end: int, width: int, step: int
     ) -> list[Row]:
         name, where = metric.name, self._of(metric, device, start, end)
-        source, grouped = _source(metric.table, step), _grouped(width)
+        source, grouped = source_of(metric.table, step), _grouped(width)
         if metric.kind == "counter":
             text = f'SELECT last("{name}") FROM {source} WHERE {where} {grouped}'
             return [(row[0], row[1], row[1], row[1], 1.0) for row in self._ask(text)]
@@ -131,12 +131,12 @@ class Reader:
         value = f'last("{name}")' if metric.kind == "counter" else f'mean("{name}")'
         text = (
             f'SELECT {value}, min("{name}"), max("{name}"), sum("{frames_field(metric.lane)}") '
-            f"FROM {_source(metric.table)} WHERE {where} {_grouped(width)}"
+            f"FROM {source_of(metric.table)} WHERE {where} {_grouped(width)}"
         )
         return [(row[0], row[1], row[2], row[3], row[4] or 0.0) for row in self._ask(text)]
 
     def _of(self, metric: Metric, device: str, start: int, end: int) -> str:
-        its = {"cluster": self._cluster}
+        its = {"cluster": self.cluster}
         match metric.table:
             case Table.GPU:
                 its["uuid"] = device
@@ -144,11 +144,15 @@ class Reader:
                 its["uuid"], _, its["link"] = device.rpartition("/")
             case Table.NODE:
                 its["node"] = device
-        named = " AND ".join(f'"{key}" = {_text(value)}' for key, value in its.items())
+        named = " AND ".join(f'"{key}" = {quoted(value)}' for key, value in its.items())
         return f"{named} AND {_span(start, end)}"
 
     def _ask(self, text: str) -> list[list[Any]]:
         """Return the rows of a query."""
+        return [row for each in self.series(text) for row in each["values"]]
+
+    def series(self, text: str) -> list[dict[str, Any]]:
+        """Return all series of a query, each with its `tags` and `values`. Raises `StoreError`."""
         try:
             answer = self._client.select(text)
         except UnreachableError as error:
@@ -162,12 +166,12 @@ class Reader:
             raise refused(self._client, answer, str(problem or answer.text[:200]))
         series = [each for result in results for each in result.get("series", ())]
         if any(each.get("name") == "databases" for each in series):
-            raise StoreError(f"{self._config.url}: it answers no InfluxQL, as VictoriaMetrics does "
+            raise StoreError(f"{self.config.url}: it answers no InfluxQL, as VictoriaMetrics does "
                              "not. Ask it in PromQL, or use the embedded store.")  # fmt: skip
-        return [row for each in series for row in each["values"]]
+        return series
 
 
-def _source(table: Table, step: int = 0) -> str:
+def source_of(table: Table, step: int = 0) -> str:
     return f'"{policy(step)}"."{measurement(table, step)}"'
 
 
@@ -180,7 +184,7 @@ def _grouped(width: int) -> str:
         f"GROUP BY time({width // 1000}u) fill(none)")  # fmt: skip
 
 
-def _text(text: str) -> str:
+def quoted(text: str) -> str:
     """Return a text as InfluxQL writes it."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n") + "'"
 

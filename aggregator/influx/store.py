@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter, deque
+from collections.abc import Mapping, Sequence
 
 from aggregator.config import AggregatorConfig
 from aggregator.influx.cells import Cells, of_readings
@@ -19,18 +20,20 @@ from aggregator.influx.figures import State
 from aggregator.influx.lines import MILLISECOND
 from aggregator.influx.names import EVENTS
 from aggregator.influx.panes import some
+from aggregator.influx.past import read_past
 from aggregator.influx.reader import Reader
 from aggregator.influx.sender import Sender
 from aggregator.influx.spans import Over, Spans
 from aggregator.influx.spool import Spool
 from aggregator.influx.writer import Lines, Writer, packed
-from aggregator.model import Batch, BlockRows, Frames, History, Known, StoredEvent
+from aggregator.model import Batch, BlockRows, Frames, History, Instants, Known, Past, StoredEvent
 from aggregator.store.embedded import EmbeddedStore
+from aggregator.store.past import Asked
 from aggregator.store.stored import Fresh, Stored
 from telemetry.errors import StoreError
 from telemetry.intervals import IntervalSet
 from telemetry.inventory import Inventory
-from telemetry.metric import Lane
+from telemetry.metric import Lane, Table
 from telemetry.schema import SCHEMA
 
 log = logging.getLogger(__name__)
@@ -42,7 +45,7 @@ MOST_AT_ONCE = 400_000
 class InfluxStore:
     """The `Store` of a data folder and a server."""
 
-    apart = frozenset({"history"})
+    apart = frozenset({"history", "past"})
     """What is asked of the server: in threads of its own, so that no commit waits for an answer."""
 
     def __init__(self, config: AggregatorConfig, *, deliver: bool = True) -> None:
@@ -188,6 +191,19 @@ class InfluxStore:
         """Return one metric of one device, as the server has it; may be called from any thread."""
         return self._reader.history(device, metric, start, end, step)
 
+    def past(
+        self,
+        table: Table,
+        columns: Sequence[str],
+        when: Instants,
+        reach: Mapping[Lane, int],
+        nodes: Sequence[str] | None,
+    ) -> Past:
+        """Return the newest readings of all devices at each instant, as the server has them; may be
+        called from any thread."""
+        asked = Asked(table, tuple(columns), when, dict(reach), nodes)
+        return read_past(self._reader, asked, self._ledger.later(table, when.first))
+
     def events(
         self, start: int, end: int, node: str | None, kind: str | None, limit: int
     ) -> list[StoredEvent]:
@@ -219,6 +235,10 @@ class InfluxStore:
             self._finish(now)
         self.spool.age((now - int(self._config.raw_age_seconds * 1e9)) // MILLISECOND)
         return self._ledger.maintain(now)
+
+    def seal(self) -> None:
+        """Do one long piece of that, beside commits."""
+        self._ledger.seal()
 
     def close(self) -> None:
         """Write everything down and let go. Means that are open end here: the rest of them will be

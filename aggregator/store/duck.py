@@ -1,6 +1,7 @@
 """The engine under the embedded store: the only file that knows DuckDB.
 
-One connection, used by one thread at a time. Every error leaves as a `StoreError` that says where,
+One connection, used by one thread at a time; a question that takes long has one of its own (`look`),
+beside which the other goes on writing. Every error leaves as a `StoreError` that says where,
 what and what to do. An engine that DuckDB has given up on (a failed write to its log, say) is
 opened anew at the next use; what was committed is there again.
 """
@@ -9,10 +10,11 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import duckdb
 import numpy as np
@@ -32,6 +34,7 @@ Columns = Mapping[str, npt.NDArray[Any]]
 
 _TORN_AT = re.compile(r"entry at byte position (\d+)")
 _CORRUPT = ("not a valid duckdb", "corrupt", "checksum", "serialization", "internal error")
+_BUSY = "cannot checkpoint"
 _FATAL = ("database has been invalidated", "internal error", "fatal")
 _CURES = (
     ("no space left", "Free disk space, or lower store.max_bytes; it goes on by itself."),
@@ -41,6 +44,40 @@ _CURES = (
     ("could not set lock", "Another process has it open; end that one."),
     ("out of memory", "Raise store.memory_limit_bytes."),
 )
+
+
+class MovedError(StoreError):
+    """What was to be read was sealed or dropped meanwhile: look again where it is now."""
+
+
+class Asker(Protocol):
+    """What answers questions."""
+
+    def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        """Return all rows of a query."""
+
+
+class Look:
+    """A connection of its own for one question; used by one thread."""
+
+    def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        self._cursor = cursor
+
+    def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        """Return all rows of a query."""
+        return self._cursor.execute(sql, values or None).fetchall()
+
+    def run(self, sql: str) -> None:
+        """Execute a statement that changes nothing in the database: a copy to a file."""
+        self._cursor.execute(sql)
+
+    def columns(self, sql: str) -> dict[str, npt.NDArray[Any]]:
+        """Return the columns of a query; a NULL of a float is a NaN."""
+        found = self._cursor.execute(sql).fetchnumpy()
+        return {
+            name: values.filled(np.nan) if isinstance(values, np.ma.MaskedArray) else values
+            for name, values in found.items()
+        }
 
 
 class Engine:
@@ -53,6 +90,9 @@ class Engine:
         self._doubtful = False
         """The log may hold what no disk has: a sync that failed is not to be tried again, for the
         kernel may call it done then. All of it is written anew, into the file, before it is used."""
+        self._looks: set[duckdb.DuckDBPyConnection] = set()
+        self._look_ended = threading.Condition()
+        """Guards `_looks`."""
         self.opened = 0
         """How many times it was opened: who keeps a copy of what it holds must read it again."""
         self.open()
@@ -113,8 +153,40 @@ class Engine:
             self._roll_back()
             raise
 
+    @contextmanager
+    def look(self) -> Iterator[Look]:
+        """Ask something from another thread, for as long as it takes: what is committed meanwhile is
+        not seen. Raises `MovedError` for what is no longer where it was, else `StoreError`."""
+        with self._look_ended:
+            if self._connection is None:
+                raise self._closed()
+            cursor = self._connection.cursor()
+            self._looks.add(cursor)
+        try:
+            yield Look(cursor)
+        except (duckdb.CatalogException, duckdb.IOException) as error:
+            raise MovedError(str(self._translated(error))) from error
+        except duckdb.Error as error:
+            raise self._translated(error) from error
+        finally:
+            with self._look_ended:
+                cursor.close()
+                self._looks.discard(cursor)
+                self._look_ended.notify_all()
+
+    def fold(self) -> bool:
+        """Fold the log into the file; False when somebody reads what it would drop: later, then."""
+        try:
+            self.run("checkpoint")
+        except StoreError as error:
+            if self._looks and _BUSY in str(error).lower():
+                return False
+            raise
+        return True
+
     def close(self) -> None:
         """Fold the log into the file and let go."""
+        self._end_looks()
         if self._connection is not None:
             try:
                 self.run("checkpoint")
@@ -192,7 +264,7 @@ class Engine:
     @contextmanager
     def _errors(self) -> Iterator[duckdb.DuckDBPyConnection]:
         if self._connection is None:
-            raise StoreError(f"{self.path}: it is closed after an error, and opens again soon")
+            raise self._closed()
         try:
             yield self._connection
         except duckdb.Error as error:
@@ -208,8 +280,22 @@ class Engine:
             except duckdb.Error:
                 self._let_go()  # whatever state it is in, the file knows better
 
+    def _closed(self) -> StoreError:
+        return StoreError(f"{self.path}: it is closed after an error, and opens again soon")
+
+    def _end_looks(self) -> None:
+        """Break off what others read, and wait until they have let go: a file that they hold is not
+        opened anew."""
+        with self._look_ended:
+            while self._looks:
+                for cursor in self._looks:
+                    cursor.interrupt()
+                self._look_ended.wait(0.05)
+
     def _let_go(self) -> None:
-        connection, self._connection = self._connection, None
+        with self._look_ended:
+            connection, self._connection = self._connection, None
+        self._end_looks()
         if connection is not None:
             try:
                 connection.close()

@@ -7,21 +7,24 @@ tables themselves; a frame that is there already is left out of a batch, with al
 from __future__ import annotations
 
 import logging
+import time
 from collections import ChainMap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
 from aggregator.config import StoreConfig
-from aggregator.model import Batch, Device, History, Known, Run, StoredEvent
+from aggregator.model import Batch, Device, History, Instants, Known, Past, Run, StoredEvent
 from aggregator.store import manifest, retention
 from aggregator.store.blocks import insert_blocks
-from aggregator.store.duck import Columns, Engine
+from aggregator.store.duck import Columns, Engine, MovedError
 from aggregator.store.history import read_history
 from aggregator.store.index import Index
 from aggregator.store.lasting import insert_lasting
 from aggregator.store.marks import accounted_runs
+from aggregator.store.past import Asked, later_than, read_past
 from aggregator.store.seal import Sealer
 from aggregator.store.stored import Fresh, Stored
 from aggregator.store.tables import (
@@ -34,6 +37,7 @@ from aggregator.store.tables import (
 from telemetry.errors import StoreError
 from telemetry.intervals import IntervalSet
 from telemetry.inventory import Event, Inventory
+from telemetry.metric import Lane, Table
 
 log = logging.getLogger(__name__)
 
@@ -41,8 +45,16 @@ RETAIN_EVERY_NS = 30 * 10**9
 """How often retention is looked at."""
 
 
+LOOKS, LOOK_AGAIN = 100, 0.03
+"""How often `past` looks for what is sealed or dropped at that moment, and the seconds between."""
+
+
 class EmbeddedStore:
     """The `Store` of a data folder."""
+
+    apart = frozenset({"past"})
+    """What is asked in threads of its own: a fleet's past takes longer than a commit may wait. (What
+    `seal` does too, but one after the other.)"""
 
     def __init__(self, config: StoreConfig, folder: Path) -> None:
         self._config = config
@@ -69,7 +81,7 @@ class EmbeddedStore:
         new = int(fresh.sum())
         runs = {(run.node, run.session): run.id for run in batch.runs}
         holes = self._stored.new_holes(batch.holes, ChainMap(runs, self._runs))
-        period = period_of(batch.at, self._config.seal_seconds)
+        period = self._period_for(batch.at)
         tables = self._periods.get(period)
         with self._engine.transaction():
             if new and tables is None:
@@ -82,6 +94,15 @@ class EmbeddedStore:
             self._periods[period] = tables
         self._stored.remember(frames, fresh, holes)
         return new
+
+    def _period_for(self, at: int) -> int:
+        """Return the period into which what came at a time is written. One that is being sealed
+        takes nothing more: what waited until then (for a disk, say) goes into the next."""
+        period = period_of(at, self._config.seal_seconds)
+        sealer = self._sealer
+        if sealer is not None and period == sealer.period:
+            period += max(1, int(self._config.seal_seconds))
+        return period
 
     def _insert(
         self, tables: Mapping[str, str], batch: Batch, fresh: Fresh, *, every: bool
@@ -136,6 +157,34 @@ class EmbeddedStore:
             self._engine, self._root, self._sealed, self._periods, device, metric, start, end, step
         )
 
+    def past(
+        self,
+        table: Table,
+        columns: Sequence[str],
+        when: Instants,
+        reach: Mapping[Lane, int],
+        nodes: Sequence[str] | None,
+    ) -> Past:
+        """Return the newest readings of all devices at each instant; in a thread of the caller's,
+        beside commits. Raises `StoreError`."""
+        for tries in range(LOOKS):
+            periods, sealed = dict(self._periods), self._sealed
+            try:
+                with self._engine.look() as look:
+                    asked = Asked(table, tuple(columns), when, dict(reach), nodes)
+                    return read_past(look, self._root, sealed, periods, asked)
+            except MovedError:
+                if tries == LOOKS - 1:
+                    raise
+                time.sleep(LOOK_AGAIN)
+        raise AssertionError("it returns or raises")
+
+    def later(self, table: Table, at: int) -> set[tuple[str, str]]:
+        """Return node and key of the devices of a table that came only after `at`; from any
+        thread."""
+        with self._engine.look() as look:
+            return later_than(look, table, at)
+
     def events(
         self, start: int, end: int, node: str | None, kind: str | None, limit: int
     ) -> list[StoredEvent]:
@@ -170,15 +219,17 @@ class EmbeddedStore:
         if size < self._fold_at:
             return False
         try:
-            self._engine.run("checkpoint")
+            done = self._engine.fold()
         except StoreError:
             self._fold_at = size + self._config.checkpoint_bytes  # the log has it all: no hurry
             raise
-        self._fold_at = self._config.checkpoint_bytes
-        return True
+        if done:
+            self._fold_at = self._config.checkpoint_bytes
+        return done
 
     def maintain(self, now: int) -> bool:
-        """Do one piece of sealing or retention; returns whether there is more to do now."""
+        """Do one piece of upkeep between two commits; returns whether there is more to do now, by
+        `seal` first."""
         self._ready()
         if self._sealer is None:
             due = self._due(now)
@@ -192,7 +243,9 @@ class EmbeddedStore:
                     self._sealed.files,
                 )
         if self._sealer is not None:
-            return self._seal(self._sealer)
+            if self._sealer.made:
+                self._finish(self._sealer)
+            return True
         if now - self._retained_at >= RETAIN_EVERY_NS or now < self._retained_at:
             self._retained_at = now
             files = self._sealed.files
@@ -201,21 +254,33 @@ class EmbeddedStore:
                 self._sealed = Index(left)
         return False
 
-    def _seal(self, sealer: Sealer) -> bool:
+    def seal(self) -> None:
+        """Make the next file of a period that is being sealed, beside commits: in any thread, while
+        no `maintain` runs. Raises `StoreError`."""
+        sealer = self._sealer
+        if sealer is not None and not sealer.made:
+            with self._abandoned_if_it_fails(sealer):
+                sealer.step()
+
+    def _finish(self, sealer: Sealer) -> None:
+        with self._abandoned_if_it_fails(sealer):
+            sealer.finish()
+        self._sealer = None
+        # In this order: `past` reads them from another thread, and must find all in one of them.
+        self._sealed = Index([*self._sealed.files, *sealer.files])
+        self._periods.pop(sealer.period, None)
+        self._retained_at = 0
+
+    @contextmanager
+    def _abandoned_if_it_fails(self, sealer: Sealer) -> Iterator[None]:
         try:
-            if not sealer.step():
-                return True
+            yield
         except (StoreError, OSError) as error:
             self._sealer = None
             sealer.abandon()
             if isinstance(error, OSError):
                 raise StoreError(f"{self._root}: can't seal: {error.strerror}") from error
             raise
-        self._sealer = None
-        self._periods.pop(sealer.period, None)
-        self._sealed = Index([*self._sealed.files, *sealer.files])
-        self._retained_at = 0
-        return True
 
     def _due(self, now: int) -> int | None:
         """Return the oldest period that is over."""
@@ -229,9 +294,9 @@ class EmbeddedStore:
 
     def close(self) -> None:
         """Write everything down and let go of the files."""
+        self._engine.close()  # it ends what is read and sealed beside it
         if self._sealer is not None:
             self._sealer.abandon()
-        self._engine.close()
 
     # -- Opening -------------------------------------------------------------------------------
 

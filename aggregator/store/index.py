@@ -20,12 +20,12 @@ class Slices:
     """The files of one kind, block and period, which divide its devices among them."""
 
     def __init__(self, files: Iterable[File]) -> None:
-        self._files = sorted(files, key=lambda file: file.low_device)
-        self._low = [file.low_device for file in self._files]
+        self.files = sorted(files, key=lambda file: file.low_device)
+        self._low = [file.low_device for file in self.files]
         self._reach: list[str] = []
         """The highest device of each file and all before it: a period that was sealed twice has
         slices that overlap."""
-        for file in self._files:
+        for file in self.files:
             before = self._reach[-1] if self._reach else ""
             self._reach.append(max(before, file.high_device))
 
@@ -34,8 +34,8 @@ class Slices:
         found = []
         at = bisect_right(self._low, device) - 1
         while at >= 0 and self._reach[at] >= device:
-            if self._files[at].high_device >= device:
-                found.append(self._files[at])
+            if self.files[at].high_device >= device:
+                found.append(self.files[at])
             at -= 1
         return found
 
@@ -71,6 +71,18 @@ class Index:
         self._blocks = {name: _Block(found) for name, found in blocks.items()}
         self.raw_bytes = sum(file.bytes for file in self.files if file.kind == RAW)
         self.rollup_bytes = sum(file.bytes for file in self.files) - self.raw_bytes
+
+    def spanning(self, block: str, start: int, end: int, step: float) -> list[File]:
+        """Return the files of all devices, likewise."""
+        among = self._blocks.get(block)
+        if among is None:
+            return []
+        return [
+            file
+            for steps in among.periods(start, end)
+            for file in steps[choose(steps, step)].files
+            if file.first_ts < end and _ends(file) > start
+        ]
 
     def find(self, block: str, device: str, start: int, end: int, step: float) -> list[File]:
         """Return the files to read for buckets of `step` seconds; times in ns since 1970.

@@ -16,7 +16,7 @@ from telemetry.inventory import Inventory
 def insert_lasting(engine: Engine, batch: Batch, holes: Sequence[NewHole]) -> None:
     """Insert what of a batch is no reading; inside the caller's transaction."""
     _runs(engine, batch.runs)
-    _devices(engine, batch.devices)
+    _devices(engine, batch.devices, batch.at)
     _inventories(engine, batch.inventories)
     _events(engine, batch.events)
     _holes(engine, holes, batch.at)
@@ -32,7 +32,7 @@ def _runs(engine: Engine, runs: Sequence[Run]) -> None:
         engine.insert("runs", columns, "or ignore")
 
 
-def _devices(engine: Engine, devices: Sequence[Device]) -> None:
+def _devices(engine: Engine, devices: Sequence[Device], at: int) -> None:
     if devices:
         index = [-1 if each.index is None else each.index for each in devices]
         columns: Columns = {
@@ -41,6 +41,7 @@ def _devices(engine: Engine, devices: Sequence[Device]) -> None:
             "key": texts([device.key for device in devices]),
             "index": np.array(index, np.int32),
             "name": texts([device.name for device in devices]),
+            "since": np.full(len(devices), at, np.int64),
         }
         engine.insert("devices", columns, "or ignore")
 

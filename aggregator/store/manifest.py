@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from aggregator.store.duck import Engine, quoted
+from aggregator.store.duck import Asker, Engine, quoted
 from aggregator.store.tables import BLOCKS, period_from_name
 from telemetry.errors import StoreError
 
@@ -72,7 +72,7 @@ def add(engine: Engine, files: list[File]) -> None:
 
 
 def describe(
-    engine: Engine, root: Path, path: Path, kind: str, block: str, period: int, ends: int
+    engine: Asker, root: Path, path: Path, kind: str, block: str, period: int, ends: int
 ) -> File:
     """Read from a Parquet file what the manifest keeps of it."""
     source = f"read_parquet({quoted(str(path))})"
@@ -144,8 +144,9 @@ def _mark(engine: Engine, root: Path, files: list[File]) -> None:
         "union_by_name = true) anti join runs using (node, session))"
     )
     engine.run(
-        "insert into devices select (select coalesce(max(id), -1) from devices) + "
-        'row_number() over (), node, device, coalesce(any_value("index"), -1), any_value(name) '
+        'insert into devices(id, node, key, "index", name) '
+        "select (select coalesce(max(id), -1) from devices) + row_number() over (), "
+        'node, device, coalesce(any_value("index"), -1), any_value(name) '
         f"from read_parquet([{paths}], union_by_name = true) as f "
         "where not exists (select 1 from devices d where d.node = f.node and d.key = f.device) "
         "group by node, device"

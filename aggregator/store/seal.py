@@ -1,9 +1,10 @@
 """Sealing: the readings of a period that is over become Parquet files that any engine reads.
 
-Work is done in short steps, so that the next commit never waits long. Files are written aside and
-fsynced; only when all of a period are there are they given their names, and one transaction enters
-them in the manifest, folds the frames into marks and drops the period's tables. A crash before
-that transaction leaves the tables, and the files are made again; one after it leaves the files.
+Files are made beside the commits, on a connection and in a thread of their own, in steps between
+which the log is folded in. They are written aside and fsynced; only when all of a period are there
+are they given their names, and one transaction enters them in the manifest, folds the frames into
+marks and drops the period's tables. A crash before that transaction leaves the tables, and the
+files are made again; one after it leaves the files.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from aggregator.config import StoreConfig
 from aggregator.store import manifest, marks
-from aggregator.store.duck import Engine, column, quoted
+from aggregator.store.duck import Engine, Look, column, quoted
 from aggregator.store.manifest import RAW, File, folder_of, sync
 from aggregator.store.rollup import rollup_query, steps_for
 from aggregator.store.tables import BLOCKS, FRAMES, columns_of, period_name
@@ -28,7 +29,8 @@ _OPTIONS = "(format parquet, parquet_version v2, compression zstd, compression_l
 
 
 class Sealer:
-    """The sealing of one period, step by step."""
+    """The sealing of one period: `step` until it is `made`, then `finish`. Nothing may be written to
+    the period's tables meanwhile."""
 
     def __init__(
         self,
@@ -50,13 +52,17 @@ class Sealer:
         self._made: list[tuple[Path, File]] = []
         """Files that wait under other names, and what they will be."""
         self._named: list[Path] = []
+        self.made = False
+        """Whether all files are there, and wait for their names."""
         self.files: list[File] = []
         """What it added to the manifest, once all is done."""
+        self._look: Look | None = None
         self._steps = self._run()
 
-    def step(self) -> bool:
-        """Do the next piece; returns whether all is done. Raises `StoreError` or `OSError`."""
-        return next(self._steps, None) is None
+    def step(self) -> None:
+        """Make the next file, beside commits. Raises `StoreError` or `OSError`."""
+        with self._engine.look() as self._look:
+            self.made = next(self._steps, None) is None
 
     def abandon(self) -> None:
         """Remove what was made so far; the tables still hold everything."""
@@ -76,13 +82,18 @@ class Sealer:
                     source = self._write_rollup(name, source, source_step, step)
                     source_step = step
                     yield f"{name} rolled up to {step} s"
-        self._finish()
+
+    @property
+    def _eye(self) -> Look:
+        if self._look is None:
+            raise RuntimeError("files are made in a step")
+        return self._look
 
     def _slices(self, table: str) -> list[tuple[str, str]]:
         """Return ranges of devices that have about `slice_rows` rows each, both ends included."""
         ranges: list[tuple[str, str]] = []
         first, rows = "", 0
-        for key, count in self._engine.rows(
+        for key, count in self._eye.rows(
             f"select d.key, sum(n) from (select device, count(*) as n from {table} group by device) "
             "as t join devices d on d.id = t.device group by d.key order by d.key"
         ):
@@ -97,7 +108,7 @@ class Sealer:
         return ranges
 
     def _write_raw(self, name: str, table: str, keys: tuple[str, str]) -> File:
-        metrics = [each for each in columns_of(self._engine, table) if each not in _OF_ROWS]
+        metrics = [each for each in columns_of(self._eye, table) if each not in _OF_ROWS]
         query = (
             'select d.node, d.key as device, d.name, nullif(d."index", -1) as "index", r.session, '
             "t.seq, make_timestamp_ns(t.ts) as ts, make_timestamp_ns(t.received) as received, "
@@ -118,10 +129,10 @@ class Sealer:
 
     def _write(self, query: str, kind: str, block: str) -> File:
         aside = self._aside / f"{kind}-{block}-{len(self._made)}.parquet"
-        self._engine.run(f"copy ({query}) to {quoted(str(aside))} {_OPTIONS}")
+        self._eye.run(f"copy ({query}) to {quoted(str(aside))} {_OPTIONS}")
         sync(aside)
         ends = self.period + max(1, int(self._config.seal_seconds))
-        file = manifest.describe(self._engine, self._root, aside, kind, block, self.period, ends)
+        file = manifest.describe(self._eye, self._root, aside, kind, block, self.period, ends)
         file = replace(file, path=self._name(kind, block))
         self._made.append((aside, file))
         return file
@@ -133,7 +144,9 @@ class Sealer:
         self._taken.add(path)
         return path
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
+        """Give the files their names, and drop the tables, between two commits. Raises `StoreError` or
+        `OSError`."""
         folders = set()
         for aside, file in self._made:
             path = self._root / file.path
@@ -154,6 +167,6 @@ class Sealer:
         self.files = [file for _, file in self._made]
         self._named, self._made = [], []
         try:
-            self._engine.run("checkpoint")
+            self._engine.fold()
         except StoreError as error:
             log.warning("%s", error)  # the log holds it all; the next checkpoint folds it in

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
-from aggregator.store.duck import Engine, column
+from aggregator.store.duck import Asker, Engine, column
 from telemetry.schema import SCHEMA, Block
 
 BLOCKS: dict[str, Block] = {block.name: block for block in SCHEMA.blocks}
@@ -21,6 +21,7 @@ _LASTING = """
 create table if not exists runs(id integer primary key, node varchar, session bigint);
 create table if not exists devices(
     id integer primary key, node varchar, key varchar, "index" integer, name varchar);
+alter table devices add column if not exists since bigint;
 create table if not exists inventories(
     node varchar primary key, session bigint, version bigint, taken_at bigint, body varchar);
 create table if not exists events(
@@ -51,7 +52,7 @@ def period_tables(engine: Engine) -> dict[int, dict[str, str]]:
     return found
 
 
-def columns_of(engine: Engine, table: str) -> list[str]:
+def columns_of(engine: Asker, table: str) -> list[str]:
     """Return the column names of a table."""
     return [
         name

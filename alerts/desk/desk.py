@@ -24,7 +24,7 @@ from alerts.desk.state import Dossier, Memory, RecordKey, Step
 from alerts.desk.storm import Brake
 from alerts.desk.telling import Telling
 from alerts.desk.wording import incident_of
-from alerts.notice import Incident, Matcher, Note, Silence, Standing
+from alerts.notice import Happening, Incident, Matcher, Note, Silence, Standing
 from telemetry.errors import DeskError
 
 
@@ -124,6 +124,7 @@ class Desk:
         who, why = said("acknowledge: who takes it", who), " ".join(why.split())[:500]
         dossier.ack = Note(who=who, why=why, at=wall_ns, until=until)
         dossier.ack_until = None if until is None else self._clock.at(until)
+        dossier.happened(wall_ns, "acknowledged", who, why)
         dossier.joined = time
         dossier.changed = wall_ns
         if dossier.told is not None:
@@ -136,13 +137,14 @@ class Desk:
         """Nobody does any more: it is told again when it is due."""
         time = self._clock.advance(now, wall_ns)
         dossier = self._open(key)
-        said("unacknowledge: who says so", who)
+        who = said("unacknowledge: who says so", who)
         if dossier.ack is None:
             raise DeskError(
                 f"nobody has acknowledged {dossier.key}. There is nothing to take back."
             )
         dossier.ack, dossier.ack_until = None, None
         dossier.repeat_at, dossier.changed = time, wall_ns
+        dossier.happened(wall_ns, "taken_back", who, " ".join(why.split())[:500])
         return self._answer(dossier)
 
     def silence(
@@ -195,6 +197,10 @@ class Desk:
     def incident(self, key: str) -> Incident:
         """Return one, open or ended within the last hour; `key` as in `acknowledge`."""
         return incident_of(dossier_of(key, self._cabinet), self._cabinet)
+
+    def story(self, key: str) -> tuple[Happening, ...]:
+        """Return what happened to an incident, oldest first; `key` as in `acknowledge`."""
+        return tuple(dossier_of(key, self._cabinet).story)
 
     def held(self, alert_key: str) -> Held | None:
         """Return the standing of an alert that fires; None for one that the desk does not know:

@@ -9,7 +9,10 @@ from typing import NamedTuple
 import msgspec
 
 from alerts.alert import Alert, Severity
-from alerts.notice import Incident, Note, Notice, Silence, Standing
+from alerts.notice import Happening, Incident, Note, Notice, Silence, Standing
+
+STORY = 100
+"""Happenings that are kept of one incident."""
 
 
 class Case(msgspec.Struct, kw_only=True):
@@ -90,6 +93,14 @@ class Dossier(msgspec.Struct, kw_only=True):
     """How many notices there were about it: numbers them."""
     members: dict[str, None] = {}
     """Not kept in the journal: follows from the cases."""
+    story: list[Happening] = []
+    """What happened to it, oldest first; of very much, its beginning and the newest."""
+
+    def happened(self, at: int, what: str, who: str = "", why: str = "") -> None:
+        """Write down what happened."""
+        self.story.append(Happening(at=at, what=what, who=who, why=why))
+        if len(self.story) > STORY:
+            del self.story[STORY // 5]
 
 
 class Window(msgspec.Struct, kw_only=True):

@@ -114,6 +114,7 @@ class Telling:
         time = self._clock.time
         if dossier.ack_until is not None and dossier.ack_until <= time:
             dossier.ack, dossier.ack_until, dossier.repeat_at = None, None, time
+            dossier.happened(self._clock.wall, "lapsed")
             self._cabinet.touched_dossiers[dossier.key] = None
         due = NEVER if dossier.ack_until is None else dossier.ack_until
         if not voiced:
@@ -175,6 +176,7 @@ class Telling:
         """An incident is over; who was told of it is told so."""
         dossier.ended, dossier.closed = self._clock.wall, self._clock.time
         dossier.changed = self._clock.wall
+        dossier.happened(self._clock.wall, "ended", why=reason)
         if dossier.told is not None:
             self._notice(dossier, Action.RESOLVE, reason)
         self._cabinet.close(dossier, incident_of(dossier, self._cabinet))
@@ -190,6 +192,8 @@ class Telling:
 
     def _notice(self, dossier: Dossier, action: Action, reason: str) -> None:
         dossier.notices += 1
+        if action in {Action.TRIGGER, Action.UPDATE}:  # the other two have a line of their own
+            dossier.happened(self._clock.wall, "told", why=reason)
         self._cabinet.touched_dossiers[dossier.key] = None
         incident = incident_of(dossier, self._cabinet)
         dossier.title = incident.title

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
 import sys
 import time
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
@@ -27,12 +29,26 @@ def _address(url: str) -> str:
     return url if "://" in url else f"http://{url}"
 
 
+def _aggregator(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command take its URL bare, or as `--http`, as the commands without a screen have it."""
+
+    @click.argument("url", required=False)
+    @click.option("--http", metavar="HOST:PORT", help="The same as URL.")
+    @functools.wraps(command)
+    def either(url: str | None, http: str | None, **rest: object) -> None:
+        if url and http and _address(url) != _address(http):
+            raise click.UsageError(f"Two aggregators are named, {url} and {http}. Name one.")
+        command(url=_address(url or http or HOME), **rest)
+
+    return either
+
+
 def _secret(token_file: Path | None) -> str | None:
     return token_file.read_text().strip() if token_file else None
 
 
 @click.command()
-@click.argument("url", default=HOME)
+@_aggregator
 @_token
 @click.option("--write", is_flag=True, help="Acknowledge and silence too; without, read-only.")
 @click.option("--who", default="", help="Name under which you do so. [default: the user's]")
@@ -40,6 +56,10 @@ def _secret(token_file: Path | None) -> str | None:
 @click.option("--ascii", "ascii_only", is_flag=True, help="No signs beyond ASCII.")
 @click.option("--every", type=click.FloatRange(0.2, 60), help="Seconds between two pictures. [default: 1; 2 over ssh]")  # fmt: skip
 @click.option("--view", type=click.Choice(VIEWS), default="overview", help="What to show first.")
+@click.option("--replay", type=click.Path(dir_okay=False, path_type=Path), help="Show a recording (`kilowatch record FILE`) from its beginning, instead of a cluster.")  # fmt: skip
+@click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="With --replay: settings whose circuits and rules are used.")  # fmt: skip
+@click.option("--serve", type=Address(), hidden=True, help="Only serve the recording, there.")
+@click.option("--until-eof", is_flag=True, hidden=True, help="End when standard input ends.")
 def top(
     url: str,
     token_file: Path | None,
@@ -49,18 +69,42 @@ def top(
     ascii_only: bool,
     every: float | None,
     view: str,
+    replay: Path | None,
+    config: Path | None,
+    serve: tuple[str, int] | None,
+    until_eof: bool,
 ) -> None:
-    """Show a running cluster live. URL is the aggregator's. [default: http://127.0.0.1:9400]"""
+    """Show a running cluster live. URL is the aggregator's. [default: http://127.0.0.1:9400]
+
+    With --replay it is a recording that is shown: space plays it, + and - change how fast.
+    """
+    if replay is None and (config or serve):
+        raise ConfigError(
+            "--config", "it belongs to --replay", "A cluster has settings of its own."
+        )
+    if replay is not None and serve is not None:
+        from kilowatch.replay_server import serve_recording  # noqa: PLC0415 - loads DuckDB
+
+        serve_recording(replay, config, serve, until_eof=until_eof)
+        return
     from tui.top import run_top  # noqa: PLC0415 - Textual takes a while to load
 
-    run_top(
-        _address(url), _secret(token_file), write=write, who=who, theme=theme,
-        ascii_only=ascii_only, every=every, view=view,
-    )  # fmt: skip
+    def show(where: str) -> None:
+        run_top(
+            where, _secret(token_file), write=write and replay is None, who=who, theme=theme,
+            ascii_only=ascii_only, every=every, view=view, recorded=replay is not None,
+        )  # fmt: skip
+
+    if replay is None:
+        show(url)
+        return
+    from kilowatch.replay_server import watch_recording  # noqa: PLC0415
+
+    watch_recording(replay, config, show)
 
 
 @click.command()
-@click.argument("url", default=HOME)
+@_aggregator
 @_token
 @click.option("--watch", is_flag=True, help="Again every two seconds, until Ctrl-C.")
 @click.option("--json", "json_", is_flag=True, help="As JSON.")
@@ -70,14 +114,12 @@ def status(url: str, token_file: Path | None, watch: bool, json_: bool) -> None:
     from tui.status import as_json, once, severity, text_lines  # noqa: PLC0415 - loads NumPy
 
     while True:
-        board, age, fault = once(_address(url), _secret(token_file))
+        board, age, fault = once(url, _secret(token_file))
         if json_:
             found = as_json(board, age) | ({"fault": fault} if fault else {})
             said = msgspec.json.format(msgspec.json.encode(found)).decode()
         elif fault:
-            said = (
-                f"KILOWATCH UNKNOWN: {_address(url)}: {fault}. Is it running? kilowatch aggregate"
-            )
+            said = f"KILOWATCH UNKNOWN: {url}: {fault}. Is it running? kilowatch aggregate"
         else:
             said = "\n".join(text_lines(board, age))
         clear = "\x1b[H\x1b[2J" if watch and sys.stdout.isatty() and not json_ else ""
@@ -88,7 +130,7 @@ def status(url: str, token_file: Path | None, watch: bool, json_: bool) -> None:
 
 
 @click.command()
-@click.argument("url", default=HOME)
+@_aggregator
 @_token
 @click.option("--listen", type=Address(), default="127.0.0.1:9402", show_default=True, help="Loopback only: it asks nobody who they are.")  # fmt: skip
 def web(url: str, token_file: Path | None, listen: tuple[str, int]) -> None:
@@ -100,7 +142,7 @@ def web(url: str, token_file: Path | None, listen: tuple[str, int]) -> None:
         server = import_module("textual_serve.server")  # optional, and without types
     except ImportError as error:
         raise ConfigError("kilowatch web", "textual-serve is not installed", "pip install 'kilowatch[web]'.") from error  # fmt: skip
-    command = [sys.executable, "-m", "kilowatch", "top", _address(url)]
+    command = [sys.executable, "-m", "kilowatch", "top", url]
     if token_file is not None:
         command += ["--token-file", str(token_file)]
     server.Server(shlex.join(command), host=host, port=port, title="kilowatch").serve()

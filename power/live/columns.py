@@ -35,6 +35,7 @@ class Seen:
     dead: Flags
     committed: Flow
     survivor: Floats
+    lasting: Floats
     trips: Floats
     used: Floats
     assumed: Flags
@@ -80,6 +81,7 @@ def _load(fixed: Fixed, seen: Seen) -> dict[str, Floats]:
         "circuit_headroom_amps": network.continuous - carried.highest,
         "circuit_load_ratio": carried.highest / network.rated,
         "circuit_continuous_ratio": seen.minute / network.continuous,
+        "circuit_lasting_ratio": seen.lasting / network.rated,
         "circuit_overload_ratio": np.where(fixed.breakers, seen.ten / network.effective, np.nan),
         "circuit_above_continuous_seconds": seen.above,
         "circuit_energy_joules": seen.joules,

@@ -178,6 +178,7 @@ class Live:
         self.heats.update(now, highest, self.trips.off | dead)
         minute, ten = self.windows.rms(now, 60.0), self.windows.rms(now, 10.0)
         lasting = np.fmax(ten, self.windows.least(now, HELD_SECONDS))
+        lasting = np.where(self.trips.off | dead, 0.0, lasting)
         self.energies.update(seconds, carried.watts, meters)
         self._look_ahead(now)
         beyond, theirs = self._beyond.of(now, walls, carried)
@@ -189,7 +190,7 @@ class Live:
             undeclared=undeclared(fixed, walls, carried), dead=dead,
             committed=could,
             survivor=self._survivors(np.nan_to_num(walls.held) + theirs, local, dead),
-            trips=self.heats.trips(np.where(self.trips.off | dead, 0.0, lasting)),
+            lasting=lasting, trips=self.heats.trips(lasting),
             used=self.heats.used(), assumed=self.heats.assumed(now),
             minute=minute, ten=ten, peak=self.windows.peak(now, 10.0),
             above=self.timer.update(now, minute / network.continuous, ten / network.continuous),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,9 @@ from aggregator.model import (
     Device,
     Frames,
     History,
+    Instants,
     Known,
+    Past,
     Post,
     Run,
     Stats,
@@ -32,11 +34,12 @@ from aggregator.model import (
 from alerts.alert import Alert
 from alerts.notice import Delivery, Incident
 from telemetry import frame as frames
+from telemetry.catalogue import BY_NAME
 from telemetry.fleet import Fleet
 from telemetry.gap import NOT_SUPPORTED
 from telemetry.intervals import IntervalSet
 from telemetry.inventory import Event, Gpu, Inventory, Link
-from telemetry.metric import Table
+from telemetry.metric import Lane, Table
 from telemetry.schema import SCHEMA
 
 START = 1_790_000_000_000_000_000
@@ -114,11 +117,13 @@ class MemoryStore:
         self.holes: dict[tuple[str, int], IntervalSet] = {}
         self.runs: dict[int, Run] = {}
         self.devices: dict[int, Device] = {}
+        self.named: dict[str, Device] = {}
 
     def write(self, batch: Batch) -> int:
         """Keep what is new; a frame that is there is not stored twice."""
         self.runs.update({run.id: run for run in batch.runs})
         self.devices.update({device.id: device for device in batch.devices})
+        self.named.update({device.key: device for device in batch.devices})
         fresh: set[int] = set()
         pairs = zip(batch.frames.run.tolist(), batch.frames.seq.tolist(), strict=True)
         for number, (run, seq) in enumerate(pairs):
@@ -177,6 +182,36 @@ class MemoryStore:
             [min(n, default=None) for n in present.values()],
             [max(n, default=None) for n in present.values()],
         )  # fmt: skip
+
+    def past(
+        self,
+        table: Table,
+        columns: Sequence[str],
+        when: Instants,
+        reach: Mapping[Lane, int],
+        nodes: Sequence[str] | None,
+    ) -> Past:
+        """The newest of each device at each instant."""
+        keys = [
+            key
+            for key, device in self.named.items()
+            if any((key, name) in self.values for name in columns)
+            and (nodes is None or device.node in nodes)
+        ]
+        shape = (when.count, len(keys))
+        first = [at for values in self.values.values() for at, _ in values[:1]]
+        begins = min(first, default=None)
+        past = Past([self.named[key] for key in keys], {}, {}, {}, set(), begins)
+        for name in columns:
+            values, lane = np.full(shape, math.nan), BY_NAME[name].lane
+            seen = past.seen.setdefault(lane, np.zeros(shape, np.int64))
+            for place, key in enumerate(keys):
+                for number, moment in enumerate(when.all().tolist()):
+                    for at, value in sorted(self.values.get((key, name), ()), key=lambda p: p[0]):
+                        if moment - reach[lane] < at <= moment:
+                            values[number, place], seen[number, place] = value, at
+            past.columns[name] = values
+        return past
 
     def events(
         self, start: int, end: int, node: str | None, kind: str | None, limit: int
@@ -240,9 +275,12 @@ class FakePost:
         """What a test says was."""
         return [one for one in self.ever if one.ended is None or one.ended >= since][:limit]
 
-    async def deliveries(self, since: int, limit: int) -> list[Delivery]:
+    async def deliveries(
+        self, since: int, limit: int, incident: str | None = None
+    ) -> list[Delivery]:
         """What a test says was sent."""
-        return [one for one in self.sent if one.created >= since][:limit]
+        found = [one for one in self.sent if one.created >= since]
+        return [one for one in found if incident in {None, one.notice.incident.key}][:limit]
 
     def channels(self) -> list[ChannelRow]:
         """One."""

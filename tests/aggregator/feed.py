@@ -98,4 +98,4 @@ class Feed:
     def seal(self) -> None:
         """Do all upkeep that is due."""
         while self.store.maintain(self.wall):
-            pass
+            self.store.seal()

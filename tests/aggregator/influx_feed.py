@@ -69,7 +69,8 @@ class InfluxFeed(Feed):
         """Time passes in which nothing comes: what is open and over is closed."""
         for _ in range(times):
             self.wall += seconds * 10**9
-            self.store.maintain(self.wall)
+            if self.store.maintain(self.wall):
+                self.store.seal()
 
     def deliver(self, most: int = 1000) -> None:
         """Send until the spool is empty, or the server does not take more."""

@@ -317,6 +317,30 @@ async def test_history_is_read_from_the_journal(tmp_path: Path) -> None:
         assert len((await client.get("/api/v1/incidents?from=-1h&rule=hot"))["incidents"]) == 1
 
 
+async def test_the_story_of_an_incident_says_who_did_what_and_who_was_told(tmp_path: Path) -> None:
+    async with hot(tmp_path) as client:
+        (found,) = (await client.get("/api/v1/incidents"))["incidents"]
+        path = f"/api/v1/incidents/{quote(found['key'], safe='')}"
+        await client.send("POST", f"{path}/ack", {"who": "ops", "why": "on it", "for": "1h"})
+        await client.send("DELETE", f"{path}/ack", {"who": "mia", "why": "not mine"})
+        scene, pager = client.stage.scene, client.stage.pager
+        scene.set(60.0, 60.0)
+        await scene.until(lambda: "resolved" in pager.state.values())
+        await client.stage.post.saved(10)
+        story = await client.get(f"{path}/story")
+        told = [(one["what"], one["who"], one["why"]) for one in story["story"]]
+        assert told[0] == ("told", "", "new")
+        assert told[1:3] == [("acknowledged", "ops", "on it"), ("taken_back", "mia", "not mine")]
+        assert told[-1] == ("ended", "", "resolved")
+        times = [one["at"] for one in story["story"]]
+        assert times == sorted(times)
+        assert story["began"] <= times[0]
+        assert story["ended"] == times[-1]
+        sent = [(one["channel"], one["reason"], one["outcome"]) for one in story["deliveries"]]
+        assert sent[-1] == ("oncall", "new", "delivered")
+        assert {one["incident"] for one in story["deliveries"]} == {found["key"]}
+
+
 async def test_deliveries_and_channels_show_what_became_of_what_was_told(tmp_path: Path) -> None:
     async with hot(tmp_path) as client:
         await client.stage.scene.until(lambda: client.stage.post.channels()[0].delivered)

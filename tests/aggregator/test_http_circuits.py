@@ -81,6 +81,33 @@ async def test_the_tree_says_load_limits_and_when_it_trips() -> None:
     assert two["volts"] == 240
 
 
+async def test_columns_say_the_same_in_a_tenth_of_the_words() -> None:
+    """What a list of all circuits needs; never and not known are null."""
+    names = ["circuit_watts", "circuit_load_ratio", "circuit_trip_earliest_seconds"]
+    async with door(await lab()) as client:
+        _, whole = await client.json("/api/v1/circuits")
+        status, brief = await client.json(f"/api/v1/circuits?columns={','.join(names)}")
+        _, all_ = await client.json("/api/v1/circuits?columns=*")
+        unknown, fault = await client.json("/api/v1/circuits?columns=circuit_wats")
+        twice, _ = await client.json("/api/v1/circuits?columns=circuit_watts,circuit_watts")
+    assert (status, brief["circuits"], brief["version"]) == (200, [], whole["version"])
+    assert "rows" not in whole
+    circuits = whole["circuits"]
+    for field in ("id", "kind", "parent", "nodes"):
+        assert brief["rows"][field] == [each[field] for each in circuits]
+    assert brief["columns"] == {
+        "circuit_watts": [each["watts"] for each in circuits],
+        "circuit_load_ratio": [each["load_ratio"] for each in circuits],
+        "circuit_trip_earliest_seconds": [
+            pytest.approx(each["trip_seconds"]["earliest"], abs=0.1) for each in circuits
+        ],
+    }
+    assert brief["columns"]["circuit_trip_earliest_seconds"][:2] == [None, None]
+    assert list(all_["columns"]) == [q.name for q in QUANTITIES if q.name.startswith("circuit_")]
+    assert (unknown, twice) == (400, 400)
+    assert "circuit_watts" in fault["error"]["cure"]
+
+
 async def test_one_circuit_is_asked_for_by_its_name() -> None:
     """A slash in it is written as %2F; a name that is none gets the nearest."""
     async with door(await lab()) as client:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from aggregator.http.errors import RequestError
@@ -9,7 +10,7 @@ from aggregator.http.times import duration, moment
 from aggregator.model import Batch, StoredEvent
 from telemetry.errors import StoreError
 from telemetry.inventory import Event
-from tests.aggregator.fake_view import START, FakeView, inventory
+from tests.aggregator.fake_view import START, FakeView, inventory, readings
 from tests.aggregator.http_door import door, small_cluster
 
 NOW = 1_785_578_400_000_000_000  # 2026-08-01T10:00:00Z
@@ -108,17 +109,43 @@ async def test_history_of_nodes_and_links_and_of_what_nobody_has() -> None:
 
 
 async def test_a_step_that_was_not_named_makes_a_readable_picture() -> None:
-    """300 points at most, and never less than the interval."""
+    """300 points at most; where that is hardly more than the interval, every reading."""
     async with door(await ten_seconds()) as client:
         base = "/api/v1/history?gpu=GPU-n1-0&metric="
         for metric, start, step in (
             ("gpu_power_watts", "-1h", 12),
-            ("gpu_power_watts", "-30s", 1),
-            ("gpu_power_limit_watts", "-30s", 15),
+            ("gpu_power_watts", "-30s", 0),
+            ("gpu_power_watts", "-301s", 2),
+            ("gpu_power_limit_watts", "-30s", 0),
+            ("gpu_power_limit_watts", "-2h", 0),
+            ("gpu_power_limit_watts", "-3h", 36),
             ("gpu_power_watts", "-7d", 2016),
         ):
             _, body = await client.json(f"{base}{metric}&from={start}")
             assert body["step"] == step
+
+
+async def test_readings_a_little_early_or_late_leave_no_empty_bucket() -> None:
+    """A node that reads just before each full second, and now and then just after it."""
+    view = FakeView()
+    view.add(inventory("n1"))
+    view.monotonic = 1000.985
+    late = [0.0, 0.03, 0.0, 0.0, 0.02, 0.03] * 9
+    for seq, more in enumerate(late):
+        view.monotonic = 1000.985 + seq + more
+        view.put("n1", readings(view.fleet.nodes["n1"].inventory, seq), seq)
+    view.monotonic += 0.1
+    async with door(view) as client:
+        _, body = await client.json("/api/v1/history?gpu=GPU-n1-0&metric=gpu_power_watts&from=-1m")
+        assert len(body["mean"]) == len(late)
+        assert None not in body["mean"]
+        gaps = np.diff(body["at"]) / 1e9
+        assert gaps.max() < 1.5, "the chart joins what is so near"
+        _, coarse = await client.json(
+            "/api/v1/history?gpu=GPU-n1-0&metric=gpu_power_watts&from=-1m&step=1"
+        )
+        seconds = [at // 10**9 for at in coarse["at"]]
+        assert seconds[-1] - seconds[0] + 1 > len(seconds), "which buckets of a second would not"
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
+import struct
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 
 from aggregator.http.config import HttpConfig
@@ -117,6 +120,36 @@ async def test_only_rows_that_changed_are_sent_if_asked_for() -> None:
         }
         assert data["gaps"]["gpu_temperature_celsius"] == {"*": "device_lost"}
         assert (data["of"], data["reporting"]) == (4, 3)
+
+
+async def test_packed_columns_are_the_same_readings_bit_for_bit() -> None:
+    """Gauges in four bytes and counters in eight, and the reasons of the gaps beside them."""
+    view = await small_cluster()
+    columns = ["gpu_power_watts", "gpu_energy_joules_total", "gpu_fan_speed_ratio"]
+    async with door(view) as client, await connect(client) as socket:
+        await socket.send_json({"columns": columns})
+        await receive(socket)
+        plain = await receive(socket)
+        await socket.send_json({"columns": columns, "packed": True})
+        message = await receive(socket)
+        while message["type"] != "rows":
+            message = await receive(socket)
+        data = msgspec.msgpack.decode(await socket.receive_bytes(timeout=30))
+        assert {key: data[key] for key in ("type", "version", "of", "only", "gaps")} == {
+            key: plain[key] for key in ("type", "version", "of", "only", "gaps")
+        }
+        power, energy, fan = (data["columns"][name] for name in columns)
+        assert list(struct.unpack("<4f", power)) == plain["columns"]["gpu_power_watts"]
+        assert list(struct.unpack("<4d", energy)) == plain["columns"]["gpu_energy_joules_total"]
+        assert [None if math.isnan(v) else v for v in struct.unpack("<4f", fan)] == (
+            plain["columns"]["gpu_fan_speed_ratio"]
+        )
+        await socket.send_json({"columns": columns, "packed": True, "changes": True})
+        await receive(socket)
+        await socket.receive_bytes(timeout=30)
+        await view.tick(1)
+        few = msgspec.msgpack.decode(await socket.receive_bytes(timeout=30))
+        assert len(few["columns"]["gpu_power_watts"]) == 4 * len(few["only"])
 
 
 async def test_values_grow_stale_though_no_tick_comes() -> None:

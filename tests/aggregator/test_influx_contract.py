@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from aggregator.config import StoreConfig
-from aggregator.model import Batch, Frames, History, Hole, StoredEvent
+from aggregator.model import Batch, Frames, History, Hole, Instants, StoredEvent
 from telemetry import frame as frames
 from telemetry import inventory as messages
 from telemetry.errors import StoreError
 from telemetry.intervals import IntervalSet
 from telemetry.inventory import Event, Gpu, Inventory, Link
+from telemetry.metric import Lane, Table
 from telemetry.schema import GPU_FAST, GPU_SLOW, LINK_FAST, LINK_SLOW, NODE_FAST, SCHEMA
 from telemetry.topics import Topic
 from tests.aggregator.feed import ARRIVAL, Feed
@@ -182,3 +183,35 @@ def test_upkeep_seals_an_hour_and_what_is_stored_is_known_after_it(feed: Feed) -
     assert feed.store.accounted() == {("a", 1): IntervalSet([(0, 31)])}
     assert len(ask(feed, "GPU-a-0", BLOCK.names[0], 0).at) == 30
     assert feed.store.size()["hot"] > 0
+
+
+def test_the_past_of_all_devices_holds_until_it_is_too_old(feed: Feed) -> None:
+    feed.send("a", *range(20), *range(30, 60))
+    feed.hello("b")
+    feed.send("b", *range(20), *range(30, 60))
+    feed.commit()
+    if isinstance(feed, InfluxFeed):
+        feed.deliver()
+    names = ("gpu_power_watts", BLOCK.names[GAP_COLUMN], "gpu_energy_joules_total")
+    reach = {Lane.FAST: 3 * SECOND, Lane.SLOW: 45 * SECOND}
+    for seqs in (range(5, 55, 5), range(19, 20), range(24, 25)):
+        when = Instants(sampled_at(seqs.start), seqs.step * SECOND, len(seqs))
+        past = feed.store.past(Table.GPU, names, when, reach, None)
+        for node in "ab":
+            for row in range(2):
+                key = f"GPU-{node}-{row}"
+                column = [device.key for device in past.devices].index(key) if past.devices else -1
+                for number, seq in enumerate(seqs):
+                    fresh, newest = not 22 <= seq < 30, seq if not 20 <= seq < 22 else 19
+                    assert bool(past.devices and past.seen[Lane.FAST][number, column]) == fresh
+                    for name in names if fresh else ():
+                        wanted = expected(node, row, [newest])[0, BLOCK.names.index(name)]
+                        got = past.columns[name][number, column]
+                        np.testing.assert_equal(float(got), wanted)
+        some = feed.store.past(Table.GPU, names, when, reach, ["b"])
+        assert {device.node for device in some.devices} <= {"b"}
+        assert {device.name for device in past.devices} <= {"NVIDIA Test 80GB"}
+    nodes = feed.store.past(Table.NODE, ("node_load_1m",), when, reach, None)
+    assert nodes.devices == []
+    with pytest.raises(StoreError, match="node_load_1m"):
+        feed.store.past(Table.GPU, ("node_load_1m",), when, reach, None)

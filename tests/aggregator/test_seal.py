@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import duckdb
@@ -71,6 +72,7 @@ def test_history_is_the_same_before_during_and_after_sealing(feed: Feed) -> None
     feed.wall += HOUR
     steps = 0
     while feed.store.maintain(feed.wall):
+        feed.store.seal()
         steps += 1
         after = ask()
         for one, other in zip(before, after, strict=True):
@@ -147,11 +149,56 @@ def test_sealed_frames_are_remembered_as_marks(feed: Feed) -> None:
     assert feed.commit() == 1
 
 
+def test_what_comes_late_into_a_period_that_is_being_sealed_is_not_dropped_with_it(
+    feed: Feed,
+) -> None:
+    """A batch that waited for a disk, say: its time is of a period that is half in files by now."""
+    feed.send("a", 40)
+    feed.flush()
+    late = feed.ingest.take_batch(feed.wall)
+    feed.wall += HOUR
+    feed.store.maintain(feed.wall)
+    for _ in range(3):
+        feed.store.seal()
+    assert feed.store.write(late) == 1
+    feed.seal()
+    feed.reopen()
+    found = feed.store.history("GPU-a-0", GAUGES[0], 0, 1 << 62, 0)
+    assert found.mean == expected("a", 0, range(FRAMES))[:, 0].tolist()
+    feed.wall += HOUR
+    feed.seal()
+    assert feed.store.history("GPU-a-0", GAUGES[0], 0, 1 << 62, 0) == found
+
+
+def test_commits_go_on_beside_a_file_in_the_making(feed: Feed) -> None:
+    feed.wall += HOUR
+    assert feed.store.maintain(feed.wall)
+    over = threading.Event()
+
+    def seal() -> None:
+        while not over.is_set():
+            feed.store.seal()
+
+    sealing = threading.Thread(target=seal)
+    sealing.start()
+    for seq in range(FRAMES, FRAMES + 50):
+        feed.send("a", seq)
+        assert feed.commit() == 1
+        feed.store.tidy()
+    over.set()
+    sealing.join()
+    feed.seal()
+    seqs = [*range(40), *range(41, FRAMES + 50)]
+    found = feed.store.history("GPU-a-0", GAUGES[0], 0, 1 << 62, 0)
+    assert found.mean == expected("a", 0, seqs)[:, 0].tolist()
+
+
 @pytest.mark.parametrize("steps", [1, 2, 5, 9])
 def test_a_seal_that_is_cut_short_is_made_again(feed: Feed, steps: int) -> None:
     feed.wall += HOUR
     for _ in range(steps):
         feed.store.maintain(feed.wall)
+        feed.store.seal()
     # As after kill -9: the files are as they are, and the engine only has what was committed.
     feed.store._sealer = None
     feed.reopen()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from alerts.alert import Severity
-from alerts.desk.state import Step
+from alerts.desk.state import STORY, Step
 from alerts.matchers import parse_all
 from alerts.notice import Action, Silence, Standing
 from telemetry.errors import DeskError
@@ -90,6 +90,36 @@ def test_who_gives_it_back_has_it_told_again() -> None:
     )
     assert incident.acknowledged is None
     assert said(step.notices) == ["trigger repeat"]
+
+
+def test_what_happened_is_remembered_over_a_restart_and_bounded() -> None:
+    office = Office()
+    office.tick(LOST)
+    office.tick()
+    key = office.only().key
+    take(office, key)
+    office.restart()
+    told = [(one.what, one.who, one.why) for one in office.desk.story(key)]
+    assert told == [("told", "", "new"), ("acknowledged", "ada", "on it")]
+    for _ in range(STORY):
+        take(office, key)
+    story = office.desk.story(key)
+    assert len(story) == STORY
+    assert (story[0].what, story[0].why) == ("told", "new")
+    assert story[-1].at == office.wall
+
+
+def test_an_acknowledgement_that_is_over_and_an_end_stand_in_the_story() -> None:
+    office = Office()
+    office.tick(LOST)
+    office.tick()
+    key = office.only().key
+    take(office, key, until=office.wall + 60 * SECOND)
+    office.wait(70)
+    office.tick(over(LOST))
+    office.wait(3600 - 10)
+    whats = [one.what for one in office.desk.story(key)]
+    assert whats == ["told", "acknowledged", "lapsed", "told", "ended"]
 
 
 def test_worse_outdoes_an_acknowledgement() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,21 @@ def test_help_lists_every_command() -> None:
     for name in ("run", "demo", "collect", "aggregate", "top", "tap", "record", "config", "doctor"):
         assert f"\n  {name} " in text
         assert kilowatch(name, "-h").exit_code == 0
+
+
+def test_the_version_is_told() -> None:
+    """And nothing else is done."""
+    result = kilowatch("--version", "doctor")
+    assert (result.exit_code, result.output) == (0, f"kilowatch, version {version('kilowatch')}\n")
+
+
+@pytest.mark.parametrize("command", ["top", "status"])
+def test_a_bad_address_is_one_line_that_says_what_to_write(command: str) -> None:
+    """Not a traceback, and no screen."""
+    result = kilowatch(command, "ftp://host")
+    assert result.exit_code != 0
+    assert "Write http://HOST:9400." in result.output
+    assert "Traceback" not in result.output
 
 
 def test_one_reading_is_json_on_stdout() -> None:

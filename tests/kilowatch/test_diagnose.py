@@ -206,11 +206,12 @@ def test_a_packed_log_of_more_than_a_part_is_read_to_its_end(tmp_path: Path, kin
 @pytest.mark.parametrize(
     ("start", "words"),
     [
-        (gzip.compress(b"")[:10] + b"\xff" * 60, "damaged gzip file"),
+        (b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\xff" + b"\xff" * 60, "damaged gzip file"),
         (b"BZh9" + b"rubbish" * 9, "damaged bzip2 file"),
         (b"\xfd7zXZ\x00" + b"rubbish" * 9, "damaged xz file"),
         (b"\x28\xb5\x2f\xfd" + b"rubbish", "zstd -dc FILE | kilowatch diagnose -"),
     ],
+    ids=["gzip", "bzip2", "xz", "zstd"],
 )
 def test_a_packed_log_that_can_not_be_read_says_why(
     tmp_path: Path, start: bytes, words: str

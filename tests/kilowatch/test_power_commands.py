@@ -253,6 +253,19 @@ def test_a_silent_meter_stands_beside_the_source_that_took_over() -> None:
     assert max(map(len, lines)) <= 80
 
 
+def test_a_time_to_trip_names_its_load_where_another_flows_now() -> None:
+    """After a sudden drop: 69 % now, and a countdown of the ten seconds before."""
+    lines = circuit_lines([
+        state(
+            0.69, watts=1656.0, heat_ratio=0.93, lasting_ratio=1.21, continuous_ratio=1.43, headroom_amps=2.2,
+            trip_seconds=TripSeconds(earliest=11.0, nominal=40.0, latest=200.0),
+        )
+    ])  # fmt: skip
+    assert "    may trip in 11 s .. 3 min at the 121% of the last 10 s (estimate)" in lines
+    assert any("2.2 A left all day, in the last minute 143%" in line for line in lines)
+    assert max(map(len, lines)) <= 80
+
+
 def test_a_node_that_nothing_is_known_of_is_named() -> None:
     """The watts beside it are those of the rest."""
     lines = circuit_lines([state(0.06, watts=150.0, facts={"unknown_nodes": "rig2"})])

@@ -45,6 +45,25 @@ def test_every_quantity_of_the_boards_is_computed_and_none_is_unnamed() -> None:
         assert len(board.facts) == len(board.names)
 
 
+def test_the_load_that_a_trip_is_told_for_is_told_too() -> None:
+    """After a sudden drop the time to trip is still that of the last ten seconds, and so is this
+    load; after a sudden rise both follow within three."""
+    stage = Stage(TWO, limits=LIMITS, gpus=2)
+    wall = {"n2": 120.0 * 20 * 1.5}
+    stage.play(20, wall=wall)
+    assert stage.value("circuit_lasting_ratio", "b") == pytest.approx(1.5, rel=0.01)
+    stage.play(3, wall={"n2": 120.0 * 20 * 0.5})
+    assert stage.value("circuit_load_ratio", "b") == pytest.approx(0.5)
+    assert np.isfinite(stage.value("circuit_trip_earliest_seconds", "b"))
+    assert stage.value("circuit_lasting_ratio", "b") > 1.2
+    stage.play(10, wall={"n2": 120.0 * 20 * 0.5})
+    assert np.isinf(stage.value("circuit_trip_earliest_seconds", "b"))
+    assert stage.value("circuit_lasting_ratio", "b") == pytest.approx(0.5)
+    stage.play(4, wall=wall)
+    assert stage.value("circuit_lasting_ratio", "b") == pytest.approx(1.5)
+    assert np.isfinite(stage.value("circuit_trip_earliest_seconds", "b"))
+
+
 def test_the_model_follows_the_load_and_meets_the_commitment_at_the_limit() -> None:
     """Idle a host draws half of what it draws at full; at the limit it is what was planned with."""
     stage = Stage(TWO, limits=LIMITS, gpus=2)

@@ -243,7 +243,6 @@ async def test_the_time_bar_shows_what_was_on_every_view_and_comes_back() -> Non
             "t",
             "left_square_bracket",
             "left_square_bracket",
-            "left_square_bracket",
             holds=lambda text: "REPLAY" in text and "111/700" in text,
         )
         assert "◀" in text

@@ -7,7 +7,7 @@ import pytest
 from rich.cells import cell_len
 
 from tui.kit.bars import Bar, bar_list
-from tui.kit.chart import Mark, bridge, chart, dots, resample, spark, spread
+from tui.kit.chart import LATE, Mark, apart, chart, dots, held, resample, spark, spread
 
 
 def text(lines: list) -> list[str]:
@@ -38,11 +38,44 @@ def test_the_scale_is_fixed_and_a_limit_is_drawn_across() -> None:
 
 def test_times_without_a_reading_stay_empty_and_short_gaps_between_readings_do_not() -> None:
     at = np.array([0.0, 10.0, 20.0, 80.0, 90.0])
-    spaced = resample(at, np.ones(5), 0.0, 100.0, 20)
-    assert np.isnan(spaced).sum() == 15
-    joined = bridge(spaced, 2)
-    assert not np.isnan(joined[:6]).any()
-    assert np.isnan(joined[8:15]).all()
+    assert np.isnan(resample(at, np.ones(5), 0.0, 100.0, 20)).sum() == 15
+    joined = held(at, np.ones(5), 0.0, 100.0, 20, LATE * apart(at))
+    assert not np.isnan(joined[:7]).any()
+    assert np.isnan(joined[7:16]).all()
+    assert not np.isnan(joined[16:]).any()
+
+
+@pytest.mark.parametrize("phase", [0.0, 0.5, 0.985, 0.999])
+@pytest.mark.parametrize("points", [40, 266, 600])
+def test_readings_a_little_early_or_late_leave_no_hole_and_a_missing_one_does(
+    phase: float, points: int
+) -> None:
+    """A node that is busy reads up to a fifth of a second late, wherever its second begins."""
+    late = np.random.default_rng(3).uniform(0.0, 0.2, 60)
+    at = np.arange(60) + phase + late
+    drawn = held(at, np.ones(60), phase, 60.0, points, LATE * apart(at))
+    assert not np.isnan(drawn[points // 60 + 1 :]).any()
+    gone = np.delete(at, [30, 31, 32])
+    drawn = held(gone, np.ones(57), phase, 60.0, points, LATE * apart(gone))
+    assert np.isnan(drawn).any()
+
+
+def test_a_reading_that_was_asked_for_and_not_known_is_not_drawn_over() -> None:
+    at = np.arange(10.0)
+    values = np.where(at == 4, np.nan, 1.0)
+    drawn = held(at, values, 0.0, 10.0, 40, LATE * apart(at))
+    assert np.isnan(drawn[18:20]).all()
+    assert not np.isnan(drawn[:16]).any()
+    assert not np.isnan(drawn[20:]).any()
+
+
+def test_a_bucket_stands_for_its_length_and_an_empty_one_is_a_hole() -> None:
+    at = np.array([0.0, 10.0, 20.0, 30.0])
+    drawn = held(at, np.array([1.0, np.nan, 3.0, 4.0]), 0.0, 50.0, 50, 10.0)
+    assert (drawn[:10] == 1).all()
+    assert np.isnan(drawn[10:20]).all()
+    assert (drawn[30:40] == 4).all()
+    assert np.isnan(drawn[40:]).all()
 
 
 def test_no_data_is_no_chart() -> None:

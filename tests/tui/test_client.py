@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 from aiohttp import web
 
 from aggregator.http.app import listening
 from aggregator.http.config import HttpConfig
+from tests.aggregator.test_http_circuits import lab
 from tests.tui.cluster import Cluster, served
-from tui.board import POWER, TEMPERATURE
-from tui.client import Feed, LineState
+from tui.circuit_columns import page_of
+from tui.circuits import Now, headroom, load, most, share, until_full, until_trip
+from tui.feed.feed import Feed
+from tui.feed.line import LineState
+from tui.feed.wants import Ask, Wants
+from tui.messages.power import CircuitPage
+from tui.readings import POWER, TEMPERATURE
 
 PATIENCE = 30.0
 
@@ -112,6 +120,7 @@ async def test_without_the_token_it_is_refused_and_with_it_it_is_let_in(tmp_path
 @asynccontextmanager
 async def serving(
     handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
+    context: ssl.SSLContext | None = None,
 ) -> AsyncIterator[str]:
     """Something that is no aggregator of ours."""
     app = web.Application()
@@ -119,9 +128,9 @@ async def serving(
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
+        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
         await site.start()
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+        yield f"{'http' if context is None else 'https'}://127.0.0.1:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
 
@@ -161,3 +170,29 @@ async def test_it_asks_for_the_columns_that_it_shows_and_no_others() -> None:
         await until(lambda: feed.board.ready)
         assert POWER in feed.board.gpus.columns
         assert len(feed.board.gpus.columns) == 12
+
+
+async def test_circuits_come_by_columns_and_the_open_one_as_a_whole() -> None:
+    """What lists show is the same in both forms; poles and facts are only in the whole one."""
+    view = await lab()
+    async with served(view) as url, following(url) as feed:
+        await until(lambda: bool(feed.board.circuits))
+        brief = feed.board.circuit("lab/2")
+        assert brief is not None
+        assert not brief.facts
+        feed.want(Wants(nodes=(), asks=(Ask(page_of("lab/2"), CircuitPage, 1.0),)))
+        await until(lambda: bool(feed.board.circuit("lab/2").facts))  # type: ignore[union-attr]
+        full = feed.board.circuit("lab/2")
+        assert full is not None
+        assert list(full.amps) == ["L1", "L2"]
+        for said in (
+            share,
+            load,
+            most,
+            headroom,
+            lambda c: until_full(c, Now(0.0)),
+            lambda c: until_trip(c, Now(0.0)),
+        ):
+            told = (said(brief), said(full))  # type: ignore[operator]
+            assert told[0] == told[1] or told[0] == pytest.approx(told[1], rel=1e-3)
+        assert (full.nodes, full.parent) == (brief.nodes, brief.parent) == (["n2"], "main")

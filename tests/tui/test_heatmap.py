@@ -8,20 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from tui.kit.heatmap import (
-    CRIT,
-    DOWN,
-    MISSING,
-    OK,
-    STALE,
-    WARN,
-    Cells,
-    Grid,
-    Zoom,
-    draw,
-    lay_out,
-    quantise,
-)
+from tui.kit.grid import Grid, Zoom, lay_out
+from tui.kit.heatmap import CRIT, DOWN, MISSING, OK, STALE, WARN, Cells, draw, quantise
 
 
 def fleet(

@@ -10,22 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from tui.board import (
-    LIMIT,
-    POWER,
-    REASONS,
-    TEMPERATURE,
-    UTILIZATION,
-    Board,
-    Standing,
-    numbers,
-    tidy,
-)
+from tui.board import Board
 from tui.columns import Column, share
 from tui.fields import GPU_KEYS, NODE_KEYS
 from tui.filter import Filter, parse
-from tui.listing import GPU_COLUMNS, NODE_COLUMNS, gpu_listing, node_listing
-from tui.messages import Alert, DataMessage, GpuRows, NodeLine, Numbers, RowsMessage
+from tui.gpu_table import GPU_COLUMNS, gpu_listing
+from tui.gpus import numbers, tidy
+from tui.messages.alerts import Alert
+from tui.messages.columns import Numbers
+from tui.messages.fleet import NodeLine
+from tui.messages.stream import DataMessage, GpuRows, RowsMessage
+from tui.node_table import NODE_COLUMNS, node_listing
+from tui.readings import LIMIT, POWER, REASONS, TEMPERATURE, UTILIZATION
+from tui.standing import Standing
 from tui.text import CROSS, DASH
 
 

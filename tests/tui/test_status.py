@@ -15,7 +15,7 @@ from kilowatch.cli.views import status, web
 from telemetry.errors import ConfigError
 from tests.tui.cluster import Cluster, served
 from tests.tui.test_lines import HOT, board, incidents
-from tui.messages import Note
+from tui.messages.alerts import Note
 from tui.status import CRITICAL, OK, UNKNOWN, WARNING, as_json, severity, summary, text_lines
 
 
@@ -70,10 +70,18 @@ async def test_an_empty_cluster_is_unknown() -> None:
     assert done.exit_code == UNKNOWN
 
 
-def test_nobody_there_says_so_and_what_to_start() -> None:
-    done = CliRunner().invoke(status, ["127.0.0.1:1"])
+@pytest.mark.parametrize("where", [["127.0.0.1:1"], ["--http", "127.0.0.1:1"]])
+def test_nobody_there_says_so_and_what_to_start(where: list[str]) -> None:
+    done = CliRunner().invoke(status, where)
     assert done.exit_code == UNKNOWN
+    assert "http://127.0.0.1:1" in done.output
     assert "kilowatch aggregate" in done.output
+
+
+def test_two_aggregators_are_one_too_many() -> None:
+    done = CliRunner().invoke(status, ["127.0.0.1:1", "--http", "127.0.0.1:2"])
+    assert done.exit_code == 2
+    assert "Name one" in done.output
 
 
 def test_the_browser_is_on_this_machine() -> None:

@@ -21,7 +21,7 @@ from rich.console import Console
 from tests.tui.cluster import Cluster, served
 from tests.tui.test_trail import frame
 from tui.kit.fleetmap import FleetMap
-from tui.messages import NodeLine
+from tui.messages.fleet import NodeLine
 from tui.theme import DARK, Tones
 
 ROOT = Path(__file__).parents[2]

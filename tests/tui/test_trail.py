@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 
 from tests.tui.test_lines import HOT, board, incidents
-from tui.board import POWER, Board, Gpus
-from tui.messages import GpuRows
-from tui.timebar import Clock, bar_line
+from tui import coarse
+from tui.barline import bar_line
+from tui.board import Board
+from tui.gpus import Gpus
+from tui.messages.stream import GpuRows
+from tui.readings import POWER
+from tui.timebar import Clock
 from tui.trail import MOST_BYTES, Trail, pack, unpack
 
 SECOND = 10**9
@@ -69,16 +73,16 @@ def test_the_clock_steps_jumps_and_comes_back_to_now() -> None:
         clock.trail.add(frame(second, watts=float(second)))
     newest = frame(300, watts=300.0)
     assert clock.board(newest) is newest
-    clock.step(-1)
+    clock.step(-1, newest)
     assert clock.board(newest).at == 298 * SECOND
-    clock.jump(-60)
+    clock.jump(-60, newest)
     assert clock.board(newest).at == 238 * SECOND
     assert clock.words(newest.at, utc=True) == "00:03:58Z (-62s)"
-    clock.jump(-6000)
+    clock.jump(-6000, newest)
     assert clock.board(newest).at == 100 * SECOND
-    clock.jump(6000)
+    clock.jump(6000, newest)
     assert clock.board(newest) is newest
-    clock.step(-1)
+    clock.step(-1, newest)
     clock.close()
     assert not clock.replaying
 
@@ -104,7 +108,8 @@ def test_a_pause_keeps_what_was_and_the_bar_says_where_one_is() -> None:
     assert "nothing is kept" in bar_line(clock, first, 80, utc=True)[0][0]
     clock.trail.add(first)
     clock.trail.add(second)
-    clock.step(-1)
+    clock.step(-1, second)
+    assert clock.board(second).at == first.at
     drawn = "".join(text for text, _ in bar_line(clock, second, 80, utc=True))
     assert "●" in drawn
     assert len(drawn) <= 80
@@ -118,3 +123,19 @@ def test_the_bar_fits(width: int) -> None:
     assert sum(len(text) for text, _ in bar_line(clock, frame(70), width, utc=True)) <= max(
         width, 26
     )
+
+
+def test_kept_readings_are_near_and_gaps_stay_gaps() -> None:
+    """Small flags and whole watts are exact, all else is off by 1 in 4,000 at most."""
+    noise = np.random.default_rng(3)
+    table = np.concatenate([
+        noise.normal(500, 90, (3, 2000)), 10.0 ** noise.uniform(-12, 12, (2, 2000)),
+        np.arange(2000)[None], noise.integers(0, 2, (1, 2000)).astype(float),
+    ])  # fmt: skip
+    table[1, 5], table[2, 7], table[3, 9] = np.nan, -0.0, -41.5
+    again = coarse.unpack(coarse.pack(table), len(table))
+    assert np.array_equal(np.isnan(again), np.isnan(table))
+    assert np.array_equal(again[5:], table[5:])
+    assert np.allclose(again, table, rtol=1 / 4000, atol=0, equal_nan=True)
+    assert coarse.unpack(coarse.pack(np.empty((0, 9))), 0).size == 0
+    assert len(coarse.pack(table[:3])) < 2 * 6000

@@ -15,8 +15,8 @@ from tui.text import fit
 from tui.theme import Line, Piece
 
 Floats = npt.NDArray[np.float64]
-_LEFT = (0x40, 0x04, 0x02, 0x01)
-_RIGHT = (0x80, 0x20, 0x10, 0x08)
+LEFT_DOTS = (0x40, 0x04, 0x02, 0x01)
+RIGHT_DOTS = (0x80, 0x20, 0x10, 0x08)
 """Dots from the bottom of a sign to its top."""
 
 
@@ -40,20 +40,28 @@ def resample(at: Floats, values: Floats, start: float, end: float, points: int) 
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
-def bridge(values: Floats, most: int) -> Floats:
-    """Carry a value over the next `most` holes: buckets that are shorter than the time between two
-    readings are no gap."""
-    result = values.copy()
-    run = most + 1
-    last = np.nan
-    for n, value in enumerate(values.tolist()):
-        if value == value:  # noqa: PLR0124 - not NaN
-            last, run = value, 0
-        else:
-            run += 1
-            if run <= most:
-                result[n] = last
-    return result
+def held(
+    at: Floats, values: Floats, start: float, end: float, points: int, hold: float | Floats
+) -> Floats:
+    """Return a value for each of `points` equal times: the mean of its readings; where it has none,
+    the reading before it, which stands for `hold` (one for all, or one each), and no longer. An
+    absent reading stands too: what was asked for and not known is never drawn over."""
+    spaced = resample(at, values, start, end, points)
+    if end <= start or not len(at):
+        return spaced
+    middles = start + (np.arange(points) + 0.5) * (end - start) / points
+    before = np.searchsorted(at, middles, side="right") - 1
+    stands = (before >= 0) & (middles - at[before] < np.broadcast_to(hold, at.shape)[before])
+    return np.where(np.isnan(spaced) & stands, values[before], spaced)
+
+
+def apart(at: Floats) -> float:
+    """Return the usual time between two readings; 0 for fewer than two."""
+    return float(np.median(np.diff(at))) if len(at) > 1 else 0.0
+
+
+LATE = 1.5
+"""A reading stands for so many usual times between two: the next may be late, not missing."""
 
 
 def dots(values: Floats, span: tuple[float, float], width: int, height: int) -> list[str]:
@@ -67,8 +75,8 @@ def dots(values: Floats, span: tuple[float, float], width: int, height: int) -> 
         floor = (height - 1 - line) * 4
         signs = []
         for x in range(width):
-            bits = sum(_LEFT[: max(0, min(4, tops[2 * x] - floor))])
-            bits += sum(_RIGHT[: max(0, min(4, tops[2 * x + 1] - floor))])
+            bits = sum(LEFT_DOTS[: max(0, min(4, tops[2 * x] - floor))])
+            bits += sum(RIGHT_DOTS[: max(0, min(4, tops[2 * x + 1] - floor))])
             signs.append(chr(0x2800 + bits) if bits else " ")
         lines.append("".join(signs))
     return lines
@@ -88,7 +96,7 @@ def chart(
     room, tall = max(1, width - 7), max(1, height - (1 if times else 0))
     lines: list[Line] = []
     rows = {
-        _line_of(mark.value, span, tall): mark for mark in marks if span[0] <= mark.value <= span[1]
+        line_of(mark.value, span, tall): mark for mark in marks if span[0] <= mark.value <= span[1]
     }
     for y, signs in enumerate(dots(values, span, room, tall)):
         labelled = y in {0, tall - 1} or (tall >= 5 and y == tall // 2)
@@ -105,7 +113,8 @@ def chart(
     return lines
 
 
-def _line_of(value: float, span: tuple[float, float], tall: int) -> int:
+def line_of(value: float, span: tuple[float, float], tall: int) -> int:
+    """Return the line of a value, counted from the top, in a picture of `tall` lines."""
     share = (value - span[0]) / (span[1] - span[0])
     return max(0, min(tall - 1, tall - 1 - int(share * tall - 1e-9)))
 

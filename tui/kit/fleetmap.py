@@ -10,11 +10,15 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from tui.board import Board, Floats, natural
+from tui.board import Board
 from tui.cards import TALL, cards, columns_of
-from tui.kit.heatmap import MOST_DIGITS, Bytes, Cells, Grid, Zoom, draw, lay_out, quantise
+from tui.gpus import Floats
+from tui.kit.grid import MOST_DIGITS, Grid, Zoom
+from tui.kit.heatmap import Bytes, Cells, draw, quantise
+from tui.kit.placing import placed
 from tui.kit.surface import Surface
-from tui.metrics import METRICS, STATE, group_names
+from tui.messages.fleet import NodeLine
+from tui.metrics import METRICS, STATE
 from tui.text import clean
 from tui.theme import Line, Tones
 
@@ -52,6 +56,9 @@ class FleetMap(Surface, can_focus=True):
         """UUID; None before the first key."""
         self._grid: Grid | None = None
         self._laid: object = None
+        self._seen_nodes: tuple[NodeLine, ...] = ()
+        self._racks = 0
+        """Racks and jobs of those nodes, as one number."""
         self._level: tuple[str, Bytes] | None = None
         self._past: deque[Floats] = deque(maxlen=_PAST)
         self._past_key: object = None
@@ -147,34 +154,16 @@ class FleetMap(Surface, can_focus=True):
         zoom = Zoom(self.zoom) if self.zoom and self.zoom != CARDS else None
         if zoom is Zoom.HALVES and not self._shaded:
             zoom = Zoom.DOTS
-        racks = hash(tuple((n.rack, n.job) for n in board.nodes))
+        if board.nodes is not self._seen_nodes:
+            self._seen_nodes = board.nodes
+            self._racks = hash(tuple((n.rack, n.job) for n in board.nodes))
         slow = board.at // 5_000_000_000 if group in {"value", "circuit"} else 0
-        key = (board.gpus.version, len(board.gpus), width, height, zoom, group, racks, slow,
+        key = (board.gpus.version, len(board.gpus), width, height, zoom, group, self._racks, slow,
                self.shown_metric if group == "value" else "", self._shaded)  # fmt: skip
         if key != self._laid or self._grid is None:
-            self._grid = self._lay(group, zoom, width, height)
+            self._grid = placed(board, group, self.metric or "", zoom, width, height)
             self._laid = key
         return self._grid
-
-    def _lay(self, group: str, zoom: Zoom | None, width: int, height: int) -> Grid:
-        board = self.board
-        order = board.gpus.order
-        names = group_names(board, group)
-        known = list(dict.fromkeys(names[row] for row in order.tolist()))
-        if group not in {"value", "node"}:
-            known.sort(key=lambda name: (name.startswith("no "), natural(name)))
-        number = {name: n for n, name in enumerate(known)}
-        groups = np.array([number[names[row]] for row in order.tolist()], np.intp)
-        if group == "value":
-            word = self.metric if self.metric in METRICS else "power"
-            values = METRICS[word].values(board)[order]
-            place = np.argsort(np.where(np.isnan(values), np.inf, -values), kind="stable")
-        else:
-            place = np.argsort(groups, kind="stable")
-        order, groups = order[place], groups[place]
-        homes = {node: n for n, node in enumerate(dict.fromkeys(board.gpus.who.node))}
-        node = np.array([homes[board.gpus.who.node[row]] for row in order.tolist()], np.intp)
-        return lay_out(order, node, groups, known, width, height, zoom)
 
     def action_step(self, x: int, y: int) -> None:
         """Move the cursor by cells."""

@@ -1,172 +1,29 @@
-"""The map: every GPU of the fleet, however many there are. Pure.
+"""The colours of the map: what each cell of a grid shows. Pure.
 
-A map is a grid of cells, and each cell stands for a few GPUs, as many as the zoom says: one with
-its value as a digit, two as the halves of a block, eight as the dots of one braille sign, a whole
-rack. `lay_out` decides who is where; it runs when the fleet or the window changes. `draw` colours
-the cells; it runs at every tick, on whole columns.
+`tui.kit.grid` decides who is where; `draw` colours the cells, at every tick, on whole columns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from tui.text import clean, fit
+from tui.kit.grid import Grid, Ints, Zoom
 from tui.theme import INK, STEPS, Line, Piece
 
-Ints = npt.NDArray[np.intp]
 Bytes = npt.NDArray[np.uint8]
 MISSING = 255
 """Level of a GPU whose metric is not known."""
 OK, STALE, WARN, CRIT, DOWN = range(5)
 """`tui.board.Standing`, as numbers in a column."""
-MOST_DIGITS = 400
-"""GPUs that are shown as digits; above that nobody reads them."""
 _DOTS = (0x01, 0x08, 0x02, 0x10, 0x04, 0x20, 0x40, 0x80)
 """Dot of each of eight GPUs: left to right, then down."""
 _CHIPS = {STALE: "stale_chip", WARN: "warn_chip", CRIT: "crit_chip", DOWN: "down"}
 _SIGNS = {STALE: "▒", WARN: "!", CRIT: "▲", DOWN: "\u00d7"}
-
-
-class Zoom(StrEnum):
-    """What a cell stands for."""
-
-    DIGITS = "digits"
-    HALVES = "half-blocks"
-    DOTS = "dots"
-    RACKS = "groups"
-
-
-@dataclass(frozen=True)
-class Grid:
-    """Who is where."""
-
-    zoom: Zoom
-    slots: Ints
-    """Rows, columns, GPUs of a cell: row numbers of the board; -1 where there is nobody."""
-    labels: tuple[str, ...]
-    """One a line, before its cells; empty without."""
-    wide: int
-    """Signs of a cell."""
-
-    @property
-    def margin(self) -> int:
-        """Signs before the first cell of a line."""
-        return max(map(len, self.labels), default=-1) + 1
-
-    @property
-    def height(self) -> int:
-        """Lines."""
-        return len(self.slots)
-
-    def place(self, row: int) -> tuple[int, int] | None:
-        """Line and column of the cell of a GPU."""
-        found = np.argwhere(self.slots == row)
-        return (int(found[0][0]), int(found[0][1])) if len(found) else None
-
-    def at(self, x: int, y: int) -> int | None:
-        """The first GPU of the cell at a position of the drawing; None where nobody is."""
-        column = (x - self.margin) // self.wide
-        if not (0 <= y < len(self.slots) and x >= self.margin and column < self.slots.shape[1]):
-            return None
-        row = int(self.slots[y, column, 0])
-        return None if row < 0 else row
-
-
-def lay_out(
-    order: Ints, node: Ints, group: Ints, names: Sequence[str], width: int, height: int,
-    zoom: Zoom | None = None,
-) -> Grid:  # fmt: skip
-    """Place the GPUs, finest zoom first, until all fit into `width` x `height`.
-
-    `order`: row numbers as they follow each other; `node` and `group`: a number of each, in that
-    order; `names`: of the groups, by number.
-    """
-    for choice in [zoom] if zoom else list(Zoom):
-        if choice is Zoom.DIGITS and zoom is None and len(order) > MOST_DIGITS:
-            continue
-        grid = _grid(choice, order, node, group, names, width, height)
-        if grid.height <= height or choice is Zoom.RACKS or zoom is not None:
-            return grid
-    raise AssertionError("the loop ends with the coarsest zoom")
-
-
-def _grid(
-    zoom: Zoom, order: Ints, node: Ints, group: Ints, names: Sequence[str], width: int, height: int
-) -> Grid:
-    match zoom:
-        case Zoom.DIGITS:
-            cells, owner, wide = order[:, None], group, 5
-        case Zoom.HALVES:
-            cells, owner, wide = _chunks(order, np.zeros(len(order), np.intp), 2)[0], group[::2], 1
-        case Zoom.DOTS:
-            cells, first = _chunks(order, node, 8)
-            owner, wide = group[first], 1
-        case Zoom.RACKS:
-            # A fleet of more groups than cells: a cell is several groups, as many as it takes.
-            count = len(np.unique(group))
-            merge = max(1, -(-count // max(1, width // 2 * height)))
-            rank = np.cumsum(np.r_[False, group[1:] != group[:-1]]) if len(group) else group
-            cells, first = _chunks(order, rank // merge, 0)
-            owner, wide = group[first], 2
-    grouped = _by_group(cells, owner, names, width, wide) if zoom is not Zoom.RACKS else None
-    if grouped is not None and len(grouped[0]) <= height:
-        return Grid(zoom, *grouped, wide)
-    numbered = zoom is Zoom.DOTS
-    margin = len(str(len(cells))) + 1 if numbered else 0
-    columns = max(1, (width - margin) // wide)
-    if numbered and columns >= 16:
-        columns -= columns % 8
-    rows = max(1, -(-len(cells) // columns))
-    slots = np.full((rows * columns, cells.shape[1] if len(cells) else 1), -1, np.intp)
-    slots[: len(cells)] = cells
-    labels = [f"{n * columns:>{margin - 1}}" for n in range(rows)] if numbered else []
-    return Grid(zoom, slots.reshape(rows, columns, -1), tuple(labels), wide)
-
-
-def _chunks(order: Ints, owner: Ints, size: int) -> tuple[Ints, Ints]:
-    """Cut `order` where the owner changes and after every `size` (0: never). Returns the pieces,
-    padded with -1, and the position of the first of each."""
-    if not len(order):
-        return np.empty((0, max(1, size)), np.intp), np.empty(0, np.intp)
-    starts = np.flatnonzero(np.r_[True, owner[1:] != owner[:-1]])
-    within = np.arange(len(order)) - np.repeat(starts, np.diff(np.r_[starts, len(order)]))
-    first = np.flatnonzero((within % size if size else within) == 0)
-    most = int(np.diff(np.r_[first, len(order)]).max())
-    piece = np.cumsum(np.isin(np.arange(len(order)), first)) - 1
-    cells = np.full((len(first), max(size, most)), -1, np.intp)
-    cells[piece, np.arange(len(order)) - first[piece]] = order
-    return cells, first
-
-
-def _by_group(
-    cells: Ints, owner: Ints, names: Sequence[str], width: int, wide: int
-) -> tuple[Ints, tuple[str, ...]] | None:
-    """Start a line for each group, with its name before it."""
-    if not len(cells):
-        return None
-    bounds = [*np.flatnonzero(np.r_[True, owner[1:] != owner[:-1]]).tolist(), len(cells)]
-    if len(bounds) - 1 > 500:
-        return None
-    margin = min(max(len(names[int(owner[b])]) for b in bounds[:-1]), max(8, width // 5)) + 1
-    columns = max(1, (width - margin) // wide)
-    columns = min(columns, max(last - first for first, last in pairwise(bounds)))
-    lines: list[Ints] = []
-    labels: list[str] = []
-    for first, last in pairwise(bounds):
-        for start in range(first, last, columns):
-            line = np.full((columns, cells.shape[1]), -1, np.intp)
-            piece = cells[start : min(start + columns, last)]
-            line[: len(piece)] = piece
-            lines.append(line)
-            name = clean(names[int(owner[first])]) if start == first else ""
-            labels.append(fit(name, margin - 1, tail=True))
-    return np.stack(lines), tuple(labels)
 
 
 def quantise(

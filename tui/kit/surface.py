@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
+from tui.painted import painted
 from tui.theme import Line, Tones
 
 Drawing = Callable[[int, int], Sequence[Line]]
@@ -32,15 +34,18 @@ class Surface(Widget):
         self._drawing: Drawing = nothing
         self._lines: Sequence[Line] | None = None
         self._drawn_for = (0, 0)
+        self._strips: dict[int, Strip] = {}
+        """Lines that are painted already."""
 
     def show(self, drawing: Drawing, *, faded: bool = False) -> None:
         """Show something else from now on: one refresh."""
         self._drawing, self._lines, self.faded = drawing, None, faded
-        self.refresh()
+        self.refresh()  # what was painted is forgotten when it is drawn
 
     def retone(self, tones: Tones) -> None:
         """Show the same in another theme."""
         self.tones = tones
+        self._strips.clear()
         self.refresh()
 
     @property
@@ -49,10 +54,19 @@ class Surface(Widget):
         size = (self.size.width, self.size.height)
         if self._lines is None or self._drawn_for != size:
             self._drawn_for, self._lines = size, self._drawing(*size)
+            self._strips.clear()
         return self._lines
 
     def render_line(self, y: int) -> Strip:
         """Paint one line."""
         lines = self.lines
-        line: Line = lines[y] if y < len(lines) else ()
-        return self.tones.strip(line, self.size.width, self._under, faded=self.faded)
+        strip = self._strips.get(y)
+        if strip is None:
+            line: Line = lines[y] if y < len(lines) else ()
+            strip = self.tones.strip(line, self.size.width, self._under, faded=self.faded)
+            self._strips[y] = strip
+        return strip
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Paint what is seen of it."""
+        return painted(self, crop, super().render_lines)

@@ -6,11 +6,13 @@ it here. The first seven are reached by `1` to `7`.
 
 from __future__ import annotations
 
-from tui.screens.alerts import AlertsView, IncidentView
-from tui.screens.circuits import CircuitsView, CircuitView
+from tui.screens.alerts import AlertsView
+from tui.screens.circuit import CircuitView
+from tui.screens.circuits import CircuitsView
 from tui.screens.compare import CompareView
 from tui.screens.energy import EnergyView
 from tui.screens.gpu import GpuView
+from tui.screens.incident import IncidentView
 from tui.screens.lists import GpusView, NodesView
 from tui.screens.node import NodeView
 from tui.screens.overview import Overview

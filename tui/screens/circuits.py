@@ -3,40 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 import numpy as np
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 
-from tui.board import POWER_PAGE, Board, Standing
+from tui.board import Board
 from tui.circuits import (
     Now,
     bar_tone,
     countdown,
     headroom,
-    members,
+    load,
     most,
     relief,
+    share,
     tone_of,
     tree,
 )
-from tui.client import ActionError, Wants
 from tui.columns import Column
+from tui.documents import POWER_PAGE
+from tui.feed.requests import ActionError
+from tui.feed.wants import Wants
 from tui.fields import circuit_fields
 from tui.filter import Filter
 from tui.kit.bars import over
-from tui.kit.chart import Mark, bridge, chart, resample
-from tui.kit.flow import flow, wrapped
+from tui.kit.flow import wrapped
 from tui.kit.surface import Drawing, Surface
 from tui.listing import MARKS, Listing
-from tui.messages import Circuit, Plan
-from tui.screens.history import say_watts
+from tui.messages.power import Circuit, Plan
+from tui.screens.circuit import circuit_asks, circuit_lines
 from tui.screens.lists import ListView
-from tui.screens.page import PageView
-from tui.table import VirtualTable
-from tui.text import DASH, clean, clock, clock_of, fit, number, percent, span, watts
+from tui.screens.what_if import what_if_lines
+from tui.standing import Standing
+from tui.text import clean, percent, watts
 from tui.theme import Line, Piece
 
 
@@ -71,10 +73,10 @@ def _countdown(source: Rows, row: int, width: int) -> Piece:
 COLUMNS: tuple[Column[Rows], ...] = (
     Column("STATE", 7, lambda s, row, _: MARKS[s.standing(row)]),
     Column("circuit", 14, _name, grow=2, most=34),
-    Column("load", 8, lambda s, row, _: (watts(s.circuit(row).watts), ""), right=True),
+    Column("load 10s", 8, lambda s, row, _: (watts(load(s.circuit(row))), ""), right=True),
     Column("all day", 8, lambda s, row, _: (watts(most(s.circuit(row))), "dim"), right=True),
-    Column("%", 4, lambda s, row, _: (percent(s.circuit(row).load_ratio), tone_of(s.standing(row))), right=True),
-    Column("", 8, lambda s, row, width: (over(s.circuit(row).load_ratio, width), bar_tone(s.standing(row))), grow=3, most=30),
+    Column("%", 4, lambda s, row, _: (percent(share(s.circuit(row))), tone_of(s.standing(row))), right=True),
+    Column("", 8, lambda s, row, width: (over(share(s.circuit(row)), width), bar_tone(s.standing(row))), grow=3, most=30),
     Column("what next", 15, _countdown, grow=1, most=28),
     Column("headroom", 9, lambda s, row, _: (headroom(s.circuit(row)), "dim"), right=True),
 )  # fmt: skip
@@ -90,8 +92,7 @@ class CircuitsView(ListView):
     def compose(self) -> ComposeResult:
         """The table, its side, and below what would happen."""
         with Horizontal():
-            yield VirtualTable(self.top.tones, id="circuits-table")
-            yield Surface(self.top.tones, id="circuits-side")
+            yield from self.columns()
         yield Surface(self.top.tones, id="circuits-below")
 
     _answer: Sequence[Line] = ()
@@ -102,8 +103,14 @@ class CircuitsView(ListView):
         return self.query_one("#circuits-below", Surface)
 
     def wants(self) -> Wants:
-        """What the header has already."""
-        return Wants(nodes=())
+        """All that is known of the circuit under the cursor; of the others the header has enough."""
+        page = () if self.rows.key is None else circuit_asks(self.rows.key)
+        return Wants(nodes=(), asks=(*page, *self.also()))
+
+    @property
+    def _chosen(self) -> Circuit | None:
+        """The one under the cursor."""
+        return None if self.rows.key is None else self.top.shown.circuit(self.rows.key)
 
     def listing(self, wanted: Filter) -> Listing[Any]:
         """The tree; sorted or filtered, a list."""
@@ -111,7 +118,7 @@ class CircuitsView(ListView):
         if self.sort == "":
             rows = tree(board.circuits, self.folded)
         else:
-            by_load = sorted(board.circuits, key=lambda c: -(c.load_ratio or 0.0))
+            by_load = sorted(board.circuits, key=lambda c: -(share(c) or 0.0))
             rows = [
                 (0, circuit) for circuit in (board.urgent if self.sort == "what next" else by_load)
             ]
@@ -133,8 +140,9 @@ class CircuitsView(ListView):
         """The circuit's page."""
         top = self.top
         return lambda width, height: circuit_lines(
-            top.shown, key, top.circuit_past(key), top.since, width, height, utc=top.utc
-        )
+            top.shown, key, top.circuit_past(key), top.since, width, height, utc=top.utc,
+            within=top.span,
+        )  # fmt: skip
 
     def draw(self) -> None:
         """Show the board, and the last answer to a what-if."""
@@ -147,7 +155,7 @@ class CircuitsView(ListView):
         """On a narrow screen: what would relieve the circuit under the cursor."""
         if self.rows.key is None:
             return []
-        circuit = next((c for c in self.top.shown.circuits if c.id == self.rows.key), None)
+        circuit = self._chosen
         if circuit is None or self.beside is not None:
             return []
         said, command = relief(circuit)
@@ -156,6 +164,14 @@ class CircuitsView(ListView):
         width = max(20, self.size.width - 2)
         text = f"relief: {said}" + ("   [y] copies the command" if command else "")
         return [[(line, "")] for line in wrapped(text, width)[:4]]
+
+    def do_longer(self) -> None:
+        """More of the load's past beside it."""
+        self.top.change_span(1)
+
+    def do_shorter(self) -> None:
+        """Less."""
+        self.top.change_span(-1)
 
     def do_fold(self) -> None:
         """Hide what the circuit under the cursor feeds."""
@@ -193,220 +209,10 @@ class CircuitsView(ListView):
 
     def do_copy(self) -> None:
         """Copy the command that relieves the circuit, else its name."""
-        circuit = next((c for c in self.top.shown.circuits if c.id == self.rows.key), None)
+        circuit = self._chosen
         command = relief(circuit)[1] if circuit is not None else ""
         self.top.copy(command or (self.rows.key or ""))
 
     def record(self) -> Any:
         """The circuit under the cursor."""
-        return next((c for c in self.top.shown.circuits if c.id == self.rows.key), None)
-
-
-def what_if_lines(name: str, plan: Plan, board: Board) -> list[Line]:
-    """Say what a loss does to the others, worst first."""
-    before = {circuit.id: circuit.load_ratio or 0.0 for circuit in board.circuits}
-    others = [c for c in (*plan.panels, *plan.circuits) if c.id != name and c.load_ratio is not None
-              and c.load_ratio > before.get(c.id, 0.0) + 0.005]  # fmt: skip
-    others.sort(
-        key=lambda c: ((c.trip_seconds or {}).get("earliest") or 1e12, -(c.load_ratio or 0))
-    )
-    title = f"what if {clean(name)} is lost"
-    if not others:
-        return [
-            [(f"{title}: no other circuit takes its load; what hangs on it goes dark", "strong")]
-        ]
-    over_ = sum((c.load_ratio or 0) > 1 for c in others)
-    lines: list[Line] = [
-        [(f"{title}: {len(others)} take more, {over_} of them over 100%", "strong")]
-    ]
-    for circuit in others[:5]:
-        trip = (circuit.trip_seconds or {}).get("earliest")
-        said = "does not trip" if trip is None else f"may trip in {clock(trip)}"
-        lines.append([(f"  {clean(circuit.id):<20} ", ""), (f"{percent(before.get(circuit.id))} → {percent(circuit.load_ratio)}  ", ""),
-                      (said, "crit" if trip is not None else "dim")])  # fmt: skip
-    if len(others) > 5:
-        lines.append([(f"  and {number(len(others) - 5)} more", "dim")])
-    return lines
-
-
-def circuit_lines(board: Board, name: str, past: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]], since: Now,
-                  width: int, height: int, *, utc: bool) -> list[Line]:  # fmt: skip
-    """Draw the page of a circuit."""
-    circuit = next((each for each in board.circuits if each.id == name), None)
-    if circuit is None:
-        return [
-            [
-                (
-                    f"there is no circuit {clean(name)} any more"
-                    if board.circuits
-                    else "loading …",
-                    "dim",
-                )
-            ]
-        ]
-    standing = board.circuit_standing.get(name, Standing.OK)
-    facts = circuit.facts
-    said, tone = countdown(circuit, standing, since)
-    trip = circuit.trip_seconds
-    edges = (
-        f"  typically {clock(trip.nominal) if trip.nominal is not None else 'never'},"
-        f" at the latest {clock(trip.latest) if trip.latest is not None else 'never'} (an estimate)"
-    )
-    heat = circuit.heat_ratio
-    amps = "  ".join(f"{pole} {number(value, 1)}" for pole, value in circuit.amps.items())
-    head: list[list[Piece]] = [
-        [(clean(name), "strong"), (f"  {circuit.kind}", "dim")],
-        [(f"  {clean(facts.get('breaker', ''))}", "")],
-        [(f"  fed by {clean(circuit.parent)}", "dim")] if circuit.parent else [],
-    ]
-    next_: list[list[Piece]] = [
-        [(said if said != DASH else "does not trip at this load", tone)],
-        [(edges, "dim")] if trip.earliest is not None else [],
-    ]
-    load: list[list[Piece]] = [
-        [("load  ", "dim"), (watts(circuit.watts), "strong"),
-         (f" ± {watts(circuit.sigma_watts)}" if circuit.sigma_watts else "", "dim"),
-         (f" by {clean(circuit.source or DASH)}", "dim")],
-        [(f"  {percent(circuit.load_ratio)} of {number(circuit.rated_amps)} A", "")],
-        [(f"  {percent(circuit.continuous_ratio)} of what it may carry all day", tone_of(standing))],
-        [("  headroom ", "dim"), (headroom(circuit), "")],
-    ]  # fmt: skip
-    flows: list[list[Piece]] = [
-        [("amps  ", "dim"), (amps, "")],
-        [("  committed ", "dim"), (watts(circuit.committed_watts), ""),
-         (f" {percent(circuit.committed_continuous_ratio)}", "dim")],
-    ]  # fmt: skip
-    lines: list[Line] = [
-        *flow(head, width), *flow(next_, width), *flow(load, width), *flow(flows, width),
-        [("heat  ", "dim"), (over(heat, min(30, max(8, width - 40))), "bar_crit" if (heat or 0) > 0.9 else "bar"),
-         (f" {percent(heat)} of what trips it", "")],
-    ]  # fmt: skip
-    if circuit.survivor_continuous_ratio is not None:
-        lines.append([("if the other feed goes  ", "dim"),
-                      (f"{percent(circuit.survivor_continuous_ratio)} of what it may carry all day",
-                       "warn" if circuit.survivor_continuous_ratio > 1 else "")])  # fmt: skip
-    if circuit.forecast_continuous_seconds is not None:
-        lines.append(
-            [
-                ("trend ", "dim"),
-                (f"all-day limit in {span(circuit.forecast_continuous_seconds)}", ""),
-            ]
-        )
-    text, command = relief(circuit)
-    if text:
-        lines += [
-            [("relief ", "dim") if n == 0 else ("       ", ""), (line, "")]
-            for n, line in enumerate(wrapped(text, max(20, width - 8))[:5])
-        ]
-        if command:
-            lines.append([("       [y] copies ", "dim"), (command, "key")])
-    nodes = members(board, name)
-    tail = _members(board, nodes, width)
-    room = height - len(lines) - len(tail)
-    if room >= 6:
-        lines += past_lines(circuit, past, width, min(room, 14), utc=utc)
-    return [*lines, *tail]
-
-
-def past_lines(circuit: Circuit, past: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]], width: int, height: int, *,
-          utc: bool) -> list[Line]:  # fmt: skip
-    at, values = past
-    limit = most(circuit)
-    rated = (
-        None
-        if limit is None or not circuit.continuous_amps or not circuit.rated_amps
-        else limit * circuit.rated_amps / circuit.continuous_amps
-    )
-    if len(at) < 5:
-        return [[(f"{clean(circuit.id)} load W", "strong"), ("  under five samples yet", "dim")]]
-    start, end = float(at[0]), float(at[-1])
-    ahead = (end - start) * 0.25
-    points = 2 * max(1, width - 7)
-    spaced = resample(at.astype(np.float64), values.astype(np.float64), start, end + ahead, points)
-    apart = float(np.median(np.diff(at))) * points / (end + ahead - start)
-    spaced = bridge(spaced, int(np.ceil(apart * 1.5)))
-    top = 1.15 * max(filter(None, [rated, limit, float(np.nanmax(values))]))
-    marks = [Mark(level, word, tone) for level, word, tone in
-             ((limit, "all day", "warn"), (rated, "breaker", "crit")) if level is not None]  # fmt: skip
-    title: Line = [
-        (f"{clean(circuit.id)} load W", "strong"),
-        (f"  seen since {clock_of(int(start), utc=utc)}, and where the trend goes", "dim"),
-    ]
-    drawn = chart(_with_trend(spaced, points), (0.0, top), width, height - 2, say_watts, marks)
-    return [title, *drawn, _axis(clock_of(int(start), utc=utc)[:8], span(ahead / 1e9), width - 7)]
-
-
-def _axis(first: str, ahead: str, room: int) -> Line:
-    """Times below a chart whose last fifth is to come."""
-    room = max(1, room)
-    last = f"+{ahead}".replace(" ", "")
-    line = f"{first}{'now':>{max(4, room * 4 // 5 - len(first))}}"
-    return [(" " * 7 + fit(line, room - len(last)) + last, "dim")]
-
-
-def _with_trend(values: np.ndarray[Any, Any], points: int) -> np.ndarray[Any, Any]:
-    """Go on for the last fifth as the last half went: a dotted continuation, every other point."""
-    known = np.flatnonzero(~np.isnan(values))
-    if len(known) < 8:
-        return values
-    half = known[len(known) // 2 :]
-    slope, level = np.polyfit(half, values[half], 1)
-    result = values.copy()
-    future = np.arange(known[-1] + 1, points)
-    result[future[::3]] = slope * future[::3] + level
-    return result
-
-
-def _members(board: Board, nodes: Sequence[str], width: int) -> list[Line]:
-    if not nodes:
-        return []
-    lines: list[Line] = [[(f"{number(len(nodes))} nodes on it", "head")]]
-    heaviest = sorted(nodes, key=lambda n: -(board.wall.get(n) or 0.0))[:6]
-    lines += [
-        [(f"  {fit(clean(node), 24)} ", ""), (f"{watts(board.wall.get(node)):>9}", "")]
-        for node in heaviest
-    ]
-    if len(nodes) > 6:
-        lines.append([(f"  and {number(len(nodes) - 6)} more", "dim")])
-    return lines
-
-
-class CircuitView(PageView):
-    """A circuit's page."""
-
-    NAME: ClassVar[str] = "circuit"
-    TITLE: ClassVar[str] = "Circuit"
-
-    def lines(self, width: int, height: int) -> list[Line]:
-        """Draw it."""
-        top = self.top
-        return circuit_lines(
-            top.shown,
-            self.subject,
-            top.circuit_past(self.subject),
-            top.since,
-            width,
-            height,
-            utc=top.utc,
-        )
-
-    def chosen(self) -> tuple[str, str]:
-        """Itself."""
-        return "circuit", self.subject
-
-    def neighbours(self) -> list[str]:
-        """All circuits."""
-        return [circuit.id for circuit in self.top.shown.circuits]
-
-    def title(self) -> str:
-        """Its name."""
-        return clean(self.subject)
-
-    def do_copy(self) -> None:
-        """Copy the command that relieves it, else its name."""
-        circuit = self.record()
-        self.top.copy((relief(circuit)[1] if circuit is not None else "") or self.subject)
-
-    def record(self) -> Any:
-        """All that is known of it."""
-        return next((c for c in self.top.shown.circuits if c.id == self.subject), None)
+        return self._chosen

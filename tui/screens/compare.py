@@ -5,30 +5,40 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from tui import board as b
+from tui import readings
 from tui.board import Board
-from tui.client import Ask, Wants
-from tui.messages import GpuPage, NodePage
+from tui.feed.wants import Ask, Wants
+from tui.messages.pages import GpuPage, NodePage
 from tui.screens import gpu as gpus
 from tui.screens import node as nodes
-from tui.screens.history import Plot, ask_of, beside, plot_lines, say_number, say_percent, say_watts
+from tui.screens.history import (
+    Plot,
+    ask_of,
+    beside,
+    plot_lines,
+    say_number,
+    say_percent,
+    say_watts,
+    share_room,
+)
 from tui.screens.page import PageView
+from tui.screens.then import Then, then_lines
 from tui.text import DASH, celsius, clean, fit, gibibytes, number, percent, watts
 from tui.theme import Line, Piece
 
 Say = Callable[[float | None], str]
 _GPU_ROWS: tuple[tuple[str, str, Say], ...] = (
-    ("power", b.POWER, watts), ("limit", b.LIMIT, watts), ("temperature", b.TEMPERATURE, celsius),
-    ("memory temp.", "gpu_memory_temperature_celsius", celsius), ("utilisation", b.UTILIZATION, percent),
-    ("memory", b.MEMORY_USED, lambda v: f"{gibibytes(v)} GiB"),
-    ("SM clock", b.CLOCK, lambda v: DASH if v is None else f"{v / 1e6:.0f} MHz"),
+    ("power", readings.POWER, watts), ("limit", readings.LIMIT, watts), ("temperature", readings.TEMPERATURE, celsius),
+    ("memory temp.", "gpu_memory_temperature_celsius", celsius), ("utilisation", readings.UTILIZATION, percent),
+    ("memory", readings.MEMORY_USED, lambda v: DASH if v is None else f"{gibibytes(v)} GiB"),
+    ("SM clock", readings.CLOCK, lambda v: DASH if v is None else f"{v / 1e6:.0f} MHz"),
     ("PCIe width", "gpu_pcie_link_width", number),
     ("ECC corrected", "gpu_ecc_volatile_corrected_total", number),
     ("ECC uncorr.", "gpu_ecc_volatile_uncorrected_total", number),
 )  # fmt: skip
 _NODE_ROWS: tuple[tuple[str, str, Say], ...] = (
-    ("wall power", b.WALL, watts), ("CPU", nodes.CPU, percent), ("load", "node_load_1m", number),
-    ("RAM free", "node_memory_available_bytes", lambda v: f"{gibibytes(v)} GiB"),
+    ("wall power", readings.WALL, watts), ("CPU", nodes.CPU, percent), ("load", "node_load_1m", number),
+    ("RAM free", "node_memory_available_bytes", lambda v: DASH if v is None else f"{gibibytes(v)} GiB"),
     ("GPUs answer", "node_gpus_answering", number),
 )  # fmt: skip
 _ODD = 0.1
@@ -40,8 +50,8 @@ def tray_asks(tray: Sequence[tuple[str, str]], span: int) -> tuple[Ask, ...]:
     asks: list[Ask] = []
     for kind, name in tray:
         path, page, metrics = (
-            (gpus.page_of(name), GpuPage, (b.POWER, b.TEMPERATURE, b.UTILIZATION)) if kind == "gpu"
-            else (nodes.page_of(name), NodePage, (b.WALL, nodes.CPU))
+            (gpus.page_of(name), GpuPage, (readings.POWER, readings.TEMPERATURE, readings.UTILIZATION)) if kind == "gpu"
+            else (nodes.page_of(name), NodePage, (readings.WALL, nodes.CPU))
         )  # fmt: skip
         asks += [Ask(path, page, 1.0), *(ask_of(kind, name, metric, span) for metric in metrics)]
     return tuple(asks)
@@ -67,8 +77,7 @@ def tray_lines(
     for word, metric, say in _GPU_ROWS if kind == "gpu" else _NODE_ROWS:
         values = [_readings(page).get(metric) for page in pages]
         lines.append([(fit(word, 15), "dim"), *_row(values, say, column)])
-    plots = _plots(kind)
-    room = (height - len(lines)) // max(1, len(plots)) - 1
+    plots, room = share_room(_plots(kind), height - len(lines))
     if room >= 3:
         wide = (width - 2 * (len(tray) - 1)) // len(tray)
         for title, metric, scale, say_ in plots:
@@ -88,11 +97,11 @@ def tray_lines(
 def _plots(kind: str) -> list[tuple[str, str, tuple[float, float], Callable[[float], str]]]:
     if kind == "node":
         return [
-            ("Wall power W", b.WALL, (0.0, 12_000.0), say_watts),
+            ("Wall power W", readings.WALL, (0.0, 12_000.0), say_watts),
             ("CPU", nodes.CPU, (0.0, 1.0), say_percent),
         ]
-    return [("Power W", b.POWER, (0.0, 800.0), say_watts), ("Temperature °C", b.TEMPERATURE, (20.0, 95.0), say_number),
-            ("Utilisation", b.UTILIZATION, (0.0, 1.0), say_percent)]  # fmt: skip
+    return [("Power W", readings.POWER, (0.0, 800.0), say_watts), ("Temperature °C", readings.TEMPERATURE, (20.0, 95.0), say_number),
+            ("Utilisation", readings.UTILIZATION, (0.0, 1.0), say_percent)]  # fmt: skip
 
 
 def _readings(page: object) -> dict[str, float]:
@@ -125,19 +134,55 @@ class CompareView(PageView):
     NAME: ClassVar[str] = "compare"
     TITLE: ClassVar[str] = "Compare"
 
+    @property
+    def then(self) -> Then | None:
+        """What is compared with what it was; None while things are compared with each other."""
+        return Then.read(self.subject)
+
     def wants(self) -> Wants:
         """The page and past of each."""
+        then = self.then
+        if then is not None:
+            metrics = [metric for _, metric, _, _ in _plots(then.kind)]
+            return Wants(nodes=(), asks=then.asks(metrics, self.top.span))
         return Wants(nodes=(), asks=tray_asks(self.top.tray, self.top.span))
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Draw it."""
-        top = self.top
+        top, then = self.top, self.then
+        if then is not None:  # now is now, whatever the time bar shows
+            rows = _GPU_ROWS if then.kind == "gpu" else _NODE_ROWS
+            plots = [Plot(*each, "") for each in _plots(then.kind)]
+            board = top.feed.board
+            return then_lines(board, then, rows, plots, top.span, width, height, utc=top.utc)
         return tray_lines(top.shown, top.tray, top.span, width, height, utc=top.utc)
 
     def title(self) -> str:
         """Its name."""
-        return "Compare"
+        then = self.then
+        if then is None:
+            return "Compare"
+        page = self.top.feed.board.doc(
+            then.page(then=False), GpuPage if then.kind == "gpu" else NodePage
+        )
+        return f"{_title(page, then.name)} now and then"
 
     def record(self) -> Any:
         """The names that are compared."""
-        return [name for _, name in self.top.tray]
+        then = self.then
+        return (
+            [name for _, name in self.top.tray]
+            if then is None
+            else {"name": then.name, "at": then.at}
+        )
+
+    def chosen(self) -> tuple[str, str] | None:
+        """The one that is compared with what it was, or the first of the tray."""
+        then = self.then
+        if then is not None:
+            return then.kind, then.name
+        return self.top.tray[0] if self.top.tray else None
+
+    def do_then(self) -> None:
+        """Compare it with what it was at another time."""
+        self.top.compare_then()

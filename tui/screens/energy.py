@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from tui.board import TODAY, Board
-from tui.client import Ask, Wants
+from tui.board import Board
+from tui.documents import TODAY
+from tui.feed.wants import Ask, Wants
+from tui.header import of_budget
 from tui.kit.bars import Bar, bar_list
-from tui.lines import of_budget
-from tui.messages import Energy, Report
+from tui.messages.report import Energy, Report
 from tui.screens.page import PageView
 from tui.text import DASH, kilowatt_hours, money, number, percent, span, watts
 from tui.theme import Line

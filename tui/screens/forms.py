@@ -15,7 +15,7 @@ from textual.widgets import Input, Label
 
 from tui.board import Board
 from tui.kit.surface import Surface
-from tui.messages import Incident
+from tui.messages.alerts import Incident
 from tui.text import clean, fit, number
 from tui.theme import Line, Tones
 
@@ -74,6 +74,16 @@ class AckForm(Dialog):
             self.dismiss({"who": who, "why": self.query_one("#why", Input).value.strip()})
 
 
+def usual(incident: Incident) -> list[str]:
+    """What is silenced of an incident by itself: its node, or circuit, or what groups it."""
+    lead = incident.alerts[0] if incident.alerts else None
+    if lead is not None and lead.node:
+        return [f"node={lead.node}"]
+    if incident.group.get("circuit"):
+        return [f"circuit={incident.group['circuit']}"]
+    return [f"{key}={value}" for key, value in incident.group.items()]
+
+
 class SilenceForm(Dialog):
     """What, how long, and why; says what it would hide now."""
 
@@ -85,7 +95,7 @@ class SilenceForm(Dialog):
         """Four lines to write in."""
         with self.window():
             yield Label("match: conditions that must all hold, apart by commas")
-            yield Input(self._usual(), id="match")
+            yield Input(",".join(usual(self._incident)), id="match")
             yield Label("for")
             yield Input("2h", id="for")
             yield Label("who")
@@ -100,15 +110,6 @@ class SilenceForm(Dialog):
         """Say what it would hide."""
         self.query_one("#match").focus()
         self._say()
-
-    def _usual(self) -> str:
-        """The node, or the circuit, or the rule."""
-        lead = self._incident.alerts[0] if self._incident.alerts else None
-        if lead is not None and lead.node:
-            return f"node={lead.node}"
-        if self._incident.group.get("circuit"):
-            return f"circuit={self._incident.group['circuit']}"
-        return ",".join(f"{key}={value}" for key, value in self._incident.group.items())
 
     @property
     def matchers(self) -> list[str]:

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 from urllib.parse import quote
 
-from tui import board as b
+from tui import readings
 from tui.board import Board
-from tui.client import Ask, Wants
+from tui.feed.wants import Ask, Wants
 from tui.kit.chart import Mark
-from tui.messages import Alert, GpuPage, History, LinkPart
+from tui.messages.alerts import Alert
+from tui.messages.pages import GpuPage, History
+from tui.screens.gpu_tables import gpu_tables
 from tui.screens.history import (
     Plot,
     ask_of,
@@ -31,7 +33,6 @@ from tui.text import (
     bar,
     celsius,
     clean,
-    clock_of,
     fit,
     gibibytes,
     number,
@@ -40,14 +41,13 @@ from tui.text import (
 )
 from tui.theme import Line, Piece
 
-_SHARES = (
+SHARES = (
     ("gpu_clocks_event_sw_power_cap_seconds_total", "power cap"),
     ("gpu_clocks_event_sw_thermal_slowdown_seconds_total", "heat (sw)"),
     ("gpu_clocks_event_hw_thermal_slowdown_seconds_total", "heat (hw)"),
     ("gpu_clocks_event_hw_power_brake_slowdown_seconds_total", "power brake"),
 )
 _MEMORY_HOT = "gpu_memory_temperature_celsius"
-_GOOD_LINK = 1.0
 
 
 def page_of(uuid: str) -> str:
@@ -57,11 +57,11 @@ def page_of(uuid: str) -> str:
 
 def gpu_asks(uuid: str, span_: int) -> tuple[Ask, ...]:
     """What its page shows."""
-    metrics = (b.POWER, b.TEMPERATURE, b.UTILIZATION, b.MEMORY_USED)
+    metrics = (readings.POWER, readings.TEMPERATURE, readings.UTILIZATION, readings.MEMORY_USED)
     return (
         Ask(page_of(uuid), GpuPage, 1.0),
         *(ask_of("gpu", uuid, metric, span_) for metric in metrics),
-        *(Ask(path_of("gpu", uuid, metric, span_), History, 15.0) for metric, _ in _SHARES),
+        *(Ask(path_of("gpu", uuid, metric, span_), History, 15.0) for metric, _ in SHARES),
     )
 
 
@@ -76,8 +76,8 @@ def gpu_lines(
     lines = _head(board, page, width)
     lines += _now(page, width)
     lines += _alerts(board, page, width)
-    lines.append(_throttled(board, page, uuid, span_))
-    tables = _tables(page, width, utc=utc)
+    lines.append(throttled(board, page, uuid, span_))
+    tables = gpu_tables(page, width, utc=utc)
     room = height - len(lines) - min(len(tables), 9)
     plots = _plots(page)
     across = 2 if width >= 96 else 1
@@ -112,9 +112,9 @@ def _head(board: Board, page: GpuPage, width: int) -> list[Line]:
 
 def _now(page: GpuPage, width: int) -> list[Line]:
     read = page.readings.get
-    power, limit = read(b.POWER), read(b.LIMIT)
-    used, total = read(b.MEMORY_USED), read(b.MEMORY_TOTAL)
-    util, clock = read(b.UTILIZATION), read(b.CLOCK)
+    power, limit = read(readings.POWER), read(readings.LIMIT)
+    used, total = read(readings.MEMORY_USED), read(readings.MEMORY_TOTAL)
+    util, clock = read(readings.UTILIZATION), read(readings.CLOCK)
     if not page.gpu.present or "device_lost" in page.gaps.values():
         return [[(f"{CROSS} it has left the bus: nothing can be read", "down")]]
     state = read("gpu_performance_state")
@@ -124,7 +124,7 @@ def _now(page: GpuPage, width: int) -> list[Line]:
          (bar(power / limit if power is not None and limit else None, small), "bar"),
          ("  util ", "dim"), (f"{percent(util)} ", "strong"), (bar(util, small), "bar"),
          ("  mem ", "dim"), (f"{gibibytes(used)}/{gibibytes(total)} GiB", "strong")],
-        [("temp ", "dim"), (celsius(read(b.TEMPERATURE)), "strong"), ("  memory ", "dim"),
+        [("temp ", "dim"), (celsius(read(readings.TEMPERATURE)), "strong"), ("  memory ", "dim"),
          (celsius(read(_MEMORY_HOT)), "strong"), ("  clock ", "dim"),
          (DASH if clock is None else f"{clock / 1e6:.0f} MHz", "strong"), ("  state ", "dim"),
          (DASH if state is None else f"P{state:.0f}", "strong"), ("  processes ", "dim"),
@@ -149,16 +149,16 @@ def _alert(board: Board, alert: Alert, width: int) -> Line:
     ]
 
 
-def _throttled(board: Board, page: GpuPage, uuid: str, span_: int) -> Line:
+def throttled(board: Board, page: GpuPage, uuid: str, span_: int) -> Line:
     """Why its clocks are held down, now and for what share of the time."""
-    now = [word for metric, word in b.REASONS if page.readings.get(metric)]
+    now = [word for metric, word in readings.REASONS if page.readings.get(metric)]
     pieces: list[Piece] = [("clocks ", "dim")]
-    known = any(metric in page.readings for metric, _ in b.REASONS)
+    known = any(metric in page.readings for metric, _ in readings.REASONS)
     pieces.append((f"held by {', '.join(now)}" if now else "free" if known else DASH,
                    "warn" if set(now) - {"power cap"} else ""))  # fmt: skip
     shares = [
         (word, share_of(board.doc(path_of("gpu", uuid, metric, span_), History)))
-        for metric, word in _SHARES
+        for metric, word in SHARES
     ]
     told = [f"{word} {share}" for word, share in shares if share not in {DASH, "0%"}]
     if any(share != DASH for _, share in shares):
@@ -171,135 +171,19 @@ def _throttled(board: Board, page: GpuPage, uuid: str, span_: int) -> Line:
 
 def _plots(page: GpuPage) -> list[Plot]:
     read = page.readings.get
-    limit, slow = read(b.LIMIT), read("gpu_temperature_slowdown_celsius")
-    total = read(b.MEMORY_TOTAL)
-    power, util, used = read(b.POWER), read(b.UTILIZATION), read(b.MEMORY_USED)
+    limit, slow = read(readings.LIMIT), read("gpu_temperature_slowdown_celsius")
+    total = read(readings.MEMORY_TOTAL)
+    power, util, used = read(readings.POWER), read(readings.UTILIZATION), read(readings.MEMORY_USED)
     top = max(limit or 0.0, power or 0.0) * 1.1 or 1200.0
     return [
-        Plot("Power W", b.POWER, (0.0, top), say_watts, f"{number(power)} W",
+        Plot("Power W", readings.POWER, (0.0, top), say_watts, f"{number(power)} W",
              [Mark(limit, f"limit {limit:.0f}", "dim")] if limit else []),
-        Plot("Temperature °C", b.TEMPERATURE, (20.0, max(95.0, (slow or 0) + 3)), say_number,
-             celsius(read(b.TEMPERATURE)), [Mark(slow, f"slows at {slow:.0f}")] if slow else []),
-        Plot("Utilisation", b.UTILIZATION, (0.0, 1.0), say_percent, percent(util)),
-        Plot("Memory GiB", b.MEMORY_USED, (0.0, total or 80 * 2.0**30), lambda v: f"{v / 2**30:.0f}",
+        Plot("Temperature °C", readings.TEMPERATURE, (20.0, max(95.0, (slow or 0) + 3)), say_number,
+             celsius(read(readings.TEMPERATURE)), [Mark(slow, f"slows at {slow:.0f}")] if slow else []),
+        Plot("Utilisation", readings.UTILIZATION, (0.0, 1.0), say_percent, percent(util)),
+        Plot("Memory GiB", readings.MEMORY_USED, (0.0, total or 80 * 2.0**30), lambda v: f"{v / 2**30:.0f}",
              f"{gibibytes(used)} GiB"),
     ]  # fmt: skip
-
-
-def _tables(page: GpuPage, width: int, *, utc: bool) -> list[Line]:
-    blocks = [_ecc(page), _links(page.links), _pcie(page), _events(page, utc=utc)]
-    blocks = [block for block in blocks if len(block) > 1]
-    if width < 96:
-        return [line for block in blocks for line in block]
-    from tui.screens.history import beside  # noqa: PLC0415
-
-    column = width // max(1, len(blocks))
-    drawn: list[Line] = []
-    for number_, block in enumerate(blocks):
-        cut = [
-            _cut(line, column - 2 if number_ < len(blocks) - 1 else width - number_ * column)
-            for line in block
-        ]
-        drawn = cut if not drawn else beside(drawn, cut, column * number_, 0)
-    return drawn
-
-
-def _cut(line: Line, width: int) -> Line:
-    pieces: list[Piece] = []
-    left = width
-    for text, tone in line:
-        if left > 0:
-            pieces.append((fit(text, min(left, len(text))), tone))
-            left -= len(text)
-    return pieces
-
-
-def _ecc(page: GpuPage) -> list[Line]:
-    read = page.readings.get
-    rows = (
-        (
-            "corrected",
-            "gpu_ecc_volatile_corrected_total",
-            "gpu_ecc_aggregate_corrected_total",
-            "warn",
-        ),
-        (
-            "uncorrected",
-            "gpu_ecc_volatile_uncorrected_total",
-            "gpu_ecc_aggregate_uncorrected_total",
-            "crit",
-        ),
-    )
-    lines: list[Line] = [[("ECC errors    boot   ever", "head")]]
-    for word, volatile, ever, _ in rows:
-        now, all_ = read(volatile), read(ever)
-        if now is not None or all_ is not None:
-            lines.append(
-                [(f"{word:<12}{number(now):>6} {number(all_):>6}", "" if not now else "strong")]
-            )
-    pending, failed = read("gpu_remapped_rows_pending"), read("gpu_remapped_rows_failure")
-    rows_ = read("gpu_remapped_rows_uncorrectable")
-    if pending is not None or rows_ is not None:
-        words = "failed" if failed else "pending: reset it" if pending else "none pending"
-        lines.append(
-            [
-                (f"rows remapped {number(rows_)}, ", ""),
-                (words, "warn" if pending or failed else "dim"),
-            ]
-        )
-    return lines
-
-
-def _links(links: list[LinkPart]) -> list[Line]:
-    if not links:
-        return []
-    known = [part for part in links if "link_state" in part.readings]
-    bad = [part.link.number for part in known if part.readings["link_state"] != _GOOD_LINK]
-    kinds = {part.link.peer_kind or "?" for part in links}
-    lines: list[Line] = [[(f"NVLink  to {', '.join(sorted(kinds))}", "head")]]
-    lines.append(
-        [(f"{len(known) - len(bad)}/{len(links)} up", "" if len(known) == len(links) else "stale")]
-    )
-    if bad:
-        lines.append([(f"{CROSS} down: {', '.join(map(str, bad[:8]))}", "crit")])
-    errors = {word: sum(part.readings.get(metric, 0.0) for part in links) for word, metric in
-              (("CRC", "link_crc_errors_total"), ("replays", "link_replays_total"), ("recoveries", "link_recoveries_total"))}  # fmt: skip
-    lines.append([("  ".join(f"{word} {number(count)}" for word, count in errors.items()), "dim")])
-    return lines
-
-
-def _pcie(page: GpuPage) -> list[Line]:
-    read = page.readings.get
-    generation, width = read("gpu_pcie_link_generation"), read("gpu_pcie_link_width")
-    most, widest = read("gpu_pcie_link_generation_max"), read("gpu_pcie_link_width_max")
-    if generation is None and width is None:
-        return []
-    narrow = width is not None and widest is not None and width < widest
-    lines: list[Line] = [[("PCIe", "head")]]
-    lines.append([(f"gen {number(generation)} x{number(width)}", "warn" if narrow else ""),
-                  (f" of gen {number(most)} x{number(widest)}", "dim")])  # fmt: skip
-    lines.append([(f"replays {number(read('gpu_pcie_replays_total'))}", "dim")])
-    return lines
-
-
-def _events(page: GpuPage, *, utc: bool) -> list[Line]:
-    lines: list[Line] = [[("Events", "head")]]
-    for event in page.events[:8]:
-        tone = (
-            "crit"
-            if event.kind in {"xid", "gpu_lost"}
-            else "warn"
-            if event.kind in {"gpu_hung", "clocks_down"}
-            else ""
-        )
-        lines.append(
-            [
-                (f"{clock_of(event.at, utc=utc)} ", "dim"),
-                (f"{clean(event.kind)} ", tone),
-                (clean(event.message), ""),
-            ]
-        )
-    return lines
 
 
 class GpuView(PageView):
@@ -336,6 +220,10 @@ class GpuView(PageView):
     def do_compare(self) -> None:
         """Put it into the compare tray."""
         self.top.compare_chosen()
+
+    def do_then(self) -> None:
+        """Compare it with what it was."""
+        self.top.compare_then()
 
     def record(self) -> Any:
         """All that is known of it."""

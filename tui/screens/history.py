@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 from urllib.parse import quote, urlencode
 
 import numpy as np
 
 from tui.board import Board
-from tui.client import Ask
-from tui.kit.chart import Mark, bridge, chart, resample
-from tui.messages import History
+from tui.feed.wants import Ask
+from tui.kit.chart import LATE, Mark, apart, chart, held
+from tui.messages.pages import History
 from tui.text import DASH, clock_of
 from tui.theme import Line, Piece
 
+HERE, ACROSS = "▲", "┊"
+"""Where the shown instant is in a chart that goes on behind it."""
+T = TypeVar("T")
+READABLE = 5
+"""Lines that a plot needs, with a blank one above it."""
 SPANS = (60, 300, 900, 3600, 21_600, 86_400)
 """Seconds."""
 
@@ -54,18 +60,26 @@ def plot_lines(
     """Draw a titled chart of `height` lines."""
     path = path_of(kind, name, plot.metric, span)
     found = board.doc(path, History)
-    title: list[Piece] = [(plot.title, "strong"), (f"  {span_word(span)}  ", "dim"), (plot.now, "")]
+    lines = history_lines(
+        found, board.fault(path), plot, span_word(span), width, height, utc=utc
+    )  # fmt: skip
+    return instant(lines, found, board.at, width)
+
+
+def history_lines(
+    found: History | None, why: str, plot: Plot, times_: str, width: int, height: int, *, utc: bool
+) -> list[Line]:
+    """Draw what was found, or why nothing was; `times_`: in words, which span it is."""
+    title: list[Piece] = [(plot.title, "strong"), (f"  {times_}  ", "dim"), (plot.now, "")]
     if found is None:
-        why = board.fault(path) or "loading …"
-        return [title, [(why, "dim")], *([[]] * max(0, height - 2))]
+        return [title, [(why or "loading …", "dim")], *([[]] * max(0, height - 2))]
     points = 2 * max(1, width - 7)
     at = np.array(found.at, np.float64)
     values = np.array(found.mean, np.float64)
     start, end = float(found.start), float(found.end)
-    spaced = resample(at, values, start, end, points)
-    dot = (end - start) / 1e9 / points
-    apart = np.median(np.diff(at)) / 1e9 if len(at) > 2 else found.step
-    spaced = bridge(spaced, int(np.ceil(max(found.step, apart) * 1.5 / dot)))
+    # A bucket stands for its own length; a reading until the next is overdue.
+    hold = found.step * 1e9 or LATE * apart(at)
+    spaced = held(at, values, start, end, points, hold)
     high = np.nanmax(values) if np.isfinite(values).any() else None
     low, top = plot.span
     if high is not None:
@@ -76,6 +90,37 @@ def plot_lines(
         title,
         *chart(spaced, (low, top), width, max(2, height - 1), plot.say, plot.marks, times),
     ]
+
+
+def instant(lines: list[Line], found: History | None, at: int, width: int) -> list[Line]:
+    """Mark an instant in a chart that goes on behind it. `lines`: with the title."""
+    if found is None:
+        return lines
+    share = (at - found.start) / max(1, found.end - found.start)
+    column = 7 + int(share * (width - 7))
+    if not 7 <= column < width - 1:  # it is now that is shown, at the right end
+        return lines
+    title, *drawn, times = lines
+    crossed = [overlaid(line, column, ACROSS, blank=True) for line in drawn]
+    return [title, *crossed, overlaid(times, column, HERE, blank=False)]
+
+
+def overlaid(line: Line, column: int, sign: str, *, blank: bool) -> Line:
+    """Put a sign into a column of a line; with `blank`, only where nothing stands."""
+    pieces: list[Piece] = []
+    for text, tone in line:
+        place, column = column, column - len(text)
+        if not 0 <= place < len(text) or (blank and text[place] != " "):
+            pieces.append((text, tone))
+        else:
+            pieces += [(text[:place], tone), (sign, "strong"), (text[place + 1 :], tone)]
+    return pieces
+
+
+def share_room(plots: Sequence[T], lines: int) -> tuple[Sequence[T], int]:
+    """Return as many of the plots as can be read in so many lines, and how many each has."""
+    shown = plots[: max(1, lines // READABLE)]
+    return shown, lines // max(1, len(shown)) - 1
 
 
 def beside(left: Sequence[Line], right: Sequence[Line], width: int, gap: int = 2) -> list[Line]:

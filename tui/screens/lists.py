@@ -1,7 +1,9 @@
-"""The lists: a table on the left, and on a wide terminal the detail of its row on the right."""
+"""The lists: a table on the left; on a wide terminal the detail of its row beside it, and on a very
+wide one a third column with what is wrong and what happened."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from textual import on
@@ -9,14 +11,22 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.widget import Widget
 
-from tui.board import COLUMNS
-from tui.client import Wants
+from tui.feed.wants import Ask, Wants
 from tui.filter import Filter
+from tui.gpu_table import GPU_SORTS, gpu_listing
+from tui.header import WIDE
 from tui.kit.surface import Drawing, Surface
-from tui.lines import WIDE
-from tui.listing import GPU_SORTS, NODE_SORTS, Listing, gpu_listing, node_listing
+from tui.listing import Listing
+from tui.messages.pages import Events
+from tui.node_table import NODE_SORTS, node_listing
+from tui.readings import COLUMNS
+from tui.screens.beyond import EVENTS, EVENTS_ASK, VERY_WIDE, beyond_lines
 from tui.screens.view import View
 from tui.table import VirtualTable
+from tui.theme import Line
+
+THIRD = 52
+"""Columns of the third column."""
 
 
 class ListView(View):
@@ -34,17 +44,25 @@ class ListView(View):
     """
 
     def compose(self) -> ComposeResult:
-        """The table and its side."""
+        """The table and what stands beside it."""
         with Horizontal():
-            yield VirtualTable(self.top.tones, id=f"{self.NAME}-table")
-            yield Surface(self.top.tones, id=f"{self.NAME}-side")
+            yield from self.columns()
+
+    def columns(self) -> Iterator[Widget]:
+        """The table, its side, and the third column."""
+        yield VirtualTable(self.top.tones, id=f"{self.NAME}-table")
+        yield Surface(self.top.tones, id=f"{self.NAME}-side")
+        yield Surface(self.top.tones, id=f"{self.NAME}-third")
 
     def on_mount(self) -> None:
-        """Keep hold of both."""
+        """Keep hold of all."""
         self.rows = self.query_one(VirtualTable)
         self.side = self.query_one(f"#{self.NAME}-side", Surface)
-        self.side.add_class("side")
-        self.side.set_class(self.top.tones.ascii_only, "-ascii")
+        self.third = self.query_one(f"#{self.NAME}-third", Surface)
+        for beside in (self.side, self.third):
+            beside.add_class("side")
+            beside.set_class(self.top.tones.ascii_only, "-ascii")
+        self.third.styles.width = THIRD
         self.sort = self.SORTS[0]
         self.reverse = False
         self._side_key: str | None = None
@@ -56,6 +74,18 @@ class ListView(View):
     def detail(self, key: str) -> Drawing:
         """What stands beside the table."""
         raise NotImplementedError
+
+    def third_lines(self, width: int, height: int) -> list[Line]:
+        """What stands in the third column."""
+        top, docs = self.top, self.top.feed.board
+        return beyond_lines(
+            top.shown, docs.doc(EVENTS, Events), docs.fault(EVENTS), width, height,
+            utc=top.utc, alerts=self.NAME != "alerts",
+        )  # fmt: skip
+
+    def also(self) -> tuple[Ask, ...]:
+        """What the third column asks for, where there is one."""
+        return (EVENTS_ASK,) if self.size.width >= VERY_WIDE else ()
 
     def first(self) -> Widget:
         """The table."""
@@ -77,6 +107,9 @@ class ListView(View):
     def _draw_side(self) -> None:
         wide = self.size.width >= WIDE
         self.side.display = wide
+        self.third.display = self.size.width >= VERY_WIDE
+        if self.third.display:
+            self.third.show(self.third_lines, faded=self.top.faded)
         self.rows.styles.width = self._table_width(self.size.width) if wide else "1fr"
         if wide:
             key = self.rows.key
@@ -88,7 +121,7 @@ class ListView(View):
             self.top.rewant()
 
     def _table_width(self, width: int) -> int:
-        return max(84, width * 55 // 100)
+        return max(84, width * (42 if width >= VERY_WIDE else 55) // 100)
 
     @property
     def beside(self) -> str | None:
@@ -162,7 +195,8 @@ class GpusView(ListView):
         """All columns of the table, and the page of the GPU beside it."""
         from tui.screens.gpu import gpu_asks  # noqa: PLC0415 - the two files name each other
 
-        return Wants(COLUMNS, asks=gpu_asks(self.beside, self.top.span) if self.beside else ())
+        page = gpu_asks(self.beside, self.top.span) if self.beside else ()
+        return Wants(COLUMNS, asks=(*page, *self.also()))
 
     def listing(self, wanted: Filter) -> Listing[Any]:
         """GPUs."""
@@ -180,6 +214,10 @@ class GpusView(ListView):
     def do_compare(self) -> None:
         """Put the GPU into the compare tray."""
         self.top.compare_chosen()
+
+    def do_then(self) -> None:
+        """Compare it with what it was."""
+        self.top.compare_then()
 
     def do_longer(self) -> None:
         """More history beside it."""
@@ -200,7 +238,8 @@ class NodesView(ListView):
         """All columns of the table, and the page of the node beside it."""
         from tui.screens.node import node_asks  # noqa: PLC0415
 
-        return Wants(COLUMNS, asks=node_asks(self.beside, self.top.span) if self.beside else ())
+        page = node_asks(self.beside, self.top.span) if self.beside else ()
+        return Wants(COLUMNS, asks=(*page, *self.also()))
 
     def listing(self, wanted: Filter) -> Listing[Any]:
         """Nodes."""
@@ -220,3 +259,7 @@ class NodesView(ListView):
     def do_compare(self) -> None:
         """Put the node into the compare tray."""
         self.top.compare_chosen()
+
+    def do_then(self) -> None:
+        """Compare it with what it was."""
+        self.top.compare_then()

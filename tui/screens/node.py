@@ -7,14 +7,15 @@ from urllib.parse import quote
 
 from textual import on
 
-from tui import board as b
-from tui.board import Board, Standing
-from tui.circuits import Now, countdown
-from tui.client import Ask, Wants
+from tui import readings
+from tui.board import Board
+from tui.circuits import Now, countdown, share
+from tui.feed.wants import Ask, Wants
 from tui.kit.flow import flow
-from tui.messages import GpuPart, NodePage
+from tui.messages.pages import GpuPart, NodePage
 from tui.screens.history import Plot, ask_of, plot_lines, say_percent, say_watts
 from tui.screens.page import PageView, Scroll
+from tui.standing import Standing
 from tui.text import CROSS, DASH, clean, fit, gibibytes, number, percent, span, watts
 from tui.theme import Line, Piece
 
@@ -30,7 +31,7 @@ def node_asks(name: str, span_: int) -> tuple[Ask, ...]:
     """What its page shows."""
     return (
         Ask(page_of(name), NodePage, 1.0),
-        ask_of("node", name, b.WALL, span_),
+        ask_of("node", name, readings.WALL, span_),
         ask_of("node", name, CPU, span_),
     )
 
@@ -46,9 +47,15 @@ def node_lines(board: Board, name: str, span_: int, width: int, height: int, sin
              *_circuits(board, page, since)]  # fmt: skip
     room = height - len(lines)
     if room >= 6:
-        top = max((page.readings.get(b.WALL) or 0.0) * 1.25, 1000.0)
+        top = max((page.readings.get(readings.WALL) or 0.0) * 1.25, 1000.0)
         plots = [
-            Plot("Wall power W", b.WALL, (0.0, top), say_watts, watts(page.readings.get(b.WALL))),
+            Plot(
+                "Wall power W",
+                readings.WALL,
+                (0.0, top),
+                say_watts,
+                watts(page.readings.get(readings.WALL)),
+            ),
             Plot("CPU", CPU, (0.0, 1.0), say_percent, percent(page.readings.get(CPU))),
         ]
         for plot in plots[: 2 if room >= 13 else 1]:
@@ -78,7 +85,7 @@ def _head(page: NodePage, width: int) -> list[Line]:
         [(f"  driver {clean(node.driver_version or DASH)}", "dim")],
     ]
     now: list[list[Piece]] = [
-        [("wall ", "dim"), (watts(read(b.WALL)), "strong")],
+        [("wall ", "dim"), (watts(read(readings.WALL)), "strong")],
         [("  CPU ", "dim"), (percent(read(CPU)), "strong")],
         [("  RAM ", "dim"), (ram, "strong")],
         [("  load ", "dim"), (number(read("node_load_1m"), 1), "strong")],
@@ -116,7 +123,9 @@ def _gpus(page: NodePage, width: int, cursor: int | None) -> list[Line]:
             )
         ]
     ]
-    peers = [p.readings[b.UTILIZATION] for p in page.gpus if b.UTILIZATION in p.readings]
+    peers = [
+        p.readings[readings.UTILIZATION] for p in page.gpus if readings.UTILIZATION in p.readings
+    ]
     usual = sorted(peers)[len(peers) // 2] if peers else None
     for number_, part in enumerate(page.gpus):
         lines.append(_gpu(part, usual, here=number_ == cursor))
@@ -136,16 +145,16 @@ def _gpu(part: GpuPart, usual: float | None, *, here: bool) -> Line:
             (f"{mark} {part.gpu.index:>3}   ", "strong" if here else ""),
             (f"{CROSS} {word}", "down"),
         ]
-    util, clock = read(b.UTILIZATION), read(b.CLOCK)
-    reasons = [word for metric, word in b.REASONS if read(metric)]
+    util, clock = read(readings.UTILIZATION), read(readings.CLOCK)
+    reasons = [word for metric, word in readings.REASONS if read(metric)]
     pieces: list[Piece] = [(f"{mark} {part.gpu.index:>3}  ", "strong" if here else "")]
     slow = util is not None and usual is not None and usual - util > 0.25
-    used, total = read(b.MEMORY_USED), read(b.MEMORY_TOTAL)
+    used, total = read(readings.MEMORY_USED), read(readings.MEMORY_TOTAL)
     ecc = read("gpu_ecc_volatile_uncorrected_total")
     pieces += [
         (f"{percent(util):>5}", "warn" if slow else ""),
-        (f"  {number(read(b.POWER)) + '/' + number(read(b.LIMIT)):>11}", ""),
-        (f"  {number(read(b.TEMPERATURE)):>3}", ""),
+        (f"  {number(read(readings.POWER)) + '/' + number(read(readings.LIMIT)):>11}", ""),
+        (f"  {number(read(readings.TEMPERATURE)):>3}", ""),
         (f"  {number(read('gpu_memory_temperature_celsius')):>5}", ""),
         (f"  {gibibytes(used) + '/' + gibibytes(total):>7}", ""),
         (f"  {DASH if clock is None else format(clock / 1e6, '.0f'):>4}", ""),
@@ -166,7 +175,7 @@ def _circuits(board: Board, page: NodePage, since: Now) -> list[Line]:
     for name in names[:4]:
         circuit = by_name[name]
         standing = board.circuit_standing.get(name, Standing.OK)
-        lines.append([("circuit ", "dim"), (clean(name), "strong"), (f" {percent(circuit.load_ratio)}  ", ""),
+        lines.append([("circuit ", "dim"), (clean(name), "strong"), (f" {percent(share(circuit))}  ", ""),
                       countdown(circuit, standing, since)])  # fmt: skip
     return lines
 
@@ -224,6 +233,10 @@ class NodeView(PageView):
     def do_compare(self) -> None:
         """Put it into the compare tray."""
         self.top.compare_chosen()
+
+    def do_then(self) -> None:
+        """Compare it with what it was."""
+        self.top.compare_then()
 
     def record(self) -> Any:
         """All that is known of it."""

@@ -10,17 +10,20 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.widget import Widget
 
-from tui.board import COLUMNS, Standing
 from tui.cards import MOST as MOST_CARDS
-from tui.client import Wants
+from tui.feed.wants import Wants
+from tui.header import WIDE
+from tui.incidents import alert_lines
 from tui.kit.bars import bar_list
 from tui.kit.fleetmap import CARDS, FleetMap, cursor_words
-from tui.kit.heatmap import Zoom
+from tui.kit.grid import Zoom
 from tui.kit.surface import Surface
-from tui.lines import WIDE, alert_lines, circuit_bars
+from tui.lines import circuit_bars
 from tui.metrics import BASE, GROUPS, METRICS, STATE
-from tui.screens.circuits import past_lines
+from tui.readings import COLUMNS
+from tui.screens.load_history import past_lines
 from tui.screens.view import View
+from tui.standing import Standing
 from tui.theme import Line
 
 
@@ -223,6 +226,10 @@ class Overview(View):
     def do_compare(self) -> None:
         """Put the GPU into the compare tray."""
         self.top.compare_chosen()
+
+    def do_then(self) -> None:
+        """Compare it with what it was."""
+        self.top.compare_then()
 
     def record(self) -> Any:
         """The GPU under the cursor."""

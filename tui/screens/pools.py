@@ -6,19 +6,22 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tui import board as b
-from tui.board import Board, Standing
-from tui.client import Ask, Wants
+from tui import readings
+from tui.board import Board
 from tui.columns import Column
+from tui.feed.wants import Ask, Wants
+from tui.fields import gpu_fields
 from tui.filter import Filter
+from tui.header import WIDE
 from tui.kit.surface import Drawing
-from tui.lines import WIDE
-from tui.listing import Listing
-from tui.messages import GpuPage, NodePage
+from tui.listing import Listing, highest_first
+from tui.messages.pages import GpuPage, NodePage
 from tui.screens.gpu import page_of as gpu_page_of
 from tui.screens.lists import ListView
+from tui.screens.matrix import matrix_lines
 from tui.screens.node import page_of
-from tui.text import CROSS, DASH, bar, clean, fit, number, percent, watts, watts_of
+from tui.standing import Standing
+from tui.text import CROSS, DASH, bar, clean, number, percent, watts_of
 from tui.theme import Line, Piece
 
 _IDLE = 0.05
@@ -28,9 +31,11 @@ _DRAWN = {Standing.CRIT: ("▲", "crit_chip"), Standing.WARN: ("!", "warn_chip")
 
 
 class Rows:
-    """Columns by pool: all GPUs of one model in nodes of the same size."""
+    """Columns by pool: all GPUs of one model in nodes of the same size; of those that fit."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(
+        self, board: Board, fits: np.ndarray[Any, np.dtype[np.bool_]] | None = None
+    ) -> None:
         who = board.gpus.who
         sizes = {line.node: line.gpus for line in board.nodes}
         names = [
@@ -41,6 +46,8 @@ class Rows:
         self.board = board
         at = {name: number_ for number_, name in enumerate(self.names)}
         self.group = np.array([at[name] for name in names], np.intp)
+        if fits is not None:
+            self.group[~fits] = -1
 
     def of(self, row: int) -> np.ndarray[Any, np.dtype[np.intp]]:
         """GPUs of a pool."""
@@ -58,7 +65,7 @@ class Rows:
 
 
 def _free(source: Rows, row: int, width: int) -> Piece:
-    values = source.board.gpus.column(b.UTILIZATION)[source.of(row)]
+    values = source.board.gpus.column(readings.UTILIZATION)[source.of(row)]
     return (DASH if not np.isfinite(values).any() else number(float((values < _IDLE).sum()))), ""
 
 
@@ -89,9 +96,9 @@ COLUMNS: tuple[Column[Rows], ...] = (
     Column("pool", 24, lambda s, row, _: (clean(s.names[row]), "strong"), grow=2, most=44),
     Column("GPUs", 6, lambda s, row, _: (number(len(s.of(row))), ""), right=True),
     Column("free", 6, _free, right=True),
-    Column("util", 5, lambda s, row, _: (percent(s.mean(b.UTILIZATION, row)), ""), right=True),
-    Column("", 8, lambda s, row, width: (bar(s.mean(b.UTILIZATION, row), width), "bar"), grow=1, most=24),
-    Column("power/limit", 14, lambda s, row, _: (watts_of(s.sum(b.POWER, row), s.sum(b.LIMIT, row)), ""), right=True),
+    Column("util", 5, lambda s, row, _: (percent(s.mean(readings.UTILIZATION, row)), ""), right=True),
+    Column("", 8, lambda s, row, width: (bar(s.mean(readings.UTILIZATION, row), width), "bar"), grow=1, most=24),
+    Column("power/limit", 14, lambda s, row, _: (watts_of(s.sum(readings.POWER, row), s.sum(readings.LIMIT, row)), ""), right=True),
     Column("ill", 12, _worst, grow=1),
 )  # fmt: skip
 
@@ -102,28 +109,45 @@ class PoolsView(ListView):
     NAME: ClassVar[str] = "pools"
     TITLE: ClassVar[str] = "Pools"
     KIND: ClassVar[str] = "pool"
+    SORTS = ("", "util", "power/limit")
     node = ""
     """Whose matrix is shown; empty: nobody's."""
 
     def wants(self) -> Wants:
         """Power, limits and use; the node of the matrix."""
-        asks: tuple[Ask, ...] = ()
+        asks = self.also()
         if self.node:
-            asks = (Ask(page_of(self.node), NodePage, 5.0),)
+            asks += (Ask(page_of(self.node), NodePage, 5.0),)
             page = self.top.shown.doc(page_of(self.node), NodePage)
             asks += tuple(
                 Ask(gpu_page_of(p.gpu.uuid), GpuPage, 10.0)
                 for p in (page.gpus if page else ())[:16]
             )
-        return Wants((b.POWER, b.LIMIT, b.UTILIZATION, b.TEMPERATURE), asks=asks)
+        return Wants(
+            (readings.POWER, readings.LIMIT, readings.UTILIZATION, readings.TEMPERATURE), asks=asks
+        )
 
     def listing(self, wanted: Filter) -> Listing[Any]:
-        """Pools, the largest first."""
-        source = Rows(self.top.shown)
-        order = np.array(
-            sorted(range(len(source.names)), key=lambda row: -len(source.of(row))), np.intp
+        """Pools of the GPUs that fit, the largest first."""
+        board = self.top.shown
+        fits = wanted.mask(gpu_fields(board, board.gpus), len(board.gpus))
+        if self.top.faults:
+            fits = fits & (board.gpu_standing > Standing.OK)
+        source = Rows(board, fits)
+        there = np.flatnonzero([len(source.of(row)) > 0 for row in range(len(source.names))])
+        key = np.array([self._weight(source, row) for row in range(len(source.names))], np.float64)
+        order = highest_first(there, key, reverse=self.reverse)
+        return Listing(
+            source, COLUMNS, order, source.names, len(source.names), self.sort, "no GPU yet"
         )
-        return Listing(source, COLUMNS, order, source.names, len(source.names), "", "no GPU yet")
+
+    def _weight(self, source: Rows, row: int) -> float | None:
+        """What a pool is sorted by."""
+        if self.sort == "util":
+            return source.mean(readings.UTILIZATION, row)
+        if self.sort == "power/limit":
+            return source.sum(readings.POWER, row)
+        return float(len(source.of(row)))
 
     def draw(self) -> None:
         """The table, and the islands or the matrix below or beside it."""
@@ -148,7 +172,12 @@ class PoolsView(ListView):
 
     def do_open(self) -> None:
         """The pool's GPUs: the list, filtered."""
-        self.top.go("gpus")
+        source = Rows(self.top.shown)
+        if self.rows.key in source.names:
+            first = int(source.of(source.names.index(self.rows.key))[0])
+            model = self.top.shown.gpus.who.name[first].replace('"', "?")
+            self.top.go("gpus")
+            self.top.filter_by(f'model="{model}"')
 
     def do_matrix(self) -> None:
         """Who reaches whom, in the first node of the pool that is ill, or the first."""
@@ -174,7 +203,7 @@ def island_lines(board: Board, pool: str, width: int, height: int) -> list[Line]
     if pool not in source.names:
         return []
     rows = source.of(source.names.index(pool))
-    who, use = board.gpus.who, board.gpus.column(b.UTILIZATION)
+    who, use = board.gpus.who, board.gpus.column(readings.UTILIZATION)
     islands: dict[str, list[int]] = {}
     for row in rows.tolist():
         islands.setdefault(who.node[row], []).append(row)
@@ -201,61 +230,3 @@ def island_lines(board: Board, pool: str, width: int, height: int) -> list[Line]
             pieces.append(_DRAWN[worst])
     lines += [pieces[start : start + width] for start in range(0, len(pieces), width)][: height - 1]
     return lines
-
-
-def matrix_lines(board: Board, node: str, width: int) -> list[Line]:
-    """As `nvidia-smi topo -m`: NV<links> to a peer, SW<links> over a switch, PHB over the bus."""
-    page = board.doc(page_of(node), NodePage)
-    if page is None:
-        return [[(board.fault(page_of(node)) or "loading …", "dim")]]
-    pages = [board.doc(gpu_page_of(part.gpu.uuid), GpuPage) for part in page.gpus]
-    over = {uuid: pool.over for pool in page.pools if len(pool.gpus) > 1 for uuid in pool.gpus}
-    lines: list[Line] = [
-        [
-            (f"matrix of {clean(node)}", "strong"),
-            ("   NV links to a peer · SW over a switch · PHB over PCIe", "dim"),
-        ]
-    ]
-    heads = "".join(f"{f'gpu{part.gpu.index}':>6}" for part in page.gpus)
-    lines.append([(fit("", 6), ""), (fit(heads, max(1, width - 6)).rstrip(), "head")])
-    for row, mine in enumerate(page.gpus):
-        pieces: list[Piece] = [(f"gpu{mine.gpu.index:<3}", "strong")]
-        for column, other in enumerate(page.gpus):
-            pieces.append(
-                _between(pages[row], mine.gpu.uuid, other.gpu.uuid, over)
-                if row != column
-                else ("     X", "dim")
-            )
-        lines.append(pieces)
-    for part in pages:
-        down = [
-            link.link.number
-            for link in (part.links if part else ())
-            if link.readings.get("link_state", 1.0) != 1.0
-        ]
-        if part is not None and down:
-            lines.append(
-                [
-                    (
-                        f"{CROSS} gpu{part.gpu.index}: links {', '.join(map(str, down[:12]))} are down",
-                        "crit",
-                    )
-                ]
-            )
-    lines.append([("wall ", "dim"), (watts(page.readings.get(b.WALL)), "")])
-    return lines
-
-
-def _between(page: GpuPage | None, mine: str, other: str, over: dict[str, str]) -> Piece:
-    if page is None:
-        return "     …", "dim"
-    direct = [link for link in page.links if link.link.peer == other]
-    switch = [link for link in page.links if link.link.peer_kind == "switch"]
-    for links, word in (
-        (direct, "NV"),
-        (switch if over.get(mine) and over.get(other) else [], "SW"),
-    ):
-        if links:
-            up = sum(link.readings.get("link_state", 1.0) == 1.0 for link in links)
-            return f"{f'{word}{up}':>6}", "" if up == len(links) else "crit"
-    return ("   SW?" if over.get(mine) and over.get(other) else "   PHB"), "dim"

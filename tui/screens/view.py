@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual.containers import Vertical
 from textual.widget import Widget
 
-from tui.client import Wants
+from tui.feed.wants import Wants
 from tui.keys import KEYS, Key
 
 if TYPE_CHECKING:

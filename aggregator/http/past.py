@@ -1,0 +1,286 @@
+"""The fleet as it was: `/api/v1/fleet?at=<time>`, and `/api/v1/fleet/frames` for several instants.
+
+Rows are those of today that were there then, and those that were there and are gone. What was older
+than three of its intervals then is the gap `stale`; where a frame had no reading, the store has kept
+no reason: `unknown`, but for what the device does not have at all. A device that came only after is
+`not_read` before it came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from aiohttp import web
+
+from aggregator.http import columns as by_columns
+from aggregator.http.columns import Choice, Gaps, Layout, Readings, Rows
+from aggregator.http.errors import bad, unknown
+from aggregator.http.reply import JSON, VIEW, json_bytes, query, send
+from aggregator.http.stream_hub import HUB
+from aggregator.http.times import between, duration, moment
+from aggregator.model import Device, Instants, Past, View
+from telemetry.catalogue import BY_NAME
+from telemetry.fleet import STALE_INTERVALS, Floats, gaps_of
+from telemetry.gap import GAP, Gap
+from telemetry.metric import Lane, Table
+
+SECOND = 1_000_000_000
+MSGPACK = "application/msgpack"
+MOST_CELLS = 3_000_000
+"""Readings in one answer: about 25 MB before it is packed."""
+MOST_FRAMES = 1000
+PATIENCE = 30.0
+"""Seconds that the store may take."""
+USUAL = {Lane.FAST: 1.0, Lane.SLOW: 15.0}
+"""Intervals of a device of which nothing is known today."""
+FURTHEST = 3600.0
+"""Seconds: nothing older is looked for, however seldom a node reads."""
+_LASTING = (int(Gap.NOT_SUPPORTED), int(Gap.NO_PERMISSION))
+"""Reasons that hold then if they hold today."""
+
+
+class FrameReply(msgspec.Struct, frozen=True):
+    """All rows at one instant."""
+
+    at: int
+    """ns since 1970."""
+    reporting: int
+    """How many rows have at least one of the columns."""
+    columns: dict[str, list[float | None]]
+    gaps: Gaps
+
+
+class FramesReply(msgspec.Struct, frozen=True):
+    """The fleet at several instants, oldest first."""
+
+    cluster: str
+    table: Table
+    step: float
+    """Seconds between two of them."""
+    of: int
+    """How many rows there are."""
+    rows: Rows
+    """The same for all frames: whoever was there in one of them."""
+    frames: list[FrameReply]
+    begins: int | None
+    """ns since 1970: about when the oldest reading that is stored was taken; null is not known."""
+
+
+class PackedFrame(msgspec.Struct, frozen=True):
+    """`FrameReply` in MessagePack."""
+
+    at: int
+    reporting: int
+    columns: dict[str, bytes]
+    """Little-endian IEEE 754, one value a row: float32 where a column has four bytes a row, float64
+    where it has eight. A NaN is a gap, and `gaps` says why."""
+    gaps: Gaps
+
+
+class PackedFrames(msgspec.Struct, frozen=True):
+    """`FramesReply` in MessagePack, for whoever asks for `packed`."""
+
+    cluster: str
+    table: Table
+    step: float
+    of: int
+    rows: Rows
+    frames: list[PackedFrame]
+    begins: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Today:
+    """What of the fleet as it is now says something about then; a copy."""
+
+    choice: Choice
+    layout: Layout
+    keys: list[tuple[str, str]]
+    ages: dict[Lane, npt.NDArray[np.float64]]
+    """By lane: seconds after which each row is stale."""
+    lasting: dict[str, npt.NDArray[np.uint8]]
+    """By column: reasons for gaps that hold at any time, 255 where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Was:
+    """Rows, and their readings at each instant."""
+
+    rows: Rows
+    count: int
+    frames: list[Readings]
+    past: Past
+
+
+async def then(request: web.Request, choice: Choice, text: str) -> tuple[int, Was]:
+    """Return one instant, and the fleet then. Raises a 400 for a time that is none, or is to come."""
+    view = request.app[VIEW]
+    at = moment("at", text, view.wall())
+    if at > view.wall():
+        raise bad("at", f"{text} is to come", "Leave it out for now.")
+    return at, await look(request, choice, Instants(at, SECOND, 1))
+
+
+async def frames(request: web.Request) -> web.Response:
+    """The fleet at several instants of the past."""
+    asked = query(request, "table", "columns", "node", "from", "to", "step", "packed")
+    view = request.app[VIEW]
+    small = asked.get("packed", "false")
+    if small not in {"true", "false"}:
+        raise unknown("packed", small, ("true", "false"), status=400)
+    choice = by_columns.chosen(asked)
+    start, end = between(asked.get("from"), asked.get("to"), view.wall(), "-1m")
+    step = duration("step", asked.get("step", "5s"))
+    if step <= 0:
+        raise bad("step", "it must be more than 0 seconds", "Write 5s, or leave it out.")
+    width = max(1, round(step * SECOND))
+    count = min(-(-(end - start) // width), MOST_FRAMES + 1)
+    if count > MOST_FRAMES:
+        raise bad(
+            "step", f"more than {MOST_FRAMES} frames", "Use a longer step, or a shorter time."
+        )
+    was = await look(request, choice, Instants(start, width, count))
+    moments = Instants(start, width, count).all().tolist()
+
+    about = (view.cluster, choice.table, step, was.count, was.rows)
+
+    def make() -> bytes:
+        both = list(zip(moments, was.frames, strict=True))
+        if small == "true":
+            packed = [PackedFrame(at, *_packed(each, was.count)) for at, each in both]
+            return msgspec.msgpack.encode(PackedFrames(*about, packed, was.past.begins))
+        plain = [FrameReply(at, *_plain(each, was.count)) for at, each in both]
+        return json_bytes(FramesReply(*about, plain, was.past.begins))
+
+    kind = MSGPACK if small == "true" else JSON
+    return await send(request, make, kind, work=sum(each.cells for each in was.frames))
+
+
+def _plain(readings: Readings, count: int) -> tuple[int, dict[str, list[float | None]], Gaps]:
+    numbers = by_columns.numbers(readings)
+    return by_columns.reporting(readings, count), numbers, by_columns.gaps(readings)
+
+
+def _packed(readings: Readings, count: int) -> tuple[int, dict[str, bytes], Gaps]:
+    columns = by_columns.packed(readings)
+    return by_columns.reporting(readings, count), columns, by_columns.gaps(readings)
+
+
+async def look(request: web.Request, choice: Choice, when: Instants) -> Was:
+    """Ask the store. Raises a 400 for too much, a 404 for a node that nobody knows."""
+    view = request.app[VIEW]
+    today = _today(view, request.app[HUB].layout(choice), choice)
+    cells = when.count * len(choice.columns) * len(today.keys)
+    if cells > MOST_CELLS:
+        raise bad("columns", f"{cells:,} readings are more than {MOST_CELLS:,}",
+                  "Ask for fewer columns, nodes or frames.")  # fmt: skip
+    reach = {lane: _reach(today, lane) for lane in Lane}
+    async with asyncio.timeout(PATIENCE):
+        found = await view.ask_store(
+            "past", choice.table, choice.columns, when, reach, choice.nodes
+        )
+    if not isinstance(found, Past):
+        raise TypeError(f"the store answered past with {type(found).__name__}")
+    for node in choice.nodes or ():
+        if node not in view.fleet.nodes and all(each.node != node for each in found.devices):
+            raise unknown("node", node, view.fleet.nodes)
+    return await asyncio.to_thread(_joined, today, found, when)
+
+
+def _today(view: View, layout: Layout, choice: Choice) -> _Today:
+    fleet, table = view.fleet, choice.table
+    ages = {
+        matrix.block.lane: matrix.max_age[layout.index].copy()
+        for matrix in fleet.matrices
+        if matrix.block.table is table
+    }
+    lasting = {}
+    for name, values in by_columns.read(fleet, layout, choice.columns, view.now()).columns.items():
+        reasons = gaps_of(values)
+        lasting[name] = np.where(np.isin(reasons, _LASTING), reasons, 255).astype(np.uint8)
+    return _Today(choice, layout, keys_of(layout.rows, table), ages, lasting)
+
+
+def keys_of(rows: Rows, table: Table) -> list[tuple[str, str]]:
+    """Return node and key of each row, as the store has them."""
+    match table:
+        case Table.NODE:
+            return [(node, node) for node in rows.node]
+        case Table.GPU:
+            return list(zip(rows.node, rows.uuid or (), strict=True))
+        case Table.LINK:
+            wires = zip(rows.node, rows.uuid or (), rows.link or (), strict=True)
+            return [(node, f"{uuid}/{number}") for node, uuid, number in wires]
+
+
+def _reach(today: _Today, lane: Lane) -> int:
+    ages = today.ages.get(lane, np.empty(0))
+    seconds = max(float(ages.max(initial=0.0)), STALE_INTERVALS * USUAL[lane])
+    return round(min(seconds, FURTHEST) * SECOND)
+
+
+def _joined(today: _Today, past: Past, when: Instants) -> Was:
+    """Bring the rows of today and what was stored together."""
+    place = {(each.node, each.key): number for number, each in enumerate(past.devices)}
+    known = set(today.keys)
+    kept = [row for row, key in enumerate(today.keys) if key in place or key not in past.later]
+    gone = [each for each in past.devices if (each.node, each.key) not in known]
+    gone.sort(key=lambda each: (each.node, -1 if each.index is None else each.index, each.key))
+    keys = [*(today.keys[row] for row in kept), *((each.node, each.key) for each in gone)]
+    column = np.array([place.get(key, -1) for key in keys], np.intp)
+    came_late = np.array([key in past.later for key in keys], np.bool_)
+    frames: list[dict[str, Floats]] = [{} for _ in range(when.count)]
+    told = np.zeros(len(keys), np.bool_)
+    for name, values in past.columns.items():
+        lane = BY_NAME[name].lane
+        ages = np.full(len(keys), STALE_INTERVALS * USUAL[lane])
+        ages[: len(kept)] = today.ages[lane][kept]
+        lasting = np.full(len(keys), 255, np.uint8)
+        lasting[: len(kept)] = today.lasting[name][kept]
+        for number, at in enumerate(when.all().tolist()):
+            seen = np.append(past.seen[lane][number], 0)[column]
+            shown = np.append(values[number], values.dtype.type(np.nan))[column]
+            stale = at - seen > ages * SECOND + past.slack.get(lane, 0)
+            shown[np.isnan(shown)] = GAP[Gap.UNKNOWN]
+            for reason in _LASTING:
+                shown[np.isnan(shown) & (lasting == reason)] = GAP[Gap(reason)]
+            shown[stale] = GAP[Gap.STALE]
+            shown[came_late & (seen == 0)] = GAP[Gap.NOT_READ]
+            told |= ~np.isnan(shown)
+            frames[number][name] = shown
+    rows = _rows(today, kept, gone, told)
+    return Was(rows, len(keys), [Readings(columns) for columns in frames], past)
+
+
+def _rows(
+    today: _Today, kept: Sequence[int], gone: Sequence[Device], told: npt.NDArray[np.bool_]
+) -> Rows:
+    rows, table = today.layout.rows, today.choice.table
+    nodes = [*(rows.node[row] for row in kept), *(each.node for each in gone)]
+    if table is Table.NODE:
+        return Rows(nodes)
+    uuids = [(rows.uuid or [])[row] for row in kept]
+    gpus = [(rows.gpu or [])[row] for row in kept]
+    if table is Table.LINK:
+        parts = [each.key.rpartition("/") for each in gone]
+        index = dict(zip(uuids, gpus, strict=True))
+        return Rows(
+            nodes,
+            [*gpus, *(index.get(uuid, -1) for uuid, _, _ in parts)],
+            [*uuids, *(uuid for uuid, _, _ in parts)],
+            link=[*((rows.link or [])[row] for row in kept), *(int(n) for _, _, n in parts)],
+            peer=[*((rows.peer or [])[row] for row in kept), *(None for _ in gone)],
+        )
+    present = [bool(told[n]) or (rows.present or [])[row] for n, row in enumerate(kept)]
+    return Rows(
+        nodes,
+        [*gpus, *(-1 if each.index is None else each.index for each in gone)],
+        [*uuids, *(each.key for each in gone)],
+        [*((rows.name or [])[row] for row in kept), *(each.name for each in gone)],
+        [*present, *(True for _ in gone)],
+    )

@@ -1,0 +1,162 @@
+"""`/api/v1/power` and its like: the electrical side as a whole, and what if."""
+
+from __future__ import annotations
+
+import msgspec
+from aiohttp import web
+
+from aggregator.http.body import read
+from aggregator.http.errors import bad
+from aggregator.http.reply import VIEW, query, send_json
+from aggregator.plant import Configuration
+from aggregator.reporting import running_report
+from aggregator.what_if import live_plan
+from power.meters.book import MeterState
+from power.plan import Suppose
+from telemetry.errors import ConfigError
+
+USUAL_DAYS, MOST_DAYS = 30, 400
+
+
+class MeterReply(msgspec.Struct, frozen=True, kw_only=True):
+    """One configured meter."""
+
+    name: str
+    type: str
+    where: str
+    """Broker and topic, or address."""
+    targets: tuple[str, ...]
+    """What it is on."""
+    ok: bool
+    """Whether it speaks, and is understood."""
+    error: str | None
+    """What is wrong, and what to do."""
+    age_seconds: float | None
+    """Since its last reading; null before the first."""
+    period_seconds: float
+    online: bool | None
+    """What the device says of itself; null where it does not."""
+    readings: int
+    malformed: int
+    errors: int
+
+
+class PowerReply(msgspec.Struct, frozen=True, kw_only=True):
+    """The electrical side as a whole."""
+
+    cluster: str
+    at: int
+    configured: bool
+    """Whether there are circuits."""
+    configuration: Configuration
+    failure: str | None
+    """Why nothing is known of circuits though some are configured: a fault of kilowatch's own."""
+    wall_watts: float | None
+    """What the whole cluster draws at the wall, mapped to circuits or not."""
+    circuits: int
+    nodes_mapped: int
+    nodes_unmapped: list[str]
+    """Nodes that hang on no circuit of the configuration; a hundred at most."""
+    notices: list[str]
+    """What is allowed in the configuration and probably wrong (E24)."""
+    meters: list[MeterReply]
+    tick_seconds: float
+    """What the last computation took."""
+
+
+class PlanRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is supposed; all else is as it is now."""
+
+    watts: dict[str, float] = {}
+    """At the wall, by node."""
+    add: list[tuple[str, str]] = []
+    """`["rtx-5090:2", "office"]`: GPUs or systems, and the circuit that they go on."""
+    cap: float | None = None
+    """Power limit of each GPU, watts."""
+    lose: list[str] = []
+    """Circuits, panels or sources that go off."""
+    move: dict[str, str] = {}
+    """Circuit by node."""
+
+
+class ReloadRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Nothing needs to be said."""
+
+
+async def power(request: web.Request) -> web.Response:
+    """The electrical side as a whole: configuration, notices, meters."""
+    query(request)
+    view = request.app[VIEW]
+    electrical, layout = view.electrical, view.electrical.plant.layout
+    body = PowerReply(
+        cluster=view.cluster,
+        at=electrical.latest_at,
+        configured=layout is not None,
+        configuration=electrical.configuration,
+        failure=electrical.failure,
+        wall_watts=electrical.account.watts,
+        circuits=0 if layout is None else len(layout.lines),
+        nodes_mapped=0 if layout is None else len(layout.machines),
+        nodes_unmapped=list(electrical.unmapped[:100]),
+        notices=[] if layout is None else list(layout.notices),
+        meters=[_meter(meter, view.now()) for meter in electrical.meters()],
+        tick_seconds=round(electrical.seconds, 6),
+    )
+    return await send_json(request, body)
+
+
+async def plan(request: web.Request) -> web.Response:
+    """What if: load, limits and time to trip of every circuit, from what flows now."""
+    query(request)
+    supposed = await read(request, PlanRequest)
+    view = request.app[VIEW]
+    try:
+        answer = live_plan(
+            view.electrical,
+            view.fleet,
+            Suppose(
+                watts=supposed.watts,
+                add=supposed.add,
+                cap=supposed.cap,
+                lose=supposed.lose,
+                move=supposed.move,
+            ),
+        )
+    except ConfigError as error:
+        raise bad("body", str(error)) from error
+    return await send_json(request, answer)
+
+
+async def reload(request: web.Request) -> web.Response:
+    """Read the configuration anew. Answers 200 with what is in force, and with what is wrong with
+    the newer one if it was refused."""
+    query(request)
+    await read(request, ReloadRequest)
+    return await send_json(request, request.app[VIEW].electrical.reload())
+
+
+async def report(request: web.Request) -> web.Response:
+    """What this cluster is, as its owner would compare it with another."""
+    text = query(request, "days").get("days", str(USUAL_DAYS))
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_DAYS:
+        raise bad("days", f"{text!r} is not a number from 1 to {MOST_DAYS}", f"Leave it out for {USUAL_DAYS}.")  # fmt: skip
+    view = request.app[VIEW]
+    answer = running_report(view.electrical, view.fleet, int(text))
+    return await send_json(request, answer)
+
+
+def _meter(meter: MeterState, now: float) -> MeterReply:
+    return MeterReply(
+        name=meter.name,
+        type=meter.type,
+        where=meter.where,
+        targets=meter.targets,
+        ok=not meter.message,
+        error=meter.message or None,
+        age_seconds=None if meter.last_seen is None else round(now - meter.last_seen, 3),
+        period_seconds=round(meter.period, 3),
+        online=meter.online,
+        readings=meter.readings,
+        malformed=meter.malformed,
+        errors=meter.errors,
+    )

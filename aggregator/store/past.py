@@ -1,0 +1,238 @@
+"""A fleet's past: the newest readings of all devices of a table at some instants.
+
+Files are sorted by device and then time, so that an instant lies in all of them: what costs is to
+look for it, and several instants at one distance cost hardly more than one. Each period is read from
+one place, as for history; what a roll-up has counts from its bucket's last reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from aggregator.model import Device, Instants, Past
+from aggregator.store.duck import Look, column, quoted
+from aggregator.store.index import Index
+from aggregator.store.manifest import File
+from aggregator.store.tables import BLOCKS
+from telemetry.errors import StoreError
+from telemetry.metric import Lane, Table
+from telemetry.schema import Block
+
+SECOND = 1_000_000_000
+Longs = npt.NDArray[np.int64]
+Found = dict[str, npt.NDArray[Any]]
+"""Rows by columns: `k` (number of the instant), `id`, `ts`, and the metrics."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What somebody wants to see."""
+
+    table: Table
+    columns: tuple[str, ...]
+    when: Instants
+    reach: dict[Lane, int]
+    nodes: Sequence[str] | None
+
+
+def read_past(
+    look: Look,
+    root: Path,
+    sealed: Index,
+    periods: Mapping[int, Mapping[str, str]],
+    asked: Asked,
+) -> Past:
+    """Return what there is. Raises `StoreError` for a metric that is none of the table."""
+    blocks = [block for block in BLOCKS.values() if block.table is asked.table]
+    for name in asked.columns:
+        if not any(name in block.names for block in blocks):
+            raise StoreError(f"past: the table {asked.table} has no metric {name!r}")
+    ids = _keys(look, asked.nodes)
+    found: dict[Lane, Found] = {}
+    slack: dict[Lane, int] = {}
+    for block in blocks:
+        metrics = [name for name in block.names if name in asked.columns]
+        if metrics and ids != {}:
+            sources, wide = _sources(root, sealed, periods, block, metrics, asked, ids)
+            slack[block.lane] = wide
+            query = " union all ".join(sources)
+            found[block.lane] = look.columns(_numbered(query, asked.when, asked.reach[block.lane]
+                                                       + wide)) if sources else {}  # fmt: skip
+    known = [rows["id"] for rows in found.values() if rows]
+    numbers: Longs = np.unique(np.concatenate(known)) if known else np.empty(0, np.int64)
+    later = later_than(look, asked.table, asked.when.first)
+    begins = _begins(look, sealed, periods, blocks)
+    past = Past(_devices(look, numbers), {}, {}, slack, later, begins)
+    for block in blocks:
+        rows = found.get(block.lane)
+        if rows is not None:
+            metrics = [name for name in block.names if name in asked.columns]
+            _place(past, rows, numbers, asked, block.lane, metrics)
+    return past
+
+
+def _keys(look: Look, nodes: Sequence[str] | None) -> dict[int, str] | None:
+    """Return number and key of all devices of some nodes; None for all."""
+    if nodes is None:
+        return None
+    found = look.rows("select id, key from devices where list_contains(?, node)", list(nodes))
+    return dict(found)
+
+
+def _begins(
+    look: Look,
+    sealed: Index,
+    periods: Mapping[int, Mapping[str, str]],
+    blocks: Sequence[Block],
+) -> int | None:
+    names = {block.name for block in blocks}
+    files = [file for file in sealed.files if file.block in names]
+    if files or not periods:  # of the oldest period the finest kind: an hour begins with the hour
+        first = min(files, key=lambda file: (file.period, file.step, file.first_ts), default=None)
+        return None if first is None else first.first_ts
+    oldest = periods[min(periods)]
+    found = [look.rows(f"select min(ts) from {oldest[name]}")[0][0] for name in sorted(names)]
+    return min((at for at in found if at is not None), default=None)
+
+
+def _devices(look: Look, numbers: Longs) -> list[Device]:
+    rows = look.rows(
+        'select id, node, key, "index", name from devices where list_contains(?, id) order by id',
+        numbers.tolist(),
+    )
+    return [
+        Device(number, node, key, None if index is None or index < 0 else index, name or "")
+        for number, node, key, index, name in rows
+    ]
+
+
+def later_than(look: Look, table: Table, at: int) -> set[tuple[str, str]]:
+    """Return node and key of the devices of a table that came only after `at`."""
+    its = {
+        Table.NODE: "key = node",
+        Table.LINK: "key <> node and contains(key, '/')",
+        Table.GPU: "key <> node and not contains(key, '/')",
+    }[table]
+    found = look.rows(f"select node, key from devices where since > ? and {its}", at)
+    return {(node, key) for node, key in found}
+
+
+# -- Where it stands -----------------------------------------------------------------------------
+
+
+def _sources(
+    root: Path,
+    sealed: Index,
+    periods: Mapping[int, Mapping[str, str]],
+    block: Block,
+    metrics: Sequence[str],
+    asked: Asked,
+    ids: Mapping[int, str] | None,
+) -> tuple[list[str], int]:
+    """Return queries that give `id`, `ts` and the metrics, and how wide their widest bucket is, ns."""
+    when, reach = asked.when, asked.reach[block.lane]
+    start, end = when.first - reach, when.last + 1
+    among = "" if ids is None else f" and device in ({', '.join(map(str, ids))})"
+    names = ", ".join(map(column, metrics))
+    queries = [
+        f"select device as id, ts, {names} from {tables[block.name]} "
+        f"where ts > {start} and ts < {end}{among}"
+        for tables in periods.values()
+    ]
+    by_step: dict[int, list[File]] = {}
+    step = when.step / SECOND if when.count > 1 else 0.0
+    low, high = (min(ids.values()), max(ids.values())) if ids else ("", "")
+    for file in sealed.spanning(block.name, start, end, step):
+        if ids and (file.high_device < low or file.low_device > high):
+            continue
+        by_step.setdefault(file.step, []).append(file)
+    for width, files in by_step.items():
+        queries.append(_sealed(root, files, width, metrics, start, end, ids))
+    return queries, max(by_step, default=0) * SECOND
+
+
+def _sealed(
+    root: Path,
+    files: Sequence[File],
+    width: int,
+    metrics: Sequence[str],
+    start: int,
+    end: int,
+    ids: Mapping[int, str] | None,
+) -> str:
+    paths = ", ".join(quoted(str(root / file.path)) for file in files)
+    there = set[str]().union(*(file.columns for file in files))
+    names = ", ".join(
+        f"f.{column(name)}" if name in there else f"null::float as {column(name)}"
+        for name in metrics
+    )
+    at = "f.last_ts" if width else "f.ts"
+    among = ""
+    if (
+        ids is not None
+    ):  # by both: the key finds the row groups, the number is the node's own device
+        keys = ", ".join(map(quoted, ids.values()))
+        among = f" and f.device in ({keys}) and d.id in ({', '.join(map(str, ids))})"
+    first = start - width * SECOND
+    return (
+        f"select d.id as id, epoch_ns({at}) as ts, {names} "
+        f"from read_parquet([{paths}], union_by_name = true) as f "
+        "join devices as d on d.key = f.device and d.node = f.node "
+        f"where f.ts > make_timestamp_ns({max(0, first)}) and f.ts < make_timestamp_ns({end}) "
+        f"and {at} < make_timestamp_ns({end}){among}"
+    )
+
+
+def _numbered(query: str, when: Instants, reach: int) -> str:
+    """Return the query of rows with the number of the first instant that is not before each; without
+    those that are too old for it when instants are far from each other."""
+    number = (
+        f"case when ts <= {when.first} then 0 else (ts - {when.first} - 1) // {when.step} + 1 end"
+    )
+    rows = f"select {number} as k, * from ({query})"
+    if reach < when.step:
+        rows = f"select * from ({rows}) where {when.first} + k * {when.step} - ts < {reach}"
+    return rows
+
+
+# -- What it is ----------------------------------------------------------------------------------
+
+
+def _place(
+    past: Past, rows: Found, numbers: Longs, asked: Asked, lane: Lane, metrics: Sequence[str]
+) -> None:
+    """Enter the newest row of each device at each instant: one that came before holds on until
+    another comes, or until it is too old."""
+    count, many = asked.when.count, len(numbers)
+    newest = np.full(count * many, -1, np.int64)
+    stamps: Longs = np.zeros(1, np.int64)
+    if rows:
+        order = np.argsort(rows["ts"], kind="stable")
+        cell = rows["k"].astype(np.int64) * many + np.searchsorted(numbers, rows["id"])
+        newest[cell[order]] = order  # of several the last one stays: the newest
+        stamps = np.append(rows["ts"].astype(np.int64), 0)
+    held = hold(newest.reshape(count, many))
+    seen = stamps[held]
+    oldest = asked.when.all()[:, None] - (asked.reach[lane] + past.slack.get(lane, 0))
+    held[seen <= oldest] = -1
+    seen[held < 0] = 0
+    past.seen[lane] = seen
+    for name in metrics:
+        values = rows[name] if rows else np.empty(0, np.float32)
+        past.columns[name] = np.append(values, np.full(1, np.nan, values.dtype))[held]
+
+
+def hold(newest: Longs) -> Longs:
+    """Return the number of a row for each instant and device: where it is below 0, that of the
+    instant before."""
+    count, many = newest.shape
+    place = np.where(newest >= 0, np.arange(count)[:, None], 0)
+    np.maximum.accumulate(place, axis=0, out=place)
+    held: Longs = newest[place, np.arange(many)[None, :]]
+    return held

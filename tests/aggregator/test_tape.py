@@ -1,0 +1,219 @@
+"""The tape of circuits: what was computed then is told again, across restarts and damage."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aggregator import tape as tapes
+from aggregator.electrical import Electrical
+from aggregator.tape import Tape
+from power.board import Board
+from power.kind import BoardKind
+from tests.aggregator.http_door import door
+from tests.aggregator.test_electrical import SITE, Room
+from tests.aggregator.test_http_circuits import lab
+
+SECOND = 10**9
+AT = 1_790_000_000 * SECOND
+HALF_A_MINUTE = 30 * SECOND
+
+
+def board(kind: BoardKind, *watts: float, names: tuple[str, ...] = ("b", "a")) -> Board:
+    """Rows with a load and a time that is never, or not known."""
+    values = np.array(watts)
+    times = np.where(values > 1, np.inf, np.nan)
+    return Board(kind, 1, names, {f"{kind}_watts": values, f"{kind}_trip_earliest_seconds": times})
+
+
+def test_the_newest_instant_before_is_found_and_none_that_is_too_old(tmp_path: Path) -> None:
+    tape = Tape(tmp_path)
+    assert tape.find(AT, HALF_A_MINUTE) is None
+    for number in range(10):
+        boards = [board(kind, 2.0 + number, 0.5) for kind in BoardKind]
+        tape.add(AT + 10 * number * SECOND, 1, boards)
+    for again in (tape, Tape(tmp_path)):  # and after a restart
+        assert again.find(AT - 1, HALF_A_MINUTE) is None
+        for seconds, number in ((0, 0), (9, 0), (10, 1), (55, 5), (119, 9)):
+            found = again.find(AT + seconds * SECOND, HALF_A_MINUTE)
+            assert found is not None
+            assert found.at == AT + 10 * number * SECOND
+            kept = found.boards[BoardKind.CIRCUIT]
+            assert kept.names == ("b", "a")
+            assert kept.columns["circuit_watts"].tolist() == [2.0 + number, 0.5]
+            never, unknown = kept.columns["circuit_trip_earliest_seconds"].tolist()
+            assert never == math.inf
+            assert math.isnan(unknown)
+            assert set(found.boards) == set(tapes.KEPT)
+        assert again.find(AT + 120 * SECOND, HALF_A_MINUTE) is None
+
+
+def test_other_names_and_restarts_begin_another_file(tmp_path: Path) -> None:
+    tape = Tape(tmp_path)
+    tape.add(AT, 1, [board(BoardKind.CIRCUIT, 1.0, 2.0)])
+    tape.add(AT + 10 * SECOND, 2, [board(BoardKind.CIRCUIT, 3.0, names=("c",))])
+    Tape(tmp_path).add(AT + 20 * SECOND, 1, [board(BoardKind.CIRCUIT, 4.0, names=("c",))])
+    assert len(list((tmp_path / "circuits").iterdir())) == 3
+    got = [tape.find(AT + 10 * number * SECOND, SECOND) for number in range(3)]
+    assert [one and one.boards[BoardKind.CIRCUIT].names for one in got] == [
+        ("b", "a"), ("c",), ("c",),
+    ]  # fmt: skip
+    assert [one and one.boards[BoardKind.CIRCUIT].version for one in got] == [1, 2, 1]
+
+
+def test_what_a_crash_left_half_written_ends_a_file_and_nothing_else(tmp_path: Path) -> None:
+    tape = Tape(tmp_path)
+    for number in range(5):
+        tape.add(AT + 10 * number * SECOND, 1, [board(BoardKind.CIRCUIT, float(number), 0.0)])
+    (path,) = (tmp_path / "circuits").iterdir()
+    path.write_bytes(path.read_bytes()[:-7])
+    again = Tape(tmp_path)
+    again.add(AT + 50 * SECOND, 1, [board(BoardKind.CIRCUIT, 5.0, 0.0)])
+    for number, wanted in ((3, 3.0), (4, 3.0), (5, 5.0)):
+        found = again.find(AT + 10 * number * SECOND, HALF_A_MINUTE)
+        assert found is not None
+        assert found.boards[BoardKind.CIRCUIT].columns["circuit_watts"][0] == wanted
+    path.write_bytes(b"\x00" * 100)
+    assert again.find(AT + 30 * SECOND, HALF_A_MINUTE) is None
+
+
+def test_the_oldest_go_when_there_is_no_more_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tapes, "FILE_BYTES", 2000)
+    tape = Tape(tmp_path, 10_000)
+    noise = np.random.default_rng(1)
+    for number in range(400):
+        loads = noise.random(2).tolist()
+        tape.add(AT + 10 * number * SECOND, 1, [board(BoardKind.CIRCUIT, *loads)])
+    used = sum(path.stat().st_size for path in (tmp_path / "circuits").iterdir())
+    assert 6_000 < used < 12_000
+    assert tape.find(AT, SECOND) is None
+    assert tape.find(AT + 3990 * SECOND, SECOND) is not None
+
+
+def test_a_disk_that_will_not_is_said_once_and_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "circuits").write_text("a file in the way")
+    tape = Tape(tmp_path)
+    for number in range(3):
+        tape.add(AT + number, 1, [board(BoardKind.CIRCUIT, 1.0, 2.0)])
+    assert len([one for one in caplog.records if "a hole now" in one.message]) == 1
+    (tmp_path / "circuits").unlink()
+    tape.add(AT + 3, 1, [board(BoardKind.CIRCUIT, 1.0, 2.0)])
+    assert tape.find(AT + 3, SECOND) is not None
+
+
+async def test_the_running_aggregator_writes_its_tape(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once for each tick that it saves, and none of it twice."""
+    monkeypatch.setattr("aggregator.electrical.SAVE_SECONDS", 0.02)
+    room = Room("rig")
+    room.say("rig", gpu_power_watts=500.0)
+    electrical = Electrical(SITE, tmp_path)
+    running = asyncio.create_task(electrical.run())
+    boards = electrical.boards(room.fleet, room.now, room.wall)
+    assert boards is not None
+    for _ in range(1000):
+        found = await asyncio.to_thread(electrical.tape.find, room.wall, SECOND)
+        if found is not None:
+            break
+        await asyncio.sleep(0.01)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert found is not None
+    assert found.at == room.wall
+    kept = found.boards[BoardKind.CIRCUIT]
+    for name, values in boards.circuit.columns.items():
+        np.testing.assert_allclose(kept.columns[name], values, rtol=1e-6)
+
+
+async def test_circuits_at_a_past_time_are_those_that_were_computed_then(tmp_path: Path) -> None:
+    """Rows in the form of now, of the time that they are of; what is unknown today is left out."""
+    view = await lab()
+    view.electrical.tape = tape = Tape(tmp_path)
+    boards = view.electrical.latest
+    assert boards is not None
+    then = view.wall() - 600 * SECOND
+    tape.add(then, 1, boards.all())
+    for seq in range(6, 9):
+        await view.tick(seq)
+        view.electrical.boards(view.fleet, view.now(), view.wall())
+    async with door(view) as client:
+        _, now = await client.json("/api/v1/circuits")
+        _, was = await client.json(f"/api/v1/circuits?at={(then + 5 * SECOND) / SECOND}")
+        assert was["at"] == then
+        assert [row["id"] for row in was["circuits"]] == [row["id"] for row in now["circuits"]]
+        wanted = boards.circuit.columns["circuit_watts"].tolist()
+        assert [row["watts"] for row in was["circuits"]] == pytest.approx(wanted)
+        _, one = await client.json(f"/api/v1/circuits/lab%2F2?at={(then + SECOND) / SECOND}")
+        assert (one["at"], one["circuit"]["id"], one["supplies"]) == (then, "lab/2", [])
+        assert one["circuit"]["watts"] in [row["watts"] for row in was["circuits"]]
+        status, none = await client.json("/api/v1/circuits/lab%2F2?at=-2h")
+        assert (status, none["error"]["where"]) == (404, "at")
+        for path in ("budgets", "ups"):
+            _, rows = await client.json(f"/api/v1/{path}?at={(then + SECOND) / SECOND}")
+            assert rows["at"] == then
+            assert len(rows["rows"]) == 1
+        _, none = await client.json("/api/v1/circuits?at=-2h")
+        assert (none["at"], none["circuits"]) == (0, [])
+        status, body = await client.json("/api/v1/circuits?at=2050-01-01T00:00:00Z")
+        assert (status, body["error"]["where"]) == (400, "at")
+
+
+def test_one_quantity_over_time_comes_from_all_files(tmp_path: Path) -> None:
+    tape = Tape(tmp_path)
+    for number in range(12):
+        names = ("b", "a") if number < 4 else ("a", "b", "c")
+        boards = [
+            board(BoardKind.CIRCUIT, *(100.0 * n + number for n in range(len(names))), names=names),
+            board(BoardKind.UPS, 7.0, names=("u",)),
+        ]
+        tape.add(AT + 10 * number * SECOND, 1, boards)
+
+    def ask(name: str, first: int, end: int) -> list[tuple[int, float]]:
+        found = tape.series(
+            BoardKind.CIRCUIT,
+            name,
+            "circuit_watts",
+            AT + 10 * first * SECOND,
+            AT + 10 * end * SECOND,
+        )
+        return [((at - AT) // (10 * SECOND), value) for at, value in found]
+
+    assert ask("a", 2, 7) == [(2, 102.0), (3, 103.0), (4, 4.0), (5, 5.0), (6, 6.0)]
+    assert ask("c", 0, 6) == [(4, 204.0), (5, 205.0)]
+    assert ask("a", 20, 30) == []
+    assert ask("nobody", 0, 12) == []
+
+
+async def test_a_circuits_past_is_served(tmp_path: Path) -> None:
+    """In the quantity that is asked for; a wrong one is named."""
+    view = await lab()
+    view.electrical.tape = tape = Tape(tmp_path)
+    boards = view.electrical.latest
+    assert boards is not None
+    for number in range(5):
+        tape.add(view.wall() - (50 - 10 * number) * SECOND, 1, boards.all())
+    row = boards.circuit.names.index("lab/2")
+    async with door(view) as client:
+        path = "/api/v1/circuits/lab%2F2/history"
+        _, body = await client.json(f"{path}?from=-45s&to=now")
+        watts = float(boards.circuit.columns["circuit_watts"][row])
+        assert body["values"] == [pytest.approx(watts)] * 4
+        assert (body["unit"], body["circuit"]) == ("watts", "lab/2")
+        _, body = await client.json(f"{path}?quantity=load_ratio")
+        assert (
+            body["values"]
+            == [pytest.approx(float(boards.circuit.columns["circuit_load_ratio"][row]), rel=1e-4)]
+            * 5
+        )
+        status, body = await client.json(f"{path}?quantity=wats")
+        assert (status, body["error"]["where"]) == (400, "quantity")
+        assert (await client.json("/api/v1/circuits/nobody/history"))[0] == 404

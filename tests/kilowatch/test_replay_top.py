@@ -1,0 +1,181 @@
+"""`kilowatch top --replay FILE`: a recording as a cluster whose time is all past."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from aggregator.config import AggregatorConfig
+from collector.recording import Header, RecordingWriter, read
+from kilowatch.__main__ import main
+from kilowatch.network import free_port
+from kilowatch.recorded import Recorded
+from telemetry import inventory as messages
+from telemetry.errors import SourceError
+from telemetry.inventory import Event
+from telemetry.topics import Topic
+from tests.aggregator.node import inventory, sampled_at
+from tests.brokers import wait_for_port
+from tests.tui.cluster import until
+from tests.tui.hindsight import payload, watts
+from tui.app import Top
+from tui.text import clock_of
+
+SECONDS = 120
+SITE = {
+    "region": "US",
+    "circuits": {"wall": {"breaker": 20, "nodes": ["rig"]}},
+    "nodes": {"rig": {"gpus": "2x RTX 5090"}},
+}
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    """Two minutes of a node of two GPUs, with an XID in the second minute."""
+    path = tmp_path / "rig.kwrec"
+    writer = RecordingWriter(path, Header(made_at=sampled_at(0), source="mqtt://elsewhere"))
+    described = messages.encode(inventory("rig", 2))
+    writer.write(sampled_at(0), Topic.INVENTORY, "rig", described)
+    for second in range(SECONDS):
+        writer.write(sampled_at(second), Topic.FRAME, "rig", payload(2, second, second))
+        if second == 70:
+            event = Event(id="1-1", node="rig", at=sampled_at(70), kind="xid", gpu="GPU-rig-0",
+                          message="XID 79: GPU has fallen off the bus", data={"xid": 79})  # fmt: skip
+            writer.write(sampled_at(70), Topic.EVENT, "rig", messages.encode(event))
+    writer.close()
+    return path
+
+
+def read_in(path: Path, folder: Path) -> Recorded:
+    """A recording that was read."""
+    view = Recorded(AggregatorConfig(cluster="recording", data_dir=folder), SITE)
+    assert view.read(path, read(path)) == SECONDS + 2
+    return view
+
+
+async def test_a_recording_is_played_from_its_beginning(recording: Path, tmp_path: Path) -> None:
+    """Its own time is in the header, every screen is of it, and what its rules found stands on the bar."""
+    view = read_in(recording, tmp_path / "data")
+    port, stop = free_port(), asyncio.Event()
+    serving = asyncio.create_task(view.serve("127.0.0.1", port, stop))
+    app = Top(f"http://127.0.0.1:{port}", every=0.2, recorded=True)
+    try:
+        async with app.run_test(size=(120, 40)) as pilot:
+            text = await until(
+                pilot, lambda text: f"REPLAY 11-21 {clock_of(sampled_at(0))}" in text
+            )
+            assert f"{watts(0):.0f}/700" in text
+            assert "LIVE" not in text
+            assert "▲" in text.splitlines()[3]
+            await pilot.press("space")
+            await until(pilot, lambda text: f"REPLAY 11-21 {clock_of(sampled_at(4))}" in text)
+            await pilot.press("plus", "plus")
+            await until(pilot, lambda text: " 60x " in text)
+            await pilot.press("space")
+            text = await until(pilot, lambda text: "60x" not in text and "LOADING" not in text)
+            await pilot.press("T", *clock_of(sampled_at(60))[:8], "enter")
+            text = await until(pilot, lambda text: clock_of(sampled_at(60)) in text)
+            await until(pilot, lambda text: f"{watts(60):.0f}/700" in text and "wall 4" in text)
+            assert 1050 <= (app.shown.circuits[0].watts or 0) <= 1060  # it drew 1000 W + a second's
+            await pilot.press("greater_than_sign")
+            text = await until(pilot, lambda text: "XID 79" in text or "fallen off" in text)
+            assert app.clock.at is not None
+            assert 70 <= (app.clock.at - sampled_at(0)) / 1e9 <= 75
+            await pilot.press("L")
+            await until(pilot, lambda text: "(end)" in text and "REPLAY" in text)
+            await pilot.press("escape", "escape")
+            assert app.is_running
+    finally:
+        stop.set()
+        await serving
+
+
+def test_a_recording_keeps_what_its_circuits_carried(recording: Path, tmp_path: Path) -> None:
+    view = read_in(recording, tmp_path / "data")
+    taped = view.electrical.tape.find(sampled_at(60), 10 * 10**9)
+    assert taped is not None
+    assert view.wall() == sampled_at(SECONDS)
+    assert [incident.key for incident in asyncio.run(view.post.history(0, 10))]
+    assert view.stats.frames_stored == SECONDS
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda path: None, "can't be read: No such file"),
+        (lambda path: path.write_text("hello"), "is no recording. Make one with"),
+        (lambda path: RecordingWriter(path, Header()).close(), "holds no message. Record with"),
+        (lambda path: path.mkdir(), "directory"),
+    ],
+    ids=["missing", "foreign", "empty", "folder"],
+)
+def test_what_is_no_recording_is_said_in_one_line(tmp_path: Path, make: object, said: str) -> None:
+    """Before any screen is opened."""
+    path = tmp_path / "a file"
+    make(path)  # type: ignore[operator]
+    outcome = CliRunner().invoke(main, ["top", "--replay", str(path)])
+    assert outcome.exit_code in {1, 2}
+    assert said in outcome.output
+    assert len(outcome.output.strip().splitlines()) <= 4
+    assert "Traceback" not in outcome.output
+
+
+def test_settings_without_a_recording_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "kilowatch.toml").write_text("")
+    outcome = CliRunner().invoke(main, ["top", "--config", str(tmp_path / "kilowatch.toml")])
+    assert outcome.exit_code == 2
+    assert "belongs to --replay" in outcome.output
+
+
+def test_nothing_to_read_is_an_error_of_ours(tmp_path: Path) -> None:
+    view = Recorded(AggregatorConfig(data_dir=tmp_path), {})
+    with pytest.raises(SourceError, match="holds no message"):
+        view.read(tmp_path / "x", [])
+
+
+def fetch(port: int, path: str) -> Any:
+    """An answer of the API."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/{path}", timeout=30) as answer:
+        return json.loads(answer.read())
+
+
+def test_the_process_behind_serves_it_and_ends_with_its_input(
+    recording: Path, tmp_path: Path
+) -> None:
+    """With the circuits of a settings file, and nothing left in the temporary folder."""
+    config = tmp_path / "kilowatch.toml"
+    config.write_text(
+        'cluster = "home"\n[power]\nregion = "US"\n'
+        '[power.circuits.wall]\nbreaker = 20\nnodes = ["rig"]\n'
+        '[power.nodes.rig]\ngpus = "2x RTX 5090"\n'
+    )
+    port = free_port()
+    scratch = tmp_path / "tmp"
+    scratch.mkdir()
+    behind = subprocess.Popen(
+        [sys.executable, "-m", "kilowatch", "top", "--replay", str(recording), "--config",
+         str(config), "--serve", f"127.0.0.1:{port}", "--until-eof"],
+        stdin=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "TMPDIR": str(scratch)},
+    )  # fmt: skip
+    assert behind.stdin is not None
+    assert behind.stderr is not None
+    assert b"read 122 messages" in behind.stderr.readline()
+    wait_for_port(port)
+    at = sampled_at(60) // 10**9
+    body = fetch(port, f"fleet?at={at}&columns=gpu_power_watts")
+    assert body["cluster"] == "home"
+    assert body["columns"]["gpu_power_watts"] == [watts(60, 0), watts(60, 1)]
+    assert [row["id"] for row in fetch(port, f"circuits?at={at}")["circuits"]] == ["wall"]
+    behind.stdin.close()
+    assert behind.wait(30) == 0
+    behind.stderr.close()
+    assert list(scratch.iterdir()) == []

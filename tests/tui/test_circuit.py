@@ -1,0 +1,86 @@
+"""The circuit's page tells one story: what stands on a line is of one load, named in words."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.tui.test_lines import LIVE, NOW, board, said
+from tui.board import Board
+from tui.circuits import Now, countdown, headroom, load, share
+from tui.fields import circuit_fields
+from tui.header import header
+from tui.lines import circuit_bars
+from tui.messages.power import Circuit, Trip
+from tui.screens.circuit import circuit_lines
+from tui.standing import Standing
+from tui.status import as_json, text_lines
+
+FALLEN = Circuit(
+    "office", watts=1656.0, amps={"L1": 13.8}, rated_amps=20.0, continuous_amps=16.0, effective_amps=20.0,
+    headroom_amps=2.2, load_ratio=0.69, lasting_ratio=1.21, continuous_ratio=1.43, above_continuous_seconds=130.0,
+    heat_ratio=0.93, trip_known=True, trip_seconds=Trip(11.0, 40.0, 200.0), source="node_meter",
+)  # fmt: skip
+"""A circuit whose load has just fallen: now it carries little, and the countdown is of before."""
+AFTER = Circuit(
+    "office", watts=1656.0, amps={"L1": 13.8}, rated_amps=20.0, continuous_amps=16.0, effective_amps=20.0,
+    headroom_amps=2.2, load_ratio=0.69, lasting_ratio=0.69, continuous_ratio=1.2, trip_known=True,
+)  # fmt: skip
+"""Ten seconds later; the mean of the minute has not followed yet."""
+
+
+def page(circuit: Circuit, width: int = 200) -> list[str]:
+    """The page of a circuit as text."""
+    past = (np.empty(0), np.empty(0))
+    shown = board(circuits=[circuit])
+    return [said(line) for line in circuit_lines(shown, circuit.id, past, Now(1.0), width, 40, utc=True)]  # fmt: skip
+
+
+def test_every_number_on_a_line_is_of_the_load_that_the_countdown_is_told_for() -> None:
+    assert share(FALLEN) == 1.21
+    assert load(FALLEN) == 1656 * 1.21 / 0.69
+    assert headroom(FALLEN) == "-984 W"
+    shown = board(circuits=[FALLEN])
+    [bar] = circuit_bars(shown, Now(0.0), 1)
+    assert bar.ratio == 1.21
+    assert said(bar.said).split() == ["121%", "TRIP", "00:11", "-984", "W"]
+    assert "office 121% MAY TRIP IN 00:09" in said(header(shown, LIVE, NOW, 160)[2])
+    assert any(
+        line.split() == ["office", "121%", "2.9", "kW", "MAY", "TRIP", "IN", "00:11"]
+        for line in text_lines(shown, 0.3)
+    )
+    assert as_json(shown, 0.3)["circuits"][0]["lasting_ratio"] == 1.21
+    assert circuit_fields(shown, [FALLEN])["load"]() == [1.21]
+
+
+def test_the_page_names_each_window() -> None:
+    lines = page(FALLEN)
+    assert lines[1].startswith("MAY TRIP IN 00:10  typically 00:39, at the latest 03:19")
+    assert "if the load of the last 10 s stays" in lines[1]
+    assert lines[2].startswith("last 10 s  2.9 kW  121% of 20 A  headroom -984 W")
+    assert lines[3].endswith("93% of what trips it")
+    assert lines[4] == "now  1.7 kW by node_meter  69%  L1 13.8 A"
+    assert lines[5] == "last minute  143% of what it may carry all day, over it for 2 m"
+
+
+def test_a_load_that_has_fallen_is_not_called_over() -> None:
+    assert countdown(AFTER, Standing.OK, Now(0.0)) == ("fell below its all-day limit", "dim")
+    still = countdown(FALLEN, Standing.OK, Now(0.0))
+    assert still == ("MAY TRIP IN 00:11", "strong")
+
+
+def test_an_older_aggregator_tells_one_load_only() -> None:
+    old = Circuit("old", watts=1000.0, amps={"L1": 10.0}, rated_amps=20.0, continuous_amps=16.0, load_ratio=0.5, headroom_amps=6.0)  # fmt: skip
+    assert share(old) == 0.5
+    assert load(old) == 1000
+    assert page(old)[2].startswith("load  1.0 kW  50% of 20 A  headroom +600 W")
+
+
+def test_what_is_not_known_is_a_dash() -> None:
+    unknown = Circuit("u", rated_amps=20.0, continuous_amps=16.0, lasting_ratio=0.4)
+    assert share(unknown) is None
+    assert load(unknown) is None
+    assert headroom(unknown) == "—"
+    assert "—" in page(unknown)[2]
+    assert circuit_lines(Board(), "u", (np.empty(0), np.empty(0)), Now(0.0), 80, 24, utc=True) == [
+        [("loading …", "dim")]
+    ]

@@ -1,0 +1,330 @@
+"""Every key on every screen: it does what its help says, or the screen says why not; what is no key of a
+screen does nothing there; and afterwards nothing is left open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from tests.tui.cluster import text_of
+from tests.tui.test_app import staged
+from tui.app import Top
+from tui.filter import ALL
+from tui.keys import KEYS, READ_ONLY, Key
+from tui.kit.fleetmap import FleetMap
+from tui.screens import VIEWS
+
+SCREENS: dict[str, tuple[str, ...]] = {
+    "overview": ("1", "n"),
+    "nodes": ("2", "down"),
+    "gpus": ("3", "down"),
+    "circuits": ("4",),
+    "alerts": ("5", "down"),
+    "pools": ("6",),
+    "energy": ("7",),
+    "node": ("2", "down", "enter"),
+    "gpu": ("3", "down", "enter"),
+    "circuit": ("4", "down", "enter"),
+    "incident": ("5", "down", "enter"),
+    "compare": ("3", "c", "down", "c", "C"),
+}
+"""Keys that lead to each."""
+
+
+@dataclass
+class Seen:
+    """All that a key can change."""
+
+    stack: list[tuple[str, str]] = field(default_factory=list)
+    dialog: str = ""
+    filtering: bool = False
+    view: dict[str, Any] = field(default_factory=dict)
+    frame: dict[str, Any] = field(default_factory=dict)
+    toasts: list[str] = field(default_factory=list)
+    clipboard: str = ""
+    exits: int = 0
+    feed: int = 0
+
+
+def seen(app: Top, exits: list[object]) -> Seen:
+    """The dashboard now."""
+    view, dialogs = app.view, app.screen_stack
+    rows, shown = getattr(view, "rows", None), getattr(view, "map", None)
+    map_ = shown if isinstance(shown, FleetMap) else None
+    cursor = map_.cursor if map_ is not None else getattr(rows, "cursor", None)
+    names = ("sort", "reverse", "folded", "marked", "node", "_answer", "group")
+    return Seen(
+        list(app._stack), type(dialogs[-1]).__name__ if len(dialogs) > 1 else "",
+        bool(app.query_one("#filter").display) if len(dialogs) == 1 else False,
+        {"cursor": cursor, **{name: getattr(view, name, None) for name in names},
+         **({} if map_ is None else {"metric": map_.shown_metric, "zoom": map_.zoom, "by": map_.group})},
+        {"faults": app.faults, "paused": app.clock.paused is not None, "bar": app.clock.open,
+         "past": app.clock.replaying, "at": app.clock._at, "played": app.clock.played is not None,
+         "length": app.clock.length, "span": app.span, "utc": app.utc, "tray": list(app.tray), "filter": app._filter},
+        [str(each.message) for each in app._notifications], app.clipboard, len(exits),
+        sum(worker.name == "feed" for worker in app.workers),
+    )  # fmt: skip
+
+
+Does = Callable[[Seen, Seen], bool]
+
+
+def opens(name: str) -> Does:
+    """A dialog."""
+    return lambda _, after: after.dialog == name
+
+
+def changes(name: str) -> Does:
+    """Something of the view, or of the frame."""
+    return lambda before, after: {**before.view, **before.frame}.get(name) != {**after.view, **after.frame}.get(name)  # fmt: skip
+
+
+def says(*words: str) -> Does:
+    """A toast."""
+    return lambda before, after: any(
+        word in each for each in after.toasts[len(before.toasts) :] for word in words
+    )
+
+
+def either(*ways: Does) -> Does:
+    """One of these."""
+    return lambda before, after: any(way(before, after) for way in ways)
+
+
+def moves(before: Seen, after: Seen) -> bool:
+    """To another page."""
+    return before.stack != after.stack
+
+
+BACK = either(changes("past"), moves)
+DOES: dict[str, Does] = {
+    "quit": lambda before, after: after.exits > before.exits,
+    "interrupt": lambda before, after: after.exits > before.exits,
+    "help": opens("HelpDialog"),
+    "filter": lambda _, after: after.filtering,
+    "palette": opens("Palette"),
+    "export": opens("Palette"),
+    "open": either(moves, changes("cursor"), changes("folded")),
+    "back": moves,
+    "faults": changes("faults"),
+    "next_ill": changes("cursor"),
+    "previous_ill": changes("cursor"),
+    "metric": changes("metric"),
+    "zoom": changes("zoom"),
+    "group": changes("by"),
+    "sort": changes("sort"),
+    "reverse": changes("reverse"),
+    "longer": changes("span"),
+    "shorter": changes("span"),
+    "what_if": changes("_answer"),
+    "fold": changes("folded"),
+    "unfold": changes("folded"),
+    "ack": either(opens("AckForm"), says("acknowledge")),
+    "silence": opens("SilenceForm"),
+    "unsilence": says("no silence is in force"),
+    "mark": changes("marked"),
+    "ack_marked": says("nothing is marked"),
+    "runbook": says("docs/runbook.md"),
+    "pause": changes("paused"),
+    "time": changes("bar"),
+    "step_back": BACK,
+    "jump_back": BACK,
+    "alert_back": BACK,
+    "step_on": either(moves, changes("at")),
+    "jump_on": changes("at"),
+    "alert_on": changes("at"),
+    "live": changes("past"),
+    "play": changes("played"),
+    "moment": opens("TimeForm"),
+    "compare": changes("tray"),
+    "then": opens("ThenForm"),
+    "tray": either(
+        moves,
+        says("nothing to compare yet"),
+        lambda _, after: after.stack[-1] == ("compare", "tray"),
+    ),
+    "matrix": changes("node"),
+    "copy": either(
+        lambda before, after: bool(after.clipboard) and after.toasts != before.toasts,
+        says("nothing here to copy"),
+    ),
+    "copy_json": either(
+        lambda _, after: after.clipboard.startswith(("{", "[", '"')), says("nothing here to copy")
+    ),
+    "reconnect": lambda before, after: after.feed >= 1,
+    "utc": changes("utc"),
+}
+"""What each key is seen to do."""
+NEEDS: dict[str, tuple[str, ...]] = {
+    "unfold": ("left",),
+    "shorter": ("plus",),
+    "step_on": ("t", "left_square_bracket", "left_square_bracket"),
+    "jump_on": ("t", "left_curly_bracket", "left_curly_bracket"),
+    "alert_on": ("t", "left_curly_bracket", "left_curly_bracket"),
+    "live": ("t", "left_square_bracket"),
+    "step_back": ("t",),
+    "jump_back": ("t",),
+    "alert_back": ("t",),
+    "play": ("t", "left_curly_bracket"),
+}
+"""Keys before, without which there is nothing to do."""
+
+
+async def press(pilot: Pilot[None], name: str) -> None:
+    """Press one key by Textual's name of it."""
+    await pilot.press(name)
+    await pilot.pause()
+
+
+async def tidy(pilot: Pilot[None], app: Top, stack: list[tuple[str, str]]) -> None:
+    """Back to a screen as it was, by the frame's own means; whatever is left open fails."""
+    for _ in range(4):
+        if len(app.screen_stack) > 1:
+            await press(pilot, "escape")
+    assert len(app.screen_stack) == 1, "a dialog that escape does not close"
+    if app.query_one("#filter").display:
+        await press(pilot, "escape")
+    assert not app.query_one("#filter").display
+    app.clock.close()
+    app.faults, app._filter, app._span, app.utc = False, ALL, 2, True
+    app.query_one("#filter", Input).value = ""
+    app.clear_notifications()
+    view = app.query_one(f"#view-{stack[-1][0]}")
+    for name, value in (
+        ("marked", frozenset()),
+        ("folded", frozenset()),
+        ("node", ""),
+        ("_answer", ()),
+    ):
+        if hasattr(view, name):
+            setattr(view, name, value)
+    app._stack = list(stack)
+    app._show_view()
+    await pilot.pause()
+
+
+async def reach(pilot: Pilot[None], app: Top, name: str) -> list[tuple[str, str]]:
+    """Go to a screen."""
+    for key in SCREENS[name]:
+        await press(pilot, key)
+    for _ in range(100):
+        if name == app.view.NAME and "loading" not in text_of(app):
+            break
+        await pilot.pause(0.05)
+    assert name == app.view.NAME
+    return list(app._stack)
+
+
+async def tried(
+    pilot: Pilot[None], app: Top, key: Key, name: str, exits: list[object]
+) -> tuple[Seen, Seen]:
+    """Press a key after those that it needs; wait for what it does. Returns before and after."""
+    for each in NEEDS.get(key.action, ()):
+        await press(pilot, each)
+    before = after = seen(app, exits)
+    await press(pilot, key.keys.split(",")[0])
+    does = DOES.get(key.action, moves)
+    for _ in range(60):
+        after = seen(app, exits)
+        if does(before, after):
+            break
+        await pilot.pause(0.05)
+    assert all(cell_len(line) <= 100 for line in text_of(app).splitlines()), (name, key.keys)
+    return before, after
+
+
+@pytest.mark.parametrize("name", SCREENS)
+async def test_every_key_does_what_its_help_says(name: str) -> None:
+    exits: list[object] = []
+    async with staged((100, 30), write=True, who="ops") as (pilot, app, stage):
+        for _ in range(4):  # a past to go back to
+            await stage.beat()
+            await pilot.pause(0.3)
+        app.exit = lambda *given, **_: exits.append(given)  # type: ignore[method-assign]
+        stack = await reach(pilot, app, name)
+        wrong = []
+        legal = {key.action for key in app.view.legal()}
+        for key in KEYS:
+            if key.action not in legal or (key.action == "play" and "mark" in legal):
+                continue
+            before, after = await tried(pilot, app, key, name, exits)
+            its = key.action.removeprefix("view_")
+            if its.isdecimal():
+                done = [kind.NAME for kind in VIEWS.values()][int(its) - 1] == app.view.NAME
+            elif key.action == "back" and name == "overview":
+                done = before == after  # there is nothing behind the first
+            else:
+                done = DOES[key.action](before, after)
+            if not done:
+                wrong.append(f"{key.shown} {key.word}: {before} {after}")
+            await tidy(pilot, app, stack)
+        assert app.is_running
+        assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("name", SCREENS)
+async def test_what_is_no_key_of_a_screen_does_nothing_there(name: str) -> None:
+    exits: list[object] = []
+    async with staged((100, 30)) as (pilot, app, _):
+        stack = await reach(pilot, app, name)
+        legal = {key.action for key in app.view.legal()}
+        shown = {key.keys for key in app.view.legal()}
+        for key in KEYS:
+            if key.action in legal or key.keys in shown:
+                continue
+            before = seen(app, exits)
+            await press(pilot, key.keys.split(",")[0])
+            after = seen(app, exits)
+            before.feed = after.feed
+            if name == "overview" and key.keys in {"left", "right"}:  # there the map's own keys
+                continue
+            assert before == after, (name, key.keys)
+            await tidy(pilot, app, stack)
+
+
+@pytest.mark.parametrize("name", ["alerts", "incident"])
+async def test_without_write_the_footer_the_help_and_the_key_say_why_not(name: str) -> None:
+    exits: list[object] = []
+    async with staged((100, 40)) as (pilot, app, stage):
+        stack = await reach(pilot, app, name)
+        for key in [key for key in app.view.legal() if key.writes]:
+            before = seen(app, exits)
+            await press(pilot, key.keys)
+            after = seen(app, exits)
+            assert says(READ_ONLY)(before, after), key.word
+            assert not after.dialog
+            await tidy(pilot, app, stack)
+        await press(pilot, "question_mark")
+        await pilot.pause(0.2)
+        assert text_of(app).count("(read-only") >= 3
+        assert not any(one.acknowledged for one in stage.alarms.desk.incidents())
+
+
+async def test_the_help_of_every_screen_has_every_key_of_it() -> None:
+    async with staged((100, 60)) as (pilot, app, _):
+        for name in SCREENS:
+            await reach(pilot, app, name)
+            await press(pilot, "question_mark")
+            await pilot.pause(0.2)
+            text = " ".join(text_of(app).split())
+            for key in app.view.legal():
+                assert key.word in text, (name, key.word)
+            await press(pilot, "escape")
+            await press(pilot, "1")
+
+
+def test_the_page_of_the_dashboard_names_every_key() -> None:
+    page = (Path(__file__).parents[2] / "docs").joinpath("dashboard.md").read_text()
+    past = (Path(__file__).parents[2] / "docs").joinpath("past.md").read_text()
+    words = {"⏎": "enter", "␣": "space", "esc": "esc", "^c": "ctrl+c"}
+    for key in KEYS:
+        shown = words.get(key.shown, f"`{key.shown}`")
+        inside = key.action.startswith("view_") and 1 <= int(key.action.removeprefix("view_")) <= 7
+        assert shown in page or shown in past or inside, key.word

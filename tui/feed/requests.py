@@ -1,0 +1,96 @@
+"""Single requests to the aggregator, and what may be wrong with their answers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TypeVar
+
+import msgspec
+
+from tui.feed.http import Answer, Http
+from tui.feed.wants import Ask
+from tui.messages.stream import Fault, Refusal
+
+T = TypeVar("T")
+
+PATIENCE = 10.0
+"""Seconds without an answer, or without a message, after which the line counts as dead."""
+
+
+class ActionError(Exception):
+    """The aggregator did not do what a user asked of it; the text says why."""
+
+
+class RefusedError(Exception):
+    """The other side answers, and it will not help to ask again."""
+
+
+class Requests:
+    """Where the aggregator is, and how to ask it one thing."""
+
+    def __init__(self, url: str, token: str | None) -> None:
+        self.url = url
+        self._http = Http(url, token)
+        self._long: set[str] = set()
+        """Documents that this aggregator has in no short form."""
+
+    async def act(self, method: str, path: str, body: object) -> bytes:
+        """Ask the aggregator to change something. Raises `ActionError`."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                answer = await self._http.request(method, path, msgspec.json.encode(body))
+        except OSError as error:
+            raise ActionError(why(error)) from error
+        if answer.status >= 400:
+            raise ActionError(refusal(answer.body) or f"it answers {answer.status}")
+        return answer.body
+
+    async def get(self, path: str, kind: type[T]) -> T:
+        """Ask for what every aggregator has. Raises `OSError`, and `RefusedError` where it is none."""
+        answer = await self._answer(path)
+        if answer.status != 200:
+            raise RefusedError(f"it answers {answer.status}: is this a kilowatch aggregator?")
+        return msgspec.json.decode(answer.body, type=kind)
+
+    async def document(self, ask: Ask) -> object:
+        """Ask for a document: what it says, or a `Fault` where it can't be had."""
+        short = ask.short if ask.path not in self._long else None
+        answer = await self._answer(ask.path if short is None else f"{ask.path}?{short.query}")
+        if short is not None and answer.status == 400:
+            self._long.add(ask.path)
+            return await self.document(ask)
+        if answer.status == 200 and short is not None:
+            return short.whole(msgspec.json.decode(answer.body, type=short.kind))
+        if answer.status == 200:
+            return msgspec.json.decode(answer.body, type=ask.kind)
+        return Fault(what=refusal(answer.body) or f"it answers {answer.status}")
+
+    async def raw(self, path: str, patience: float) -> Answer:
+        """Ask, and take whatever the answer is. Raises `OSError`."""
+        async with asyncio.timeout(patience):
+            return await self._http.request("GET", path)
+
+    async def _answer(self, path: str) -> Answer:
+        """Ask, unless the aggregator is ill or refuses us."""
+        async with asyncio.timeout(PATIENCE):
+            answer = await self._http.request("GET", path)
+        if answer.status >= 500:
+            raise ConnectionError(f"it answers {answer.status}")
+        if answer.status in {401, 403}:
+            raise RefusedError(f"it refuses us. {refusal(answer.body)}")
+        return answer
+
+
+def refusal(body: bytes) -> str:
+    """What is wrong, from the body of an answer of 400 and above; `` when it does not say."""
+    try:
+        return str(msgspec.json.decode(body, type=Refusal).error)
+    except msgspec.DecodeError:
+        return ""
+
+
+def why(error: BaseException) -> str:
+    """Return a fault of the network in words; a timeout's own text is empty."""
+    if isinstance(error, TimeoutError):
+        return f"no answer within {PATIENCE:.0f} s"
+    return str(error) or type(error).__name__

@@ -1,0 +1,65 @@
+"""What a screen shows, and how often it is looked at: nothing else is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from tui import circuit_columns
+from tui.documents import BUDGETS, CIRCUITS, INCIDENTS, POWER_PAGE, TODAY
+from tui.messages.alerts import Incidents
+from tui.messages.power import BudgetRows, CircuitColumns, Circuits, Power
+from tui.messages.report import Report
+from tui.readings import COLUMNS
+
+
+@dataclass(frozen=True, slots=True)
+class Short:
+    """A shorter form of a document, under another query; an older aggregator answers 400 to it."""
+
+    query: str
+    kind: type[msgspec.Struct]
+    whole: Callable[[Any], msgspec.Struct]
+    """Makes the document of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A document that a screen shows."""
+
+    path: str
+    """Below the aggregator's address, with its query."""
+    kind: type[msgspec.Struct]
+    every: float
+    """Seconds between two looks, at least."""
+    short: Short | None = None
+
+
+ALWAYS = (
+    Ask(INCIDENTS, Incidents, 1.0),
+    Ask(
+        CIRCUITS, Circuits, 1.0, Short(circuit_columns.QUERY, CircuitColumns, circuit_columns.whole)
+    ),
+    Ask(POWER_PAGE, Power, 5.0),
+    Ask(BUDGETS, BudgetRows, 5.0),
+    Ask(TODAY, Report, 30.0),
+)
+"""What the header shows, whatever is below it."""
+SELDOM, RARE = 5.0, 300.0
+"""But not more seldom than this: what counts down must stay true; a report may be older."""
+SHARE = 0.04
+"""A document is asked for so seldom that making it takes at most this share of the time: 700
+circuits of a big site, as objects, cost 100 ms, and are then looked at every 2.5 s."""
+
+
+@dataclass(frozen=True)
+class Wants:
+    """What a screen shows, and nothing else is asked for."""
+
+    columns: tuple[str, ...] = COLUMNS
+    nodes: tuple[str, ...] | None = None
+    """Only the GPUs of these; None for all."""
+    asks: tuple[Ask, ...] = ()

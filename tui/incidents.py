@@ -1,0 +1,83 @@
+"""Incidents as lines: one each, the worst of them, and how many there are."""
+
+from __future__ import annotations
+
+import re
+
+from rich.cells import cell_len
+
+from tui.board import Board
+from tui.messages.alerts import Incident
+from tui.text import clean, fit, number, span
+from tui.theme import Piece
+
+_MORE = re.compile(r" \(and \d+ more\)$")
+"""What a title says of the number of its alerts: the list has a place of its own for that."""
+_SEVERITIES = (("page", "▲", "crit", "CRIT"), ("ticket", "!", "warn", "WARN"))
+
+
+def counts(board: Board, *, words: bool = False) -> list[Piece]:
+    """How many incidents are open, by severity, and how many of them somebody has taken."""
+    pieces: list[Piece] = []
+    said = {"page": "crit", "ticket": "warn"}
+    for severity, glyph, tone, _ in _SEVERITIES:
+        count = sum(each.severity == severity for each in board.incidents)
+        if count:
+            pieces += [
+                (f"{glyph}{number(count)}{' ' + said[severity] if words else ''}", tone),
+                (" ", ""),
+            ]
+    taken = sum(each.acknowledged is not None for each in board.incidents)
+    if taken:
+        pieces.append((f"✓{number(taken)}{' acked' if words else ''} ", "dim"))
+    return pieces or [("no alerts", "dim")]
+
+
+def incident_line(board: Board, incident: Incident, width: int, *, place: int = 20) -> list[Piece]:
+    """One incident: how bad, how long, where, what, and who has taken it."""
+    _, glyph, tone, word = next(
+        (each for each in _SEVERITIES if each[0] == incident.severity), ("", "·", "dim", "info")
+    )
+    taken = incident.acknowledged
+    mark: list[Piece] = [(f"{glyph} {word:<4} ", "dim" if taken else tone)]
+    mark.append((f"{span((board.at - incident.began) / 1e9).replace(' ', ''):>4} ", "dim"))
+    many = f" (+{number(incident.firing - 1)})" if incident.firing > 1 else ""
+    who = f" ✓ {clean(taken.who)}" if taken else ""
+    title = clean(incident.title)
+    if many:
+        title = _MORE.sub("", title)
+    room = max(8, width - 12 - cell_len(many) - cell_len(who))
+    return [
+        *mark, (fit(title, room).rstrip(), "dim" if taken else "strong"),
+        (many, "dim"), (who, "good"),
+    ]  # fmt: skip
+
+
+def alert_lines(board: Board, width: int, height: int) -> list[list[Piece]]:
+    """The worst incidents, one a line; the last says how many more there are."""
+    shown = board.incidents
+    if not shown:
+        pending = sum(alert.state == "pending" for alert in board.alerts)
+        if pending:
+            return [[(f"no alerts; {number(pending)} may become some", "dim")]]
+        resolved = max(
+            (a for a in board.alerts if a.state == "resolved"),
+            key=lambda a: a.changed,
+            default=None,
+        )
+        if resolved is None:
+            return [[("no alerts", "dim")]]
+        ago = span((board.at - resolved.changed) / 1e9)
+        return [[(f"no alerts; {ago} ago resolved: {clean(resolved.summary)}", "dim")]]
+    if len(shown) > height and 0 < height <= 3:  # no line to give away: say it behind the last
+        more = f"  and {number(len(shown) - height)} more"
+        last = incident_line(board, shown[height - 1], width - len(more))
+        return [
+            *(incident_line(board, each, width) for each in shown[: height - 1]),
+            [*last, (more, "dim")],
+        ]
+    room = height if len(shown) <= height else height - 1
+    lines = [incident_line(board, each, width) for each in shown[: max(0, room)]]
+    if room < len(shown):
+        lines.append([(f"  and {number(len(shown) - max(0, room))} more", "dim")])
+    return lines

@@ -1,0 +1,162 @@
+"""What of the past is asked for, and what becomes of the answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from tui.board import Board
+from tui.documents import BUDGETS, CIRCUITS
+from tui.feed.requests import Requests, refusal
+from tui.feed.wants import ALWAYS, Ask
+from tui.messages.alerts import Incident, Incidents
+from tui.messages.past import LoadHistory, PackedFrames
+from tui.messages.stream import Fault
+from tui.past.asks import SECOND, Then, seconds, then
+from tui.past.reel import HEARD, Frame, Reel, frames_of
+from tui.readings import COLUMNS, WALL
+
+PATIENCE = 30.0
+"""Seconds that the store may take: a fleet's hour on disk is read whole."""
+CELLS = 900_000
+"""Readings of one question: a second's work here, and some MB."""
+MOST_FRAMES, FEWEST_FRAMES = 60, 2
+MOST_INCIDENTS = 1000
+KEPT_DOCS = 64
+SETTLES = 3 * SECOND
+"""What is newer than that is not all stored yet."""
+CIRCUITS_ASKS = tuple(ask for ask in ALWAYS if ask.path in {CIRCUITS, BUDGETS})
+"""What the header and the circuits show."""
+
+
+@dataclass
+class Wish:
+    """What the screen is about."""
+
+    at: int | None = None
+    """The instant that is shown; None is now."""
+    frames: tuple[int, ...] = ()
+    """Instants whose frames are not here: the one that is waited for, then those that come next."""
+    begin: int = 0
+    """Left end of the bar."""
+    asks: tuple[Ask, ...] = ()
+    open: bool = False
+    """Whether the bar is: then marks, and where the store begins, are wanted too."""
+
+
+Job = tuple[str, str | int]
+"""Kind and what of it: two that are equal ask for the same."""
+
+
+@dataclass
+class Known:
+    """What has come."""
+
+    begins: int | None = None
+    """Where the store begins, ns; None before that is known, or where nobody knows."""
+    probed: bool = False
+    incidents: tuple[Incident, ...] = ()
+    marks_from: int = 0
+    marks_at: float = float("-inf")
+    docs: OrderedDict[str, object] = field(default_factory=OrderedDict)
+    """By path, what was asked for last at the end."""
+    faults: dict[Job, tuple[float, str]] = field(default_factory=dict)
+    """Until when what is not asked for again, and why it failed."""
+
+
+class Fetching:
+    """Single questions, each with its answer in `reel` or `known`."""
+
+    def __init__(
+        self, line: Requests, changed: Callable[[], None], clock: Callable[[], float]
+    ) -> None:
+        self._line, self._changed, self._clock = line, changed, clock
+        self.reel = Reel()
+        self.known = Known()
+        self._wish = Wish()
+        self._newest = Board()
+
+    def _questions(self, asks: tuple[Ask, ...], at: int) -> list[Then]:
+        found = (then(ask, at, self._newest.at) for ask in asks)
+        return [question for question in found if question is not None]
+
+    @property
+    def _many(self) -> int:
+        """How many frames one question is about."""
+        cells = max(1, len(self._newest.gpus) * len(COLUMNS))
+        return max(FEWEST_FRAMES, min(MOST_FRAMES, CELLS // cells))
+
+    async def _get(self, path: str) -> bytes:
+        """Return the body of an answer. Raises `OSError`, with what is wrong where it says."""
+        answer = await self._line.raw(path, PATIENCE)
+        if answer.status != 200:
+            raise ConnectionError(refusal(answer.body) or f"it answers {answer.status}")
+        return answer.body
+
+    async def _fetch(self, first: int) -> None:
+        step, newest = self.reel.step, self._newest
+        last = min(first + self._many, self.reel.slot(newest.at - SETTLES) + 1)
+        times = f"from={seconds(first * step)}&to={seconds(last * step)}&step={step / SECOND:g}s"
+        path = f"api/v1/fleet/frames?{times}&packed=true"
+        gpus, nodes = await asyncio.gather(
+            self._get(f"{path}&columns={','.join(COLUMNS)}"),
+            self._get(f"{path}&table=node&columns={WALL},{HEARD}"),
+        )
+
+        def made() -> tuple[list[Frame], int | None]:
+            found = msgspec.msgpack.decode(gpus, type=PackedFrames)
+            others = msgspec.msgpack.decode(nodes, type=PackedFrames)
+            return frames_of(found, others, newest.gpus), found.begins
+
+        frames, begins = await asyncio.to_thread(made)
+        if step == self.reel.step:
+            self.reel.add(frames, self._wish.at or newest.at)
+            if any(self.reel.slot(frame.at) not in self.reel for frame in frames):
+                raise ConnectionError("there is no room to keep it")  # nor to ask for it for ever
+        self._begun(begins)
+
+    async def _probe(self) -> None:
+        path = f"api/v1/fleet/frames?table=node&columns={WALL},{HEARD}&from=-1s&step=1s&packed=true"
+        found = msgspec.msgpack.decode(await self._get(path), type=PackedFrames)
+        self._begun(found.begins)
+
+    def _begun(self, begins: int | None) -> None:
+        self.known.begins, self.known.probed = begins, True
+
+    async def _look_for_marks(self, begin: int) -> None:
+        path = f"api/v1/incidents?from={seconds(max(0, begin))}&limit={MOST_INCIDENTS}"
+        found = msgspec.json.decode(await self._get(path), type=Incidents)
+        self.known.incidents = tuple(found.incidents)
+        self.known.marks_from, self.known.marks_at = begin, self._clock()
+
+    async def _look_for_load(self, path: str) -> None:
+        self._keep(path, msgspec.json.decode(await self._get(path), type=LoadHistory))
+
+    async def _read(self, path: str) -> None:
+        at = self._wish.at
+        if at is None:
+            return
+        asks = (*CIRCUITS_ASKS, *self._wish.asks)
+        question = next((q for q in self._questions(asks, at) if q.path == path), None)
+        if question is None:
+            return
+        value: object
+        answer = await self._line.raw(path, PATIENCE)
+        if answer.status == 200:
+            value = msgspec.json.decode(answer.body, type=question.kind)
+            value = value if question.whole is None else question.whole(value)
+        elif answer.status < 500:
+            value = Fault(what=refusal(answer.body) or f"it answers {answer.status}")
+        else:
+            raise ConnectionError(refusal(answer.body) or f"it answers {answer.status}")
+        self._keep(path, value)
+
+    def _keep(self, path: str, value: object) -> None:
+        docs = self.known.docs
+        docs[path] = value
+        while len(docs) > KEPT_DOCS:
+            docs.popitem(last=False)

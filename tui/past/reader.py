@@ -1,0 +1,204 @@
+"""Fetches the past: what the screen waits for first, then what comes next in the direction of travel.
+
+One question at a time, and the newest wish wins: what is under way for another is given up. What can
+not be had is not asked for again for a while, and the bar says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from tui.board import Board
+from tui.circuit_columns import page_of
+from tui.documents import Doc
+from tui.feed.requests import Requests, why
+from tui.feed.wants import Ask
+from tui.messages.past import LoadHistory
+from tui.past.asks import SECOND, seconds, then
+from tui.past.fetching import CIRCUITS_ASKS, SETTLES, Fetching, Job, Wish
+from tui.past.then import NOT_KEPT, board_then
+
+AGAIN = 5.0
+"""Seconds before what failed is asked for again."""
+MARKS_EVERY = 20.0
+"""Seconds between two looks at what began in the bar's time."""
+LOADS_EVERY = 600 * SECOND
+"""ns by which the window of a circuit's past moves."""
+
+
+class Past(Fetching):
+    """The past of one aggregator."""
+
+    def __init__(
+        self, line: Requests, changed: Callable[[], None], clock: Callable[[], float]
+    ) -> None:
+        super().__init__(line, changed, clock)
+        self.came = 0
+        """How many questions have been answered, one way or the other."""
+        self._news = asyncio.Event()
+        self._loads: list[str] = []
+        """Paths of the histories of circuits that were looked for last."""
+        self._made: tuple[tuple[object, ...], Board] | None = None
+
+    @property
+    def fault(self) -> str:
+        """Why what the screen waits for does not come; `` while it may."""
+        at = self._wish.at
+        if at is None:
+            return ""
+        found = self.known.faults.get(("frames", self._first(self.reel.slot(at))))
+        return found[1] if found is not None else ""
+
+    def wish(self, wish: Wish, newest: Board, step: int) -> None:
+        """Say what is wanted from now on. `step`: ns between two frames."""
+        self.reel.pace(step)
+        changed = wish != self._wish
+        self._wish, self._newest = wish, newest
+        if changed:
+            self._news.set()
+
+    def board(self, at: int, newest: Board) -> Board | None:
+        """Return the board of an instant; None while it is not here."""
+        frame = self.reel.find(at)
+        if frame is None:
+            return None
+        docs = self._docs(at)
+        key = (frame.at, id(self.known.incidents), *((path, id(doc)) for path, doc in docs.items()))
+        if self._made is None or self._made[0] != key:
+            self._made = key, board_then(newest, frame, self.known.incidents, docs)
+        return self._made[1]
+
+    def documents(self, at: int) -> dict[str, Doc]:
+        """Return the documents of the open screen at an instant, by the paths of now."""
+        return self._docs(at, only=self._wish.asks)
+
+    def _docs(self, at: int, only: tuple[Ask, ...] | None = None) -> dict[str, Doc]:
+        asks = (*self._wish.asks, *CIRCUITS_ASKS) if only is None else only
+        found = {
+            ask.path: Doc(NOT_KEPT, 0.0) for ask in asks if then(ask, at, self._newest.at) is None
+        }
+        for question in self._questions(asks, at):
+            if question.path in self.known.docs:
+                found[question.stands_for] = Doc(self.known.docs[question.path], 0.0)
+        return found
+
+    def load(self, name: str, at: int, span: int) -> LoadHistory | None:
+        """Return what a circuit carried up to about an instant, as far as it is here; what is not is
+        asked for."""
+        end = (at // LOADS_EVERY + 1) * LOADS_EVERY
+        times = f"from={seconds(end - LOADS_EVERY - span * SECOND)}&to={seconds(end)}"
+        path = f"{page_of(name)}/history?{times}"
+        found = self.known.docs.get(path)
+        if found is None and path not in self._loads:
+            self._loads = [*self._loads[-3:], path]
+            self._news.set()
+        return found if isinstance(found, LoadHistory) else None
+
+    # -- The worker ------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Fetch what is wanted, until cancelled."""
+        job: Job | None = None
+        task: asyncio.Task[None] | None = None
+        try:
+            while True:
+                self._news.clear()
+                wanted = self._next()
+                if task is not None and (task.done() or wanted != job):
+                    if not task.done():
+                        task.cancel()
+                    await asyncio.wait([task])
+                    task = None
+                    continue  # what it brought may have changed what is wanted
+                if task is None and wanted is not None:
+                    job = wanted
+                    task = asyncio.create_task(self._try(wanted), name=f"past {wanted[0]}")
+                await self._pause(task)
+        finally:
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
+
+    async def _pause(self, task: asyncio.Task[None] | None) -> None:
+        """Wait for another wish, for the end of what is under way, or for a while."""
+        news = asyncio.ensure_future(self._news.wait())
+        try:
+            await asyncio.wait(
+                {news} if task is None else {news, task},
+                timeout=1.0,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        finally:
+            news.cancel()
+
+    def _next(self) -> Job | None:
+        """Return what is wanted most."""
+        jobs = self._jobs()
+        now = self._clock()
+        return next((job for job in jobs if self.known.faults.get(job, (now, ""))[0] <= now), None)
+
+    def _jobs(self) -> list[Job]:
+        wish, jobs = self._wish, list[Job]()
+        if not self._newest.ready:
+            return jobs
+        loads: list[Job] = [("load", p) for p in self._loads if p not in self.known.docs]
+        if wish.at is None and not wish.open:
+            return loads
+        if wish.at in wish.frames:
+            jobs += self._frames(wish.at)
+        known = self.known
+        if not known.probed:
+            jobs.append(("begin", 0))
+        late = self._clock() - known.marks_at > MARKS_EVERY
+        if late or wish.begin < known.marks_from:
+            jobs.append(("marks", wish.begin - wish.begin % (60 * SECOND)))
+        if wish.at is not None:
+            questions = self._questions((*CIRCUITS_ASKS, *wish.asks), wish.at)
+            jobs += [("doc", each.path) for each in questions if each.path not in known.docs]
+        jobs += loads
+        if self.reel.holds(3 * self._many):  # else what comes next would go before it is seen
+            for at in wish.frames:
+                jobs += self._frames(at)
+        return jobs
+
+    def _frames(self, at: int | None) -> list[Job]:
+        if at is None:
+            return []
+        slot = self.reel.slot(at)
+        newest = self.reel.slot(self._newest.at - SETTLES)
+        if slot in self.reel or slot > newest or at < self._wish.begin:
+            return []
+        return [("frames", self._first(slot))]
+
+    def _first(self, slot: int) -> int:
+        return slot - slot % self._many
+
+    @property
+    def length(self) -> int:
+        """ns of one question."""
+        return self._many * self.reel.step
+
+    async def _try(self, job: Job) -> None:
+        kind, what = job
+        do: dict[str, Callable[[], Awaitable[None]]] = {
+            "begin": self._probe,
+            "marks": lambda: self._look_for_marks(int(what)),
+            "doc": lambda: self._read(str(what)),
+            "load": lambda: self._look_for_load(str(what)),
+            "frames": lambda: self._fetch(int(what)),
+        }
+        try:
+            await do[kind]()
+            self.known.faults.pop(job, None)
+        except (OSError, msgspec.DecodeError, ValueError, KeyError) as error:
+            said = (
+                why(error)
+                if isinstance(error, OSError)
+                else f"its answer is not understood: {error}"
+            )
+            self.known.faults[job] = (self._clock() + AGAIN, said)
+        self.came += 1
+        self._changed()

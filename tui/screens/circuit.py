@@ -1,0 +1,206 @@
+"""A circuit's page: what it carries, when it trips, what relieves it, what hangs on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from tui.board import Board
+from tui.circuit_columns import page_of
+from tui.circuits import (
+    Now,
+    countdown,
+    headroom,
+    load,
+    members,
+    relief,
+    share,
+    tone_of,
+)
+from tui.feed.wants import Ask, Wants
+from tui.kit.bars import over
+from tui.kit.flow import flow, wrapped
+from tui.messages.power import Circuit, CircuitPage
+from tui.screens.load_history import Past, past_lines
+from tui.screens.page import PageView
+from tui.standing import Standing
+from tui.text import DASH, clean, clock, fit, number, percent, span, watts
+from tui.theme import Line, Piece
+
+
+def circuit_asks(name: str) -> tuple[Ask, ...]:
+    """What its page shows beside what the header has."""
+    return (Ask(page_of(name), CircuitPage, 1.0),)
+
+
+def circuit_lines(
+    board: Board, name: str, past: Past, since: Now, width: int, height: int, *, utc: bool,
+    within: int | None = None,
+) -> list[Line]:  # fmt: skip
+    """Draw the page of a circuit. `within`: seconds of its past, all that is known without."""
+    circuit = board.circuit(name)
+    if circuit is None:
+        gone = f"there is no circuit {clean(name)} any more" if board.circuits else "loading …"
+        return [[(gone, "dim")]]
+    standing = board.circuit_standing.get(name, Standing.OK)
+    lines: list[Line] = [
+        *flow(_what(circuit), width), *flow(_next(circuit, standing, since), width),
+        *flow(_carries(circuit), width), _heat(circuit, width), *flow(_now(circuit), width),
+        *flow(_minute(circuit, standing), width), *flow(_could(circuit), width), *_relief(circuit, width),
+    ]  # fmt: skip
+    tail = _members(board, members(board, name), width)
+    room = height - len(lines) - len(tail)
+    if room >= 6:
+        lines += past_lines(circuit, past, width, min(room, 18), utc=utc, within=within)
+    return [*lines, *tail]
+
+
+def _what(circuit: Circuit) -> list[list[Piece]]:
+    parts: list[list[Piece]] = [
+        [(clean(circuit.id), "strong"), (f"  {circuit.kind}", "dim")],
+        [(f"  {clean(circuit.facts.get('breaker', ''))}", "")],
+    ]
+    return [*parts, [(f"  fed by {clean(circuit.parent)}", "dim")]] if circuit.parent else parts
+
+
+def _next(circuit: Circuit, standing: Standing, since: Now) -> list[list[Piece]]:
+    """When it trips if the load stays, as a band."""
+    said, tone = countdown(circuit, standing, since)
+    if circuit.trip_seconds.earliest is None:
+        return [[(said if said != DASH else "does not trip at this load", tone)]]
+    typical, latest = (
+        "never" if edge is None else clock(max(0.0, edge - since.elapsed))
+        for edge in (circuit.trip_seconds.nominal, circuit.trip_seconds.latest)
+    )
+    return [
+        [(said, tone)],
+        [(f"  typically {typical}, at the latest {latest}", "dim")],
+        [("  (an estimate, if the load of the last 10 s stays)", "dim")],
+    ]
+
+
+def _carries(circuit: Circuit) -> list[list[Piece]]:
+    """All numbers that belong to the countdown: one load, about that of the last ten seconds."""
+    word = "load" if circuit.lasting_ratio is None else "last 10 s"
+    return [
+        [(f"{word}  ", "dim"), (watts(load(circuit)), "strong")],
+        [(f"  {percent(share(circuit))} of {number(circuit.rated_amps)} A", "")],
+        [("  headroom ", "dim"), (headroom(circuit), "")],
+    ]
+
+
+def _heat(circuit: Circuit, width: int) -> Line:
+    heat = circuit.heat_ratio
+    if heat is None:
+        return [("heat  ", "dim"), ("not known", "")]
+    tone = "bar_crit" if heat > 0.9 else "bar"
+    return [("heat  ", "dim"), (over(heat, min(30, max(4, width - 31))), tone),
+            (f" {percent(heat)} of what trips it", "")]  # fmt: skip
+
+
+def _now(circuit: Circuit) -> list[list[Piece]]:
+    """What flows in this second."""
+    amps = "  ".join(f"{pole} {number(value, 1)}" for pole, value in circuit.amps.items())
+    sigma = f" ± {watts(circuit.sigma_watts)}" if circuit.sigma_watts else ""
+    return [
+        [("now  ", "dim"), (watts(circuit.watts), ""), (f"{sigma} by {clean(circuit.source or DASH)}", "dim")],
+        [(f"  {percent(circuit.load_ratio)}", "")],
+        [(f"  {amps} A", "")],
+    ]  # fmt: skip
+
+
+def _minute(circuit: Circuit, standing: Standing) -> list[list[Piece]]:
+    """The mean of the last minute, which the continuous limit is about."""
+    above = circuit.above_continuous_seconds
+    tone = tone_of(standing) if (circuit.continuous_ratio or 0) > 1 else ""
+    return [
+        [("last minute  ", "dim"), (percent(circuit.continuous_ratio), tone)],
+        [(" of what it may carry all day", tone)],
+        [(f", over it for {span(above)}" if above else "", "dim")],
+    ]
+
+
+def _could(circuit: Circuit) -> list[list[Piece]]:
+    """What limits in force, the other feed, and the trend could make of it."""
+    survivor, ahead = circuit.survivor_continuous_ratio, circuit.forecast_continuous_seconds
+    parts: list[list[Piece]] = [
+        [("committed ", "dim"), (watts(circuit.committed_watts), ""),
+         (f" {percent(circuit.committed_continuous_ratio)} of all day", "dim")],
+    ]  # fmt: skip
+    if survivor is not None:
+        parts.append([("  if the other feed goes ", "dim"),
+                      (f"{percent(survivor)} of all day", "warn" if survivor > 1 else "")])  # fmt: skip
+    if ahead is not None:
+        parts.append([("  trend ", "dim"), (f"all-day limit in {span(ahead)}", "")])
+    return parts
+
+
+def _relief(circuit: Circuit, width: int) -> list[Line]:
+    text, command = relief(circuit)
+    if not text:
+        return []
+    lines: list[Line] = [
+        [("relief ", "dim") if n == 0 else ("       ", ""), (line, "")]
+        for n, line in enumerate(wrapped(text, max(20, width - 8))[:5])
+    ]
+    return [*lines, [("       [y] copies ", "dim"), (command, "key")]] if command else lines
+
+
+def _members(board: Board, nodes: Sequence[str], width: int) -> list[Line]:
+    if not nodes:
+        return []
+    lines: list[Line] = [[(f"{number(len(nodes))} nodes on it", "head")]]
+    heaviest = sorted(nodes, key=lambda n: -(board.wall.get(n) or 0.0))[:6]
+    lines += [
+        [(f"  {fit(clean(node), 24)} ", ""), (f"{watts(board.wall.get(node)):>9}", "")]
+        for node in heaviest
+    ]
+    if len(nodes) > 6:
+        lines.append([(f"  and {number(len(nodes) - 6)} more", "dim")])
+    return lines
+
+
+class CircuitView(PageView):
+    """A circuit's page."""
+
+    NAME: ClassVar[str] = "circuit"
+    TITLE: ClassVar[str] = "Circuit"
+
+    def wants(self) -> Wants:
+        """All that is known of it."""
+        return Wants(nodes=(), asks=circuit_asks(self.subject))
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """Draw it."""
+        top = self.top
+        return circuit_lines(
+            top.shown,
+            self.subject,
+            top.circuit_past(self.subject),
+            top.since,
+            width,
+            height,
+            utc=top.utc,
+            within=top.span,
+        )
+
+    def chosen(self) -> tuple[str, str]:
+        """Itself."""
+        return "circuit", self.subject
+
+    def neighbours(self) -> list[str]:
+        """All circuits."""
+        return [circuit.id for circuit in self.top.shown.circuits]
+
+    def title(self) -> str:
+        """Its name."""
+        return clean(self.subject)
+
+    def do_copy(self) -> None:
+        """Copy the command that relieves it, else its name."""
+        circuit = self.record()
+        self.top.copy((relief(circuit)[1] if circuit is not None else "") or self.subject)
+
+    def record(self) -> Any:
+        """All that is known of it."""
+        return self.top.shown.circuit(self.subject)

@@ -1,0 +1,168 @@
+"""An incident's page: what is wrong, since when, who takes care of it, what is silenced."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from tui.board import Board
+from tui.documents import INCIDENTS, SILENCES
+from tui.feed.wants import Ask, Wants
+from tui.kit.flow import wrapped
+from tui.messages.alerts import Incident, Silences, Story
+from tui.screens.actions import RUNBOOK, acknowledge, runbook, silence, unsilence
+from tui.screens.page import PageView
+from tui.screens.story import path_of, story_ask, story_lines
+from tui.text import DASH, clean, clock_of, fit, number, span
+from tui.theme import Line, Piece
+
+SEVERITY_MARKS: dict[str, Piece] = {"page": ("▲ CRIT", "crit"), "ticket": ("! WARN", "warn")}
+
+
+def where(incident: Incident) -> str:
+    """What an incident is about."""
+    group = incident.group
+    for key in ("circuit", "budget", "ups", "node", "rack"):
+        if group.get(key):
+            return clean(group[key])
+    return clean(next((a.node or a.name for a in incident.alerts), "") or DASH)
+
+
+def incident_lines(
+    board: Board, key: str, width: int, height: int, *, utc: bool, story: Story | None = None
+) -> list[Line]:
+    """Draw the page of an incident; `story`: what happened to it, where that is known."""
+    incident = next((i for i in board.incidents if i.key == key), None)
+    told = [] if story is None else [[], *story_lines(story, board.at, width, utc=utc)]
+    if incident is None:
+        return [[("it is over" if board.came(INCIDENTS) else "loading …", "dim")], *told]
+    mark, tone = SEVERITY_MARKS.get(incident.severity, ("· INFO", "dim"))
+    lines: list[Line] = [[(f"{mark} ", tone), (line, "strong")] if n == 0 else [(f"       {line}", "strong")]
+                         for n, line in enumerate(wrapped(clean(incident.title), max(20, width - 8)))]  # fmt: skip
+    lines += [_since(board, incident, utc=utc), _taken(incident, utc=utc), *_lead(incident, width)]
+    tail = _silences(board, utc=utc)
+    lines += [*told, [], [("its alerts", "head")]]
+    room = max(3, height - len(lines) - len(tail) - 1)
+    return [*lines, *_alerts(incident, room, width, utc=utc), *tail]
+
+
+def _since(board: Board, incident: Incident, *, utc: bool) -> Line:
+    hidden = f"  {number(incident.hidden)} consequences hidden" if incident.hidden else ""
+    return [("began ", "dim"), (clock_of(incident.began, utc=utc), ""),
+            (f"  {span((board.at - incident.began) / 1e9)} ago  ", "dim"),
+            (f"{number(incident.firing)} fire of {number(incident.total)} since", ""), (hidden, "dim")]  # fmt: skip
+
+
+def _taken(incident: Incident, *, utc: bool) -> Line:
+    taken = incident.acknowledged
+    if taken is None:
+        return [("nobody has taken it yet", "dim")]
+    until = f" until {clock_of(taken.until, utc=utc)}" if taken.until else ""
+    words = f"{clean(taken.who)} takes care of it{until}: {clean(taken.why) or DASH}"
+    return [("✓ ", "good"), (words, "")]
+
+
+def _lead(incident: Incident, width: int) -> list[Line]:
+    """What its worst alert says: value, description, what helps, runbook."""
+    if not incident.alerts:
+        return []
+    lead = incident.alerts[0]
+    lines: list[Line] = []
+    if lead.value_text:
+        limit = f" (limit {clean(lead.limit_text)})" if lead.limit_text else ""
+        lines.append([("value ", "dim"), (f"{clean(lead.value_text)}{limit}", "")])
+    lines.append([])
+    lines += [[(line, "")] for line in wrapped(clean(lead.description), max(20, width - 1))]
+    for name in ("remedy", "circuits", "rack", "job", "pci", "serial", "slot"):
+        if name in lead.labels and lead.labels[name] not in lead.description:
+            words = wrapped(clean(lead.labels[name]), max(20, width - len(name) - 2))
+            lines += [[(f"{name} " if n == 0 else " " * (len(name) + 1), "dim"), (line, "")]
+                      for n, line in enumerate(words)]  # fmt: skip
+    if lead.runbook:
+        book = f"{RUNBOOK}{clean(lead.runbook)}"
+        lines.append([("runbook ", "dim"), (book, "key"), ("  [o] copies", "dim")])
+    return lines
+
+
+def _alerts(incident: Incident, room: int, width: int, *, utc: bool) -> list[Line]:
+    lines: list[Line] = []
+    for alert in incident.alerts[:room]:
+        state = "" if alert.state == "firing" else f" {alert.state}"
+        said = fit(clean(alert.summary), max(10, width - 22)).rstrip()
+        lines.append([(f"  {clock_of(alert.since, utc=utc)} ", "dim"), (said, ""), (state, "dim")])
+    if len(incident.alerts) > room or incident.firing > len(incident.alerts):
+        more = max(incident.firing, len(incident.alerts)) - min(room, len(incident.alerts))
+        lines.append([(f"  and {number(more)} more", "dim")])
+    return lines
+
+
+def _silences(board: Board, *, utc: bool) -> list[Line]:
+    running = [s for s in board.silences if board.at < s.ends]
+    lines: list[Line] = [[], [("silences", "head")]] if running else []
+    for each in running[:5]:
+        words = clean(", ".join(map(str, each.matchers)))
+        until = f"  until {clock_of(each.ends, utc=utc)} by {clean(each.who)}: {clean(each.why)}"
+        lines.append([(f"  {words}", ""), (until, "dim")])
+    return lines
+
+
+class IncidentView(PageView):
+    """An incident's page."""
+
+    NAME: ClassVar[str] = "incident"
+    TITLE: ClassVar[str] = "Alert"
+
+    def wants(self) -> Wants:
+        """Silences beside what the header has, and what happened to it."""
+        return Wants(nodes=(), asks=(Ask(SILENCES, Silences, 2.0), story_ask(self.subject)))
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        """Draw it."""
+        top = self.top
+        story = top.feed.board.doc(path_of(self.subject), Story)
+        return incident_lines(top.shown, self.subject, width, height, utc=top.utc, story=story)
+
+    def title(self) -> str:
+        """What it is about."""
+        incident = self.record()
+        return "alert" if incident is None else where(incident)
+
+    def neighbours(self) -> list[str]:
+        """All incidents."""
+        return [incident.key for incident in self.top.shown.incidents]
+
+    def chosen(self) -> tuple[str, str]:
+        """Itself."""
+        return "incident", self.subject
+
+    def do_open(self) -> None:
+        """Go to what it is about."""
+        incident = self.record()
+        if incident is None:
+            return
+        lead = incident.alerts[0] if incident.alerts else None
+        if incident.group.get("circuit"):
+            self.top.open("circuit", incident.group["circuit"])
+        elif lead is not None and lead.gpu:
+            self.top.open("gpu", lead.gpu)
+        elif lead is not None and lead.node:
+            self.top.open("node", lead.node)
+
+    def do_ack(self) -> None:
+        """Take care of it."""
+        acknowledge(self, self.record())
+
+    def do_silence(self) -> None:
+        """Tell nobody for a while."""
+        silence(self, self.record())
+
+    def do_unsilence(self) -> None:
+        """End the newest silence in force."""
+        unsilence(self)
+
+    def do_runbook(self) -> None:
+        """Copy where its runbook is."""
+        runbook(self, self.record())
+
+    def record(self) -> Any:
+        """All that is known of it."""
+        return next((i for i in self.top.shown.incidents if i.key == self.subject), None)

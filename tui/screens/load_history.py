@@ -1,0 +1,115 @@
+"""What a circuit carried, its limits, and to the right of now where its load may go. Pure."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tui.circuits import most
+from tui.kit.chart import LATE, Floats, Mark, held
+from tui.kit.fan import REACH, Fan, Flag, axis, fan_chart, fan_of
+from tui.messages.power import Circuit
+from tui.screens.history import say_watts
+from tui.text import clean, clock_of, span
+from tui.theme import Line
+
+Past = tuple[Floats, Floats]
+"""Times in ns, and watts."""
+SEEN = 5.0
+"""Seconds that a load stands at least: this dashboard looks when it finds the time."""
+_LEAST = 5
+"""Samples below which there is no picture."""
+_AHEAD = 0.25
+"""Share of what was that the picture looks ahead; more where a trip is foreseen."""
+
+
+def stands(at: Floats) -> Floats:
+    """Return how long each reading stands, in the unit of `at`: a while longer than it usually is to
+    the next one there. What was stored is coarser than what this dashboard has seen."""
+    apart = np.diff(at)
+    if not len(apart):
+        return np.zeros(len(at))
+    around = np.pad(apart, 3, mode="edge")
+    usual = np.median(np.lib.stride_tricks.sliding_window_view(around, 7), axis=1)
+    return LATE * np.append(usual, usual[-1])
+
+
+def past_lines(
+    circuit: Circuit, past: Past, width: int, height: int, *, utc: bool, within: int | None = None
+) -> list[Line]:
+    """Draw at most `height` lines. `within`: seconds of history, all that there is without."""
+    at, values = (each.astype(np.float64) for each in past)
+    name = clean(circuit.id)
+    if within is not None and len(at):
+        recent = at >= at[-1] - within * 1e9
+        at, values = at[recent], values[recent]
+    if np.count_nonzero(~np.isnan(values)) < _LEAST:
+        return [[(f"{name} load W", "strong"), ("  under five samples yet", "dim")]]
+    seconds = (at - at[-1]) / 1e9
+    trip = circuit.trip_seconds.earliest
+    ahead = horizon(-float(seconds[0]), trip)
+    length = max(-float(seconds[0]), ahead)  # what is to come never takes more than half
+    room = max(4, width - 7)
+    before = round((room - 1) * length / (length + ahead))
+    spaced = held(seconds, values, -length, 0.0, 2 * before, np.maximum(stands(seconds), SEEN))
+    fan = fan_of(seconds, values)
+    marks = limits(circuit)
+    flag = None if trip is None or trip > ahead else Flag(trip, circuit.trip_seconds.latest)
+    drawn = fan_chart(
+        spaced, fan, ahead, (0.0, _top(values, marks, fan)), width, max(1, height - 2), say_watts,
+        marks, flag,
+    )  # fmt: skip
+    start = int(at[-1] - length * 1e9)
+    words = [(before, "now"), (room, f"+{_short(ahead)}")]
+    if flag is not None:
+        column = before + 1 + int(flag.ahead / ahead * (room - before - 1))
+        words.insert(0, (column, f"may trip {clock_of(int(at[-1] + flag.ahead * 1e9), utc=utc)}"))
+    words.append((0, clock_of(start, utc=utc)))
+    return [
+        [(f"{name} load W", "strong"), (f"  {_short(length)} to now, then {_said(fan)}", "dim")],
+        *drawn,
+        [(" " * 7 + axis(words, room), "dim")],
+    ]
+
+
+def horizon(length: float, trip: float | None) -> float:
+    """Return how many seconds the picture looks ahead: a quarter of what was, and to the trip where
+    that is not too far."""
+    ahead = max(10.0, min(REACH, length * _AHEAD))
+    if trip is not None and trip <= max(length, REACH):
+        ahead = max(ahead, 1.3 * trip)
+    return ahead
+
+
+def limits(circuit: Circuit) -> list[Mark]:
+    """The lines that a load should stay below, in watts at the present mix of poles; lowest first."""
+    all_day = most(circuit)
+    if all_day is None or not circuit.continuous_amps:
+        return []
+    per_amp = all_day / circuit.continuous_amps
+    found = [Mark(all_day, "all day", "warn")]
+    rated, effective = circuit.rated_amps, circuit.effective_amps
+    if effective is not None and rated is not None and effective < 0.99 * rated:
+        found.append(Mark(effective * per_amp, "breaker in this heat", "crit"))
+    if rated is not None:
+        found.append(Mark(rated * per_amp, "breaker", "crit"))
+    return sorted(found, key=lambda mark: mark.value)
+
+
+def _top(values: Floats, marks: list[Mark], fan: Fan | None) -> float:
+    """The scale begins at nothing and holds what was, the limits, and the fan as far as it matters."""
+    highest = max([float(np.nanmax(values)), *(mark.value for mark in marks)])
+    end = np.array([REACH])
+    opened = 0.0 if fan is None else float((fan.middle(end) + fan.half(end))[0])
+    return max(1.0, 1.15 * highest, min(1.05 * opened, 1.4 * highest))
+
+
+def _said(fan: Fan | None) -> str:
+    if fan is None:
+        return "too little is known to say"
+    if fan.per_second == 0:
+        return "level, as it scatters"
+    return f"by its trend {60 * fan.per_second:+,.0f} W a minute"
+
+
+def _short(seconds: float) -> str:
+    return span(seconds).replace(" ", "")

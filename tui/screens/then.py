@@ -1,0 +1,200 @@
+"""Now against then: one GPU or node as it is and as it was, beside each other, with what differs. Pure,
+but for the form that asks for the time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from urllib.parse import quote, urlencode
+
+from textual import on
+from textual.app import ComposeResult
+from textual.widgets import Input, Label
+
+from tui.board import Board
+from tui.feed.wants import Ask
+from tui.messages.pages import GpuPage, History, NodePage
+from tui.screens.forms import Dialog
+from tui.screens.history import Plot, beside, history_lines, share_room, span_word
+from tui.text import DASH, clean, clock_of, fit, percent, span
+from tui.theme import Line, Piece, Tones
+
+SECOND = 1_000_000_000
+Say = Callable[[float | None], str]
+ODD = 0.1
+"""Share by which a value differs before it is marked."""
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_CLOCK = re.compile(r"\d{1,2}:\d{2}(?::\d{2})?")
+_AGO = re.compile(r"-?\s*(\d+(?:\.\d+)?)\s*(s|m|h|d)[a-z]*(?:\s+ago)?")
+
+
+def then_of(text: str, now: int, *, utc: bool) -> int | None:
+    """Return the time that somebody wrote, ns since 1970: `10m` (ago), `14:05`, `14:05:30`,
+    `2026-08-01 14:05`. None for what is no time, or not past."""
+    text = text.strip().removesuffix("Z").removesuffix("z").lower()
+    ago = _AGO.fullmatch(text)
+    if ago is not None:
+        at = now - round(float(ago[1]) * _UNITS[ago[2]] * SECOND)
+        return at if 0 <= at < now else None
+    zone = UTC if utc else datetime.fromtimestamp(now / 1e9, UTC).astimezone().tzinfo
+    today = datetime.fromtimestamp(now / 1e9, zone)
+    clock = _CLOCK.fullmatch(text) is not None
+    if clock:
+        text = f"{today.date().isoformat()} {'0' if text[1] == ':' else ''}{text}"
+    try:
+        parsed = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    found = parsed.replace(tzinfo=zone)
+    if clock and found > today:  # a clock time is the last one that was
+        found -= timedelta(days=1)
+    at = int(found.timestamp()) * SECOND
+    return at if 0 <= at < now else None
+
+
+@dataclass(frozen=True, slots=True)
+class Then:
+    """What is compared with what it was, and when."""
+
+    at: int
+    """ns since 1970."""
+    kind: str
+    """`gpu` or `node`."""
+    name: str
+
+    def __str__(self) -> str:
+        """As the subject of a page."""
+        return f"{self.at} {self.kind} {self.name}"
+
+    @classmethod
+    def read(cls, subject: str) -> Then | None:
+        """Read it back; None for another subject."""
+        parts = subject.split(" ", 2)
+        return cls(int(parts[0]), parts[1], parts[2]) if len(parts) == 3 else None
+
+    def page(self, *, then: bool) -> str:
+        """Path of its page, now or then."""
+        path = f"api/v1/{self.kind}s/{quote(self.name, safe='')}"
+        return f"{path}?at={self.at // SECOND}" if then else path
+
+    def history(self, metric: str, within: int, *, then: bool) -> str:
+        """Path of a metric's past up to now, or to then."""
+        asked = {self.kind: self.name, "metric": metric, "from": f"-{within}s"}
+        if then:
+            end = self.at // SECOND
+            asked |= {"from": str(end - within), "to": str(end + 1)}
+        return f"api/v1/history?{urlencode(asked, quote_via=quote)}"
+
+    def asks(self, metrics: Sequence[str], within: int) -> tuple[Ask, ...]:
+        """What the comparison shows; what was does not change any more."""
+        page = GpuPage if self.kind == "gpu" else NodePage
+        return (
+            Ask(self.page(then=False), page, 1.0), Ask(self.page(then=True), page, 600.0),
+            *(Ask(self.history(m, within, then=False), History, max(2.0, within / 150)) for m in metrics),
+            *(Ask(self.history(m, within, then=True), History, 600.0) for m in metrics),
+        )  # fmt: skip
+
+
+def then_lines(
+    board: Board, then: Then, rows: Sequence[tuple[str, str, Say]], plots: Sequence[Plot], within: int,
+    width: int, height: int, *, utc: bool,
+) -> list[Line]:  # fmt: skip
+    """Draw the comparison."""
+    kind = GpuPage if then.kind == "gpu" else NodePage
+    now_page, then_page = (board.doc(then.page(then=past), kind) for past in (False, True))
+    ago = span((board.at - then.at) / 1e9)
+    heads = ("now", f"then {clock_of(then.at, utc=utc)} (-{ago})", "difference")
+    column = max(14, (width - 15) // 3)
+    lines: list[Line] = [[(fit("", 15), ""), *((fit(head, column), "head") for head in heads)]]
+    for page, past in ((now_page, False), (then_page, True)):
+        if page is None:
+            why = board.fault(then.page(then=past)) or "loading …"
+            lines.append(
+                [
+                    (
+                        f"{'then' if past else 'now'}: {clean(why)}",
+                        "warn" if why != "loading …" else "dim",
+                    )
+                ]
+            )
+    for word, metric, say in rows:
+        now, was = (_reading(page, metric) for page in (now_page, then_page))
+        lines.append(
+            [(fit(word, 15), "dim"), (fit(say(now), column), ""), (fit(say(was), column), ""),
+             *_difference(now, was, say, column)]
+        )  # fmt: skip
+    plots, room = share_room(plots, height - len(lines))
+    wide = (width - 2) // 2
+    for plot in plots if room >= 3 else ():
+        sides = []
+        for past in (False, True):
+            path = then.history(plot.metric, within, then=past)
+            when = f"to {clock_of(then.at, utc=utc)}" if past else "to now"
+            sides.append(
+                history_lines(
+                    board.doc(path, History), board.fault(path), plot, f"{span_word(within)} {when}",
+                    wide, room, utc=utc,
+                )
+            )  # fmt: skip
+        lines += [[], *beside(sides[0], sides[1], wide)]
+    return lines
+
+
+def _reading(page: object, metric: str) -> float | None:
+    return page.readings.get(metric) if isinstance(page, GpuPage | NodePage) else None
+
+
+def _difference(now: float | None, was: float | None, say: Say, column: int) -> list[Piece]:
+    """What has changed: in its unit, and as a share of what was."""
+    if now is None or was is None:
+        return [(fit(DASH, column), "dim")]
+    off = now - was
+    if say is percent:  # of shares the points tell, not the share of a share
+        points = round(100 * off)
+        return [
+            (
+                fit(f"{points:+d} points" if points else "=", column),
+                "warn" if abs(off) >= ODD else "dim",
+            )
+        ]
+    if say(now) == say(was):
+        return [(fit("=", column), "dim")]
+    text = f"{'+' if off > 0 else '-'}{say(abs(off))}"
+    if was:
+        text += f" ({100 * off / was:+.0f}%)"
+    odd = abs(off) >= ODD * abs(was) if was else True
+    return [(fit(text, column), "warn" if odd else "")]
+
+
+class ThenForm(Dialog):
+    """Against which time."""
+
+    def __init__(self, tones: Tones, what: str, now: Callable[[], int], *, utc: bool) -> None:
+        super().__init__(tones, "Now against then")
+        self._what, self._now, self._utc = what, now, utc
+
+    def compose(self) -> ComposeResult:
+        """One line to write in."""
+        with self.window():
+            yield Label(fit(clean(self._what), 70).rstrip(), markup=False)
+            yield Label(
+                f"then: 10m, 2h (ago), 14:05 or 2026-08-01 14:05 ({'UTC' if self._utc else 'local'})"
+            )
+            yield Input("10m", id="then")
+            yield Label("", id="wrong", classes="fault")
+            yield Label("⏎ compare   esc cancel")
+
+    def on_mount(self) -> None:
+        """Begin there."""
+        self.query_one("#then").focus()
+
+    @on(Input.Submitted)
+    def _done(self, event: Input.Submitted) -> None:
+        at = then_of(event.value, self._now(), utc=self._utc)
+        if at is None:
+            words = f"{clean(event.value)!r} is no time that has been: write 10m, 2h, 14:05"
+            self.query_one("#wrong", Label).update(words)
+        else:
+            self.dismiss(at)

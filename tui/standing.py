@@ -1,0 +1,25 @@
+"""How a GPU, node or circuit is."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from tui.messages.alerts import Alert
+
+
+class Standing(IntEnum):
+    """How a GPU or node is, worse with every step."""
+
+    OK = 0
+    STALE = 1
+    """Nothing new came; what it was is not what it is."""
+    WARN = 2
+    CRIT = 3
+    DOWN = 4
+    """Lost, hung or switched off."""
+
+
+def severity_of(alert: Alert) -> Standing:
+    if alert.state != "firing":
+        return Standing.OK
+    return {"page": Standing.CRIT, "ticket": Standing.WARN}.get(alert.severity, Standing.OK)
