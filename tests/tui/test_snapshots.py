@@ -17,7 +17,7 @@ from tests.tui.cluster import text_of as plain
 from tests.tui.cluster import until
 from tests.tui.picture import FOLDER, differs, svg_of, text_of
 from tui.app import Top
-from tui.documents import CIRCUITS, INCIDENTS
+from tui.documents import BUDGETS, CIRCUITS, INCIDENTS, POWER_PAGE, TODAY
 from tui.feed.line import LineState
 
 SCREENS: dict[str, tuple[tuple[str, ...], str]] = {
@@ -42,6 +42,8 @@ SCREENS: dict[str, tuple[tuple[str, ...], str]] = {
 }
 """Keys that lead to each screen, and a word by which it is known."""
 MAPS = {"map_160x50": (160, 50), "map_80x24": (80, 24)}
+SELDOM = (POWER_PAGE, BUDGETS, TODAY)
+"""What the dashboard asks for now and then."""
 REMEMBERED = ("gpu_power_watts", "gpu_temperature_celsius", "gpu_utilization_ratio",
               "gpu_memory_used_bytes")  # fmt: skip
 
@@ -69,10 +71,22 @@ async def still(stage: Stage, size: tuple[int, int]) -> AsyncIterator[tuple[Pilo
 
 
 async def follow(app: Top, pilot: Pilot[None], stage: Stage) -> None:
-    """Wait until the dashboard shows the last beat."""
-    app.feed.hurry(CIRCUITS, INCIDENTS)
-    at = stage.wall()
-    await until(pilot, lambda _: app.shown.at == at and at in app.circuit_past("PDU-002A")[0])
+    """Wait until the dashboard shows the last beat, all of it."""
+    app.feed.hurry(CIRCUITS, INCIDENTS, *SELDOM)
+    at, now = stage.wall(), stage.now()
+    wall = float(stage.fleet.column("node_wall_power_watts", now)[2])
+
+    def there(_: str) -> bool:
+        board = app.feed.board
+        return (
+            app.shown.at == at
+            and at in app.circuit_past("PDU-002A")[0]
+            and board.status_came == now
+            and abs(board.wall.get("node-0002", 0.0) - wall) < 0.5
+            and all(board.came(path) == now for path in SELDOM)
+        )
+
+    await until(pilot, there, 1000)
 
 
 async def settled(pilot: Pilot[None], app: Top, word: str) -> None:
@@ -119,6 +133,7 @@ async def test_every_screen_looks_as_it_did() -> None:
         await beat(stage)
     changed = []
     async with still(stage, (80, 24)) as (pilot, app):
+        await follow(app, pilot, stage)
         for _ in range(12):
             await beat(stage)
             await follow(app, pilot, stage)
