@@ -10,7 +10,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from bench import ingest, page, stage, wire
+from bench import ingest, page, wire
 from bench.__main__ import LONG, SHORT
 from bench.load import BASES, TICKS, make_load
 from bench.processes import Meter
@@ -90,7 +90,7 @@ def test_the_audit_sees_what_is_twice_and_what_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_a_time: int
 ) -> None:
     """An audit that finds nothing must be able to find something, in however many parts."""
-    monkeypatch.setattr(stage, "AUDIT_ROWS", at_a_time)
+    monkeypatch.setattr("bench.audit.AUDIT_ROWS", at_a_time)
     file = tmp_path / "hot.duckdb"
     with duckdb.connect(str(file)) as store:
         store.execute("create table frames_0(run integer, seq bigint)")
@@ -99,8 +99,16 @@ def test_the_audit_sees_what_is_twice_and_what_is_lost(
         store.execute("insert into gpu_fast_0 values (1, 1, 0), (1, 1, 0), (2, 1, 0)")
         store.execute("create table holes(first bigint, last bigint)")
         store.execute("insert into holes values (5, 9)")
-    assert audit(file) == {
-        "frames": 4, "distinct": 3, "rows": 3, "distinct_rows": 2, "holes": 5,
+        store.execute("create table marks(first bigint, last bigint)")
+        store.execute("insert into marks values (0, 6)")
+        sealed = tmp_path / "sealed" / "gpu_fast"
+        sealed.mkdir(parents=True)
+        store.execute(
+            "copy (select * from (values ('GPU-a', 1, 0), ('GPU-a', 1, 0), ('GPU-b', 1, 0)) "
+            f"t(device, session, seq)) to '{sealed / 'hour.parquet'}' (format parquet)"
+        )
+    assert audit(tmp_path) == {
+        "frames": 11, "distinct": 10, "rows": 6, "distinct_rows": 4, "holes": 5,
     }  # fmt: skip
 
 

@@ -64,7 +64,16 @@ def audit(cluster: Cluster) -> Audit:
                     f"select r.node, min(t.ts) from {table} t join runs r on t.run = r.id group by 1"
                 ).fetchall():
                     found.began[node] = min(_tick(node, ts), found.began.get(node, 1 << 62))
-                found.values += _compare(cluster, store, table)
+                found.values += _compare(cluster, store, _HOT.format(table=table))
+        for path in sorted((cluster.data / "sealed" / "gpu_fast").glob("*.parquet")):
+            found.stored += store.execute(
+                f"select distinct node, session, seq from '{path}'"
+            ).fetchall()
+            for node, ts in store.execute(
+                f"select node, epoch_ns(min(ts)) from '{path}' group by node"
+            ).fetchall():
+                found.began[node] = min(_tick(node, ts), found.began.get(node, 1 << 62))
+            found.values += _compare(cluster, store, _SEALED.format(path=path))
         found.lost = store.execute(
             "select coalesce(sum(last - first + 1), 0) from holes"
         ).fetchall()[0][0]
@@ -72,14 +81,22 @@ def audit(cluster: Cluster) -> Audit:
     return found
 
 
-def _compare(cluster: Cluster, store: duckdb.DuckDBPyConnection, table: str) -> int:
+_METRICS = ", ".join(f't."{name}"' for name in SCHEMA.blocks[GPU_FAST].names)
+_HOT = (
+    f'select r.node, r.session, t.seq, t.ts, d."index", {_METRICS} from {{table}} t '
+    "join runs r on t.run = r.id join devices d on t.device = d.id "
+    'order by r.node, r.session, t.seq, d."index"'
+)
+_SEALED = (
+    f"select t.node, t.session, t.seq, epoch_ns(t.ts), t.\"index\", {_METRICS} from '{{path}}' t "
+    'order by t.node, t.session, t.seq, t."index"'
+)
+"""The same of an hour that has become a file: whether a frame came on request is no longer told."""
+
+
+def _compare(cluster: Cluster, store: duckdb.DuckDBPyConnection, query: str) -> int:
     block = SCHEMA.blocks[GPU_FAST]
-    columns = ", ".join(f't."{name}"' for name in block.names)
-    rows = store.execute(
-        f'select r.node, r.session, t.seq, t.ts, d."index", {columns} from {table} t '
-        "join runs r on t.run = r.id join devices d on t.device = d.id "
-        'order by r.node, r.session, t.seq, d."index"'
-    ).fetchall()
+    rows = store.execute(query).fetchall()
     compared = 0
     for begin in range(0, len(rows), 8):
         group = rows[begin : begin + 8]

@@ -43,6 +43,8 @@ def wait_until(what: str, ready: Callable[[], object], seconds: float = PATIENCE
 class Cluster:
     """Processes `kilowatch collect` and `kilowatch aggregate`, on a broker that a test gives."""
 
+    seal_seconds = 3600.0
+
     def __init__(
         self,
         folder: Path,
@@ -89,7 +91,7 @@ class Cluster:
         (self.folder / f"{name}.toml").write_text(
             f'[broker]\nhost = "{self.broker.host}"\nport = {self.doors.get(name, self.broker.port)}\n'
             f'[aggregator]\nlisten = "{self.http}"\ndata_dir = "{self.data}"\n'
-            "[aggregator.store]\nwrite_seconds = 0.2\n"
+            f"[aggregator.store]\nwrite_seconds = 0.2\nseal_seconds = {self.seal_seconds}\n"
             f'[collector]\nnode = "{name}"\nsource = "{source}"\ninterval = {INTERVAL}\n'
             f'slow_interval = 1.0\nstate_dir = "{self.state_dir(name)}"\n{self.collector}\n'
         )

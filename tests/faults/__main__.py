@@ -57,7 +57,7 @@ def main() -> int:
     report = Report(head, page=not options.only)
     others = [test for tests in ELSEWHERE.values() for test in tests]
     chosen = ["-k", options.only] if options.only else []
-    spread = ["-n", str(options.jobs), "--dist", "load"] if options.jobs > 1 else ["-n", "0"]
+    spread = ["-n", str(options.jobs), "--dist", "worksteal"] if options.jobs > 1 else ["-n", "0"]
     code = pytest.main(["-q", "--timeout=0", *spread, *chosen, "tests/faults", *others], [report])
     report.done()
     return int(code)

@@ -6,12 +6,15 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
+
 from bench.processes import memory, slope
+from tests.brokers import Mosquitto
 from tests.endtoend.cluster import wait_until
 from tests.faults.chaos import CLEAR, Weather
 from tests.faults.plant import PARTS, Plant
@@ -47,6 +50,20 @@ class Watched:
     def hourly(self) -> float | None:
         """Return MiB an hour in the second half; None for less than a minute of it."""
         return slope(self.points[int(len(self.points) * SETTLED) :])
+
+
+class Sealing(Plant):
+    """Every minute becomes Parquet, beside all that happens."""
+
+    seal_seconds = 60.0
+
+
+@pytest.fixture
+def plant(tmp_path: Path, mosquitto: Mosquitto, seed: int) -> Iterator[Plant]:
+    """Two nodes and an aggregator on mosquitto, each behind a proxy of its own."""
+    with Sealing(tmp_path, mosquitto, seed) as plant:
+        plant.start_all()
+        yield plant
 
 
 @fault("34", "the account is right, memory and descriptors stay as they are")
