@@ -154,7 +154,8 @@ def worst_line(board: Board, now: Now, most_circuits: int) -> list[Piece]:
     if pieces:
         return pieces
     if not board.circuits:
-        return [("no circuits configured", "dim"), ("  ", "")]
+        none = f"circuits {DASH}" if board.circuits_unknown else "no circuits configured"
+        return [(none, "dim"), ("  ", "")]
     fullest = max(board.circuits, key=lambda each: share(each) or 0.0)
     return [("fullest circuit ", "dim"), (clean(fullest.id), ""),
             (f" {percent(share(fullest))}", "strong"), ("  ", "")]  # fmt: skip

@@ -63,6 +63,13 @@ class Documents:
         found = self.doc(CIRCUITS, Circuits)
         return () if found is None else tuple(found.circuits)
 
+    @property
+    def circuits_unknown(self) -> str:
+        """Why nothing is known of circuits, `` where it is known that there are some or none."""
+        if self.doc(CIRCUITS, Circuits) is not None:
+            return ""
+        return self.fault(CIRCUITS) or "loading …"
+
     def circuit(self, name: str) -> Circuit | None:
         """One circuit: with all that is known of it while its page is looked at, else in short."""
         page = self.doc(page_of(name), CircuitPage)

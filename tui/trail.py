@@ -23,6 +23,7 @@ from tui.messages.columns import Gaps
 from tui.messages.fleet import NodeLine, Status
 from tui.messages.power import BudgetRows, Circuits, Power
 from tui.messages.report import Report
+from tui.messages.stream import Fault
 
 MOST_BYTES = 6 * 1024 * 1024
 MOST_FRAMES = 3600
@@ -33,6 +34,7 @@ _KINDS: dict[str, type[msgspec.Struct]] = {
     BUDGETS: BudgetRows,
     TODAY: Report,
 }
+_BEFORE = Fault("circuits", "nothing was known of circuits yet", "L goes back to now.")
 
 
 class _Rest(msgspec.Struct):
@@ -134,6 +136,7 @@ def unpack(frame: Packed) -> Board:
         path: Doc(msgspec.msgpack.decode(raw, type=_KINDS[path]), 0.0)
         for path, raw in rest.docs.items()
     }
+    docs.setdefault(CIRCUITS, Doc(_BEFORE, 0.0))
     gpus = replace(frame.gpus, columns=dict(zip(frame.names, rows, strict=True)), gaps=rest.gaps)
     return Board(
         status=rest.status, nodes=tuple(rest.nodes), wall=rest.wall, gpus=gpus, docs=docs,

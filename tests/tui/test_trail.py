@@ -11,7 +11,9 @@ from tests.tui.test_lines import HOT, board, incidents
 from tui import coarse
 from tui.barline import bar_line
 from tui.board import Board
+from tui.documents import CIRCUITS
 from tui.gpus import Gpus
+from tui.messages.power import Circuits
 from tui.messages.stream import GpuRows
 from tui.readings import POWER
 from tui.timebar import Clock
@@ -56,6 +58,16 @@ def test_ten_thousand_gpus_fit_for_ten_minutes() -> None:
         trail.add(replace(shown, gpus=replace(shown.gpus, columns=columns)))
     assert len(trail) == 120
     assert sum(packed.size for packed in trail.frames) < MOST_BYTES
+
+
+def test_a_frame_of_before_circuits_were_known_does_not_say_that_there_are_none() -> None:
+    assert Board().circuits_unknown == "loading …"
+    trail = Trail()
+    trail.add(replace(frame(1), docs={}))
+    assert "nothing was known of circuits yet" in trail.board(0).circuits_unknown
+    none = Circuits(at=5, circuits=[])
+    trail.add(frame(2).with_doc(CIRCUITS, none, 2.0))
+    assert trail.board(1).circuits_unknown == ""
 
 
 def test_frames_that_come_too_fast_and_boards_without_data_are_not_kept() -> None:

@@ -24,7 +24,6 @@ from tui.circuits import (
     tree,
 )
 from tui.columns import Column
-from tui.documents import POWER_PAGE
 from tui.feed.requests import ActionError
 from tui.feed.wants import Wants
 from tui.fields import circuit_fields
@@ -130,8 +129,7 @@ class CircuitsView(ListView):
             ).reshape(len(mask))
         order = np.flatnonzero(mask)
         nothing = "no circuits configured: write [power.circuits.NAME] in the aggregator's settings, see docs/power.md"
-        if board.came(POWER_PAGE) == 0:
-            nothing = "loading …"
+        nothing = board.circuits_unknown or nothing
         return Listing(Rows(board, rows, self.top.since, self.folded), COLUMNS,
                        order[::-1] if self.reverse else order, [c.id for c in circuits],
                        len(circuits), self.sort, nothing)  # fmt: skip

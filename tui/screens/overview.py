@@ -137,7 +137,8 @@ class Overview(View):
                 [[("Circuits by time to trip", "head")]] if titled and height > 1 else []
             )
             if not board.circuits:
-                return [*lines, [("no circuits configured: see docs/power.md", "dim")]]
+                why = board.circuits_unknown or "no circuits configured: see docs/power.md"
+                return [*lines, [(why, "dim")]]
             room = height - len(lines)
             count = len(board.circuits)
             bars = circuit_bars(board, since, room)
