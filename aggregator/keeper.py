@@ -8,6 +8,7 @@ meantime is bounded by ingest.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import sys
@@ -121,4 +122,5 @@ def _step_back() -> None:
     if sys.platform == "linux":  # elsewhere it would be the whole process
         own = threading.get_native_id()
         usual = os.getpriority(os.PRIO_PROCESS, own)
-        os.setpriority(os.PRIO_PROCESS, own, max(usual, SEALING_NICE))  # to step up is forbidden
+        with contextlib.suppress(OSError):  # a sandbox may forbid it: then not
+            os.setpriority(os.PRIO_PROCESS, own, max(usual, SEALING_NICE))  # up is forbidden to all

@@ -25,7 +25,7 @@ from aggregator.electrical import Electrical
 from aggregator.electrical_states import ElectricalStates
 from aggregator.http.app import listening
 from aggregator.http.config import HttpConfig
-from aggregator.influx.figures import state_of
+from aggregator.influx.sender import Sender
 from aggregator.ingest import Ingest
 from aggregator.keeper import Keeper
 from aggregator.model import Stats, Store
@@ -259,8 +259,10 @@ class Aggregator:
 
     def _ailing(self) -> dict[str, str]:
         """Return what is wrong with a store that is a server."""
-        influx = state_of(self._running_keeper.store)
-        return {"influxdb_failing": influx.problem} if influx is not None and influx.problem else {}
+        # Not its `state()`: that waits for the spool's lock, and so for its disk.
+        sender = getattr(self._running_keeper.store, "sender", None)
+        problem = sender.problem if isinstance(sender, Sender) else ""
+        return {"influxdb_failing": problem} if problem else {}
 
     def _surroundings(self, fleet: Fleet, wall: int) -> tuple[Places, tuple[float, str] | None]:
         """Return where nodes stand, and what a kWh costs now."""

@@ -138,7 +138,9 @@ async def frames(request: web.Request) -> web.Response:
     step = duration("step", asked.get("step", "5s"))
     if step <= 0:
         raise bad("step", "it must be more than 0 seconds", "Write 5s, or leave it out.")
-    width = max(1, round(step * SECOND))
+    width = max(
+        1, round(min(step * SECOND, float(end - start)))
+    )  # longer is one frame all the same
     count = min(-(-(end - start) // width), MOST_FRAMES + 1)
     if count > MOST_FRAMES:
         raise bad(
@@ -174,11 +176,12 @@ def _packed(readings: Readings, count: int) -> tuple[int, dict[str, bytes], Gaps
 async def look(request: web.Request, choice: Choice, when: Instants) -> Was:
     """Ask the store. Raises a 400 for too much, a 404 for a node that nobody knows."""
     view = request.app[VIEW]
-    today = _today(view, request.app[HUB].layout(choice), choice)
-    cells = when.count * len(choice.columns) * len(today.keys)
+    layout = request.app[HUB].layout(choice)
+    cells = when.count * len(choice.columns) * len(layout.index)
     if cells > MOST_CELLS:
         raise bad("columns", f"{cells:,} readings are more than {MOST_CELLS:,}",
                   "Ask for fewer columns, nodes or frames.")  # fmt: skip
+    today = _today(view, layout, choice)
     reach = {lane: _reach(today, lane) for lane in Lane}
     async with asyncio.timeout(PATIENCE):
         found = await view.ask_store(

@@ -189,7 +189,10 @@ async def stream(request: web.Request) -> web.StreamResponse:
     )
     if not socket.can_prepare(request):
         raise RequestError(426, "Upgrade", "this is a WebSocket", "Connect with ws://.")
-    await socket.prepare(request)
+    try:
+        await socket.prepare(request)
+    except ConnectionResetError:  # it went away in the middle: no fault of ours, and no traceback
+        return web.Response(status=499)
     request.app[SOCKETS].add(socket)
     hub.viewers += 1
     viewer = Viewer(request.app[VIEW], hub, socket)

@@ -231,6 +231,7 @@ class EmbeddedStore:
         """Do one piece of upkeep between two commits; returns whether there is more to do now, by
         `seal` first."""
         self._ready()
+        self._retain(now)  # first: a disk must not fill while hours are being sealed
         if self._sealer is None:
             due = self._due(now)
             if due is not None:
@@ -246,13 +247,16 @@ class EmbeddedStore:
             if self._sealer.made:
                 self._finish(self._sealer)
             return True
-        if now - self._retained_at >= RETAIN_EVERY_NS or now < self._retained_at:
-            self._retained_at = now
-            files = self._sealed.files
-            left = retention.retain(self._engine, self._root, self._config, files, now)
-            if len(left) != len(files):
-                self._sealed = Index(left)
         return False
+
+    def _retain(self, now: int) -> None:
+        if now - self._retained_at < RETAIN_EVERY_NS and now >= self._retained_at:
+            return
+        self._retained_at = now
+        files = self._sealed.files
+        left = retention.retain(self._engine, self._root, self._config, files, now)
+        if len(left) != len(files):
+            self._sealed = Index(left)
 
     def seal(self) -> None:
         """Make the next file of a period that is being sealed, beside commits: in any thread, while
@@ -295,8 +299,9 @@ class EmbeddedStore:
     def close(self) -> None:
         """Write everything down and let go of the files."""
         self._engine.close()  # it ends what is read and sealed beside it
-        if self._sealer is not None:
-            self._sealer.abandon()
+        sealer = self._sealer  # its own thread may let go of it meanwhile
+        if sealer is not None:
+            sealer.abandon()
 
     # -- Opening -------------------------------------------------------------------------------
 

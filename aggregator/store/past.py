@@ -41,6 +41,11 @@ class Asked:
     nodes: Sequence[str] | None
 
 
+FEW = 30_000_000_000
+"""ns: where readings so old still count, only the newest of each cell leaves the engine, whose memory
+is bounded; a usual reach has few, which are chosen here more cheaply."""
+
+
 def read_past(
     look: Look,
     root: Path,
@@ -58,7 +63,9 @@ def read_past(
     slack: dict[Lane, int] = {}
     for block in blocks:
         metrics = [name for name in block.names if name in asked.columns]
-        if metrics and ids != {}:
+        if metrics and ids == {}:
+            found[block.lane] = {}  # nothing of these nodes yet: all columns, all gaps
+        elif metrics:
             sources, wide = _sources(root, sealed, periods, block, metrics, asked, ids)
             slack[block.lane] = wide
             query = " union all ".join(sources)
@@ -198,6 +205,8 @@ def _numbered(query: str, when: Instants, reach: int) -> str:
     rows = f"select {number} as k, * from ({query})"
     if reach < when.step:
         rows = f"select * from ({rows}) where {when.first} + k * {when.step} - ts < {reach}"
+    if reach > FEW:
+        rows += " qualify row_number() over (partition by k, id order by ts desc) = 1"
     return rows
 
 

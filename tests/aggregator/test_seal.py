@@ -170,6 +170,19 @@ def test_what_comes_late_into_a_period_that_is_being_sealed_is_not_dropped_with_
     assert feed.store.history("GPU-a-0", GAUGES[0], 0, 1 << 62, 0) == found
 
 
+def test_what_is_too_old_goes_while_an_hour_is_being_sealed(feed: Feed) -> None:
+    """Or a disk fills while a large hour takes its time."""
+    feed.wall += HOUR
+    feed.seal()
+    (old,) = (feed.config.data_dir / "sealed" / "gpu_fast").glob("*.parquet")
+    feed.send("a", 200)
+    feed.commit()
+    feed.wall += 8 * 24 * HOUR
+    assert feed.store.maintain(feed.wall)
+    assert feed.store._sealer is not None
+    assert not old.exists()
+
+
 def test_commits_go_on_beside_a_file_in_the_making(feed: Feed) -> None:
     feed.wall += HOUR
     assert feed.store.maintain(feed.wall)
