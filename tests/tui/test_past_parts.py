@@ -7,6 +7,7 @@ import pytest
 
 from tests.tui.test_trail import frame
 from tui.board import Board
+from tui.documents import CIRCUITS, Doc
 from tui.feed.wants import ALWAYS, Ask
 from tui.gpus import Gpus
 from tui.messages.alerts import Alert, Incident, Note
@@ -190,3 +191,12 @@ def test_a_circuits_past_is_what_was_stored_and_then_what_was_seen() -> None:
 def test_a_board_without_a_status_has_none_then() -> None:
     (one,) = frames(packed(50, [1.0, 2.0, 3.0], {}))
     assert board_then(Board(), one, [], {}).status is None
+
+
+def test_circuits_of_which_nothing_is_stored_are_not_called_unconfigured() -> None:
+    (one,) = frames(packed(50, [100.5, 1.0, 2.0], {}))
+    listed = {CIRCUITS: Doc(Circuits(at=0, circuits=[]), 0.0)}
+    newest = frame(1000)
+    assert newest.circuits
+    assert "nothing of them is stored" in board_then(newest, one, [], listed).circuits_unknown
+    assert board_then(Board(), one, [], listed).circuits_unknown == "", "there are none to this day"

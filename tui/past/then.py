@@ -9,17 +9,19 @@ import msgspec
 import numpy as np
 
 from tui.board import Board
-from tui.documents import INCIDENTS, POWER_PAGE, TODAY, Doc
+from tui.documents import CIRCUITS, INCIDENTS, POWER_PAGE, TODAY, Doc
 from tui.gpus import Gpus
 from tui.messages.alerts import Alert, Incident, Incidents
 from tui.messages.fleet import Model, NodeLine, Status, Summary
-from tui.messages.power import Power
+from tui.messages.power import Circuits, Power
 from tui.messages.stream import Fault, GpuRows
 from tui.past.reel import Frame
 from tui.readings import LIMIT, MEMORY_TOTAL, POWER, TEMPERATURE, UTILIZATION
 
 NOT_KEPT = Fault("past", "nothing of this is kept", "L goes back to now.")
 """In place of what can't be had of a past time."""
+
+NOT_STORED = Fault("circuits", "nothing of them is stored for this time", "L goes back to now.")
 
 
 def board_then(
@@ -36,6 +38,11 @@ def board_then(
         TODAY: Doc(NOT_KEPT, 0.0),
         POWER_PAGE: Doc(msgspec.structs.replace(power, wall_watts=None), 0.0),
     }
+    listed = docs.get(CIRCUITS)
+    if newest.circuits and listed is not None and isinstance(listed.value, Circuits) \
+            and not listed.value.circuits:  # there are some: of this time nobody knows  # fmt: skip
+        kept[CIRCUITS] = Doc(NOT_STORED, 0.0)
+        docs = {path: doc for path, doc in docs.items() if path != CIRCUITS}
     return Board(
         status=None if newest.status is None else _status(newest.status, frame, gpus, nodes),
         nodes=nodes, wall=watts, gpus=gpus, docs={**kept, **docs},
