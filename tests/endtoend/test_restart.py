@@ -14,14 +14,16 @@ from tests.brokers import Mosquitto
 from tests.endtoend.cluster import INTERVAL, NODES, Cluster, wait_until
 
 
+class Sealing(Cluster):
+    """Its periods are short."""
+
+    seal_seconds = 3.0
+
+
 @pytest.fixture
 def cluster(tmp_path: Path, mosquitto: Mosquitto) -> Iterator[Cluster]:
     """One node and an aggregator that seals every three seconds."""
-    cluster = Cluster(tmp_path, mosquitto)
-    path = tmp_path / "aggregator.toml"
-    path.write_text(
-        path.read_text().replace("write_seconds = 0.2", "write_seconds = 0.2\nseal_seconds = 3")
-    )
+    cluster = Sealing(tmp_path, mosquitto)
     cluster.start("aggregator")
     cluster.start(NODES[0])
     yield cluster
