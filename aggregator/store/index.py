@@ -7,7 +7,7 @@ each file of a year. Periods are found by their span of time, slices by their ra
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -74,28 +74,25 @@ class Index:
 
     def spanning(self, block: str, start: int, end: int, step: float) -> list[File]:
         """Return the files of all devices, likewise."""
-        among = self._blocks.get(block)
-        if among is None:
-            return []
-        return [
-            file
-            for steps in among.periods(start, end)
-            for file in steps[choose(steps, step)].files
-            if file.first_ts < end and _ends(file) > start
-        ]
+        return self._among(block, start, end, step, lambda slices: slices.files)
 
     def find(self, block: str, device: str, start: int, end: int, step: float) -> list[File]:
         """Return the files to read for buckets of `step` seconds; times in ns since 1970.
 
         Each period is read from one kind of file alone, or its readings would count twice.
         """
+        return self._among(block, start, end, step, lambda slices: slices.of(device))
+
+    def _among(
+        self, block: str, start: int, end: int, step: float, of: Callable[[Slices], Iterable[File]]
+    ) -> list[File]:
         among = self._blocks.get(block)
         if among is None:
             return []
         return [
             file
             for steps in among.periods(start, end)
-            for file in steps[choose(steps, step)].of(device)
+            for file in of(steps[choose(steps, step)])
             if file.first_ts < end and _ends(file) > start
         ]
 

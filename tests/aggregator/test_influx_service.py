@@ -56,23 +56,12 @@ def from_parts(port: int, folder: Path, url: str, database: str) -> AggregatorCo
 
 
 PROGRAM = """
-import asyncio, json, sys
+import sys
 from pathlib import Path
-from aggregator.service import Aggregator
+from tests.aggregator.mortal import live
 from tests.aggregator.test_influx_service import from_parts
 
-async def main():
-    aggregator = Aggregator(from_parts(int(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:]))
-    task = asyncio.create_task(aggregator.run(asyncio.Event()))
-    seen = -1
-    while not task.done():
-        if aggregator.stats.frames_stored != seen:
-            seen = aggregator.stats.frames_stored
-            print(json.dumps(seen), flush=True)
-        await asyncio.sleep(0.005)
-    task.result()
-
-asyncio.run(main())
+live(from_parts(int(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:]))
 """
 
 

@@ -160,25 +160,13 @@ async def test_sessions_that_it_slept_through_are_filled_from_the_ring(
 
 
 PROGRAM = """
-import asyncio, json, sys
+import sys
 from pathlib import Path
-from aggregator.service import Aggregator
+from tests.aggregator.mortal import live
 from tests.aggregator.test_service import config
 from telemetry.mqtt import BrokerConfig
 
-async def main():
-    port, folder = int(sys.argv[1]), Path(sys.argv[2])
-    aggregator = Aggregator(config(BrokerConfig(port=port), folder))
-    task = asyncio.create_task(aggregator.run(asyncio.Event()))
-    seen = -1
-    while not task.done():
-        if aggregator.stats.frames_stored != seen:
-            seen = aggregator.stats.frames_stored
-            print(json.dumps(seen), flush=True)
-        await asyncio.sleep(0.005)
-    task.result()
-
-asyncio.run(main())
+live(config(BrokerConfig(port=int(sys.argv[1])), Path(sys.argv[2])))
 """
 
 

@@ -84,6 +84,16 @@ def usual(incident: Incident) -> list[str]:
     return [f"{key}={value}" for key, value in incident.group.items()]
 
 
+def how_long_and_why(who: str) -> ComposeResult:
+    """The lines that every silence needs."""
+    yield Label("for")
+    yield Input("2h", id="for")
+    yield Label("who")
+    yield Input(who, id="who")
+    yield Label("why")
+    yield Input(placeholder="CHG-112, BMC swap", id="why")
+
+
 class SilenceForm(Dialog):
     """What, how long, and why; says what it would hide now."""
 
@@ -96,12 +106,7 @@ class SilenceForm(Dialog):
         with self.window():
             yield Label("match: conditions that must all hold, apart by commas")
             yield Input(",".join(usual(self._incident)), id="match")
-            yield Label("for")
-            yield Input("2h", id="for")
-            yield Label("who")
-            yield Input(self._who, id="who")
-            yield Label("why")
-            yield Input(placeholder="CHG-112, BMC swap", id="why")
+            yield from how_long_and_why(self._who)
             yield Label("", id="hides")
             yield Label("", id="wrong", classes="fault")
             yield Label("⏎ silence   tab next   esc cancel")

@@ -15,7 +15,7 @@ from textual.widgets import Input, Label
 from tui.documents import INCIDENTS, SILENCES
 from tui.feed.requests import ActionError
 from tui.messages.alerts import Incident
-from tui.screens.forms import AckForm, Dialog, usual
+from tui.screens.forms import AckForm, Dialog, how_long_and_why, usual
 from tui.screens.view import View
 from tui.text import clean, fit, number
 from tui.theme import Tones
@@ -108,12 +108,7 @@ class ManySilenceForm(Dialog):
         with self.window():
             for line in (*shown, *more):
                 yield Label(Text(fit(clean(line), 70).rstrip()))
-            yield Label("for")
-            yield Input("2h", id="for")
-            yield Label("who")
-            yield Input(self._who, id="who")
-            yield Label("why")
-            yield Input(placeholder="CHG-112, BMC swap", id="why")
+            yield from how_long_and_why(self._who)
             yield Label("", id="wrong", classes="fault")
             yield Label("⏎ silence   tab next   esc cancel")
 
