@@ -6,15 +6,15 @@ from pathlib import Path
 
 from aggregator.config import AggregatorConfig, BackfillConfig, StoreConfig
 from aggregator.ingest import Ingest
-from aggregator.model import Stats
+from aggregator.model import Batch, Stats, StoredEvent
 from aggregator.quarantine import Quarantine
 from aggregator.registry import Registry
 from aggregator.store.embedded import EmbeddedStore
 from telemetry import inventory as messages
 from telemetry.fleet import Fleet
-from telemetry.inventory import Inventory, NodeState, Span, Status
+from telemetry.inventory import Event, Inventory, NodeState, Span, Status
 from telemetry.topics import Topic, topic
-from tests.aggregator.node import inventory, payload
+from tests.aggregator.node import START, inventory, payload
 
 HOUR = 3600 * 10**9
 ARRIVAL = 1_763_700_300 * 10**9
@@ -99,3 +99,19 @@ class Feed:
         """Do all upkeep that is due."""
         while self.store.maintain(self.wall):
             self.store.seal()
+
+    def check_events(self) -> None:
+        """What every store must do with events: keep each once, and find them newest first."""
+        events = [
+            StoredEvent(
+                Event(id=f"1-{n}", node="a", at=START + n, kind=kind, gpu="GPU-a-0"), ARRIVAL
+            )
+            for n, kind in enumerate(["xid", "gpu_lost", "xid"])
+        ]
+        self.store.write(Batch(events=events, at=ARRIVAL))
+        self.store.write(Batch(events=events[:1], at=ARRIVAL))
+        found = self.store.events(START, START + 10, None, None, 10)
+        assert [stored.event.id for stored in found] == ["1-2", "1-1", "1-0"]
+        assert found[0].event.gpu == "GPU-a-0"
+        assert [s.event.id for s in self.store.events(START, START + 10, "a", "xid", 1)] == ["1-2"]
+        assert self.store.events(START, START + 10, "b", None, 10) == []

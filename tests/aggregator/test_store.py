@@ -13,15 +13,14 @@ import numpy as np
 import pytest
 
 from aggregator.config import AggregatorConfig, StoreConfig
-from aggregator.model import Batch, Frames, Hole, StoredEvent
+from aggregator.model import Batch, Frames, Hole
 from aggregator.store import Lock, open_store
 from aggregator.store.embedded import EmbeddedStore
 from telemetry.errors import ConfigError, StoreError
 from telemetry.intervals import IntervalSet
-from telemetry.inventory import Event
 from telemetry.schema import GPU_FAST, SCHEMA
 from tests.aggregator.feed import ARRIVAL, Feed
-from tests.aggregator.node import GAP_COLUMN, START, expected, sampled_at
+from tests.aggregator.node import GAP_COLUMN, expected, sampled_at
 
 GAUGES = SCHEMA.blocks[GPU_FAST].gauges
 COUNTERS = SCHEMA.blocks[GPU_FAST].counters
@@ -106,17 +105,7 @@ def test_a_batch_that_fails_leaves_nothing_and_can_be_written_again(feed: Feed) 
 
 
 def test_events_are_stored_once_and_found_newest_first(feed: Feed) -> None:
-    events = [
-        StoredEvent(Event(id=f"1-{n}", node="a", at=START + n, kind=kind, gpu="GPU-a-0"), ARRIVAL)
-        for n, kind in enumerate(["xid", "gpu_lost", "xid"])
-    ]
-    feed.store.write(Batch(events=events, at=ARRIVAL))
-    feed.store.write(Batch(events=events[:1], at=ARRIVAL))
-    found = feed.store.events(START, START + 10, None, None, 10)
-    assert [stored.event.id for stored in found] == ["1-2", "1-1", "1-0"]
-    assert found[0].event.gpu == "GPU-a-0"
-    assert [s.event.id for s in feed.store.events(START, START + 10, "a", "xid", 1)] == ["1-2"]
-    assert feed.store.events(START, START + 10, "b", None, 10) == []
+    feed.check_events()
 
 
 def test_buckets_hold_mean_lowest_highest_and_the_last_of_a_counter(feed: Feed) -> None:
