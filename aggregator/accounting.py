@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from power.account import IDLE_BELOW, Sample
+from power.board import Board
 from power.energy import counted
 from power.machine import HOST_WATTS
 from power.supply import Tier, efficiency, points_of
@@ -61,6 +62,7 @@ class Sampler:
         wall = _wall(fleet, now, places, power, np.empty(0) if walls is None else walls)
         return Sample(
             watts=float(np.nansum(wall)) if np.isfinite(wall).any() else math.nan,
+            nodes=int(np.isfinite(wall).sum()),
             gpu_joules=0.0 if moved else self._joules(fleet, now),
             gpus=int(np.isfinite(busy).sum()),
             busy_gpus=float(np.nansum(busy)),
@@ -102,6 +104,14 @@ def _wall(fleet: Fleet, now: float, places: _Places, power: Wide, walls: Wide) -
     known = np.append(walls, np.nan)[places.machine] if len(walls) else np.full(count, np.nan)
     found: Wide = np.where(np.isfinite(known), known, np.where(np.isfinite(own), own, modelled))
     return found
+
+
+def told_watts(supply: Board) -> Wide:
+    """Return the watts at the wall of each machine without what is assumed of it: money is counted
+    for what somebody told. NaN where nobody tells anything."""
+    watts = np.asarray(supply.column("supply_wall_watts"), float)
+    assumed = np.asarray(supply.column("supply_assumed_watts"), float)
+    return np.where(assumed < watts, watts - assumed, np.nan)
 
 
 def zone_of(where: str, name: str | None) -> tzinfo | None:

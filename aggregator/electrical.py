@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from aggregator import electrical_memory
-from aggregator.accounting import Sampler, local
+from aggregator.accounting import Sampler, local, told_watts
 from aggregator.draws import Reader
 from aggregator.electrical_memory import Memory
 from aggregator.meters import MeterHub
@@ -62,6 +62,8 @@ class Electrical:
         self.seconds = 0.0
         """What the last tick took."""
         self.account = Account()
+        self.told_nodes = 0
+        """Nodes whose draw at the wall somebody told at the last tick."""
         self.unmapped: tuple[str, ...] = ()
         """Nodes of the fleet that hang on no circuit of the configuration."""
         self.failure: str | None = None
@@ -164,11 +166,10 @@ class Electrical:
         day, minute = local(wall_ns, self.plant.zone)
         price = price_at(place.tariff, place.tariffs, minute)
         boards = self.latest
-        walls = (
-            None if boards is None else np.asarray(boards.supply.column("supply_wall_watts"), float)
-        )
+        walls = None if boards is None else told_watts(boards.supply)
         names = () if boards is None else boards.supply.names
         sample = self._sampler.sample(fleet, now, names, walls)
+        self.told_nodes = sample.nodes
         self.account.add(sample, wall_ns / 1e9, day, 1.0, price)
 
     def heat(self) -> Heat | None:

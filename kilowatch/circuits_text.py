@@ -47,7 +47,8 @@ def load_text(circuit: CircuitState) -> str:
     if circuit.load_ratio is None:
         watts = "no reading yet" if circuit.watts is None else f"{circuit.watts:,.0f} W"
         return f"{watts}{_amps(circuit)}"
-    return f"{bar(circuit)} {circuit.load_ratio:4.0%}{_amps(circuit)}"
+    about = "~" if circuit.assumed_watts else " "
+    return f"{bar(circuit)}{about}{circuit.load_ratio:4.0%}{_amps(circuit)}"
 
 
 def bar(circuit: CircuitState) -> str:
@@ -119,13 +120,16 @@ def watts_text(circuit: CircuitState) -> str:
     """Return the watts, how sure they are, and where they come from."""
     sigma = "" if circuit.sigma_watts is None else f" ± {circuit.sigma_watts:,.0f}"
     text = f"{circuit.watts or 0.0:,.0f}{sigma} W by {circuit.source or 'no source'}"
+    if circuit.assumed_watts:
+        text += f", {clean(circuit.facts.get('assumed', 'part of it is assumed'))}"
     return f"{text}, a meter is silent" if circuit.more.get("meter_stale") else text
 
 
 def heat_text(circuit: CircuitState) -> str:
     """Return the breaker's heat, and that no trip is expected where none is."""
     if not circuit.trip_known:
-        return "no trip time: the breaker's own rating is not known"
+        known = "the breaker's own rating is not known"
+        return f"no trip time: {'part of its load is assumed' if circuit.assumed_watts else known}"
     heat = "" if circuit.heat_ratio is None else f"breaker heat {circuit.heat_ratio:.0%}"
     if circuit.trip_seconds.earliest is not None:
         return heat

@@ -21,7 +21,9 @@ class Sample:
     """The whole cluster at one instant."""
 
     watts: float
-    """At the wall, all nodes; NaN where not one is known."""
+    """At the wall, all nodes that tell; NaN where not one does."""
+    nodes: int = 0
+    """How many those are."""
     gpu_joules: float = 0.0
     """What the GPUs' own counters counted since the sample before."""
     gpus: int = 0

@@ -42,15 +42,15 @@ NEUTRAL, NEUTRAL_FULL = 0.80, 1.0
 """E12: of the neutral's rating."""
 VOLTS_LOW, VOLTS_VERY_LOW, VOLTS_HIGH = 0.95, 0.90, 1.06
 """E13: of the nominal voltage."""
-UPS_LOAD, UPS_OVER = 0.80, 1.0
+UPS_LOAD, UPS_OVER, UPS_CLEAR = 0.80, 1.0, 0.75
 """E14: of watts or volt-amperes."""
 RUNTIME_LOW, RUNTIME_VERY_LOW = 600.0, 300.0
 """E14: seconds."""
-SUPPLY, SUPPLY_OVER = 0.85, 1.0
+SUPPLY, SUPPLY_OVER, SUPPLY_CLEAR = 0.85, 1.0, 0.80
 """E15: of the supplies that must carry all."""
 SPIKE = 1.0
 """E15: of the supplies' rating."""
-PLUG = 0.90
+PLUG, PLUG_CLEAR = 0.90, 0.85
 """E16: of the plug's own limit."""
 DEVIATION = 1.0
 """E18: of what may be."""

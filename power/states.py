@@ -73,6 +73,8 @@ class CircuitState(msgspec.Struct, frozen=True, kw_only=True):
     trip_known: bool
     """Whether the breaker's curve is known, so that null times below are never."""
     trip_seconds: TripSeconds
+    assumed_watts: float | None = None
+    """What of `watts` nobody tells now: of silent nodes, and of GPUs that were not read."""
     committed_watts: float | None
     """What the limits in force allow it to draw in the next second."""
     committed_continuous_ratio: float | None
@@ -205,6 +207,7 @@ def _circuit(
         trip_seconds=TripSeconds(
             earliest=plain(trip[0], 1), nominal=plain(trip[1], 1), latest=plain(trip[2], 1)
         ),
+        assumed_watts=get("assumed_watts"),
         committed_watts=get("committed_watts"),
         committed_continuous_ratio=get("committed_continuous_ratio"),
         group=line.group,

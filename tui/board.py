@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from tui.documents import Doc, Documents
+from tui.documents import LOADING, Doc, Documents
 from tui.gpus import Floats, Gpus, numbers, unpacked
 from tui.messages.alerts import Alert
 from tui.messages.fleet import NodeLine, NodeReadings, Nodes, Status
@@ -78,6 +78,12 @@ class Board(Documents):
         if self.status is None or self.status.newest_frame_age_seconds is None:
             return None
         return self.status.newest_frame_age_seconds + now - self.status_came
+
+    @property
+    def gpus_unknown(self) -> str:
+        """Why no GPU is listed though there are some, `` where all are."""
+        some = self.status is not None and self.status.gpus > 0
+        return LOADING if some and not len(self.gpus) else ""
 
     @property
     def gpu_order(self) -> npt.NDArray[np.intp]:

@@ -13,7 +13,7 @@ from tui.messages.columns import Numbers
 from tui.messages.power import Circuit, CircuitColumns, Circuits, Trip
 
 FIELDS = (
-    "watts", "rated_amps", "effective_amps", "continuous_amps", "headroom_amps", "load_ratio",
+    "watts", "assumed_watts", "rated_amps", "effective_amps", "continuous_amps", "headroom_amps", "load_ratio",
     "lasting_ratio", "continuous_ratio", "above_continuous_seconds", "heat_ratio",
     "forecast_continuous_seconds", "forecast_rated_seconds",
 )  # fmt: skip

@@ -64,6 +64,8 @@ def countdown(circuit: Circuit, standing: Standing, now: Now, *, short: bool = F
     if full is not None:
         return f"100% in {span(full)}{frozen}", tone_of(standing, "")
     if over_all_day(circuit):
+        if assumed(circuit) and circuit.continuous_ratio is None:  # nobody knows if it is
+            return ("assumed" if short else "assumed: not all of it is told"), "stale"
         since = circuit.above_continuous_seconds
         if short:
             return "> all-day limit", tone_of(standing, "")
@@ -90,6 +92,22 @@ def share(circuit: Circuit) -> float | None:
     if circuit.load_ratio is None:
         return None
     return circuit.load_ratio if circuit.lasting_ratio is None else circuit.lasting_ratio
+
+
+def assumed(circuit: Circuit) -> bool:
+    """Whether a part of its load is nothing that anybody tells now: silent nodes, GPUs not read."""
+    return (circuit.assumed_watts or 0.0) > 0
+
+
+def about(circuit: Circuit, text: str) -> str:
+    """A figure of its load, with the sign for "about" where a part of it is assumed."""
+    return f"~{text}" if assumed(circuit) and text != DASH else text
+
+
+def told(circuit: Circuit) -> float | None:
+    """The watts that a chart may draw: of a load of which most is assumed, none."""
+    watts = circuit.watts
+    return None if watts is None or (circuit.assumed_watts or 0.0) > watts / 2 else watts
 
 
 def load(circuit: Circuit) -> float | None:
@@ -150,7 +168,8 @@ def worst_line(board: Board, now: Now, most_circuits: int) -> list[Piece]:
             break
         tone = tone if tone != "dim" else ""
         said = "" if text == DASH else f" {text}"
-        pieces += [(f"{clean(circuit.id)} {percent(share(circuit))}{said}", tone), ("  ", "")]
+        full = about(circuit, percent(share(circuit)))
+        pieces += [(f"{clean(circuit.id)} {full}{said}", tone), ("  ", "")]
     if pieces:
         return pieces
     if not board.circuits:
@@ -158,7 +177,7 @@ def worst_line(board: Board, now: Now, most_circuits: int) -> list[Piece]:
         return [(none, "dim"), ("  ", "")]
     fullest = max(board.circuits, key=lambda each: share(each) or 0.0)
     return [("fullest circuit ", "dim"), (clean(fullest.id), ""),
-            (f" {percent(share(fullest))}", "strong"), ("  ", "")]  # fmt: skip
+            (f" {about(fullest, percent(share(fullest)))}", "strong"), ("  ", "")]  # fmt: skip
 
 
 def members(board: Board, circuit: str) -> list[str]:

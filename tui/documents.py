@@ -21,6 +21,8 @@ SILENCES = "api/v1/silences"
 POWER_PAGE = "api/v1/power"
 BUDGETS = "api/v1/budgets"
 TODAY = "api/v1/report?days=1"
+LOADING = "loading …"
+"""In place of what has been asked for and has not come: that is not nothing."""
 PAGE_WITHIN = 5_000_000_000
 """ns that the page of a circuit may be older than the list of all."""
 
@@ -68,7 +70,7 @@ class Documents:
         """Why nothing is known of circuits, `` where it is known that there are some or none."""
         if self.doc(CIRCUITS, Circuits) is not None:
             return ""
-        return self.fault(CIRCUITS) or "loading …"
+        return self.fault(CIRCUITS) or LOADING
 
     def circuit(self, name: str) -> Circuit | None:
         """One circuit: with all that is known of it while its page is looked at, else in short."""
@@ -97,6 +99,14 @@ class Documents:
         """Open incidents, worst first."""
         found = self.doc(INCIDENTS, Incidents)
         return () if found is None else tuple(found.incidents)
+
+    @property
+    def incidents_unknown(self) -> str:
+        """Why nothing is known of what is wrong, `` where it is known that there is something or
+        nothing."""
+        if self.doc(INCIDENTS, Incidents) is not None:
+            return ""
+        return self.fault(INCIDENTS) or LOADING
 
     @property
     def silences(self) -> tuple[Silence, ...]:

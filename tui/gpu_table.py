@@ -132,4 +132,5 @@ def gpu_listing(
         rows = rows[::-1] if reverse else rows
     else:
         rows = highest_first(rows, key(source), reverse=reverse)
-    return Listing(source, GPU_COLUMNS, rows, who.uuid, len(board.gpus), sort, "no GPU yet")
+    nothing = board.gpus_unknown or "no GPU yet"
+    return Listing(source, GPU_COLUMNS, rows, who.uuid, len(board.gpus), sort, nothing)

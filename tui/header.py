@@ -8,7 +8,7 @@ from tui.board import Board
 from tui.circuits import worst_line
 from tui.feed.line import Line, LineState
 from tui.incidents import counts
-from tui.moment import Moment, countdown_now
+from tui.moment import Moment, countdown_now, outdated
 from tui.text import (
     CROSS,
     DASH,
@@ -36,11 +36,11 @@ def header(board: Board, line: Line, moment: Moment, width: int) -> list[list[Pi
     """Two lines, or three where there is room: who and how fresh; GPUs and power; what needs
     somebody."""
     if board.status is None:
-        return [[("○ ", "dim"), (line.state.value.upper(), "dim")], []]
+        return [[("○ ", "dim"), (line_word(line), "dim")], []]
     since = countdown_now(board, line, moment)
     if width < WIDE:
         first = [
-            *_live(line, moment, short=True), *_who(board, moment, short=True),
+            *live(board, line, moment), *_who(board, moment, short=True),
             *_gpus(board, short=True), *_power(board, short=True), *counts(board),
         ]  # fmt: skip
         return [
@@ -48,7 +48,7 @@ def header(board: Board, line: Line, moment: Moment, width: int) -> list[list[Pi
             _squeezed([*worst_line(board, since, 2), *energy(board)], width),
         ]
     first = [
-        *_live(line, moment, short=False),
+        *live(board, line, moment),
         *_who(board, moment, short=False),
         *_nodes(board),
     ]
@@ -60,15 +60,24 @@ def header(board: Board, line: Line, moment: Moment, width: int) -> list[list[Pi
     ]  # fmt: skip
 
 
-def _live(line: Line, moment: Moment, *, short: bool) -> list[Piece]:
+def live(board: Board, line: Line, moment: Moment) -> list[Piece]:
+    """When what stands on the screen is of: LIVE only where it is of now."""
     if moment.replay:
         word = "LOADING" if moment.loading else "REPLAY"
         return [(f" {word} {moment.replay} ", "chip" if moment.loading else "band"), (" ", "")]
     if moment.paused is not None:
         return [(f" PAUSED {clock(moment.now - moment.paused)} ", "chip"), (" ", "")]
     if line.state is not LineState.LIVE:
-        return [("○ LOST ", "crit")]
+        tone = "dim" if line.state is LineState.CONNECTING else "crit"
+        return [(f"○ {line_word(line)} ", tone)]
+    if outdated(board, moment):
+        return [("▒ STALE ", "stale")]
     return [("● LIVE ", "good")]
+
+
+def line_word(line: Line) -> str:
+    """The line to the aggregator in a word."""
+    return "DISCONNECTED" if line.state is LineState.LOST else line.state.value.upper()
 
 
 def _who(board: Board, moment: Moment, *, short: bool) -> list[Piece]:
@@ -78,7 +87,7 @@ def _who(board: Board, moment: Moment, *, short: bool) -> list[Piece]:
     badge: list[Piece] = []
     if board.badge:
         badge = [(f" {board.badge[:3] if short else board.badge} ", "chip"), (" ", "")]
-    late = "" if fresh is not None and fresh < 5 else "stale"
+    late = "stale" if fresh is None or outdated(board, moment) else ""
     if moment.replay:  # how old data was then is nothing that anybody waits for
         return [(f"{name}  ", "strong"), *badge]
     if short:
@@ -138,6 +147,7 @@ def _power(board: Board, *, short: bool) -> list[Piece]:
     assert board.status is not None  # noqa: S101 - the caller has looked
     summary = board.status.summary
     used, limit, ratio = of_budget(board)
+    about = "~" if limit is not None and (_fullest(board).get("assumed_watts") or 0.0) > 0 else ""
     if limit is None:
         used, limit = summary.gpu_power_watts, summary.gpu_power_limit_watts
         ratio = used / limit if used is not None and limit else None
@@ -146,8 +156,8 @@ def _power(board: Board, *, short: bool) -> list[Piece]:
         word = "" if short else "Power "
     pieces: list[Piece] = [
         (word, "dim"),
-        (watts_of(used, limit), "strong"),
-        (f" {percent(ratio)} ", "dim"),
+        (f"{about}{watts_of(used, limit)}", "strong"),
+        (f" {about}{percent(ratio)} ", "dim"),
     ]
     if short:
         return pieces
@@ -155,8 +165,9 @@ def _power(board: Board, *, short: bool) -> list[Piece]:
     wall = board.power.wall_watts if board.power is not None else None
     if of_budget(board)[1] is None and wall is not None:
         pieces += [("  Wall ", "dim"), (watts(wall), "strong")]
-        known = summary.wall_power_known
-        pieces.append((f" ({number(known)}/{number(board.status.nodes)} nodes measured)", "dim"))
+        if board.power is not None and board.power.wall_nodes is not None:
+            of = f"{number(board.power.wall_nodes)}/{number(board.status.nodes)} nodes"
+            pieces.append((f" ({of}, {number(summary.wall_power_known)} metered)", "dim"))
     hot = summary.temperature_max_celsius
     return [*pieces, ("  hottest ", "dim"), (celsius(hot), "strong"),
             ("  util ", "dim"), (percent(summary.utilization_mean_ratio), "strong")]  # fmt: skip
@@ -164,12 +175,17 @@ def _power(board: Board, *, short: bool) -> list[Piece]:
 
 def of_budget(board: Board) -> tuple[float | None, float | None, float | None]:
     """Watts, limit and share of the budget that is fullest; Nones without one."""
-    found = [row.quantities for row in board.budgets if row.quantities.get("power_ratio")]
-    if not found:
+    fullest = _fullest(board)
+    if not fullest:
         return None, None, None
-    fullest = max(found, key=lambda row: row.get("power_ratio") or 0.0)
     ratio, used = fullest.get("power_ratio"), fullest.get("watts")
     return used, used / ratio if used is not None and ratio else None, ratio
+
+
+def _fullest(board: Board) -> dict[str, float | None]:
+    """The quantities of the budget that is fullest; none without one."""
+    found = [row.quantities for row in board.budgets if row.quantities.get("power_ratio")]
+    return max(found, key=lambda row: row.get("power_ratio") or 0.0, default={})
 
 
 def energy(board: Board) -> list[Piece]:

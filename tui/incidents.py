@@ -7,8 +7,9 @@ import re
 from rich.cells import cell_len
 
 from tui.board import Board
+from tui.documents import LOADING
 from tui.messages.alerts import Incident
-from tui.text import clean, fit, number, span
+from tui.text import DASH, clean, fit, number, span
 from tui.theme import Piece
 
 _MORE = re.compile(r" \(and \d+ more\)$")
@@ -18,6 +19,9 @@ _SEVERITIES = (("page", "▲", "crit", "CRIT"), ("ticket", "!", "warn", "WARN"))
 
 def counts(board: Board, *, words: bool = False) -> list[Piece]:
     """How many incidents are open, by severity, and how many of them somebody has taken."""
+    if board.incidents_unknown:
+        sign = "…" if board.incidents_unknown == LOADING else DASH
+        return [(sign if words else f"alerts {sign}", "stale")]
     pieces: list[Piece] = []
     said = {"page": "crit", "ticket": "warn"}
     for severity, glyph, tone, _ in _SEVERITIES:
@@ -56,6 +60,8 @@ def incident_line(board: Board, incident: Incident, width: int, *, place: int = 
 def alert_lines(board: Board, width: int, height: int) -> list[list[Piece]]:
     """The worst incidents, one a line; the last says how many more there are."""
     shown = board.incidents
+    if board.incidents_unknown:
+        return [[(clean(board.incidents_unknown), "dim")]]
     if not shown:
         pending = sum(alert.state == "pending" for alert in board.alerts)
         if pending:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tui.board import Board
-from tui.circuits import Now, bar_tone, countdown, headroom, share, tone_of, worst_line
+from tui.circuits import Now, about, bar_tone, countdown, headroom, share, tone_of, worst_line
 from tui.feed.line import Line, LineState
+from tui.header import line_word, live
 from tui.incidents import alert_lines, counts
 from tui.kit.bars import Bar
 from tui.moment import Moment, countdown_now
@@ -22,16 +23,18 @@ from tui.text import (
 from tui.theme import Piece
 
 
-def band(line: Line, now: float, board: Board, *, utc: bool) -> list[Piece]:
-    """One line in red when what stands on the screen is not what is; nothing when it is."""
+def band(line: Line, now: float, board: Board, *, utc: bool, recorded: bool = False) -> list[Piece]:
+    """One line in red when what stands on the screen is not what is; nothing when it is. Of a recording
+    all stays true while the process behind us reads."""
     if line.state is LineState.LIVE or (line.state is LineState.CONNECTING and not board.ready):
         return []
+    if recorded and line.slow:
+        return [(f" READING {clock(now - line.since)} ", "chip"), (" the recording", "dim")]
     last = f", last data {clock_of(board.at, utc=utc)}" if board.at else ""
     retry = ""
     if line.retry_at is not None and line.retry_at > now:
         retry = f", trying again in {span(line.retry_at - now)}, R now"
-    word = "REFUSED" if line.state is LineState.REFUSED else "DISCONNECTED"
-    return [(f" {word} {clock(now - line.since)}{last}{retry} ", "band"),
+    return [(f" {line_word(line)} {clock(now - line.since)}{last}{retry} ", "band"),
             (f" {clean(line.reason)}", "dim")]  # fmt: skip
 
 
@@ -44,7 +47,7 @@ def circuit_bars(board: Board, since: Now, most: int) -> list[Bar]:
         found.append(
             Bar(
                 circuit.id, share(circuit), bar_tone(standing),
-                [(f"{percent(share(circuit)):>5} ", tone_of(standing, "")),
+                [(f"{about(circuit, percent(share(circuit))):>5} ", tone_of(standing, "")),
                  (fit(text, 16), tone), (fit(headroom(circuit), 9, right=True), "dim")],
             )
         )  # fmt: skip
@@ -53,12 +56,12 @@ def circuit_bars(board: Board, since: Now, most: int) -> list[Bar]:
 
 def tiny(board: Board, line: Line, moment: Moment, width: int, height: int) -> list[list[Piece]]:
     """What a terminal that is too small for pictures can still show."""
-    live = (line.state.value.upper(), "good" if line.state is LineState.LIVE else "crit")
-    name = f" {clean(board.status.cluster)}" if board.status else ""
+    when = live(board, line, moment)
+    name = clean(board.status.cluster) if board.status else ""
     if height < 3:
-        return [[live, (" ", ""), *counts(board)]]
+        return [[*when, *counts(board)]]
     said: list[list[Piece]] = [
-        [live, (name, "strong")],
+        [*when, (name, "strong")],
         counts(board),
         [(f"{number(board.status.gpus) if board.status else DASH} GPUs", "")],
         *alert_lines(board, width, max(1, height - 5)),
@@ -68,8 +71,13 @@ def tiny(board: Board, line: Line, moment: Moment, width: int, height: int) -> l
     return said[:height]
 
 
-def nothing_yet(board: Board, line: Line, url: str, now: float) -> list[list[Piece]] | None:
-    """What to say in place of the tables while there are no rows; None when there are some."""
+def nothing_yet(
+    board: Board, line: Line, url: str, now: float, *, recorded: bool = False, past: bool = False
+) -> list[list[Piece]] | None:
+    """What to say in place of the tables while there are no rows; None when there are some. `past`: it
+    is not now that is shown."""
+    if recorded and not board.ready and (line.slow or line.state is LineState.CONNECTING):
+        return [[(f"reading the recording ({span(now - line.since)}) …", "strong")]]
     if line.state is LineState.REFUSED and not board.ready:
         return [
             [("The aggregator can't be used", "crit")],
@@ -87,6 +95,11 @@ def nothing_yet(board: Board, line: Line, url: str, now: float) -> list[list[Pie
             said.append([(clean(line.reason), "dim")])
             said.append([("Is it running? ", "dim"), ("kilowatch aggregate", "strong")])
         return said
+    if not board.nodes and past:
+        return [
+            [("no node had been heard of at that time", "strong")],
+            [("[L] goes to the end" if recorded else "[L] goes back to now", "dim")],
+        ]
     if not board.nodes:
         return [
             [("no node yet", "strong")],

@@ -10,6 +10,8 @@ from tui.documents import CIRCUITS
 from tui.feed.line import Line, LineState
 from tui.text import clock_of
 
+FRESH = 5.0
+"""Seconds up to which data is of now."""
 STALE_AFTER = 15.0
 """Seconds without an answer about circuits after which their countdowns stand still."""
 
@@ -27,6 +29,19 @@ class Moment:
     utc: bool = True
     loading: bool = False
     """Whether that time is still waited for."""
+    every: float = 1.0
+    """Seconds between two looks at the cluster."""
+
+
+def outdated(board: Board, moment: Moment) -> bool:
+    """Whether the newest data is not of now: the aggregator has not been heard for a while, or it hears
+    nothing new of any node. Nodes that send seldom are as new as they can be while they are online."""
+    if board.status is None:
+        return False
+    if moment.now - board.status_came > max(FRESH, 2.5 * moment.every):
+        return True
+    age = board.age(moment.now)
+    return age is not None and age > FRESH and not board.status.summary.nodes.get("online")
 
 
 def countdown_now(board: Board, line: Line, moment: Moment) -> Now:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tui.board import Board
+from tui.circuits import told
 from tui.messages.past import LoadHistory
 
 KEPT = 1200
@@ -51,7 +52,7 @@ class Loads:
             self._names = names
         at = board.circuits_at
         if names and at and (not self._kept or self._kept[-1][0] != at):
-            self._kept.append((at, np.array([c.watts for c in board.circuits], np.float32)))
+            self._kept.append((at, np.array([told(c) for c in board.circuits], np.float32)))
 
     def of(self, name: str, until: int) -> Past:
         """Watts of one circuit up to an instant, and a little after: circuits are computed later."""

@@ -1,8 +1,8 @@
 """`kilowatch status`: the cluster on one screen of text, for pipes, logs and Nagios. Pure, but for
 asking.
 
-The exit code is the worst severity: 0 nothing to do, 1 a ticket, 2 a page, 3 not known (no answer, no
-data, or data that is old).
+The exit code is the worst severity that nobody has taken: 0 nothing to do, 1 a ticket, 2 a page, 3 not
+known (no answer, no data, or data that is old).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 
 from telemetry.errors import ConfigError
 from tui.board import Board
-from tui.circuits import Now, countdown, load, share
+from tui.circuits import Now, about, countdown, load, share
 from tui.feed.feed import Feed
 from tui.feed.line import Line as LineOf
 from tui.feed.line import LineState
@@ -25,7 +25,7 @@ from tui.header import header, of_budget
 from tui.incidents import alert_lines
 from tui.moment import Moment
 from tui.standing import Standing
-from tui.text import clean, kilowatt_hours, money, number, percent, span, watts
+from tui.text import clean, counted, kilowatt_hours, money, number, percent, span, watts
 from tui.theme import Line
 
 OK, WARNING, CRITICAL, UNKNOWN = range(4)
@@ -45,6 +45,8 @@ def severity(board: Board, age: float | None) -> int:
     """Return the exit code."""
     if age is None or age > OLD or board.status is None or not board.status.nodes:
         return UNKNOWN
+    if board.incidents_unknown:
+        return UNKNOWN
     worst = {incident.severity for incident in board.incidents if incident.acknowledged is None}
     return CRITICAL if "page" in worst else WARNING if "ticket" in worst else OK
 
@@ -55,16 +57,31 @@ def summary(board: Board, age: float | None) -> str:
     status = board.status
     if status is None:
         return f"KILOWATCH {WORDS[UNKNOWN]}: nothing is known"
-    counts = {kind: sum(i.severity == kind for i in board.incidents) for kind in ("page", "ticket")}
+    counts: dict[str, int | str] = {
+        kind: sum(i.severity == kind for i in board.incidents) for kind in ("page", "ticket")
+    }
     told = sum(model.gpus.get("reporting", 0) for model in status.summary.models)
     wall = None if board.power is None else board.power.wall_watts
     why = "no data" if age is None else f"data {span(age)} old"
+    said = ", ".join(_open(board, kind) for kind in counts)
+    if board.incidents_unknown:
+        said = f"alerts not known ({clean(board.incidents_unknown)})"
+        counts = dict.fromkeys(counts, "U")  # as Nagios has a value that is not known
     return (
-        f"KILOWATCH {WORDS[code]}: {clean(status.cluster)} {counts['page']} pages, {counts['ticket']} tickets, "
-        f"{told}/{status.gpus} GPUs reporting, {why}"
+        f"KILOWATCH {WORDS[code]}: {clean(status.cluster)} {said}, {told}/{status.gpus} GPUs reporting, {why}"
         f" | gpus={told};;;0;{status.gpus} pages={counts['page']} tickets={counts['ticket']}"
         + (f" wall={wall:.0f}" if wall is not None else "")
     )
+
+
+def _open(board: Board, kind: str) -> str:
+    """How many of a severity stand, and how many of them somebody has taken: what is taken does not
+    count for the exit code, and is there all the same."""
+    its = [incident for incident in board.incidents if incident.severity == kind]
+    taken = sum(incident.acknowledged is not None for incident in its)
+    if not taken:
+        return counted(len(its), kind)
+    return f"{counted(len(its), kind)} ({'' if taken == len(its) else f'{taken:,} '}acknowledged)"
 
 
 def text_lines(
@@ -93,7 +110,7 @@ def text_lines(
             lines.append(
                 [
                     (
-                        f"{clean(circuit.id):<20} {percent(share(circuit)):>5}  {watts(load(circuit)):>9}  {word}",
+                        f"{clean(circuit.id):<20} {about(circuit, percent(share(circuit))):>5}  {about(circuit, watts(load(circuit))):>9}  {word}",
                         "",
                     )
                 ]
@@ -128,7 +145,7 @@ def as_json(board: Board, age: float | None) -> dict[str, Any]:
             for i in board.incidents
         ],
         "circuits": [
-            {"id": c.id, "watts": c.watts, "load_ratio": c.load_ratio, "lasting_ratio": share(c),
+            {"id": c.id, "watts": c.watts, "assumed_watts": c.assumed_watts, "load_ratio": c.load_ratio, "lasting_ratio": share(c),
              "trip_earliest_seconds": c.trip_seconds.earliest}
             for c in board.urgent[:20]
         ],

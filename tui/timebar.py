@@ -25,6 +25,8 @@ class Clock(Shown):
     """Up to when it has played, monotonic seconds; None while it does not."""
     pace: int = 1
     """Which of `SPEEDS` it plays at."""
+    early: int | None = None
+    """An instant that somebody named and that is before all that is stored: the frame says so once."""
     _begun: bool = False
     """Whether a recording has been wound back to its beginning."""
 
@@ -37,7 +39,21 @@ class Clock(Shown):
         """Let what is wanted be fetched."""
         if self.recorded and not self._begun:
             self._begin(newest)
+        self._bound(newest)
         super().follow(newest, asks)
+
+    def _bound(self, newest: Board) -> None:
+        """Go to where the store begins, where it has only now become known that this is later."""
+        begins = None if self.past is None else self.past.known.begins
+        if (
+            self._at is None
+            or begins is None
+            or self._at >= begins
+            or self._frame(self._at) is not None
+        ):
+            return
+        self.early = self._at
+        self._to(self._at, self._way, newest)
 
     def _begin(self, newest: Board) -> None:
         """Wind a recording back, as soon as it is known where it begins; all of it is on the bar."""
@@ -117,6 +133,8 @@ class Clock(Shown):
         """Go to an instant that somebody names; the bar grows to hold it."""
         while at < newest.at - SPANS[self.length] * SECOND and self.length < len(SPANS) - 1:
             self.length += 1
+        if at < self.ends(newest)[0] and self.past is not None and self.past.known.probed:
+            self.early = at
         self.to(at, newest)
 
     def to_alert(self, newest: Board, by: int) -> None:

@@ -34,7 +34,10 @@ _KINDS: dict[str, type[msgspec.Struct]] = {
     BUDGETS: BudgetRows,
     TODAY: Report,
 }
-_BEFORE = Fault("circuits", "nothing was known of circuits yet", "L goes back to now.")
+_BEFORE = {
+    CIRCUITS: Fault("circuits", "nothing was known of circuits yet", "L goes back to now."),
+    INCIDENTS: Fault("incidents", "nothing was known of alerts yet", "L goes back to now."),
+}
 
 
 class _Rest(msgspec.Struct):
@@ -136,7 +139,8 @@ def unpack(frame: Packed) -> Board:
         path: Doc(msgspec.msgpack.decode(raw, type=_KINDS[path]), 0.0)
         for path, raw in rest.docs.items()
     }
-    docs.setdefault(CIRCUITS, Doc(_BEFORE, 0.0))
+    for path, fault in _BEFORE.items():
+        docs.setdefault(path, Doc(fault, 0.0))
     gpus = replace(frame.gpus, columns=dict(zip(frame.names, rows, strict=True)), gaps=rest.gaps)
     return Board(
         status=rest.status, nodes=tuple(rest.nodes), wall=rest.wall, gpus=gpus, docs=docs,

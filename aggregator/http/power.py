@@ -52,7 +52,10 @@ class PowerReply(msgspec.Struct, frozen=True, kw_only=True):
     failure: str | None
     """Why nothing is known of circuits though some are configured: a fault of kilowatch's own."""
     wall_watts: float | None
-    """What the whole cluster draws at the wall, mapped to circuits or not."""
+    """What the nodes that tell draw at the wall, mapped to circuits or not; what is assumed of silent
+    ones is not in it."""
+    wall_nodes: int
+    """How many nodes those are."""
     circuits: int
     nodes_mapped: int
     nodes_unmapped: list[str]
@@ -95,6 +98,7 @@ async def power(request: web.Request) -> web.Response:
         configuration=electrical.configuration,
         failure=electrical.failure,
         wall_watts=electrical.account.watts,
+        wall_nodes=electrical.told_nodes,
         circuits=0 if layout is None else len(layout.lines),
         nodes_mapped=0 if layout is None else len(layout.machines),
         nodes_unmapped=list(electrical.unmapped[:100]),

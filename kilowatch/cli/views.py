@@ -109,8 +109,8 @@ def top(
 @click.option("--watch", is_flag=True, help="Again every two seconds, until Ctrl-C.")
 @click.option("--json", "json_", is_flag=True, help="As JSON.")
 def status(url: str, token_file: Path | None, watch: bool, json_: bool) -> None:
-    """The cluster on one screen of text. The exit code is the worst severity, as Nagios has it: 0
-    nothing to do, 1 a ticket, 2 a page, 3 not known."""
+    """The cluster on one screen of text. The exit code is the worst severity that nobody has
+    acknowledged, as Nagios has it: 0 nothing to do, 1 a ticket, 2 a page, 3 not known."""
     from tui.status import as_json, once, severity, text_lines  # noqa: PLC0415 - loads NumPy
 
     while True:

@@ -17,9 +17,11 @@ from power.board import Board, BoardKind
 from power.energy import JOULES_PER_KWH
 from power.fixed import Fixed
 from power.layout import Layout
-from power.levels import BUDGET, BUDGET_CLEAR, BUDGET_NEAR
+from power.levels import BUDGET, BUDGET_CLEAR, BUDGET_FULL, BUDGET_NEAR
+from power.live.doubt import told
 from power.network import Ints
 from power.tariff import mean_price
+from power.wiring import Floats
 
 _SEEN_SECONDS = 3600.0
 """So long it must have looked before it says anything of a month."""
@@ -80,19 +82,26 @@ class Months:
         self._mean = np.full(count, np.nan)
         self._mean_seconds = 0.0
 
-    def board(self, wall_ns: int, seconds: float, line_watts: Any, version: int) -> Board:
-        """Return the board after `seconds` at these watts of every line."""
+    def board(
+        self, wall_ns: int, seconds: float, line_watts: Floats, version: int, assumed: Floats
+    ) -> Board:
+        """Return the board after `seconds` at these watts of every line, of which some are assumed."""
         watts = np.array([float(line_watts[c.lines].sum()) for c in self.ceilings])
-        self._count(wall_ns, seconds, watts)
+        unsure = np.array([float(assumed[c.lines].sum()) for c in self.ceilings])
+        with np.errstate(invalid="ignore", divide="ignore"):
+            doubt = unsure / watts
+        self._count(wall_ns, seconds, watts - unsure)
         limit = np.array([1000 * c.kw for c in self.ceilings])
         ratio = watts / limit
+        judged = told(ratio, doubt, np.array([c.clear for c in self.ceilings]), BUDGET_FULL)
         projected = self._projected(wall_ns)
         energy = projected / JOULES_PER_KWH
         rows = {
             "budget_watts": watts,
+            "budget_assumed_watts": unsure,
             "budget_power_ratio": ratio,
             "budget_level_ratio": np.array(
-                [_on_scale(c, r) for c, r in zip(self.ceilings, ratio, strict=True)]
+                [_on_scale(c, r) for c, r in zip(self.ceilings, judged, strict=True)]
             ),
             "budget_energy_ratio": energy / np.array([c.kwh_month for c in self.ceilings]),
             "budget_cost_ratio": energy

@@ -10,6 +10,7 @@ from power import levels
 from power.feeds import Cords, at_lines
 from power.fixed import Fixed
 from power.judgement import phase_imbalance
+from power.live.doubt import TREND, told
 from power.live.lines import Carried, LineMeters
 from power.live.metering import NODE, Metering
 from power.live.supplies import inrush_amps
@@ -37,6 +38,8 @@ class Seen:
     survivor: Floats
     lasting: Floats
     trips: Floats
+    doubt: tuple[Floats, Floats]
+    """Part of the load that was assumed: at most in the last 60 s, in the last 10 s."""
     used: Floats
     assumed: Flags
     minute: Floats
@@ -67,6 +70,7 @@ def columns(fixed: Fixed, seen: Seen) -> dict[str, Floats]:
 def _load(fixed: Fixed, seen: Seen) -> dict[str, Floats]:
     network, carried = fixed.network, seen.carried
     amps = np.where(fixed.poles, carried.amps, np.nan)
+    over = told(seen.ten / network.effective, seen.doubt[1], levels.OVERLOAD_CLEAR, levels.OVERLOAD)
     return {
         "circuit_watts": carried.watts,
         "circuit_sigma_watts": carried.sigma,
@@ -80,12 +84,13 @@ def _load(fixed: Fixed, seen: Seen) -> dict[str, Floats]:
         "circuit_continuous_amps": network.continuous,
         "circuit_headroom_amps": network.continuous - carried.highest,
         "circuit_load_ratio": carried.highest / network.rated,
-        "circuit_continuous_ratio": seen.minute / network.continuous,
+        "circuit_assumed_watts": carried.assumed,
+        "circuit_continuous_ratio": told(seen.minute / network.continuous, seen.doubt[0], levels.LOAD_CLEAR, levels.CONTINUOUS),
         "circuit_lasting_ratio": seen.lasting / network.rated,
-        "circuit_overload_ratio": np.where(fixed.breakers, seen.ten / network.effective, np.nan),
+        "circuit_overload_ratio": np.where(fixed.breakers, over, np.nan),
         "circuit_above_continuous_seconds": seen.above,
         "circuit_energy_joules": seen.joules,
-    }
+    }  # fmt: skip
 
 
 def _breaker(fixed: Fixed, seen: Seen) -> dict[str, Floats]:
@@ -112,19 +117,19 @@ def _what_if(fixed: Fixed, seen: Seen) -> dict[str, Floats]:
         "circuit_committed_continuous_ratio": amps / network.continuous,
         "circuit_committed_rated_ratio": amps / network.rated,
         "circuit_survivor_amps": seen.survivor,
-        "circuit_survivor_continuous_ratio": seen.survivor / network.continuous,
-        "circuit_survivor_rated_ratio": seen.survivor / network.rated,
-        "circuit_forecast_continuous_seconds": seen.ahead[0],
-        "circuit_forecast_rated_seconds": seen.ahead[1],
+        "circuit_survivor_continuous_ratio": told(seen.survivor / network.continuous, seen.doubt[0], levels.CONTINUOUS_CLEAR, levels.SURVIVOR),
+        "circuit_survivor_rated_ratio": told(seen.survivor / network.rated, seen.doubt[0], levels.CONTINUOUS_CLEAR, levels.SURVIVOR),
+        "circuit_forecast_continuous_seconds": np.where(seen.doubt[0] > TREND, np.nan, seen.ahead[0]),
+        "circuit_forecast_rated_seconds": np.where(seen.doubt[0] > TREND, np.nan, seen.ahead[1]),
     }  # fmt: skip
 
 
 def _quality(fixed: Fixed, seen: Seen) -> dict[str, Floats]:
     carried = seen.carried
     # A meter on it knows what harmonics add; the poles alone do not tell.
-    told = seen.meters.neutral
-    neutral = np.where(np.isnan(told), neutral_amps(carried.currents), told)
-    known = ~np.isnan(carried.watts) | ~np.isnan(told)
+    metered = seen.meters.neutral
+    neutral = np.where(np.isnan(metered), neutral_amps(carried.currents), metered)
+    known = ~np.isnan(carried.watts) | ~np.isnan(metered)
     neutral = np.where(known & ~np.isnan(fixed.neutral_rated), neutral, np.nan)
     return {
         "circuit_neutral_amps": neutral,
@@ -181,16 +186,18 @@ def _plug(fixed: Fixed, seen: Seen) -> Floats:
         np.fmax(carried.highest / fixed.plug_amps, carried.highest / meters.limit_amps),
         carried.watts / meters.limit_watts,
     )
-    told = (metering.whole("kind") == NODE) & ~np.isnan(metering.number("limit_watts"))
-    if told.any():  # a limit is the plug's, also while it is silent
+    ratio = told(ratio, seen.doubt[1], levels.PLUG_CLEAR, levels.PLUG)
+    limited = (metering.whole("kind") == NODE) & ~np.isnan(metering.number("limit_watts"))
+    if limited.any():  # a limit is the plug's, also while it is silent
         limit = np.full(len(network.machines), np.nan)
-        limit[metering.whole("target")[told]] = metering.number("limit_watts")[told]
-        load = seen.walls.watts / limit
+        limit[metering.whole("target")[limited]] = metering.number("limit_watts")[limited]
+        # What is assumed of a node is nothing that its plug has to carry now.
+        load = np.where(seen.walls.assumed > 0, np.nan, seen.walls.watts) / limit
         np.fmax.at(ratio, network.cord_line, load[network.cord_machine])
     amps = metering.number("amps") / metering.number("limit_amps")
-    told = (metering.whole("kind") == NODE) & metering.fresh(seen.now) & ~np.isnan(amps)
-    if told.any():
+    loaded = (metering.whole("kind") == NODE) & metering.fresh(seen.now) & ~np.isnan(amps)
+    if loaded.any():
         load = np.full(len(network.machines), np.nan)
-        np.fmax.at(load, metering.whole("target")[told], amps[told])
+        np.fmax.at(load, metering.whole("target")[loaded], amps[loaded])
         np.fmax.at(ratio, network.cord_line, load[network.cord_machine])
     return ratio

@@ -54,6 +54,12 @@ class Heats:
         self.ratio = ratio
         self._last = np.where(known | moving, now, self._last)
 
+    @property
+    def begun(self) -> Flags:
+        """Lines whose heat is followed: a load was known once."""
+        begun: Flags = ~np.isnan(self._last)
+        return begun
+
     def used(self) -> Floats:
         """Return the part of the heat that trips the earliest edge; NaN where no breaker is known."""
         known = self._breakers & ~np.isnan(self._last)

@@ -70,6 +70,11 @@ class Carried:
     """Nodes of whose draw nothing is known; they are missing in the sum."""
     metered: Floats
     """Watts by its own meter; NaN without one."""
+    assumed: Floats
+    """What of `watts` nobody tells now: of silent nodes and GPUs that were not read. 0 by its own
+    meter."""
+    surplus: Floats
+    """What of `assumed` is beyond what the silent nodes drew last."""
 
     @property
     def highest(self) -> Floats:
@@ -132,7 +137,9 @@ def settle(fixed: Fixed, walls: Walls, shares: Floats, dead: Flags, meters: Line
     """Return what flows, from the deepest lines up, each with its own meter's word."""
     network = fixed.network
     count = len(network.names)
-    watts, currents, linear, square, rank, blind = _from_cords(fixed, walls, shares, dead)
+    watts, currents, linear, square, rank, blind, assumed, surplus = _from_cords(
+        fixed, walls, shares, dead
+    )
     modelled, unknown, told = np.zeros(count), np.zeros(count), meters.watts.copy()
     ratio = _inherit(fixed, meters.volts)
     steps = {int(children[0]): (children, parents, r) for children, parents, r in network.climbs if len(children)}  # fmt: skip
@@ -145,10 +152,11 @@ def settle(fixed: Fixed, walls: Walls, shares: Floats, dead: Flags, meters: Line
         unknown[sure] = watts[sure] - modelled[sure]
         linear[sure], square[sure] = 0.0, np.square(_SIGMAS[meters.rank[sure]] * watts[sure])
         rank[sure], blind[sure] = meters.rank[sure], 0
+        assumed[sure], surplus[sure] = 0.0, 0.0
         if not len(level) or int(level[0]) not in steps:
             continue
         children, parents, volts = steps[int(level[0])]
-        for total in (watts, linear, square, blind):
+        for total in (watts, linear, square, blind, assumed, surplus):
             np.add(total, at_lines(parents, total[children], count), out=total)
         np.maximum.at(rank, parents, rank[children])
         climb(currents, children, parents, volts)
@@ -158,13 +166,15 @@ def settle(fixed: Fixed, walls: Walls, shares: Floats, dead: Flags, meters: Line
     return Carried(
         np.where(nothing, np.nan, watts), np.where(nothing, np.nan, linear + np.sqrt(square)),
         rank, np.where(nothing[:, None], np.nan, amps), currents, modelled, unknown, blind, told,
+        np.where(nothing, np.nan, assumed), surplus,
     )  # fmt: skip
 
 
 def _from_cords(
     fixed: Fixed, walls: Walls, shares: Floats, dead: Flags
-) -> tuple[Floats, Complex, Floats, Floats, Ints, Floats]:
-    """Return each line's own part of watts, currents, sigma (alike and apart), rank, and unknown."""
+) -> tuple[Floats, Complex, Floats, Floats, Ints, Floats, Floats, Floats]:
+    """Return each line's own part of watts, currents, sigma (alike and apart), rank, unknown, assumed,
+    and surplus."""
     network = fixed.network
     count = len(network.names)
     at, machine = network.cord_line, network.cord_machine
@@ -181,6 +191,7 @@ def _from_cords(
         own.watts, own.currents, at_lines(at, np.where(alike, sigma, 0.0), count),
         at_lines(at, np.where(alike, 0.0, np.square(sigma)), count), rank,
         at_lines(at, np.where(lost[machine], 1.0, 0.0), count),
+        at_lines(at, walls.assumed[machine] * shares, count), at_lines(at, walls.surplus[machine] * shares, count),
     )  # fmt: skip
 
 

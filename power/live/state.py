@@ -16,6 +16,7 @@ from power.layout import Layout
 from power.live.beyond import Beyond, undeclared
 from power.live.budgets import Months
 from power.live.columns import Seen, columns
+from power.live.doubt import Doubt, told
 from power.live.energy import Energies
 from power.live.heat import Heats
 from power.live.lazy import Facts
@@ -56,6 +57,7 @@ class Live:
         self.model = WallModel(layout.machines)
         self.heats, self.windows = Heats(self.fixed), Windows(len(names))
         self.timer, self.trips = AboveLimit(len(names)), Trips(self.fixed)
+        self.doubt = Doubt(len(names))
         self.energies, self.months = Energies(len(names)), Months(layout, self.fixed)
         specs = [layout.site.nodes.get(name) for name in self.machines]
         self._supplies = Supplies(
@@ -97,8 +99,8 @@ class Live:
         )  # fmt: skip
         return Boards(
             Board(BoardKind.CIRCUIT, self.version, names, columns(fixed, seen), Facts(len(names), scene.facts)),
-            self.months.board(wall_ns, seconds, carried.watts, self.version),
-            ups_board(self._ups, self.metering, now, self.version, walls.watts, carried.watts, fixed.power_factor),
+            self.months.board(wall_ns, seconds, carried.watts, self.version, carried.assumed),
+            ups_board(self._ups, self.metering, now, self.version, walls, carried, fixed.power_factor),
             self._supplies.board(walls, self.model, dead, self.version, self.machines),
         )  # fmt: skip
 
@@ -175,11 +177,13 @@ class Live:
         if self.restored.any():
             self.heats.bridge(now, highest, self.restored)
             self.restored = np.zeros_like(self.restored)
-        self.heats.update(now, highest, self.trips.off | dead)
+        self.doubt.add(now, carried.watts, carried.assumed)
+        assumed = self.doubt.part(now, 60.0), self.doubt.part(now, 10.0)
+        self.heats.update(now, self._likely(carried, assumed[1]), self.trips.off | dead)
         minute, ten = self.windows.rms(now, 60.0), self.windows.rms(now, 10.0)
         lasting = np.fmax(ten, self.windows.least(now, HELD_SECONDS))
         lasting = np.where(self.trips.off | dead, 0.0, lasting)
-        self.energies.update(seconds, carried.watts, meters)
+        self.energies.update(seconds, carried.watts - carried.assumed, meters)
         self._look_ahead(now)
         beyond, theirs = self._beyond.of(now, walls, carried)
         local = network.other_watts + beyond
@@ -190,7 +194,7 @@ class Live:
             undeclared=undeclared(fixed, walls, carried), dead=dead,
             committed=could,
             survivor=self._survivors(np.nan_to_num(walls.held) + theirs, local, dead),
-            lasting=lasting, trips=self.heats.trips(lasting),
+            lasting=lasting, trips=self._trips(lasting, assumed[1]), doubt=assumed,
             used=self.heats.used(), assumed=self.heats.assumed(now),
             minute=minute, ten=ten, peak=self.windows.peak(now, 10.0),
             above=self.timer.update(now, minute / network.continuous, ten / network.continuous),
@@ -201,6 +205,21 @@ class Live:
             metered_nodes=self._metered(tick, "node"), metering=self.metering, started=self.started or now,
             notices=self._notices,
         )  # fmt: skip
+
+    def _likely(self, carried: Carried, part: Floats) -> Floats:
+        """Return the amps that heat is reckoned with: a silent node heats with what it drew last, not
+        with all that it may draw, and heat never begins from a load that nobody has told."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            beyond = np.where(carried.surplus > 0, carried.surplus / carried.watts, 0.0)
+        told_once = self.heats.begun | (part <= 0.5)
+        return np.where(told_once, carried.highest * (1 - beyond), np.nan)
+
+    def _trips(self, lasting: Floats, part: Floats) -> Floats:
+        """Of a load that is above the rating by what is assumed alone, nobody knows when it trips."""
+        sure = told(lasting / self.fixed.network.effective, part, 0.0, levels.OVERLOAD)
+        trips = self.heats.trips(lasting)
+        unsure = np.isnan(sure) & np.isfinite(trips[:, 0])
+        return np.where(unsure[:, None], np.nan, trips)
 
     def _survivors(self, held: Floats, local: Floats, dead: Flags) -> Floats:
         """A feed that is lost itself has nothing to take over."""

@@ -8,6 +8,8 @@ import numpy as np
 
 from power.board import Board, BoardKind
 from power.fixed import Fixed
+from power.levels import SUPPLY_CLEAR, SUPPLY_OVER
+from power.live.doubt import told
 from power.live.lazy import Facts
 from power.live.walls import WallModel, Walls
 from power.machine import Machine
@@ -48,12 +50,14 @@ class Supplies:
         inside = model.curves.inside(walls.watts)
         with np.errstate(invalid="ignore", divide="ignore"):
             load = np.where(carrying > 0, inside / (self._rated * carrying), np.nan)
+            load = told(load, walls.assumed / walls.watts, SUPPLY_CLEAR, SUPPLY_OVER)
             spike = (self._host + walls.gpus * self._spike) / (self._rated * self._count)
         rows = {
             "supply_load_ratio": load,
             "supply_spike_ratio": spike,
             "supply_cap_excess_watts": walls.limit_watts - walls.gpus * self._cap,
             "supply_wall_watts": walls.watts,
+            "supply_assumed_watts": walls.assumed,
             "supply_wall_sigma_watts": walls.sigma,
         }
         words = dict(SOURCES)

@@ -8,7 +8,11 @@ import numpy as np
 
 from power.board import Board, BoardKind
 from power.fixed import Fixed
+from power.levels import UPS_CLEAR, UPS_OVER
+from power.live.doubt import told
+from power.live.lines import Carried
 from power.live.metering import STALE_LEAST, STALE_PERIODS, Metering
+from power.live.walls import Walls
 from power.meter import MeterReading
 from power.network import Ints
 from power.site import Ups
@@ -64,14 +68,14 @@ def heard(ups: tuple[UpsLine, ...], metering: Metering, now: float) -> list[tupl
 
 def ups_board(
     ups: tuple[UpsLine, ...], metering: Metering, now: float, version: int,
-    machine_watts: Floats, line_watts: Floats, power_factor: Floats,
+    walls: Walls, carried: Carried, power_factor: Floats,
 ) -> Board:  # fmt: skip
     """Return the board of UPSs. Without a word of its own, its load is what hangs on it."""
     rows = {name: np.full(len(ups), np.nan) for name in _COLUMNS}
     facts = []
     for number, one in enumerate(ups):
         reading = _fresh(one, metering, now)
-        load = _load(one, reading, machine_watts, line_watts, power_factor)
+        load = _load(one, reading, walls, carried, power_factor)
         rows["ups_load_ratio"][number] = load
         if not np.isnan(load):
             bears = next(seconds for limit, seconds in (*one.ladder, (np.inf, 0.0)) if load <= limit)  # fmt: skip
@@ -105,21 +109,24 @@ def _told_watts(one: UpsLine, reading: MeterReading | None) -> float | None:
 
 def _load(
     one: UpsLine, reading: MeterReading | None,
-    machine_watts: Floats, line_watts: Floats, power_factor: Floats,
+    walls: Walls, carried: Carried, power_factor: Floats,
 ) -> float:  # fmt: skip
-    watts = _told_watts(one, reading)
+    watts, assumed = _told_watts(one, reading), 0.0
     apparent = reading.volt_amps if reading is not None else None
     if watts is None:
         if len(one.lines):
-            watts = float(line_watts[one.lines].sum())
-            apparent = float((line_watts[one.lines] / power_factor[one.lines]).sum())
+            watts = float(carried.watts[one.lines].sum())
+            assumed = float(carried.assumed[one.lines].sum())
+            apparent = float((carried.watts[one.lines] / power_factor[one.lines]).sum())
         elif len(one.machines):
-            watts = float(machine_watts[one.machines].sum())
+            watts = float(walls.watts[one.machines].sum())
+            assumed = float(walls.assumed[one.machines].sum())
         else:
             return float("nan")
     apparent = watts / 0.97 if apparent is None else abs(apparent)
     # Which of the two ratings is nearer decides: electronics draw amps that do no work.
-    return max(watts / one.watts, apparent / one.volt_amps)
+    load = np.array([max(watts / one.watts, apparent / one.volt_amps)])
+    return float(told(load, np.array([assumed / max(watts, 1.0)]), UPS_CLEAR, UPS_OVER)[0])
 
 
 def _facts(one: UpsLine, reading: MeterReading | None, load: float) -> dict[str, str]:

@@ -60,6 +60,10 @@ class Walls:
     """Of everything but the GPUs at full load, at the wall."""
     described: Flags
     """Known by the watts that the configuration gives, and by nothing else."""
+    assumed: Floats
+    """What of `watts` nobody tells now: a silent node without a meter, GPUs that were not read."""
+    surplus: Floats
+    """What of `assumed` is beyond what the silent node drew last."""
 
 
 class WallModel:
@@ -106,7 +110,7 @@ class WallModel:
         with np.errstate(invalid="ignore"):
             server = ~self._known & (gpus >= _SERVER_GPUS) & (limit > _SERVER_WATTS * gpus)
         host = np.where(server, _SERVER_HOST * limit, host)
-        modelled, own, counted_host = self._model(tick, limit, gpus, host)
+        modelled, own, counted_host, unread = self._model(tick, limit, gpus, host)
         modelled = np.where(described, self._fixed, np.where(silent, np.nan, modelled))
         own = np.where(silent, np.nan, own)
         committed = np.where(described, self._fixed, self._commitment(tick, limit, gpus, host))
@@ -135,9 +139,11 @@ class WallModel:
         rank = np.where(lost, np.where(lately, _COMMITTED, self._last_rank), rank)
         held = np.where(silent, np.fmax(watts, kept), watts)
         committed = np.fmax(committed, held)  # what is drawn can be drawn
+        assumed = np.where(lost, np.nan_to_num(watts), np.where(has_meter, 0.0, unread * watts))
+        surplus = np.where(lost, np.nan_to_num(np.maximum(watts - self.last, 0.0)), 0.0)
         floor = np.where(np.isnan(tick.floor_watts), self._floor, tick.floor_watts)
         return Walls(watts, sigma, rank.astype(np.int64), degraded, degraded | lost, held, committed,
-                     metered, modelled, silent, limit, gpus, floor, self.curves.wall(host + limit) - self.curves.wall(limit), described)  # fmt: skip
+                     metered, modelled, silent, limit, gpus, floor, self.curves.wall(host + limit) - self.curves.wall(limit), described, assumed, surplus)  # fmt: skip
 
     def _silence(self, tick: Tick) -> Flags:
         if tick.listening:
@@ -161,9 +167,10 @@ class WallModel:
 
     def _model(
         self, tick: Tick, limit: Floats, gpus: Floats, host: Floats
-    ) -> tuple[Floats, Floats, Flags]:
-        """Return wall watts, the node's own watts inside, and whether those contain the host's."""
-        gpu = _gpu_watts(tick, limit, gpus)
+    ) -> tuple[Floats, Floats, Flags, Floats]:
+        """Return wall watts, the node's own watts inside, whether those contain the host's, and what
+        part of them is the limits of GPUs that were not read."""
+        gpu, unread = _gpu_watts(tick, limit, gpus)
         with np.errstate(invalid="ignore", divide="ignore"):
             used = np.clip(np.where(limit > 0, gpu / limit, 0.0), 0.0, 1.0)
         followed = IDLE_SHARE + (1 - IDLE_SHARE) * used
@@ -171,7 +178,9 @@ class WallModel:
         cpu = np.where(counted_host, tick.host_watts, host * self._cpu_share * followed)
         cpu = np.where(tick.module_scope, 0.0, cpu)
         inside = gpu + cpu + host * (1 - self._cpu_share) * followed
-        return self.curves.wall(inside), gpu + np.where(counted_host, cpu, 0.0), counted_host
+        own = gpu + np.where(counted_host, cpu, 0.0)
+        part = np.where(unread > 0, unread / np.maximum(inside, 1.0), 0.0)
+        return self.curves.wall(inside), own, counted_host, part
 
     def _commitment(self, tick: Tick, limit: Floats, gpus: Floats, host: Floats) -> Floats:
         whole = np.where(tick.module_scope, host * (1 - self._cpu_share), host)
@@ -219,15 +228,16 @@ class WallModel:
         return watts, rank, degraded
 
 
-def _gpu_watts(tick: Tick, limit: Floats, gpus: Floats) -> Floats:
-    """Return the watts of all GPUs; one that is lost or was not read counts with its limit."""
+def _gpu_watts(tick: Tick, limit: Floats, gpus: Floats) -> tuple[Floats, Floats]:
+    """Return the watts of all GPUs, and of them what is assumed: one that is lost or was not read
+    counts with its limit."""
     with np.errstate(invalid="ignore", divide="ignore"):
         share = np.where(gpus > 0, tick.gpus_unread / gpus, 0.0)
         unread = np.where(np.isnan(tick.unread_limit_watts), limit * share, tick.unread_limit_watts)
         unread = np.where(tick.gpus_unread > 0, unread, 0.0)
         none_read = (tick.gpus_unread >= gpus) | (gpus == 0)
     read: Floats = np.where(none_read, np.nan_to_num(tick.gpu_watts), tick.gpu_watts)
-    return read + unread
+    return read + unread, unread
 
 
 def _behind_ups(ups: Behind, modelled: Floats, metered: Floats, rank: Ints) -> tuple[Floats, Ints]:

@@ -18,6 +18,7 @@ from power.live.walls import Walls
 from power.network import Flow
 from power.quantities import SOURCES
 from power.remedy import Part, cap_of
+from power.wall import Source
 from power.wiring import Flags, Floats
 
 _WORDS = dict(SOURCES)
@@ -83,11 +84,27 @@ class Scene:
             facts["limits"] += f", {line.effective_amps:.1f} A in this heat and grouping"
         if self.assumed[row]:
             facts["band"] += "; its heat at the start is assumed from its load"
+        assumed = float(carried.assumed[row])
+        if assumed > 0:
+            facts["assumed"] = f"{assumed:.0f} W of it are assumed: {self._unheard(row)}"
+            if np.isnan(self.trips[row, 0]) and line.curve is not None:
+                facts["band"] = "not known, as part of its load is assumed"
         unknown = float(self.undeclared[row])
         if abs(unknown) > max(0.15 * watts, 100.0):
             more = "more" if unknown > 0 else "less"
             facts["unknown_load"] = f"{abs(unknown):.0f} W {more} than its nodes and declared loads add up to"  # fmt: skip
         return facts
+
+    def _unheard(self, row: int) -> str:
+        """Return why a part of a line's load is assumed."""
+        walls, below = self.walls, self.fixed.machines_below(row)
+        names = [self.fixed.network.machines[m] for m in below if walls.assumed[m] > 0]
+        why = "silent, counted with what was drawn last"
+        if _WORDS[int(self.carried.rank[row])] == Source.COMMITTED:
+            why = "silent, counted with all that may be drawn"
+        elif not any(walls.silent[m] for m in below if walls.assumed[m] > 0):
+            why = "GPUs that were not read, counted with their limits"
+        return f"{listed(names)}: {why}"
 
     def _people(self, row: int) -> dict[str, str]:
         """Return who is on it: all, the largest, the silent."""

@@ -383,3 +383,29 @@ def test_a_tick_of_nobody_is_a_tick(tmp_path: Path) -> None:
     read = Reader(["rig"]).read(Fleet(), 1.0)
     assert replace(read, jobs={}).silent_seconds.tolist() == unknown.silent_seconds.tolist()
     assert np.isnan(read.gpus).all()
+
+
+def test_energy_counts_what_is_told_and_not_what_is_assumed(tmp_path: Path) -> None:
+    """A rig that is switched off for the night costs nothing that anybody has measured."""
+    electrical, room = started(tmp_path), Room("rig")
+    run(electrical, room, 60)
+    (day,) = electrical.account.days.values()
+    before, circuit = day.joules, energy(electrical)
+    assert before == pytest.approx(59 * 2833)
+    for _ in range(80):  # longer than what it may draw stands for it
+        room.now += 10
+        electrical.boards(room.fleet, room.now, room.wall)
+    assert silent(electrical) == 1
+    assert electrical.latest is not None
+    assert electrical.latest.circuit.column("circuit_watts")[0] > 0
+    assert electrical.account.watts is None
+    assert electrical.told_nodes == 0
+    (day,) = electrical.account.days.values()
+    assert day.joules - before < 60 * 2833  # until it was found silent, and no more
+    assert energy(electrical) - circuit < 60 * 2833
+
+
+def energy(electrical: Electrical) -> float:
+    """Of the only circuit, joules."""
+    assert electrical.latest is not None
+    return float(electrical.latest.circuit.column("circuit_energy_joules")[0])

@@ -33,11 +33,12 @@ async def staged(
     size: tuple[int, int] = (80, 24), nodes: int = 8, **options: object
 ) -> AsyncIterator[tuple[Pilot[None], Top, Stage]]:
     """A dashboard on a fleet with faults, once it shows them."""
+    options = {"every": 0.2, **options}
     stage = Stage(nodes, still=True)
     for _ in range(9):
         await stage.beat()
     async with listening(stage, HttpConfig(listen="127.0.0.1:0")) as (host, port):
-        app = Top(f"http://{host}:{port}", every=0.2, **options)  # type: ignore[arg-type]
+        app = Top(f"http://{host}:{port}", **options)  # type: ignore[arg-type]
         async with app.run_test(size=size) as pilot:
             await until(pilot, lambda text: "CRIT" in text and "site-a" in text)
             yield pilot, app, stage

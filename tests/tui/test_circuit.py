@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 
 from tests.tui.test_lines import LIVE, NOW, board, said
 from tui.board import Board
 from tui.circuits import Now, countdown, headroom, load, share
+from tui.documents import BUDGETS, POWER_PAGE
 from tui.fields import circuit_fields
 from tui.header import header
 from tui.lines import circuit_bars
-from tui.messages.power import Circuit, Trip
+from tui.messages.power import BudgetRow, BudgetRows, Circuit, Power, Trip
 from tui.screens.circuit import circuit_lines
 from tui.standing import Standing
 from tui.status import as_json, text_lines
@@ -84,3 +86,63 @@ def test_what_is_not_known_is_a_dash() -> None:
     assert circuit_lines(Board(), "u", (np.empty(0), np.empty(0)), Now(0.0), 80, 24, utc=True) == [
         [("loading …", "dim")]
     ]
+
+
+ASSUMED = Circuit(
+    "office", watts=2900.0, amps={"L1": 24.2}, rated_amps=20.0, continuous_amps=16.0, effective_amps=20.0,
+    headroom_amps=-8.2, load_ratio=1.21, lasting_ratio=1.21, continuous_ratio=None, assumed_watts=2900.0,
+    source="committed", facts={"assumed": "2900 W of it are assumed: rig: silent, counted with all that may be drawn",
+                               "band": "not known, as part of its load is assumed"},
+)  # fmt: skip
+"""Its only node is silent: what it carries is what it may, and nobody told it."""
+
+
+def test_a_load_that_is_assumed_is_never_shown_as_one_that_was_told() -> None:
+    shown = board(circuits=[ASSUMED])
+    assert "office ~121% assumed: not all of it is told" in said(header(shown, LIVE, NOW, 160)[2])
+    [bar] = circuit_bars(shown, Now(0.0), 1)
+    assert said(bar.said).split()[:2] == ["~121%", "assumed"]
+    row = next(line.split() for line in text_lines(shown, 0.3) if line.startswith("office"))
+    assert row[:4] == ["office", "~121%", "~2.9", "kW"]
+    assert as_json(shown, 0.3)["circuits"][0]["assumed_watts"] == 2900.0
+    text = "\n".join(page(ASSUMED))
+    assert "last 10 s  ~2.9 kW  ~121% of 20 A" in text
+    assert "now  ~2.9 kW by committed" in text
+    assert "rig: silent, counted with all that may be drawn" in text
+    assert "does not trip" not in text
+
+
+COOL = Circuit(
+    "office", watts=800.0, amps={"L1": 6.7}, rated_amps=20.0, continuous_amps=16.0, effective_amps=20.0,
+    headroom_amps=9.3, load_ratio=0.33, lasting_ratio=0.33, continuous_ratio=0.4, trip_known=True,
+)  # fmt: skip
+
+
+def test_an_unknown_time_to_trip_is_not_never() -> None:
+    """Of a circuit within its limits, a part of whose load is assumed, or whose breaker nobody knows."""
+    known = msgspec.structs.replace(
+        ASSUMED, load_ratio=0.5, lasting_ratio=0.5, continuous_ratio=0.6
+    )
+    assert "trip: not known, as part of its load is assumed" in "\n".join(page(known))
+    assert "does not trip at this load" in "\n".join(page(COOL))
+
+
+def test_a_budget_of_which_a_part_is_assumed_says_about() -> None:
+    told = {"watts": 6e6, "power_ratio": 0.75}
+    for assumed, word in ((0.0, "Power 6.00/8.00 MW"), (1e6, "Power ~6.00/8.00 MW")):
+        row = BudgetRow("hall", told | {"assumed_watts": assumed})
+        assert word in said(
+            header(board().with_doc(BUDGETS, BudgetRows([row]), 100.0), LIVE, NOW, 160)[1]
+        )
+
+
+def test_the_wall_says_of_how_many_nodes_it_is() -> None:
+    shown = board().with_doc(
+        POWER_PAGE, Power(configured=True, wall_watts=9_100.0, wall_nodes=1), 100.0
+    )
+    nodes = shown.status.nodes if shown.status else 0
+    assert f"Wall 9.1 kW (1/{nodes:,} nodes, " in said(header(shown, LIVE, NOW, 160)[1])
+    nobody = board().with_doc(
+        POWER_PAGE, Power(configured=True, wall_watts=None, wall_nodes=0), 100.0
+    )
+    assert "Wall" not in said(header(nobody, LIVE, NOW, 160)[1])

@@ -3,6 +3,7 @@ screen does nothing there; and afterwards nothing is left open."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,7 @@ from rich.cells import cell_len
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from tests.tui.cluster import text_of
+from tests.tui.cluster import text_of, until
 from tests.tui.test_app import staged
 from tui.app import Top
 from tui.filter import ALL
@@ -36,6 +37,7 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "compare": ("3", "c", "down", "c", "C"),
 }
 """Keys that lead to each."""
+TURNS = 20
 
 
 @dataclass
@@ -162,6 +164,20 @@ DOES: dict[str, Does] = {
     "utc": changes("utc"),
 }
 """What each key is seen to do."""
+
+
+def does(key: Key, name: str) -> Does:
+    """What it is seen to do on a screen: behind the first there is nothing to go back to, and a key of a
+    view leads to it, also from itself."""
+    its = key.action.removeprefix("view_")
+    if its.isdecimal():
+        view = [kind.NAME for kind in VIEWS.values()][int(its) - 1]
+        return lambda _, after: after.stack == [(view, "")]
+    if key.action == "back" and name == "overview":
+        return lambda before, after: before == after
+    return DOES[key.action]
+
+
 NEEDS: dict[str, tuple[str, ...]] = {
     "unfold": ("left",),
     "shorter": ("plus",),
@@ -175,6 +191,20 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "play": ("t", "left_curly_bracket"),
 }
 """Keys before, without which there is nothing to do."""
+
+
+@pytest.fixture(autouse=True)
+def turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each key Textual waits four times until the process does next to nothing; here the aggregator
+    lives in it too, and that took most of this file's time. What a key does is done after some turns of the
+    loop; what must come over HTTP first is waited for by what is seen."""
+
+    async def turn(*given: float) -> None:
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr("textual.app.wait_for_idle", turn)
+    monkeypatch.setattr("textual.pilot.wait_for_idle", turn)
 
 
 async def press(pilot: Pilot[None], name: str) -> None:
@@ -211,13 +241,14 @@ async def tidy(pilot: Pilot[None], app: Top, stack: list[tuple[str, str]]) -> No
 
 
 async def reach(pilot: Pilot[None], app: Top, name: str) -> list[tuple[str, str]]:
-    """Go to a screen."""
+    """Go to a screen, each step once the one before shows something."""
     for key in SCREENS[name]:
         await press(pilot, key)
-    for _ in range(100):
-        if name == app.view.NAME and "loading" not in text_of(app):
-            break
-        await pilot.pause(0.05)
+        for _ in range(400):
+            rows = getattr(app.view, "rows", None)
+            if "loading" not in text_of(app) and (rows is None or rows.count):
+                break
+            await pilot.pause(0.02)
     assert name == app.view.NAME
     return list(app._stack)
 
@@ -230,10 +261,10 @@ async def tried(
         await press(pilot, each)
     before = after = seen(app, exits)
     await press(pilot, key.keys.split(",")[0])
-    does = DOES.get(key.action, moves)
+    done = does(key, name)
     for _ in range(60):
         after = seen(app, exits)
-        if does(before, after):
+        if done(before, after):
             break
         await pilot.pause(0.05)
     assert all(cell_len(line) <= 100 for line in text_of(app).splitlines()), (name, key.keys)
@@ -243,10 +274,11 @@ async def tried(
 @pytest.mark.parametrize("name", SCREENS)
 async def test_every_key_does_what_its_help_says(name: str) -> None:
     exits: list[object] = []
-    async with staged((100, 30), write=True, who="ops") as (pilot, app, stage):
+    async with staged((100, 30), write=True, who="ops", every=0.5) as (pilot, app, stage):
         for _ in range(4):  # a past to go back to
+            kept = len(app.clock.trail)
             await stage.beat()
-            await pilot.pause(0.3)
+            await until(pilot, lambda _, kept=kept: len(app.clock.trail) > kept)  # type: ignore[misc]
         app.exit = lambda *given, **_: exits.append(given)  # type: ignore[method-assign]
         stack = await reach(pilot, app, name)
         wrong = []
@@ -255,14 +287,7 @@ async def test_every_key_does_what_its_help_says(name: str) -> None:
             if key.action not in legal or (key.action == "play" and "mark" in legal):
                 continue
             before, after = await tried(pilot, app, key, name, exits)
-            its = key.action.removeprefix("view_")
-            if its.isdecimal():
-                done = [kind.NAME for kind in VIEWS.values()][int(its) - 1] == app.view.NAME
-            elif key.action == "back" and name == "overview":
-                done = before == after  # there is nothing behind the first
-            else:
-                done = DOES[key.action](before, after)
-            if not done:
+            if not does(key, name)(before, after):
                 wrong.append(f"{key.shown} {key.word}: {before} {after}")
             await tidy(pilot, app, stack)
         assert app.is_running
@@ -272,7 +297,7 @@ async def test_every_key_does_what_its_help_says(name: str) -> None:
 @pytest.mark.parametrize("name", SCREENS)
 async def test_what_is_no_key_of_a_screen_does_nothing_there(name: str) -> None:
     exits: list[object] = []
-    async with staged((100, 30)) as (pilot, app, _):
+    async with staged((100, 30), every=0.5) as (pilot, app, _):
         stack = await reach(pilot, app, name)
         legal = {key.action for key in app.view.legal()}
         shown = {key.keys for key in app.view.legal()}

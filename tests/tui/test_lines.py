@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from rich.cells import cell_len
 
@@ -12,6 +13,7 @@ from tui.board import Board
 from tui.circuits import Now, countdown, headroom, members, relief, tree, worst_line
 from tui.documents import BUDGETS, CIRCUITS, INCIDENTS, TODAY
 from tui.feed.line import Line, LineState
+from tui.gpu_table import gpu_listing
 from tui.header import header
 from tui.incidents import alert_lines
 from tui.keys import KEYS, READ_ONLY, footer, help_lines
@@ -20,6 +22,7 @@ from tui.messages.alerts import Alert, Incident, Incidents, Note
 from tui.messages.fleet import Model, NodeLine, Status, Summary
 from tui.messages.power import BudgetRow, BudgetRows, Circuit, Circuits, Trip
 from tui.messages.report import Energy, Report
+from tui.messages.stream import Fault
 from tui.moment import Moment, countdown_now
 from tui.standing import Standing
 from tui.theme import Line as Drawn
@@ -141,6 +144,43 @@ def test_a_screen_that_stands_still_or_shows_the_past_says_so() -> None:
     )
 
 
+def test_live_means_fresh() -> None:
+    """Not where nothing new has come of any node, nor where the aggregator has not been heard."""
+    status = board().status
+    assert status is not None
+    slow = msgspec.structs.replace(status, newest_frame_age_seconds=12.0)
+    gone = msgspec.structs.replace(slow, summary=Summary(nodes={"online": 0, "stale": 1250}))
+    assert said(header(board(), LIVE, Moment(104.0), 80)[0]).startswith("● LIVE site?-a 4.3 s")
+    assert said(header(board(), LIVE, Moment(112.0), 80)[0]).startswith("▒ STALE site?-a 12 s")
+    assert said(header(replace(board(), status=gone), LIVE, NOW, 80)[0]).startswith("▒ STALE")
+    assert said(header(replace(board(), status=slow), LIVE, NOW, 80)[0]).startswith("● LIVE")
+    assert said(header(board(), LIVE, Moment(112.0, every=5.0), 80)[0]).startswith("● LIVE")
+    assert said(tiny(board(), LIVE, Moment(112.0), 40, 2)[0]) == "▒ STALE no alerts"
+
+
+def test_the_line_has_one_word_everywhere() -> None:
+    for width in (80, 160):
+        assert "○ DISCONNECTED site" in said(header(board(), LOST, NOW, width)[0])
+    assert said(tiny(board(), LOST, NOW, 40, 2)[0]).startswith("○ DISCONNECTED ")
+    assert said(header(Board(), LOST, NOW, 80)[0]) == "○ DISCONNECTED"
+    assert said(band(LOST, 100.0, board(), utc=True)).startswith(" DISCONNECTED 00:03")
+
+
+def test_what_has_not_been_read_yet_is_loading_and_not_nothing() -> None:
+    bare = replace(board(), docs={})
+    for width in (80, 160):
+        text = "\n".join(map(said, header(bare, LIVE, NOW, width)))
+        assert "no alerts" not in text
+        assert "…" in text
+    assert said(alert_lines(bare, 80, 3)[0]) == "loading …"
+    refused = bare.with_doc(INCIDENTS, Fault("incidents", "the journal is closed"), 100.0)
+    assert "journal is closed" in said(alert_lines(refused, 80, 3)[0])
+    assert said(header(refused, LIVE, NOW, 80)[0]).endswith("alerts —")
+    for listing in (gpu_listing(bare, ""), gpu_listing(replace(bare, status=None), "")):
+        words = said(listing.empty())
+        assert words == ("loading …" if listing.source.board.status else "no GPU yet")
+
+
 def test_without_a_status_the_header_says_what_the_line_does() -> None:
     assert said(header(Board(), Line(LineState.CONNECTING, 0.0), NOW, 80)[0]) == "○ CONNECTING"
 
@@ -196,6 +236,19 @@ def test_a_line_that_is_not_live_is_told_in_a_band() -> None:
     assert band(Line(LineState.CONNECTING, 99.0), 100.0, Board(), utc=True) == []
 
 
+def test_a_recording_that_is_being_read_is_not_disconnected() -> None:
+    slow = Line(LineState.LOST, 88.0, "no answer within 10 s", 104.0, slow=True)
+    assert (
+        said(band(slow, 100.0, board(), utc=True, recorded=True)) == " READING 00:12  the recording"
+    )
+    assert said(band(slow, 100.0, board(), utc=True)).startswith(" DISCONNECTED 00:12")
+    gone = band(LOST, 100.0, board(), utc=True, recorded=True)
+    assert said(gone).startswith(" DISCONNECTED 00:03")
+    for line in (slow, Line(LineState.CONNECTING, 88.0)):
+        first = nothing_yet(Board(), line, "http://127.0.0.1:9", 100.0, recorded=True)
+        assert said((first or [[]])[0]) == "reading the recording (12 s) …"
+
+
 def test_before_there_is_data_the_screen_says_what_to_do() -> None:
     refused = Line(LineState.REFUSED, 97.0, "a token is needed")
     url = "http://agg:9400"
@@ -243,10 +296,10 @@ def test_when_all_is_well_the_last_one_that_resolved_is_told() -> None:
 def test_a_tiny_terminal_still_tells_the_worst() -> None:
     shown = board(incidents(9), [HOT])
     rows = [said(line) for line in tiny(shown, LIVE, NOW, 40, 10)]
-    assert rows[:3] == ["LIVE site?-a", "▲9 ", "10,000 GPUs"]
+    assert rows[:3] == ["● LIVE site?-a", "▲9 ", "10,000 GPUs"]
     assert any("PDU-17B" in row for row in rows)
     assert len(rows) <= 10
-    assert [said(line) for line in tiny(shown, LIVE, NOW, 40, 1)] == ["LIVE ▲9 "]
+    assert [said(line) for line in tiny(shown, LIVE, NOW, 40, 1)] == ["● LIVE ▲9 "]
 
 
 @pytest.mark.parametrize("width", [20, 60, 80, 160])

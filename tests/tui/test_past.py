@@ -11,6 +11,7 @@ import pytest
 from textual.pilot import Pilot
 
 from aggregator.http.app import ROUTES
+from alerts.notice import Incident
 from power.board import Board as PowerBoard
 from telemetry.errors import StoreError
 from tests.aggregator.node import START, sampled_at
@@ -50,6 +51,41 @@ async def test_the_bar_reaches_to_where_the_store_begins(view: Hindsight) -> Non
         text = await go(pilot, "-1h", 0)
         assert f" {watts(0):.0f}/700" in text
         assert app.clock.replaying
+
+
+async def test_a_time_before_the_store_begins_is_its_begin_and_the_screen_says_so(
+    view: Hindsight,
+) -> None:
+    """Whether it is known by then where it begins, or not."""
+    said = f"nothing is stored before {clock_of(START)}: that is shown"
+    async with dashboard(view) as (pilot, app):
+        assert app.clock.past is not None
+        assert not app.clock.past.known.probed
+        for _ in range(2):
+            await pilot.press("T", *"-1h", "enter")
+            await until(pilot, lambda _: said in [each.message for each in app._notifications])
+            await until(pilot, lambda text: f"REPLAY {at(0)}" in text)
+            text = await until(pilot, lambda text: f" {watts(0):.0f}/700" in text)
+            assert "no node" not in text
+            app.clear_notifications()
+            await press(pilot, "L", holds=lambda text: "● LIVE" in text)
+
+
+async def test_alerts_of_the_past_are_loading_until_they_have_come(view: Hindsight) -> None:
+    view.happened_at(250, 350, "the rack was warm")
+    gate, history = asyncio.Event(), view.post.history
+
+    async def gated(since: int, limit: int) -> list[Incident]:
+        await gate.wait()
+        return await history(since, limit)
+
+    view.post.history = gated  # type: ignore[method-assign]
+    async with dashboard(view) as (pilot, _):
+        text = await go(pilot, at(300)[:8], 300)
+        assert "alerts …" in text
+        assert "no alerts" not in text
+        gate.set()
+        await until(pilot, lambda text: "the rack was warm" in text)
 
 
 async def test_one_goes_to_a_time_that_nobody_has_looked_at(view: Hindsight) -> None:

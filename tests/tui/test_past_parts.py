@@ -191,6 +191,8 @@ def test_a_circuits_past_is_what_was_stored_and_then_what_was_seen() -> None:
 def test_a_board_without_a_status_has_none_then() -> None:
     (one,) = frames(packed(50, [1.0, 2.0, 3.0], {}))
     assert board_then(Board(), one, [], {}).status is None
+    assert board_then(Board(), one, [], {}).incidents_unknown == ""
+    assert board_then(Board(), one, None, {}).incidents_unknown == "loading …"
 
 
 def test_circuits_of_which_nothing_is_stored_are_not_called_unconfigured() -> None:

@@ -15,7 +15,9 @@ from kilowatch.cli.views import status, web
 from telemetry.errors import ConfigError
 from tests.tui.cluster import Cluster, served
 from tests.tui.test_lines import HOT, board, incidents
-from tui.messages.alerts import Note
+from tui.documents import INCIDENTS
+from tui.messages.alerts import Incident, Note
+from tui.messages.stream import Fault
 from tui.status import CRITICAL, OK, UNKNOWN, WARNING, as_json, severity, summary, text_lines
 
 
@@ -26,10 +28,31 @@ def test_the_exit_code_is_the_worst_that_nobody_has_taken() -> None:
     assert severity(board(incidents(1, acknowledged=Note("ops"))), 0.3) == OK
 
 
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (incidents(1, acknowledged=Note("ops")), "OK: site?-a 1 page (acknowledged), 0 tickets,"),
+        (incidents(1, "ticket"), "WARNING: site?-a 0 pages, 1 ticket,"),
+        (incidents(2) + incidents(1, acknowledged=Note("ops")), "CRITICAL: site?-a 3 pages (1 acknowledged), 0 tickets,"),
+    ],
+    ids=["taken", "one", "some taken"],
+)  # fmt: skip
+def test_what_is_taken_is_said_though_it_is_no_fault(found: list[Incident], said: str) -> None:
+    assert summary(board(found), 0.3).startswith(f"KILOWATCH {said}")
+
+
 @pytest.mark.parametrize("age", [None, 31.0])
 def test_what_is_not_known_is_not_well(age: float | None) -> None:
     assert severity(board(), age) == UNKNOWN
     assert "UNKNOWN" in summary(board(), age)
+
+
+def test_what_the_aggregator_does_not_say_is_not_well() -> None:
+    found = board().with_doc(INCIDENTS, Fault("incidents", "the journal is closed"), 1.0)
+    assert severity(found, 0.3) == UNKNOWN
+    line = summary(found, 0.3)
+    assert "alerts not known (incidents: the journal is closed" in line
+    assert "pages=U tickets=U" in line
 
 
 def test_the_text_says_what_the_overview_says_without_a_sign_for_the_terminal() -> None:

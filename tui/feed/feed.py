@@ -75,12 +75,14 @@ class Feed(Reading):
         """Connect, follow, and come back after every fault, until cancelled."""
         tries = 0
         while True:
+            slow = False
             try:
                 await self._follow()
             except RefusedError as error:
                 fault, state, tries = str(error), LineState.REFUSED, 4
             except OSError as error:  # what is given up for being late, too
                 fault, state = why(error), LineState.LOST
+                slow = isinstance(error, TimeoutError)
             except (msgspec.DecodeError, ValueError) as error:
                 fault = f"the aggregator's answer is not understood: {error}"
                 state = LineState.REFUSED
@@ -91,7 +93,7 @@ class Feed(Reading):
             wait = random.uniform(0.2, min(LONGEST_WAIT, 0.5 * 2**tries))  # noqa: S311 - jitter
             now = self._clock()
             same = state is self.line.state
-            self._say(Line(state, self.line.since if same else now, fault, now + wait))
+            self._say(Line(state, self.line.since if same else now, fault, now + wait, slow))
             await asyncio.sleep(wait)
 
     async def look_once(self) -> Board:

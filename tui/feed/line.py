@@ -27,3 +27,5 @@ class Line:
     """Monotonic seconds."""
     reason: str = ""
     retry_at: float | None = None
+    slow: bool = False
+    """Whether it is lost only because no answer came in time: the other side may be busy."""

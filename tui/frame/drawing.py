@@ -13,7 +13,8 @@ from tui.kit.surface import Surface
 from tui.screens import VIEWS
 from tui.screens.view import View
 from tui.text import STEP, clean, fit
-from tui.theme import Line
+from tui.theme import Line, Piece
+from tui.timebar import time_of
 
 SMALLEST = (60, 16)
 """Below this pictures make no sense; counts and alerts are shown instead."""
@@ -60,7 +61,7 @@ class Drawing(State):
     def _lay_out(self) -> None:
         root, (width, height) = self._root, self.size
         small = width < SMALLEST[0] or height < SMALLEST[1]
-        instead = lines.nothing_yet(self.shown, self.feed.line, self.url, self._clock())
+        instead = self._instead
         root.query_one("#body").display = not small and instead is None
         root.query_one("#message").display = not small and instead is not None
         root.query_one("#tiny").display = small
@@ -73,6 +74,23 @@ class Drawing(State):
         wants = self.view.wants()
         self.feed.want(wants)
         self.clock.follow(self.feed.board, wants.asks)
+        if self.clock.early is not None:
+            self._tell_early()
+
+    def _tell_early(self) -> None:
+        """The time that was asked for is before all that is stored."""
+        first, last = self.clock.ends(self.feed.board)
+        self.clock.early = None
+        where = time_of(first, last, utc=self.utc)
+        self.notify(f"nothing is stored before {where}: that is shown", timeout=5)
+
+    @property
+    def _instead(self) -> list[list[Piece]] | None:
+        """What stands in place of the view while there is nothing to show."""
+        return lines.nothing_yet(
+            self.shown, self.feed.line, self.url, self._clock(),
+            recorded=self.clock.recorded, past=self.clock.replaying,
+        )  # fmt: skip
 
     def _surface(self, name: str) -> Surface:
         return self._surfaces[name]
@@ -84,10 +102,12 @@ class Drawing(State):
         self._surface("#header").show(
             lambda width, _: self._headed(header(board, line, moment, width), width)
         )
-        warning = lines.band(line, moment.now, self.feed.board, utc=self.utc)
+        warning = lines.band(
+            line, moment.now, self.feed.board, utc=self.utc, recorded=self.clock.recorded
+        )
         self._surface("#band").display = bool(warning)
         self._surface("#band").show(lambda _w, _h: [warning])
-        instead = lines.nothing_yet(board, line, self.url, moment.now)
+        instead = self._instead
         if instead is not None:
             self._surface("#message").show(lambda width, height: centred(instead, width, height))
         self._surface("#tiny").show(

@@ -62,7 +62,7 @@ class State(App[None]):
         """Called once all is loaded."""
         self.who = who or _user()
         plain = "NO_COLOR" in os.environ if colour is None else not colour
-        self._clock = clock
+        self._clock, self._every = clock, every
         self.feed = Feed(url, token, self._tell, clock, every)
         self.ascii_only = ascii_only
         for each in THEMES.values():
@@ -114,7 +114,7 @@ class State(App[None]):
         board = self.feed.board
         return Moment(
             self._clock(), self.clock.paused, self.clock.words(board.at, utc=self.utc), self.utc,
-            self.clock.loading,
+            self.clock.loading, self._every,
         )  # fmt: skip
 
     @property

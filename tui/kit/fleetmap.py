@@ -119,7 +119,7 @@ class FleetMap(Surface, can_focus=True):
     def _draw_map(self, width: int, height: int) -> list[Line]:
         board = self.board
         if not len(board.gpus) or width < 4 or height < 1:
-            return []
+            return [[(board.gpus_unknown, "dim")]]
         row = None if self.cursor is None else board.gpus.row_of.get(self.cursor)
         if (across := self.across) > 0:
             past = np.stack(self._past) if self._past else None

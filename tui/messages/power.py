@@ -40,6 +40,8 @@ class Circuit(msgspec.Struct, frozen=True):
     heat_ratio: float | None = None
     trip_known: bool = False
     trip_seconds: Trip = Trip()
+    assumed_watts: float | None = None
+    """What of `watts` nobody tells now."""
     committed_watts: float | None = None
     committed_continuous_ratio: float | None = None
     group: str | None = None
@@ -103,6 +105,8 @@ class Power(msgspec.Struct, frozen=True):
 
     configured: bool = False
     wall_watts: float | None = None
+    wall_nodes: int | None = None
+    """Nodes whose draw is in it; None of an aggregator that does not say."""
     nodes_unmapped: list[str] = []
     notices: list[str] = []
 

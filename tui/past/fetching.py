@@ -60,7 +60,8 @@ class Known:
     """Where the store begins, ns; None before that is known, or where nobody knows."""
     probed: bool = False
     incidents: tuple[Incident, ...] = ()
-    marks_from: int = 0
+    marks_from: float = float("inf")
+    """Since when incidents are known, ns; of what was before nothing is."""
     marks_at: float = float("-inf")
     docs: OrderedDict[str, object] = field(default_factory=OrderedDict)
     """By path, what was asked for last at the end."""

@@ -66,9 +66,10 @@ class Past(Fetching):
         if frame is None:
             return None
         docs = self._docs(at)
-        key = (frame.at, id(self.known.incidents), *((path, id(doc)) for path, doc in docs.items()))
+        incidents = self.known.incidents if self.known.marks_from <= at else None
+        key = (frame.at, id(incidents), *((path, id(doc)) for path, doc in docs.items()))
         if self._made is None or self._made[0] != key:
-            self._made = key, board_then(newest, frame, self.known.incidents, docs)
+            self._made = key, board_then(newest, frame, incidents, docs)
         return self._made[1]
 
     def documents(self, at: int) -> dict[str, Doc]:
@@ -153,8 +154,9 @@ class Past(Fetching):
         if not known.probed:
             jobs.append(("begin", 0))
         late = self._clock() - known.marks_at > MARKS_EVERY
-        if late or wish.begin < known.marks_from:
-            jobs.append(("marks", wish.begin - wish.begin % (60 * SECOND)))
+        begin = wish.begin if wish.at is None else min(wish.begin, wish.at)
+        if late or begin < known.marks_from:
+            jobs.append(("marks", begin - begin % (60 * SECOND)))
         if wish.at is not None:
             questions = self._questions((*CIRCUITS_ASKS, *wish.asks), wish.at)
             jobs += [("doc", each.path) for each in questions if each.path not in known.docs]

@@ -25,19 +25,22 @@ NOT_STORED = Fault("circuits", "nothing of them is stored for this time", "L goe
 
 
 def board_then(
-    newest: Board, frame: Frame, incidents: Sequence[Incident], docs: Mapping[str, Doc]
+    newest: Board, frame: Frame, incidents: Sequence[Incident] | None, docs: Mapping[str, Doc]
 ) -> Board:
-    """Return what the screen shows. `docs`: the documents of that time."""
+    """Return what the screen shows. `incidents`: None while they have not come; `docs`: the documents of
+    that time."""
     gpus = _there(frame.readings())
     nodes = _nodes(newest, frame, gpus)
-    open_then = [each for one in incidents if (each := incident_then(one, frame.at)) is not None]
+    were = (incident_then(one, frame.at) for one in incidents or ())
+    open_then = [each for each in were if each is not None]
     power = newest.doc(POWER_PAGE, Power) or Power()
     watts = {node: value for node, value in frame.nodes.items() if value is not None}
     kept = {
-        INCIDENTS: Doc(Incidents(frame.at, open_then), 0.0),
         TODAY: Doc(NOT_KEPT, 0.0),
         POWER_PAGE: Doc(msgspec.structs.replace(power, wall_watts=None), 0.0),
     }
+    if incidents is not None:
+        kept[INCIDENTS] = Doc(Incidents(frame.at, open_then), 0.0)
     listed = docs.get(CIRCUITS)
     if newest.circuits and listed is not None and isinstance(listed.value, Circuits) \
             and not listed.value.circuits:  # there are some: of this time nobody knows  # fmt: skip

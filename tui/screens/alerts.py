@@ -20,7 +20,7 @@ from tui.screens.incident import SEVERITY_MARKS, incident_lines, where
 from tui.screens.lists import ListView
 from tui.screens.marked import acknowledge_marked, silence_marked
 from tui.screens.story import path_of, story_ask
-from tui.text import clean, clock_of, number, span
+from tui.text import clean, clock_of, counted, number, span
 from tui.theme import Piece
 
 
@@ -91,7 +91,7 @@ class AlertsView(ListView):
         if self.top.faults:
             mask &= np.array([i.severity == "page" for i in incidents], bool).reshape(len(mask))
         quiet = len([s for s in board.silences if s.starts <= board.at < s.ends])
-        nothing = "no alerts" + (f"; {quiet} silences in force" if quiet else "")
+        nothing = "no alerts" + (f"; {counted(quiet, 'silence')} in force" if quiet else "")
         resolved = max(
             (a for a in board.alerts if a.state == "resolved"),
             key=lambda a: a.changed,
@@ -99,6 +99,7 @@ class AlertsView(ListView):
         )
         if resolved is not None:
             nothing += f"; the last one resolved at {clock_of(resolved.changed, utc=self.top.utc)}"
+        nothing = clean(board.incidents_unknown) or nothing
         return Listing(Rows(board, incidents, self.marked), COLUMNS, np.flatnonzero(mask), [i.key for i in incidents],
                        len(incidents), self.sort, nothing)  # fmt: skip
 

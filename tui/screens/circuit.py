@@ -9,6 +9,8 @@ from tui.board import Board
 from tui.circuit_columns import page_of
 from tui.circuits import (
     Now,
+    about,
+    assumed,
     countdown,
     headroom,
     load,
@@ -40,8 +42,8 @@ def circuit_lines(
     """Draw the page of a circuit. `within`: seconds of its past, all that is known without."""
     circuit = board.circuit(name)
     if circuit is None:
-        gone = f"there is no circuit {clean(name)} any more" if board.circuits else "loading …"
-        return [[(gone, "dim")]]
+        gone = f"there is no circuit {clean(name)} any more"
+        return [[(clean(board.circuits_unknown) or gone, "dim")]]
     standing = board.circuit_standing.get(name, Standing.OK)
     lines: list[Line] = [
         *flow(_what(circuit), width), *flow(_next(circuit, standing, since), width),
@@ -67,7 +69,10 @@ def _next(circuit: Circuit, standing: Standing, since: Now) -> list[list[Piece]]
     """When it trips if the load stays, as a band."""
     said, tone = countdown(circuit, standing, since)
     if circuit.trip_seconds.earliest is None:
-        return [[(said if said != DASH else "does not trip at this load", tone)]]
+        if said == DASH:
+            band = clean(circuit.facts.get("band", "")) or DASH
+            said = "does not trip at this load" if circuit.trip_known else f"trip: {band}"
+        return [[(said, tone)]]
     typical, latest = (
         "never" if edge is None else clock(max(0.0, edge - since.elapsed))
         for edge in (circuit.trip_seconds.nominal, circuit.trip_seconds.latest)
@@ -83,8 +88,8 @@ def _carries(circuit: Circuit) -> list[list[Piece]]:
     """All numbers that belong to the countdown: one load, about that of the last ten seconds."""
     word = "load" if circuit.lasting_ratio is None else "last 10 s"
     return [
-        [(f"{word}  ", "dim"), (watts(load(circuit)), "strong")],
-        [(f"  {percent(share(circuit))} of {number(circuit.rated_amps)} A", "")],
+        [(f"{word}  ", "dim"), (about(circuit, watts(load(circuit))), "strong")],
+        [(f"  {about(circuit, percent(share(circuit)))} of {number(circuit.rated_amps)} A", "")],
         [("  headroom ", "dim"), (headroom(circuit), "")],
     ]
 
@@ -103,7 +108,8 @@ def _now(circuit: Circuit) -> list[list[Piece]]:
     amps = "  ".join(f"{pole} {number(value, 1)}" for pole, value in circuit.amps.items())
     sigma = f" ± {watts(circuit.sigma_watts)}" if circuit.sigma_watts else ""
     return [
-        [("now  ", "dim"), (watts(circuit.watts), ""), (f"{sigma} by {clean(circuit.source or DASH)}", "dim")],
+        [("now  ", "dim"), (about(circuit, watts(circuit.watts)), ""), (f"{sigma} by {clean(circuit.source or DASH)}", "dim")],
+        *([[(f"  {clean(circuit.facts.get('assumed', 'part of it is assumed'))}", "stale")]] if assumed(circuit) else []),
         [(f"  {percent(circuit.load_ratio)}", "")],
         [(f"  {amps} A", "")],
     ]  # fmt: skip

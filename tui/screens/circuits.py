@@ -13,6 +13,8 @@ from textual.containers import Horizontal
 from tui.board import Board
 from tui.circuits import (
     Now,
+    about,
+    assumed,
     bar_tone,
     countdown,
     headroom,
@@ -69,10 +71,14 @@ def _countdown(source: Rows, row: int, width: int) -> Piece:
     return countdown(source.circuit(row), source.standing(row), source.now, short=True)
 
 
+def _load(circuit: Circuit) -> Piece:
+    return about(circuit, watts(load(circuit))), "stale" if assumed(circuit) else ""
+
+
 COLUMNS: tuple[Column[Rows], ...] = (
     Column("STATE", 7, lambda s, row, _: MARKS[s.standing(row)]),
     Column("circuit", 14, _name, grow=2, most=34),
-    Column("load 10s", 8, lambda s, row, _: (watts(load(s.circuit(row))), ""), right=True),
+    Column("load 10s", 8, lambda s, row, _: _load(s.circuit(row)), right=True),
     Column("all day", 8, lambda s, row, _: (watts(most(s.circuit(row))), "dim"), right=True),
     Column("%", 4, lambda s, row, _: (percent(share(s.circuit(row))), tone_of(s.standing(row))), right=True),
     Column("", 8, lambda s, row, width: (over(share(s.circuit(row)), width), bar_tone(s.standing(row))), grow=3, most=30),

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from tui.board import Board
-from tui.documents import TODAY
+from tui.documents import BUDGETS, LOADING, TODAY
 from tui.feed.wants import Ask, Wants
 from tui.header import of_budget
 from tui.kit.bars import Bar, bar_list
+from tui.messages.power import BudgetRows
 from tui.messages.report import Energy, Report
 from tui.screens.page import PageView
-from tui.text import DASH, kilowatt_hours, money, number, percent, span, watts
+from tui.text import DASH, clean, kilowatt_hours, money, number, percent, span, watts
 from tui.theme import Line
 
 MONTH = "api/v1/report?days=30"
@@ -44,6 +45,7 @@ def energy_lines(board: Board, width: int, height: int) -> list[Line]:
     if today is None:
         return [[(board.fault(TODAY) or "loading …", "dim")]]
     _, limit, ratio = of_budget(board)
+    none = "none configured" if board.doc(BUDGETS, BudgetRows) else board.fault(BUDGETS) or LOADING
     wall = board.power.wall_watts if board.power is not None else None
     lines: list[Line] = [
         [("Energy and cost", "head")],
@@ -55,7 +57,7 @@ def energy_lines(board: Board, width: int, height: int) -> list[Line]:
         [(f"{'at the wall':<14}", "dim"), (f"{watts(wall):>12}", "strong"), ("  sustained ", "dim"),
          (watts(today.sustained_watts), ""), ("  peak ", "dim"), (watts(today.peak_watts), ""),
          ("  committed ", "dim"), (watts(today.committed_watts), "")],
-        [(f"{'budget':<14}", "dim"), (f"{percent(ratio)} of {watts(limit)}" if limit else "none configured", "" if limit else "dim")],
+        [(f"{'budget':<14}", "dim"), (f"{percent(ratio)} of {watts(limit)}" if limit else clean(none), "" if limit else "dim")],
         [(f"{'PUE':<14}", "dim"), (number(today.pue, 2), ""), ("  used for cost and CO2", "dim")],
         [],
         [("Idle", "head")],

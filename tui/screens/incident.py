@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from tui.board import Board
-from tui.documents import INCIDENTS, SILENCES
+from tui.documents import SILENCES
 from tui.feed.wants import Ask, Wants
 from tui.kit.flow import wrapped
 from tui.messages.alerts import Incident, Silences, Story
@@ -34,7 +34,9 @@ def incident_lines(
     incident = next((i for i in board.incidents if i.key == key), None)
     told = [] if story is None else [[], *story_lines(story, board.at, width, utc=utc)]
     if incident is None:
-        return [[("it is over" if board.came(INCIDENTS) else "loading …", "dim")], *told]
+        early = story is not None and board.at < story.began
+        gone = "it has not begun yet" if early else "it is over"
+        return [[(clean(board.incidents_unknown) or gone, "dim")], *told]
     mark, tone = SEVERITY_MARKS.get(incident.severity, ("· INFO", "dim"))
     lines: list[Line] = [[(f"{mark} ", tone), (line, "strong")] if n == 0 else [(f"       {line}", "strong")]
                          for n, line in enumerate(wrapped(clean(incident.title), max(20, width - 8)))]  # fmt: skip

@@ -9,7 +9,7 @@ from textual import on
 
 from tui import readings
 from tui.board import Board
-from tui.circuits import Now, countdown, share
+from tui.circuits import Now, about, countdown, share
 from tui.feed.wants import Ask, Wants
 from tui.kit.flow import flow
 from tui.messages.pages import GpuPart, NodePage
@@ -169,13 +169,15 @@ def _gpu(part: GpuPart, usual: float | None, *, here: bool) -> Line:
 def _circuits(board: Board, page: NodePage, since: Now) -> list[Line]:
     names = board.feeds.get(page.node.node, [])
     if not names:
-        return [[("on no circuit of the configuration", "dim")]]
+        unknown = clean(board.circuits_unknown)
+        said = f"circuits: {unknown}" if unknown else "on no circuit of the configuration"
+        return [[(said, "dim")]]
     by_name = {circuit.id: circuit for circuit in board.circuits}
     lines: list[Line] = []
     for name in names[:4]:
         circuit = by_name[name]
         standing = board.circuit_standing.get(name, Standing.OK)
-        lines.append([("circuit ", "dim"), (clean(name), "strong"), (f" {percent(share(circuit))}  ", ""),
+        lines.append([("circuit ", "dim"), (clean(name), "strong"), (f" {about(circuit, percent(share(circuit)))}  ", ""),
                       countdown(circuit, standing, since)])  # fmt: skip
     return lines
 

@@ -137,9 +137,8 @@ class PoolsView(ListView):
         there = np.flatnonzero([len(source.of(row)) > 0 for row in range(len(source.names))])
         key = np.array([self._weight(source, row) for row in range(len(source.names))], np.float64)
         order = highest_first(there, key, reverse=self.reverse)
-        return Listing(
-            source, COLUMNS, order, source.names, len(source.names), self.sort, "no GPU yet"
-        )
+        nothing = board.gpus_unknown or "no GPU yet"
+        return Listing(source, COLUMNS, order, source.names, len(source.names), self.sort, nothing)
 
     def _weight(self, source: Rows, row: int) -> float | None:
         """What a pool is sorted by."""
