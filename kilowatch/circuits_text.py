@@ -11,6 +11,32 @@ from power.states import CircuitState, RowState
 BAR = 24
 _LIKE = 0.02
 """Shares of the rating that differ by less are one load."""
+WORDS = {
+    "E01": "near its continuous limit",
+    "E02": "above its continuous limit, which holds for 3 hours and more",
+    "E03": "above what the breaker is rated for",
+    "E04": "the breaker may trip soon, or is hot",
+    "E05": "a peak can trip the breaker at once",
+    "E06": "by its trend it reaches a limit",
+    "E07": "the GPUs' limits in force allow more than the continuous limit",
+    "E08": "above its continuous limit when another feed is lost",
+    "E09": "this feed is lost: its partners carry everything",
+    "E10": "two cords of a node share unevenly",
+    "E11": "its poles are uneven",
+    "E12": "the neutral is near its rating",
+    "E13": "the voltage is too low or too high",
+    "E14": "the UPS is near its rating, or runs on its battery",
+    "E15": "what its supplies must carry alone is near their rating",
+    "E16": "near the limit of the smart plug",
+    "E17": "its breaker has probably tripped",
+    "E18": "its meter and its nodes do not agree",
+    "E19": "a meter says nothing",
+    "E20": "GPUs may draw more than their cap",
+    "E21": "its load swings",
+    "E22": "near or above its budget",
+    "E24": "the configuration is probably not as it was meant",
+}
+"""What each rule says, in a few words."""
 ESTIMATE = "Times are estimates; a breaker may trip earlier or later."
 
 
@@ -75,6 +101,8 @@ def details(circuit: CircuitState) -> list[str]:
     lines = [limits_text(circuit)]
     if circuit.watts is not None:
         lines += [f"{watts_text(circuit)}; {heat_text(circuit)}"]
+    if circuit.assumed_watts:
+        lines.append(clean(circuit.facts.get("assumed", "a part of it is assumed")))
     if circuit.trip_seconds.earliest is not None:
         lines.append(band_text(circuit))
     could = []
@@ -89,12 +117,17 @@ def details(circuit: CircuitState) -> list[str]:
     if could:
         lines.append("; ".join(could))
     if circuit.alerts:
-        lines.append(f"! {' '.join(map(clean, circuit.alerts))}")
+        lines += [broken(rule) for rule in circuit.alerts]
     if unknown := circuit.facts.get("unknown_nodes"):
         lines.append(f"not known, and counted as nothing: {clean(unknown)}")
     if circuit.nodes:
         lines.append(f"nodes {', '.join(map(clean, circuit.nodes))}")
     return lines  # fmt: skip
+
+
+def broken(rule: str) -> str:
+    """Return a rule that fires, by the number that docs/power.md has it under, and what it says."""
+    return f"! {clean(rule)} {WORDS.get(rule, '')}".rstrip()
 
 
 def limits_text(circuit: CircuitState) -> str:
@@ -111,6 +144,8 @@ def limits_text(circuit: CircuitState) -> str:
         minute = circuit.continuous_ratio or 0.0
         before = f", in the last minute {minute:.0%}" if minute > 1 else ""
         return f"{text}; {left:.1f} A left all day{before}"
+    if circuit.assumed_watts and circuit.continuous_ratio is None:
+        return f"{text}; {-left:.1f} A above the continuous limit, if what is assumed flows"
     since = circuit.above_continuous_seconds
     how_long = f" for {span(since)}" if since else ""
     return f"{text}; {-left:.1f} A above the continuous limit{how_long}"
@@ -120,8 +155,6 @@ def watts_text(circuit: CircuitState) -> str:
     """Return the watts, how sure they are, and where they come from."""
     sigma = "" if circuit.sigma_watts is None else f" ± {circuit.sigma_watts:,.0f}"
     text = f"{circuit.watts or 0.0:,.0f}{sigma} W by {circuit.source or 'no source'}"
-    if circuit.assumed_watts:
-        text += f", {clean(circuit.facts.get('assumed', 'part of it is assumed'))}"
     return f"{text}, a meter is silent" if circuit.more.get("meter_stale") else text
 
 
@@ -162,8 +195,8 @@ def row_lines(what: str, rows: Sequence[RowState]) -> list[str]:
             for name, value in row.quantities.items()
             if value is not None
         ]
-        alerts = f"  ! {' '.join(map(clean, row.alerts))}" if row.alerts else ""
-        lines.append(f"{what} {clean(row.id)}  {', '.join(told) or 'no reading yet'}{alerts}")
+        lines.append(f"{what} {clean(row.id)}  {', '.join(told) or 'no reading yet'}")
+        lines += [f"    {broken(rule)}" for rule in row.alerts]
     return lines
 
 

@@ -45,9 +45,9 @@ class Loads:
         self._names: tuple[str, ...] = ()
 
     def add(self, board: Board) -> None:
-        """Remember an instant; other circuits begin anew."""
+        """Remember an instant; other circuits begin anew, and an answer without any is none."""
         names = tuple(circuit.id for circuit in board.circuits)
-        if names != self._names:
+        if names and names != self._names:
             self._kept.clear()
             self._names = names
         at = board.circuits_at

@@ -197,7 +197,11 @@ class Live:
             lasting=lasting, trips=self._trips(lasting, assumed[1]), doubt=assumed,
             used=self.heats.used(), assumed=self.heats.assumed(now),
             minute=minute, ten=ten, peak=self.windows.peak(now, 10.0),
-            above=self.timer.update(now, minute / network.continuous, ten / network.continuous),
+            above=self.timer.update(
+                now,
+                told(minute / network.continuous, assumed[0], levels.CONTINUOUS, levels.CONTINUOUS),
+                told(ten / network.continuous, assumed[1], levels.CONTINUOUS, levels.CONTINUOUS),
+            ),
             ahead=(self._ahead[0].copy(), self._ahead[1].copy()), swing=self._swing.copy(), joules=self.energies.joules,
             suspected=self.trips.suspected, off=self.trips.off, inrush=self._supplies.inrush,
             lost=(self._lost | meters.tripped | meters.input_lost | (dead & self._input_lost(meters))),

@@ -86,7 +86,8 @@ class Scene:
             facts["band"] += "; its heat at the start is assumed from its load"
         assumed = float(carried.assumed[row])
         if assumed > 0:
-            facts["assumed"] = f"{assumed:.0f} W of it are assumed: {self._unheard(row)}"
+            part = "all" if assumed >= watts else f"{assumed:,.0f} W"
+            facts["assumed"] = f"{part} of it is assumed: {self._unheard(row)}"
             if np.isnan(self.trips[row, 0]) and line.curve is not None:
                 facts["band"] = "not known, as part of its load is assumed"
         unknown = float(self.undeclared[row])

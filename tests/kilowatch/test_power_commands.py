@@ -253,6 +253,23 @@ def test_a_silent_meter_stands_beside_the_source_that_took_over() -> None:
     assert max(map(len, lines)) <= 80
 
 
+def test_what_is_assumed_is_said_and_never_called_a_load_that_flows() -> None:
+    """Both nodes are silent: what the circuit carries is what they may draw."""
+    why = "all of it is assumed: dgx-01, dgx-02: silent, counted with all that may be drawn"
+    lines = circuit_lines([
+        state(
+            1.23, watts=2867.0, source="committed", headroom_amps=-8.6, assumed_watts=2867.0,
+            continuous_ratio=None, above_continuous_seconds=None, trip_known=False, facts={"assumed": why},
+        )
+    ])  # fmt: skip
+    assert lines[0].split("~")[1].startswith("123%")
+    assert any(
+        "8.6 A above the continuous limit, if what is assumed flows" in line for line in lines
+    )
+    assert any("no trip time: part of its load is assumed" in line for line in lines)
+    assert any("dgx-01, dgx-02" in line for line in lines)
+
+
 def test_a_time_to_trip_names_its_load_where_another_flows_now() -> None:
     """After a sudden drop: 69 % now, and a countdown of the ten seconds before."""
     lines = circuit_lines([

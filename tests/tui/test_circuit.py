@@ -8,11 +8,12 @@ import numpy as np
 from tests.tui.test_lines import LIVE, NOW, board, said
 from tui.board import Board
 from tui.circuits import Now, countdown, headroom, load, share
-from tui.documents import BUDGETS, POWER_PAGE
+from tui.documents import BUDGETS, CIRCUITS, POWER_PAGE
 from tui.fields import circuit_fields
 from tui.header import header
 from tui.lines import circuit_bars
-from tui.messages.power import BudgetRow, BudgetRows, Circuit, Power, Trip
+from tui.messages.power import BudgetRow, BudgetRows, Circuit, Circuits, Power, Trip
+from tui.past_loads import Loads
 from tui.screens.circuit import circuit_lines
 from tui.standing import Standing
 from tui.status import as_json, text_lines
@@ -91,7 +92,7 @@ def test_what_is_not_known_is_a_dash() -> None:
 ASSUMED = Circuit(
     "office", watts=2900.0, amps={"L1": 24.2}, rated_amps=20.0, continuous_amps=16.0, effective_amps=20.0,
     headroom_amps=-8.2, load_ratio=1.21, lasting_ratio=1.21, continuous_ratio=None, assumed_watts=2900.0,
-    source="committed", facts={"assumed": "2900 W of it are assumed: rig: silent, counted with all that may be drawn",
+    source="committed", facts={"assumed": "all of it is assumed: rig: silent, counted with all that may be drawn",
                                "band": "not known, as part of its load is assumed"},
 )  # fmt: skip
 """Its only node is silent: what it carries is what it may, and nobody told it."""
@@ -146,3 +147,14 @@ def test_the_wall_says_of_how_many_nodes_it_is() -> None:
         POWER_PAGE, Power(configured=True, wall_watts=None, wall_nodes=0), 100.0
     )
     assert "Wall" not in said(header(nobody, LIVE, NOW, 160)[1])
+
+
+def test_a_chart_keeps_what_was_told_and_draws_nothing_that_was_not() -> None:
+    """An answer without circuits is none; what is assumed is a gap."""
+    loads, none = Loads(), Circuits(0, [])
+    told = msgspec.structs.replace(ASSUMED, assumed_watts=0.0)
+    for second, found in enumerate(([told], [told], none.circuits, [ASSUMED], [told])):
+        loads.add(board().with_doc(CIRCUITS, Circuits((second + 1) * 10**9, found), 98.0))
+    at, watts = loads.of("office", 10**10)
+    assert at.tolist() == [second * 10**9 for second in (1, 2, 4, 5)]
+    np.testing.assert_array_equal(watts, [2900.0, 2900.0, np.nan, 2900.0])
