@@ -18,7 +18,7 @@ from power.energy import JOULES_PER_KWH
 from power.fixed import Fixed
 from power.layout import Layout
 from power.levels import BUDGET, BUDGET_CLEAR, BUDGET_FULL, BUDGET_NEAR
-from power.live.doubt import told
+from power.live.doubt import sure, told_of
 from power.network import Ints
 from power.tariff import mean_price
 from power.wiring import Floats
@@ -88,12 +88,11 @@ class Months:
         """Return the board after `seconds` at these watts of every line, of which some are assumed."""
         watts = np.array([float(line_watts[c.lines].sum()) for c in self.ceilings])
         unsure = np.array([float(assumed[c.lines].sum()) for c in self.ceilings])
-        with np.errstate(invalid="ignore", divide="ignore"):
-            doubt = unsure / watts
         self._count(wall_ns, seconds, watts - unsure)
         limit = np.array([1000 * c.kw for c in self.ceilings])
         ratio = watts / limit
-        judged = told(ratio, doubt, np.array([c.clear for c in self.ceilings]), BUDGET_FULL)
+        clear = np.array([c.clear for c in self.ceilings])
+        judged = sure(ratio, told_of(ratio, watts, unsure), clear, BUDGET_FULL)
         projected = self._projected(wall_ns)
         energy = projected / JOULES_PER_KWH
         rows = {

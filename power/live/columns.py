@@ -10,7 +10,7 @@ from power import levels
 from power.feeds import Cords, at_lines
 from power.fixed import Fixed
 from power.judgement import phase_imbalance
-from power.live.doubt import TREND, told
+from power.live.doubt import doubted, sure, told_of
 from power.live.lines import Carried, LineMeters
 from power.live.metering import NODE, Metering
 from power.live.supplies import inrush_amps
@@ -38,8 +38,9 @@ class Seen:
     survivor: Floats
     lasting: Floats
     trips: Floats
-    doubt: tuple[Floats, Floats]
-    """Part of the load that was assumed: at most in the last 60 s, in the last 10 s."""
+    minute_told: Floats
+    """What of `minute` somebody told."""
+    ten_told: Floats
     used: Floats
     assumed: Flags
     minute: Floats
@@ -70,7 +71,8 @@ def columns(fixed: Fixed, seen: Seen) -> dict[str, Floats]:
 def _load(fixed: Fixed, seen: Seen) -> dict[str, Floats]:
     network, carried = fixed.network, seen.carried
     amps = np.where(fixed.poles, carried.amps, np.nan)
-    over = told(seen.ten / network.effective, seen.doubt[1], levels.OVERLOAD_CLEAR, levels.OVERLOAD)
+    lasting = sure(seen.minute / network.continuous, seen.minute_told / network.continuous, levels.LOAD_CLEAR, levels.CONTINUOUS)  # fmt: skip
+    over = sure(seen.ten / network.effective, seen.ten_told / network.effective, levels.OVERLOAD_CLEAR, levels.OVERLOAD)  # fmt: skip
     return {
         "circuit_watts": carried.watts,
         "circuit_sigma_watts": carried.sigma,
@@ -85,7 +87,7 @@ def _load(fixed: Fixed, seen: Seen) -> dict[str, Floats]:
         "circuit_headroom_amps": network.continuous - carried.highest,
         "circuit_load_ratio": carried.highest / network.rated,
         "circuit_assumed_watts": carried.assumed,
-        "circuit_continuous_ratio": told(seen.minute / network.continuous, seen.doubt[0], levels.LOAD_CLEAR, levels.CONTINUOUS),
+        "circuit_continuous_ratio": lasting,
         "circuit_lasting_ratio": seen.lasting / network.rated,
         "circuit_overload_ratio": np.where(fixed.breakers, over, np.nan),
         "circuit_above_continuous_seconds": seen.above,
@@ -112,16 +114,24 @@ def _what_if(fixed: Fixed, seen: Seen) -> dict[str, Floats]:
     capped = (walls.gpus > 0) & ~np.isnan(walls.committed)
     could = np.bincount(lines, capped[machines], len(network.names)) > 0
     amps = np.where(could, np.fmax(seen.committed.highest, seen.carried.highest), np.nan)
+    no_trend = doubted(seen.minute, seen.minute_told)  # the step from one assumption to another
     return {
         "circuit_committed_watts": np.where(could, np.fmax(seen.committed.watts, seen.carried.watts), np.nan),
         "circuit_committed_continuous_ratio": amps / network.continuous,
         "circuit_committed_rated_ratio": amps / network.rated,
         "circuit_survivor_amps": seen.survivor,
-        "circuit_survivor_continuous_ratio": told(seen.survivor / network.continuous, seen.doubt[0], levels.CONTINUOUS_CLEAR, levels.SURVIVOR),
-        "circuit_survivor_rated_ratio": told(seen.survivor / network.rated, seen.doubt[0], levels.CONTINUOUS_CLEAR, levels.SURVIVOR),
-        "circuit_forecast_continuous_seconds": np.where(seen.doubt[0] > TREND, np.nan, seen.ahead[0]),
-        "circuit_forecast_rated_seconds": np.where(seen.doubt[0] > TREND, np.nan, seen.ahead[1]),
+        "circuit_survivor_continuous_ratio": _survives(seen, network.continuous),
+        "circuit_survivor_rated_ratio": _survives(seen, network.rated),
+        "circuit_forecast_continuous_seconds": np.where(no_trend, np.nan, seen.ahead[0]),
+        "circuit_forecast_rated_seconds": np.where(no_trend, np.nan, seen.ahead[1]),
     }  # fmt: skip
+
+
+def _survives(seen: Seen, limit: Floats) -> Floats:
+    """Return what a loss of another feed would bring over a limit."""
+    ratio = seen.survivor / limit
+    least = told_of(ratio, seen.carried.watts, seen.carried.assumed)
+    return sure(ratio, least, levels.CONTINUOUS_CLEAR, levels.SURVIVOR)
 
 
 def _quality(fixed: Fixed, seen: Seen) -> dict[str, Floats]:
@@ -186,7 +196,8 @@ def _plug(fixed: Fixed, seen: Seen) -> Floats:
         np.fmax(carried.highest / fixed.plug_amps, carried.highest / meters.limit_amps),
         carried.watts / meters.limit_watts,
     )
-    ratio = told(ratio, seen.doubt[1], levels.PLUG_CLEAR, levels.PLUG)
+    least = told_of(ratio, carried.watts, carried.assumed)
+    ratio = sure(ratio, least, levels.PLUG_CLEAR, levels.PLUG)
     limited = (metering.whole("kind") == NODE) & ~np.isnan(metering.number("limit_watts"))
     if limited.any():  # a limit is the plug's, also while it is silent
         limit = np.full(len(network.machines), np.nan)

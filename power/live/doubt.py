@@ -9,45 +9,47 @@ from __future__ import annotations
 
 import numpy as np
 
-from power.wiring import Floats
+from power.levels import CONTINUOUS
+from power.live.lines import Carried
+from power.wiring import Flags, Floats
 
-TREND = 0.05
-"""A trend of which a larger part is assumed is none: it is the step from one assumption to another."""
-_DEPTH = 62
-_SPACING = 0.999
-
-
-class Doubt:
-    """The part of each line's load that was assumed in the last minute."""
-
-    def __init__(self, lines: int) -> None:
-        self._at: Floats = np.full(_DEPTH, -np.inf)
-        self._parts: Floats = np.zeros((_DEPTH, lines), dtype=np.float32)
-        self._next = 0
-        self._newest: Floats = np.zeros(lines)
-
-    def add(self, now: float, watts: Floats, assumed: Floats) -> None:
-        """Take in what every line carries, and what of it is assumed."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            part = np.where((assumed > 0) & (watts > 0), np.minimum(assumed / watts, 1.0), 0.0)
-        self._newest = part
-        newest = self._at[(self._next - 1) % _DEPTH]
-        if now < newest:  # as after a restart: what is kept is of another time
-            self._at[:] = -np.inf
-        if now - self._at[(self._next - 1) % _DEPTH] >= _SPACING:
-            self._at[self._next], self._parts[self._next] = now, part
-            self._next = (self._next + 1) % _DEPTH
-
-    def part(self, now: float, seconds: float) -> Floats:
-        """Return the largest part that was assumed in the last `seconds`, 0 to 1; over lines."""
-        recent = self._parts[self._at > now - seconds - 1e-9]
-        highest: Floats = np.maximum(recent.max(axis=0, initial=0.0), self._newest)
-        return highest
+SLIGHT = 0.05
+"""A smaller part that is assumed changes nothing: the best model of the rest is less sure than that."""
 
 
-def told(ratio: Floats, part: Floats, clear: float | Floats, level: float) -> Floats:
-    """Return a ratio, or a gap where only what is assumed brings it from below `level` to above
-    `clear`: nobody knows then whether the level is passed. `part`: of it that is assumed."""
+def told_of(load: Floats, watts: Floats, assumed: Floats) -> Floats:
+    """Return what of a load somebody told, in its own unit; `assumed` of `watts` nobody did."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        part = np.where((assumed > 0) & (watts > 0), np.minimum(assumed / watts, 1.0), 0.0)
+    result: Floats = load * (1 - part)
+    return result
+
+
+def doubted(load: Floats, least: Floats) -> Flags:
+    """Return where a load, of which `least` is told, is more than slightly assumed."""
     with np.errstate(invalid="ignore"):
-        unsure = (part > 0) & (ratio > clear) & (ratio * (1 - part) <= level)
+        result: Flags = least < (1 - SLIGHT) * load
+    return result
+
+
+def sure(ratio: Floats, least: Floats, clear: float | Floats, level: float) -> Floats:
+    """Return a ratio, or a gap where nobody knows whether it is above `level`: it is above `clear`,
+    and `least`, what of it somebody told, is not above `level`."""
+    with np.errstate(invalid="ignore"):
+        unsure = doubted(ratio, least) & (ratio > clear) & (least <= level)
     return np.where(unsure, np.nan, ratio)
+
+
+def above(amps: Floats, told: Floats, limit: Floats) -> Floats:
+    """Return amps over a continuous limit; a gap where nobody knows whether they are above it."""
+    return sure(amps / limit, told / limit, CONTINUOUS, CONTINUOUS)
+
+
+def likely_amps(carried: Carried, begun: Flags) -> Floats:
+    """Return the amps that heat is reckoned with: what nobody tells counts with what it was when it was
+    told last, not with all that it may be. Heat never begins (`begun`) from a load that is mostly
+    assumed."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        beyond = np.where(carried.surplus > 0, carried.surplus / carried.watts, 0.0)
+        begins = begun | (carried.assumed <= 0.5 * carried.watts)
+    return np.where(begins, carried.highest * (1 - beyond), np.nan)

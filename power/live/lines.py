@@ -74,7 +74,7 @@ class Carried:
     """What of `watts` nobody tells now: of silent nodes and GPUs that were not read. 0 by its own
     meter."""
     surplus: Floats
-    """What of `assumed` is beyond what the silent nodes drew last."""
+    """What of `assumed` is beyond what was drawn when it was last told."""
 
     @property
     def highest(self) -> Floats:

@@ -16,7 +16,7 @@ from power.layout import Layout
 from power.live.beyond import Beyond, undeclared
 from power.live.budgets import Months
 from power.live.columns import Seen, columns
-from power.live.doubt import Doubt, told
+from power.live.doubt import above, doubted, likely_amps, told_of
 from power.live.energy import Energies
 from power.live.heat import Heats
 from power.live.lazy import Facts
@@ -57,7 +57,8 @@ class Live:
         self.model = WallModel(layout.machines)
         self.heats, self.windows = Heats(self.fixed), Windows(len(names))
         self.timer, self.trips = AboveLimit(len(names)), Trips(self.fixed)
-        self.doubt = Doubt(len(names))
+        self.told = Windows(len(names))
+        """What of each line's load somebody told."""
         self.energies, self.months = Energies(len(names)), Months(layout, self.fixed)
         specs = [layout.site.nodes.get(name) for name in self.machines]
         self._supplies = Supplies(
@@ -177,11 +178,12 @@ class Live:
         if self.restored.any():
             self.heats.bridge(now, highest, self.restored)
             self.restored = np.zeros_like(self.restored)
-        self.doubt.add(now, carried.watts, carried.assumed)
-        assumed = self.doubt.part(now, 60.0), self.doubt.part(now, 10.0)
-        self.heats.update(now, self._likely(carried, assumed[1]), self.trips.off | dead)
+        self.told.add(now, told_of(carried.amps.T, carried.watts, carried.assumed).T)
+        self.heats.update(now, likely_amps(carried, self.heats.begun), self.trips.off | dead)
         minute, ten = self.windows.rms(now, 60.0), self.windows.rms(now, 10.0)
         lasting = np.fmax(ten, self.windows.least(now, HELD_SECONDS))
+        minute_told, ten_told = self.told.rms(now, 60.0), self.told.rms(now, 10.0)
+        lasting_told = np.fmax(ten_told, self.told.least(now, HELD_SECONDS))
         lasting = np.where(self.trips.off | dead, 0.0, lasting)
         self.energies.update(seconds, carried.watts - carried.assumed, meters)
         self._look_ahead(now)
@@ -194,13 +196,14 @@ class Live:
             undeclared=undeclared(fixed, walls, carried), dead=dead,
             committed=could,
             survivor=self._survivors(np.nan_to_num(walls.held) + theirs, local, dead),
-            lasting=lasting, trips=self._trips(lasting, assumed[1]), doubt=assumed,
+            lasting=lasting, trips=self._trips(lasting, lasting_told),
+            minute_told=minute_told, ten_told=ten_told,
             used=self.heats.used(), assumed=self.heats.assumed(now),
             minute=minute, ten=ten, peak=self.windows.peak(now, 10.0),
             above=self.timer.update(
                 now,
-                told(minute / network.continuous, assumed[0], levels.CONTINUOUS, levels.CONTINUOUS),
-                told(ten / network.continuous, assumed[1], levels.CONTINUOUS, levels.CONTINUOUS),
+                above(minute, minute_told, network.continuous),
+                above(ten, ten_told, network.continuous),
             ),
             ahead=(self._ahead[0].copy(), self._ahead[1].copy()), swing=self._swing.copy(), joules=self.energies.joules,
             suspected=self.trips.suspected, off=self.trips.off, inrush=self._supplies.inrush,
@@ -210,20 +213,14 @@ class Live:
             notices=self._notices,
         )  # fmt: skip
 
-    def _likely(self, carried: Carried, part: Floats) -> Floats:
-        """Return the amps that heat is reckoned with: a silent node heats with what it drew last, not
-        with all that it may draw, and heat never begins from a load that nobody has told."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            beyond = np.where(carried.surplus > 0, carried.surplus / carried.watts, 0.0)
-        told_once = self.heats.begun | (part <= 0.5)
-        return np.where(told_once, carried.highest * (1 - beyond), np.nan)
-
-    def _trips(self, lasting: Floats, part: Floats) -> Floats:
-        """Of a load that is above the rating by what is assumed alone, nobody knows when it trips."""
-        sure = told(lasting / self.fixed.network.effective, part, 0.0, levels.OVERLOAD)
+    def _trips(self, lasting: Floats, told: Floats) -> Floats:
+        """Return seconds to each edge; where only what is assumed would trip it, nobody knows."""
         trips = self.heats.trips(lasting)
-        unsure = np.isnan(sure) & np.isfinite(trips[:, 0])
-        return np.where(unsure[:, None], np.nan, trips)
+        unsure = doubted(lasting, told) & np.isfinite(trips[:, 0])
+        if unsure.any():
+            least = self.heats.trips(np.where(unsure, told, np.nan))[:, 0]
+            trips = np.where((unsure & ~np.isfinite(least))[:, None], np.nan, trips)
+        return trips
 
     def _survivors(self, held: Floats, local: Floats, dead: Flags) -> Floats:
         """A feed that is lost itself has nothing to take over."""

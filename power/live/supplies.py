@@ -9,7 +9,7 @@ import numpy as np
 from power.board import Board, BoardKind
 from power.fixed import Fixed
 from power.levels import SUPPLY_CLEAR, SUPPLY_OVER
-from power.live.doubt import told
+from power.live.doubt import sure, told_of
 from power.live.lazy import Facts
 from power.live.walls import WallModel, Walls
 from power.machine import Machine
@@ -50,7 +50,8 @@ class Supplies:
         inside = model.curves.inside(walls.watts)
         with np.errstate(invalid="ignore", divide="ignore"):
             load = np.where(carrying > 0, inside / (self._rated * carrying), np.nan)
-            load = told(load, walls.assumed / walls.watts, SUPPLY_CLEAR, SUPPLY_OVER)
+            least = told_of(load, walls.watts, walls.assumed)
+            load = sure(load, least, SUPPLY_CLEAR, SUPPLY_OVER)
             spike = (self._host + walls.gpus * self._spike) / (self._rated * self._count)
         rows = {
             "supply_load_ratio": load,

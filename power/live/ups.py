@@ -9,7 +9,7 @@ import numpy as np
 from power.board import Board, BoardKind
 from power.fixed import Fixed
 from power.levels import UPS_CLEAR, UPS_OVER
-from power.live.doubt import told
+from power.live.doubt import sure, told_of
 from power.live.lines import Carried
 from power.live.metering import STALE_LEAST, STALE_PERIODS, Metering
 from power.live.walls import Walls
@@ -126,7 +126,8 @@ def _load(
     apparent = watts / 0.97 if apparent is None else abs(apparent)
     # Which of the two ratings is nearer decides: electronics draw amps that do no work.
     load = np.array([max(watts / one.watts, apparent / one.volt_amps)])
-    return float(told(load, np.array([assumed / max(watts, 1.0)]), UPS_CLEAR, UPS_OVER)[0])
+    least = told_of(load, np.array([watts]), np.array([assumed]))
+    return float(sure(load, least, UPS_CLEAR, UPS_OVER)[0])
 
 
 def _facts(one: UpsLine, reading: MeterReading | None, load: float) -> dict[str, str]:

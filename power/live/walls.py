@@ -63,7 +63,7 @@ class Walls:
     assumed: Floats
     """What of `watts` nobody tells now: a silent node without a meter, GPUs that were not read."""
     surplus: Floats
-    """What of `assumed` is beyond what the silent node drew last."""
+    """What of `assumed` is beyond what the node drew when all of it was last told."""
 
 
 class WallModel:
@@ -87,6 +87,8 @@ class WallModel:
         self._cpu_share = np.array([m.cpu_share if m.known else CPU_SHARE for m in all_], dtype=float)  # fmt: skip
         self.last = np.full(count, np.nan)
         """What each drew when it was last heard."""
+        self._whole = np.full(count, np.nan)
+        """What each drew when it was last heard and all its GPUs were read."""
         self._last_sigma = np.full(count, np.nan)
         self._last_rank = np.full(count, _MODEL, dtype=np.int64)
         self._silent = np.zeros(count, dtype=bool)
@@ -140,7 +142,9 @@ class WallModel:
         held = np.where(silent, np.fmax(watts, kept), watts)
         committed = np.fmax(committed, held)  # what is drawn can be drawn
         assumed = np.where(lost, np.nan_to_num(watts), np.where(has_meter, 0.0, unread * watts))
-        surplus = np.where(lost, np.nan_to_num(np.maximum(watts - self.last, 0.0)), 0.0)
+        self._whole = np.where(spoken & ~silent & (unread == 0), watts, self._whole)
+        before = np.where(np.isnan(self._whole), self.last, self._whole)
+        surplus = np.clip(np.nan_to_num(watts - before), 0.0, assumed)
         floor = np.where(np.isnan(tick.floor_watts), self._floor, tick.floor_watts)
         return Walls(watts, sigma, rank.astype(np.int64), degraded, degraded | lost, held, committed,
                      metered, modelled, silent, limit, gpus, floor, self.curves.wall(host + limit) - self.curves.wall(limit), described, assumed, surplus)  # fmt: skip

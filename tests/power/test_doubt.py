@@ -165,3 +165,25 @@ def test_no_trend_leads_from_one_assumption_to_another() -> None:
         stage.play(5, gpu={"n1": 300.0})
         assert "E06" not in stage.ids("a")
     assert np.isnan(stage.value("circuit_forecast_rated_seconds", "a"))
+
+
+def test_a_second_of_not_knowing_delays_nothing() -> None:
+    """An aggregator starts: for a second all is assumed. What is told from then on is judged as ever."""
+    stage = Stage(SITE, limits=LIMITS, gpus=2)
+    for node in LIMITS:
+        stage.silent[node] = -np.inf
+    stage.play(1)
+    stage.silent.clear()
+    stage.play(20, gpu=FULL)
+    assert "E03" in told(stage)
+    assert np.isfinite(stage.value("circuit_trip_earliest_seconds", "a"))
+
+
+def test_a_slight_part_changes_nothing() -> None:
+    """One GPU of many is lost, and its limit counts: the model of the others is less sure than that."""
+    stage = Stage(SITE, limits=LIMITS, gpus=2)
+    drawn = {"n1": 870.0, "n2": 870.0}
+    some: dict[str, Any] = {"gpus_unread": np.array([0.04, 0.0]), "unread_limit_watts": np.array([18.0, 0.0])}  # fmt: skip
+    stage.play(90, gpu=drawn, **some)
+    assert 0 < stage.value("circuit_assumed_watts", "a") < 0.05 * stage.value("circuit_watts", "a")
+    assert "E03" in told(stage)
