@@ -6,7 +6,7 @@ that a person would see it, and every ten seconds. A circuit that is no longer c
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 import numpy as np
@@ -15,6 +15,8 @@ import numpy.typing as npt
 from aggregator.electrical import Electrical
 from aggregator.states import Publish, States
 from alerts.alert import Alert, State, Subject
+from alerts.desk.desk import Held
+from alerts.notice import Standing
 from power.board import Board
 from power.layout import Layout
 from power.states import Alerts, CircuitState, RowState, circuit_states, only, row_states
@@ -140,6 +142,15 @@ class ElectricalStates:
         for state in states:
             payload = msgspec.json.encode(Posted(by=self._by, at=at, state=state))
             kind.states.put(state_topic(self._cluster, what, state.id), payload)
+
+
+def spoken(alerts: Iterable[Alert], held: Callable[[str], Held | None]) -> Iterator[Alert]:
+    """Iterate over the alerts that speak for themselves: of the levels of one trouble the worst, of a
+    cause and what follows the cause. `held`: what the desk says of an alert's key."""
+    for alert in alerts:
+        found = held(alert.key)
+        if found is None or found.standing is not Standing.INHIBITED:
+            yield alert
 
 
 def firing(alerts: Iterable[Alert], subject: Subject) -> Alerts:

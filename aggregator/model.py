@@ -223,7 +223,8 @@ class Store(Protocol):
         """Return the newest inventory of each node."""
 
     def history(self, device: str, metric: str, start: int, end: int, step: float) -> History:
-        """Return one metric of one device, `start` <= time < `end` in ns since 1970."""
+        """Return one metric of one device, `start` <= time < `end` in ns since 1970; in wider buckets
+        than `step` where nothing finer is kept."""
 
     def past(
         self,

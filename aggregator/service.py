@@ -22,7 +22,7 @@ from aggregator.alerting.whereabouts import Places, Whereabouts
 from aggregator.bus import Bus
 from aggregator.config import AggregatorConfig, shard_names
 from aggregator.electrical import Electrical
-from aggregator.electrical_states import ElectricalStates
+from aggregator.electrical_states import ElectricalStates, spoken
 from aggregator.http.app import listening
 from aggregator.http.config import HttpConfig
 from aggregator.influx.sender import Sender
@@ -276,7 +276,7 @@ class Aggregator:
         """Keep circuits, budgets and UPS on the bus as they stand."""
         async for now in _every(1.0):
             try:
-                states.show(self.electrical, self.alerts(), now)
+                states.show(self.electrical, spoken(self.alerts(), self.alarms.held), now)
                 if self.stats.bus_connected:
                     states.send(
                         lambda topic, body: bus.publish(topic, body, retain=True),

@@ -13,6 +13,7 @@ from alerts.notice import Outcome as Outbound
 from alerts.plain import clean, lasting, stamp
 from kilowatch.replaying import Outcome
 from kilowatch.table import WIDTH, columns
+from telemetry.words import all_firing, counted
 
 COLOURS = {Severity.PAGE: "red", Severity.TICKET: "yellow", Severity.INFO: "cyan"}
 _SECOND = 1_000_000_000
@@ -26,10 +27,12 @@ def incident_lines(incidents: Sequence[Incident], now: int) -> Iterator[str]:
             f"since {_age(incident.began, now)}" if incident.ended is None else _over(incident)
         ]
         facts += _lead_facts(incident)
-        facts.append(f"{incident.firing} of {incident.total} alerts fire")
+        facts.append(all_firing(incident.firing, incident.total))
         if incident.inhibited:
             hidden = max(incident.hidden, len(incident.inhibited))
-            facts.append(f"{hidden} more {'is' if hidden == 1 else 'are'} its consequence")
+            facts.append(
+                f"{hidden} more {'is its consequence' if hidden == 1 else 'are its consequences'}"
+            )
         if incident.acknowledged is not None:
             facts.append(_taken(incident, now))
         yield from _wrapped(" " * 7, ", ".join(facts))
@@ -101,7 +104,8 @@ def replay_lines(outcome: Outcome) -> Iterator[str]:
     """Return what a recording would have come to."""
     span = lasting((outcome.last - outcome.first) / _SECOND)
     yield (
-        f"{outcome.messages} messages of {outcome.nodes} nodes with {outcome.gpus} GPUs, "
+        f"{counted(outcome.messages, 'message')} of {counted(outcome.nodes, 'node')} "
+        f"with {counted(outcome.gpus, 'GPU')}, "
         f"{span} from {stamp(outcome.first)}"
     )
     if outcome.unreadable:
@@ -112,7 +116,7 @@ def replay_lines(outcome: Outcome) -> Iterator[str]:
         for one in outcome.told
     ]  # fmt: skip
     yield from columns([("AT", "SEVERITY", "TOLD", "BECAUSE", "WHAT"), *rows]) if rows else []
-    yield f"{outcome.pages} pages, {outcome.tickets} tickets"
+    yield f"{counted(outcome.pages, 'page')}, {counted(outcome.tickets, 'ticket')}"
 
 
 def _wrapped(head: str, text: str) -> Iterable[str]:
@@ -162,7 +166,8 @@ def _silence_state(silence: Silence, now: int) -> str:
 
 
 def _counts(rule: RuleRow) -> str:
-    found = [f"{n} {word}" for n, word in ((rule.firing, "fire"), (rule.pending, "pend")) if n]
+    each = ((rule.firing, "firing"), (rule.pending, "pending"))
+    found = [f"{n} {word}" for n, word in each if n]
     return ", ".join(found)
 
 

@@ -5,26 +5,10 @@ from __future__ import annotations
 import textwrap
 
 from alerts.plain import clean
-from kilowatch.circuits_text import ESTIMATE, span
+from kilowatch.circuits_text import ESTIMATE, broken, span
 from power.answer import Cap, CircuitPlan, NodePlan, Plan
 
 WIDTH = 80
-WORDS = {
-    "E01": "near its continuous limit",
-    "E02": "above its continuous limit, which holds for 3 hours and more",
-    "E03": "above what the breaker is rated for",
-    "E04": "the breaker may trip soon, or is hot",
-    "E07": "the GPUs' limits in force allow more than the continuous limit",
-    "E08": "above its continuous limit when another feed is lost",
-    "E09": "this feed is lost: its partners carry everything",
-    "E10": "two cords of a node share unevenly",
-    "E11": "its poles are uneven",
-    "E12": "the neutral is near its rating",
-    "E15": "what its supplies must carry alone is near their rating",
-    "E16": "near the limit of the smart plug",
-    "E22": "near or above its budget",
-}
-"""What each rule says, in a few words."""
 
 
 def plan_lines(answer: Plan) -> list[str]:
@@ -61,7 +45,7 @@ def _circuit(circuit: CircuitPlan) -> list[str]:
 
 
 def _broken(alerts: list[str]) -> list[str]:
-    return [f"    ! {rule} {WORDS.get(rule, '')}".rstrip() for rule in alerts]
+    return [f"    {broken(rule)}" for rule in alerts]
 
 
 def _cap(cap: Cap) -> list[str]:

@@ -15,6 +15,7 @@ from kilowatch.foreground import announce, watch_with_dashboard
 from kilowatch.network import free_port
 from kilowatch.signals import stop_at_eof, stop_on_signals
 from telemetry.errors import SourceError
+from telemetry.words import counted
 
 PATIENCE = 900.0
 """Seconds that reading a recording may take: a big cluster's hour."""
@@ -63,7 +64,7 @@ def serve_recording(
         )  # fmt: skip
         view = Recorded(given, given.power)
         messages = await asyncio.to_thread(view.read, file, read(file))
-        announce(f"read {messages} messages of {file}")
+        announce(f"read {counted(messages, 'message')} of {file}")
         await view.serve(*where, stop)
         if watcher is not None:
             watcher.cancel()

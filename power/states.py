@@ -90,7 +90,7 @@ class CircuitState(msgspec.Struct, frozen=True, kw_only=True):
     nodes: list[str]
     """Nodes with a cord in it."""
     alerts: list[str]
-    """Rules that fire on it, by id."""
+    """Rules that fire on it and speak, by id."""
     facts: dict[str, str]
     """What a person should read beside it."""
     more: dict[str, float | None]

@@ -33,8 +33,8 @@ from tui.theme import THEMES, Line, Theme, Tones
 LEGEND: tuple[Line, ...] = (
     [("what stands before a name", "strong")],
     [("  · ok  ", "ok"), ("! WARN a ticket  ", "warn"), ("▲ CRIT a page", "crit")],
-    [(f"  {CROSS} lost, hung or off  ", "down"), ("▒ STALE nothing new  ", "stale"),
-     (f"{DASH} not read, not zero", "dim")],
+    [(f"  {CROSS} LOST, HUNG, OFFLINE  ", "down"), ("▒ STALE nothing new, NO DATA  ", "stale"),
+     (f"{DASH} not read", "dim")],
 )  # fmt: skip
 TURN = 0.2
 """Seconds between two looks at whether what is played has gone on."""

@@ -34,6 +34,8 @@ class Board(Documents):
     """Wall power by node, of those that tell."""
     gpus: Gpus = field(default_factory=Gpus)
     """All GPUs, as they were when a screen last looked at all."""
+    gpus_at: int = 0
+    """When that was, ns since 1970."""
     part: Gpus = field(default_factory=Gpus)
     """Those of the nodes that a screen asks for alone."""
     alerts: tuple[Alert, ...] = ()
@@ -173,7 +175,7 @@ class Board(Documents):
         gpus = Gpus(message.version, who.rows, columns, message.gaps).known_from(self.gpus)
         if part:
             return replace(self, part=gpus, at=message.at)
-        return replace(self, gpus=gpus, at=message.at)
+        return replace(self, gpus=gpus, gpus_at=message.at, at=message.at)
 
     def with_doc(self, path: str, value: object, now: float) -> Board:
         """Return the board with a newer document."""

@@ -11,8 +11,9 @@ from tui import readings
 from tui.board import Board
 from tui.gpus import Floats
 from tui.kit.chart import spark
+from tui.listing import gpu_mark
 from tui.standing import Standing
-from tui.text import CROSS, DASH, bar, celsius, clean, fit, gibibytes, number, percent
+from tui.text import DASH, bar, celsius, clean, fit, gibibytes, number, percent
 from tui.theme import Line, Piece
 
 MOST = 16
@@ -23,8 +24,6 @@ _FRAMES = {
     Standing.DOWN: "down",
     Standing.STALE: "stale",
 }
-_WORDS = {Standing.OK: "· ok", Standing.STALE: "▒ STALE", Standing.WARN: "! WARN",
-          Standing.CRIT: "▲ CRIT", Standing.DOWN: f"{CROSS} DOWN"}  # fmt: skip
 
 
 def columns_of(count: int, width: int, height: int) -> int:
@@ -67,7 +66,7 @@ def _card(board: Board, row: int, width: int, past: Floats | None, here: bool) -
         if many
         else name
     )
-    word = f" {_WORDS[standing]} "
+    word = f" {gpu_mark(board, row)[0]} "
     title = fit(name, min(cell_len(name), width - 2 - cell_len(word)))
     rule = "─" * max(0, width - 2 - cell_len(title) - cell_len(word))
     reasons = [w for m, w in readings.REASONS if gpus.value(m, row)]

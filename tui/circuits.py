@@ -167,7 +167,8 @@ def worst_line(board: Board, now: Now, most_circuits: int) -> list[Piece]:
         if text == DASH and (pieces or standing is Standing.OK):
             break
         tone = tone if tone != "dim" else ""
-        said = "" if text == DASH else f" {text}"
+        of = " of its breaker," if text.startswith("over ") else ""  # not of the all-day limit
+        said = "" if text == DASH else f"{of} {text}"
         full = about(circuit, percent(share(circuit)))
         pieces += [(f"{clean(circuit.id)} {full}{said}", tone), ("  ", "")]
     if pieces:

@@ -182,8 +182,8 @@ class _Reader:
         if sign is None:
             return _part(word.text)
         if word.text not in self._keys:
-            cure = did_you_mean(word.text, self._keys) or f"known: {', '.join(self._keys)}"
-            raise FilterError(word.column, f"there is no {word.text!r} here; {cure}")
+            cure = did_you_mean(word.text, self._keys) or f"Known: {', '.join(self._keys)}"
+            raise FilterError(word.column, f"there is no {word.text!r} here. {cure}")
         value = self.next
         if value is None or not value.is_word:
             raise FilterError(

@@ -11,7 +11,7 @@ from tui.columns import Column
 from tui.fields import gpu_fields
 from tui.filter import ALL, Filter
 from tui.gpus import Floats
-from tui.listing import MARKS, Listing, highest_first
+from tui.listing import Listing, gpu_mark, highest_first
 from tui.readings import (
     CLOCK,
     LIMIT,
@@ -23,7 +23,7 @@ from tui.readings import (
     UTILIZATION,
 )
 from tui.standing import Standing
-from tui.text import CROSS, DASH, bar, clean, gibibytes, number, percent
+from tui.text import DASH, bar, clean, gibibytes, number, percent
 from tui.theme import Piece
 
 
@@ -41,11 +41,7 @@ class GpuSource:
 
 
 def _gpu_state(source: GpuSource, row: int, width: int) -> Piece:
-    standing = Standing(source.standing[row])
-    if standing is Standing.DOWN:
-        hung = source.gpus.gap(TEMPERATURE, row) == "timed_out"
-        return f"{CROSS} HUNG" if hung else f"{CROSS} LOST", "down"
-    return MARKS[standing]
+    return gpu_mark(source.board, row)
 
 
 def _gpu_power(source: GpuSource, row: int, width: int) -> Piece:
@@ -82,19 +78,19 @@ def _gpu_held(source: GpuSource, row: int, width: int) -> Piece:
 
 
 GPU_COLUMNS: tuple[Column[GpuSource], ...] = (
-    Column("GPUS", 7, _gpu_state),
+    Column("GPUS", 9, _gpu_state),
     Column("node", 9, lambda s, row, _: (clean(s.gpus.who.node[row]), s.tone(row)),
            tail=True, grow=2, most=28),
     Column("#", 2, lambda s, row, _: (str(s.gpus.who.gpu[row]), s.tone(row)), right=True),
     Column("name", 22, lambda s, row, _: (s.gpus.who.name[row].removeprefix("NVIDIA "), "dim"),
            grow=1, most=30, need=112),
     Column("W/limit", 9, _gpu_power, right=True),
-    Column("", 6, _gpu_power_bar, grow=3, most=24),
+    Column("", 5, _gpu_power_bar, grow=3, most=24),
     Column("°C", 3, lambda s, row, _: (number(s.gpus.value(TEMPERATURE, row)), s.tone(row)),
            right=True),
     Column("util", 5, lambda s, row, _: (percent(s.gpus.value(UTILIZATION, row)), s.tone(row)),
            right=True),
-    Column("", 5, lambda s, row, width: (bar(s.gpus.value(UTILIZATION, row), width), "bar"),
+    Column("", 4, lambda s, row, width: (bar(s.gpus.value(UTILIZATION, row), width), "bar"),
            grow=3, most=24),
     Column("GiB", 8, _gpu_memory, right=True),
     Column("MHz", 5, _gpu_clock, right=True),

@@ -132,12 +132,8 @@ def _gpus(board: Board, *, short: bool) -> list[Piece]:
             )
         )
     if count["silent"]:
-        pieces.append(
-            (
-                f"▒{number(count['silent'])} " if short else f"▒{number(count['silent'])} silent  ",
-                "stale",
-            )
-        )
+        unread = f"▒{number(count['silent'])}"
+        pieces.append((f"{unread} " if short else f"{unread} no data  ", "stale"))
     return pieces
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from rich.cells import cell_len
 
 from tui.board import Board
 from tui.documents import LOADING
-from tui.messages.alerts import Incident
+from tui.messages.alerts import Alert, Incident, Silence
 from tui.text import DASH, clean, fit, number, span
 from tui.theme import Piece
 
@@ -35,6 +36,27 @@ def counts(board: Board, *, words: bool = False) -> list[Piece]:
     if taken:
         pieces.append((f"✓{number(taken)}{' acked' if words else ''} ", "dim"))
     return pieces or [("no alerts", "dim")]
+
+
+def silenced_until(incident: Incident, silences: Sequence[Silence], at: int) -> int | None:
+    """Until when nobody is told of anything that fires in it, ns; None where somebody is."""
+    running = [each for each in silences if each.starts <= at < each.ends]
+    firing = [alert for alert in incident.alerts if alert.state == "firing"]
+    ends = [
+        max((each.ends for each in running if _hushes(each, alert)), default=None)
+        for alert in firing
+    ]
+    known = [end for end in ends if end is not None]
+    return min(known) if known and len(known) == len(ends) else None
+
+
+def _hushes(silence: Silence, alert: Alert) -> bool:
+    """Whether a silence is about an alert, as the aggregator would say."""
+    labels = alert.labels | {
+        "rule": alert.rule, "id": alert.id, "node": alert.node, "severity": alert.severity,
+        "state": alert.state, "subject": alert.subject, "name": alert.name,
+    }  # fmt: skip
+    return all(each.holds(labels.get(each.label, "")) for each in silence.matchers)
 
 
 def incident_line(board: Board, incident: Incident, width: int, *, place: int = 20) -> list[Piece]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from telemetry.words import counted
 from tui.board import Board
 from tui.circuits import Now, about, bar_tone, countdown, headroom, share, tone_of, worst_line
 from tui.feed.line import Line, LineState
@@ -16,7 +17,6 @@ from tui.text import (
     clock,
     clock_of,
     fit,
-    number,
     percent,
     span,
 )
@@ -63,7 +63,7 @@ def tiny(board: Board, line: Line, moment: Moment, width: int, height: int) -> l
     said: list[list[Piece]] = [
         [*when, (name, "strong")],
         counts(board),
-        [(f"{number(board.status.gpus) if board.status else DASH} GPUs", "")],
+        [(counted(board.status.gpus, "GPU") if board.status else f"GPUs {DASH}", "")],
         *alert_lines(board, width, max(1, height - 5)),
         worst_line(board, countdown_now(board, line, moment), 1),
         [("too small: 60x16 at least", "dim")],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Generic, TypeVar
@@ -10,8 +10,10 @@ from typing import Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from tui.board import Board
 from tui.columns import Column, head, line, share
 from tui.gpus import Floats
+from tui.readings import TEMPERATURE
 from tui.standing import Standing
 from tui.text import CROSS
 from tui.theme import Piece
@@ -24,8 +26,29 @@ MARKS: dict[Standing, Piece] = {
     Standing.STALE: ("▒ STALE", "stale"),
     Standing.WARN: ("! WARN", "warn"),
     Standing.CRIT: ("▲ CRIT", "crit"),
-    Standing.DOWN: (f"{CROSS} DOWN", "down"),
+    Standing.DOWN: (f"{CROSS} OFFLINE", "down"),
 }
+"""How a node or circuit is, in a sign and a word; all words are in docs/dashboard.md."""
+
+
+def gpu_mark(board: Board, row: int) -> Piece:
+    """How a GPU is: where nothing is read of it, why."""
+    standing = Standing(board.gpu_standing[row])
+    if standing in {Standing.DOWN, Standing.STALE}:
+        return unread(board.gpus.who.present[row], (board.gpus.gap(TEMPERATURE, row),))
+    return MARKS[standing]
+
+
+def unread(present: bool, gaps: Collection[str]) -> Piece:
+    """Why nothing is read of a GPU, by the reasons that came with its gaps. The store keeps few of them:
+    what was lost then has no data now."""
+    if not present or "device_lost" in gaps:
+        return f"{CROSS} LOST", "down"
+    if "timed_out" in gaps:
+        return f"{CROSS} HUNG", "down"
+    if "stale" in gaps or not any(gaps):
+        return MARKS[Standing.STALE]
+    return "▒ NO DATA", "stale"
 
 
 @dataclass(frozen=True)

@@ -59,14 +59,14 @@ def _node_worst(source: NodeSource, row: int, width: int) -> Piece:
     if not alerts:
         age = node.age_seconds
         late = node.state != "online" and age is not None
-        return f"silent {span(age)}" if late else "", "stale"
+        return f"{clean(node.state)} for {span(age)}" if late else "", "stale"
     tone = {"page": "crit", "ticket": "warn"}.get(alerts[0].severity, "dim")
     more = f" +{len(alerts) - 1}" if len(alerts) > 1 else ""
     return f"{clean(alerts[0].rule)}{more}", tone
 
 
 NODE_COLUMNS: tuple[Column[NodeSource], ...] = (
-    Column("NODES", 7, _node_state),
+    Column("NODES", 9, _node_state),
     Column("node", 9, lambda s, row, _: (clean(s.board.nodes[row].node), s.tone(row)),
            tail=True, grow=2, most=28),
     Column("GPUs", 5, _node_gpus, right=True),

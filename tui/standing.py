@@ -16,7 +16,7 @@ class Standing(IntEnum):
     WARN = 2
     CRIT = 3
     DOWN = 4
-    """Lost, hung or switched off."""
+    """A GPU that is lost or hung, a node that is offline."""
 
 
 def severity_of(alert: Alert) -> Standing:

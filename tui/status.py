@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from telemetry.errors import ConfigError
+from telemetry.words import counted
 from tui.board import Board
 from tui.circuits import Now, about, countdown, load, share
 from tui.feed.feed import Feed
@@ -25,7 +26,7 @@ from tui.header import header, of_budget
 from tui.incidents import alert_lines
 from tui.moment import Moment
 from tui.standing import Standing
-from tui.text import clean, counted, kilowatt_hours, money, number, percent, span, watts
+from tui.text import clean, kilowatt_hours, money, number, percent, span, watts
 from tui.theme import Line
 
 OK, WARNING, CRITICAL, UNKNOWN = range(4)

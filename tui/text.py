@@ -45,11 +45,6 @@ def number(value: float | None, digits: int = 0) -> str:
     return DASH if value is None else f"{value:,.{digits}f}"
 
 
-def counted(count: int, word: str) -> str:
-    """How many of a thing: `1 page`, `1,250 pages`."""
-    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
-
-
 def watts(value: float | None) -> str:
     """Power with the unit that keeps it short: `412 W`, `11.2 kW`, `6.93 MW`."""
     return DASH if value is None else f"{_scaled(value)[0]} {_scaled(value)[1]}"

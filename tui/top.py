@@ -52,13 +52,16 @@ def run_top(
     try:
         from tui.app import Top  # noqa: PLC0415 - see above
 
-        Top(
+        app = Top(
             url, token, every=every or (SLOW if far else 1.0), theme=theme or "dark",
             ascii_only=ascii_only, write=write, who=who, view=view, settled=lean.settle,
             recorded=recorded,
-        ).run()  # fmt: skip
+        )  # fmt: skip
+        app.run()
     finally:
         gc.enable()  # also where it ended before all was loaded
+    if app.return_code:  # a fault of ours, told on the terminal: who started us hears of it too
+        raise SystemExit(app.return_code)
 
 
 def screenshot(app: Top) -> str:

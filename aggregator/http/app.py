@@ -19,6 +19,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aggregator.http import (
     alert_actions,
     alerts,
+    circuit_history,
     circuits,
     dcgm,
     events,
@@ -75,7 +76,7 @@ ROUTES: dict[str, Handler] = {
     "/api/v1/channels": alerts.channels,
     "/api/v1/circuits": circuits.circuits,
     "/api/v1/circuits/{circuit}": circuits.circuit,
-    "/api/v1/circuits/{circuit}/history": circuits.circuit_history,
+    "/api/v1/circuits/{circuit}/history": circuit_history.circuit_history,
     "/api/v1/budgets": circuits.budgets,
     "/api/v1/ups": circuits.ups,
     "/api/v1/power": power.power,

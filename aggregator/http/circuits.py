@@ -9,11 +9,11 @@ import msgspec
 from aiohttp import web
 
 from aggregator.electrical import SAVE_SECONDS
-from aggregator.electrical_states import firing
+from aggregator.electrical_states import firing, spoken
 from aggregator.http.circuit_columns import CircuitRows, chosen, columns, rows
 from aggregator.http.errors import RequestError, bad, unknown
 from aggregator.http.reply import JSON, VIEW, json_bytes, query, send, send_json
-from aggregator.http.times import between, moment
+from aggregator.http.times import moment
 from aggregator.model import View
 from aggregator.tape import Taped
 from alerts.alert import Subject
@@ -21,15 +21,8 @@ from power.board import Board
 from power.kind import BoardKind
 from power.layout import Layout
 from power.live import Boards
-from power.quantities import QUANTITIES
-from power.states import CircuitState, RowState, circuit_states, only, plain, row_states
-from telemetry.metric import Unit
+from power.states import Alerts, CircuitState, RowState, circuit_states, only, row_states
 
-_CIRCUIT_QUANTITIES = {
-    quantity.name.removeprefix("circuit_"): quantity
-    for quantity in QUANTITIES
-    if quantity.board is BoardKind.CIRCUIT
-}
 TAPE_WITHIN = round(3 * SAVE_SECONDS * 1e9)
 """ns that a board on the tape may be older than the time that is asked for."""
 
@@ -62,21 +55,6 @@ class CircuitReply(msgspec.Struct, frozen=True):
     """The nodes: what each draws at the wall, and how its supplies are loaded."""
 
 
-class CircuitHistoryReply(msgspec.Struct, frozen=True):
-    """One quantity of one circuit over time, one instant in about ten seconds."""
-
-    circuit: str
-    quantity: str
-    unit: Unit
-    start: int
-    """ns since 1970."""
-    end: int
-    at: list[int]
-    """ns since 1970, the aggregator's clock."""
-    values: list[float | None]
-    """Null is not known, and of seconds never."""
-
-
 class RowsReply(msgspec.Struct, frozen=True):
     """All budgets, or all UPS."""
 
@@ -92,7 +70,7 @@ async def circuits(request: web.Request) -> web.Response:
     view = request.app[VIEW]
     layout, boards = _state(view)
     about = (view.cluster, view.electrical.latest_at, _version(view))
-    alerts = firing(view.alerts(), Subject.CIRCUIT)
+    alerts = _firing(view, Subject.CIRCUIT)
     board = None if boards is None else boards.circuit
     if asked.get("at", "now") != "now":
         taped = await _taped(view, asked["at"])
@@ -134,11 +112,9 @@ async def circuit(request: web.Request) -> web.Response:
     body = CircuitReply(
         view.cluster,
         view.electrical.latest_at,
-        circuit_states(
-            layout, only(boards.circuit, [name]), firing(view.alerts(), Subject.CIRCUIT)
-        )[0],
+        circuit_states(layout, only(boards.circuit, [name]), _firing(view, Subject.CIRCUIT))[0],
         [line.id for line in layout.lines.values() if line.parent == name],
-        row_states(only(boards.supply, nodes), firing(view.alerts(), Subject.SUPPLY)),
+        row_states(only(boards.supply, nodes), _firing(view, Subject.SUPPLY)),
     )
     return await send_json(request, body, values=_cells(boards.supply))
 
@@ -153,28 +129,6 @@ async def _circuit_then(request: web.Request, layout: Layout, name: str, text: s
     state = circuit_states(layout, only(board, [name]), {})[0]
     children = [line.id for line in layout.lines.values() if line.parent == name]
     return await send_json(request, CircuitReply(view.cluster, taped.at, state, children, []))
-
-
-async def circuit_history(request: web.Request) -> web.Response:
-    """What a circuit carried, from the tape."""
-    asked = query(request, "quantity", "from", "to")
-    view, name = request.app[VIEW], request.match_info["circuit"]
-    layout = view.electrical.plant.layout
-    if layout is None or name not in layout.lines:
-        raise unknown("circuit", name, () if layout is None else layout.lines)
-    word = asked.get("quantity", "watts")
-    quantity = _CIRCUIT_QUANTITIES.get(word)
-    if quantity is None:
-        raise unknown("quantity", word, _CIRCUIT_QUANTITIES, status=400)
-    start, end = between(asked.get("from"), asked.get("to"), view.wall(), "-1h")
-    found = await asyncio.to_thread(
-        view.electrical.tape.series, BoardKind.CIRCUIT, name, quantity.name, start, end
-    )
-    body = CircuitHistoryReply(
-        name, word, quantity.unit, start, end,
-        [at for at, _ in found], [plain(value) for _, value in found],
-    )  # fmt: skip
-    return await send_json(request, body, values=2 * len(found))
 
 
 async def budgets(request: web.Request) -> web.Response:
@@ -199,8 +153,12 @@ async def _rows(
             return await send_json(request, RowsReply(view.cluster, 0, []))
         return await send_json(request, RowsReply(view.cluster, taped.at, row_states(board, {})))
     boards, subject = view.electrical.latest, Subject(kind.value)
-    rows = [] if boards is None else row_states(choose(boards), firing(view.alerts(), subject))
+    rows = [] if boards is None else row_states(choose(boards), _firing(view, subject))
     return await send_json(request, RowsReply(view.cluster, view.electrical.latest_at, rows))
+
+
+def _firing(view: View, subject: Subject) -> Alerts:
+    return firing(spoken(view.alerts(), view.alarms.held), subject)
 
 
 def _state(view: View) -> tuple[Layout | None, Boards | None]:

@@ -20,6 +20,7 @@ from aggregator.http.reply import JSON, VIEW, json_bytes
 from aggregator.http.standing import Standing, standing
 from aggregator.influx.figures import state_of
 from aggregator.model import View
+from aggregator.store.shelf import lost_files
 from telemetry.fleet import Fleet
 
 DEAD_AFTER = 10.0
@@ -144,6 +145,10 @@ def _warnings(view: View) -> list[str]:
     found: list[str] = []
     if view.electrical.configuration.error is not None:
         found.append("The newest configuration of circuits is refused; /api/v1/power says why.")
+    lost = lost_files(view.store)
+    if lost:
+        found.append(f"{lost} file(s) of the store were removed or damaged by somebody else; "
+                     "the log names them.")  # fmt: skip
     influx = state_of(view.store)
     if influx is not None and influx.problem:
         found.append(f"InfluxDB takes no data, {influx.spool_points} points wait in the spool; "

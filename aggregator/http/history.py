@@ -33,7 +33,7 @@ class HistoryReply(msgspec.Struct, frozen=True):
     unit: Unit
     kind: Kind
     step: float
-    """Seconds a bucket; 0: every reading."""
+    """Seconds a bucket; 0: every reading. Longer than asked for where nothing finer is kept."""
     start: int
     """ns since 1970."""
     end: int
@@ -55,7 +55,7 @@ async def history(request: web.Request) -> web.Response:
     metric = metric_of("metric", asked["metric"], table)
     start, end = between(asked.get("from"), asked.get("to"), view.wall(), "-1h")
     shortest = _interval(view.fleet, table, name, metric)
-    step = _step(asked.get("step"), (end - start) / 1e9, shortest)
+    step = step_of(asked.get("step"), (end - start) / 1e9, shortest)
     async with asyncio.timeout(PATIENCE):
         found = await view.ask_store("history", name, metric.name, start, end, step)
     if not isinstance(found, History):
@@ -72,8 +72,8 @@ def _device(asked: dict[str, str]) -> tuple[Table, str]:
     return Table(named[0]), asked[named[0]]
 
 
-def _step(text: str | None, length: float, shortest: float) -> float:
-    """Return seconds; by itself a step that makes a readable number of points.
+def step_of(text: str | None, length: float, shortest: float) -> float:
+    """Return seconds, as asked for or fitting; by itself a step that makes a readable number of points.
 
     A reading comes a little early or late. A bucket hardly longer than the time between two of them
     is empty now and then though none is missing, and nobody could tell it from a gap: every reading

@@ -22,6 +22,7 @@ from aggregator.http.summary import Summarizer, Summary
 from aggregator.http.watched import HAPPENINGS, watched_families
 from aggregator.influx.figures import influx_families
 from aggregator.model import LAG_BOUNDS, Spread, Stats, Timing, View
+from aggregator.store.shelf import lost_files
 from telemetry.errors import StoreError
 from telemetry.exposition import (
     CONTENT_TYPE,
@@ -235,9 +236,11 @@ async def metrics(request: web.Request) -> web.Response:
         *self_families(view.stats, sizes, (view.wall() - view.started_at) / 1e9),
         *stream_families(request.app[HUB]),
         *influx_families(view.store),
+        _family("aggregator_store_files_lost_total", "Sealed files that somebody else removed or "
+                "damaged.", COUNTER, [("", float(lost_files(view.store)))]),
         *alert_families(view),
         *circuit_families(view.electrical, view.cluster, view.now()),
-    ]
+    ]  # fmt: skip
     return await send(request, lambda: render(families) + generate_latest(_registry), CONTENT_TYPE)
 
 

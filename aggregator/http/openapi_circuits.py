@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from aggregator.http.circuits import CircuitHistoryReply, CircuitReply, CircuitsReply, RowsReply
+from aggregator.http.circuit_history import CircuitHistoryReply
+from aggregator.http.circuits import CircuitReply, CircuitsReply, RowsReply
 from aggregator.http.operation import Operation, Parameter
 from aggregator.http.power import USUAL_DAYS, PlanRequest, PowerReply, ReloadRequest
 from aggregator.plant import Configuration
@@ -30,7 +31,8 @@ READS: dict[str, Operation] = {
     "/api/v1/circuits": Operation(
         "circuits",
         "Every circuit and panel, parents before what they feed. Times to trip are estimates; "
-        "null is never where `trip_known`, else not known.",
+        "null is never where `trip_known`, else not known. `alerts` are those that speak: what another "
+        "one inhibits is in `/api/v1/alerts?standing=inhibited`.",
         CircuitsReply,
         (
             Parameter(
@@ -51,7 +53,7 @@ READS: dict[str, Operation] = {
     ),
     "/api/v1/circuits/{circuit}/history": Operation(
         "circuitHistory",
-        "One quantity of a circuit over time, one instant in about ten seconds.",
+        "One quantity of a circuit over time, in buckets: mean, lowest and highest.",
         CircuitHistoryReply,
         (
             _CIRCUIT,
@@ -60,6 +62,12 @@ READS: dict[str, Operation] = {
             ),
             Parameter("from", f"First instant; an hour ago without. {_WHEN}", "-6h"),
             Parameter("to", f"First instant that no longer counts. {_WHEN}", "now"),
+            Parameter(
+                "step",
+                "Length of a bucket, as 10s, 5m or seconds; 0 is every instant, one in about ten "
+                "seconds. By itself a step that makes about 300.",
+                "1m",
+            ),
         ),
         (404,),
     ),

@@ -135,6 +135,8 @@ async def frames(request: web.Request) -> web.Response:
         raise unknown("packed", small, ("true", "false"), status=400)
     choice = by_columns.chosen(asked)
     start, end = between(asked.get("from"), asked.get("to"), view.wall(), "-1m")
+    if start > view.wall():
+        raise bad("from", f"{asked.get('from')} is to come", "Name a time that is over.")
     step = duration("step", asked.get("step", "5s"))
     if step <= 0:
         raise bad("step", "it must be more than 0 seconds", "Write 5s, or leave it out.")

@@ -19,14 +19,25 @@ LATEST = 4_102_444_800.0
 """2100: a number beyond is milliseconds or nanoseconds by mistake."""
 
 
+FAR = 1e12
+"""Seconds: whatever is longer is as good as this, and is a number still."""
+
+
 def duration(where: str, text: str) -> float:
     """Return seconds. Raises a 400 that names `where`."""
+    seconds = _seconds(where, text)
+    if seconds > LATEST:
+        raise bad(where, f"{text[:64]!r} is more than a century", "Write seconds, or 10s, 5m, 2d.")
+    return seconds
+
+
+def _seconds(where: str, text: str) -> float:
     if _NUMBER.fullmatch(text):
-        return float(text)
+        return min(float(text), FAR)
     parts = _PART.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise bad(where, f"{text!r} is not a duration", "Write seconds, or 10s, 5m, 1h30m, 2d.")
-    return math.fsum(float(number) * _SECONDS[unit] for number, unit in parts)
+    return min(math.fsum(min(float(number), FAR) * _SECONDS[unit] for number, unit in parts), FAR)
 
 
 def moment(where: str, text: str, now: int) -> int:
@@ -36,7 +47,7 @@ def moment(where: str, text: str, now: int) -> int:
     """
     at = max(0, _moment(where, text, now))
     if at > LATEST * 1e9:
-        raise bad(where, f"{text} is beyond the year 2100", "Write seconds since 1970.")
+        raise bad(where, f"{text[:64]} is beyond the year 2100", "Write seconds since 1970.")
     return at
 
 
@@ -44,9 +55,9 @@ def _moment(where: str, text: str, now: int) -> int:
     if text == "now":
         return now
     if text.startswith("-"):
-        return now - round(duration(where, text[1:]) * 1e9)
+        return now - round(_seconds(where, text[1:]) * 1e9)
     if _NUMBER.fullmatch(text):
-        return round(float(text) * 1e9)
+        return round(min(float(text), FAR) * 1e9)
     try:
         # A '+' in a query that was not escaped arrives as a blank.
         parsed = datetime.fromisoformat(text.replace(" ", "+") if "T" in text else text)

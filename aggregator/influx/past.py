@@ -1,30 +1,45 @@
-"""A fleet's past out of InfluxDB: the last point of each device before each of some instants.
+"""A fleet's past out of InfluxDB: the newest point of each device before each of some instants.
 
-Points are grouped by the time between two instants, so a reading's own time is known to that. Means
-carry the time at which they began: what they are of reaches `every_seconds` beyond it.
+A point is taken whole, at its own time: what it lacks is a gap, and is not filled from an older one.
+What is a mean or a roll-up counts from the end of its span, so that no reading of the future is shown,
+and carries the time of its first reading; parts of a span that came late are joined with it. Where the server keeps no readings any more, the finest
+roll-up that reaches back answers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from aggregator.influx.names import METRICS
+from aggregator.influx.names import METRICS, frames_field
+from aggregator.influx.parts import rows_of
 from aggregator.influx.reader import Reader, quoted, source_of
-from aggregator.model import Device, Past
-from aggregator.store.past import Asked, Longs, hold
+from aggregator.model import Device, Instants, Past
+from aggregator.store.past import Asked, enter
+from aggregator.store.rollup import readings
 from telemetry.errors import StoreError
-from telemetry.metric import Kind, Lane, Table
+from telemetry.metric import Lane, Table
 
 SECOND = 10**9
+PATIENCE = 30.0
+"""Seconds after which nobody waits any more (`aggregator.http.past`); a thread is not kept for it."""
+USUAL = {Lane.FAST: SECOND, Lane.SLOW: 15 * SECOND}
+"""ns between two readings."""
+SPARSE = 3
+"""Points between two instants, beyond which each instant is a statement of its own: it costs what
+three points cost (influxd 1.6.7 on a busy machine: 0.25 ms a device, 0.08 ms a point)."""
+LONGEST = 10
+"""Points of a device in one statement; a server that takes 15 s for an answer is given up."""
 _TAGS = {
     Table.GPU: ("node", "uuid", "gpu", "model"),
     Table.LINK: ("node", "uuid", "link"),
     Table.NODE: ("node",),
 }
 """What makes a series of each table."""
+Series = dict[str, Any]
 
 
 def read_past(reader: Reader, asked: Asked, later: set[tuple[str, str]]) -> Past:
@@ -35,93 +50,144 @@ def read_past(reader: Reader, asked: Asked, later: set[tuple[str, str]]) -> Past
         if metric is None or metric.table is not asked.table:
             raise StoreError(f"past: the table {asked.table} has no metric {name!r}")
         lanes.setdefault(metric.lane, []).append(name)
-    config = reader.config
-    slack = {
-        lane: round(config.every_seconds * SECOND) if lane is Lane.FAST else 0 for lane in lanes
-    }
-    found = {
-        lane: _read(reader, asked, asked.reach[lane] + slack[lane], names)
-        for lane, names in lanes.items()
-    }
-    devices = {key: None for series in found.values() for key in map(_key, series)}
-    places = {key: place for place, key in enumerate(devices)}
-    past = Past(
-        [_device(asked.table, place, dict(key)) for key, place in places.items()],
-        {}, {}, slack, later,
-    )  # fmt: skip
+    found, slack = {}, {}
+    until = time.monotonic() + PATIENCE
     for lane, names in lanes.items():
-        _place(past, found[lane], places, asked, lane, names)
+        found[lane], width = _finest(_Question(reader, asked, lane, names, until))
+        slack[lane] = 2 * width
+    devices = _devices(asked.table, [each for rows in found.values() for each in rows])
+    places = {(each.node, each.key): each.id for each in devices}
+    past = Past(devices, {}, {}, slack, later)
+    numbers = np.arange(len(devices))
+    for lane, names in lanes.items():
+        points = [
+            (places[_key(asked.table, series.get("tags", {}))], point)
+            for series in found[lane]
+            for point in series["values"]
+        ]
+        enter(
+            past, rows_of(points, names, asked.when, slack[lane] // 2), numbers, asked, lane, names
+        )
     return past
 
 
-def _read(reader: Reader, asked: Asked, reach: int, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the series of the finest measurement that has any."""
-    when = asked.when
-    step = when.step if when.count > 1 else reach
-    start, end = when.first - reach, when.last + 1
-    where = [f'"cluster" = {quoted(reader.cluster)}', f"time >= {start}", f"time < {end}"]
-    if asked.nodes is not None:
-        named = " OR ".join(f'"node" = {quoted(node)}' for node in asked.nodes)
-        where.append(f"({named})" if named else "time < 0")
-    values = ", ".join(f'last("{name}")' for name in names)
-    tags = ", ".join(f'"{tag}"' for tag in _TAGS[asked.table])
-    # The last of a group is the newest that is not after the instant, which ends it: hence + 1 ns.
-    offset = (when.first + 1) % step
-    for width in (0, *reader.config.rollup_seconds):
-        found = reader.series(
-            f"SELECT {values} FROM {source_of(asked.table, width)} WHERE {' AND '.join(where)} "
-            f"GROUP BY time({step}ns, {offset}ns), {tags} fill(none)"
+# -- Questions -----------------------------------------------------------------------------------
+
+
+class _Question:
+    """The metrics of one lane."""
+
+    def __init__(
+        self, reader: Reader, asked: Asked, lane: Lane, names: Sequence[str], until: float
+    ) -> None:
+        self.asked, self.lane = asked, lane
+        self._reader, self._until = reader, until
+        self._names = names
+        self._among = f'"cluster" = {quoted(reader.cluster)}'
+        self._nodes = ""
+        if asked.nodes is not None:
+            named = " OR ".join(f'"node" = {quoted(node)}' for node in asked.nodes)
+            self._nodes = f" AND ({named})" if named else " AND time < 0"
+
+    def steps(self) -> list[tuple[int, int]]:
+        """Return what may be asked, the finest first: the step of the roll-up (0 for the points
+        themselves) and the ns that a point of it spans."""
+        config = self._reader.config
+        span = int(config.every_seconds) if self.lane is Lane.FAST else 0
+        return [(0, span * SECOND), *((step, step * SECOND) for step in config.rollup_seconds)]
+
+    def points(self, step: int, width: int) -> list[Series]:
+        """Return all points that may be the newest of an instant, by series."""
+        asked, found = self.asked, list[Series]()
+        tags = ", ".join(f'"{tag}"' for tag in _TAGS[asked.table])
+        frames, source = frames_field(self.lane), source_of(asked.table, step)
+        counts = [readings(name) for name in self._names] if step else []
+        fields = ", ".join(f'"{name}"' for name in (*self._names, *counts))
+        reach = asked.reach[self.lane] + 2 * width
+        for start, end, last in _spans(asked.when, reach, width, max(width, USUAL[self.lane])):
+            if time.monotonic() > self._until:
+                raise StoreError(f"{self._reader.config.url}: it takes more than {PATIENCE:g} s. "
+                                 "Ask for fewer instants, columns or nodes.")  # fmt: skip
+            first = f'last("{frames}")' if last else f'"{frames}"'  # the others are of its point
+            found += self._reader.series(
+                f"SELECT {first}, {fields} FROM {source} WHERE {self._among}{self._nodes} "
+                f"AND time > {start} AND time <= {end} GROUP BY {tags}"
+            )
+        return found
+
+    def reaches_back(self, step: int) -> bool:
+        """Whether the server has anything of any node from before the first instant."""
+        source, frames = source_of(self.asked.table, step), frames_field(self.lane)
+        return bool(
+            self._reader.series(
+                f'SELECT "{frames}" FROM {source} WHERE {self._among} '
+                f"AND time <= {self.asked.when.first} LIMIT 1"
+            )
         )
-        if found:
-            return found
-    return []
 
 
-def _key(series: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    return tuple(series.get("tags", {}).items())
+def _spans(when: Instants, reach: int, width: int, usual: int) -> Iterator[tuple[int, int, bool]]:
+    """Yield spans of time, start excluded, and whether only the newest point of each counts; `width`
+    of a point is to be over at an instant, `usual` is how far points are from each other."""
+
+    def over(at: int) -> int:
+        return at - at % width - 1 if width else at
+
+    if when.count == 1 or when.step > SPARSE * usual:  # of what has a width there may be parts
+        yield from ((at - reach, over(at), not width) for at in when.all().tolist())
+        return
+    start, end = when.first - reach, over(when.last)
+    while start < end:
+        yield start, min(end, start + LONGEST * usual), False
+        start += LONGEST * usual
 
 
-def _device(table: Table, number: int, tags: dict[str, str]) -> Device:
+def _finest(question: _Question) -> tuple[list[Series], int]:
+    """Return the points of the finest step that the server has from before the first instant, and
+    their width; if it has none of any, those of the finest."""
+    first = question.asked.when.first
+    finest: tuple[list[Series], int] | None = None
+    for step, width in question.steps():
+        found = question.points(step, width)
+        finest = finest or (found, width)
+        early = any(rows[0] <= first for series in found for rows in series["values"][:1])
+        if early or question.reaches_back(step):
+            return found, width
+    return finest or ([], 0)
+
+
+# -- Answers -------------------------------------------------------------------------------------
+
+
+def _devices(table: Table, found: Sequence[Series]) -> list[Device]:
+    """Return each device once, as its newest point has it: a GPU that went into another slot is two
+    series and one device."""
+    newest: dict[tuple[str, str], tuple[int, dict[str, str]]] = {}
+    for series in found:
+        tags, at = series.get("tags", {}), series["values"][-1][0]
+        key = _key(table, tags)
+        if key not in newest or newest[key][0] <= at:
+            newest[key] = (at, tags)
+    return [
+        Device(number, node, key, _number(tags.get(_INDEX.get(table, ""), "")),
+               tags.get("model", ""))
+        for number, ((node, key), (_, tags)) in enumerate(newest.items())
+    ]  # fmt: skip
+
+
+_INDEX = {Table.GPU: "gpu", Table.LINK: "link"}
+
+
+def _key(table: Table, tags: dict[str, str]) -> tuple[str, str]:
     node = tags.get("node", "")
     match table:
         case Table.GPU:
-            return Device(number, node, tags["uuid"], _number(tags["gpu"]), tags.get("model", ""))
+            return node, tags["uuid"]
         case Table.LINK:
-            return Device(number, node, f"{tags['uuid']}/{tags['link']}", _number(tags["link"]))
+            return node, f"{tags['uuid']}/{tags['link']}"
         case Table.NODE:
-            return Device(number, node, node)
+            return node, node
 
 
 def _number(text: str) -> int | None:
     return int(text) if text.isdecimal() else None
-
-
-def _place(
-    past: Past,
-    found: list[dict[str, Any]],
-    places: dict[tuple[tuple[str, str], ...], int],
-    asked: Asked,
-    lane: Lane,
-    names: Sequence[str],
-) -> None:
-    when, count = asked.when, asked.when.count
-    step = when.step if count > 1 else asked.reach[lane] + past.slack[lane]
-    newest: Longs = np.full((count, len(places)), -1, np.int64)
-    rows: list[list[float | None]] = []
-    for series in found:
-        place = places[_key(series)]
-        for at, *values in series["values"]:
-            number = max(0, -(-(at + step - 1 - when.first) // step))
-            if number < count:
-                newest[number, place] = len(rows)
-                rows.append([min(at + step - 1, when.first + number * when.step), *values])
-    held = hold(newest)
-    table = np.array([*rows, [0, *[None] * len(names)]], np.float64)
-    stamps: Longs = np.array([*(row[0] for row in rows), 0], np.int64)
-    oldest = when.all()[:, None] - (asked.reach[lane] + past.slack[lane])
-    held[stamps[held] <= oldest] = -1
-    past.seen[lane] = stamps[held]
-    for column, name in enumerate(names, 1):
-        narrow = METRICS[name].kind is Kind.GAUGE
-        values = table[:, column][held]
-        past.columns[name] = values.astype(np.float32) if narrow else values

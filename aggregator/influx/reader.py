@@ -1,7 +1,8 @@
 """History out of InfluxDB, in InfluxQL: the one language that 1.x, 2.x and 3.x all know.
 
 Whole buckets come from the coarsest roll-up that divides the step; what no roll-up has yet, the
-newest minutes, comes from the means or readings. Names are the catalogue's, texts are quoted, and
+newest minutes, comes from the means or readings. What is too old for these to be kept comes from the
+finest roll-up that has it, in buckets of its own width if they are wider. Names are the catalogue's, texts are quoted, and
 nothing but SELECT is ever asked.
 """
 
@@ -51,10 +52,9 @@ class Reader:
                 f"history: {step} s from {start} to {end} are more than {MOST_BUCKETS} buckets; "
                 "choose a longer step"
             )
-        found = self._buckets(known, device, start, end, width) if width else (
-            self._every(known, device, start, end))  # fmt: skip
+        found, width = self._found(known, device, start, end, width)
         return History(
-            device, metric, step,
+            device, metric, max(step, width / SECOND),
             [row[0] for row in found], [row[1] for row in found],
             [row[2] for row in found], [row[3] for row in found],
         )  # fmt: skip
@@ -72,9 +72,36 @@ class Reader:
         )
         return [(row[0], row[1], row[1], row[1], 1.0) for row in self._ask(text)]
 
-    def _buckets(self, metric: Metric, device: str, start: int, end: int, width: int) -> list[Row]:
+    def _found(
+        self, metric: Metric, device: str, start: int, end: int, width: int
+    ) -> tuple[list[Row], int]:
+        """Return rows and the width of a bucket: as asked for, or wider where nothing finer is kept."""
+        rollup = self._rollup(width) if width else 0
+        while True:
+            found = self._buckets(metric, device, start, end, width, rollup) if width else (
+                self._every(metric, device, start, end))  # fmt: skip
+            begin = found[0][0] if found else end
+            coarser = (step for step in self.config.rollup_seconds if step > rollup)
+            rollup = next(
+                (step for step in coarser if self._any(metric, device, start, begin, step)), 0
+            )
+            if not rollup:
+                return found, width
+            width = max(width, rollup * SECOND)
+
+    def _any(self, metric: Metric, device: str, start: int, end: int, step: int) -> bool:
+        """Whether a roll-up has a whole bucket between two times."""
+        last = end - step * SECOND
+        text = (
+            f'SELECT "{frames_field(metric.lane)}" FROM {source_of(metric.table, step)} '
+            f"WHERE {self._of(metric, device, start, last)} LIMIT 1"
+        )
+        return start < last and bool(self._ask(text))
+
+    def _buckets(
+        self, metric: Metric, device: str, start: int, end: int, width: int, rollup: int
+    ) -> list[Row]:
         found: list[Row] = []
-        rollup = self._rollup(width)
         begin = start
         if rollup:
             found = self._rolled(metric, device, start, end, width, rollup)
@@ -164,10 +191,16 @@ class Reader:
             (each["error"] for each in results if "error" in each), "")  # fmt: skip
         if answer.status >= 300 or problem:
             raise refused(self._client, answer, str(problem or answer.text[:200]))
+        if not found:
+            raise StoreError(f"{self.config.url}: {len(answer.text):,} bytes that are no whole answer. "
+                             "Ask for less: fewer devices, columns or instants.")  # fmt: skip
         series = [each for result in results for each in result.get("series", ())]
         if any(each.get("name") == "databases" for each in series):
             raise StoreError(f"{self.config.url}: it answers no InfluxQL, as VictoriaMetrics does "
                              "not. Ask it in PromQL, or use the embedded store.")  # fmt: skip
+        if any(each.get("partial") for each in series):
+            raise StoreError(f"{self.config.url}: it gives a part of the answer alone. Raise "
+                             "max-row-limit in the server's settings, or ask for less.")  # fmt: skip
         return series
 
 

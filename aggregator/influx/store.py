@@ -223,6 +223,11 @@ class InfluxStore:
             spool.points, spool.bytes, spool.oldest(), self.sender.problem,
         )  # fmt: skip
 
+    @property
+    def lost_files(self) -> int:
+        """Files of the embedded store that somebody else removed or damaged, since the start."""
+        return self._ledger.lost_files
+
     # -- Upkeep --------------------------------------------------------------------------------
 
     def tidy(self) -> bool:

@@ -42,6 +42,8 @@ def _columns(
     # Column by column in memory, as the engine reads them: a copy now is cheaper than strides then.
     wide = np.concatenate([part.gauges.T for part in parts], axis=1)
     tall = np.concatenate([part.counters.T for part in parts], axis=1)
+    for values in (wide, tall):  # copies of ours
+        values[np.isinf(values)] = np.nan  # no number: it would be the mean of its whole bucket
     if fresh is not None:
         kept = fresh[frame]
         frame, device, wide, tall = frame[kept], device[kept], wide[:, kept], tall[:, kept]

@@ -154,25 +154,44 @@ class Engine:
             raise
 
     @contextmanager
-    def look(self) -> Iterator[Look]:
-        """Ask something from another thread, for as long as it takes: what is committed meanwhile is
-        not seen. Raises `MovedError` for what is no longer where it was, else `StoreError`."""
+    def look(self, patience: float | None = None) -> Iterator[Look]:
+        """Ask something from another thread: what is committed meanwhile is not seen. What takes more
+        than `patience` seconds is broken off. Raises `MovedError` for what is no longer where it
+        was, else `StoreError`."""
         with self._look_ended:
             if self._connection is None:
                 raise self._closed()
-            cursor = self._connection.cursor()
+            try:
+                cursor = self._connection.cursor()
+            except duckdb.Error as error:
+                raise self._translated(error) from error
             self._looks.add(cursor)
+        late = threading.Event()
+        watch = threading.Timer(patience or 0.0, self._break_off, (cursor, late))
+        watch.daemon = True
+        if patience is not None:
+            watch.start()
         try:
             yield Look(cursor)
         except (duckdb.CatalogException, duckdb.IOException) as error:
             raise MovedError(str(self._translated(error))) from error
         except duckdb.Error as error:
+            if late.is_set():
+                raise StoreError(f"{self.path}: it takes more than {patience:g} s. Ask for less: a "
+                                 "shorter time, fewer devices or columns.") from error  # fmt: skip
             raise self._translated(error) from error
         finally:
+            watch.cancel()
             with self._look_ended:
                 cursor.close()
                 self._looks.discard(cursor)
                 self._look_ended.notify_all()
+
+    def _break_off(self, cursor: duckdb.DuckDBPyConnection, late: threading.Event) -> None:
+        with self._look_ended:
+            if cursor in self._looks:
+                late.set()
+                cursor.interrupt()
 
     def fold(self) -> bool:
         """Fold the log into the file; False when somebody reads what it would drop: later, then."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 import time
 from collections import ChainMap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -19,13 +20,14 @@ from aggregator.config import StoreConfig
 from aggregator.model import Batch, Device, History, Instants, Known, Past, Run, StoredEvent
 from aggregator.store import manifest, retention
 from aggregator.store.blocks import insert_blocks
-from aggregator.store.duck import Columns, Engine, MovedError
+from aggregator.store.duck import Columns, Engine, Look, MovedError
 from aggregator.store.history import read_history
 from aggregator.store.index import Index
 from aggregator.store.lasting import insert_lasting
 from aggregator.store.marks import accounted_runs
 from aggregator.store.past import Asked, later_than, read_past
 from aggregator.store.seal import Sealer
+from aggregator.store.shelf import Shelf
 from aggregator.store.stored import Fresh, Stored
 from aggregator.store.tables import (
     FRAMES,
@@ -46,15 +48,20 @@ RETAIN_EVERY_NS = 30 * 10**9
 
 
 LOOKS, LOOK_AGAIN = 100, 0.03
-"""How often `past` looks for what is sealed or dropped at that moment, and the seconds between."""
+"""How often a question looks for what is sealed or dropped at that moment, and the seconds between."""
+PATIENCE = 30.0
+"""Seconds after which nobody waits for an answer any more: it is broken off, or a few questions that
+are too large would keep all threads that there are for others."""
+Periods = Mapping[int, Mapping[str, str]]
+Answer = TypeVar("Answer")
 
 
 class EmbeddedStore:
     """The `Store` of a data folder."""
 
-    apart = frozenset({"past"})
-    """What is asked in threads of its own: a fleet's past takes longer than a commit may wait. (What
-    `seal` does too, but one after the other.)"""
+    apart = frozenset({"history", "past"})
+    """What is asked in threads of its own: it may take longer than a commit may wait. (What `seal` does
+    too, but one after the other.)"""
 
     def __init__(self, config: StoreConfig, folder: Path) -> None:
         self._config = config
@@ -63,7 +70,7 @@ class EmbeddedStore:
         self._opened = 0
         self._runs: dict[tuple[str, int], int] = {}
         self._stored = Stored()
-        self._sealed = Index([])
+        self._shelf = Shelf(folder)
         self._periods: dict[int, dict[str, str]] = {}
         self._sealer: Sealer | None = None
         self._retained_at = 0
@@ -151,10 +158,12 @@ class EmbeddedStore:
         return found
 
     def history(self, device: str, metric: str, start: int, end: int, step: float) -> History:
-        """Return one metric of one device. Raises `StoreError` for a metric that is none."""
-        self._ready()
-        return read_history(
-            self._engine, self._root, self._sealed, self._periods, device, metric, start, end, step
+        """Return one metric of one device; in a thread of the caller's, beside commits. Raises
+        `StoreError`, for a metric that is none too."""
+        return self._asked(
+            lambda look, periods, index: read_history(
+                look, self._root, index, periods, device, metric, start, end, step
+            )
         )
 
     def past(
@@ -165,19 +174,27 @@ class EmbeddedStore:
         reach: Mapping[Lane, int],
         nodes: Sequence[str] | None,
     ) -> Past:
-        """Return the newest readings of all devices at each instant; in a thread of the caller's,
-        beside commits. Raises `StoreError`."""
-        for tries in range(LOOKS):
-            periods, sealed = dict(self._periods), self._sealed
+        """Return the newest readings of all devices at each instant; likewise."""
+        asked = Asked(table, tuple(columns), when, dict(reach), nodes)
+        return self._asked(
+            lambda look, periods, index: read_past(look, self._root, index, periods, asked)
+        )
+
+    def _asked(self, question: Callable[[Look, Periods, Index], Answer]) -> Answer:
+        """Return the answer to a question, wherever what it is about is by now."""
+        tries = 0
+        while True:
+            periods, index = dict(self._periods), self._shelf.index
             try:
-                with self._engine.look() as look:
-                    asked = Asked(table, tuple(columns), when, dict(reach), nodes)
-                    return read_past(look, self._root, sealed, periods, asked)
-            except MovedError:
-                if tries == LOOKS - 1:
+                with self._engine.look(PATIENCE) as look:
+                    return question(look, periods, index)
+            except StoreError as error:
+                if self._shelf.look():
+                    continue  # of what is left
+                tries += 1
+                if not isinstance(error, MovedError) or tries == LOOKS:
                     raise
                 time.sleep(LOOK_AGAIN)
-        raise AssertionError("it returns or raises")
 
     def later(self, table: Table, at: int) -> set[tuple[str, str]]:
         """Return node and key of the devices of a table that came only after `at`; from any
@@ -202,9 +219,14 @@ class EmbeddedStore:
         """Return bytes by part: `hot`, `sealed`, `rollups`."""
         return {
             "hot": self._engine.bytes(),
-            "sealed": self._sealed.raw_bytes,
-            "rollups": self._sealed.rollup_bytes,
+            "sealed": self._shelf.index.raw_bytes,
+            "rollups": self._shelf.index.rollup_bytes,
         }
+
+    @property
+    def lost_files(self) -> int:
+        """Sealed files that somebody else removed or damaged, since the start."""
+        return self._shelf.lost
 
     # -- Upkeep --------------------------------------------------------------------------------
 
@@ -241,7 +263,7 @@ class EmbeddedStore:
                     self._config,
                     due,
                     self._periods[due],
-                    self._sealed.files,
+                    self._shelf.index.files,
                 )
         if self._sealer is not None:
             if self._sealer.made:
@@ -253,10 +275,20 @@ class EmbeddedStore:
         if now - self._retained_at < RETAIN_EVERY_NS and now >= self._retained_at:
             return
         self._retained_at = now
-        files = self._sealed.files
-        left = retention.retain(self._engine, self._root, self._config, files, now)
-        if len(left) != len(files):
-            self._sealed = Index(left)
+        lost = self._shelf.forgotten()
+        if lost:
+            manifest.forget(self._engine, lost)
+        shelf, config = self._shelf, self._config
+        going = retention.going(shelf.index.files, config, self._engine.bytes(), now)
+        shelf.take(going)  # before they are removed: what is on the shelf and not there is lost
+        try:
+            retention.drop(self._engine, self._root, config, going, now)
+        except (StoreError, OSError) as error:
+            shelf.add(file for file in going if (self._root / file.path).exists())
+            if isinstance(error, OSError):
+                raise StoreError(f"{self._root}: can't remove what is too old: {error.strerror}. Make "
+                                 "it writable for this user.") from error  # fmt: skip
+            raise
 
     def seal(self) -> None:
         """Make the next file of a period that is being sealed, beside commits: in any thread, while
@@ -271,7 +303,7 @@ class EmbeddedStore:
             sealer.finish()
         self._sealer = None
         # In this order: `past` reads them from another thread, and must find all in one of them.
-        self._sealed = Index([*self._sealed.files, *sealer.files])
+        self._shelf.add(sealer.files)
         self._periods.pop(sealer.period, None)
         self._retained_at = 0
 
@@ -323,7 +355,7 @@ class EmbeddedStore:
         frame_tables = [each[FRAMES] for each in self._periods.values()]
         if not self._opened:
             retention.forget_runs(engine, self._config, frame_tables)
-        self._sealed = Index(manifest.load(engine))
+        self._shelf.put(manifest.load(engine))
         self._runs = {
             (node, session): run
             for run, node, session in engine.rows("select id, node, session from runs")

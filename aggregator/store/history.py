@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from aggregator.model import History
-from aggregator.store.duck import Engine, column, quoted
+from aggregator.store.duck import Asker, column, quoted
 from aggregator.store.index import Index
 from aggregator.store.rollup import high, low, readings
 from aggregator.store.tables import BLOCKS
@@ -22,7 +22,7 @@ MOST_BUCKETS = 1_000_000
 
 
 def read_history(
-    engine: Engine,
+    engine: Asker,
     root: Path,
     sealed: Index,
     periods: Mapping[int, Mapping[str, str]],
@@ -32,7 +32,8 @@ def read_history(
     end: int,
     step: float,
 ) -> History:
-    """Return buckets of `step` seconds, or every reading when it is 0; times in ns since 1970."""
+    """Return buckets of `step` seconds, or every reading when it is 0; wider ones where nothing finer
+    is kept. Times in ns since 1970."""
     block = next((block for block in BLOCKS.values() if metric in block.names), None)
     if block is None:
         raise StoreError(f"history: no metric is called {metric!r}; docs/metrics.md names them all")
@@ -43,7 +44,10 @@ def read_history(
             "choose a longer step"
         )
     sources = _hot(engine, periods, block, device, metric, start, end)
-    sources += _sealed(root, sealed, block, device, metric, start, end, step)
+    files, widest = _sealed(root, sealed, block, device, metric, start, end, step)
+    sources += files
+    if widest * 1e9 > width:  # nothing finer is kept: shorter buckets would look like gaps
+        step, width = float(widest), widest * 1_000_000_000
     if not sources:
         return History(device, metric, step, [], [], [], [])
     union = " union all ".join(sources)
@@ -64,7 +68,7 @@ def read_history(
 
 
 def _hot(
-    engine: Engine,
+    engine: Asker,
     periods: Mapping[int, Mapping[str, str]],
     block: Block,
     device: str,
@@ -92,7 +96,8 @@ def _sealed(
     start: int,
     end: int,
     step: float,
-) -> list[str]:
+) -> tuple[list[str], int]:
+    """Return queries, and the seconds of the widest bucket among what they find."""
     chosen: dict[int, list[str]] = {}
     for file in sealed.find(block.name, device, start, end, step):
         if metric in file.columns:
@@ -117,7 +122,7 @@ def _sealed(
             f"{column(most)}::double as high, epoch_ns(last_ts) as last_at, "
             f"{value}::double as last from {source}" + where
         )
-    return queries
+    return queries, max(chosen, default=0)
 
 
 def _readings(at: str, value: str, source: str) -> str:

@@ -53,6 +53,7 @@ class _Block:
         every = [[file for found in steps.values() for file in found] for steps in periods.values()]
         self._first = np.array([min(file.first_ts for file in each) for each in every], np.int64)
         self._last = np.array([max(map(_ends, each)) for each in every], np.int64)
+        self.widest = max((step for steps in periods.values() for step in steps), default=0)
 
     def periods(self, start: int, end: int) -> list[dict[int, Slices]]:
         """Return the slices by step of all periods that may hold readings of a span of time."""
@@ -73,8 +74,15 @@ class Index:
         self.rollup_bytes = sum(file.bytes for file in self.files) - self.raw_bytes
 
     def spanning(self, block: str, start: int, end: int, step: float) -> list[File]:
-        """Return the files of all devices, likewise."""
-        return self._among(block, start, end, step, lambda slices: slices.files)
+        """Return the files of all devices, likewise. A bucket that was over before the span still says
+        how things stood, for as long as it was: until the next one is."""
+        among = self._blocks.get(block)
+        widest = 0 if among is None else among.widest * SECOND
+        return [
+            file
+            for file in self._among(block, start - widest, end, step, lambda slices: slices.files)
+            if _ends(file) + file.step * SECOND > start
+        ]
 
     def find(self, block: str, device: str, start: int, end: int, step: float) -> list[File]:
         """Return the files to read for buckets of `step` seconds; times in ns since 1970.
@@ -84,17 +92,17 @@ class Index:
         return self._among(block, start, end, step, lambda slices: slices.of(device))
 
     def _among(
-        self, block: str, start: int, end: int, step: float, of: Callable[[Slices], Iterable[File]]
+        self, block: str, start: int, end: int, step: float, of: Callable[[Slices], list[File]]
     ) -> list[File]:
         among = self._blocks.get(block)
         if among is None:
             return []
-        return [
-            file
-            for steps in among.periods(start, end)
-            for file in of(steps[choose(steps, step)])
-            if file.first_ts < end and _ends(file) > start
-        ]
+        found: list[File] = []
+        for slices in among.periods(start, end):
+            kinds = {kind: files for kind, each in slices.items() if (files := of(each))}
+            if kinds:
+                found += kinds[choose(kinds, step)]
+        return [file for file in found if file.first_ts < end and _ends(file) > start]
 
 
 def choose(steps: Iterable[int], step: float) -> int:

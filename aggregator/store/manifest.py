@@ -71,6 +71,13 @@ def add(engine: Engine, files: list[File]) -> None:
         )  # fmt: skip
 
 
+def forget(engine: Engine, paths: list[str]) -> None:
+    """Take files out that are not there any more."""
+    with engine.transaction():
+        for path in paths:
+            engine.run("delete from files where path = ?", path)
+
+
 def describe(
     engine: Asker, root: Path, path: Path, kind: str, block: str, period: int, ends: int
 ) -> File:

@@ -19,6 +19,7 @@ from aggregator.model import Device, Instants, Past
 from aggregator.store.duck import Look, column, quoted
 from aggregator.store.index import Index
 from aggregator.store.manifest import File
+from aggregator.store.rollup import readings
 from aggregator.store.tables import BLOCKS
 from telemetry.errors import StoreError
 from telemetry.metric import Lane, Table
@@ -27,7 +28,7 @@ from telemetry.schema import Block
 SECOND = 1_000_000_000
 Longs = npt.NDArray[np.int64]
 Found = dict[str, npt.NDArray[Any]]
-"""Rows by columns: `k` (number of the instant), `id`, `ts`, and the metrics."""
+"""Rows by columns: `k` (number of the instant), `id`, `ts`, `wide` (ns of its bucket), the metrics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +70,8 @@ def read_past(
             sources, wide = _sources(root, sealed, periods, block, metrics, asked, ids)
             slack[block.lane] = wide
             query = " union all ".join(sources)
-            found[block.lane] = look.columns(_numbered(query, asked.when, asked.reach[block.lane]
-                                                       + wide)) if sources else {}  # fmt: skip
+            found[block.lane] = look.columns(
+                _numbered(query, asked.when, asked.reach[block.lane], wide)) if sources else {}  # fmt: skip
     known = [rows["id"] for rows in found.values() if rows]
     numbers: Longs = np.unique(np.concatenate(known)) if known else np.empty(0, np.int64)
     later = later_than(look, asked.table, asked.when.first)
@@ -80,7 +81,7 @@ def read_past(
         rows = found.get(block.lane)
         if rows is not None:
             metrics = [name for name in block.names if name in asked.columns]
-            _place(past, rows, numbers, asked, block.lane, metrics)
+            enter(past, rows, numbers, asked, block.lane, metrics)
     return past
 
 
@@ -148,7 +149,7 @@ def _sources(
     among = "" if ids is None else f" and device in ({', '.join(map(str, ids))})"
     names = ", ".join(map(column, metrics))
     queries = [
-        f"select device as id, ts, {names} from {tables[block.name]} "
+        f"select device as id, ts, 0::bigint as wide, {names} from {tables[block.name]} "
         f"where ts > {start} and ts < {end}{among}"
         for tables in periods.values()
     ]
@@ -160,7 +161,7 @@ def _sources(
             continue
         by_step.setdefault(file.step, []).append(file)
     for width, files in by_step.items():
-        queries.append(_sealed(root, files, width, metrics, start, end, ids))
+        queries.append(_sealed(root, files, width, block, metrics, start, end, ids))
     return queries, max(by_step, default=0) * SECOND
 
 
@@ -168,17 +169,15 @@ def _sealed(
     root: Path,
     files: Sequence[File],
     width: int,
+    block: Block,
     metrics: Sequence[str],
     start: int,
     end: int,
     ids: Mapping[int, str] | None,
 ) -> str:
-    paths = ", ".join(quoted(str(root / file.path)) for file in files)
+    paths = [quoted(str(root / file.path)) for file in files]
     there = set[str]().union(*(file.columns for file in files))
-    names = ", ".join(
-        f"f.{column(name)}" if name in there else f"null::float as {column(name)}"
-        for name in metrics
-    )
+    source = f"read_parquet([{', '.join(paths)}], union_by_name = true)"
     at = "f.last_ts" if width else "f.ts"
     among = ""
     if (
@@ -186,26 +185,45 @@ def _sealed(
     ):  # by both: the key finds the row groups, the number is the node's own device
         keys = ", ".join(map(quoted, ids.values()))
         among = f" and f.device in ({keys}) and d.id in ({', '.join(map(str, ids))})"
-    first = start - width * SECOND
-    return (
-        f"select d.id as id, epoch_ns({at}) as ts, {names} "
-        f"from read_parquet([{paths}], union_by_name = true) as f "
-        "join devices as d on d.key = f.device and d.node = f.node "
+    # A bucket begins up to its width before its last reading, which counts for as long again.
+    first = start - 2 * width * SECOND
+    where = (
+        f"from {source} as f join devices as d on d.key = f.device and d.node = f.node "
         f"where f.ts > make_timestamp_ns({max(0, first)}) and f.ts < make_timestamp_ns({end}) "
         f"and {at} < make_timestamp_ns({end}){among}"
     )
+    if not width:
+        names = ", ".join(_named(f"f.{column(name)}", name, there) for name in metrics)
+        return f"select d.id as id, epoch_ns(f.ts) as ts, 0::bigint as wide, {names} {where}"
+    names = ", ".join(_named(_joined(block, name), name, there) for name in metrics)
+    return (  # what came late of a bucket is in another file: an hour's last second every time
+        f"select d.id as id, epoch_ns(max(f.last_ts)) as ts, {width * SECOND}::bigint as wide, "
+        f"{names} {where} group by d.id, f.ts"
+    )
 
 
-def _numbered(query: str, when: Instants, reach: int) -> str:
+def _named(value: str, name: str, there: set[str]) -> str:
+    return f"{value if name in there else 'null::float'} as {column(name)}"
+
+
+def _joined(block: Block, name: str) -> str:
+    """Return the value of all parts of a bucket."""
+    value, many = f"f.{column(name)}", f"f.{column(readings(name))}"
+    if name in block.gauges:
+        return f"(sum({value}::double * {many}) / sum({many}))::float"
+    return f"arg_max({value}, f.last_ts)"
+
+
+def _numbered(query: str, when: Instants, reach: int, wide: int) -> str:
     """Return the query of rows with the number of the first instant that is not before each; without
-    those that are too old for it when instants are far from each other."""
+    those that are too old for it when instants are far from each other. `wide`: of the widest."""
     number = (
         f"case when ts <= {when.first} then 0 else (ts - {when.first} - 1) // {when.step} + 1 end"
     )
     rows = f"select {number} as k, * from ({query})"
-    if reach < when.step:
-        rows = f"select * from ({rows}) where {when.first} + k * {when.step} - ts < {reach}"
-    if reach > FEW:
+    if reach + wide < when.step:
+        rows = f"select * from ({rows}) where {when.first} + k * {when.step} - ts < {reach} + wide"
+    if reach + wide > FEW:
         rows += " qualify row_number() over (partition by k, id order by ts desc) = 1"
     return rows
 
@@ -213,25 +231,25 @@ def _numbered(query: str, when: Instants, reach: int) -> str:
 # -- What it is ----------------------------------------------------------------------------------
 
 
-def _place(
+def enter(
     past: Past, rows: Found, numbers: Longs, asked: Asked, lane: Lane, metrics: Sequence[str]
 ) -> None:
     """Enter the newest row of each device at each instant: one that came before holds on until
-    another comes, or until it is too old."""
+    another comes, or until it is too old. `numbers`: the ids of `past.devices`, sorted."""
     count, many = asked.when.count, len(numbers)
     newest = np.full(count * many, -1, np.int64)
     stamps: Longs = np.zeros(1, np.int64)
+    wide: Longs = np.zeros(1, np.int64)
     if rows:
         order = np.argsort(rows["ts"], kind="stable")
         cell = rows["k"].astype(np.int64) * many + np.searchsorted(numbers, rows["id"])
         newest[cell[order]] = order  # of several the last one stays: the newest
         stamps = np.append(rows["ts"].astype(np.int64), 0)
+        wide = np.append(rows["wide"].astype(np.int64), 0)
     held = hold(newest.reshape(count, many))
-    seen = stamps[held]
-    oldest = asked.when.all()[:, None] - (asked.reach[lane] + past.slack.get(lane, 0))
-    held[seen <= oldest] = -1
-    seen[held < 0] = 0
-    past.seen[lane] = seen
+    oldest = asked.when.all()[:, None] - asked.reach[lane] - wide[held]
+    held[stamps[held] <= oldest] = -1
+    past.seen[lane] = stamps[held]
     for name in metrics:
         values = rows[name] if rows else np.empty(0, np.float32)
         past.columns[name] = np.append(values, np.full(1, np.nan, values.dtype))[held]

@@ -38,29 +38,30 @@ def too_much(files: Iterable[File], used: int, limit: int) -> list[File]:
     return going
 
 
-def retain(
-    engine: Engine, root: Path, config: StoreConfig, files: Sequence[File], now: int
-) -> list[File]:
-    """Drop what is to go; returns the files that stay. Raises `StoreError`."""
-    going = too_old(files, config, now)
-    gone = {file.path for file in going}
+def going(files: Sequence[File], config: StoreConfig, hot: int, now: int) -> list[File]:
+    """Return what is to go; `hot` are the bytes of the database."""
+    old = too_old(files, config, now)
+    gone = {file.path for file in old}
     left = [file for file in files if file.path not in gone]
-    used = engine.bytes() + sum(file.bytes for file in left)
+    used = hot + sum(file.bytes for file in left)
     crowded = too_much(left, used, config.max_bytes)
     if crowded:
         log.warning("store: %d bytes are more than store.max_bytes; %d sealed files go, the oldest "
                     "readings first", used, len(crowded))  # fmt: skip
-    going += crowded
-    for file in going:
-        (root / file.path).unlink(missing_ok=True)
+    return old + crowded
+
+
+def drop(engine: Engine, root: Path, config: StoreConfig, files: Iterable[File], now: int) -> None:
+    """Remove files, and events and holes that are too old. Raises `StoreError` or `OSError`."""
+    names = [file.path for file in files]
+    for name in names:
+        (root / name).unlink(missing_ok=True)
     oldest = now - int(config.events_age_seconds * 1e9)
     with engine.transaction():
-        for file in going:
-            engine.run("delete from files where path = ?", file.path)
+        for name in names:
+            engine.run("delete from files where path = ?", name)
         engine.run("delete from events where received < ?", oldest)
         engine.run("delete from holes where received < ?", oldest)
-    gone.update(file.path for file in crowded)
-    return [file for file in files if file.path not in gone]
 
 
 def forget_runs(engine: Engine, config: StoreConfig, frame_tables: Sequence[str]) -> None:

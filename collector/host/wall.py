@@ -149,6 +149,8 @@ class WallMeter:
             text=True,
         ) as child:
             self._child = child
+            if self._end.is_set():  # closed before there was a child to end
+                child.kill()
             try:
                 out, complaint = child.communicate(timeout=self._timeout)
             except subprocess.TimeoutExpired:

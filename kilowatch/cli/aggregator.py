@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -36,14 +37,38 @@ def aggregator_options(command: Command) -> Command:
     return command
 
 
+def address_argument(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command take its aggregator bare, too, as `kilowatch top ADDRESS` does; it gets it as
+    `http`."""
+
+    @click.argument("address", required=False)
+    @functools.wraps(command)
+    def either(address: str | None, http: str | None, **rest: object) -> None:
+        command(http=named(address, http), **rest)
+
+    return either
+
+
+def named(address: str | None, http: str | None) -> str | None:
+    """Return the aggregator that is named bare or by `--http`. Raises `UsageError` for two."""
+    if address and http and web_address(address) != web_address(http):
+        raise click.UsageError(f"Two aggregators are named, {address} and {http}. Name one.")
+    return address or http
+
+
+def web_address(where: str) -> str:
+    """Return a URL of what people write: a URL, a host with its port, or a port alone."""
+    if "://" in where:
+        return where
+    return f"http://127.0.0.1:{where}" if where.isdigit() else f"http://{where}"
+
+
 def open_api(config: Path | None, http: str | None, token_file: Path | None) -> Api:
     """Return the aggregator that is meant: by the options, else by the settings."""
     from kilowatch.api import Api, read_token  # noqa: PLC0415 - HTTP is for who uses it
 
     loaded = settings.load(config).aggregator
-    where = http or _reachable(loaded.listen)
-    if "://" not in where:
-        where = f"http://127.0.0.1:{where}" if where.isdigit() else f"http://{where}"
+    where = web_address(http or _reachable(loaded.listen))
     return Api(where, read_token(token_file or loaded.token_file))
 
 

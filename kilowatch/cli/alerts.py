@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from kilowatch.cli.aggregator import aggregator_options, open_api
+from kilowatch.cli.aggregator import address_argument, aggregator_options, open_api
 from kilowatch.cli.arguments import Duration
 
 
@@ -30,6 +30,7 @@ def _print_json(body: object) -> None:
 
 
 @click.command()
+@address_argument
 @click.option("--all", "everything", is_flag=True, help="Every alert by itself: pending, held back, resolved.")  # fmt: skip
 @click.option(
     "--history",
@@ -53,7 +54,7 @@ def alerts(
     http: str | None,
     token_file: Path | None,
 ) -> None:
-    """Show what is wrong now, by cause, worst first.
+    """Show what is wrong now, by cause, worst first. ADDRESS is the aggregator's.
 
     Exit code 0: the aggregator answered. 1: it can't be reached, or refuses. 2: a wrong option.
     """
@@ -194,6 +195,7 @@ def notify() -> None:
 
 
 @notify.command("list")
+@address_argument
 @click.option("--deliveries", is_flag=True, help="What was sent in the last day, newest first.")
 @_json
 @aggregator_options

@@ -13,6 +13,7 @@ import msgspec
 from alerts.plain import clean
 from kilowatch.api import Api, read_token
 from kilowatch.circuits_text import ESTIMATE, circuit_lines, row_lines
+from kilowatch.cli.aggregator import address_argument, web_address
 from power.states import CircuitState, RowState
 from telemetry.errors import KilowattError
 
@@ -49,13 +50,15 @@ class _Power(msgspec.Struct):
 
 
 @click.command()
-@click.option("--http", default=HOME, show_default=True, metavar="HOST:PORT", help="The aggregator.")  # fmt: skip
+@address_argument
+@click.option("--http", metavar="HOST:PORT", help=f"The same as ADDRESS. [default: {HOME}]")
 @click.option("--token-file", type=click.Path(dir_okay=False, path_type=Path), help="File with the aggregator's token, where it asks for one.")  # fmt: skip
 @click.option("--watch", is_flag=True, help="Again every second, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON; null seconds are never.")
-def circuits(http: str, token_file: Path | None, watch: bool, as_json: bool) -> None:
-    """Every circuit now: load, limits, headroom, heat of the breaker, and when it may trip."""
-    api = Api(http if "://" in http else f"http://{http}", read_token(token_file))
+def circuits(http: str | None, token_file: Path | None, watch: bool, as_json: bool) -> None:
+    """Every circuit now: load, limits, headroom, heat of the breaker, and when it may trip. ADDRESS is
+    the aggregator's."""
+    api = Api(web_address(http or HOME), read_token(token_file))
     if not watch:
         click.echo(_json(api) if as_json else "\n".join(_lines(api)))
         return

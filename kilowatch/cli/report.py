@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from kilowatch.api import Api, read_token
+from kilowatch.cli.aggregator import address_argument
 from kilowatch.cli.power import read_site
 from kilowatch.report_text import cheaper, report_lines
 from power.report import Report, describe, times_cheaper
@@ -17,12 +18,13 @@ HOME = "127.0.0.1:9400"
 
 
 @click.command()
+@address_argument
 @click.option(
     "--config",
     type=click.Path(dir_okay=False, path_type=Path),
     help="A configured cluster: TOML file with nodes, at the top or in a [power] section.",
 )
-@click.option("--http", metavar="HOST:PORT", help=f"A running cluster. [default: {HOME}]")
+@click.option("--http", metavar="HOST:PORT", help=f"The same as ADDRESS. [default: {HOME}]")
 @click.option("--compare", metavar="FILE|HOST:PORT", help="Another cluster beside it.")
 @click.option("--days", type=click.IntRange(1, 400), default=30, show_default=True, help="Of a running cluster: the days that were measured, today the last.")  # fmt: skip
 @click.option("--token-file", type=click.Path(dir_okay=False, path_type=Path), help="File with the aggregator's token, where it asks for one.")  # fmt: skip
@@ -35,7 +37,8 @@ def report(
     token_file: Path | None,
     as_json: bool,
 ) -> None:
-    """What a cluster is: GPUs, memory, draw, price, and what that compares with."""
+    """What a cluster is: GPUs, memory, draw, price, and what that compares with. ADDRESS is that of a
+    running one."""
     if config is not None and http is not None:
         raise click.UsageError("Give --config or --http, and the other one to --compare.")
     first = str(config) if config is not None else http or HOME

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from kilowatch import settings
-from kilowatch.cli.aggregator import aggregator_options, open_api
+from kilowatch.cli.aggregator import address_argument, aggregator_options, open_api
 from kilowatch.cli.arguments import settings_option
 
 _file = click.Path(dir_okay=False, path_type=Path)
@@ -87,6 +87,7 @@ def prometheus(files: tuple[Path, ...], runbook: str | None) -> None:
 
 
 @rules.command("list")
+@address_argument
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @aggregator_options
 def list_rules(

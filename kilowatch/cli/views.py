@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import shlex
 import sys
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from kilowatch.cli.aggregator import named, web_address
 from kilowatch.cli.arguments import Address
 from telemetry.errors import ConfigError
 
@@ -25,10 +27,6 @@ _token = click.option(
 )
 
 
-def _address(url: str) -> str:
-    return url if "://" in url else f"http://{url}"
-
-
 def _aggregator(command: Callable[..., None]) -> Callable[..., None]:
     """Let a command take its URL bare, or as `--http`, as the commands without a screen have it."""
 
@@ -36,9 +34,7 @@ def _aggregator(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--http", metavar="HOST:PORT", help="The same as URL.")
     @functools.wraps(command)
     def either(url: str | None, http: str | None, **rest: object) -> None:
-        if url and http and _address(url) != _address(http):
-            raise click.UsageError(f"Two aggregators are named, {url} and {http}. Name one.")
-        command(url=_address(url or http or HOME), **rest)
+        command(url=web_address(named(url, http) or HOME), **rest)
 
     return either
 
@@ -88,6 +84,9 @@ def top(
         serve_recording(replay, config, serve, until_eof=until_eof)
         return
     from tui.top import run_top  # noqa: PLC0415 - Textual takes a while to load
+
+    if "TEXTUAL_DRIVER" not in os.environ and not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise ConfigError("kilowatch top", "this is no terminal", "For pipes and logs there is `kilowatch status`.")  # fmt: skip
 
     def show(where: str) -> None:
         run_top(

@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from aggregator.alerting.alarms import Alarms
 from aggregator.electrical import Electrical
-from aggregator.electrical_states import ElectricalStates
+from aggregator.electrical_states import ElectricalStates, spoken
 from aggregator.http.circuit_metrics import circuit_families
 from alerts.alert import Alert, Severity, State, Subject
+from alerts.rules import load
 from power.live import Boards
 from power.quantities import QUANTITIES
 from power.states import circuit_states
@@ -106,6 +108,40 @@ async def test_columns_say_the_same_in_a_tenth_of_the_words() -> None:
     assert list(all_["columns"]) == [q.name for q in QUANTITIES if q.name.startswith("circuit_")]
     assert (unknown, twice) == (400, 400)
     assert "circuit_watts" in fault["error"]["cure"]
+
+
+async def test_a_circuit_lists_the_alerts_that_speak_and_no_lesser_level_of_them() -> None:
+    """As `/api/v1/alerts` tells them apart: above its rating it is above nine tenths of it too."""
+    view = await lab()
+    view.alarms = Alarms(load([]), lambda *_: None, now=view.now(), wall=view.wall())
+    states = ElectricalStates("lab", ())
+    for seq in range(6, 306):
+        await view.tick(seq)
+        boards = view.electrical.boards(view.fleet, view.now(), view.wall())
+        assert boards is not None
+        view.alarms.judge(view.fleet, view.now(), view.wall(), (), listening=True,
+                          boards=boards.all(), troubles={})  # fmt: skip
+    view.raised = list(view.alarms.alerts())
+    async with door(view) as client:
+        _, said = await client.json("/api/v1/alerts?name=lab/2&state=firing&standing=told")
+        _, hidden = await client.json("/api/v1/alerts?name=lab/2&state=firing&standing=inhibited")
+        _, body = await client.json("/api/v1/circuits")
+        _, own = await client.json("/api/v1/circuits/lab%2F2")
+    assert "circuit_load" in {alert["rule"] for alert in hidden["alerts"]}
+    wanted = sorted({alert["id"] for alert in said["alerts"]})
+    assert wanted
+    assert not {"E01"} & set(wanted)
+    assert body["circuits"][2]["alerts"] == own["circuit"]["alerts"] == wanted
+    states.show(view.electrical, spoken(view.alerts(), view.alarms.held), view.now())
+    posted: dict[str, bytes] = {}
+
+    def publish(topic: str, payload: bytes) -> bool:
+        posted[topic] = payload
+        return True
+
+    states.send(publish, 1)
+    (mine,) = (json.loads(one) for topic, one in posted.items() if "2/state" in topic)
+    assert mine["state"]["alerts"] == wanted
 
 
 async def test_one_circuit_is_asked_for_by_its_name() -> None:

@@ -227,14 +227,36 @@ async def test_a_store_that_fails_is_503_with_its_words() -> None:
         assert (await client.json("/api/v1/nodes"))[0] == 200
 
 
-@pytest.mark.parametrize("text", ["-99999999999h", "0001-01-01T00:00:00Z"])
+@pytest.mark.parametrize("text", ["-99999999999h", "0001-01-01T00:00:00Z", "-" + "9" * 400 + "d"])
 def test_before_1970_is_1970(text: str) -> None:
     """A range from the beginning of time is a range."""
     assert moment("from", text, 10**18) == 0
 
 
-@pytest.mark.parametrize("text", ["9999-12-31T23:59:59Z", "4102444801"])
+@pytest.mark.parametrize("text", ["9999-12-31T23:59:59Z", "4102444801", "9" * 400])
 def test_beyond_2100_is_a_mistake(text: str) -> None:
     """Milliseconds, most likely."""
     with pytest.raises(RequestError, match="2100"):
         moment("to", text, 10**18)
+
+
+@pytest.mark.parametrize("text", ["9" * 400, "9" * 41, "9" * 400 + "d", "99999d"])
+def test_no_step_is_longer_than_a_century(text: str) -> None:
+    """Nor too long to be counted in nanoseconds."""
+    with pytest.raises(RequestError, match="more than a century"):
+        duration("step", text)
+
+
+async def test_numbers_without_an_end_are_a_fault_of_the_request() -> None:
+    """Wherever a time or a step is asked for."""
+    much = "9" * 400
+    async with door(await ten_seconds()) as client:
+        for path, where in (
+            (f"fleet?at={much}", "at"),
+            (f"fleet/frames?from=-1m&step={much}", "step"),
+            (f"history?gpu=GPU-n1-0&metric=gpu_power_watts&step={much}", "step"),
+            (f"events?from=-1h&to={much}", "to"),
+            (f"incidents?to={much}s", "to"),
+        ):
+            status, body = await client.json(f"/api/v1/{path}")
+            assert (status, body["error"]["where"]) == (400, where), path

@@ -206,6 +206,7 @@ async def test_a_node_that_is_gone_today_has_a_past(past: tuple[Door, Fed]) -> N
         ("fleet/frames?step=0", "step", "more than 0"),
         ("fleet/frames?from=-1d&step=1s", "step", "1000 frames"),
         ("fleet/frames?from=now&to=-1m", "from", "not before"),
+        ("fleet/frames?from=2050-01-01T00:00:00Z&to=2050-01-01T00:01:00Z", "from", "to come"),
         ("fleet/frames?step=soon", "step", "not a duration"),
         ("fleet/frames?at=-1m", "query at", "not known"),
     ],

@@ -156,7 +156,7 @@ async def test_without_a_server_everything_but_history_goes_on(
         await until(lambda: "refused" in told().get("influxdb_failing", ""))
 
 
-async def test_history_over_http_comes_from_the_server(
+async def test_history_and_past_over_http_come_from_the_server(
     mosquitto: Mosquitto, tmp_path: Path, influxd: Influxd
 ) -> None:
     base = config(mosquitto.config, tmp_path / "data", "127.0.0.1:0")
@@ -175,8 +175,19 @@ async def test_history_over_http_comes_from_the_server(
         host, port = aggregator.http_address
         asked = {"gpu": "GPU-a-0", "metric": "gpu_power_watts", "step": "10s",
                  "from": str(START // 10**9), "to": str(START // 10**9 + 60)}  # fmt: skip
-        async with session.get(f"http://{host}:{port}/api/v1/history", params=asked) as answer:
+        api = f"http://{host}:{port}/api/v1"
+        async with session.get(f"{api}/history", params=asked) as answer:
             body = await answer.json()
+        pages = []
+        for second in (12.4, 21.9, 22.1):  # the last frame is of second 19, and holds for three
+            at = {"at": str(sampled_at(0) / 10**9 + second)}
+            async with session.get(f"{api}/nodes/a", params=at) as answer:
+                pages.append(await answer.json())
+    assert [page["node"]["state"] for page in pages] == ["online", "online", "stale"]
+    ages = [page["node"]["age_seconds"] for page in pages]
+    assert ages == [pytest.approx(0.4, abs=1e-3), pytest.approx(2.9, abs=1e-3), None]
+    powers = [page["gpus"][1]["readings"].get("gpu_power_watts") for page in pages]
+    assert powers == [*expected("a", 1, [12, 19])[:, POWER].tolist(), None]
     values = expected("a", 0, range(20))[:, POWER]
     assert body["mean"] == [values[:10].mean(), values[10:].mean()]
     assert (body["low"][0], body["high"][1]) == (values.min(), values.max())

@@ -244,3 +244,44 @@ def test_closing_breaks_off_a_question(feed: Feed) -> None:
         thread.join(1)
     assert len(outcome) == 1
     assert shown(look(feed.store, range(5)), "GPU-a-0", "gpu_power_watts")[0] is not None
+
+
+def test_a_question_that_nobody_waits_for_any_more_is_broken_off(feed: Feed) -> None:
+    """Its thread is free for the next one; the store goes on."""
+    with (
+        pytest.raises(StoreError, match=r"more than 0\.05 s\. Ask for less"),
+        feed.store._engine.look(0.05) as eye,
+    ):
+        eye.rows("select count(*) from range(1000000000) as a, range(1000000000) as b")
+    assert len(look(feed.store, range(5)).devices) == 2
+    feed.send("a", FRAMES)
+    assert feed.commit() == 1
+
+
+def test_history_is_the_same_while_hours_are_sealed_beside_it(feed: Feed) -> None:
+    """It is asked beside commits, in a thread of its own."""
+    assert "history" in feed.store.apart
+    wanted = feed.store.history("GPU-a-0", "gpu_power_watts", 0, 1 << 61, 0)
+    assert len(wanted.at) == FRAMES - 10
+    over, faults = threading.Event(), list[object]()
+
+    def ask() -> None:
+        while not over.is_set():
+            try:
+                found = feed.store.history("GPU-a-0", "gpu_power_watts", 0, 1 << 61, 0)
+                if found.mean[: len(wanted.mean)] != wanted.mean:
+                    faults.append(found)
+            except StoreError as error:
+                faults.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    for begin in range(FRAMES, FRAMES + 20, 5):
+        feed.send("a", *range(begin, begin + 5))
+        feed.wall += HOUR
+        feed.commit()
+        feed.seal()
+    over.set()
+    thread.join()
+    assert faults == []
+    assert feed.store.size()["sealed"] > 0

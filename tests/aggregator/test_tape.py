@@ -185,7 +185,8 @@ def test_one_quantity_over_time_comes_from_all_files(tmp_path: Path) -> None:
             AT + 10 * first * SECOND,
             AT + 10 * end * SECOND,
         )
-        return [((at - AT) // (10 * SECOND), value) for at, value in found]
+        both = zip(*(each.tolist() for each in found), strict=True)
+        return [((at - AT) // (10 * SECOND), value) for at, value in both]
 
     assert ask("a", 2, 7) == [(2, 102.0), (3, 103.0), (4, 4.0), (5, 5.0), (6, 6.0)]
     assert ask("c", 0, 6) == [(4, 204.0), (5, 205.0)]
@@ -217,3 +218,66 @@ async def test_a_circuits_past_is_served(tmp_path: Path) -> None:
         status, body = await client.json(f"{path}?quantity=wats")
         assert (status, body["error"]["where"]) == (400, "quantity")
         assert (await client.json("/api/v1/circuits/nobody/history"))[0] == 404
+
+
+async def test_a_month_of_a_circuit_is_bounded_and_keeps_its_peaks(tmp_path: Path) -> None:
+    """Buckets: mean of what is known, lowest and highest; of times to trip the last, and the nearest."""
+    view = await lab()
+    view.electrical.tape = tape = Tape(tmp_path)
+    begin = view.wall() - view.wall() % (3600 * SECOND) - 3 * 3600 * SECOND
+    trips = [math.inf, 40.0, math.inf, math.nan]
+    for number in range(720):  # two hours, of which 100 s in the middle are missing
+        if 360 <= number < 370:
+            continue
+        columns = {
+            "circuit_watts": np.array([math.nan if number == 5 else 1000.0 + number]),
+            "circuit_trip_earliest_seconds": np.array([trips[number % 4]]),
+        }
+        board = Board(BoardKind.CIRCUIT, 1, ("lab/2",), columns)
+        tape.add(begin + 10 * number * SECOND, 1, [board])
+    path = "/api/v1/circuits/lab%2F2/history"
+    span = f"from={begin // SECOND}&to={begin // SECOND + 7200}"
+    async with door(view) as client:
+        _, body = await client.json(f"{path}?{span}")
+        assert body["step"] == 24  # by itself about 300 points
+        assert body["start"] == begin
+        assert 290 <= len(body["at"]) <= 301
+        assert body["at"][1] - body["at"][0] == 24 * SECOND
+        _, body = await client.json(f"{path}?{span}&step=40s")
+        assert body["at"] == [begin + 40 * n * SECOND for n in range(180)]
+        assert body["values"][:2] == [1001.5, pytest.approx((1004 + 1006 + 1007) / 3, abs=1e-3)]
+        assert (body["low"][1], body["high"][1]) == (1004, 1007)
+        assert body["values"][90:93] == [None, None, 1370.5]
+        assert body["low"][90] is None
+        _, body = await client.json(f"{path}?{span}&step=20&quantity=trip_earliest_seconds")
+        assert body["values"][:2] == [40.0, None]
+        assert (body["low"][:2], body["high"][:2]) == ([40.0, None], [40.0, None])
+        for step in ("0", "5s"):
+            _, body = await client.json(f"{path}?{span}&step={step}")
+            assert (body["step"], len(body["at"])) == (0, 710)
+            assert body["values"][4:7] == body["low"][4:7] == [1004, None, 1006]
+        status, body = await client.json(f"{path}?from=-365d&step=10s")
+        assert (status, body["error"]["where"]) == (400, "step")
+        assert "step=1577s" in body["error"]["cure"]
+        for step in ("soon", "9" * 41):
+            assert (await client.json(f"{path}?step={step}"))[0] == 400
+        _, body = await client.json(f"{path}?from=-365d&to=-364d")
+        assert body["at"] == body["values"] == body["high"] == []
+
+
+async def test_a_clock_that_was_set_back_brings_no_point_into_a_wrong_bucket(
+    tmp_path: Path,
+) -> None:
+    """Instants are told in the order of their times."""
+    view = await lab()
+    view.electrical.tape = tape = Tape(tmp_path)
+    begin = view.wall() - view.wall() % (60 * SECOND) - 600 * SECOND
+    for second, watts in ((120, 2.0), (130, 3.0), (0, 1.0), (60, 7.0)):
+        columns = {"circuit_watts": np.array([watts])}
+        board = Board(BoardKind.CIRCUIT, 1, ("lab/2",), columns)
+        tape.add(begin + second * SECOND, 1, [board])
+    async with door(view) as client:
+        times = f"from={begin // SECOND}&step=60"
+        _, body = await client.json(f"/api/v1/circuits/lab%2F2/history?{times}")
+    assert body["at"] == [begin + 60 * n * SECOND for n in range(3)]
+    assert body["values"] == [1.0, 7.0, 2.5]

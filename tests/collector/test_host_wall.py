@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -180,3 +183,25 @@ def test_zero_watts_is_no_reading() -> None:
     """Some BMCs say 0 W where they measure nothing; a machine that answers draws power."""
     with pytest.raises(UnsupportedError):
         dcmi(DCMI.replace("8423", "0"))
+
+
+def test_a_child_that_begins_while_it_is_closed_is_ended(
+    meter: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`close` finds no child yet, for the thread is about to start one."""
+    late = meter("exec sleep 60", timeout=50.0)
+    begin, begun = subprocess.Popen, threading.Event()
+
+    def slowly(*args: Any, **more: Any) -> subprocess.Popen[str]:
+        begun.set()
+        late._end.wait(10)
+        child: subprocess.Popen[str] = begin(*args, **more)
+        return child
+
+    monkeypatch.setattr("collector.host.wall.subprocess.Popen", slowly)
+    late.watts()
+    assert begun.wait(20)
+    late.close()
+    assert late._thread is not None
+    late._thread.join(timeout=20)
+    assert not late._thread.is_alive()

@@ -63,7 +63,7 @@ async def test_alerts_are_shown_by_cause_with_what_to_type_next(tmp_path: Path) 
         assert shown.exit_code == 0
         assert "PAGE   n1 GPU 0 is at 93 °C" in shown.stdout
         assert f"key {key}" in shown.stdout
-        assert "1 of 1 alerts fire" in shown.stdout
+        assert "its alert fires" in shown.stdout
         every = await typed(client, "alerts", "--all")
         assert {line.split()[1] for line in every.stdout.splitlines()[1:]} == {"page", "info"}
         as_json = json.loads((await typed(client, "alerts", "--json")).stdout)
@@ -153,7 +153,7 @@ async def test_rules_in_force_are_listed(tmp_path: Path) -> None:
         assert [line.split()[0] for line in listed.stdout.splitlines()[1:]] == [
             "hot", "off_the_bus", "warm",
         ]  # fmt: skip
-        assert "1 fire" in listed.stdout
+        assert "1 firing" in listed.stdout
 
 
 async def test_a_token_is_read_from_its_file(tmp_path: Path) -> None:
@@ -166,11 +166,21 @@ async def test_a_token_is_read_from_its_file(tmp_path: Path) -> None:
         assert (await typed(client, "alerts", "--token-file", str(token))).exit_code == 0
 
 
-def test_nobody_there_is_said_with_what_to_do() -> None:
-    result = kilowatch("alerts", "--http", "127.0.0.1:1")
+@pytest.mark.parametrize("where", [["127.0.0.1:1"], ["--http", "127.0.0.1:1"]])
+def test_nobody_there_is_said_with_what_to_do(where: list[str]) -> None:
+    result = kilowatch("alerts", *where)
     assert result.exit_code == 1
     assert "no aggregator answers" in result.stderr
+    assert "127.0.0.1:1" in result.stderr
     assert "kilowatch aggregate" in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize("command", [["alerts"], ["circuits"], ["report"], ["rules", "list"], ["notify", "list"]], ids=" ".join)  # fmt: skip
+def test_two_aggregators_are_one_too_many(command: list[str]) -> None:
+    """Every command that looks at an aggregator takes it bare, or by `--http`."""
+    result = kilowatch(*command, "127.0.0.1:1", "--http", "127.0.0.1:2")
+    assert result.exit_code == 2
+    assert "Two aggregators are named" in result.stderr
 
 
 RULE = """
@@ -243,7 +253,7 @@ def test_replay_says_what_would_have_paged_and_when(tmp_path: Path) -> None:
     shown = kilowatch("replay", str(file), "--rules", str(rule))
     assert shown.exit_code == 2, shown.output
     lines = shown.stdout.splitlines()
-    assert lines[0].startswith("102 messages of 1 nodes with 2 GPUs, 1 min from 2026-09-21")
+    assert lines[0].startswith("102 messages of 1 node with 2 GPUs, 1 min from 2026-09-21")
     hot = [line for line in lines if "n1 GPU 0 is at 75" in line]
     assert "+3" in hot[0]
     assert "trigger" in hot[0]

@@ -110,7 +110,11 @@ def test_a_running_cluster_is_reported_and_compared(files: tuple[str, str]) -> N
 def test_circuits_are_a_tree_with_bars_limits_and_a_band() -> None:
     """And the words that make a time an estimate."""
     with served() as url:
-        result = kilowatch("circuits", "--http", url)
+        result = kilowatch("circuits", url)
+        assert (
+            kilowatch("circuits", "--http", url).stdout.splitlines()[1:3]
+            == result.stdout.splitlines()[1:3]
+        )
         whole = json.loads(kilowatch("circuits", "--http", url, "--json").stdout)
     assert result.exit_code == 0, result.output
     lines = result.output.splitlines()

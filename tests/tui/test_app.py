@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -154,6 +155,8 @@ async def test_acknowledging_and_silencing_need_write_and_then_hold() -> None:
             LOST_NODE,
         )
         assert silence.ends - silence.starts == 7200 * 10**9
+        text = await until(pilot, lambda text: "silenced 2 h" in text)
+        assert "1 silence, 1 of 1" in text.splitlines()[-1]
 
 
 async def test_one_sees_which_circuit_trips_first_and_what_relieves_it() -> None:
@@ -200,9 +203,21 @@ async def test_a_filter_dims_the_map_and_hides_rows_and_says_what_is_wrong_with_
         assert "node-0005" not in text
         text = await press_until(pilot, "slash", *" & powr>3", holds=lambda text: "^" in text)
         assert "Did you mean 'power'" in text or "power" in text.splitlines()[-2]
+        assert app._filter.text == "node=node-0002 & gpu<3"  # not what was half typed
+        assert text.count("node-0002") >= 3
         await press_until(pilot, "escape", holds=lambda text: "of 64" in text)
         await pilot.press("1", "slash", *"zzz")
         assert app.dimmed(app.shown) is not None
+
+
+async def test_a_filter_says_where_it_does_not_hold() -> None:
+    async with staged((100, 24)) as (pilot, _, _stage):
+        keys = ("3", "slash", *"power>600", "enter")
+        text = await press_until(pilot, *keys, holds=lambda text: "/power>600  GPUs" in text)
+        assert "not here" not in text
+        text = await press_until(pilot, "4", holds=lambda text: "/power>600 not here" in text)
+        assert "of 6" in text.splitlines()[-1]
+        await press_until(pilot, "2", holds=lambda text: "/power>600  Nodes" in text)
 
 
 async def test_rows_are_sorted_and_the_cursor_stays_on_its_gpu() -> None:
@@ -229,6 +244,16 @@ async def test_pause_freezes_the_screen_and_not_the_data() -> None:
                 await pilot.pause(0.05)
         assert "650/700" in text_of(app)
         await press_until(pilot, "p", holds=lambda text: " 77/700" in text and "PAUSED" not in text)
+
+
+async def test_gpus_of_when_another_view_was_open_are_no_longer_true() -> None:
+    async with shown(Cluster(nodes=1, gpus=2)) as (_, app):
+        assert not app.faded
+        app.feed.board = replace(app.feed.board, at=app.feed.board.at + 9 * 10**9)
+        assert app.faded
+        app.go("alerts")
+        app.feed.board = replace(app.feed.board, at=app.feed.board.gpus_at + 9 * 10**9)
+        assert not app.faded, "it shows no GPU"
 
 
 async def test_the_time_bar_shows_what_was_on_every_view_and_comes_back() -> None:
@@ -271,6 +296,9 @@ async def test_help_lists_the_keys_of_the_view_and_goes_away() -> None:
             pilot, "5", "question_mark", holds=lambda text: "Help: Alerts" in text
         )
         assert "read-only" in text
+        assert " more lines ─╯" in text
+        text = await press_until(pilot, *["pagedown"] * 3, holds=lambda text: "↑ more" in text)
+        assert "what stands before a name" in text
         await press_until(pilot, "escape", holds=lambda text: "Help:" not in text)
 
 
@@ -305,7 +333,7 @@ async def test_a_silent_node_is_stale_and_its_values_are_dashes() -> None:
         cluster.muted.add("dgx-01")
         for _ in range(5):
             await cluster.beat()
-        text = await until(pilot, lambda text: "▒ STALE dgx-01" in text)
+        text = await until(pilot, lambda text: "▒ STALE   dgx-01" in text)
         stale = next(line for line in text.splitlines() if "dgx-01" in line)
         assert "650" not in stale
         assert "—" in stale

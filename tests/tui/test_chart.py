@@ -100,3 +100,8 @@ def test_bars_line_up_and_say_when_more_than_full(width: int) -> None:
     assert "█" not in drawn[2]
     assert text(bar_list(bars, width, 2))[-1].strip() == "and 2 more"
     assert bar_list(bars, width, 0) == []
+
+
+def test_a_spark_without_room_is_nothing() -> None:
+    """A card may be narrower than what it is drawn from."""
+    assert spark(np.linspace(0, 1, 50), (0.0, 1.0), 0) == ""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import numpy as np
+import pytest
 
 from tests.tui.test_lines import LIVE, NOW, board, said
 from tui.board import Board
-from tui.circuits import Now, countdown, headroom, load, share
+from tui.circuits import Now, countdown, headroom, load, share, worst_line
 from tui.documents import BUDGETS, CIRCUITS, POWER_PAGE
 from tui.fields import circuit_fields
 from tui.header import header
@@ -53,6 +56,37 @@ def test_every_number_on_a_line_is_of_the_load_that_the_countdown_is_told_for() 
     )
     assert as_json(shown, 0.3)["circuits"][0]["lasting_ratio"] == 1.21
     assert circuit_fields(shown, [FALLEN])["load"]() == [1.21]
+
+
+def test_a_share_is_of_the_breaker_where_it_is_over_another_limit() -> None:
+    over = msgspec.structs.replace(AFTER, lasting_ratio=0.81, above_continuous_seconds=130.0)
+    assert said(worst_line(board(circuits=[over]), Now(0.0), 1)).strip() == (
+        "office 81% of its breaker, over all-day limit for 2 m"
+    )
+
+
+CALM = msgspec.structs.replace(
+    AFTER, continuous_ratio=0.8, facts={"remedy": "cap each GPU at 540 W (nvidia-smi -pl 540)"}
+)
+"""One that nothing presses; the aggregator says all the same what would relieve it."""
+
+
+@pytest.mark.parametrize(
+    ("more", "said_"),
+    [
+        ({}, False),
+        ({"lasting_ratio": 0.9}, True),
+        ({"forecast_rated_seconds": 600.0}, True),
+        ({"forecast_continuous_seconds": 600.0}, True),
+        ({"trip_seconds": Trip(600.0)}, True),
+    ],
+    ids=["calm", "over its limit", "full soon", "over it soon", "trips"],
+)
+def test_relief_is_told_where_a_limit_is_passed_or_foreseen(
+    more: dict[str, Any], said_: bool
+) -> None:
+    text = "\n".join(page(msgspec.structs.replace(CALM, **more)))
+    assert ("nvidia-smi -pl 540" in text) is said_
 
 
 def test_the_page_names_each_window() -> None:

@@ -163,6 +163,24 @@ async def test_nobody_at_the_address_is_a_state_and_no_exception() -> None:
         assert not feed.board.ready
 
 
+async def test_one_that_does_not_answer_in_time_is_slow_and_one_that_is_gone_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tui.feed.requests.PATIENCE", 0.2)
+
+    async def never(_: web.Request) -> web.Response:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with serving(never) as url, following(url) as feed:
+        await until(lambda: feed.line.state is LineState.LOST)
+        assert feed.line.slow
+        assert "no answer" in feed.line.reason
+    async with following("http://127.0.0.1:1") as feed:
+        await until(lambda: feed.line.state is LineState.LOST)
+        assert not feed.line.slow
+
+
 async def test_it_asks_for_the_columns_that_it_shows_and_no_others() -> None:
     cluster = Cluster(nodes=1, gpus=1)
     await cluster.beat()

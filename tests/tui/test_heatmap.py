@@ -149,3 +149,11 @@ def test_an_empty_fleet_is_an_empty_map() -> None:
     grid = lay_out(empty, empty, empty, [], 80, 20)
     assert draw(grid, Cells(None, [], np.empty(0, np.int8)), shaded=True) == []
     assert OK == 0
+
+
+@pytest.mark.parametrize("zoom", Zoom)
+def test_a_cluster_without_gpus_has_an_empty_map(zoom: Zoom) -> None:
+    """Its nodes are there, as with a collector that found no driver."""
+    none = np.empty(0, np.intp)
+    found = lay_out(none, none, none, ["rack-a"], 80, 20, zoom)
+    assert (found.slots < 0).all()

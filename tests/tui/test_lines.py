@@ -88,7 +88,7 @@ def test_160_columns_say_more_and_what_of_how_many() -> None:
     lines = [said(line) for line in header(board(), LIVE, NOW, 160)]
     assert len(lines) == 3
     assert "1,249/1,250 nodes reporting" in lines[0]
-    assert "GPUs 9,968/10,000 reporting  \u00d724 lost  ▒8 silent" in lines[1]
+    assert "GPUs 9,968/10,000 reporting  \u00d724 lost  ▒8 no data" in lines[1]
     assert "— kWh" in lines[2]
     assert lines[2].endswith("no alerts")
 
@@ -262,6 +262,9 @@ def test_before_there_is_data_the_screen_says_what_to_do() -> None:
     empty = "\n".join(map(said, nothing_yet(Board(ready=True), LIVE, url, 100.0) or []))
     assert "no node yet" in empty
     assert "kilowatch collect" in empty
+    then = "\n".join(map(said, nothing_yet(Board(ready=True), LIVE, url, 100.0, past=True) or []))
+    assert "no node had been heard of at that time" in then
+    assert "kilowatch collect" not in then
     shown = Board(ready=True, nodes=(NodeLine("a", "online"),))
     assert nothing_yet(shown, LOST, url, 100.0) is None
 

@@ -139,6 +139,8 @@ def test_a_row_says_what_is_known_and_a_dash_for_what_is_not() -> None:
         ("timed_out", f"{CROSS} HUNG"),
         ("stale", "▒ STALE"),
         ("", "▒ STALE"),
+        ("unknown", "▒ NO DATA"),
+        ("error", "▒ NO DATA"),
     ],
 )
 def test_a_gpu_of_which_nothing_is_known_says_why(gap: str, word: str) -> None:
@@ -166,8 +168,8 @@ def test_the_worst_alert_gives_a_gpu_and_its_node_their_state() -> None:
 
 def test_a_node_sums_what_its_gpus_tell() -> None:
     rows = drawn(node_listing(board(), "", nodes("")))
-    assert rows[0].startswith(f"{CROSS} DOWN")
-    assert "silent 34 s" in rows[0]
+    assert rows[0].startswith(f"{CROSS} OFFLINE")
+    assert "offline for 34 s" in rows[0]
     assert "1/2" in rows[0]
     assert "100 W" in rows[0]
     assert ["400 W" in rows[1], "3.0 kW" in rows[1], " 75 " in rows[1], " 75%" in rows[1]] == [

@@ -15,12 +15,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rich.cells import cell_len
+from textual.events import Key
 
 from aggregator.electrical import Electrical
 from alerts.alert import Alert, Severity, State
 from tests.tui.cluster import Cluster, served, text_of, until
 from tests.tui.test_app import press_until, shown, staged
 from tui.app import Top
+from tui.screens.forms import Palette
 
 ROOT = Path(__file__).parents[2]
 EVIL = "n\x1b]0;PWNED\x07\x1b[31m\x9b6n\u202e\u0085" + "x" * 300 + "\r\n\x00end"
@@ -149,3 +151,34 @@ async def test_a_page_of_a_thing_that_goes_away_says_so() -> None:
         app.open("gpu", "GPU-gone")
         await until(pilot, lambda text: "GPU-gone" in text or "no gpu" in text.lower())
         assert app.is_running
+
+
+async def test_cards_follow_every_size_of_the_window() -> None:
+    """Few GPUs are cards with a past in them: a window that shrinks leaves a card no room for it."""
+    cluster = Cluster(nodes=2, gpus=4)
+    async with shown(cluster, (160, 50)) as (pilot, app):
+        for _ in range(8):
+            await cluster.beat()
+            await pilot.pause(0.1)
+        for size in ((80, 24), (61, 17), (160, 50), (62, 50), (80, 10), (200, 60), (62, 24)):
+            await pilot.resize_terminal(*size)
+            await cluster.beat()
+            text = await until(pilot, lambda text: "8 GPUs" in text or "GPU 8/8" in text)
+            assert app.is_running
+            assert all(cell_len(line) <= size[0] for line in text.splitlines())
+
+
+async def test_a_palette_that_is_answered_twice_answers_once() -> None:
+    """Enter, and again before the window has closed; then escape."""
+    async with staged((100, 30)) as (pilot, app, _stage):
+        answers: list[object] = []
+        for last in ("enter", "escape"):
+            palette = Palette(app.tones, lambda _text: [("view", "nodes", "2")])
+            app.push_screen(palette, answers.append)
+            await until(pilot, lambda text: "Go to or do" in text)
+            for key in ("enter", last):  # both are in its queue before it has looked at one
+                app.post_message(Key(key, None))
+            await until(pilot, lambda text: "Go to or do" not in text)
+        assert answers[0] == ("view", "nodes", "2")
+        assert len(answers) == 2
+        assert len(app.screen_stack) == 1

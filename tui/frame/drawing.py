@@ -125,9 +125,9 @@ class Drawing(State):
         path = f" {STEP} ".join(parts[-3:]) if len(parts) > 1 or parts[0] != "Overview" else ""
         chips: list[tuple[str, str]] = []
         if self._filter is not ALL:
-            chips.append(
-                (f" /{clean(fit(self._filter.text, min(30, len(self._filter.text))))} ", "chip")
-            )
+            text = clean(fit(self._filter.text, min(30, len(self._filter.text))))
+            here = "" if self.filters_here else "not here "
+            chips.append((f" /{text} {here}", "chip"))
         if self.faults:
             chips.append((" faults only ", "chip"))
         if path:
@@ -144,6 +144,11 @@ class Drawing(State):
             kept.append((text, tone))
             used += len(text)
         return [[*kept, (" " * max(0, room - used), ""), *chips], *drawn[1:]]
+
+    @property
+    def filters_here(self) -> bool:
+        """Whether the view on the screen lists only what fits the filter: tables have other keys."""
+        return True
 
     def _named(self, name: str, subject: str) -> str:
         if not subject:

@@ -25,6 +25,8 @@ class Filtering(Drawing):
 
     _kept = float("-inf")
     """When a filter was kept last, monotonic seconds."""
+    _before = ALL
+    """What was in force when one began to type: half of what is wrong as a whole was never meant."""
 
     def _filter_keys(self) -> tuple[str, ...]:
         return _KEYS_OF.get(self.view.NAME, GPU_KEYS)
@@ -35,6 +37,11 @@ class Filtering(Drawing):
             return parse(self._filter.text, _KEYS_OF.get(view.NAME, GPU_KEYS))
         except FilterError:
             return ALL
+
+    @property
+    def filters_here(self) -> bool:
+        """Whether the list on the screen has the filter's keys."""
+        return not hasattr(self.view, "do_filter") or self.wanted(self.view) is not ALL
 
     def dimmed(self, board: Board) -> np.ndarray[tuple[int], np.dtype[np.bool_]] | None:
         """GPUs that the map shows without colour."""
@@ -54,7 +61,7 @@ class Filtering(Drawing):
 
     def ask_filter(self) -> None:
         """Ask for a filter; it holds while it is typed."""
-        self._kept = float("-inf")
+        self._kept, self._before = float("-inf"), self._filter
         self._show_filter()
 
     def _show_filter(self) -> None:
@@ -74,7 +81,9 @@ class Filtering(Drawing):
             self._fault = ""
             self._catch_up()
         except FilterError as error:
-            self._fault = f"{' ' * min(error.column, 40)}^ {error}"
+            self._filter = self._before
+            stays = "all is shown" if self._filter is ALL else f"/{self._filter.text} stays"
+            self._fault = f"{' ' * min(error.column, 40)}^ {error.problem} ({stays})"
             self._show_filter()  # it may have been closed before the last of it came
         fault = self._surface("#fault")
         fault.display = bool(self._fault)

@@ -19,7 +19,7 @@ from tui.feed.feed import Feed
 from tui.feed.line import LineState
 from tui.filter import ALL
 from tui.kit.surface import Surface
-from tui.moment import Moment, countdown_now
+from tui.moment import FRESH, Moment, countdown_now
 from tui.past.reader import Past
 from tui.past_loads import Loads
 from tui.screens.history import SPANS
@@ -106,7 +106,15 @@ class State(App[None]):
         """Whether what is shown is no longer true, or not what was asked for."""
         if self.clock.replaying:
             return self.clock.loading
-        return self.feed.line.state in {LineState.LOST, LineState.REFUSED}
+        return self._behind or self.feed.line.state in {LineState.LOST, LineState.REFUSED}
+
+    @property
+    def _behind(self) -> bool:
+        """Whether the view shows all GPUs, and those that are here are from when another last did."""
+        board = self.feed.board
+        age = (board.at - board.gpus_at) / 1e9
+        old = len(board.gpus) > 0 and age > max(FRESH, 2.5 * self._every)
+        return old and self.view.wants().nodes is None
 
     @property
     def moment(self) -> Moment:

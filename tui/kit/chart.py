@@ -144,7 +144,9 @@ def spread(words: Sequence[str], width: int) -> str:
 
 
 def spark(values: Floats, span: tuple[float, float], width: int) -> str:
-    """One line: the newest `2 * width` values."""
+    """One line: the newest `2 * width` values; nothing where there is no room."""
+    if width <= 0:
+        return ""
     newest = values[-2 * width :]
     padded = np.concatenate([np.full(2 * width - len(newest), np.nan), newest])
     return dots(padded, span, width, 1)[0]

@@ -10,6 +10,7 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
+from telemetry.words import counted
 from tui.board import Board
 from tui.cards import TALL, cards, columns_of
 from tui.gpus import Floats
@@ -227,6 +228,7 @@ class FleetMap(Surface, can_focus=True):
 
     def legend(self) -> str:
         """What is shown, in words."""
+        many = self.board.gpus_unknown or counted(len(self.board.gpus), "GPU")
         word = self.shown_metric
         if word == STATE:
             what = "who is ill"
@@ -236,9 +238,7 @@ class FleetMap(Surface, can_focus=True):
             what = f"{word}  {metric.say(low)} ▁▂▃▄▅▆▇█ {metric.say(high)}"
         each = {CARDS: "", Zoom.DIGITS: "", Zoom.HALVES: "▀ = 1 GPU", Zoom.DOTS: "1 sign = 8 GPUs",
                 Zoom.RACKS: f"1 cell = 1 {self.group}"}.get(self.shown_zoom, "")  # fmt: skip
-        return "  ".join(
-            filter(None, [f"{len(self.board.gpus):,} GPUs", what, each, f"by {self.group}"])
-        )
+        return "  ".join(filter(None, [many, what, each, f"by {self.group}"]))
 
 
 def cursor_words(board: Board, uuid: str | None, metric: str) -> str:

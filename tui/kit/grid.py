@@ -112,7 +112,7 @@ def _grid(
     if numbered and columns >= 16:
         columns -= columns % 8
     rows = max(1, -(-len(cells) // columns))
-    slots = np.full((rows * columns, cells.shape[1] if len(cells) else 1), -1, np.intp)
+    slots = np.full((rows * columns, cells.shape[1]), -1, np.intp)
     slots[: len(cells)] = cells
     labels = [f"{n * columns:>{margin - 1}}" for n in range(rows)] if numbered else []
     return Grid(zoom, slots.reshape(rows, columns, -1), tuple(labels), wide)

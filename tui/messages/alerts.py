@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 
@@ -17,6 +19,8 @@ class Alert(msgspec.Struct, frozen=True):
     subject: str = "gpu"
     name: str = ""
     """Of a circuit, budget or UPS."""
+    id: str = ""
+    """The number of its rule, where that has one."""
     since: int = 0
     changed: int = 0
     summary: str = ""
@@ -105,6 +109,12 @@ class Matcher(msgspec.Struct, frozen=True):
     value: str
     is_regex: bool = False
     is_equal: bool = True
+
+    def holds(self, value: str) -> bool:
+        """Whether it is true of a label; one that is not there is empty."""
+        if self.is_regex:
+            return (re.fullmatch(self.value, value) is not None) is self.is_equal
+        return (self.value == value) is self.is_equal
 
     def __str__(self) -> str:
         """As people write it."""

@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from telemetry.words import counted
 from tui.board import Board
 from tui.columns import Column
 from tui.documents import SILENCES
 from tui.feed.wants import Ask, Wants
 from tui.fields import alert_fields
 from tui.filter import Filter
+from tui.incidents import silenced_until
 from tui.kit.surface import Drawing
 from tui.listing import Listing
 from tui.messages.alerts import Incident, Silences, Story
@@ -20,7 +22,7 @@ from tui.screens.incident import SEVERITY_MARKS, incident_lines, where
 from tui.screens.lists import ListView
 from tui.screens.marked import acknowledge_marked, silence_marked
 from tui.screens.story import path_of, story_ask
-from tui.text import clean, clock_of, counted, number, span
+from tui.text import clean, clock_of, number, span
 from tui.theme import Piece
 
 
@@ -39,12 +41,15 @@ def _state(source: Rows, row: int, width: int) -> Piece:
     incident = source.incidents[row]
     if incident.ended is not None:
         return f"ended {span((source.board.at - incident.ended) / 1e9)}", "dim"
-    taken = incident.acknowledged
-    return (
-        ("firing", "")
-        if taken is None
-        else (f"✓ {clean(taken.who)} {span((source.board.at - taken.at) / 1e9)}", "good")
-    )
+    taken, at = incident.acknowledged, source.board.at
+    until = silenced_until(incident, source.board.silences, at)
+    if taken is not None:
+        who = f"✓ {clean(taken.who)}"
+        since = f"{who} {span((at - taken.at) / 1e9)}"
+        return since if until is None else f"silenced, {who}", "good"
+    if until is not None:
+        return f"silenced {span((until - at) / 1e9)}", "dim"
+    return "firing", ""
 
 
 def _title(source: Rows, row: int, width: int) -> Piece:
@@ -90,8 +95,8 @@ class AlertsView(ListView):
         mask = wanted.mask(alert_fields(incidents, board.at), len(incidents))
         if self.top.faults:
             mask &= np.array([i.severity == "page" for i in incidents], bool).reshape(len(mask))
-        quiet = len([s for s in board.silences if s.starts <= board.at < s.ends])
-        nothing = "no alerts" + (f"; {counted(quiet, 'silence')} in force" if quiet else "")
+        quiet = self._quiet
+        nothing = "no alerts" + (f"; {quiet} in force" if quiet else "")
         resolved = max(
             (a for a in board.alerts if a.state == "resolved"),
             key=lambda a: a.changed,
@@ -110,6 +115,13 @@ class AlertsView(ListView):
         return lambda width, height: incident_lines(
             top.shown, key, width, height, utc=top.utc, story=story
         )
+
+    @property
+    def _quiet(self) -> str:
+        """How many silences are in force; `` for none."""
+        board = self.top.shown
+        running = sum(each.starts <= board.at < each.ends for each in board.silences)
+        return counted(running, "silence") if running else ""
 
     @property
     def incident(self) -> Incident | None:
@@ -149,9 +161,10 @@ class AlertsView(ListView):
             silence(self, self.incident)
 
     def place(self) -> str:
-        """Which row of how many, and how many are marked."""
+        """Which row of how many, how many are marked, and how many silences there are."""
         count = len(self.chosen_many())
-        return f"{count} marked, {super().place()}" if count else super().place()
+        said = (f"{count} marked" if count else "", self._quiet, super().place())
+        return ", ".join(filter(None, said))
 
     def do_unsilence(self) -> None:
         """End the newest silence in force."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from telemetry.words import counted
 from tui.board import Board
 from tui.circuit_columns import page_of
 from tui.circuits import (
@@ -48,7 +49,7 @@ def circuit_lines(
     lines: list[Line] = [
         *flow(_what(circuit), width), *flow(_next(circuit, standing, since), width),
         *flow(_carries(circuit), width), _heat(circuit, width), *flow(_now(circuit), width),
-        *flow(_minute(circuit, standing), width), *flow(_could(circuit), width), *_relief(circuit, width),
+        *flow(_minute(circuit, standing), width), *flow(_could(circuit), width), *_relief(circuit, standing, width),
     ]  # fmt: skip
     tail = _members(board, members(board, name), width)
     room = height - len(lines) - len(tail)
@@ -141,9 +142,14 @@ def _could(circuit: Circuit) -> list[list[Piece]]:
     return parts
 
 
-def _relief(circuit: Circuit, width: int) -> list[Line]:
+def pressed(circuit: Circuit, standing: Standing) -> bool:
+    """Whether a limit is passed or foreseen: only then is it of use to say what relieves it."""
+    return standing is not Standing.OK or countdown(circuit, standing, Now(0.0))[0] != DASH
+
+
+def _relief(circuit: Circuit, standing: Standing, width: int) -> list[Line]:
     text, command = relief(circuit)
-    if not text:
+    if not text or not pressed(circuit, standing):
         return []
     lines: list[Line] = [
         [("relief ", "dim") if n == 0 else ("       ", ""), (line, "")]
@@ -155,7 +161,7 @@ def _relief(circuit: Circuit, width: int) -> list[Line]:
 def _members(board: Board, nodes: Sequence[str], width: int) -> list[Line]:
     if not nodes:
         return []
-    lines: list[Line] = [[(f"{number(len(nodes))} nodes on it", "head")]]
+    lines: list[Line] = [[(f"{counted(len(nodes), 'node')} on it", "head")]]
     heaviest = sorted(nodes, key=lambda n: -(board.wall.get(n) or 0.0))[:6]
     lines += [
         [(f"  {fit(clean(node), 24)} ", ""), (f"{watts(board.wall.get(node)):>9}", "")]
@@ -205,7 +211,9 @@ class CircuitView(PageView):
     def do_copy(self) -> None:
         """Copy the command that relieves it, else its name."""
         circuit = self.record()
-        self.top.copy((relief(circuit)[1] if circuit is not None else "") or self.subject)
+        standing = self.top.shown.circuit_standing.get(self.subject, Standing.OK)
+        shown = circuit is not None and pressed(circuit, standing)
+        self.top.copy((relief(circuit)[1] if shown else "") or self.subject)
 
     def record(self) -> Any:
         """All that is known of it."""

@@ -35,7 +35,7 @@ from tui.kit.flow import wrapped
 from tui.kit.surface import Drawing, Surface
 from tui.listing import MARKS, Listing
 from tui.messages.power import Circuit, Plan
-from tui.screens.circuit import circuit_asks, circuit_lines
+from tui.screens.circuit import circuit_asks, circuit_lines, pressed
 from tui.screens.lists import ListView
 from tui.screens.what_if import what_if_lines
 from tui.standing import Standing
@@ -162,12 +162,17 @@ class CircuitsView(ListView):
         circuit = self._chosen
         if circuit is None or self.beside is not None:
             return []
-        said, command = relief(circuit)
+        said, command = self._relief(circuit)
         if not said:
             return []
         width = max(20, self.size.width - 2)
         text = f"relief: {said}" + ("   [y] copies the command" if command else "")
         return [[(line, "")] for line in wrapped(text, width)[:4]]
+
+    def _relief(self, circuit: Circuit) -> tuple[str, str]:
+        """What relieves it, and the command in that; nothing where nothing presses."""
+        standing = self.top.shown.circuit_standing.get(circuit.id, Standing.OK)
+        return relief(circuit) if pressed(circuit, standing) else ("", "")
 
     def do_longer(self) -> None:
         """More of the load's past beside it."""
@@ -214,7 +219,7 @@ class CircuitsView(ListView):
     def do_copy(self) -> None:
         """Copy the command that relieves the circuit, else its name."""
         circuit = self._chosen
-        command = relief(circuit)[1] if circuit is not None else ""
+        command = self._relief(circuit)[1] if circuit is not None else ""
         self.top.copy(command or (self.rows.key or ""))
 
     def record(self) -> Any:

@@ -8,11 +8,13 @@ from typing import Any, ClassVar
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
+from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input, Label
 
+from telemetry.words import counted
 from tui.board import Board
 from tui.kit.surface import Surface
 from tui.messages.alerts import Incident
@@ -36,6 +38,14 @@ class Dialog(ModalScreen[Any]):
     def __init__(self, tones: Tones, title: str) -> None:
         super().__init__()
         self.tones, self._title = tones, title
+        self._answered = False
+
+    def dismiss(self, result: Any = None) -> AwaitComplete:
+        """Close with an answer. Keys that come faster than a window closes answer nothing twice."""
+        if self._answered:
+            return AwaitComplete()
+        self._answered = True
+        return super().dismiss(result)
 
     def window(self) -> Vertical:
         """The frame."""
@@ -137,7 +147,9 @@ class SilenceForm(Dialog):
             all((a.labels.get(key) or getattr(a, key, None)) == value.strip('"') for key, _, value in plain)
             for a in self._board.alerts if a.state == "firing"
         )  # fmt: skip
-        self.query_one("#hides", Label).update(f"will hide {number(hit)} that fire now")
+        self.query_one("#hides", Label).update(
+            f"will hide {number(hit)} that {'fires' if hit == 1 else 'fire'} now"
+        )
 
     @on(Input.Submitted)
     def _done(self) -> None:
@@ -165,7 +177,7 @@ class HelpDialog(Dialog):
 
     def __init__(self, tones: Tones, title: str, lines: Callable[[int], Sequence[Line]]) -> None:
         super().__init__(tones, title)
-        self._lines, self._top = lines, 0
+        self._lines, self._top, self._tall = lines, 0, 0
 
     def compose(self) -> ComposeResult:
         """One drawing."""
@@ -175,7 +187,8 @@ class HelpDialog(Dialog):
     def on_mount(self) -> None:
         """As tall as the screen allows."""
         lines = self._lines(72)
-        self.query_one("#help").styles.height = min(len(lines), max(3, self.size.height - 4))
+        self._tall = min(len(lines), max(3, self.size.height - 4))
+        self.query_one("#help").styles.height = self._tall
         self._show()
 
     def action_by(self, by: int) -> None:
@@ -186,6 +199,9 @@ class HelpDialog(Dialog):
 
     def _show(self) -> None:
         self.query_one("#help", Surface).show(lambda width, _h: self._lines(width)[self._top :])
+        below = len(self._lines(72)) - self._top - self._tall
+        more = f"↓ {counted(below, 'more line')}" if below > 0 else "↑ more" if self._top else ""
+        self.query_one(Vertical).border_subtitle = Text(self.tones.say(more))
 
 
 class Palette(Dialog):

@@ -10,6 +10,7 @@ from tui import readings
 from tui.board import Board
 from tui.feed.wants import Ask, Wants
 from tui.kit.chart import Mark
+from tui.listing import unread
 from tui.messages.alerts import Alert
 from tui.messages.pages import GpuPage, History
 from tui.screens.gpu_tables import gpu_tables
@@ -27,7 +28,6 @@ from tui.screens.history import (
 )
 from tui.screens.page import PageView
 from tui.text import (
-    CROSS,
     DASH,
     STEP,
     bar,
@@ -110,13 +110,23 @@ def _head(board: Board, page: GpuPage, width: int) -> list[Line]:
     ]  # fmt: skip
 
 
+_UNREAD = {
+    "LOST": "it has left the bus",
+    "HUNG": "the driver does not answer for it",
+    "STALE": "nothing new has come of it",
+    "NO DATA": "why is not known",
+}
+
+
 def _now(page: GpuPage, width: int) -> list[Line]:
     read = page.readings.get
     power, limit = read(readings.POWER), read(readings.LIMIT)
     used, total = read(readings.MEMORY_USED), read(readings.MEMORY_TOTAL)
     util, clock = read(readings.UTILIZATION), read(readings.CLOCK)
-    if not page.gpu.present or "device_lost" in page.gaps.values():
-        return [[(f"{CROSS} it has left the bus: nothing can be read", "down")]]
+    gaps = set(page.gaps.values())
+    if not page.readings or not page.gpu.present or "device_lost" in gaps:
+        mark, tone = unread(page.gpu.present, gaps)
+        return [[(mark, tone), (f"  {_UNREAD[mark[2:]]}: nothing can be read", tone)]]
     state = read("gpu_performance_state")
     small = 10 if width < 100 else 16
     return [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from telemetry.words import all_firing, counted
 from tui.board import Board
 from tui.documents import SILENCES
 from tui.feed.wants import Ask, Wants
@@ -48,10 +49,10 @@ def incident_lines(
 
 
 def _since(board: Board, incident: Incident, *, utc: bool) -> Line:
-    hidden = f"  {number(incident.hidden)} consequences hidden" if incident.hidden else ""
+    hidden = f"  {counted(incident.hidden, 'consequence')} hidden" if incident.hidden else ""
     return [("began ", "dim"), (clock_of(incident.began, utc=utc), ""),
             (f"  {span((board.at - incident.began) / 1e9)} ago  ", "dim"),
-            (f"{number(incident.firing)} fire of {number(incident.total)} since", ""), (hidden, "dim")]  # fmt: skip
+            (all_firing(incident.firing, incident.total), ""), (hidden, "dim")]  # fmt: skip
 
 
 def _taken(incident: Incident, *, utc: bool) -> Line:

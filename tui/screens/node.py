@@ -12,11 +12,12 @@ from tui.board import Board
 from tui.circuits import Now, about, countdown, share
 from tui.feed.wants import Ask, Wants
 from tui.kit.flow import flow
+from tui.listing import unread
 from tui.messages.pages import GpuPart, NodePage
 from tui.screens.history import Plot, ask_of, plot_lines, say_percent, say_watts
 from tui.screens.page import PageView, Scroll
 from tui.standing import Standing
-from tui.text import CROSS, DASH, clean, fit, gibibytes, number, percent, span, watts
+from tui.text import DASH, clean, fit, gibibytes, number, percent, span, watts
 from tui.theme import Line, Piece
 
 CPU = "node_cpu_utilization_ratio"
@@ -136,14 +137,9 @@ def _gpu(part: GpuPart, usual: float | None, *, here: bool) -> Line:
     read = part.readings.get
     mark = "▶" if here else " "
     if not part.readings or not part.gpu.present:
-        word = (
-            "LOST"
-            if not part.gpu.present or "device_lost" in part.gaps.values()
-            else ("HUNG" if "timed_out" in part.gaps.values() else "silent")
-        )
         return [
             (f"{mark} {part.gpu.index:>3}   ", "strong" if here else ""),
-            (f"{CROSS} {word}", "down"),
+            unread(part.gpu.present, set(part.gaps.values())),
         ]
     util, clock = read(readings.UTILIZATION), read(readings.CLOCK)
     reasons = [word for metric, word in readings.REASONS if read(metric)]

@@ -19,11 +19,11 @@ from tui.kit.fleetmap import CARDS, FleetMap, cursor_words
 from tui.kit.grid import Zoom
 from tui.kit.surface import Surface
 from tui.lines import circuit_bars
+from tui.listing import gpu_mark
 from tui.metrics import BASE, GROUPS, METRICS, STATE
 from tui.readings import COLUMNS
 from tui.screens.load_history import past_lines
 from tui.screens.view import View
-from tui.standing import Standing
 from tui.theme import Line
 
 
@@ -245,7 +245,7 @@ class Overview(View):
         columns = {name: board.gpus.column(name).tolist() for name in board.gpus.columns}
         return [
             {"node": who.node[row], "gpu": who.gpu[row], "uuid": who.uuid[row], "model": who.name[row],
-             "state": Standing(board.gpu_standing[row]).name.lower(),
+             "state": gpu_mark(board, row)[0].partition(" ")[2].lower(),
              **{name: None if np.isnan(values[row]) else values[row] for name, values in columns.items()}}
             for row in board.gpus.order.tolist()
         ]  # fmt: skip

@@ -11,6 +11,7 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
+from telemetry.words import counted
 from tui.kit.surface import Surface
 from tui.screens.view import View
 from tui.theme import Line
@@ -84,7 +85,8 @@ class PageView(View):
     def place(self) -> str:
         """How much is above and below."""
         hidden = len(self.page.lines) - self.page.size.height
-        return f"↓ {hidden - self.page.top} more lines" if hidden > self.page.top else ""
+        more = hidden - self.page.top
+        return f"↓ {counted(more, 'more line')}" if more > 0 else ""
 
     def walk(self, by: int) -> bool:
         """Go to the next or the one before."""

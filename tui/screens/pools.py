@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from telemetry.words import counted
 from tui import readings
 from tui.board import Board
 from tui.columns import Column
@@ -208,7 +209,7 @@ def island_lines(board: Board, pool: str, width: int, height: int) -> list[Line]
         islands.setdefault(who.node[row], []).append(row)
     lines: list[Line] = [
         [
-            (f"{number(len(islands))} islands", "head"),
+            (counted(len(islands), "island"), "head"),
             ("  1 sign = 1 node, fill = busy;  [M] matrix of one", "dim"),
         ]
     ]

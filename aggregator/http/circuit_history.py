@@ -1,0 +1,109 @@
+"""`/api/v1/circuits/<circuit>/history`: one quantity of one circuit over time, from the tape.
+
+A month is 260,000 instants on disk (18 us each to read): it is read, put into buckets and written as
+text in a thread, and what is answered is bounded as it is for readings.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from aiohttp import web
+
+from aggregator.electrical import SAVE_SECONDS
+from aggregator.http.errors import unknown
+from aggregator.http.history import step_of
+from aggregator.http.reply import JSON, MUCH, VIEW, json_bytes, query, send
+from aggregator.http.times import between
+from power.board import Quantity
+from power.kind import BoardKind
+from power.quantities import QUANTITIES
+from power.states import plain
+from telemetry.metric import Unit
+
+QUANTITIES_OF_CIRCUITS = {
+    quantity.name.removeprefix("circuit_"): quantity
+    for quantity in QUANTITIES
+    if quantity.board is BoardKind.CIRCUIT
+}
+_LAST = {Unit.STATE, Unit.SECONDS}
+"""Units of which a mean says nothing."""
+Wide = npt.NDArray[np.float64]
+
+
+class CircuitHistoryReply(msgspec.Struct, frozen=True):
+    """One quantity of one circuit over time, in buckets; a null is not known, and of seconds never."""
+
+    circuit: str
+    quantity: str
+    unit: Unit
+    start: int
+    """ns since 1970."""
+    end: int
+    step: float
+    """Seconds a bucket; 0: every instant that is kept, one in about ten seconds."""
+    at: list[int]
+    """Start of each bucket, ns since 1970, the aggregator's clock."""
+    values: list[float | None]
+    """Mean of what is known; of states and seconds the last."""
+    low: list[float | None]
+    high: list[float | None]
+    """Of what is known: null where a time to trip is never in all of a bucket."""
+
+
+async def circuit_history(request: web.Request) -> web.Response:
+    """What a circuit carried, from the tape."""
+    asked = query(request, "quantity", "from", "to", "step")
+    view, name = request.app[VIEW], request.match_info["circuit"]
+    layout = view.electrical.plant.layout
+    if layout is None or name not in layout.lines:
+        raise unknown("circuit", name, () if layout is None else layout.lines)
+    word = asked.get("quantity", "watts")
+    quantity = QUANTITIES_OF_CIRCUITS.get(word)
+    if quantity is None:
+        raise unknown("quantity", word, QUANTITIES_OF_CIRCUITS, status=400)
+    start, end = between(asked.get("from"), asked.get("to"), view.wall(), "-1h")
+    step = step_of(asked.get("step"), (end - start) / 1e9, SAVE_SECONDS)
+    if step < SAVE_SECONDS:  # most of such buckets would be empty, and look like gaps
+        step = 0.0
+    series = view.electrical.tape.series
+
+    def make() -> bytes:
+        found = series(BoardKind.CIRCUIT, name, quantity.name, start, end)
+        at, numbers = _bucketed(*found, round(step * 1e9), quantity)
+        return json_bytes(
+            CircuitHistoryReply(name, word, quantity.unit, start, end, step, at, *numbers)
+        )
+
+    return await send(request, make, JSON, work=MUCH + 1)
+
+
+def _bucketed(
+    at: npt.NDArray[np.int64], values: Wide, width: int, quantity: Quantity
+) -> tuple[list[int], tuple[list[float | None], ...]]:
+    """Return buckets of `width` ns, all instants for 0: their starts, and values, lowest, highest. One
+    in which there is no instant is empty."""
+    order = np.argsort(at, kind="stable")  # a clock that was set back
+    at, values = at[order], values[order]
+    if not width or not len(at):
+        return at.tolist(), (numbers := _plain(values), numbers, numbers)
+    bucket = (at - at[0] + at[0] % width) // width
+    many = int(bucket[-1]) + 1
+    starts = at[0] - at[0] % width + width * np.arange(many)
+    known = np.isfinite(values)
+    low, high = np.full(many, np.inf), np.full(many, -np.inf)
+    np.minimum.at(low, bucket[known], values[known])
+    np.maximum.at(high, bucket[known], values[known])
+    shown = np.full(many, np.nan)
+    if quantity.unit in _LAST:
+        shown[bucket] = values  # of several the last one stays
+    else:
+        total = np.bincount(bucket[known], values[known], many)
+        with np.errstate(invalid="ignore"):
+            shown = total / np.bincount(bucket[known], minlength=many)
+    return starts.tolist(), (_plain(shown), _plain(low), _plain(high))
+
+
+def _plain(values: Wide) -> list[float | None]:
+    return [plain(value) for value in values.tolist()]
