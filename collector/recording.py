@@ -126,7 +126,9 @@ def _header(path: Path, file: BinaryIO) -> Header:
     head = file.read(_HEAD.size)
     magic, size = _HEAD.unpack(head) if len(head) == _HEAD.size else (b"", 0)
     if magic != MAGIC or size > _MOST_HEADER_BYTES:
-        raise SourceError(f"{path} is no recording. Make one with `kilowatch record {path}`.")
+        raise SourceError(
+            f"{path} is no recording. Make one under another name: `kilowatch record FILE`."
+        )
     try:
         header = msgspec.json.decode(file.read(size), type=Header)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -11,6 +11,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
+from alerts.plain import clean
 from telemetry.errors import ConfigError, KilowattError
 
 T = TypeVar("T")
@@ -77,7 +78,8 @@ class Api:
             with error:
                 raise _refusal(self.url, error.code, error.read()) from error
         except (OSError, http.client.HTTPException) as error:
-            reason = getattr(error, "reason", error)
+            # It may be what a stranger's program sent to a port that we were pointed at.
+            reason = clean(str(getattr(error, "reason", error)))[:200]
             raise ApiError(
                 f"{self.url}: no aggregator answers ({reason}). Start one with `kilowatch"
                 " aggregate`, or name its address with --http HOST:PORT."

@@ -6,6 +6,7 @@ trend goes. Both tick on the screen between two answers, and stand still when no
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -74,7 +75,7 @@ def countdown(circuit: Circuit, standing: Standing, now: Now, *, short: bool = F
     if circuit.forecast_continuous_seconds is not None:
         return f"80% in {span(max(0.0, circuit.forecast_continuous_seconds - now.elapsed))}", "dim"
     if (circuit.continuous_ratio or 0) > 1:  # of the last minute, while the load has fallen
-        return ("fell below all day" if short else "fell below its all-day limit"), "dim"
+        return ("was > all-day" if short else "fell below its all-day limit"), "dim"
     return DASH, "dim"
 
 
@@ -150,12 +151,15 @@ def _watts_per_amp(circuit: Circuit) -> float | None:
     return None if circuit.watts is None or not highest else circuit.watts / highest
 
 
+_COMMAND = re.compile(r"\((nvidia-smi [^)]*)\)")
+"""One that ends in an option lacks its argument, and is only named."""
+
+
 def relief(circuit: Circuit) -> tuple[str, str]:
     """What would bring it back under its limit, and the command in it, if there is one."""
     said = clean(circuit.facts.get("remedy", ""))
-    start, end = said.find("(nvidia-smi"), said.find(")")
-    command = said[start + 1 : end] if 0 <= start < end else ""
-    return said, command
+    commands = (found[1] for found in _COMMAND.finditer(said))
+    return said, next((each for each in commands if not each.split()[-1].startswith("-")), "")
 
 
 def worst_line(board: Board, now: Now, most_circuits: int) -> list[Piece]:

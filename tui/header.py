@@ -41,10 +41,12 @@ def header(board: Board, line: Line, moment: Moment, width: int) -> list[list[Pi
     if width < WIDE:
         first = [
             *live(board, line, moment), *_who(board, moment, short=True),
-            *_gpus(board, short=True), *_power(board, short=True), *counts(board),
+            *_gpus(board, short=True), *_power(board, short=True),
         ]  # fmt: skip
+        alerts = counts(board)
+        room = width - sum(cell_len(text) for text, _ in alerts)
         return [
-            _squeezed(first, width),
+            [*_squeezed(first, room), *alerts],
             _squeezed([*worst_line(board, since, 2), *energy(board)], width),
         ]
     first = [

@@ -203,6 +203,9 @@ class Tones:
         style, say = self._painted, self.say
         segments = [Segment(say(text), style(under, name, faded)) for text, name in line]
         strip = Strip(segments)
+        if strip.cell_length > width > 0 and strip.crop(width).text.strip():  # say that it is cut
+            more = Segment(say("…"), style(under, line[-1][1], faded))
+            strip = Strip([*strip.crop(0, width - 1), more])
         if strip.cell_length != width:
             strip = strip.extend_cell_length(width, self._behind(under, faded)).crop(0, width)
         return Painted(strip, width, final=bool(self.theme.background) and not faded)

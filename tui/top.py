@@ -42,6 +42,9 @@ def run_top(
         # With NO_COLOR alone Textual still sends shades of grey as true colour; this theme sends
         # none, and only works when it is chosen before Textual is loaded.
         os.environ.setdefault("TEXTUAL_THEME", "ansi-dark")
+    elif theme is None and os.environ.get("TERM") == "dumb":  # it has no colours, and says so
+        theme, ascii_only = "mono", True
+        os.environ.setdefault("TEXTUAL_THEME", "ansi-dark")
     elif theme is None and os.environ.get("TERM") in {"linux", "vt100", "vt220", "ansi"}:
         theme = "sixteen"
         os.environ.setdefault("TEXTUAL_THEME", "ansi-dark")

@@ -85,10 +85,8 @@ def top(
         return
     from tui.top import run_top  # noqa: PLC0415 - Textual takes a while to load
 
-    if "TEXTUAL_DRIVER" not in os.environ and not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise ConfigError("kilowatch top", "this is no terminal", "For pipes and logs there is `kilowatch status`.")  # fmt: skip
-
     def show(where: str) -> None:
+        _need_terminal()
         run_top(
             where, _secret(token_file), write=write and replay is None, who=who, theme=theme,
             ascii_only=ascii_only, every=every, view=view, recorded=replay is not None,
@@ -100,6 +98,18 @@ def top(
     from kilowatch.replay_server import watch_recording  # noqa: PLC0415
 
     watch_recording(replay, config, show)
+
+
+def _need_terminal() -> None:
+    """Textual reads standard input and writes to standard error, but for the one in a browser."""
+    if "TEXTUAL_DRIVER" not in os.environ and not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise ConfigError("kilowatch top", "this is no terminal", "For pipes and logs there is `kilowatch status`.")  # fmt: skip
+
+
+def _cure(fault: str) -> str:
+    if "Bearer" in fault:
+        return "Name the file that it is in: --token-file FILE."
+    return "Is it running? kilowatch aggregate"
 
 
 @click.command()
@@ -118,7 +128,7 @@ def status(url: str, token_file: Path | None, watch: bool, json_: bool) -> None:
             found = as_json(board, age) | ({"fault": fault} if fault else {})
             said = msgspec.json.format(msgspec.json.encode(found)).decode()
         elif fault:
-            said = f"KILOWATCH UNKNOWN: {url}: {fault}. Is it running? kilowatch aggregate"
+            said = f"KILOWATCH UNKNOWN: {url}: {fault.rstrip('.')}. {_cure(fault)}"
         else:
             said = "\n".join(text_lines(board, age))
         clear = "\x1b[H\x1b[2J" if watch and sys.stdout.isatty() and not json_ else ""

@@ -56,7 +56,7 @@ async def test_a_browser_sees_the_cluster_and_changes_nothing(stage: Stage, tmp_
                 await socket.send_str(json.dumps(["stdin", "5"]))
                 await seen(socket, "Runbook")
                 await socket.send_str(json.dumps(["stdin", "a"]))
-                await seen(socket, "read-only: start with --write")
+                await seen(socket, "read-only")
     finally:
         server.terminate()
         server.wait(30)

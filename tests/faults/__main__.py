@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import shlex
 import sys
 import time
 
@@ -42,6 +43,11 @@ def main() -> int:
         parser.add_argument(f"--{name}", type=kind, default=usual, help=f"{text} [{usual:g}]")
     parser.add_argument("--jobs", type=int, default=1, help="tests at a time [1]")
     parser.add_argument("--only", default="", help="run only these, as -k of pytest; no page")
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="with --only: put their rows into the page that is there",
+    )
     options = parser.parse_args()
     for name, *_ in OPTIONS:
         os.environ[f"KILOWATCH_FAULT_{name.upper()}"] = str(getattr(options, name))
@@ -52,9 +58,12 @@ def main() -> int:
     head = (
         f"{HEAD}\n\nLast run: {time.strftime('%Y-%m-%d')}, {machine}Python "
         f"{platform.python_version()}; {shown}; {options.jobs} at a time.\n\n"
-        f"Command: `{' '.join(['python -m tests.faults', *sys.argv[1:]])}`"
+        f"Command: `python -m tests.faults {shlex.join(sys.argv[1:])}`"
     )
-    report = Report(head, page=not options.only)
+    command = f"python -m tests.faults {shlex.join(sys.argv[1:])}"
+    report = Report(
+        head, page=options.again or not options.only, again=command if options.again else ""
+    )
     others = [test for tests in ELSEWHERE.values() for test in tests]
     chosen = ["-k", options.only] if options.only else []
     spread = ["-n", str(options.jobs), "--dist", "worksteal"] if options.jobs > 1 else ["-n", "0"]

@@ -67,11 +67,16 @@ class Row:
 class Report:
     """A plugin of pytest: gathers, says, and writes the page."""
 
-    def __init__(self, head: str, *, page: bool) -> None:
-        """`page`: whether docs/faults.md is written, after each result."""
+    def __init__(self, head: str, *, page: bool, again: str = "") -> None:
+        """`page`: whether docs/faults.md is written, after each result. `again`: the command of a run of
+        a few scenarios, whose rows replace those of the page that is there; the others stay."""
         self._head = head
         self._page = page
+        self._again = again
+        self._kept: dict[tuple[str, str], str] = {}
         self._rows: dict[str, Row] = {}
+        if again:
+            self._head, self._kept = kept_of(PAGE.read_text())
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take the outcome of one run, wherever it ran."""
@@ -109,21 +114,46 @@ class Report:
     def _write(self, more: str) -> None:
         if not self._page:
             return
-        rows = sorted(self._rows.values(), key=lambda row: (_order(row.number), row.scenario))
-        lines = [self._head + more, ""]
-        lines += ["| # | scenario | expected | observed | runs | failed | seeds |"]
-        lines += ["| --- | --- | --- | --- | --- | --- | --- |"]
-        for row in rows:
-            seeds = ", ".join(str(seed) for seed in sorted(row.seeds)) or "own"
-            observed = "<br>".join(_sample(row.observed)) or (
-                "as expected" if not row.failed else ""
-            )
-            verdict = f"**FAILED** {observed}" if row.failed else observed
-            lines.append(
-                f"| {row.number} | {row.scenario} | {row.expected} | {verdict} | {row.runs} | "
-                f"{row.failed} | {seeds} |"
-            )
+        fresh = {(row.number, row.scenario): _line(row) for row in self._rows.values()}
+        head = self._head + more
+        if self._again and fresh:
+            numbers = "; ".join(dict.fromkeys(number for number, _ in sorted(fresh, key=_place)))
+            day = time.strftime("%Y-%m-%d")
+            head += f"\n\nRun again on {day} by `{self._again}`: {numbers}."
+        found = self._kept | fresh
+        lines = [head, "", *TABLE, *(found[key] for key in sorted(found, key=_place))]
         PAGE.write_text("\n".join([*lines, ""]))
+
+
+TABLE = (
+    "| # | scenario | expected | observed | runs | failed | seeds |",
+    "| --- | --- | --- | --- | --- | --- | --- |",
+)
+
+
+def kept_of(page: str) -> tuple[str, dict[tuple[str, str], str]]:
+    """Return what stands above the table of a page, and its rows by number and scenario."""
+    head, _, table = page.partition("\n".join(TABLE))
+    rows = {}
+    for line in table.splitlines():
+        if line.startswith("| "):
+            number, scenario = line.removeprefix("| ").split(" | ")[:2]
+            rows[number, scenario] = line
+    return head.rstrip(), rows
+
+
+def _line(row: Row) -> str:
+    seeds = ", ".join(str(seed) for seed in sorted(row.seeds)) or "own"
+    observed = "<br>".join(_sample(row.observed)) or ("as expected" if not row.failed else "")
+    verdict = f"**FAILED** {observed}" if row.failed else observed
+    return (
+        f"| {row.number} | {row.scenario} | {row.expected} | {verdict} | {row.runs} | "
+        f"{row.failed} | {seeds} |"
+    )
+
+
+def _place(key: tuple[str, str]) -> tuple[tuple[int, str], str]:
+    return _order(key[0]), key[1]
 
 
 def _sample(observed: list[str], most: int = 3) -> list[str]:

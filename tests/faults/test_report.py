@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.report import ELSEWHERE
+from tests.faults.report import ELSEWHERE, TABLE, Report, kept_of
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMANDED = {*range(1, 13), *range(16, 28), *range(31, 35)}
@@ -27,3 +27,35 @@ def test_every_fault_that_is_demanded_has_a_scenario() -> None:
     told = [number for text in texts for number in re.findall(r'@fault\(\s*"([^"]+)"', text)]
     numbers = {int(each) for text in (*told, *ELSEWHERE) for each in re.findall(r"\d+", text)}
     assert numbers >= DEMANDED
+
+
+def test_a_few_scenarios_run_again_replace_their_rows_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the page says by which command."""
+    page = tmp_path / "faults.md"
+    rows = ["| 4 | away | flat | +1 MiB | 3 | 0 | 1, 2, 3 |", "| 11 | storm | back | 14 s | 2 | 0 | 2, 3 |"]  # fmt: skip
+    page.write_text("\n".join(["# Head", "", "Last run: then.", "", *TABLE, *rows, ""]))
+    monkeypatch.setattr("tests.faults.report.PAGE", page)
+    report = Report("unused", page=True, again="python -m tests.faults --only storm --again")
+    told = {"number": "11", "scenario": "storm", "expected": "back", "seed": 1, "observed": "9 s"}
+    report.pytest_runtest_logreport(
+        pytest.TestReport(
+            "t::test_storm[1]",
+            ("t", 1, "x"),
+            {},
+            "passed",
+            None,
+            "call",
+            user_properties=list(told.items()),
+        )
+    )
+    assert "**Not finished**" in page.read_text()
+    report.done()
+    text = page.read_text()
+    assert rows[0] in text
+    assert "| 11 | storm | back | 9 s | 1 | 0 | 1 |" in text
+    assert "14 s" not in text
+    assert "Not finished" not in text
+    assert "by `python -m tests.faults --only storm --again`: 11." in text
+    assert kept_of(text)[1].keys() == {("4", "away"), ("11", "storm")}

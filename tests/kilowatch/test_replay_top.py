@@ -112,7 +112,7 @@ def test_a_recording_keeps_what_its_circuits_carried(recording: Path, tmp_path: 
     ("make", "said"),
     [
         (lambda path: None, "can't be read: No such file"),
-        (lambda path: path.write_text("hello"), "is no recording. Make one with"),
+        (lambda path: path.write_text("hello"), "is no recording. Make one under"),
         (lambda path: RecordingWriter(path, Header()).close(), "holds no message. Record with"),
         (lambda path: path.mkdir(), "directory"),
     ],

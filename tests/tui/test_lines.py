@@ -101,6 +101,11 @@ def test_no_line_of_the_header_is_too_wide(width: int) -> None:
         assert cell_len(said(line)) <= max(width, 120)
 
 
+def replace_facts(remedy: str) -> Circuit:
+    """A circuit that this would relieve."""
+    return Circuit("PDU-17B", facts={"remedy": remedy})
+
+
 def replace_name(circuit: Circuit, name: str) -> Circuit:
     """The same under another name."""
     return Circuit(name, load_ratio=circuit.load_ratio, trip_seconds=circuit.trip_seconds)
@@ -214,6 +219,10 @@ def test_a_circuit_says_what_is_left_and_what_would_relieve_it() -> None:
     assert headroom(CALM) == "—"
     assert relief(HOT) == ("cap each GPU at 540 W (nvidia-smi -pl 540)", "nvidia-smi -pl 540")
     assert relief(CALM) == ("", "")
+    bare = "hold the clocks down (nvidia-smi -lgc) until each GPU draws 200 W"
+    both = f"{bare} or cap each (nvidia-smi -pl 200)"
+    assert relief(replace_facts(bare)) == (bare, ""), "a command without its argument"
+    assert relief(replace_facts(both)) == (both, "nvidia-smi -pl 200")
 
 
 def test_the_tree_folds_and_knows_who_hangs_where() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -111,3 +112,16 @@ def test_the_browser_is_on_this_machine() -> None:
     done = CliRunner().invoke(web, ["--listen", "0.0.0.0:9402"])
     assert isinstance(done.exception, ConfigError)
     assert "ssh -L" in str(done.exception)
+
+
+async def test_a_token_that_is_refused_says_where_the_right_one_is_named(tmp_path: Path) -> None:
+    """Not that nobody runs."""
+    secret = tmp_path / "token"
+    secret.write_text("0123456789abcdef" * 2)
+    cluster = Cluster()
+    await cluster.beat()
+    async with served(cluster, secret) as url:
+        result = await asyncio.to_thread(CliRunner().invoke, status, [url])
+    assert result.exit_code == UNKNOWN
+    assert "--token-file FILE" in result.output
+    assert "Is it running" not in result.output

@@ -39,14 +39,17 @@ async def read_until(terminal: int, word: bytes) -> bytes:
     return bytes(seen)
 
 
-@pytest.mark.parametrize("colour", [True, False], ids=["colour", "NO_COLOR"])
-async def test_it_runs_on_a_terminal_and_q_ends_it(colour: bool) -> None:
+@pytest.mark.parametrize(
+    ("more", "colour"),
+    [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)],
+    ids=["colour", "NO_COLOR", "dumb"],
+)
+async def test_it_runs_on_a_terminal_and_q_ends_it(more: dict[str, str], colour: bool) -> None:
     cluster = Cluster(nodes=1, gpus=2)
     cluster.lose("GPU-dgx-00-1")
     await cluster.beat()
     environment = {k: v for k, v in os.environ.items() if k not in {"NO_COLOR", "TEXTUAL_THEME"}}
-    environment |= {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
-    environment |= {} if colour else {"NO_COLOR": "1"}
+    environment |= {"TERM": "xterm-256color", "COLORTERM": "truecolor", **more}
     async with served(cluster) as url:
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
@@ -68,6 +71,8 @@ async def test_it_runs_on_a_terminal_and_q_ends_it(colour: bool) -> None:
     text = seen.decode("utf-8", "replace")
     assert "650/700" in text
     assert bool(COLOUR.search(text)) == colour
+    if "TERM" in more:
+        assert "●" not in text  # who can't colour gets letters
 
 
 async def test_a_picture_of_ten_thousand_gpus_is_no_more_bytes_than_a_slow_line_bears() -> None:

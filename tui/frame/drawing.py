@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from rich.cells import cell_len
+
 from tui import lines
 from tui.barline import bar_line
 from tui.board import Board
+from tui.crumbs import gpu_name, joined
 from tui.filter import ALL
 from tui.frame.state import State
 from tui.header import WIDE, header
+from tui.incidents import counts
 from tui.keys import footer
 from tui.kit.surface import Surface
 from tui.screens import VIEWS
 from tui.screens.view import View
-from tui.text import STEP, clean, fit
+from tui.text import clean, fit
 from tui.theme import Line, Piece
 from tui.timebar import time_of
 
@@ -122,7 +126,7 @@ class Drawing(State):
     def _headed(self, drawn: list[list[tuple[str, str]]], width: int) -> list[Line]:
         """Put the path of the view, and what is filtered, at the right end of the first line."""
         parts = [self._named(name, subject) for name, subject in self._stack]
-        path = f" {STEP} ".join(parts[-3:]) if len(parts) > 1 or parts[0] != "Overview" else ""
+        path = parts[-3:] if len(parts) > 1 or parts[0] != "Overview" else []
         chips: list[tuple[str, str]] = []
         if self._filter is not ALL:
             text = clean(fit(self._filter.text, min(30, len(self._filter.text))))
@@ -130,20 +134,11 @@ class Drawing(State):
             chips.append((f" /{text} {here}", "chip"))
         if self.faults:
             chips.append((" faults only ", "chip"))
-        if path:
-            chips.append((f" {path}", "strong"))
-        if not drawn or not chips:
+        if not drawn or not (chips or path):
             return list(drawn)
-        first = drawn[0]
-        room = width - sum(len(text) for text, _ in chips)
-        used = 0
-        kept: list[tuple[str, str]] = []
-        for text, tone in first:
-            if used + len(text) > room - 1:
-                break
-            kept.append((text, tone))
-            used += len(text)
-        return [[*kept, (" " * max(0, room - used), ""), *chips], *drawn[1:]]
+        board = self.shown
+        kept = len(counts(board)) if width < WIDE and board.status is not None else 0
+        return [joined(drawn[0], kept, chips, path, width), *drawn[1:]]
 
     @property
     def filters_here(self) -> bool:
@@ -154,11 +149,10 @@ class Drawing(State):
         if not subject:
             return VIEWS[name].TITLE
         view = self._root.query_one(f"#view-{name}", View)
-        return (
-            fit(view.title(), min(28, len(view.title())))
-            if view.subject == subject
-            else subject[:12]
-        )
+        said = view.title() if view.subject == subject else subject
+        if said == subject and name == "gpu":  # its page is not here (yet)
+            said = gpu_name(subject, self.shown.gpus, self.feed.board.gpus)
+        return fit(clean(said), min(28, cell_len(clean(said))))
 
     def draw_footer(self) -> None:
         """Show the keys that do something now, and where the cursor is."""
@@ -175,8 +169,6 @@ class Drawing(State):
 
 def centred(said: list[list[tuple[str, str]]], width: int, height: int) -> list[Line]:
     """Put lines into the middle of the screen; what is too long is cut."""
-    from rich.cells import cell_len  # noqa: PLC0415
-
     result: list[Line] = [[]] * max(0, (height - len(said)) // 2)
     for pieces in said:
         length = sum(cell_len(text) for text, _ in pieces)

@@ -18,6 +18,7 @@ from tui.kit.surface import Drawing
 from tui.listing import Listing
 from tui.messages.alerts import Incident, Silences, Story
 from tui.screens.actions import acknowledge, runbook, silence, unsilence
+from tui.screens.beyond import VERY_WIDE
 from tui.screens.incident import SEVERITY_MARKS, incident_lines, where
 from tui.screens.lists import ListView
 from tui.screens.marked import acknowledge_marked, silence_marked
@@ -62,7 +63,7 @@ COLUMNS: tuple[Column[Rows], ...] = (
     Column("", 1, _mark),
     Column("sev", 6, lambda s, row, _: SEVERITY_MARKS.get(s.incidents[row].severity, ("· INFO", "dim"))),
     Column("age", 5, lambda s, row, _: (span((s.board.at - s.incidents[row].began) / 1e9).replace(" ", ""), "dim"), right=True),
-    Column("what", 24, _title, grow=4),
+    Column("what", 24, _title, grow=12),
     Column("#", 4, lambda s, row, _: (number(s.incidents[row].firing), "dim"), right=True),
     Column("where", 12, lambda s, row, _: (where(s.incidents[row]), ""), tail=True, grow=1, most=24),
     Column("state", 12, _state, grow=1, most=20),
@@ -107,6 +108,10 @@ class AlertsView(ListView):
         nothing = clean(board.incidents_unknown) or nothing
         return Listing(Rows(board, incidents, self.marked), COLUMNS, np.flatnonzero(mask), [i.key for i in incidents],
                        len(incidents), self.sort, nothing)  # fmt: skip
+
+    def _table_width(self, width: int) -> int:
+        """More than other lists need: what is wrong is a sentence."""
+        return max(super()._table_width(width), 99 if 160 <= width < VERY_WIDE else 0)
 
     def detail(self, key: str) -> Drawing:
         """The incident's page."""

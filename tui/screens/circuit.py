@@ -75,12 +75,14 @@ def _next(circuit: Circuit, standing: Standing, since: Now) -> list[list[Piece]]
             said = "does not trip at this load" if circuit.trip_known else f"trip: {band}"
         return [[(said, tone)]]
     typical, latest = (
-        "never" if edge is None else clock(max(0.0, edge - since.elapsed))
+        None if edge is None else clock(max(0.0, edge - since.elapsed))
         for edge in (circuit.trip_seconds.nominal, circuit.trip_seconds.latest)
     )
+    end = "perhaps never" if latest is None else f"at the latest {latest}"
+    usual = "the most sensitive breaker of its kind; a typical one holds this load"
     return [
         [(said, tone)],
-        [(f"  typically {typical}, at the latest {latest}", "dim")],
+        [(f"  {usual if typical is None else f'typically {typical}, {end}'}", "dim")],
         [("  (an estimate, if the load of the last 10 s stays)", "dim")],
     ]
 

@@ -76,14 +76,14 @@ def _load(circuit: Circuit) -> Piece:
 
 
 COLUMNS: tuple[Column[Rows], ...] = (
-    Column("STATE", 7, lambda s, row, _: MARKS[s.standing(row)]),
+    Column("STATE", 6, lambda s, row, _: MARKS[s.standing(row)]),
     Column("circuit", 14, _name, grow=2, most=34),
     Column("load 10s", 8, lambda s, row, _: _load(s.circuit(row)), right=True),
-    Column("all day", 8, lambda s, row, _: (watts(most(s.circuit(row))), "dim"), right=True),
-    Column("%", 4, lambda s, row, _: (percent(share(s.circuit(row))), tone_of(s.standing(row))), right=True),
-    Column("", 8, lambda s, row, width: (over(share(s.circuit(row)), width), bar_tone(s.standing(row))), grow=3, most=30),
+    Column("breaker", 8, lambda s, row, _: (percent(share(s.circuit(row))), tone_of(s.standing(row))), right=True),
+    Column("", 4, lambda s, row, width: (over(share(s.circuit(row)), width), bar_tone(s.standing(row))), grow=3, most=30),
     Column("what next", 15, _countdown, grow=1, most=28),
-    Column("headroom", 9, lambda s, row, _: (headroom(s.circuit(row)), "dim"), right=True),
+    Column("all day", 8, lambda s, row, _: (watts(most(s.circuit(row))), "dim"), right=True),
+    Column("to all day", 10, lambda s, row, _: (headroom(s.circuit(row)), "dim"), right=True),
 )  # fmt: skip
 
 
@@ -91,7 +91,7 @@ class CircuitsView(ListView):
     """View 4."""
 
     NAME, TITLE, KIND = "circuits", "Circuits", "circuit"
-    SORTS = ("", "what next", "%")
+    SORTS = ("", "what next", "breaker")
     folded: frozenset[str] = frozenset()
 
     def compose(self) -> ComposeResult:
@@ -148,12 +148,25 @@ class CircuitsView(ListView):
             within=top.span,
         )  # fmt: skip
 
+    _opened = False
+
     def draw(self) -> None:
         """Show the board, and the last answer to a what-if."""
+        if not self._opened and self.top.shown.circuits:
+            self._opened = True
+            self._to_worst()
         super().draw()
         answer = self._answer or self._hint()
         self.below.styles.height = min(len(answer), max(3, self.size.height // 3))
         self.below.show(lambda _w, _h: answer, faded=self.top.faded)
+
+    def _to_worst(self) -> None:
+        """Begin with the circuit that needs somebody first, if there is one."""
+        board = self.top.shown
+        fires = board.circuit_standing
+        worst = max(board.urgent, key=lambda circuit: fires.get(circuit.id, Standing.OK))
+        if self.rows.key is None and fires.get(worst.id, Standing.OK) > Standing.OK:
+            self.rows.select(worst.id)
 
     def _hint(self) -> list[Line]:
         """On a narrow screen: what would relieve the circuit under the cursor."""

@@ -10,6 +10,7 @@ from tui.documents import BUDGETS, LOADING, TODAY
 from tui.feed.wants import Ask, Wants
 from tui.header import of_budget
 from tui.kit.bars import Bar, bar_list
+from tui.kit.flow import flow
 from tui.messages.power import BudgetRows
 from tui.messages.report import Energy, Report
 from tui.screens.page import PageView
@@ -19,24 +20,25 @@ from tui.theme import Line
 MONTH = "api/v1/report?days=30"
 
 
-def _energy(word: str, found: Energy | None, currency: str | None) -> Line:
+def _energy(word: str, found: Energy | None, currency: str | None, width: int) -> list[Line]:
     if found is None or found.kwh is None:
-        return [(f"{word:<14}", "dim"), (DASH, "")]
+        return [[(f"{word:<14}", "dim"), (DASH, "")]]
     said = f"{kilowatt_hours(found.kwh):>12}  {money(found.cost, currency):>10}"
-    line: list[tuple[str, str]] = [(f"{word:<14}", "dim"), (said, "strong")]
+    parts: list[Line] = [[(said, "strong")]]
     if found.co2_kg is not None:
-        line.append((f"  {number(found.co2_kg, 1 if found.co2_kg < 100 else 0)} kg CO2", "dim"))
+        kilograms = number(found.co2_kg, 1 if found.co2_kg < 100 else 0)
+        parts.append([(f"  {kilograms} kg CO2", "dim")])
     if found.gpu_kwh is not None:
-        line.append(
-            (f"  GPUs {percent(found.gpu_kwh / found.kwh if found.kwh else None)} of it", "dim")
-        )
+        share = percent(found.gpu_kwh / found.kwh if found.kwh else None)
+        parts.append([(f"  GPUs {share} of it", "dim")])
     if found.hours is not None:
-        line.append((f"  over {span(found.hours * 3600)}", "dim"))
+        parts.append([(f"  over {span(found.hours * 3600)}", "dim")])
     if found.unknown_hours and found.unknown_hours > 0.01:
-        line.append((f", {span(found.unknown_hours * 3600)} not known", "warn"))
+        parts.append([(f"  {span(found.unknown_hours * 3600)} not known", "warn")])
     if found.estimated_ratio and found.estimated_ratio > 0.005:
-        line.append((f", {percent(found.estimated_ratio)} estimated", "dim"))
-    return line
+        parts.append([(f"  {percent(found.estimated_ratio)} estimated", "dim")])
+    first, *rest = flow(parts, max(24, width - 14))
+    return [[(f"{word:<14}", "dim"), *first], *([(" " * 14, ""), *line] for line in rest)]
 
 
 def energy_lines(board: Board, width: int, height: int) -> list[Line]:
@@ -49,9 +51,9 @@ def energy_lines(board: Board, width: int, height: int) -> list[Line]:
     wall = board.power.wall_watts if board.power is not None else None
     lines: list[Line] = [
         [("Energy and cost", "head")],
-        _energy("today", today.measured, today.currency),
-        _energy("last 30 days", None if month is None else month.measured, today.currency),
-        _energy("a month so", today.month, today.currency),
+        *_energy("today", today.measured, today.currency, width),
+        *_energy("last 30 days", None if month is None else month.measured, today.currency, width),
+        *_energy("a month so", today.month, today.currency, width),
         [],
         [("Draw", "head")],
         [(f"{'at the wall':<14}", "dim"), (f"{watts(wall):>12}", "strong"), ("  sustained ", "dim"),

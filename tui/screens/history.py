@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -83,8 +84,10 @@ def history_lines(
     high = np.nanmax(values) if np.isfinite(values).any() else None
     low, top = plot.span
     if high is not None:
-        top = max(top, float(high) * 1.05)  # what was may have been more than is
+        top = top if high <= top else rounded(float(high))  # what was may have been more than is
         title.append((f"  max {plot.say(float(high)).strip()}", "dim"))
+    if plot.say is say_watts:
+        top = rounded(top)
     times = [clock_of(int(start + (end - start) * part), utc=utc)[:8] for part in (0, 0.5, 1)]
     return [
         title,
@@ -151,6 +154,16 @@ def grid(
             row = beside(row, draw(wide, tall), wide * number + 2 * (number - 1))
         lines += row
     return lines[: max(height, 0)]
+
+
+def rounded(value: float) -> float:
+    """Return the end of a scale that a value fits on: at most ten steps of 1, 2 or 5 and zeros."""
+    if value <= 0:
+        return value
+    least = value / 10
+    unit = 10.0 ** math.floor(math.log10(least))
+    step = next(unit * part for part in (1, 2, 5, 10) if unit * part >= least * (1 - 1e-9))
+    return step * math.ceil(value / step - 1e-9)
 
 
 def say_watts(value: float) -> str:

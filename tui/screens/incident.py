@@ -13,7 +13,7 @@ from tui.messages.alerts import Incident, Silences, Story
 from tui.screens.actions import RUNBOOK, acknowledge, runbook, silence, unsilence
 from tui.screens.page import PageView
 from tui.screens.story import path_of, story_ask, story_lines
-from tui.text import DASH, clean, clock_of, fit, number, span
+from tui.text import DASH, clean, clock_of, number, span
 from tui.theme import Line, Piece
 
 SEVERITY_MARKS: dict[str, Piece] = {"page": ("▲ CRIT", "crit"), "ticket": ("! WARN", "warn")}
@@ -88,12 +88,21 @@ def _lead(incident: Incident, width: int) -> list[Line]:
 
 def _alerts(incident: Incident, room: int, width: int, *, utc: bool) -> list[Line]:
     lines: list[Line] = []
-    for alert in incident.alerts[:room]:
+    shown = 0
+    for alert in incident.alerts:
         state = "" if alert.state == "firing" else f" {alert.state}"
-        said = fit(clean(alert.summary), max(10, width - 22)).rstrip()
-        lines.append([(f"  {clock_of(alert.since, utc=utc)} ", "dim"), (said, ""), (state, "dim")])
-    if len(incident.alerts) > room or incident.firing > len(incident.alerts):
-        more = max(incident.firing, len(incident.alerts)) - min(room, len(incident.alerts))
+        since = f"  {clock_of(alert.since, utc=utc)} "
+        first, *rest = wrapped(clean(alert.summary), max(10, width - len(since) - len(state))) or [
+            ""
+        ]
+        said: list[Line] = [[(since, "dim"), (first, ""), (state, "dim")]]
+        said += [[(" " * len(since) + line, "")] for line in rest]
+        if shown and len(lines) + len(said) > room:
+            break
+        lines += said
+        shown += 1
+    more = max(incident.firing, len(incident.alerts)) - shown
+    if more:
         lines.append([(f"  and {number(more)} more", "dim")])
     return lines
 

@@ -76,7 +76,7 @@ def _worst(source: Rows, row: int, width: int) -> Piece:
         (state, int((standing == state).sum()))
         for state in (Standing.CRIT, Standing.WARN, Standing.DOWN, Standing.STALE)
     ]
-    said = "  ".join(f"{_DRAWN[state][0]}{count}" for state, count in counts if count)
+    said = " ".join(f"{_DRAWN[state][0]}{count}" for state, count in counts if count)
     tone = next(
         (
             t
@@ -98,9 +98,9 @@ COLUMNS: tuple[Column[Rows], ...] = (
     Column("GPUs", 6, lambda s, row, _: (number(len(s.of(row))), ""), right=True),
     Column("free", 6, _free, right=True),
     Column("util", 5, lambda s, row, _: (percent(s.mean(readings.UTILIZATION, row)), ""), right=True),
-    Column("", 8, lambda s, row, width: (bar(s.mean(readings.UTILIZATION, row), width), "bar"), grow=1, most=24),
+    Column("", 7, lambda s, row, width: (bar(s.mean(readings.UTILIZATION, row), width), "bar"), grow=1, most=24),
     Column("power/limit", 14, lambda s, row, _: (watts_of(s.sum(readings.POWER, row), s.sum(readings.LIMIT, row)), ""), right=True),
-    Column("ill", 12, _worst, grow=1),
+    Column("ill", 12, _worst, grow=2),
 )  # fmt: skip
 
 
