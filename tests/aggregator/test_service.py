@@ -27,6 +27,7 @@ from telemetry.schema import GPU_FAST, SCHEMA
 from telemetry.topics import Topic
 from tests.aggregator.node import ScriptedNode, expected
 from tests.brokers import Broker, Mosquitto
+from tests.faults.record import Told
 
 NAMES = SCHEMA.blocks[GPU_FAST].names
 BACKFILL = BackfillConfig(grace_seconds=0.05, first_wait_seconds=0.3, longest_wait_seconds=1.0)
@@ -222,7 +223,7 @@ def _complete(aggregator: Aggregator, node: ScriptedNode) -> bool:
 
 
 async def test_a_full_disk_does_not_stop_the_live_view_and_passes(
-    mosquitto: Mosquitto, tiny: Path
+    mosquitto: Mosquitto, tiny: Path, record_property: Told
 ) -> None:
     folder = tiny / "data"
     async with (
@@ -244,6 +245,11 @@ async def test_a_full_disk_does_not_stop_the_live_view_and_passes(
         await until(lambda: aggregator.stats.frames_stored == node.made[1])
         assert aggregator.stats.store_ok
     audit(folder, node)
+    record_property("expected", "the live view goes on; all is stored when there is room again")
+    record_property(
+        "observed",
+        f"{aggregator.stats.store_errors} commits failed, the view followed; then {node.made[1]} of {node.made[1]} frames stored",
+    )
 
 
 async def test_messages_of_other_releases_and_rubbish_are_counted(

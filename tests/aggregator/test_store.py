@@ -21,6 +21,7 @@ from telemetry.intervals import IntervalSet
 from telemetry.schema import GPU_FAST, SCHEMA
 from tests.aggregator.feed import ARRIVAL, Feed
 from tests.aggregator.node import GAP_COLUMN, expected, sampled_at
+from tests.faults.record import Told
 
 GAUGES = SCHEMA.blocks[GPU_FAST].gauges
 COUNTERS = SCHEMA.blocks[GPU_FAST].counters
@@ -234,7 +235,7 @@ def test_a_flipped_byte_in_the_log_costs_only_what_follows_it(
     store.close()
 
 
-def test_a_full_disk_is_an_error_with_a_cure_and_passes(tiny: Path) -> None:
+def test_a_full_disk_is_an_error_with_a_cure_and_passes(tiny: Path, record_property: Told) -> None:
     feed = Feed(tiny / "data")
     feed.hello("a", gpus=64)
     feed.send("a", 0, gpus=64)
@@ -254,6 +255,11 @@ def test_a_full_disk_is_an_error_with_a_cure_and_passes(tiny: Path) -> None:
     assert feed.store.accounted() == {("a", 1): IntervalSet([(0, 399)])}
     assert all_of(feed.store, "GPU-a-63", GAUGES[0]) == expected("a", 63, range(400))[:, 0].tolist()
     feed.store.close()
+    record_property("expected", "one clear error; the same batch is stored once when there is room")
+    record_property(
+        "observed",
+        "the commit of 399 frames was refused with its cure; stored once when there was room, not twice",
+    )
 
 
 def test_open_store_opens_the_embedded_one(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from tests.alerts.fast_clock import FastClock
 from tests.alerts.notices import NOON, Desk, incident
 from tests.alerts.pager import ACCEPTS, DROPS, FAILS, HANGS, Behaviour, Pager
 from tests.fakes import until
+from tests.faults.record import Told
 
 TRIGGER, UPDATE = Action.TRIGGER, Action.UPDATE
 ACK, RESOLVE = Action.ACKNOWLEDGE, Action.RESOLVE
@@ -262,7 +263,7 @@ async def test_the_end_waits_for_what_is_under_way_and_keeps_the_rest(tmp_path: 
 
 
 async def test_twenty_minutes_of_500_then_slow_then_429_give_one_page_for_each_open_incident(
-    tmp_path: Path,
+    tmp_path: Path, record_property: Told
 ) -> None:
     clock = FastClock(300)
     async with site(tmp_path, clock=clock) as (here, pager, outbox):
@@ -293,6 +294,11 @@ async def test_twenty_minutes_of_500_then_slow_then_429_give_one_page_for_each_o
             assert pager.accepted(key) == expected
         for key in keys[30:]:
             assert pager.accepted(key) in ([], ["resolve"])
+        record_property("expected", "one page for each incident that is still open; none twice")
+        record_property(
+            "observed",
+            f"40 incidents, 10 resolved meanwhile: {len(pager.opened)} pages, {max(pager.opened.values())} each",
+        )
 
 
 async def test_the_page_that_is_sent_late_says_how_things_stand_now(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from telemetry.gap import Gap
 from telemetry.schema import GPU_FAST, GPU_SLOW, LINK_FAST
 from tests.collector.nvml_ticks import DEADLINE, FAST, Ticks
 from tests.fake_nvml import FakeDriver
+from tests.faults.record import Told
 
 
 @pytest.fixture
@@ -27,7 +28,9 @@ def fake(tmp_path: Path) -> Iterator[FakeDriver]:
         yield driver
 
 
-async def test_a_hung_gpu_costs_the_others_not_one_tick(fake: FakeDriver) -> None:
+async def test_a_hung_gpu_costs_the_others_not_one_tick(
+    fake: FakeDriver, record_property: Told
+) -> None:
     async with Ticks(fake) as ticks:
         # The thread that waits for events asks each GPU once, and would hang with it.
         await ticks.until(lambda: _all_registered(fake))
@@ -46,6 +49,13 @@ async def test_a_hung_gpu_costs_the_others_not_one_tick(fake: FakeDriver) -> Non
         await ticks.until(lambda: bool(ticks.of("gpu_answers")))
         assert ticks.gap("gpu_power_watts", 3) is None
         assert [news.kind for news in ticks.news] == ["gpu_hung", "gpu_answers"]
+        record_property(
+            "expected", "the other GPUs are read at every tick; one event; it comes back"
+        )
+        record_property(
+            "observed",
+            "60 ticks with 7 of 8 GPUs read and one gap `timed_out`; 1 event, 1 process left in the driver; read again when it answered",
+        )
 
 
 async def test_the_tick_of_the_hang_itself_is_whole_for_the_others(fake: FakeDriver) -> None:
@@ -83,7 +93,9 @@ async def test_slow_gpus_are_read_last_and_read_well(fake: FakeDriver) -> None:
         assert ticks.gap("gpu_power_watts", 7) is None
 
 
-async def test_a_lost_gpu_is_one_event_and_all_gaps_until_it_is_back(fake: FakeDriver) -> None:
+async def test_a_lost_gpu_is_one_event_and_all_gaps_until_it_is_back(
+    fake: FakeDriver, record_property: Told
+) -> None:
     async with Ticks(fake) as ticks:
         await ticks.tick()
         fake.set(5, state="lost")
@@ -104,6 +116,11 @@ async def test_a_lost_gpu_is_one_event_and_all_gaps_until_it_is_back(fake: FakeD
         assert ticks.source.inventory.gpus[5].present
         assert ticks.state == "up"
         assert {news.kind for news in ticks.news} == {"gpu_lost", "gpu_back"}
+        record_property("expected", "one event, gaps and never a number until it is back")
+        record_property(
+            "observed",
+            f"events {[news.kind for news in ticks.news]}; gaps `device_lost` of one GPU of 8 for 5 ticks, then numbers",
+        )
 
 
 async def test_a_gpu_that_needs_a_reset_says_so(fake: FakeDriver) -> None:
@@ -157,7 +174,9 @@ async def test_an_expected_gpu_keeps_its_row_though_the_driver_lists_it_no_more(
         assert [news.gpu for news in ticks.of("gpu_lost")] == [fake.uuid(7)]
 
 
-async def test_more_gpus_are_noticed_without_a_restart(fake: FakeDriver) -> None:
+async def test_more_gpus_are_noticed_without_a_restart(
+    fake: FakeDriver, record_property: Told
+) -> None:
     fake.driver(gpus=6)
     async with Ticks(fake) as ticks:
         await ticks.tick()
@@ -165,6 +184,10 @@ async def test_more_gpus_are_noticed_without_a_restart(fake: FakeDriver) -> None
         fake.driver(gpus=8)
         await ticks.until(lambda: len(ticks.rows[GPU_FAST]) == 8)
         assert ticks.state == "up"
+        record_property("expected", "new GPUs are read without a restart")
+        record_property(
+            "observed", f"6 GPUs, then {len(ticks.rows[GPU_FAST])}, driver state {ticks.state}"
+        )
 
 
 @pytest.mark.parametrize(
@@ -225,7 +248,9 @@ async def test_a_driver_that_hangs_while_it_opens_is_a_state(fake: FakeDriver) -
         assert len(ticks.of("driver_up")) == 1
 
 
-async def test_only_so_many_processes_wait_in_a_driver_that_hangs(fake: FakeDriver) -> None:
+async def test_only_so_many_processes_wait_in_a_driver_that_hangs(
+    fake: FakeDriver, record_property: Told
+) -> None:
     fake.driver(init="hang")
     source = NvmlSource(
         environment=fake.environment, open_wait=0.1, open_limit=0.05, retry=(0.01, 0.02)
@@ -237,6 +262,11 @@ async def test_only_so_many_processes_wait_in_a_driver_that_hangs(fake: FakeDriv
             await asyncio.sleep(0.01)
         assert fake.hanging == 3
         assert fake.calls()["nvmlInitWithFlags"] == 3
+        record_property("expected", "at most three processes wait in it")
+        record_property(
+            "observed",
+            f"{fake.hanging} processes wait after 20 ticks, {fake.calls()['nvmlInitWithFlags']} calls to open it",
+        )
 
 
 async def test_a_probe_that_is_stopped_is_replaced_and_not_killed(fake: FakeDriver) -> None:
@@ -399,7 +429,7 @@ async def test_what_the_driver_asks_for_is_an_event(fake: FakeDriver) -> None:
 
 
 async def test_switching_mig_is_an_event_and_asks_anew_what_the_gpu_can_tell(
-    fake: FakeDriver,
+    fake: FakeDriver, record_property: Told
 ) -> None:
     async with Ticks(fake) as ticks:
         await ticks.tick()
@@ -412,6 +442,11 @@ async def test_switching_mig_is_an_event_and_asks_anew_what_the_gpu_can_tell(
         fake.call("nvmlDeviceGetMigMode", 0, 0, gpu=0)
         await ticks.until(lambda: ticks.gap("gpu_utilization_ratio") is None)
         assert [news.data["mig"] for news in ticks.of("mig_changed")] == [1, 0]
+        record_property("expected", "an event each way; what MIG hides is a gap meanwhile")
+        record_property(
+            "observed",
+            f"{len(ticks.of('mig_changed'))} events; utilisation was `not_supported` while it was on",
+        )
 
 
 async def _outputs(probe: asyncio.subprocess.Process) -> tuple[bytes, bytes]:

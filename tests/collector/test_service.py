@@ -22,6 +22,7 @@ from telemetry.mqtt import BrokerConfig
 from tests.brokers import Mosquitto, free_port
 from tests.collector.bus import collecting, config_of, reading
 from tests.fakes import FakeSource, until
+from tests.faults.record import Told
 
 ROOT = Path(__file__).parents[2]
 
@@ -130,7 +131,9 @@ asyncio.run(main(int(sys.argv[1]), Path(sys.argv[2])))
 """
 
 
-async def test_a_full_disk_does_not_stop_live_frames(mosquitto: Mosquitto, tmp_path: Path) -> None:
+async def test_a_full_disk_does_not_stop_live_frames(
+    mosquitto: Mosquitto, tmp_path: Path, record_property: Told
+) -> None:
     async with reading(mosquitto.config) as reader:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", FULL, str(mosquitto.port), str(tmp_path),
@@ -143,6 +146,10 @@ async def test_a_full_disk_does_not_stop_live_frames(mosquitto: Mosquitto, tmp_p
         assert seqs == list(range(len(seqs)))
         (span,) = {span.session: span for span in reader.statuses[-1].ring}.values()
         assert span.last < seqs[-1]
+        record_property("expected", "live frames go on without a ring")
+        record_property(
+            "observed", f"{len(seqs)} live frames in order, the ring ended at number {span.last}"
+        )
 
 
 async def test_a_source_that_names_nothing_ends_it_with_its_own_words(

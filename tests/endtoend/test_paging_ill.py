@@ -17,13 +17,14 @@ from tests.endtoend.test_paging import _ended, _known, cool, fake, heat
 from tests.endtoend.watch import Watch, toml, until, watching
 from tests.fake_nvml import FakeDriver
 from tests.faults.disk import FailingDisk
+from tests.faults.record import Told
 
 __all__ = ["fake"]
 BUSY = Behaviour(status=429, after="1")
 
 
 async def test_an_ill_pager_and_kills_between_send_and_journal_lose_nothing_and_call_nobody_twice(
-    mosquitto: Mosquitto, tmp_path: Path, fake: FakeDriver
+    mosquitto: Mosquitto, tmp_path: Path, fake: FakeDriver, record_property: Told
 ) -> None:
     """It answers 500 and 429, hangs, drops the connection; and kilowatch dies while the pager has an
     event, before its answer and after it, and the journal does not know."""
@@ -50,6 +51,11 @@ async def test_an_ill_pager_and_kills_between_send_and_journal_lose_nothing_and_
     dropped = Counter(call.key for call in pager.calls if call.status == 0)
     assert sum(dropped.values()) == 2  # the pager took them, and kilowatch could not know
     assert max((taken - dropped).values()) <= 2, taken  # at most one duplicate of each
+    record_property("expected", "every incident is paged under one key; at most one duplicate each")
+    record_property(
+        "observed",
+        f"{len(pager.opened)} incidents opened once each, {sum(dropped.values())} answers lost, 2 kills",
+    )
 
 
 async def _dies(

@@ -110,7 +110,7 @@ def test_columns_of_the_tables_fit_80_cells() -> None:
 
 
 async def test_160_columns_say_what_is_wrong_in_full() -> None:
-    async with staged((160, 50)) as (pilot, app, _):
+    async with staged((160, 50)) as (pilot, _app, _):
         await pilot.press("5")
         words = "the breaker of circuit PDU-002A is about to trip"
         text = await until(pilot, lambda text: f"{words} " in text and "began" in text)
