@@ -13,7 +13,7 @@ from tui.messages.alerts import Alert, Incident, Silence
 from tui.text import DASH, clean, fit, number, span
 from tui.theme import Piece
 
-_MORE = re.compile(r" \(and \d+ more\)$")
+MORE = re.compile(r" \(and \d+ more\)$")
 """What a title says of the number of its alerts: the list has a place of its own for that."""
 _SEVERITIES = (("page", "▲", "crit", "CRIT"), ("ticket", "!", "warn", "WARN"))
 
@@ -71,7 +71,7 @@ def incident_line(board: Board, incident: Incident, width: int, *, place: int = 
     who = f" ✓ {clean(taken.who)}" if taken else ""
     title = clean(incident.title)
     if many:
-        title = _MORE.sub("", title)
+        title = MORE.sub("", title)
     room = max(8, width - 12 - cell_len(many) - cell_len(who))
     return [
         *mark, (fit(title, room).rstrip(), "dim" if taken else "strong"),

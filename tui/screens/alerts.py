@@ -13,7 +13,7 @@ from tui.documents import SILENCES
 from tui.feed.wants import Ask, Wants
 from tui.fields import alert_fields
 from tui.filter import Filter
-from tui.incidents import silenced_until
+from tui.incidents import MORE, silenced_until
 from tui.kit.surface import Drawing
 from tui.listing import Listing
 from tui.messages.alerts import Incident, Silences, Story
@@ -56,7 +56,8 @@ def _state(source: Rows, row: int, width: int) -> Piece:
 def _title(source: Rows, row: int, width: int) -> Piece:
     incident = source.incidents[row]
     more = f" (+{number(incident.hidden)} hidden)" if incident.hidden else ""
-    return f"{clean(incident.title)}{more}", "dim" if incident.acknowledged else "strong"
+    title = MORE.sub("", clean(incident.title))
+    return f"{title}{more}", "dim" if incident.acknowledged else "strong"
 
 
 COLUMNS: tuple[Column[Rows], ...] = (

@@ -8,7 +8,7 @@ from telemetry.words import all_firing, counted
 from tui.board import Board
 from tui.documents import SILENCES
 from tui.feed.wants import Ask, Wants
-from tui.kit.flow import wrapped
+from tui.kit.flow import flow, wrapped
 from tui.messages.alerts import Incident, Silences, Story
 from tui.screens.actions import RUNBOOK, acknowledge, runbook, silence, unsilence
 from tui.screens.page import PageView
@@ -41,18 +41,23 @@ def incident_lines(
     mark, tone = SEVERITY_MARKS.get(incident.severity, ("· INFO", "dim"))
     lines: list[Line] = [[(f"{mark} ", tone), (line, "strong")] if n == 0 else [(f"       {line}", "strong")]
                          for n, line in enumerate(wrapped(clean(incident.title), max(20, width - 8)))]  # fmt: skip
-    lines += [_since(board, incident, utc=utc), _taken(incident, utc=utc), *_lead(incident, width)]
+    lines += [
+        *_since(board, incident, width, utc=utc),
+        _taken(incident, utc=utc),
+        *_lead(incident, width),
+    ]
     tail = _silences(board, utc=utc)
     lines += [*told, [], [("its alerts", "head")]]
     room = max(3, height - len(lines) - len(tail) - 1)
     return [*lines, *_alerts(incident, room, width, utc=utc), *tail]
 
 
-def _since(board: Board, incident: Incident, *, utc: bool) -> Line:
+def _since(board: Board, incident: Incident, width: int, *, utc: bool) -> list[Line]:
     hidden = f"  {counted(incident.hidden, 'consequence')} hidden" if incident.hidden else ""
-    return [("began ", "dim"), (clock_of(incident.began, utc=utc), ""),
-            (f"  {span((board.at - incident.began) / 1e9)} ago  ", "dim"),
-            (all_firing(incident.firing, incident.total), ""), (hidden, "dim")]  # fmt: skip
+    began: Line = [("began ", "dim"), (clock_of(incident.began, utc=utc), ""),
+                   (f"  {span((board.at - incident.began) / 1e9)} ago  ", "dim"),
+                   (all_firing(incident.firing, incident.total), "")]  # fmt: skip
+    return flow([began, [(hidden, "dim")]] if hidden else [began], width)
 
 
 def _taken(incident: Incident, *, utc: bool) -> Line:
