@@ -115,7 +115,7 @@ class EnergyView(PageView):
 
     def wants(self) -> Wants:
         """The report of thirty days beside what the header has."""
-        return Wants(nodes=(), asks=(Ask(MONTH, Report, 60.0),))
+        return Wants(nodes=(), asks=(Ask(MONTH, Report, 30.0),))
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Draw it."""
