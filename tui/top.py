@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from typing import TYPE_CHECKING
 
+from telemetry.errors import ConfigError
 from tui import lean
 
 if TYPE_CHECKING:
@@ -60,11 +62,18 @@ def run_top(
             ascii_only=ascii_only, write=write, who=who, view=view, settled=lean.settle,
             recorded=recorded,
         )  # fmt: skip
+        _need_terminal()
         app.run()
     finally:
         gc.enable()  # also where it ended before all was loaded
     if app.return_code:  # a fault of ours, told on the terminal: who started us hears of it too
         raise SystemExit(app.return_code)
+
+
+def _need_terminal() -> None:
+    """Textual reads standard input and writes to standard error, but for the one in a browser."""
+    if "TEXTUAL_DRIVER" not in os.environ and not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise ConfigError("kilowatch top", "this is no terminal", "For pipes and logs there is `kilowatch status`.")  # fmt: skip
 
 
 def screenshot(app: Top) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import shlex
 import sys
 import time
@@ -86,7 +85,6 @@ def top(
     from tui.top import run_top  # noqa: PLC0415 - Textual takes a while to load
 
     def show(where: str) -> None:
-        _need_terminal()
         run_top(
             where, _secret(token_file), write=write and replay is None, who=who, theme=theme,
             ascii_only=ascii_only, every=every, view=view, recorded=replay is not None,
@@ -98,12 +96,6 @@ def top(
     from kilowatch.replay_server import watch_recording  # noqa: PLC0415
 
     watch_recording(replay, config, show)
-
-
-def _need_terminal() -> None:
-    """Textual reads standard input and writes to standard error, but for the one in a browser."""
-    if "TEXTUAL_DRIVER" not in os.environ and not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise ConfigError("kilowatch top", "this is no terminal", "For pipes and logs there is `kilowatch status`.")  # fmt: skip
 
 
 def _cure(fault: str) -> str:

@@ -166,7 +166,9 @@ def aged(feed: Feed, width: int, seqs: Sequence[int]) -> None:
     gone = {"raw"} if width == 60 else {"raw", "rollup_1m"}
     with Client(feed.config.store.influxdb) as client:
         shards = json.loads(client.change("SHOW SHARDS").text)["results"][0]["series"]
-        for number, database, policy, *_ in (row for each in shards for row in each["values"]):
+        for number, database, policy, *_ in (
+            row for each in shards for row in each.get("values", ())
+        ):
             if database == feed.config.store.influxdb.database and policy in gone:
                 assert client.change(f"DROP SHARD {number}").status == 200
 
