@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import re
 import time
 from pathlib import Path
@@ -95,9 +96,28 @@ def text_of(top: App[None]) -> str:
     return "\n".join(strip.text.rstrip() for strip in strips)
 
 
+_RUN = re.compile(
+    r'<text ([^>]*?)x="([0-9.]+)"([^>]*?) textLength="([0-9.]+)"([^>]*)>([^<]*)</text>'
+)
+_BRAILLE = re.compile("[\u2800-\u28ff]")
+
+
+def _placed(found: re.Match[str]) -> str:
+    """Give each sign of a run with dots its own place: those come from a font with wider signs, and
+    would be drawn past their cells, with gaps where the chart has none."""
+    before, x, between, length, after, said = found.groups()
+    if not _BRAILLE.search(said):
+        return found[0]
+    count = max(1, len(html.unescape(said)))
+    wide = float(length) / count
+    places = " ".join(f"{float(x) + number * wide:.1f}" for number in range(count))
+    return f'<text {before}x="{places}"{between}{after}>{said}</text>'
+
+
 def png(svg: str) -> bytes:
     """Draw an SVG. Textual's names a web font that no picture loads; DejaVu is on the disk."""
     import resvg_py  # noqa: PLC0415 - optional
 
     svg = re.sub(r"@font-face\s*{[^}]*}", "", svg).replace("Fira Code", "DejaVu Sans Mono")
+    svg = _RUN.sub(_placed, svg)
     return bytes(resvg_py.svg_to_bytes(svg_string=svg, font_dirs=[_FONTS]))

@@ -79,7 +79,7 @@ def _next(circuit: Circuit, standing: Standing, since: Now) -> list[list[Piece]]
         for edge in (circuit.trip_seconds.nominal, circuit.trip_seconds.latest)
     )
     end = "perhaps never" if latest is None else f"at the latest {latest}"
-    usual = "the most sensitive breaker of its kind; a typical one holds this load"
+    usual = "the most sensitive of its kind; a typical one holds"
     return [
         [(said, tone)],
         [(f"  {usual if typical is None else f'typically {typical}, {end}'}", "dim")],
