@@ -173,8 +173,8 @@ class Stage:
         file = self.folder / "aggregator.toml"
         file.write_text(
             f'cluster = "{CLUSTER}"\n[broker]\nport = {self.port}\n[aggregator]\n'
-            f'listen = "{self.http}"\ndata_dir = "{self.folder / "data"}"\n{self._settings}\n'
-            f"store.seal_seconds = {self._seal}\n"
+            f'listen = "{self.http}"\ndata_dir = "{self.folder / "data"}"\n'
+            f"store.seal_seconds = {self._seal}\n{self._settings}\n"  # it may end in a table
         )
         self._aggregator = self.start(
             "aggregator",
