@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench import backfill, collector, common_way, exposition, ingest, store
+from bench import backfill, collector, common_way, exposition, ingest, paging, store
 from bench.exposition import make_fleet
 from bench.load import make_load
 from telemetry.schema import GPU_FAST, SCHEMA
@@ -98,3 +98,11 @@ def test_the_highest_are_the_highest() -> None:
     everyone = np.sort(fleet.column("gpu_power_watts", 0.0))[::-1]
     assert [value for _, _, value in found] == everyone[:5].tolist()
     assert len({uuid for _, uuid, _ in found}) == 5
+
+
+@needs_broker
+def test_every_fault_is_paged() -> None:
+    """The aggregator takes the settings of a channel, and its pages are counted."""
+    found = paging.measure(16, 4)
+    assert found["paged"] == found["faults"] == 2
+    assert found["page_seconds"]["p50"] > 0
