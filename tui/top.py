@@ -66,6 +66,7 @@ def run_top(
         app.run()
     finally:
         gc.enable()  # also where it ended before all was loaded
+        gc.unfreeze()  # or DuckDB, where our caller has it, complains of leaks at the end
     if app.return_code:  # a fault of ours, told on the terminal: who started us hears of it too
         raise SystemExit(app.return_code)
 
