@@ -162,7 +162,7 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     remote_write: RemoteWriteConfig = RemoteWriteConfig()
     """Where to push what the metrics pages show, for who can't scrape (docs/prometheus.md)."""
     power: dict[str, Any] = {}
-    """The electrical side as it is written (docs/power.md); decoded by `power.site`."""
+    """The electrical side as it is written (docs/power.md); decoded by `power.site.config`."""
 
     def check(self) -> None:
         """Raise `ConfigError` for what can't work."""
@@ -175,7 +175,7 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         if self.listen:
             listen_address(self.listen)
         self.store.check("aggregator.store")
-        self.backfill.check("aggregator.backfill")
+        self.backfill.check("aggregator.ingest.backfill")
         self.alerts.check()
         self.remote_write.check("aggregator.remote_write")
 

@@ -1,7 +1,7 @@
 """The values that the aggregator's parts hand to each other: batches in, answers out, counters.
 
 Ingest makes a `Batch` every tick, a `Store` keeps it in one transaction, HTTP asks the store for a
-`History` and everything else for what it shows. `View` is all that HTTP may see of the service.
+`HistorySeries` and everything else for what it shows. `AggregatorView` is all that HTTP may see of the service.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from aggregator.alerting.alarms import Alarms
-from aggregator.alerting.messages import ChannelRow, Figures, TestReply
-from aggregator.electrical import Electrical
+from aggregator.alerting.messages import AlertFigures, ChannelRow, TestReply
+from aggregator.alerting.pipeline import AlertPipeline
+from aggregator.electrical.service import ElectricalService
 from alerts.alert import Alert
 from alerts.notice import Delivery, Incident
 from telemetry.fleet import Fleet, Floats
@@ -26,7 +26,7 @@ from telemetry.metric import Lane, Table
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class CollectorRun:
     """One session of one node, under a small number that rows carry instead of both."""
 
     id: int
@@ -35,7 +35,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class StoredDevice:
     """What a row of readings belongs to, under a small number that rows carry instead of it."""
 
     id: int
@@ -48,11 +48,11 @@ class Device:
 
 
 @dataclass(slots=True)
-class Known:
+class StoredState:
     """The numbers that the store has given out already."""
 
-    runs: list[Run] = field(default_factory=list)
-    devices: list[Device] = field(default_factory=list)
+    runs: list[CollectorRun] = field(default_factory=list)
+    devices: list[StoredDevice] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class Frames:
     """Which frames are in a batch, one array an attribute: their identity, their clock and ours."""
 
     run: npt.NDArray[np.int32]
-    """Number of the `Run`."""
+    """Number of the `CollectorRun`."""
     seq: npt.NDArray[np.int64]
     sampled_at: npt.NDArray[np.int64]
     """ns, the node's clock."""
@@ -112,7 +112,7 @@ class BlockRows:
     frame: npt.NDArray[np.int32]
     """For each row, the position in `Batch.frames` of the frame that it came in."""
     device: npt.NDArray[np.int32]
-    """For each row, the number of its `Device`."""
+    """For each row, the number of its `StoredDevice`."""
     gauges: npt.NDArray[np.float32]
     counters: npt.NDArray[np.float64]
 
@@ -126,9 +126,9 @@ class Batch:
     events: list[StoredEvent] = field(default_factory=list)
     holes: list[Hole] = field(default_factory=list)
     inventories: list[Inventory] = field(default_factory=list)
-    runs: list[Run] = field(default_factory=list)
+    runs: list[CollectorRun] = field(default_factory=list)
     """Runs that no batch before has named."""
-    devices: list[Device] = field(default_factory=list)
+    devices: list[StoredDevice] = field(default_factory=list)
     """Devices that no batch before has named."""
     at: int = 0
     """ns, the aggregator's clock when the batch was closed."""
@@ -145,7 +145,7 @@ class Batch:
         )
 
 
-class History(msgspec.Struct, frozen=True):
+class HistorySeries(msgspec.Struct, frozen=True):
     """One metric of one device over time, in buckets of `step` seconds (0: every reading)."""
 
     device: str
@@ -160,7 +160,7 @@ class History(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Instants:
+class PastInstants:
     """Moments at one distance from each other, ns since 1970."""
 
     first: int
@@ -179,10 +179,10 @@ class Instants:
 
 
 @dataclass(slots=True)
-class Past:
+class FleetPast:
     """What the store has of a table's devices at some instants: the newest readings before each."""
 
-    devices: list[Device]
+    devices: list[StoredDevice]
     """Those of which it has anything."""
     columns: dict[str, Floats]
     """By metric, shape (instants, devices); NaN where there was no reading."""
@@ -213,7 +213,7 @@ class Store(Protocol):
         already (node, session, seq) is not stored twice. Raises `StoreError`; then nothing of it
         is stored and the same batch may be written again."""
 
-    def known(self) -> Known:
+    def known(self) -> StoredState:
         """Return the runs and devices that have a number already."""
 
     def accounted(self) -> dict[tuple[str, int], IntervalSet]:
@@ -222,7 +222,7 @@ class Store(Protocol):
     def inventories(self) -> list[Inventory]:
         """Return the newest inventory of each node."""
 
-    def history(self, device: str, metric: str, start: int, end: int, step: float) -> History:
+    def history(self, device: str, metric: str, start: int, end: int, step: float) -> HistorySeries:
         """Return one metric of one device, `start` <= time < `end` in ns since 1970; in wider buckets
         than `step` where nothing finer is kept."""
 
@@ -230,10 +230,10 @@ class Store(Protocol):
         self,
         table: Table,
         columns: Sequence[str],
-        when: Instants,
+        when: PastInstants,
         reach: Mapping[Lane, int],
         nodes: Sequence[str] | None,
-    ) -> Past:
+    ) -> FleetPast:
         """Return the newest readings of all devices of a table, or of some nodes, at each instant.
         `reach`: how much older than its instant a reading may be, ns. May be called from any
         thread."""
@@ -350,7 +350,7 @@ class Stats:
     """Sampled at the node to committed by the store; live frames only."""
 
 
-class Post(Protocol):
+class DeliveryView(Protocol):
     """What is told to people, on its way and there; and the journal that it is written in."""
 
     async def saved(self, seconds: float) -> bool:
@@ -370,11 +370,11 @@ class Post(Protocol):
     async def test(self, channel: str) -> TestReply:
         """Send a test notice to a channel now."""
 
-    def figures(self) -> Figures:
+    def figures(self) -> AlertFigures:
         """Return what journal and heartbeat say of themselves."""
 
 
-class View(Protocol):
+class AggregatorView(Protocol):
     """All that HTTP may see of the aggregator."""
 
     fleet: Fleet
@@ -383,15 +383,15 @@ class View(Protocol):
     cluster: str
     started_at: int
     """ns since 1970."""
-    electrical: Electrical
+    electrical: ElectricalService
     """Circuits, budgets, and what the whole has taken."""
 
     @property
-    def alarms(self) -> Alarms:
+    def alarms(self) -> AlertPipeline:
         """Rules, alerts, incidents, silences."""
 
     @property
-    def post(self) -> Post:
+    def post(self) -> DeliveryView:
         """Deliveries and channels."""
 
     def now(self) -> float:

@@ -14,30 +14,30 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from aggregator.accounting import local
-from aggregator.alerting.alarms import Alarms
-from aggregator.alerting.office import Office
-from aggregator.alerting.service import Alerting
-from aggregator.alerting.whereabouts import Places, Whereabouts
-from aggregator.bus import Bus
+from aggregator.alerting.delivery_admin import DeliveryAdmin
+from aggregator.alerting.node_labels import NodeLabels, Places
+from aggregator.alerting.pipeline import AlertPipeline
+from aggregator.alerting.service import AlertingService
 from aggregator.config import AggregatorConfig, shard_names
-from aggregator.electrical import Electrical
-from aggregator.electrical_states import ElectricalStates, spoken
+from aggregator.electrical.energy_sampler import local
+from aggregator.electrical.service import ElectricalService
 from aggregator.http.app import listening
+from aggregator.http.broadcast import FlushBroadcast, Subscription
 from aggregator.http.config import HttpConfig
-from aggregator.influx.sender import Sender
-from aggregator.ingest import Ingest
-from aggregator.keeper import Keeper
+from aggregator.influx.sender import SpoolSender
+from aggregator.ingest.dead_letters import DeadLetters
+from aggregator.ingest.ids import IdRegistry
+from aggregator.ingest.router import MessageRouter
 from aggregator.model import Stats, Store
-from aggregator.quarantine import Quarantine
-from aggregator.registry import Registry
+from aggregator.mqtt.client import FanInClient
+from aggregator.mqtt.power_topics import PowerTopics, spoken
 from aggregator.remote.push import Pusher
 from aggregator.store import Lock, open_store
-from aggregator.ticks import Subscription, Ticks
+from aggregator.store.executor import StoreExecutor
 from alerts.alert import Alert
-from alerts.rules import load as load_rules
-from power.board import Board
-from power.tariff import price_at
+from alerts.rules.rule import load as load_rules
+from power.report.tariff import price_at
+from power.snapshot.snapshot import PowerSnapshot
 from telemetry.errors import KilowattError
 from telemetry.fleet import Fleet
 from telemetry.inventory import Event
@@ -65,17 +65,17 @@ class Aggregator:
         self.store: Store
         """Only while `run` runs."""
         self.started_at = 0
-        self.electrical = Electrical(
+        self.electrical = ElectricalService(
             config.power,
             config.data_dir,
             (lambda: reread().power) if reread else None,
             config.broker,
         )
-        self.alerting = Alerting(config, load_rules(config.rules), self.stats)
-        self._whereabouts = Whereabouts()
-        self._ticks = Ticks()
-        self._keeper: Keeper | None = None
-        self._ingest: Ingest | None = None
+        self.alerting = AlertingService(config, load_rules(config.rules), self.stats)
+        self._whereabouts = NodeLabels()
+        self._ticks = FlushBroadcast()
+        self._keeper: StoreExecutor | None = None
+        self._ingest: MessageRouter | None = None
         self.ready = asyncio.Event()
         """Set when the store is open and messages are taken."""
         self.http_address: tuple[str, int] | None = None
@@ -96,12 +96,12 @@ class Aggregator:
         return self.alarms.alerts()
 
     @property
-    def alarms(self) -> Alarms:
+    def alarms(self) -> AlertPipeline:
         """Rules, alerts, incidents, silences. Only while `run` runs."""
         return self.alerting.alarms
 
     @property
-    def post(self) -> Office:
+    def post(self) -> DeliveryAdmin:
         """Deliveries and channels. Only while `run` runs."""
         return self.alerting.office
 
@@ -136,7 +136,7 @@ class Aggregator:
         try:
             self.store = await asyncio.to_thread(open_store, config)
             self.electrical.recall()
-            keeper = self._keeper = Keeper(self.store, self.stats)
+            keeper = self._keeper = StoreExecutor(self.store, self.stats)
             try:
                 ingest = self._ingest = await self._begin(keeper)
                 async with self.alerting.opened(self.fleet, keeper.ask):
@@ -147,21 +147,23 @@ class Aggregator:
         finally:
             lock.release()
 
-    async def _begin(self, keeper: Keeper) -> Ingest:
-        registry = Registry(await keeper.ask("known"))
-        quarantine = Quarantine(self.config.data_dir / "quarantine", self.config.quarantine_bytes)
-        ingest = Ingest(self.config, self.fleet, self.stats, registry, quarantine)
+    async def _begin(self, keeper: StoreExecutor) -> MessageRouter:
+        registry = IdRegistry(await keeper.ask("known"))
+        quarantine = DeadLetters(self.config.data_dir / "quarantine", self.config.quarantine_bytes)
+        ingest = MessageRouter(self.config, self.fleet, self.stats, registry, quarantine)
         ingest.restore(await keeper.ask("inventories"), await keeper.ask("accounted"))
         # What stands now stays; without this every full collection walks all of it again.
         gc.collect()
         gc.freeze()
         return ingest
 
-    async def _serve(self, keeper: Keeper, ingest: Ingest, stop: asyncio.Event) -> None:
+    async def _serve(
+        self, keeper: StoreExecutor, ingest: MessageRouter, stop: asyncio.Event
+    ) -> None:
         config = self.config
 
         states = self.alerting.billboard.states
-        circuits = ElectricalStates(config.cluster, shard_names(config.shards))
+        circuits = PowerTopics(config.cluster, shard_names(config.shards))
 
         def take(topic: str, payload: bytes) -> None:
             if states.heard(topic, payload) or circuits.heard(topic, payload):
@@ -170,7 +172,7 @@ class Aggregator:
             if topic.endswith("/event"):
                 self.alerting.tell_event()
 
-        bus = Bus(config.broker, config.cluster, shard_names(config.shards), take, self.stats,
+        bus = FanInClient(config.broker, config.cluster, shard_names(config.shards), take, self.stats,
                   more=[f"{states.prefix}+/state", *circuits.filters()])  # fmt: skip
         loops = [
             (bus.run(), "bus"),
@@ -213,7 +215,7 @@ class Aggregator:
 
     # -- Loops -----------------------------------------------------------------------------------
 
-    async def _flush_loop(self, ingest: Ingest, bus: Bus) -> None:
+    async def _flush_loop(self, ingest: MessageRouter, bus: FanInClient) -> None:
         """Bring what came into the fleet, send what is to be asked, wake viewers."""
         async for _ in _every(self.config.flush_seconds):
             began = time.monotonic()
@@ -227,14 +229,18 @@ class Aggregator:
             self.stats.flush.add(time.monotonic() - began)
             self._ticks.tick()
 
-    async def _store_loop(self, keeper: Keeper, ingest: Ingest, stop: asyncio.Event) -> None:
+    async def _store_loop(
+        self, keeper: StoreExecutor, ingest: MessageRouter, stop: asyncio.Event
+    ) -> None:
         """Commit what came, once a tick; when that takes longer, the next batch is larger."""
         async for _ in _every(self.config.store.write_seconds, stop):
             await self._commit(keeper, ingest, stop)
         ingest.flush(time.monotonic(), time.time_ns())
         await self._commit(keeper, ingest, stop)
 
-    async def _commit(self, keeper: Keeper, ingest: Ingest, stop: asyncio.Event) -> None:
+    async def _commit(
+        self, keeper: StoreExecutor, ingest: MessageRouter, stop: asyncio.Event
+    ) -> None:
         self.stats.holes_open = ingest.ledger.missing()
         batch = ingest.take_batch(time.time_ns())
         if batch and not await keeper.write(batch, stop):
@@ -244,10 +250,10 @@ class Aggregator:
             self.alerting.progress("store")
         ingest.stored()
 
-    async def _rules(self, ingest: Ingest, bus: Bus) -> None:
+    async def _rules(self, ingest: MessageRouter, bus: FanInClient) -> None:
         """Judge the fleet and what hangs on its circuits, and tell people."""
 
-        def boards(now: float, wall: int) -> Sequence[Board]:
+        def boards(now: float, wall: int) -> Sequence[PowerSnapshot]:
             listening = self.stats.bus_connected
             found = self.electrical.boards(self.fleet, now, wall, listening=listening)
             return () if found is None else found.all()
@@ -261,7 +267,7 @@ class Aggregator:
         """Return what is wrong with a store that is a server."""
         # Not its `state()`: that waits for the spool's lock, and so for its disk.
         sender = getattr(self._running_keeper.store, "sender", None)
-        problem = sender.problem if isinstance(sender, Sender) else ""
+        problem = sender.problem if isinstance(sender, SpoolSender) else ""
         return {"influxdb_failing": problem} if problem else {}
 
     def _surroundings(self, fleet: Fleet, wall: int) -> tuple[Places, tuple[float, str] | None]:
@@ -272,7 +278,7 @@ class Aggregator:
         tariff = None if price is None else (price, place.currency)
         return self._whereabouts.of(fleet, plant.layout), tariff
 
-    async def _post_circuits(self, states: ElectricalStates, bus: Bus) -> None:
+    async def _post_circuits(self, states: PowerTopics, bus: FanInClient) -> None:
         """Keep circuits, budgets and UPS on the bus as they stand."""
         async for now in _every(1.0):
             try:
@@ -285,7 +291,7 @@ class Aggregator:
             except Exception:  # a screen that is not told must not end what collects the data
                 log.exception("power: the states on the bus were not renewed")
 
-    async def _upkeep_loop(self, keeper: Keeper) -> None:
+    async def _upkeep_loop(self, keeper: StoreExecutor) -> None:
         """Seal, roll up, drop: a piece at a time, so that commits come between."""
         async for _ in _every(UPKEEP_SECONDS):
             more = True
@@ -293,7 +299,7 @@ class Aggregator:
                 more = await keeper.maintain(time.time_ns())
 
     @property
-    def _running_keeper(self) -> Keeper:
+    def _running_keeper(self) -> StoreExecutor:
         if self._keeper is None:
             raise RuntimeError("the aggregator is not running")
         return self._keeper

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-from power.kind import BoardKind
+from power.snapshot.kind import SnapshotKind
 from telemetry.metric import Table
 
 
@@ -18,7 +18,7 @@ class Verdict(StrEnum):
     UNKNOWN = "unknown"
 
 
-class State(StrEnum):
+class AlertState(StrEnum):
     """Where an alert is in its life."""
 
     PENDING = "pending"
@@ -38,7 +38,7 @@ class Severity(StrEnum):
 
 
 class Subject(StrEnum):
-    """What an alert is about: a device of the fleet, or a row of a board of `power.board`."""
+    """What an alert is about: a device of the fleet, or a row of a board of `power.snapshot.snapshot`."""
 
     GPU = "gpu"
     LINK = "link"
@@ -54,9 +54,9 @@ class Subject(StrEnum):
         return Table(self.value) if self.value in _TABLES else None
 
     @property
-    def board(self) -> BoardKind | None:
+    def board(self) -> SnapshotKind | None:
         """The board; None for what stands in the fleet."""
-        return None if self.value in _TABLES else BoardKind(self.value)
+        return None if self.value in _TABLES else SnapshotKind(self.value)
 
 
 _TABLES = frozenset(table.value for table in Table)
@@ -68,7 +68,7 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     """`<rule>/<node>/<device>`, or `<rule>/<subject>/<name>` on a board: one alert per key."""
     rule: str
-    state: State
+    state: AlertState
     severity: Severity
     node: str
     """Empty for what is of no single node: a circuit, a budget."""

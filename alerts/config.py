@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from alerts.alert import Severity
-from alerts.matchers import parse_all
+from alerts.incidents.matchers import parse_all
+from alerts.message.page import Links
 from alerts.notifiers import channel
 from alerts.notifiers.channel import Channel, url_problems
-from alerts.page import Links
 from alerts.times import Hours, parse_hours, zone_of
 from telemetry.errors import ConfigError, did_you_mean
 
@@ -24,7 +24,7 @@ DASHBOARD_FIELDS = ("cluster", "node", "gpu", "uuid", "circuit", "from", "to")
 has them."""
 
 
-class Route(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
+class RouteConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
             rename={"goes_on": "continue"}):  # fmt: skip
     """Which notices go to which channels. The first route that fits decides."""
 
@@ -57,7 +57,7 @@ class HeartbeatConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Seconds without progress after which no ping is sent. [the larger of `every` and 30]"""
 
 
-class Repeat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RepeatConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Hours after which an incident that nobody has acknowledged is told again."""
 
     page: float = 4.0
@@ -69,7 +69,7 @@ class AlertsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     channels: dict[str, dict[str, Any]] = {}
     """By name, as they are written; `notifiers` decodes them."""
-    routes: tuple[Route, ...] = ()
+    routes: tuple[RouteConfig, ...] = ()
     """In order. [every page and ticket to every channel]"""
     timezone: str = "UTC"
     """IANA name of the zone of `working_hours` and of routes that name none."""
@@ -80,7 +80,7 @@ class AlertsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """How long a new incident gathers alerts of its cause before anybody is told."""
     group_interval_seconds: float = 300.0
     """Least time between two updates of an incident."""
-    repeat_hours: Repeat = Repeat()
+    repeat_hours: RepeatConfig = RepeatConfig()
     page_expiry_hours: float = 6.0
     """A page that could not be delivered for so long is given up; its repetition is not."""
     ticket_expiry_hours: float = 36.0
@@ -127,7 +127,7 @@ class AlertsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         for name, found in self.notifiers().items():
             found.open(f"alerts.channels.{name}")
 
-    def _check_route(self, where: str, route: Route) -> None:
+    def _check_route(self, where: str, route: RouteConfig) -> None:
         for name in route.channels:
             if name not in self.channels:
                 hint = did_you_mean(name, self.channels) or (

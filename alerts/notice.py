@@ -24,7 +24,7 @@ class Action(StrEnum):
     RESOLVE = "resolve"
 
 
-class Standing(StrEnum):
+class NotificationState(StrEnum):
     """Whether anybody is told of an alert now, and if not, why."""
 
     TOLD = "told"
@@ -37,7 +37,7 @@ class Standing(StrEnum):
     """Held back by the storm brake: one notice says how many there are."""
 
 
-class Note(msgspec.Struct, frozen=True, kw_only=True):
+class IncidentNote(msgspec.Struct, frozen=True, kw_only=True):
     """Who did what, when and why: an acknowledgement."""
 
     who: str
@@ -48,7 +48,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     """When it ends by itself; None is the end of the incident."""
 
 
-class Happening(msgspec.Struct, frozen=True, kw_only=True):
+class IncidentEvent(msgspec.Struct, frozen=True, kw_only=True):
     """Something that happened to an incident: what was said of it, and who did what."""
 
     at: int
@@ -81,7 +81,7 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
     """How many fire now, listed or not."""
     total: int = 0
     """How many have fired since it began."""
-    acknowledged: Note | None = None
+    acknowledged: IncidentNote | None = None
     inhibited: tuple[str, ...] = ()
     """Keys of alerts that are its consequence: shown below it, told to nobody; 100 at most."""
     hidden: int = 0
@@ -103,7 +103,7 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     `storm`, `flapping`, `test`."""
 
 
-class Outcome(StrEnum):
+class DeliveryOutcome(StrEnum):
     """What became of a delivery."""
 
     WAITING = "waiting"
@@ -127,7 +127,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     due: int
     """Not before this time, ns since 1970."""
     tries: int = 0
-    outcome: Outcome = Outcome.WAITING
+    outcome: DeliveryOutcome = DeliveryOutcome.WAITING
     error: str = ""
     """What the last try ended with."""
 

@@ -23,14 +23,21 @@ from typing import Any
 import numpy as np
 
 from bench.report import show
-from power.breaker import EDGES
-from power.layout import Layout, lay_out
-from power.live import Live, Tick
-from power.meter import MeterReading
-from power.site import Circuit, Cord, Node, Panel, Redundancy, Site
-from power.thermal import FAST_SHARE
-from power.wall import Source
-from power.wiring import Wiring
+from power.devices.breaker import EDGES
+from power.devices.thermal import FAST_SHARE
+from power.devices.wall_power import WallSource
+from power.live import Live, PowerInputs
+from power.meters.reading import MeterReading
+from power.network.wiring import Wiring
+from power.site.config import (
+    CircuitConfig,
+    CordConfig,
+    NodeConfig,
+    PanelConfig,
+    PowerConfig,
+    RedundancyConfig,
+)
+from power.site.layout import SiteLayout, lay_out
 
 GPUS = 8
 OVERLOADED = 63
@@ -41,28 +48,28 @@ PART = 10
 EPOCH = 1_750_000_000_000_000_000
 
 
-def site_of(circuits: int, nodes: int, breaker: float = 125) -> Site:
+def site_of(circuits: int, nodes: int, breaker: float = 125) -> PowerConfig:
     """Return pairs of three-phase feeds below panels of two utilities, every node on one pair."""
     pairs = circuits // 2
     panels = {
-        f"p{number}{side}": Panel(volts=415, wiring=Wiring.WYE, breaker=4000, source=f"utility-{side}")
+        f"p{number}{side}": PanelConfig(volts=415, wiring=Wiring.WYE, breaker=4000, source=f"utility-{side}")
         for number in range(PANELS) for side in "ab"
     }  # fmt: skip
     feeds = {
-        f"c{number}{side}": Circuit(
+        f"c{number}{side}": CircuitConfig(
             panel=f"p{number % PANELS}{side}", poles=3, breaker=breaker,
-            redundancy=Redundancy(group=f"g{number}", role=side),
+            redundancy=RedundancyConfig(group=f"g{number}", role=side),
         )
         for number in range(pairs) for side in "ab"
     }  # fmt: skip
     machines = {
-        f"n{number}": Node(
+        f"n{number}": NodeConfig(
             profile="dgx-h100",
-            cords=tuple(Cord(circuit=f"c{number * pairs // nodes}{side}") for side in "ab"),
+            cords=tuple(CordConfig(circuit=f"c{number * pairs // nodes}{side}") for side in "ab"),
         )
         for number in range(nodes)
     }
-    return Site(region="EU", panels=panels, circuits=feeds, nodes=machines)
+    return PowerConfig(region="EU", panels=panels, circuits=feeds, nodes=machines)
 
 
 class Load:
@@ -72,18 +79,18 @@ class Load:
         self._random = np.random.default_rng(seed)
         count = len(live.machines)
         self._still = replace(
-            Tick.unknown(count), gpu_limit_watts=np.full(count, 5600.0),
+            PowerInputs.unknown(count), gpu_limit_watts=np.full(count, 5600.0),
             gpus=np.full(count, float(GPUS)), silent_seconds=np.full(count, 0.5),
             host_watts=np.full(count, 500.0), floor_watts=np.full(count, 200.0),
         )  # fmt: skip
         self._metered = list(live.layout.site.circuits)[::5]
 
-    def tick(self, number: int) -> Tick:
+    def tick(self, number: int) -> PowerInputs:
         """Return one second: all nodes differ, and a fifth of the meters speak."""
         gpu = self._random.uniform(2500, 5600, len(self._still.gpus))
         speaking = self._metered[number % 5 :: 5]
         readings = [
-            MeterReading(meter=name, kind="circuit", target=name, source=Source.PDU,
+            MeterReading(meter=name, kind="circuit", target=name, source=WallSource.PDU,
                          at=1000.0 + number, period=5.0, watts=42_000.0)
             for name in speaking
         ]  # fmt: skip
@@ -102,7 +109,7 @@ def of_ticks(live: Live, ticks: int, seed: int) -> tuple[list[float], list[float
     return wall, cpu
 
 
-def of_loop(layout: Layout, part: int) -> float:
+def of_loop(layout: SiteLayout, part: int) -> float:
     """Return ms of the plain loop over one in `part` circuits, times `part`."""
     names = list(layout.site.circuits)[::part]
     on: dict[str, list[tuple[int, float]]] = {name: [] for name in names}

@@ -28,7 +28,7 @@ from bench.report import show
 _CHILD = """
 import os, sys
 os.environ["TEXTUAL_ANIMATIONS"] = "none"
-from tui import lean  # as `kilowatch top` does
+from tui.frame import startup as lean  # as `kilowatch top` does
 lean.prepare(sys.argv[1])
 import asyncio, json, time
 from tui.app import Top

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from aggregator.alerting.alarms import Alarms
-from aggregator.electrical import Electrical
+from aggregator.alerting.pipeline import AlertPipeline
+from aggregator.electrical.service import ElectricalService
 from aggregator.http.app import listening
 from aggregator.http.config import HttpConfig
 from alerts.alert import Alert
-from alerts.rules import load
+from alerts.rules.rule import load
 from telemetry.gap import GAP, Gap
 from telemetry.inventory import Event, Gpu, Inventory, MemoryPool
 from telemetry.metric import Table
@@ -49,8 +49,8 @@ class Stage(FakeView):
         names = [f"node-{number:04d}" for number in range(nodes)]
         for number, name in enumerate(names):
             self.add(_inventory(name, number))
-        self.electrical = Electrical(_site(names), Path("/nowhere"))
-        self.alarms = Alarms(
+        self.electrical = ElectricalService(_site(names), Path("/nowhere"))
+        self.alarms = AlertPipeline(
             load(), lambda *_: None, cluster="site-a", now=self.now(), wall=self.wall()
         )
         self._busy = self._chance.choice([0.15, 0.6, 0.95], -(-nodes // 16), p=[0.15, 0.25, 0.6])

@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from aggregator.http.exposition import Pages, render
+from aggregator.http.exposition import ExpositionPages, render
 from bench.load import BASES, TICKS, Load, make_load
 from bench.report import show
 from telemetry import frame as frames
@@ -83,7 +83,7 @@ def measure(series: int, repeat: int) -> dict[str, Any]:
     """Return ms a page, both ways, and how many series and bytes it has."""
     per_node = GPUS * len(SCHEMA.blocks[GPU_FAST].names)
     fleet = make_fleet(make_load(max(1, round(series / per_node)), GPUS))
-    nodes, pages = list(fleet.nodes.values()), Pages()
+    nodes, pages = list(fleet.nodes.values()), ExpositionPages()
     registry = CollectorRegistry()
     registry.register(Library(fleet))
     page = render(pages.snapshot(fleet, nodes, 0.0))

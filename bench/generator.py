@@ -22,7 +22,7 @@ from bench import wire
 from bench.load import CLUSTER, SECOND, SLOTS, Load, head, make_load
 from telemetry import frame as frames
 from telemetry import inventory as messages
-from telemetry.inventory import Command, CommandKind, Reply
+from telemetry.inventory import Command, CommandKind, CommandReply
 from telemetry.topics import Topic, parse, pattern, topic
 
 CHUNK_FRAMES = 32
@@ -148,7 +148,7 @@ class Generator:
             where = topic(CLUSTER, address.node, Topic.BACKFILL)
             parts.append(wire.publish(where, frames.encode_many(old)))
             self.resent += len(old)
-        reply = Reply(
+        reply = CommandReply(
             about=command.about,
             first=command.first,
             last=command.last,

@@ -27,13 +27,13 @@ import numpy as np
 from influxdb_client.client.write.point import Point
 
 from aggregator.config import AggregatorConfig, StoreConfig, StoreKind
-from aggregator.influx.cells import of_readings
-from aggregator.influx.client import Client
+from aggregator.influx.aggregates import of_readings
+from aggregator.influx.client import InfluxClient
 from aggregator.influx.config import InfluxConfig
 from aggregator.influx.setup import prepare
 from aggregator.influx.store import InfluxStore
 from aggregator.influx.writer import Writer
-from aggregator.model import Batch, Device
+from aggregator.model import Batch, StoredDevice
 from aggregator.store.embedded import EmbeddedStore
 from bench import paging
 from bench.processes import Meter, cpu_seconds
@@ -59,7 +59,8 @@ def lines(tick: Tick) -> dict[str, float]:
     device = np.arange(gpus, dtype=np.int32)
     writer = Writer("bench", 5000)
     writer.learn(
-        Device(gpu, f"node-{gpu // 8}", uuid(gpu), gpu % 8, "NVIDIA H100") for gpu in range(gpus)
+        StoredDevice(gpu, f"node-{gpu // 8}", uuid(gpu), gpu % 8, "NVIDIA H100")
+        for gpu in range(gpus)
     )
     cells = of_readings(BLOCK, device, np.full(gpus, tick.at), tick.gauges, tick.counters)
 
@@ -188,7 +189,7 @@ def _written(
 
 def _settings(url: str, folder: Path, every: float) -> AggregatorConfig:
     influx = InfluxConfig(url=url, every_seconds=every)
-    with Client(influx) as client:
+    with InfluxClient(influx) as client:
         prepare(client, lambda _: None)
     store = StoreConfig(kind=StoreKind.INFLUXDB, influxdb=influx, seal_seconds=LONG)
     return AggregatorConfig(data_dir=folder, store=store)

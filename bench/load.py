@@ -18,7 +18,7 @@ from collector.simulated.cluster import cluster as simulated_cluster
 from collector.simulated.inventory import inventory as simulated_inventory
 from telemetry import frame as frames
 from telemetry import inventory as wire_messages
-from telemetry.inventory import Inventory, NodeState, Span, Status
+from telemetry.inventory import CollectorStatus, FrameSpan, Inventory, NodeState
 from telemetry.schema import GPU_FAST, GPU_SLOW, SCHEMA, SCHEMA_ID
 from telemetry.topics import Topic, topic
 
@@ -98,8 +98,10 @@ class Load:
         missing, so that nothing is asked for before. After it, `last` is the last frame sent: what
         got lost behind the last that arrived is seen by nothing else."""
         session = self.session(node)
-        ring = () if last is None else (Span(session, 0, last),)
-        return wire_messages.encode(Status(state=NodeState.ONLINE, session=session, ring=ring))
+        ring = () if last is None else (FrameSpan(session, 0, last),)
+        return wire_messages.encode(
+            CollectorStatus(state=NodeState.ONLINE, session=session, ring=ring)
+        )
 
 
 def head(session: int, seq: int, sampled_at: int) -> bytes:

@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 
 from alerts.alert import Subject
-from alerts.engine import Engine
-from alerts.rules import Rule, load
-from alerts.vocabulary import home
+from alerts.engine.engine import RuleEngine
+from alerts.rules.names import home
+from alerts.rules.rule import Rule, load
 from bench.report import show
 from collector.simulated import scenario
 from collector.simulated.cluster import SimulatedNode, cluster
-from power.board import Board, BoardKind, Quantity
-from power.quantities import QUANTITIES
+from power.snapshot.quantities import QUANTITIES
+from power.snapshot.snapshot import PowerSnapshot, Quantity, SnapshotKind
 from telemetry.fleet import Fleet
 from telemetry.gap import GAP, Gap
 from telemetry.inventory import Gpu, Inventory, Link
@@ -98,17 +98,17 @@ def _inventory(number: int, links: int) -> Inventory:
     )
 
 
-def boards(circuits: int) -> list[Board]:
+def boards(circuits: int) -> list[PowerSnapshot]:
     """Return healthy boards: of circuits, and of their budgets."""
     found = []
-    for kind in BoardKind:
-        size = circuits if kind is BoardKind.CIRCUIT else max(1, circuits // 10)
+    for kind in SnapshotKind:
+        size = circuits if kind is SnapshotKind.CIRCUIT else max(1, circuits // 10)
         columns = {
             quantity.name: np.full(size, _healthy(quantity))
             for quantity in QUANTITIES
             if quantity.board is kind
         }
-        found.append(Board(kind, 1, tuple(f"{kind}-{n}" for n in range(size)), columns))
+        found.append(PowerSnapshot(kind, 1, tuple(f"{kind}-{n}" for n in range(size)), columns))
     return found
 
 
@@ -133,7 +133,7 @@ def floor(stage: Stage, rules: Sequence[Rule], now: float) -> float:
 def measure(gpus: int, links: int, ticks: int, circuits: int) -> dict[str, Any]:
     """Return ms a tick, bytes a GPU, and the ratio to the floor."""
     rules = load()
-    stage, engine = Stage(gpus, links), Engine(rules)
+    stage, engine = Stage(gpus, links), RuleEngine(rules)
     alike = boards(circuits)
     taken, floors, changes = [], [], 0
     for second in range(ticks + 5):

@@ -23,7 +23,7 @@ from typing import Any
 from bench.audit import audit
 from bench.load import CLUSTER
 from bench.processes import end
-from kilowatch.broker import EmbeddedBroker
+from kilowatch.stack.broker import EmbeddedBroker
 from tests.brokers import free_port, wait_for_port
 
 PREFIX = "kilowatch_aggregator_"

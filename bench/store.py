@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aggregator.config import StoreConfig
-from aggregator.model import Batch, BlockRows, Device, Frames, Run
+from aggregator.model import Batch, BlockRows, CollectorRun, Frames, StoredDevice
 from aggregator.store.embedded import EmbeddedStore
 from bench import store_peers
 from bench.exposition import best, make_fleet
@@ -128,9 +128,10 @@ def batch_of(ticks: list[Tick], first: int, *, named: bool) -> Batch:
         at=ticks[0].at,
     )
     if named:
-        batch.runs = [Run(node, f"node-{node}", 1) for node in range(nodes)]
+        batch.runs = [CollectorRun(node, f"node-{node}", 1) for node in range(nodes)]
         batch.devices = [
-            Device(gpu, f"node-{gpu // GPUS}", uuid(gpu), gpu % GPUS, "") for gpu in range(gpus)
+            StoredDevice(gpu, f"node-{gpu // GPUS}", uuid(gpu), gpu % GPUS, "")
+            for gpu in range(gpus)
         ]
     return batch
 

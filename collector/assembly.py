@@ -9,23 +9,23 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from collector.config import CollectorConfig
-from collector.journal import Journal
-from collector.keeper import Keeper
-from collector.known_gpus import Memory
-from collector.publisher import Publisher
-from collector.ring import Ring
-from collector.sampler import HostRows, Sampler
-from collector.source import Happening, Source
+from collector.publish.publisher import Publisher
+from collector.ring.ring import Ring
+from collector.ring.writer import RingWriter
+from collector.sampling.event_queue import EventQueue
+from collector.sampling.known_devices import RememberedDevices
+from collector.sampling.sampler import HostRows, Sampler
+from collector.source import DeviceEvent, Source
 from telemetry.inventory import CommandKind, Inventory
 
 
 class KernelLines(Protocol):
-    """XIDs and the like from the kernel's log: `collector.kernel_log`."""
+    """XIDs and the like from the kernel's log: `collector.kernel.kernel_log`."""
 
     def start(self) -> None:
         """Begin to listen."""
 
-    def drain(self) -> list[Happening]:
+    def drain(self) -> list[DeviceEvent]:
         """Return what came since the last call, oldest first."""
 
     def close(self) -> None:
@@ -33,7 +33,7 @@ class KernelLines(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class CollectorSummary:
     """What a collector did between start and stop."""
 
     node: str
@@ -58,7 +58,7 @@ class Summary:
     commands_malformed: int
 
 
-class Assembly:
+class CollectorAssembly:
     """The parts of one collector, and who hands what to whom."""
 
     def __init__(
@@ -74,15 +74,15 @@ class Assembly:
         self.session = secrets.randbits(48)
         self.ended = False
         """Whether the last frame has been made."""
-        self.keeper: Keeper | None = None
-        self._memory: Memory | None = None
+        self.keeper: RingWriter | None = None
+        self._memory: RememberedDevices | None = None
         if config.ring_enabled:
             ring = Ring(config.state_dir / "ring", config.ring_bytes)
-            self.keeper = Keeper(ring, self.session, self._ring_changed)
+            self.keeper = RingWriter(ring, self.session, self._ring_changed)
             if source.inventory.source == "nvml":
-                self._memory = Memory(config.state_dir, time.time_ns())
+                self._memory = RememberedDevices(config.state_dir, time.time_ns())
         self.publisher = Publisher(config, self.session, self.keeper, self._obey, time.time_ns)
-        self.journal = Journal(
+        self.journal = EventQueue(
             config.node, self.session, lambda _, payload: self.publisher.event(payload)
         )
         self.sampler = Sampler(
@@ -110,7 +110,7 @@ class Assembly:
 
     def note(self, kind: str, message: str) -> None:
         """Make an event of the collector's own."""
-        self.journal.add(Happening(kind, time.time_ns(), message=message))
+        self.journal.add(DeviceEvent(kind, time.time_ns(), message=message))
 
     def _obey(self, kind: CommandKind) -> None:
         self.sampler.command(kind)
@@ -118,11 +118,11 @@ class Assembly:
     def _ring_changed(self, works: bool, message: str) -> None:
         self.note("ring_up" if works else "ring_down", message)
 
-    def summary(self) -> Summary:
+    def summary(self) -> CollectorSummary:
         """Say what was done so far."""
         outbox, backfill = self.publisher.outbox, self.publisher.backfill
         counters = self.publisher.counters
-        return Summary(
+        return CollectorSummary(
             node=self.config.node,
             session=self.session,
             frames=self.sampler.seq + 1,

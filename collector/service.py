@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import gc
 import logging
 import os
@@ -14,21 +15,59 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from collector.assembly import Assembly, KernelLines, Summary
+from collector.assembly import CollectorAssembly, CollectorSummary, KernelLines
 from collector.config import CollectorConfig
-from collector.page import serve
-from collector.release import release
-from collector.sampler import HostRows
+from collector.publish.metrics_page import serve
+from collector.sampling.sampler import HostRows
 from collector.source import Paced, Source
 from collector.sources import is_elsewhere, make_source
-from collector.state import claim
-from collector.tasks import end
-from telemetry.errors import KilowattError
+from telemetry.errors import ConfigError, KilowattError
+from telemetry.release import release
+from telemetry.tasks import end
+
+# The folder that belongs to one running collector alone.
+
+
+@contextlib.contextmanager
+def claim(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock meanwhile. Raises `ConfigError` when another collector holds it.
+
+    The kernel lets go of the lock when the process ends, however it ends. A folder that can't be
+    written is not claimed: the collector then runs without a ring, and says so.
+    """
+    path = folder / "collector.lock"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        log.warning("%s can't be written: %s", folder, error.strerror)
+        yield
+        return
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            owner = os.pread(descriptor, 20, 0).decode(errors="replace").strip() or "unknown"
+            raise ConfigError(
+                "collector.state_dir",
+                f"{folder} is in use by the collector with process id {owner}",
+                "Stop that one, or give this one a folder of its own.",
+            ) from error
+        except OSError as error:  # a file system without locks
+            log.warning("%s can't be locked: %s", path, error.strerror)
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +89,7 @@ async def run_collector(
     stop: asyncio.Event | None = None,
     source: Source | None = None,
     linger: asyncio.Event | None = None,
-) -> Summary:
+) -> CollectorSummary:
     """Collect until `stop` is set; all is ended within two seconds then, whatever hangs.
 
     With `linger`, sampling ends at `stop`, but the bus stays open until that is set too, so that
@@ -80,10 +119,14 @@ async def run_collector(
         for part in (host, kernel):
             if part is not None:
                 stack.callback(part.close)
-        return await _run(Assembly(config, source, kernel, host, facts_of(config)), stop, linger)
+        return await _run(
+            CollectorAssembly(config, source, kernel, host, facts_of(config)), stop, linger
+        )
 
 
-async def _run(parts: Assembly, stop: asyncio.Event, linger: asyncio.Event | None) -> Summary:
+async def _run(
+    parts: CollectorAssembly, stop: asyncio.Event, linger: asyncio.Event | None
+) -> CollectorSummary:
     node = parts.config.node
     closing: asyncio.Future[None] | None = None
     loop = asyncio.get_running_loop()
@@ -123,13 +166,13 @@ async def _run(parts: Assembly, stop: asyncio.Event, linger: asyncio.Event | Non
     return parts.summary()
 
 
-async def _sample(parts: Assembly) -> None:
+async def _sample(parts: CollectorAssembly) -> None:
     await parts.source.open()
     parts.note("collector_started", f"kilowatch {release()}, source {parts.config.source}")
     await parts.sampler.run()
 
 
-async def _last_words(parts: Assembly) -> None:
+async def _last_words(parts: CollectorAssembly) -> None:
     """Bring the last frame into the ring and on its way."""
     if parts.sampler.newest is not None and not parts.ended:
         parts.ended = True
@@ -139,7 +182,7 @@ async def _last_words(parts: Assembly) -> None:
         await parts.keeper.settled(SETTLING)
 
 
-async def _finish(parts: Assembly) -> None:
+async def _finish(parts: CollectorAssembly) -> None:
     """Bring the last frame into the ring, then have everyone end."""
     await _last_words(parts)
     if parts.keeper is not None:
@@ -167,7 +210,7 @@ def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
 
 def main_loop(
     config: CollectorConfig,
-    report: Callable[[Summary], None] | None = None,
+    report: Callable[[CollectorSummary], None] | None = None,
     source: Source | None = None,
 ) -> None:
     """Run a collector as a process of its own until SIGTERM or SIGINT, then `report`.
@@ -239,7 +282,7 @@ def kernel_log_of(config: CollectorConfig) -> KernelLines | None:
         return None
     if config.kernel_log == "auto" and is_elsewhere(config.source):
         return None
-    from collector.kernel_log import KernelLog  # noqa: PLC0415 - as above
+    from collector.kernel.kernel_log import KernelLog  # noqa: PLC0415 - as above
 
     path = "/dev/kmsg" if config.kernel_log == "auto" else config.kernel_log
     log_ = KernelLog(path)

@@ -14,7 +14,7 @@ from telemetry.metric import Lane
 
 
 @dataclass(slots=True)
-class Happening:
+class DeviceEvent:
     """Something that a source noticed; the collector gives it an id and a place on the bus."""
 
     kind: str
@@ -47,9 +47,9 @@ class Source(Protocol):
         """Return the blocks of the `gpu` and `link` tables on these lanes (and of `node`, where the
         source knows better than the host it runs on), with gaps for what did not answer within
         `deadline` seconds. `tick` counts intervals since 1970, `now_ns` is the wall clock. Always
-        returns, never raises: what went wrong is a gap, and a `Happening` if it is news."""
+        returns, never raises: what went wrong is a gap, and a `DeviceEvent` if it is news."""
 
-    def happenings(self) -> list[Happening]:
+    def happenings(self) -> list[DeviceEvent]:
         """Return what happened since the last call, oldest first."""
 
     async def release(self) -> None:

@@ -52,8 +52,8 @@ def _auto(rest: str, config: CollectorConfig, now: float) -> Source:
 
 def _nvml(rest: str, config: CollectorConfig, now: float) -> Source:
     _no_rest("nvml", rest)
-    from collector.known_gpus import recall  # noqa: PLC0415 - only who reads NVML loads these
     from collector.nvml import NvmlSource  # noqa: PLC0415
+    from collector.sampling.known_devices import recall  # noqa: PLC0415 - only who reads NVML loads these
 
     known = recall(config.state_dir, int(now * 1e9))
     return NvmlSource(
@@ -101,7 +101,7 @@ def _simulated(rest: str, config: CollectorConfig, now: float) -> Source:
 
 
 def _recording(rest: str, config: CollectorConfig, now: float) -> Source:
-    from collector.replay import RecordingSource  # noqa: PLC0415
+    from collector.recording.replay import RecordingSource  # noqa: PLC0415
 
     path, _, node = rest.partition("#")
     return RecordingSource(_file(f"recording:{rest}", path), node or None, config.interval)

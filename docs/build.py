@@ -7,14 +7,13 @@ from pathlib import Path
 
 import msgspec
 
-from aggregator.alerting.own import OWN, RUNBOOK
-from aggregator.http.field_text import field_texts
-from aggregator.http.openapi import OPERATIONS
+from aggregator.alerting.self_alerts import OWN, RUNBOOK
+from aggregator.http.openapi import OPERATIONS, field_texts
 from aggregator.http.openapi_alerts import WRITES
 from aggregator.http.operation import Operation
-from alerts.rules import load
-from power.board import BoardKind
-from power.quantities import QUANTITIES
+from alerts.rules.rule import load
+from power.snapshot.quantities import QUANTITIES
+from power.snapshot.snapshot import SnapshotKind
 from telemetry.catalogue import CATALOGUE
 from telemetry.metric import ALL_LINKS, EACH_LINK, Call, Field, Gpm, Lane, Metric, Nvml, Table
 
@@ -63,7 +62,7 @@ def power_lines() -> list[str]:
         "Computed by the aggregator (docs/power.md), a row each, labelled `cluster` and what it is of;",
         "`kilowatch_circuit_pole_amps` has the poles under one name, with a label `pole`.",
     ]
-    for kind in BoardKind:
+    for kind in SnapshotKind:
         rows = [quantity for quantity in QUANTITIES if quantity.board is kind]
         lines += ["", f"| {kind} | unit | kind | what it is |", "| --- | --- | --- | --- |"]
         lines += [f"| `{q.name}` | {q.unit} | {q.kind} | {q.help} |" for q in rows]
@@ -104,7 +103,7 @@ def runbook_page() -> str:
     lines = [
         "# Runbook",
         "",
-        "Generated from `alerts/rules.toml` by `make docs`; do not edit. An alert links here by its",
+        "Generated from `alerts/rules/rules.toml` by `make docs`; do not edit. An alert links here by its",
         "`runbook`. Not knowing is neither good nor bad: a reading that is absent fires nothing.",
         "",
         "| rule | heard by | what it says |",
@@ -126,7 +125,7 @@ def runbook_page() -> str:
             f"- Heard by: {_HEARD[rule.severity]} (`{rule.severity}`).",
             f"- Fires {f'after {rule.hold:g} s of it' if rule.hold else 'at once'}; resolves "
             f"{f'after {rule.keep:g} s without it' if rule.keep else 'as soon as it is over'}.",
-            f"- The rule is `{rule.name}` in `alerts/rules.toml`, with the timelines that prove it.",
+            f"- The rule is `{rule.name}` in `alerts/rules/rules.toml`, with the timelines that prove it.",
         ]
     lines += own_lines()
     return "\n".join(lines) + "\n"

@@ -18,9 +18,9 @@ from pathlib import Path
 from textual.pilot import Pilot
 
 from docs.palette import small
-from kilowatch.network import free_port
+from kilowatch.stack.ports import free_port
 from tui.app import Top
-from tui.export import png
+from tui.frame.export import png
 from tui.top import screenshot
 
 PICTURES = Path(__file__).parent / "pictures"

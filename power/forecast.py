@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from power.wiring import Floats
+from power.network.wiring import Floats
 
 WINDOW_SECONDS = 120.0
 _MINIMUM_SECONDS, _MINIMUM_POINTS, _SIGMAS = 60.0, 10, 2.0

@@ -26,7 +26,7 @@ Readings = Mapping[int, Sequence[Row]]
 """Rows by block number (`telemetry.schema.GPU_FAST` ...), in inventory order."""
 
 
-class Packed(msgspec.Struct, frozen=True, array_like=True):
+class PackedBlock(msgspec.Struct, frozen=True, array_like=True):
     """The rows of one block."""
 
     block: int
@@ -49,7 +49,7 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
     """0, 1, 2, ... within a session. A jump is a hole, and the aggregator asks for it."""
     sampled_at: int
     """Wall clock of the node, ns since 1970. For people and storage; never for ordering."""
-    blocks: tuple[Packed, ...]
+    blocks: tuple[PackedBlock, ...]
     """The blocks that were read at this tick: the slow ones are there only at times."""
     events: tuple[bytes, ...] = ()
     """JSON of what happened since the frame before. The event topic is faster; this one is sure:
@@ -77,11 +77,11 @@ def pack_rows(typecode: str, rows: Sequence[Row], start: int, stop: int) -> byte
     return packed.tobytes()
 
 
-def pack(number: int, rows: Sequence[Row], schema: Schema = SCHEMA) -> Packed:
+def pack(number: int, rows: Sequence[Row], schema: Schema = SCHEMA) -> PackedBlock:
     """Pack the rows of one block. Every row must have all columns: fill with gaps."""
     block = schema.blocks[number]
     split, width = len(block.gauges), len(block.gauges) + len(block.counters)
-    return Packed(
+    return PackedBlock(
         number,
         len(rows),
         pack_rows("f", rows, 0, split),
@@ -136,7 +136,7 @@ def check(frame: Frame, schema: Schema) -> None:
             raise WireError("malformed", f"block {block.name} does not hold {packed.rows} rows")
 
 
-def unpack(packed: Packed, schema: Schema = SCHEMA) -> list[list[float]]:
+def unpack(packed: PackedBlock, schema: Schema = SCHEMA) -> list[list[float]]:
     """Return the rows of a block as floats: gauges, then counters. Gaps keep their reason.
 
     For people's tools (`tap`, `record`, `--once`); the aggregator reads the bytes with NumPy.

@@ -96,7 +96,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     schema: Schema = SCHEMA
 
 
-class Span(msgspec.Struct, frozen=True, array_like=True):
+class FrameSpan(msgspec.Struct, frozen=True, array_like=True):
     """Frames `first` to `last` of a session, both included."""
 
     session: int
@@ -111,7 +111,7 @@ class NodeState(StrEnum):
     OFFLINE = "offline"
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True):
+class CollectorStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a collector is there; retained, and its last will.
 
     An `offline` counts only if its session is the current one: a will may arrive after the next
@@ -126,7 +126,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     at: int = 0
     reason: str = ""
     """`lost` in the will, `shutdown` in a planned end."""
-    ring: tuple[Span, ...] = ()
+    ring: tuple[FrameSpan, ...] = ()
     """What the collector's ring holds, one span per session, oldest first. The aggregator asks for
     what it misses; frames before a span's first are gone, and are recorded as a hole."""
 
@@ -177,14 +177,14 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     last: int = 0
 
 
-class Reply(msgspec.Struct, frozen=True, kw_only=True):
+class CommandReply(msgspec.Struct, frozen=True, kw_only=True):
     """The collector's answer to `resend`, sent after the frames: what it no longer has."""
 
     about: int
     first: int
     last: int
     sent: int = 0
-    gone: tuple[Span, ...] = ()
+    gone: tuple[FrameSpan, ...] = ()
     """Frames that the ring has lost; the aggregator records them as holes."""
 
 

@@ -1,7 +1,7 @@
 """The door to the bus for everyone but the aggregator's fan-in: one broker, patient reconnects.
 
 The collector, `tap` and `record` come through here (aiomqtt); the aggregator, which takes a whole
-fleet, has a cheaper client of its own in `aggregator.bus`.
+fleet, has a cheaper client of its own in `aggregator.mqtt.client`.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return context
 
 
-class Client(aiomqtt.Client):
+class MqttClient(aiomqtt.Client):
     """aiomqtt with fewer wake-ups: at one message a second they are most of what it costs.
 
     What is published is written at once, where aiomqtt waits for the loop to find the socket
@@ -151,7 +151,7 @@ async def connect(
 
     `send_buffer` bounds how many bytes the kernel holds for a slow connection.
     """
-    client = Client(
+    client = MqttClient(
         broker.host,
         broker.port,
         identifier=client_id,

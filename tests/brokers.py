@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-from kilowatch.broker import EmbeddedBroker
+from kilowatch.stack.broker import EmbeddedBroker
 from telemetry.mqtt import BrokerConfig
 
 

@@ -6,8 +6,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from collector.rows import blocks
-from collector.source import Happening, Rows
+from collector.sampling.rows import blocks
+from collector.source import DeviceEvent, Rows
 from telemetry.gap import DEVICE_LOST
 from telemetry.inventory import Gpu, Inventory, Link
 from telemetry.metric import Lane, Table
@@ -46,7 +46,7 @@ class FakeSource:
         self.resumed = 0
         self.closed = False
         self._reading = False
-        self._news: deque[Happening] = deque()
+        self._news: deque[DeviceEvent] = deque()
 
     def lose(self, number: int, at: int = 0) -> None:
         """Have a GPU fall off the bus."""
@@ -61,7 +61,7 @@ class FakeSource:
 
     def tell(self, kind: str, at: int = 0, gpu: str | None = None, **data: object) -> None:
         """Have something happen."""
-        self._news.append(Happening(kind, at, gpu=gpu, message=f"{kind} happened", data=data))
+        self._news.append(DeviceEvent(kind, at, gpu=gpu, message=f"{kind} happened", data=data))
 
     def values(self, block: int, tick: int) -> list[list[float]]:
         """What the rows of a block are at a tick."""
@@ -95,7 +95,7 @@ class FakeSource:
         finally:
             self._reading = False
 
-    def happenings(self) -> list[Happening]:
+    def happenings(self) -> list[DeviceEvent]:
         news = list(self._news)
         self._news.clear()
         return news

@@ -16,18 +16,18 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.widgets import Input
 
-from tui import lean
-from tui.filter import ALL
+from tui.frame import startup as lean
 from tui.frame.filtering import Filtering
+from tui.frame.palette_search import find
 from tui.frame.state import Changed, theme_name
 from tui.frame.taking import Taking
 from tui.frame.times import Times
-from tui.goto import find
 from tui.keys import KEYS, READ_ONLY, help_lines
 from tui.kit.surface import Surface
+from tui.kit.text import CROSS, DASH
 from tui.screens import VIEWS
 from tui.screens.forms import HelpDialog, Palette
-from tui.text import CROSS, DASH
+from tui.tables.filter import ALL
 from tui.theme import THEMES, Line, Theme, Tones
 
 LEGEND: tuple[Line, ...] = (

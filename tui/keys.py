@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tui.text import fit
+from tui.kit.text import fit
 from tui.theme import Line, Piece
 
 

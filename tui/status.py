@@ -16,33 +16,33 @@ import msgspec
 
 from telemetry.errors import ConfigError
 from telemetry.words import counted
-from tui.board import Board
-from tui.circuits import Now, about, countdown, load, share
-from tui.feed.feed import Feed
-from tui.feed.line import Line as LineOf
-from tui.feed.line import LineState
-from tui.feed.requests import RefusedError
-from tui.header import header, of_budget
-from tui.incidents import alert_lines
-from tui.moment import Moment
-from tui.standing import Standing
-from tui.text import clean, kilowatt_hours, money, number, percent, span, watts
+from tui.feed.feed import DashboardFeed
+from tui.feed.line import Connection as LineOf
+from tui.feed.line import ConnectionState
+from tui.feed.requests import ActionRefusedError
+from tui.frame.header import header, of_budget
+from tui.kit.text import clean, kilowatt_hours, money, number, percent, span, watts
+from tui.state.circuits import Now, about, countdown, load, share
+from tui.state.dashboard_state import DashboardState
+from tui.state.incidents import alert_lines
+from tui.state.row_status import RowStatus
 from tui.theme import Line
+from tui.time.screen_time import ScreenTime
 
 OK, WARNING, CRITICAL, UNKNOWN = range(4)
 WORDS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
-_LIVE = LineOf(LineState.LIVE, 0.0)
+_LIVE = LineOf(ConnectionState.LIVE, 0.0)
 OLD = 30.0
 """Seconds after which the newest frame says nothing about now."""
 
 
-async def look(url: str, token: str | None) -> Board:
-    """Ask once for all that is shown. Raises `RefusedError`, or a fault of the network."""
+async def look(url: str, token: str | None) -> DashboardState:
+    """Ask once for all that is shown. Raises `ActionRefusedError`, or a fault of the network."""
     async with asyncio.timeout(20.0):
-        return await Feed(url, token, lambda: None, time.monotonic).look_once()
+        return await DashboardFeed(url, token, lambda: None, time.monotonic).look_once()
 
 
-def severity(board: Board, age: float | None) -> int:
+def severity(board: DashboardState, age: float | None) -> int:
     """Return the exit code."""
     if age is None or age > OLD or board.status is None or not board.status.nodes:
         return UNKNOWN
@@ -52,7 +52,7 @@ def severity(board: Board, age: float | None) -> int:
     return CRITICAL if "page" in worst else WARNING if "ticket" in worst else OK
 
 
-def summary(board: Board, age: float | None) -> str:
+def summary(board: DashboardState, age: float | None) -> str:
     """One line as Nagios likes it, with performance data behind the bar."""
     code = severity(board, age)
     status = board.status
@@ -75,7 +75,7 @@ def summary(board: Board, age: float | None) -> str:
     )
 
 
-def _open(board: Board, kind: str) -> str:
+def _open(board: DashboardState, kind: str) -> str:
     """How many of a severity stand, and how many of them somebody has taken: what is taken does not
     count for the exit code, and is there all the same."""
     its = [incident for incident in board.incidents if incident.severity == kind]
@@ -86,13 +86,13 @@ def _open(board: Board, kind: str) -> str:
 
 
 def text_lines(
-    board: Board, age: float | None, width: int = 100, alerts: int = 10, circuits: int = 8
+    board: DashboardState, age: float | None, width: int = 100, alerts: int = 10, circuits: int = 8
 ) -> list[str]:
     """The cluster as lines of text."""
     shown = replace(board, status_came=0.0)
     lines: list[Line] = [
         [piece for piece in line if "LIVE" not in piece[0]]
-        for line in header(shown, _LIVE, Moment(0.0), 200)[:2]
+        for line in header(shown, _LIVE, ScreenTime(0.0), 200)[:2]
     ]
     day = None if board.today is None else board.today.measured
     used, limit, ratio = of_budget(board)
@@ -106,7 +106,7 @@ def text_lines(
         lines += [[], [("circuits by time to trip; load of the last 10 s", "")]]
         for circuit in board.urgent[:circuits]:
             word, _ = countdown(
-                circuit, board.circuit_standing.get(circuit.id, Standing.OK), Now(0.0)
+                circuit, board.circuit_standing.get(circuit.id, RowStatus.OK), Now(0.0)
             )
             lines.append(
                 [
@@ -122,7 +122,7 @@ def text_lines(
     return [summary(board, age), *text]
 
 
-def as_json(board: Board, age: float | None) -> dict[str, Any]:
+def as_json(board: DashboardState, age: float | None) -> dict[str, Any]:
     """The same for machines."""
     status = board.status
     day = None if board.today is None else board.today.measured
@@ -153,11 +153,11 @@ def as_json(board: Board, age: float | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def once(url: str, token: str | None) -> tuple[Board, float | None, str]:
+def once(url: str, token: str | None) -> tuple[DashboardState, float | None, str]:
     """Look once. Returns the board, the age of its data, and what went wrong, or ``."""
     try:
         board = asyncio.run(look(url, token))
-    except (RefusedError, ConfigError, OSError, msgspec.DecodeError, ValueError) as error:
-        return Board(), None, clean(str(error)) or type(error).__name__
+    except (ActionRefusedError, ConfigError, OSError, msgspec.DecodeError, ValueError) as error:
+        return DashboardState(), None, clean(str(error)) or type(error).__name__
     status = board.status
     return board, None if status is None else status.newest_frame_age_seconds, ""

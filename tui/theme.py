@@ -16,7 +16,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from tui.painted import Painted
+from tui.kit.painted import Painted
 
 Piece = tuple[str, str]
 """A run of text and the tone that it is said in."""

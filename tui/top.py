@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from telemetry.errors import ConfigError
-from tui import lean
+from tui.frame import startup as lean
 
 if TYPE_CHECKING:
     from tui.app import Top

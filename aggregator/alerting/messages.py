@@ -6,13 +6,20 @@ from __future__ import annotations
 import msgspec
 
 from alerts.alert import Alert, Severity, Subject
-from alerts.notice import Action, Happening, Incident, Outcome, Silence, Standing
+from alerts.notice import (
+    Action,
+    DeliveryOutcome,
+    Incident,
+    IncidentEvent,
+    NotificationState,
+    Silence,
+)
 
 
 class AlertRow(Alert, frozen=True, kw_only=True):
     """An alert, and who hears of it."""
 
-    standing: Standing = Standing.TOLD
+    standing: NotificationState = NotificationState.TOLD
     """Whether anybody is told, and if not, why."""
     incident: str | None = None
     """Key of the incident that it belongs to, if to any."""
@@ -54,7 +61,7 @@ class StoryReply(msgspec.Struct, frozen=True):
     """Its whole key."""
     began: int
     ended: int | None
-    story: tuple[Happening, ...]
+    story: tuple[IncidentEvent, ...]
     """Oldest first."""
     deliveries: list[DeliveryRow]
     """Newest first."""
@@ -165,7 +172,7 @@ class DeliveryRow(msgspec.Struct, frozen=True, kw_only=True):
     """ns since 1970."""
     due: int
     tries: int
-    outcome: Outcome
+    outcome: DeliveryOutcome
     error: str
 
 
@@ -218,7 +225,7 @@ class TestReply(msgspec.Struct, frozen=True):
     """What the receiver, or the network, said."""
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True):
+class AlertFigures(msgspec.Struct, frozen=True, kw_only=True):
     """What the journal and the heartbeat say of themselves, since the start."""
 
     commits: int = 0

@@ -15,23 +15,23 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from aggregator.alerting.alarms import Alarms, patience_of
-from aggregator.alerting.billboard import Billboard
-from aggregator.alerting.clerk import Clerk
-from aggregator.alerting.office import Office
-from aggregator.alerting.whereabouts import Places
+from aggregator.alerting.delivery_admin import DeliveryAdmin
+from aggregator.alerting.evaluation_schedule import EvaluationSchedule
+from aggregator.alerting.journal_writer import JournalWriter
+from aggregator.alerting.node_labels import Places
+from aggregator.alerting.pipeline import AlertPipeline, patience_of
 from aggregator.config import AggregatorConfig, shard_names
 from aggregator.model import Stats, StoredEvent
-from aggregator.rhythm import Rhythm
-from alerts.desk.policy import Patience
-from alerts.desk.state import Step
-from alerts.heartbeat import Heartbeat
-from alerts.journal import Journal
-from alerts.lives import Record
-from alerts.outbox import Outbox
-from alerts.routing import Router
-from alerts.rules import Rule
-from power.board import Board
+from aggregator.mqtt.incident_topics import IncidentTopics
+from alerts.delivery.heartbeat import Heartbeat
+from alerts.delivery.outbox import Outbox
+from alerts.delivery.routing import Router
+from alerts.engine.restore import AlertRecord
+from alerts.incidents.policy import NotificationTimings
+from alerts.incidents.state import StateChanges
+from alerts.journal.journal import Journal
+from alerts.rules.rule import Rule
+from power.snapshot.snapshot import PowerSnapshot
 from telemetry.errors import StoreError
 from telemetry.fleet import Fleet
 from telemetry.inventory import Event
@@ -50,7 +50,7 @@ LEAST_PAUSE = 0.02
 """Seconds between two turns of the desk."""
 
 AskStore = Callable[..., Awaitable[object]]
-BoardsNow = Callable[[float, int], Sequence[Board]]
+BoardsNow = Callable[[float, int], Sequence[PowerSnapshot]]
 Surroundings = Callable[[Fleet, int], tuple[Places, tuple[float, str] | None]]
 """What no reading says, at a wall time: where nodes stand, and what a kWh costs in which money."""
 
@@ -61,8 +61,8 @@ def _nowhere(_: Fleet, __: int) -> tuple[Places, None]:
     return {}, None
 
 
-class News(Protocol):
-    """What came since the rules last looked; `aggregator.ingest.Ingest` is one."""
+class AlertInputs(Protocol):
+    """What came since the rules last looked; `aggregator.ingest.router.Ingest` is one."""
 
     def take_events(self) -> list[Event]:
         """Return the events that no rule has seen yet."""
@@ -71,7 +71,7 @@ class News(Protocol):
         """Return when the frames were sampled that no rule has seen yet, ns since 1970."""
 
 
-class Alerting:
+class AlertingService:
     """Rules to pages; `open` it, `run` it, and leave it."""
 
     def __init__(
@@ -79,15 +79,15 @@ class Alerting:
         config: AggregatorConfig,
         rules: Sequence[Rule],
         stats: Stats,
-        patience: Patience | None = None,
+        patience: NotificationTimings | None = None,
     ) -> None:
         """`patience`: another than the settings ask for."""
         self._config = config
         self._patience = patience or patience_of(config.alerts)
         self._rules = rules
         self._stats = stats
-        self.rhythm = Rhythm(config.rule_seconds)
-        self.billboard = Billboard(config.cluster, shard_names(config.shards))
+        self.rhythm = EvaluationSchedule(config.rule_seconds)
+        self.billboard = IncidentTopics(config.cluster, shard_names(config.shards))
         self.heartbeat: Heartbeat | None = None
         beat = config.alerts.heartbeat
         if beat is not None:
@@ -104,12 +104,12 @@ class Alerting:
     # -- What others see -------------------------------------------------------------------------
 
     @property
-    def alarms(self) -> Alarms:
+    def alarms(self) -> AlertPipeline:
         """Rules, alerts, incidents, silences. Only once it is open."""
         return self._open.alarms
 
     @property
-    def office(self) -> Office:
+    def office(self) -> DeliveryAdmin:
         """Deliveries and channels. Only once it is open."""
         return self._open.office
 
@@ -148,14 +148,14 @@ class Alerting:
         path = config.data_dir / FILE
         journal = await asyncio.to_thread(_open_journal, path)
         outbox = Outbox(config.alerts, journal, cluster=config.cluster)
-        clerk = Clerk(journal, Router(config.alerts).route, outbox.wake)
+        clerk = JournalWriter(journal, Router(config.alerts).route, outbox.wake)
         try:
             now, wall = time.monotonic(), time.time_ns()
 
-            def save(step: Step, records: Sequence[Record] | None) -> None:
+            def save(step: StateChanges, records: Sequence[AlertRecord] | None) -> None:
                 clerk.add(step, records)
 
-            alarms = Alarms(
+            alarms = AlertPipeline(
                 self._rules,
                 save,
                 cluster=config.cluster,
@@ -165,7 +165,9 @@ class Alerting:
                 now=now,
                 wall=wall,
             )
-            office = Office(config.alerts, config.cluster, journal, clerk, outbox, self.heartbeat)
+            office = DeliveryAdmin(
+                config.alerts, config.cluster, journal, clerk, outbox, self.heartbeat
+            )
             self._parts = _Parts(alarms, journal, clerk, outbox, office)
             pulse = journal.memory.pulse
             await self._recall(fleet, ask_store, None if pulse is None else pulse.wall - UNSURE)
@@ -193,7 +195,7 @@ class Alerting:
     async def run(
         self,
         fleet: Fleet,
-        news: News,
+        news: AlertInputs,
         boards: BoardsNow,
         publish: Callable[[str, bytes], bool],
         surroundings: Surroundings = _nowhere,
@@ -234,7 +236,7 @@ class Alerting:
                 async with asyncio.timeout(wait):
                     await self._stirred.wait()
 
-    def _judge(self, fleet: Fleet, news: News, boards: BoardsNow) -> None:
+    def _judge(self, fleet: Fleet, news: AlertInputs, boards: BoardsNow) -> None:
         parts, stats = self._open, self._stats
         began, cpu = time.monotonic(), time.thread_time()
         self._news = self._urgent = False
@@ -260,7 +262,7 @@ class Alerting:
 
     def _look(
         self, fleet: Fleet, boards: BoardsNow, now: float, wall: int
-    ) -> tuple[Sequence[Board], Mapping[str, str]]:
+    ) -> tuple[Sequence[PowerSnapshot], Mapping[str, str]]:
         """Return the boards, and what is wrong with the monitor itself."""
         stats, troubles, engine = self._stats, dict(self._ailing()), self.alarms.engine
         if not stats.bus_connected:
@@ -290,11 +292,11 @@ class Alerting:
 class _Parts:
     """What there is once the journal is open."""
 
-    alarms: Alarms
+    alarms: AlertPipeline
     journal: Journal
-    clerk: Clerk
+    clerk: JournalWriter
     outbox: Outbox
-    office: Office
+    office: DeliveryAdmin
 
 
 def _open_journal(path: Path) -> Journal:

@@ -23,8 +23,8 @@ from aggregator.http.alerts import refusals
 from aggregator.http.errors import bad, unknown
 from aggregator.http.reply import VIEW, query, send_json
 from aggregator.http.times import duration, moment
-from aggregator.model import View
-from alerts.matchers import LABELS, parse
+from aggregator.model import AggregatorView
+from alerts.incidents.matchers import LABELS, parse
 from alerts.notice import Incident, Matcher, Silence
 from telemetry.errors import ConfigError, did_you_mean
 
@@ -108,12 +108,12 @@ async def _done(request: web.Request) -> DoneRequest:
     return await body.read(request, DoneRequest)
 
 
-async def _incident(request: web.Request, view: View, found: Incident) -> web.Response:
+async def _incident(request: web.Request, view: AggregatorView, found: Incident) -> web.Response:
     saved = await view.post.saved(SAVE_SECONDS)
     return await send_json(request, IncidentReply(view.wall(), found, saved))
 
 
-async def _silence(request: web.Request, view: View, found: Silence) -> web.Response:
+async def _silence(request: web.Request, view: AggregatorView, found: Silence) -> web.Response:
     saved = await view.post.saved(SAVE_SECONDS)
     return await send_json(request, SilenceReply(view.wall(), found, saved))
 

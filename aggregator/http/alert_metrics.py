@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterable
 
 from aggregator.alerting.messages import ChannelRow
-from aggregator.model import View
-from alerts.alert import Severity, State
-from alerts.notice import Standing
+from aggregator.model import AggregatorView
+from alerts.alert import AlertState, Severity
+from alerts.notice import NotificationState
 from telemetry.exposition import COUNTER, GAUGE, PREFIX, SUMMARY, Family, Sample, labels
 
-_SHOWN = (State.PENDING, State.FIRING)
+_SHOWN = (AlertState.PENDING, AlertState.FIRING)
 _OUTCOMES = ("delivered", "failed", "refused", "expired", "superseded")
 
 
@@ -19,12 +19,12 @@ def _family(name: str, text: str, kind: str, samples: Iterable[Sample]) -> Famil
     return Family(PREFIX + name, text, kind, list(samples))
 
 
-def alert_families(view: View) -> list[Family]:
+def alert_families(view: AggregatorView) -> list[Family]:
     """Return what there is to say of alerts, and of how people are told."""
     return [*_alerts(view), *_incidents(view), *_channels(view), *_machinery(view)]
 
 
-def _alerts(view: View) -> list[Family]:
+def _alerts(view: AggregatorView) -> list[Family]:
     its = {"cluster": view.cluster}
     counts = Counter(
         (alert.rule, alert.severity.value, alert.state.value)
@@ -34,7 +34,7 @@ def _alerts(view: View) -> list[Family]:
     held = Counter(
         found.standing.value
         for alert in view.alerts()
-        if alert.state is State.FIRING and (found := view.alarms.held(alert.key)) is not None
+        if alert.state is AlertState.FIRING and (found := view.alarms.held(alert.key)) is not None
     )
     return [
         _family("alerts", "Alerts by rule, severity and state; those that there are.", GAUGE,
@@ -42,11 +42,11 @@ def _alerts(view: View) -> list[Family]:
                  for (rule, severity, state), count in sorted(counts.items())]),
         _family("alerts_standing", "Firing alerts by who hears of them.", GAUGE,
                 [(labels({**its, "standing": one.value}), float(held[one.value]))
-                 for one in Standing]),
+                 for one in NotificationState]),
     ]  # fmt: skip
 
 
-def _incidents(view: View) -> list[Family]:
+def _incidents(view: AggregatorView) -> list[Family]:
     its = {"cluster": view.cluster}
     found = Counter(
         (one.severity.value, one.acknowledged is not None) for one in view.alarms.desk.incidents()
@@ -67,7 +67,7 @@ def _incidents(view: View) -> list[Family]:
     ]  # fmt: skip
 
 
-def _channels(view: View) -> list[Family]:
+def _channels(view: AggregatorView) -> list[Family]:
     channels = view.post.channels()
     wall = view.wall() / 1e9
 
@@ -97,7 +97,7 @@ def _named(channel: ChannelRow) -> str:
     return labels({"channel": channel.name, "kind": channel.kind})
 
 
-def _machinery(view: View) -> list[Family]:
+def _machinery(view: AggregatorView) -> list[Family]:
     figures = view.post.figures()
     last = figures.heartbeat_at
     return [

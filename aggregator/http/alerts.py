@@ -26,20 +26,20 @@ from aggregator.alerting.messages import (
 from aggregator.http.errors import RequestError, bad, unknown
 from aggregator.http.reply import VIEW, query, send_json
 from aggregator.http.times import between
-from aggregator.model import View
-from alerts.alert import Alert, Severity, State, Subject
-from alerts.notice import Delivery, Incident, Outcome, Standing
+from aggregator.model import AggregatorView
+from alerts.alert import Alert, AlertState, Severity, Subject
+from alerts.notice import Delivery, DeliveryOutcome, Incident, NotificationState
 from telemetry.errors import DeskError
 
 USUAL, MOST = 1000, 10_000
 PATIENCE = 20.0
 """Seconds that the journal may take."""
 _CHOICES: dict[str, type[StrEnum]] = {
-    "state": State,
+    "state": AlertState,
     "severity": Severity,
-    "standing": Standing,
+    "standing": NotificationState,
     "subject": Subject,
-    "outcome": Outcome,
+    "outcome": DeliveryOutcome,
 }
 
 
@@ -86,10 +86,10 @@ async def alerts(request: web.Request) -> web.Response:
     return await send_json(request, AlertsReply(view.wall(), found), values=20 * len(found))
 
 
-def row_of(view: View, alert: Alert) -> AlertRow:
+def row_of(view: AggregatorView, alert: Alert) -> AlertRow:
     """Return an alert with what the desk says of it."""
     held = view.alarms.held(alert.key)
-    standing = Standing.TOLD if held is None else held.standing
+    standing = NotificationState.TOLD if held is None else held.standing
     incident = None if held is None else held.incident or None
     return AlertRow(**msgspec.structs.asdict(alert), standing=standing, incident=incident)
 

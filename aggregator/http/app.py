@@ -37,12 +37,12 @@ from aggregator.http import (
 from aggregator.http.auth import guard, harden
 from aggregator.http.config import HttpConfig
 from aggregator.http.errors import Handler, errors
-from aggregator.http.exposition import Pages
+from aggregator.http.exposition import ExpositionPages
 from aggregator.http.reply import VIEW
+from aggregator.http.rule_input_metrics import HAPPENINGS, RuleInputMetrics
 from aggregator.http.stream_hub import HUB, Hub
 from aggregator.http.summary import Summarizer
-from aggregator.http.watched import HAPPENINGS, Happenings
-from aggregator.model import View
+from aggregator.model import AggregatorView
 from telemetry.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -99,17 +99,17 @@ SHUTDOWN_SECONDS = 2.0
 """How long requests under way may go on when the server ends."""
 
 
-def make_app(view: View, config: HttpConfig | None = None) -> web.Application:
+def make_app(view: AggregatorView, config: HttpConfig | None = None) -> web.Application:
     """Make the application. Raises `ConfigError` when it must not listen where it is told to."""
     config = config or HttpConfig()
     token = config.check()
     app = web.Application(middlewares=[errors, guard(config, token)])
     app[VIEW] = view
     app[sd.CONFIG] = config
-    app[health.PULSE] = health.Pulse(view)
-    app[metrics.PAGES] = Pages()
+    app[health.PULSE] = health.Liveness(view)
+    app[metrics.PAGES] = ExpositionPages()
     app[metrics.SUMMARIZER] = Summarizer()
-    app[HAPPENINGS] = Happenings()
+    app[HAPPENINGS] = RuleInputMetrics()
     app[HUB] = Hub(view, config.patience)
     app[stream.SOCKETS] = set()
     for path, handler in ROUTES.items():
@@ -146,7 +146,7 @@ def _server_log() -> logging.Logger:
 
 @asynccontextmanager
 async def listening(
-    view: View, config: HttpConfig | None = None
+    view: AggregatorView, config: HttpConfig | None = None
 ) -> AsyncIterator[tuple[str, int]]:  # fmt: skip
     """Serve for as long as the block runs; yields the address and port that were bound."""
     config = config or HttpConfig()
@@ -170,7 +170,7 @@ async def listening(
         await runner.cleanup()
 
 
-async def serve(view: View, config: HttpConfig | None = None) -> None:
+async def serve(view: AggregatorView, config: HttpConfig | None = None) -> None:
     """Serve until cancelled."""
     async with listening(view, config):
         await asyncio.Event().wait()

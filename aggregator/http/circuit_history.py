@@ -11,21 +11,21 @@ import numpy as np
 import numpy.typing as npt
 from aiohttp import web
 
-from aggregator.electrical import SAVE_SECONDS
+from aggregator.electrical.service import SAVE_SECONDS
 from aggregator.http.errors import unknown
 from aggregator.http.history import step_of
 from aggregator.http.reply import JSON, MUCH, VIEW, json_bytes, query, send
 from aggregator.http.times import between
-from power.board import Quantity
-from power.kind import BoardKind
-from power.quantities import QUANTITIES
-from power.states import plain
+from power.snapshot.documents import plain
+from power.snapshot.kind import SnapshotKind
+from power.snapshot.quantities import QUANTITIES
+from power.snapshot.snapshot import Quantity
 from telemetry.metric import Unit
 
 QUANTITIES_OF_CIRCUITS = {
     quantity.name.removeprefix("circuit_"): quantity
     for quantity in QUANTITIES
-    if quantity.board is BoardKind.CIRCUIT
+    if quantity.board is SnapshotKind.CIRCUIT
 }
 _LAST = {Unit.STATE, Unit.SECONDS}
 """Units of which a mean says nothing."""
@@ -70,7 +70,7 @@ async def circuit_history(request: web.Request) -> web.Response:
     series = view.electrical.tape.series
 
     def make() -> bytes:
-        found = series(BoardKind.CIRCUIT, name, quantity.name, start, end)
+        found = series(SnapshotKind.CIRCUIT, name, quantity.name, start, end)
         at, numbers = _bucketed(*found, round(step * 1e9), quantity)
         return json_bytes(
             CircuitHistoryReply(name, word, quantity.unit, start, end, step, at, *numbers)

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from aggregator.electrical import Electrical
-from power.board import Board, BoardKind, Quantity
-from power.layout import Layout
-from power.live import Boards
-from power.quantities import QUANTITIES
-from power.wiring import POLES
+from aggregator.electrical.service import ElectricalService
+from power.live import PowerSnapshots
+from power.network.wiring import POLES
+from power.site.layout import SiteLayout
+from power.snapshot.quantities import QUANTITIES
+from power.snapshot.snapshot import PowerSnapshot, Quantity, SnapshotKind
 from telemetry.exposition import COUNTER, GAUGE, PREFIX, Family, Sample, labels
 from telemetry.metric import Kind
 
 LABEL_OF = {
-    BoardKind.CIRCUIT: "circuit",
-    BoardKind.BUDGET: "budget",
-    BoardKind.UPS: "ups",
-    BoardKind.SUPPLY: "node",
+    SnapshotKind.CIRCUIT: "circuit",
+    SnapshotKind.BUDGET: "budget",
+    SnapshotKind.UPS: "ups",
+    SnapshotKind.SUPPLY: "node",
 }
 _POLE = {f"circuit_{pole.lower()}_amps": pole for pole in POLES}
 """Quantities that are one metric with a label `pole`."""
@@ -31,7 +31,7 @@ def fragments(cluster: str, label: str, names: tuple[str, ...], pole: str | None
     return [labels({"cluster": cluster, label: name, "pole": pole}) for name in names]
 
 
-def board_families(boards: Boards, cluster: str) -> list[Family]:
+def board_families(boards: PowerSnapshots, cluster: str) -> list[Family]:
     """Return a family for each quantity; what is not known is left out, and never is +Inf."""
     by_kind = {board.kind: board for board in boards.all()}
     families = []
@@ -48,7 +48,7 @@ def board_families(boards: Boards, cluster: str) -> list[Family]:
     return families
 
 
-def _samples(board: Board, name: str, cluster: str, pole: str | None) -> list[Sample]:
+def _samples(board: PowerSnapshot, name: str, cluster: str, pole: str | None) -> list[Sample]:
     values = board.columns.get(name)
     if values is None:
         return []
@@ -69,7 +69,7 @@ def name_of(quantity: Quantity) -> str:
     return f"{PREFIX}{quantity.name}{'_total' if quantity.kind is Kind.COUNTER else ''}"
 
 
-def facts_family(layout: Layout, cluster: str) -> Family:
+def facts_family(layout: SiteLayout, cluster: str) -> Family:
     """Say what each circuit is: constant 1 with the facts as labels."""
     return Family(
         f"{PREFIX}circuit_info",
@@ -95,7 +95,7 @@ def facts_family(layout: Layout, cluster: str) -> Family:
     )  # fmt: skip
 
 
-def power_families(electrical: Electrical, cluster: str, now: float) -> list[Family]:
+def power_families(electrical: ElectricalService, cluster: str, now: float) -> list[Family]:
     """Return what the electrical side says of itself: configuration, cost, meters."""
     its = labels({"cluster": cluster})
     configuration, layout = electrical.configuration, electrical.plant.layout
@@ -139,7 +139,7 @@ def power_families(electrical: Electrical, cluster: str, now: float) -> list[Fam
     ]  # fmt: skip
 
 
-def circuit_families(electrical: Electrical, cluster: str, now: float) -> list[Family]:
+def circuit_families(electrical: ElectricalService, cluster: str, now: float) -> list[Family]:
     """Return all of it; without circuits only what the electrical side says of itself."""
     families = power_families(electrical, cluster, now)
     layout, boards = electrical.plant.layout, electrical.latest

@@ -6,22 +6,91 @@ import asyncio
 from collections.abc import Callable
 
 import msgspec
+import numpy as np
 from aiohttp import web
 
-from aggregator.electrical import SAVE_SECONDS
-from aggregator.electrical_states import firing, spoken
-from aggregator.http.circuit_columns import CircuitRows, chosen, columns, rows
+from aggregator.electrical.service import SAVE_SECONDS
+from aggregator.electrical.snapshot_log import LoggedSnapshot
 from aggregator.http.errors import RequestError, bad, unknown
 from aggregator.http.reply import JSON, VIEW, json_bytes, query, send, send_json
 from aggregator.http.times import moment
-from aggregator.model import View
-from aggregator.tape import Taped
+from aggregator.model import AggregatorView
+from aggregator.mqtt.power_topics import firing, spoken
 from alerts.alert import Subject
-from power.board import Board
-from power.kind import BoardKind
-from power.layout import Layout
-from power.live import Boards
-from power.states import Alerts, CircuitState, RowState, circuit_states, only, row_states
+from power.live import PowerSnapshots
+from power.site.layout import SiteLayout
+from power.snapshot.documents import (
+    Alerts,
+    CircuitState,
+    RowState,
+    circuit_states,
+    only,
+    row_states,
+)
+from power.snapshot.kind import SnapshotKind
+from power.snapshot.quantities import QUANTITIES
+from power.snapshot.snapshot import PowerSnapshot
+
+# `/api/v1/circuits?columns=`: every circuit by columns, as `/api/v1/fleet` has the GPUs.
+#
+# 700 circuits are 130 kB, where the whole objects with all their words are 1.4 MB and take 100 ms to
+# make: who looks at all of them once a second takes the columns, and the object of the one circuit
+# whose page is open.
+
+ALL = "*"
+NAMES = tuple(quantity.name for quantity in QUANTITIES if quantity.board is SnapshotKind.CIRCUIT)
+DIGITS = 4
+
+
+class CircuitRows(msgspec.Struct, frozen=True):
+    """Who the rows are: parallel arrays, parents before what they feed."""
+
+    id: list[str]
+    kind: list[str]
+    """`circuit` or `panel`."""
+    parent: list[str | None]
+    """What feeds it."""
+    nodes: list[list[str]]
+    """Nodes with a cord in it."""
+
+
+def chosen(text: str) -> tuple[str, ...]:
+    """Return the quantities that were asked for. Raises a 400 with the nearest word."""
+    if text == ALL:
+        return NAMES
+    names = tuple(text.split(","))
+    for name in names:
+        if name not in NAMES:
+            raise unknown("columns", name, NAMES, status=400)
+    if len(set(names)) < len(names):
+        raise bad("columns", "a column is asked for twice", "Name each once.")
+    return names
+
+
+def rows(layout: SiteLayout, board: PowerSnapshot) -> CircuitRows:
+    """Return who is on the board of circuits."""
+    nodes: dict[str, dict[str, None]] = {}
+    for cord in layout.cords:
+        nodes.setdefault(cord.line, {})[cord.machine] = None
+    lines = [layout.lines[name] for name in board.names]
+    return CircuitRows(
+        list(board.names),
+        ["panel" if line.is_panel else "circuit" for line in lines],
+        [line.parent for line in lines],
+        [list(nodes.get(name, ())) for name in board.names],
+    )
+
+
+def columns(board: PowerSnapshot, names: tuple[str, ...]) -> dict[str, list[float | None]]:
+    """Return quantities of all circuits; null is not known, and for seconds never."""
+    return {name: _plain(board.column(name)) for name in names}
+
+
+def _plain(values: np.ndarray[tuple[int], np.dtype[np.floating]]) -> list[float | None]:
+    finite = np.where(np.isfinite(values), values, np.nan).astype(np.float64)
+    found: list[float | None] = np.round(finite, DIGITS).tolist()
+    return found  # a NaN becomes null when msgspec writes it
+
 
 TAPE_WITHIN = round(3 * SAVE_SECONDS * 1e9)
 """ns that a board on the tape may be older than the time that is asked for."""
@@ -74,7 +143,7 @@ async def circuits(request: web.Request) -> web.Response:
     board = None if boards is None else boards.circuit
     if asked.get("at", "now") != "now":
         taped = await _taped(view, asked["at"])
-        board = None if taped is None else taped.boards.get(BoardKind.CIRCUIT)
+        board = None if taped is None else taped.boards.get(SnapshotKind.CIRCUIT)
         about, alerts = (view.cluster, 0 if taped is None else taped.at, about[2]), {}
     if layout is None or board is None:
         return await send_json(request, CircuitsReply(*about, []))
@@ -90,7 +159,7 @@ async def circuits(request: web.Request) -> web.Response:
     return await send(request, make, JSON, work=cells)
 
 
-async def _taped(view: View, text: str) -> Taped | None:
+async def _taped(view: AggregatorView, text: str) -> LoggedSnapshot | None:
     """What was computed shortly before a time."""
     at = moment("at", text, view.wall())
     if at > view.wall():
@@ -119,11 +188,13 @@ async def circuit(request: web.Request) -> web.Response:
     return await send_json(request, body, values=_cells(boards.supply))
 
 
-async def _circuit_then(request: web.Request, layout: Layout, name: str, text: str) -> web.Response:
+async def _circuit_then(
+    request: web.Request, layout: SiteLayout, name: str, text: str
+) -> web.Response:
     """The same of a past time; what its nodes' supplies did is not kept."""
     view = request.app[VIEW]
     taped = await _taped(view, text)
-    board = None if taped is None else taped.boards.get(BoardKind.CIRCUIT)
+    board = None if taped is None else taped.boards.get(SnapshotKind.CIRCUIT)
     if taped is None or board is None or name not in board.names:
         raise RequestError(404, "at", f"nothing of {name} is kept of that time")
     state = circuit_states(layout, only(board, [name]), {})[0]
@@ -133,16 +204,16 @@ async def _circuit_then(request: web.Request, layout: Layout, name: str, text: s
 
 async def budgets(request: web.Request) -> web.Response:
     """All budgets, now or as they were."""
-    return await _rows(request, lambda boards: boards.budget, BoardKind.BUDGET)
+    return await _rows(request, lambda boards: boards.budget, SnapshotKind.BUDGET)
 
 
 async def ups(request: web.Request) -> web.Response:
     """All UPS, now or as they were."""
-    return await _rows(request, lambda boards: boards.ups, BoardKind.UPS)
+    return await _rows(request, lambda boards: boards.ups, SnapshotKind.UPS)
 
 
 async def _rows(
-    request: web.Request, choose: Callable[[Boards], Board], kind: BoardKind
+    request: web.Request, choose: Callable[[PowerSnapshots], PowerSnapshot], kind: SnapshotKind
 ) -> web.Response:
     asked = query(request, "at")
     view = request.app[VIEW]
@@ -157,17 +228,17 @@ async def _rows(
     return await send_json(request, RowsReply(view.cluster, view.electrical.latest_at, rows))
 
 
-def _firing(view: View, subject: Subject) -> Alerts:
+def _firing(view: AggregatorView, subject: Subject) -> Alerts:
     return firing(spoken(view.alerts(), view.alarms.held), subject)
 
 
-def _state(view: View) -> tuple[Layout | None, Boards | None]:
+def _state(view: AggregatorView) -> tuple[SiteLayout | None, PowerSnapshots | None]:
     return view.electrical.plant.layout, view.electrical.latest
 
 
-def _version(view: View) -> int:
+def _version(view: AggregatorView) -> int:
     return view.electrical.configuration.version
 
 
-def _cells(board: Board) -> int:
+def _cells(board: PowerSnapshot) -> int:
     return len(board.names) * len(board.columns)

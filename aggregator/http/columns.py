@@ -45,7 +45,7 @@ Gaps = dict[str, dict[str, str]]
 _WORDS = {int(reason): reason.word for reason in Gap}
 
 
-class Rows(msgspec.Struct, frozen=True, omit_defaults=True):
+class ColumnRows(msgspec.Struct, frozen=True, omit_defaults=True):
     """Who the rows are: parallel arrays. A table has those that make sense for it."""
 
     node: list[str]
@@ -60,7 +60,7 @@ class Rows(msgspec.Struct, frozen=True, omit_defaults=True):
     """UUID, PCI address or kind of what a link leads to."""
 
 
-class Choice(msgspec.Struct, frozen=True):
+class ColumnChoice(msgspec.Struct, frozen=True):
     """What somebody wants to see: hashable, so that what many want is made once."""
 
     table: Table
@@ -70,17 +70,17 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ColumnLayout:
     """Which rows of the fleet an answer has, for one version of the fleet."""
 
     version: int
     index: npt.NDArray[np.intp]
     """Row numbers in the fleet."""
-    rows: Rows
+    rows: ColumnRows
 
 
 @dataclass(frozen=True, slots=True)
-class Readings:
+class FleetColumns:
     """A copy of the columns: raw, gaps with their reasons."""
 
     columns: dict[str, Floats]
@@ -93,7 +93,7 @@ class Readings:
 
 def choose(
     where: str, table: str | None, columns: Sequence[str] | None, nodes: Sequence[str] | None
-) -> Choice:
+) -> ColumnChoice:
     """Check what was asked for. Raises a 400 with the nearest word. `where` names the message."""
     try:
         found = Table(table or Table.GPU)
@@ -108,10 +108,10 @@ def choose(
         raise bad(where, "a column is asked for twice", "Name each once.")
     for name in names:
         metric_of(where, name, found)
-    return Choice(found, names, None if nodes is None else tuple(sorted(set(nodes))))
+    return ColumnChoice(found, names, None if nodes is None else tuple(sorted(set(nodes))))
 
 
-def chosen(asked: Mapping[str, str]) -> Choice:
+def chosen(asked: Mapping[str, str]) -> ColumnChoice:
     """Return what the parameters `table`, `columns` and `node` of a query choose. Raises a 400."""
     names = asked["columns"].split(",") if "columns" in asked else None
     nodes = asked["node"].split(",") if "node" in asked else None
@@ -130,7 +130,7 @@ def metric_of(where: str, name: str, table: Table | None = None) -> Metric:
     return metric
 
 
-def layout(fleet: Fleet, table: Table, nodes: Sequence[str] | None = None) -> Layout:
+def layout(fleet: Fleet, table: Table, nodes: Sequence[str] | None = None) -> ColumnLayout:
     """Return the rows of a table, of some nodes or of all. Nodes that are not there are left out:
     a viewer may name them before they come."""
     if nodes is None:
@@ -138,17 +138,17 @@ def layout(fleet: Fleet, table: Table, nodes: Sequence[str] | None = None) -> La
     else:
         slices = [fleet.nodes[name].rows[table] for name in nodes if name in fleet.nodes]
         index = [row for each in slices for row in range(each.start, each.stop)]
-    return Layout(fleet.version, np.array(index, np.intp), _identity(fleet, table, index))
+    return ColumnLayout(fleet.version, np.array(index, np.intp), _identity(fleet, table, index))
 
 
-def _identity(fleet: Fleet, table: Table, index: list[int]) -> Rows:
+def _identity(fleet: Fleet, table: Table, index: list[int]) -> ColumnRows:
     match table:
         case Table.NODE:
-            return Rows([str(fleet.hosts[row]) for row in index])
+            return ColumnRows([str(fleet.hosts[row]) for row in index])
         case Table.GPU:
             found = [entry for row in index if (entry := fleet.gpus[row]) is not None]
             gpus: list[Gpu] = [gpu for _, gpu in found]
-            return Rows(
+            return ColumnRows(
                 [node for node, _ in found],
                 [gpu.index for gpu in gpus],
                 [gpu.uuid for gpu in gpus],
@@ -158,7 +158,7 @@ def _identity(fleet: Fleet, table: Table, index: list[int]) -> Rows:
         case Table.LINK:
             wires = [wire for row in index if (wire := fleet.links[row]) is not None]
             links: list[Link] = [link for _, link in wires]
-            return Rows(
+            return ColumnRows(
                 [node for node, _ in wires],
                 [_index_of(fleet, link.gpu) for link in links],
                 [link.gpu for link in links],
@@ -172,17 +172,17 @@ def _index_of(fleet: Fleet, uuid: str) -> int:
     return -1 if entry is None else entry[1].index
 
 
-def read(fleet: Fleet, where: Layout, columns: Sequence[str], now: float) -> Readings:
+def read(fleet: Fleet, where: ColumnLayout, columns: Sequence[str], now: float) -> FleetColumns:
     """Copy the columns. On the loop that owns the fleet; the copy may go to a thread."""
-    return Readings({name: fleet.column(name, now)[where.index] for name in columns})
+    return FleetColumns({name: fleet.column(name, now)[where.index] for name in columns})
 
 
-def numbers(readings: Readings) -> dict[str, list[float | None]]:
+def numbers(readings: FleetColumns) -> dict[str, list[float | None]]:
     """Return plain lists; a gap is a NaN here, and becomes null when msgspec writes it."""
     return {name: plain(values).tolist() for name, values in readings.columns.items()}
 
 
-def packed(readings: Readings) -> dict[str, bytes]:
+def packed(readings: FleetColumns) -> dict[str, bytes]:
     """Return the columns as they lie in memory, little-endian: a gauge has four bytes a row, a
     counter eight."""
     return {
@@ -191,7 +191,7 @@ def packed(readings: Readings) -> dict[str, bytes]:
     }
 
 
-def gaps(readings: Readings) -> Gaps:
+def gaps(readings: FleetColumns) -> Gaps:
     """Return why each null is one; metrics without any are left out."""
     found: Gaps = {}
     for name, values in readings.columns.items():
@@ -212,7 +212,7 @@ def _word(reason: int) -> str:
     return _WORDS.get(reason, Gap.UNKNOWN.word)
 
 
-def reporting(readings: Readings, count: int) -> int:
+def reporting(readings: FleetColumns, count: int) -> int:
     """Return how many rows have at least one of the columns."""
     if not readings.columns:
         return 0

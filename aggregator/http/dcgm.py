@@ -15,10 +15,10 @@ import numpy as np
 from aiohttp import web
 
 from aggregator.http.errors import unknown
+from aggregator.http.node_standing import NodeStanding, standing
 from aggregator.http.numbers import plain
 from aggregator.http.reply import VIEW, query, send
-from aggregator.http.standing import Standing, standing
-from aggregator.model import View
+from aggregator.model import AggregatorView
 from alerts.xid.catalogue import meaning_of
 from telemetry.exposition import CONTENT_TYPE, COUNTER, GAUGE, Family, labels, render
 from telemetry.fleet import Node
@@ -66,9 +66,9 @@ COUNTERS = (
 XID = "DCGM_FI_DEV_XID_ERRORS"
 
 
-def families(view: View, node: Node, host_label: str) -> Iterator[Family]:
+def families(view: AggregatorView, node: Node, host_label: str) -> Iterator[Family]:
     """Return a node's readings as the exporter would show them; nothing while it is not online."""
-    if standing(node, view.now()) is not Standing.ONLINE:
+    if standing(node, view.now()) is not NodeStanding.ONLINE:
         return
     gpus = [gpu for gpu in node.inventory.gpus if gpu.present]
     rows = [
@@ -101,7 +101,7 @@ def _pairs(node: Node, gpu: Gpu, host_label: str) -> dict[str, str | None]:
 
 
 def _xids(
-    view: View, gpus: Iterable[Gpu], pairs: Iterable[dict[str, str | None]]
+    view: AggregatorView, gpus: Iterable[Gpu], pairs: Iterable[dict[str, str | None]]
 ) -> Iterator[tuple[str, float]]:
     last: dict[str, int] = {}
     for event in view.recent_events():  # newest first

@@ -32,7 +32,7 @@ class Middleware(Protocol):
         """Answer, or hand on."""
 
 
-class Fault(msgspec.Struct, frozen=True):
+class ErrorDetail(msgspec.Struct, frozen=True):
     """One fault of a request."""
 
     where: str
@@ -46,7 +46,7 @@ class Fault(msgspec.Struct, frozen=True):
 class ErrorReply(msgspec.Struct, frozen=True):
     """The body of every answer of 400 and above."""
 
-    error: Fault
+    error: ErrorDetail
 
 
 class RequestError(Exception):
@@ -55,7 +55,7 @@ class RequestError(Exception):
     def __init__(self, status: int, where: str, what: str, cure: str = "") -> None:
         super().__init__(f"{where}: {what}. {cure}".rstrip())
         self.status = status
-        self.fault = Fault(str(where), what, cure)  # a header's name is a subclass of str
+        self.fault = ErrorDetail(str(where), what, cure)  # a header's name is a subclass of str
 
 
 def bad(where: str, what: str, cure: str = "") -> RequestError:
@@ -80,7 +80,7 @@ def _alike(name: str, word: str) -> bool:
     return abs(len(name) - len(word)) <= 2 and (name[:8] == word[:8] or name[-4:] == word[-4:])
 
 
-def reply(status: int, fault: Fault, headers: dict[str, str] | None = None) -> web.Response:
+def reply(status: int, fault: ErrorDetail, headers: dict[str, str] | None = None) -> web.Response:
     """Make the answer."""
     return web.Response(
         status=status,
@@ -105,23 +105,29 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         allowed = ", ".join(sorted({*error.allowed_methods, hdrs.METH_OPTIONS}))
         if request.method == hdrs.METH_OPTIONS:
             return web.Response(status=204, headers={"Allow": allowed})
-        fault = Fault("method", f"{request.method} is not possible here", f"Use {allowed}.")
+        fault = ErrorDetail("method", f"{request.method} is not possible here", f"Use {allowed}.")
         return reply(405, fault, {"Allow": allowed})
     except web.HTTPNotFound:
-        return reply(404, Fault("path", f"there is nothing at {request.path}", _near(request)))
+        return reply(
+            404, ErrorDetail("path", f"there is nothing at {request.path}", _near(request))
+        )
     except web.HTTPException as error:
-        return reply(error.status, Fault("request", error.reason))
+        return reply(error.status, ErrorDetail("request", error.reason))
     except StoreError as error:
-        return reply(503, Fault("store", str(error), "Try again; /healthz says how the store is."))
+        return reply(
+            503, ErrorDetail("store", str(error), "Try again; /healthz says how the store is.")
+        )
     except TimeoutError:
         return reply(
-            503, Fault("store", "it did not answer in time", "Ask for less, or try again.")
+            503, ErrorDetail("store", "it did not answer in time", "Ask for less, or try again.")
         )
     except asyncio.CancelledError:
         raise
     except Exception:
         log.exception("request failed path=%s", request.path)
-        return reply(500, Fault("server", "the request failed", "The aggregator's log says why."))
+        return reply(
+            500, ErrorDetail("server", "the request failed", "The aggregator's log says why.")
+        )
 
 
 def _near(request: web.Request) -> str:

@@ -7,13 +7,13 @@ from aiohttp import web
 
 from aggregator.http import columns as by_columns
 from aggregator.http import past
-from aggregator.http.columns import Choice, Gaps, Rows
+from aggregator.http.columns import ColumnChoice, ColumnRows, Gaps
 from aggregator.http.errors import unknown
 from aggregator.http.health import newest_age
 from aggregator.http.metrics import SUMMARIZER, release
 from aggregator.http.reply import JSON, VIEW, json_bytes, query, send, send_json
 from aggregator.http.stream_hub import HUB
-from aggregator.http.summary import Summary
+from aggregator.http.summary import FleetSummary
 from aggregator.model import Stats
 from telemetry.catalogue import CATALOGUE
 from telemetry.metric import Kind, Lane, Metric, Table, Unit
@@ -32,7 +32,7 @@ class FleetReply(msgspec.Struct, frozen=True):
     """How many rows there are."""
     reporting: int
     """How many of them have at least one of the columns."""
-    rows: Rows
+    rows: ColumnRows
     columns: dict[str, list[float | None]]
     gaps: Gaps
 
@@ -72,7 +72,7 @@ class StatusReply(msgspec.Struct, frozen=True):
     gpus: int
     alerts: dict[str, int]
     """How many are pending, firing and resolved."""
-    summary: Summary
+    summary: FleetSummary
     stats: Stats
 
 
@@ -101,7 +101,7 @@ async def fleet(request: web.Request) -> web.Response:
     return await send(request, make, JSON, work=readings.cells)
 
 
-async def _then(request: web.Request, choice: Choice, text: str) -> web.Response:
+async def _then(request: web.Request, choice: ColumnChoice, text: str) -> web.Response:
     """The same of a past time: nobody's rows are numbered so now, hence version 0."""
     at, was = await past.then(request, choice, text)
     cluster, (readings,) = request.app[VIEW].cluster, was.frames

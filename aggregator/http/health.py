@@ -16,11 +16,11 @@ import asyncio
 import msgspec
 from aiohttp import web
 
+from aggregator.http.node_standing import NodeStanding, standing
 from aggregator.http.reply import JSON, VIEW, json_bytes
-from aggregator.http.standing import Standing, standing
-from aggregator.influx.figures import state_of
-from aggregator.model import View
-from aggregator.store.shelf import lost_files
+from aggregator.influx.metrics import state_of
+from aggregator.model import AggregatorView
+from aggregator.store.sealed_files import lost_files
 from telemetry.fleet import Fleet
 
 DEAD_AFTER = 10.0
@@ -28,7 +28,7 @@ DEAD_AFTER = 10.0
 LOOK_EVERY = 1.0
 
 
-class Health(msgspec.Struct, frozen=True):
+class HealthReply(msgspec.Struct, frozen=True):
     """The answer of `/healthz` and `/readyz`."""
 
     ok: bool
@@ -46,10 +46,10 @@ class Health(msgspec.Struct, frozen=True):
     """What an operator must mend and no restart does: `ok` does not depend on it."""
 
 
-class Pulse:
+class Liveness:
     """Since when the flush loop and the store have been silent; looked at once a second."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: AggregatorView) -> None:
         self._view = view
         now = view.now()
         self._flushes = view.stats.flush.count
@@ -93,10 +93,10 @@ class Pulse:
             await asyncio.sleep(LOOK_EVERY)
 
 
-PULSE = web.AppKey("pulse", Pulse)
+PULSE = web.AppKey("pulse", Liveness)
 
 
-def unready(view: View) -> list[str]:
+def unready(view: AggregatorView) -> list[str]:
     """Return why nobody should be sent here to read."""
     found: list[str] = []
     if not view.stats.bus_connected:
@@ -115,15 +115,15 @@ def newest_age(fleet: Fleet, now: float) -> float | None:
     return None if newest == float("-inf") else max(0.0, round(now - newest, 3))
 
 
-def _counts(view: View) -> tuple[int, int]:
+def _counts(view: AggregatorView) -> tuple[int, int]:
     now = view.now()
     expected = [node for node in view.fleet.nodes.values() if node.online]
-    return len(expected), sum(standing(node, now) is Standing.ONLINE for node in expected)
+    return len(expected), sum(standing(node, now) is NodeStanding.ONLINE for node in expected)
 
 
-def _health(view: View, pulse: Pulse, reasons: list[str]) -> web.Response:
+def _health(view: AggregatorView, pulse: Liveness, reasons: list[str]) -> web.Response:
     expected, online = _counts(view)
-    body = Health(
+    body = HealthReply(
         ok=not reasons,
         reasons=reasons,
         uptime_seconds=round((view.wall() - view.started_at) / 1e9, 3),
@@ -140,7 +140,7 @@ def _health(view: View, pulse: Pulse, reasons: list[str]) -> web.Response:
     )  # fmt: skip
 
 
-def _warnings(view: View) -> list[str]:
+def _warnings(view: AggregatorView) -> list[str]:
     """Without the words of a configuration: who asks here need show no token."""
     found: list[str] = []
     if view.electrical.configuration.error is not None:

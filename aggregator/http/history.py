@@ -13,7 +13,7 @@ from aggregator.http.errors import bad, unknown
 from aggregator.http.numbers import plain
 from aggregator.http.reply import VIEW, query, send_json
 from aggregator.http.times import between, duration
-from aggregator.model import History
+from aggregator.model import HistorySeries
 from telemetry.fleet import Fleet
 from telemetry.metric import Kind, Lane, Metric, Table, Unit
 
@@ -58,7 +58,7 @@ async def history(request: web.Request) -> web.Response:
     step = step_of(asked.get("step"), (end - start) / 1e9, shortest)
     async with asyncio.timeout(PATIENCE):
         found = await view.ask_store("history", name, metric.name, start, end, step)
-    if not isinstance(found, History):
+    if not isinstance(found, HistorySeries):
         raise TypeError(f"the store answered history with {type(found).__name__}")
     if not found.at and not _known(view.fleet, table, name):
         raise unknown(table.value, name, _devices(view.fleet, table))
@@ -123,7 +123,7 @@ def _interval(fleet: Fleet, table: Table, name: str, metric: Metric) -> float:
     return node.interval if metric.lane is Lane.FAST else node.slow_interval
 
 
-def _reply(found: History, metric: Metric, start: int, end: int) -> HistoryReply:
+def _reply(found: HistorySeries, metric: Metric, start: int, end: int) -> HistoryReply:
     narrow = metric.kind is Kind.GAUGE
     return HistoryReply(
         found.device, found.metric, metric.unit, metric.kind, found.step, start, end, found.at,

@@ -14,15 +14,15 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from aggregator.http.alert_metrics import alert_families
 from aggregator.http.circuit_metrics import circuit_families
 from aggregator.http.errors import RequestError, unknown
-from aggregator.http.exposition import Pages
+from aggregator.http.exposition import ExpositionPages
 from aggregator.http.exposition import render as render_pages
 from aggregator.http.reply import VIEW, query, send
+from aggregator.http.rule_input_metrics import HAPPENINGS, watched_families
 from aggregator.http.stream_hub import HUB, Hub
-from aggregator.http.summary import Summarizer, Summary
-from aggregator.http.watched import HAPPENINGS, watched_families
-from aggregator.influx.figures import influx_families
-from aggregator.model import LAG_BOUNDS, Spread, Stats, Timing, View
-from aggregator.store.shelf import lost_files
+from aggregator.http.summary import FleetSummary, Summarizer
+from aggregator.influx.metrics import influx_families
+from aggregator.model import LAG_BOUNDS, AggregatorView, Spread, Stats, Timing
+from aggregator.store.sealed_files import lost_files
 from telemetry.errors import StoreError
 from telemetry.exposition import (
     CONTENT_TYPE,
@@ -45,7 +45,7 @@ MOST_SERIES = 2_000_000
 KNOWN_DROPS = ("malformed", "oversize", "foreign", "schema")
 """Reasons that are shown as 0 before they first occur, so that their rate is right."""
 
-PAGES = web.AppKey("pages", Pages)
+PAGES = web.AppKey("pages", ExpositionPages)
 SUMMARIZER = web.AppKey("summarizer", Summarizer)
 
 _registry = CollectorRegistry(auto_describe=False)
@@ -84,7 +84,7 @@ def _family(name: str, text: str, kind: str, samples: Iterable[Sample]) -> Famil
     return Family(PREFIX + name, text, kind, list(samples))
 
 
-def cluster_families(summary: Summary, view: View) -> list[Family]:
+def cluster_families(summary: FleetSummary, view: AggregatorView) -> list[Family]:
     """Return the roll-ups of the fleet. There is no sum of energy: it would fall whenever a GPU
     leaves, and Prometheus would take that for a reset; `sum(rate(...))` over the GPUs is right."""
     its = {"cluster": view.cluster}
@@ -125,7 +125,7 @@ def cluster_families(summary: Summary, view: View) -> list[Family]:
     ]  # fmt: skip
 
 
-def _alerts(view: View, its: Mapping[str, str]) -> list[Sample]:
+def _alerts(view: AggregatorView, its: Mapping[str, str]) -> list[Sample]:
     counts = {
         (state, severity): 0
         for state in ("pending", "firing")
@@ -216,7 +216,7 @@ def release() -> str:
         return "0"
 
 
-async def store_sizes(view: View) -> dict[str, int]:
+async def store_sizes(view: AggregatorView) -> dict[str, int]:
     """Return the store's bytes by part; nothing when it is too busy to tell, or fails."""
     try:
         async with asyncio.timeout(STORE_PATIENCE):

@@ -6,18 +6,34 @@ not fit its schema.
 
 from __future__ import annotations
 
+import ast
+import inspect
 from functools import cache
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
+from aggregator import model
+from aggregator.alerting import messages
+from aggregator.http import (
+    columns,
+    errors,
+    events,
+    fleet,
+    health,
+    history,
+    nodes,
+    sd,
+    stream,
+    stream_hub,
+    summary,
+)
 from aggregator.http.dcgm import HOST_LABELS
 from aggregator.http.errors import ErrorReply
 from aggregator.http.events import MOST, USUAL, EventsReply
-from aggregator.http.field_text import describe
 from aggregator.http.fleet import CatalogueReply, FleetReply, StatusReply
-from aggregator.http.health import Health
+from aggregator.http.health import HealthReply
 from aggregator.http.history import MOST_POINTS, HistoryReply
 from aggregator.http.metrics import release
 from aggregator.http.nodes import GpuPageReply, NodePageReply, NodesReply
@@ -38,8 +54,55 @@ from aggregator.http.stream_hub import (
     StreamPacked,
     StreamRows,
 )
+from alerts import alert, notice
+from telemetry import inventory
 from telemetry.exposition import CONTENT_TYPE
 from telemetry.metric import Table
+
+# The sentences under the fields of our types, for the schemas that are made from them.
+#
+# A field's docstring is nothing to Python, so it is read from the source: written once, and shown to
+# whoever reads the code and to whoever reads the API's document.
+
+_MODULES = (
+    alert, columns, errors, events, fleet, health, history, inventory, messages, model, nodes, notice, sd, stream,
+    stream_hub, summary,
+)  # fmt: skip
+
+
+@cache
+def field_texts() -> dict[str, dict[str, str]]:
+    """Return the sentences by class and field."""
+    found: dict[str, dict[str, str]] = {}
+    for module in _MODULES:
+        for node in ast.parse(inspect.getsource(module)).body:
+            if isinstance(node, ast.ClassDef):
+                found[node.name] = _fields(node)
+    return found
+
+
+def _fields(kind: ast.ClassDef) -> dict[str, str]:
+    """An expression that is a string, right below an annotated name, is about that name."""
+    found: dict[str, str] = {}
+    for field, text in zip(kind.body, kind.body[1:], strict=False):
+        if (
+            isinstance(field, ast.AnnAssign)
+            and isinstance(field.target, ast.Name)
+            and isinstance(text, ast.Expr)
+            and isinstance(text.value, ast.Constant)
+            and isinstance(text.value.value, str)
+        ):
+            found[field.target.id] = " ".join(text.value.value.split())
+    return found
+
+
+def describe(schema: dict[str, Any]) -> None:
+    """Add to each property of a schema what the source says of it."""
+    texts = field_texts().get(schema.get("title", ""), {})
+    for name, text in texts.items():
+        if name in schema.get("properties", {}):
+            schema["properties"][name]["description"] = text
+
 
 Json = dict[str, Any]
 _REFERENCE = "#/components/schemas/{name}"
@@ -69,9 +132,11 @@ _COLUMNS = Parameter(
 )
 
 OPERATIONS: dict[str, Operation] = {
-    "/healthz": Operation("healthz", "Is the process alive? Needs no token.", Health, also=(503,)),
+    "/healthz": Operation(
+        "healthz", "Is the process alive? Needs no token.", HealthReply, also=(503,)
+    ),
     "/readyz": Operation(
-        "readyz", "Are there fresh readings here? Needs no token.", Health, also=(503,)
+        "readyz", "Are there fresh readings here? Needs no token.", HealthReply, also=(503,)
     ),
     "/metrics": Operation("metrics", "The cluster and the aggregator itself, for Prometheus."),
     "/metrics/nodes": Operation(

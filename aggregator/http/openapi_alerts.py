@@ -19,8 +19,8 @@ from aggregator.alerting.messages import (
 )
 from aggregator.http.alerts import MOST, USUAL
 from aggregator.http.operation import Operation, Parameter
-from alerts.alert import Severity, State, Subject
-from alerts.notice import Outcome, Standing
+from alerts.alert import AlertState, Severity, Subject
+from alerts.notice import DeliveryOutcome, NotificationState
 
 _WHEN = "RFC 3339, seconds since 1970, '-1h' or 'now'."
 _SEVERITY = Parameter("severity", "Only those of this severity.", "page", tuple(Severity))
@@ -43,9 +43,9 @@ READS: dict[str, Operation] = {
         "What is wrong now, worst first, and who is told of it.",
         AlertsReply,
         (
-            Parameter("state", "Only those in this state.", "firing", tuple(State)),
+            Parameter("state", "Only those in this state.", "firing", tuple(AlertState)),
             _SEVERITY,
-            Parameter("standing", "Only those that stand so.", "told", tuple(Standing)),
+            Parameter("standing", "Only those that stand so.", "told", tuple(NotificationState)),
             _SUBJECT,
             _RULE,
             _NODE,
@@ -105,7 +105,7 @@ READS: dict[str, Operation] = {
         DeliveriesReply,
         (
             Parameter("channel", "Only those to this channel.", "oncall"),
-            Parameter("outcome", "Only those that ended so.", "waiting", tuple(Outcome)),
+            Parameter("outcome", "Only those that ended so.", "waiting", tuple(DeliveryOutcome)),
             Parameter("incident", "Only those of this incident, by its whole key.", "gpu_lost/n1"),
             Parameter("from", f"First instant. {_WHEN} A week without.", "-1d"),
             _LIMIT,

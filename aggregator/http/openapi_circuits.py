@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from aggregator.electrical.site_loader import SiteConfiguration
 from aggregator.http.circuit_history import CircuitHistoryReply
 from aggregator.http.circuits import CircuitReply, CircuitsReply, RowsReply
 from aggregator.http.operation import Operation, Parameter
 from aggregator.http.power import USUAL_DAYS, PlanRequest, PowerReply, ReloadRequest
-from aggregator.plant import Configuration
-from power.answer import Plan
-from power.report import Report
+from power.plan.result import PlanResult
+from power.report.report import Report
 
 _FAULTS = (403, 413, 415)
 _WHEN = "RFC 3339, seconds since 1970, '-1h' or 'now'."
@@ -89,14 +89,14 @@ WRITES: dict[tuple[str, str], Operation] = {
         "planPower",
         "What if, from what flows now: load, limits and time to trip of every circuit. Changes "
         "nothing. Null seconds are never, or not known.",
-        Plan,
+        PlanResult,
         faults=_FAULTS,
         body=PlanRequest,
     ),
     ("/api/v1/power/reload", "post"): Operation(
         "reloadPower",
         "Read the settings anew. What is refused is in `error`, and the configuration before goes on.",
-        Configuration,
+        SiteConfiguration,
         faults=_FAULTS,
         body=ReloadRequest,
         body_required=False,

@@ -18,12 +18,12 @@ import numpy.typing as npt
 from aiohttp import web
 
 from aggregator.http import columns as by_columns
-from aggregator.http.columns import Choice, Gaps, Layout, Readings, Rows
+from aggregator.http.columns import ColumnChoice, ColumnLayout, ColumnRows, FleetColumns, Gaps
 from aggregator.http.errors import bad, unknown
 from aggregator.http.reply import JSON, VIEW, json_bytes, query, send
 from aggregator.http.stream_hub import HUB
 from aggregator.http.times import between, duration, moment
-from aggregator.model import Device, Instants, Past, View
+from aggregator.model import AggregatorView, FleetPast, PastInstants, StoredDevice
 from telemetry.catalogue import BY_NAME
 from telemetry.fleet import STALE_INTERVALS, Floats, gaps_of
 from telemetry.gap import GAP, Gap
@@ -64,7 +64,7 @@ class FramesReply(msgspec.Struct, frozen=True):
     """Seconds between two of them."""
     of: int
     """How many rows there are."""
-    rows: Rows
+    rows: ColumnRows
     """The same for all frames: whoever was there in one of them."""
     frames: list[FrameReply]
     begins: int | None
@@ -89,7 +89,7 @@ class PackedFrames(msgspec.Struct, frozen=True):
     table: Table
     step: float
     of: int
-    rows: Rows
+    rows: ColumnRows
     frames: list[PackedFrame]
     begins: int | None
 
@@ -98,8 +98,8 @@ class PackedFrames(msgspec.Struct, frozen=True):
 class _Today:
     """What of the fleet as it is now says something about then; a copy."""
 
-    choice: Choice
-    layout: Layout
+    choice: ColumnChoice
+    layout: ColumnLayout
     keys: list[tuple[str, str]]
     ages: dict[Lane, npt.NDArray[np.float64]]
     """By lane: seconds after which each row is stale."""
@@ -111,19 +111,19 @@ class _Today:
 class Was:
     """Rows, and their readings at each instant."""
 
-    rows: Rows
+    rows: ColumnRows
     count: int
-    frames: list[Readings]
-    past: Past
+    frames: list[FleetColumns]
+    past: FleetPast
 
 
-async def then(request: web.Request, choice: Choice, text: str) -> tuple[int, Was]:
+async def then(request: web.Request, choice: ColumnChoice, text: str) -> tuple[int, Was]:
     """Return one instant, and the fleet then. Raises a 400 for a time that is none, or is to come."""
     view = request.app[VIEW]
     at = moment("at", text, view.wall())
     if at > view.wall():
         raise bad("at", f"{text} is to come", "Leave it out for now.")
-    return at, await look(request, choice, Instants(at, SECOND, 1))
+    return at, await look(request, choice, PastInstants(at, SECOND, 1))
 
 
 async def frames(request: web.Request) -> web.Response:
@@ -148,8 +148,8 @@ async def frames(request: web.Request) -> web.Response:
         raise bad(
             "step", f"more than {MOST_FRAMES} frames", "Use a longer step, or a shorter time."
         )
-    was = await look(request, choice, Instants(start, width, count))
-    moments = Instants(start, width, count).all().tolist()
+    was = await look(request, choice, PastInstants(start, width, count))
+    moments = PastInstants(start, width, count).all().tolist()
 
     about = (view.cluster, choice.table, step, was.count, was.rows)
 
@@ -165,17 +165,17 @@ async def frames(request: web.Request) -> web.Response:
     return await send(request, make, kind, work=sum(each.cells for each in was.frames))
 
 
-def _plain(readings: Readings, count: int) -> tuple[int, dict[str, list[float | None]], Gaps]:
+def _plain(readings: FleetColumns, count: int) -> tuple[int, dict[str, list[float | None]], Gaps]:
     numbers = by_columns.numbers(readings)
     return by_columns.reporting(readings, count), numbers, by_columns.gaps(readings)
 
 
-def _packed(readings: Readings, count: int) -> tuple[int, dict[str, bytes], Gaps]:
+def _packed(readings: FleetColumns, count: int) -> tuple[int, dict[str, bytes], Gaps]:
     columns = by_columns.packed(readings)
     return by_columns.reporting(readings, count), columns, by_columns.gaps(readings)
 
 
-async def look(request: web.Request, choice: Choice, when: Instants) -> Was:
+async def look(request: web.Request, choice: ColumnChoice, when: PastInstants) -> Was:
     """Ask the store. Raises a 400 for too much, a 404 for a node that nobody knows."""
     view = request.app[VIEW]
     layout = request.app[HUB].layout(choice)
@@ -189,7 +189,7 @@ async def look(request: web.Request, choice: Choice, when: Instants) -> Was:
         found = await view.ask_store(
             "past", choice.table, choice.columns, when, reach, choice.nodes
         )
-    if not isinstance(found, Past):
+    if not isinstance(found, FleetPast):
         raise TypeError(f"the store answered past with {type(found).__name__}")
     for node in choice.nodes or ():
         if node not in view.fleet.nodes and all(each.node != node for each in found.devices):
@@ -197,7 +197,7 @@ async def look(request: web.Request, choice: Choice, when: Instants) -> Was:
     return await asyncio.to_thread(_joined, today, found, when)
 
 
-def _today(view: View, layout: Layout, choice: Choice) -> _Today:
+def _today(view: AggregatorView, layout: ColumnLayout, choice: ColumnChoice) -> _Today:
     fleet, table = view.fleet, choice.table
     ages = {
         matrix.block.lane: matrix.max_age[layout.index].copy()
@@ -211,7 +211,7 @@ def _today(view: View, layout: Layout, choice: Choice) -> _Today:
     return _Today(choice, layout, keys_of(layout.rows, table), ages, lasting)
 
 
-def keys_of(rows: Rows, table: Table) -> list[tuple[str, str]]:
+def keys_of(rows: ColumnRows, table: Table) -> list[tuple[str, str]]:
     """Return node and key of each row, as the store has them."""
     match table:
         case Table.NODE:
@@ -229,7 +229,7 @@ def _reach(today: _Today, lane: Lane) -> int:
     return round(min(seconds, FURTHEST) * SECOND)
 
 
-def _joined(today: _Today, past: Past, when: Instants) -> Was:
+def _joined(today: _Today, past: FleetPast, when: PastInstants) -> Was:
     """Bring the rows of today and what was stored together."""
     place = {(each.node, each.key): number for number, each in enumerate(past.devices)}
     known = set(today.keys)
@@ -259,22 +259,22 @@ def _joined(today: _Today, past: Past, when: Instants) -> Was:
             told |= ~np.isnan(shown)
             frames[number][name] = shown
     rows = _rows(today, kept, gone, told)
-    return Was(rows, len(keys), [Readings(columns) for columns in frames], past)
+    return Was(rows, len(keys), [FleetColumns(columns) for columns in frames], past)
 
 
 def _rows(
-    today: _Today, kept: Sequence[int], gone: Sequence[Device], told: npt.NDArray[np.bool_]
-) -> Rows:
+    today: _Today, kept: Sequence[int], gone: Sequence[StoredDevice], told: npt.NDArray[np.bool_]
+) -> ColumnRows:
     rows, table = today.layout.rows, today.choice.table
     nodes = [*(rows.node[row] for row in kept), *(each.node for each in gone)]
     if table is Table.NODE:
-        return Rows(nodes)
+        return ColumnRows(nodes)
     uuids = [(rows.uuid or [])[row] for row in kept]
     gpus = [(rows.gpu or [])[row] for row in kept]
     if table is Table.LINK:
         parts = [each.key.rpartition("/") for each in gone]
         index = dict(zip(uuids, gpus, strict=True))
-        return Rows(
+        return ColumnRows(
             nodes,
             [*gpus, *(index.get(uuid, -1) for uuid, _, _ in parts)],
             [*uuids, *(uuid for uuid, _, _ in parts)],
@@ -282,7 +282,7 @@ def _rows(
             peer=[*((rows.peer or [])[row] for row in kept), *(None for _ in gone)],
         )
     present = [bool(told[n]) or (rows.present or [])[row] for n, row in enumerate(kept)]
-    return Rows(
+    return ColumnRows(
         nodes,
         [*gpus, *(-1 if each.index is None else each.index for each in gone)],
         [*uuids, *(each.key for each in gone)],

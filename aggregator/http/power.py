@@ -5,14 +5,14 @@ from __future__ import annotations
 import msgspec
 from aiohttp import web
 
+from aggregator.electrical.plan import live_plan
+from aggregator.electrical.report import running_report
+from aggregator.electrical.site_loader import SiteConfiguration
 from aggregator.http.body import read
 from aggregator.http.errors import bad
 from aggregator.http.reply import VIEW, query, send_json
-from aggregator.plant import Configuration
-from aggregator.reporting import running_report
-from aggregator.what_if import live_plan
-from power.meters.book import MeterState
-from power.plan import Suppose
+from power.meters.meter_record import MeterState
+from power.plan.plan import Suppose
 from telemetry.errors import ConfigError
 
 USUAL_DAYS, MOST_DAYS = 30, 400
@@ -48,7 +48,7 @@ class PowerReply(msgspec.Struct, frozen=True, kw_only=True):
     at: int
     configured: bool
     """Whether there are circuits."""
-    configuration: Configuration
+    configuration: SiteConfiguration
     failure: str | None
     """Why nothing is known of circuits though some are configured: a fault of kilowatch's own."""
     wall_watts: float | None

@@ -13,9 +13,9 @@ import msgspec
 from aiohttp import hdrs, web
 
 from aggregator.http.errors import bad, unknown
-from aggregator.model import View
+from aggregator.model import AggregatorView
 
-VIEW: web.AppKey[View] = web.AppKey("view", object)  # type: ignore[arg-type]  # a protocol
+VIEW: web.AppKey[AggregatorView] = web.AppKey("view", object)  # type: ignore[arg-type]  # a protocol
 JSON = "application/json"
 SMALL = 8 * 1024
 """Bytes below which compressing is not worth its while."""

@@ -15,11 +15,11 @@ from itertools import takewhile
 import msgspec
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from aggregator.http.columns import Choice, choose
-from aggregator.http.errors import Fault, RequestError
+from aggregator.http.columns import ColumnChoice, choose
+from aggregator.http.errors import ErrorDetail, RequestError
 from aggregator.http.reply import VIEW, json_bytes, query
 from aggregator.http.stream_hub import HUB, Hub, Shot, StreamAlerts, StreamError, StreamEvents
-from aggregator.model import View
+from aggregator.model import AggregatorView
 from telemetry.errors import did_you_mean
 from telemetry.metric import Table
 
@@ -65,10 +65,10 @@ _requests = msgspec.json.Decoder(StreamRequest)
 class Viewer:
     """One WebSocket: what it asked for, and what it was sent last."""
 
-    def __init__(self, view: View, hub: Hub, socket: web.WebSocketResponse) -> None:
+    def __init__(self, view: AggregatorView, hub: Hub, socket: web.WebSocketResponse) -> None:
         self._view, self._hub, self._socket = view, hub, socket
         self._request = StreamRequest()
-        self._choice: Choice | None = None
+        self._choice: ColumnChoice | None = None
         self._asked = asyncio.Event()
         self._before: Shot | None = None
         self._due = float("-inf")
@@ -148,7 +148,7 @@ class Viewer:
         if fresh:
             await self._send(json_bytes(StreamEvents(self._view.wall(), fresh)))
 
-    async def refuse(self, fault: Fault) -> None:
+    async def refuse(self, fault: ErrorDetail) -> None:
         """Tell the viewer what is wrong with its request."""
         await self._send(json_bytes(StreamError(fault)))
 
@@ -236,7 +236,7 @@ async def _read(viewer: Viewer, socket: web.WebSocketResponse) -> None:
             except RequestError as error:
                 await viewer.refuse(error.fault)
         elif message.type is WSMsgType.BINARY:
-            await viewer.refuse(Fault("request", "it is binary", "Send JSON as text."))
+            await viewer.refuse(ErrorDetail("request", "it is binary", "Send JSON as text."))
 
 
 async def close_all(app: web.Application) -> None:

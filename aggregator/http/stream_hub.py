@@ -15,10 +15,10 @@ import numpy as np
 from aiohttp import web
 
 from aggregator.http import columns as by_columns
-from aggregator.http.columns import Choice, Gaps, Layout, Readings, Rows
-from aggregator.http.errors import Fault
+from aggregator.http.columns import ColumnChoice, ColumnLayout, ColumnRows, FleetColumns, Gaps
+from aggregator.http.errors import ErrorDetail
 from aggregator.http.reply import MUCH, json_bytes
-from aggregator.model import View
+from aggregator.model import AggregatorView
 from alerts.alert import Alert
 from telemetry.inventory import Event
 from telemetry.metric import Table
@@ -36,7 +36,7 @@ class StreamRows(msgspec.Struct, frozen=True, tag_field="type", tag="rows"):
     cluster: str
     table: Table
     columns: tuple[str, ...]
-    rows: Rows
+    rows: ColumnRows
 
 
 class StreamData(msgspec.Struct, frozen=True, tag_field="type", tag="data"):
@@ -91,15 +91,15 @@ class StreamEvents(msgspec.Struct, frozen=True, tag_field="type", tag="events"):
 class StreamError(msgspec.Struct, frozen=True, tag_field="type", tag="error"):
     """A request that can't be met; what was asked before goes on."""
 
-    error: Fault
+    error: ErrorDetail
 
 
 @dataclass(slots=True)
 class Shot:
     """The columns of one choice at one flush."""
 
-    layout: Layout
-    readings: Readings
+    layout: ColumnLayout
+    readings: FleetColumns
     tick: int
     taken: float
     """Monotonic seconds of the fleet."""
@@ -112,16 +112,16 @@ class Shot:
 class Hub:
     """Makes messages, and shares them among viewers."""
 
-    def __init__(self, view: View, patience: float) -> None:
+    def __init__(self, view: AggregatorView, patience: float) -> None:
         self.patience = patience
         self.viewers = 0
         self.dropped = 0
         """Viewers cut off because they did not read."""
         self._view = view
-        self._layouts: dict[tuple[Table, tuple[str, ...] | None], Layout] = {}
-        self._shots: dict[Choice, Shot] = {}
+        self._layouts: dict[tuple[Table, tuple[str, ...] | None], ColumnLayout] = {}
+        self._shots: dict[ColumnChoice, Shot] = {}
 
-    def shot(self, choice: Choice) -> Shot:
+    def shot(self, choice: ColumnChoice) -> Shot:
         """Return the columns as they stand, copied at most once per flush."""
         view = self._view
         now, tick = view.now(), view.stats.flush.count
@@ -139,7 +139,7 @@ class Hub:
             shot = self._shots[choice] = Shot(where, readings, tick, now, view.wall())
         return shot
 
-    def layout(self, choice: Choice) -> Layout:
+    def layout(self, choice: ColumnChoice) -> ColumnLayout:
         """Return which rows a choice has, made once per version of the fleet."""
         key = (choice.table, choice.nodes)
         where = self._layouts.get(key)
@@ -150,7 +150,7 @@ class Hub:
             self._layouts[key] = where
         return where
 
-    def rows(self, choice: Choice, shot: Shot) -> bytes:
+    def rows(self, choice: ColumnChoice, shot: Shot) -> bytes:
         """Return the message that says who the rows are."""
         return json_bytes(
             StreamRows(shot.layout.version, shot.at, self._view.cluster,
@@ -189,7 +189,7 @@ def _maker(shot: Shot, before: Shot | None, *, packed: bool) -> Callable[[], byt
         part = (
             shot.readings
             if only is None
-            else Readings({name: v[only] for name, v in shot.readings.columns.items()})
+            else FleetColumns({name: v[only] for name, v in shot.readings.columns.items()})
         )
         about = (
             shot.layout.version, shot.tick, shot.at, count,

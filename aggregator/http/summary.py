@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from aggregator.http.node_standing import NodeStanding, standing
 from aggregator.http.numbers import Wide
-from aggregator.http.standing import Standing, standing
 from telemetry.fleet import Fleet, Floats
 from telemetry.metric import Table
 from telemetry.schema import GPU_FAST
@@ -32,7 +32,7 @@ class ModelSummary(msgspec.Struct, frozen=True):
     """How many tell."""
 
 
-class Summary(msgspec.Struct, frozen=True):
+class FleetSummary(msgspec.Struct, frozen=True):
     """The cluster at one instant. A sum is over the devices that tell; None when none does."""
 
     nodes: dict[str, int]
@@ -68,13 +68,13 @@ class Summarizer:
     def __init__(self) -> None:
         self._models: _Models | None = None
 
-    def summary(self, fleet: Fleet, now: float) -> Summary:
+    def summary(self, fleet: Fleet, now: float) -> FleetSummary:
         """Return the cluster as it stands at `now`, the fleet's monotonic seconds."""
         standings = Counter(standing(node, now) for node in fleet.nodes.values())
         power = fleet.column("gpu_power_watts", now)
         wall = fleet.column("node_wall_power_watts", now)
-        return Summary(
-            nodes={state.value: standings[state] for state in Standing},
+        return FleetSummary(
+            nodes={state.value: standings[state] for state in NodeStanding},
             models=self._by_model(fleet, power, now),
             gpu_power_watts=_sum(power),
             gpu_power_limit_watts=_sum(fleet.column("gpu_power_limit_watts", now)),

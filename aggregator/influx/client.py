@@ -1,7 +1,7 @@
 """The server's HTTP door: the only file that speaks to it. Blocking, used from threads of its own.
 
 One connection that is kept; anything that goes wrong on the way is `UnreachableError`, and every answer
-is an `Answer`, whatever its status.
+is an `WriteReply`, whatever its status.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from email.message import Message
 from typing import Self
 from urllib.parse import quote, urlencode, urlsplit
 
-from aggregator.influx.config import Api, InfluxConfig
+from aggregator.influx.config import InfluxApi, InfluxConfig
 from aggregator.influx.names import bucket
-from aggregator.influx.policy import Answer
+from aggregator.influx.response import WriteReply
 
 MOST_ANSWER = 256 * 1024 * 1024
 """Bytes of an answer to a question."""
@@ -30,7 +30,7 @@ class UnreachableError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class InfluxServer:
     """Who answers there."""
 
     product: str
@@ -48,7 +48,7 @@ class Server:
         return f"{self.product} {self.version}".strip()
 
 
-class Client:
+class InfluxClient:
     """One connection to one server; used by one thread at a time."""
 
     def __init__(self, config: InfluxConfig) -> None:
@@ -60,10 +60,10 @@ class Client:
         self._open: http.client.HTTPConnection | None = None
         self._lock = threading.Lock()
 
-    def write(self, policy: str, body: bytes) -> Answer:
+    def write(self, policy: str, body: bytes) -> WriteReply:
         """Send lines, gzipped, to a retention policy."""
         config = self.config
-        if config.api is Api.V1:
+        if config.api is InfluxApi.V1:
             path = "/write"
             query = {"db": config.database, "rp": policy, "precision": "ms"}
         else:
@@ -73,28 +73,28 @@ class Client:
         headers = {"Content-Type": "text/plain; charset=utf-8", "Content-Encoding": "gzip"}
         return self.ask("POST", path, query, body, headers)
 
-    def select(self, text: str, epoch: str = "ns") -> Answer:
+    def select(self, text: str, epoch: str = "ns") -> WriteReply:
         """Ask in InfluxQL, to read only."""
         return self.ask("GET", "/query",
                         {"db": self.config.database, "q": text, "epoch": epoch})  # fmt: skip
 
-    def change(self, text: str) -> Answer:
+    def change(self, text: str) -> WriteReply:
         """Tell the server something in InfluxQL."""
         return self.ask("POST", "/query", {"q": text}, b"")
 
-    def server(self) -> Server:
+    def server(self) -> InfluxServer:
         """Ask who answers. Raises `UnreachableError`."""
         answer, headers = self._exchange("GET", "/ping", {}, None, {})
         version = headers.get("X-Influxdb-Version", "")
         if version and answer.status < 404:
-            return Server("InfluxDB", version.lstrip("v"))
+            return InfluxServer("InfluxDB", version.lstrip("v"))
         if answer.status == 204:
             text, more = self._exchange("GET", "/health", {}, None, {})
             if text.status == 200 and text.text.strip() == "OK":
-                return Server("VictoriaMetrics", "")
+                return InfluxServer("VictoriaMetrics", "")
             if "influx" in (more.get("X-Influxdb-Build", "") + text.text).lower():
-                return Server("InfluxDB", more.get("X-Influxdb-Version", "").lstrip("v"))
-        return Server("unknown", "")
+                return InfluxServer("InfluxDB", more.get("X-Influxdb-Version", "").lstrip("v"))
+        return InfluxServer("unknown", "")
 
     def ask(
         self,
@@ -103,7 +103,7 @@ class Client:
         query: Mapping[str, str] | None = None,
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Answer:
+    ) -> WriteReply:
         """Ask anything. Raises `UnreachableError`."""
         return self._exchange(method, path, query or {}, body, headers or {})[0]
 
@@ -136,7 +136,7 @@ class Client:
         query: Mapping[str, str],
         body: bytes | None,
         headers: Mapping[str, str],
-    ) -> tuple[Answer, Message]:
+    ) -> tuple[WriteReply, Message]:
         text = "&".join([urlencode(query, quote_via=quote)] if query else [])
         target = self._where.path.rstrip("/") + path + (f"?{text}" if text else "")
         with self._lock:
@@ -158,7 +158,7 @@ class Client:
 
     def _once(
         self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]
-    ) -> tuple[Answer, Message]:
+    ) -> tuple[WriteReply, Message]:
         connection = self._open
         if connection is None:
             connection = self._open = self._connection()
@@ -168,7 +168,7 @@ class Client:
         if not response.isclosed():
             self.close()
         told = response.headers  # asked for in any case: some servers write names small
-        return Answer(response.status, text, told.get("Retry-After", "")), told
+        return WriteReply(response.status, text, told.get("Retry-After", "")), told
 
     def _connection(self) -> http.client.HTTPConnection:
         host, port = self._where.hostname or "", self._where.port

@@ -20,7 +20,7 @@ EXACT_SECONDS = 60
 is in the spool, and are asked for again until then."""
 
 
-class Api(StrEnum):
+class InfluxApi(StrEnum):
     """Which door of the server readings go in by."""
 
     V1 = "v1"
@@ -33,7 +33,7 @@ class InfluxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Where the server is, what is written there, and what may wait for it."""
 
     url: str = "http://127.0.0.1:8086"
-    api: Api = Api.V1
+    api: InfluxApi = InfluxApi.V1
     database: str = "kilowatch"
     """With v2 the buckets are `<database>/raw`, `<database>/rollup_1m` and so on."""
     org: str = ""
@@ -110,7 +110,7 @@ class InfluxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                               "Write username and password_file.")  # fmt: skip
         if not self.database or set(self.database) & set('/"\\\n'):
             raise ConfigError(f"{where}.database", f"{self.database!r} is no name for a database")
-        if self.api is Api.V2 and not self.org:
+        if self.api is InfluxApi.V2 and not self.org:
             raise ConfigError(f"{where}.org", "api v2 needs the name of the organisation",
                               "Servers that have none (3.x, VictoriaMetrics) take any.")  # fmt: skip
         if self.password_file and not self.username:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import gzip
 from dataclasses import dataclass
 
-from aggregator.influx.client import Client, Server, UnreachableError
+from aggregator.influx.client import InfluxClient, InfluxServer, UnreachableError
 from aggregator.influx.names import RAW, policies
-from aggregator.influx.policy import Move, judge
+from aggregator.influx.response import WriteAction, judge
 from aggregator.influx.setup import decoded, duration, rows, seconds_of
 
 SETUP = "kilowatch influx setup"
@@ -25,7 +25,7 @@ class Found:
     cure: str = ""
 
 
-def inspect(client: Client, now: float) -> list[Found]:
+def inspect(client: InfluxClient, now: float) -> list[Found]:
     """Look at the server; `now` in seconds since 1970. Writes nothing into it."""
     url = client.config.url
     try:
@@ -45,9 +45,9 @@ def inspect(client: Client, now: float) -> list[Found]:
     return found
 
 
-def _write(client: Client, now: float) -> Found:
+def _write(client: InfluxClient, now: float) -> Found:
     verdict = judge(client.write(RAW, _NOTHING), 1, now)
-    if verdict.move is Move.ON:
+    if verdict.move is WriteAction.ON:
         return Found("ok", "it lets us write")
     if verdict.missing:
         return Found("fault", f"it can't take data: {verdict.problem}", SETUP)
@@ -55,7 +55,7 @@ def _write(client: Client, now: float) -> Found:
                  "look at api, org, token_file or password_file in aggregator.store.influxdb")  # fmt: skip
 
 
-def _policies(client: Client, server: Server) -> list[Found]:
+def _policies(client: InfluxClient, server: InfluxServer) -> list[Found]:
     config = client.config
     answer = client.ask("GET", "/query", {"q": f'SHOW RETENTION POLICIES ON "{config.database}"'})
     body = decoded(answer)

@@ -26,7 +26,7 @@ _WHOLE_END = 2.0**63
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class LineColumn:
     """One field of many lines."""
 
     name: str
@@ -46,7 +46,7 @@ class Chunk:
     last: int
 
 
-class Encoder:
+class LineEncoder:
     """Makes lines; used by one thread at a time."""
 
     def __init__(self, lines: int) -> None:
@@ -59,7 +59,7 @@ class Encoder:
         measurement: str,
         tags: npt.NDArray[np.object_],
         at: npt.NDArray[np.int64],
-        columns: Sequence[Column],
+        columns: Sequence[LineColumn],
     ) -> Iterator[Chunk]:
         """Yield chunks; `tags` as `names.tags` makes them, `at` in ns. A row without any field
         makes no line."""
@@ -74,7 +74,7 @@ class Encoder:
         measurement: str,
         tags: npt.NDArray[np.object_],
         at: npt.NDArray[np.int64],
-        columns: Sequence[Column],
+        columns: Sequence[LineColumn],
         part: slice,
     ) -> Chunk | None:
         if len(tags) * len(columns) <= FEW:
@@ -111,7 +111,7 @@ def _few(
     measurement: str,
     tags: npt.NDArray[np.object_],
     at: npt.NDArray[np.int64],
-    columns: Sequence[Column],
+    columns: Sequence[LineColumn],
     part: slice,
 ) -> Chunk | None:
     texts: list[list[str]] = [[] for _ in tags]

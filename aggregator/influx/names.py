@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from aggregator.influx.config import InfluxConfig
-from aggregator.model import Device
+from aggregator.model import StoredDevice
 from telemetry.catalogue import CATALOGUE
 from telemetry.gap import Gap
 from telemetry.metric import Kind, Lane, Metric, Table, Unit
@@ -125,7 +125,7 @@ def tags(values: Mapping[str, str | int | None]) -> str:
     return "".join(parts)
 
 
-def device_tags(cluster: str, table: Table, device: Device, gpu: Device | None) -> str:
+def device_tags(cluster: str, table: Table, device: StoredDevice, gpu: StoredDevice | None) -> str:
     """Return the tags of a device; `gpu` is the GPU that a link belongs to, where it is known."""
     named: dict[str, str | int | None] = {"cluster": cluster, "node": device.node}
     match table:

@@ -13,15 +13,83 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from aggregator.influx.names import METRICS, frames_field
-from aggregator.influx.parts import rows_of
-from aggregator.influx.reader import Reader, quoted, source_of
-from aggregator.model import Device, Instants, Past
-from aggregator.store.past import Asked, enter
+from aggregator.influx.names import METRICS, frames_field, keeps_last
+from aggregator.influx.reader import InfluxReader, quoted, source_of
+from aggregator.model import FleetPast, PastInstants, StoredDevice
+from aggregator.store.past import Asked, Found, Longs, enter
 from aggregator.store.rollup import readings
 from telemetry.errors import StoreError
-from telemetry.metric import Lane, Table
+from telemetry.metric import Kind, Lane, Table
+
+# Points of InfluxDB as rows of a past: parts of one span joined, each where it begins to count. Pure.
+#
+# What came late of a span is a point of its own, at the time of its first reading. A mean is that of all
+# parts, by their readings; a counter or a state is that of the newest part that has one.
+
+Wide = npt.NDArray[np.float64]
+Point = Sequence[float | None]
+"""Time, frames, the value of each metric; of a roll-up then how many readings stand behind each."""
+
+
+def rows_of(
+    points: Sequence[tuple[int, Point]], names: Sequence[str], when: PastInstants, width: int
+) -> Found:
+    """Return what counts at an instant, as the embedded store has it; `points` are those of a device
+    by its number, `width` the ns that one spans, 0 for readings."""
+    ids = np.array([place for place, _ in points], np.int64)
+    at = np.array([point[0] for _, point in points], np.int64)
+    if not points:
+        return _found(ids, at, at, {name: np.empty(0) for name in names}, when, 0)
+    table = np.array([point[1:] for _, point in points], np.float64)
+    values = dict(zip(names, table[:, 1:].T, strict=False))
+    if not width:
+        return _found(ids, at, at, values, when, 0)
+    span = at // width
+    order = np.lexsort((at, span, ids))
+    ids, at, span, table = ids[order], at[order], span[order], table[order]
+    begins = np.flatnonzero(np.r_[True, (ids[1:] != ids[:-1]) | (span[1:] != span[:-1])])
+    own = table.shape[1] > 1 + len(names)  # else the frames of a point are what is known
+    for number, name in enumerate(names, 1):
+        counts = table[:, number + len(names)] if own else table[:, 0]
+        last = keeps_last(METRICS[name])
+        values[name] = _last(table[:, number], begins) if last else (
+            _mean(table[:, number], counts, begins))  # fmt: skip
+    newest = np.maximum.reduceat(at, begins)
+    return _found(ids[begins], newest, (span[begins] + 1) * width, values, when, 2 * width)
+
+
+def _mean(values: Wide, counts: Wide, begins: npt.NDArray[np.intp]) -> Wide:
+    weights = np.where(np.isnan(values), 0.0, np.nan_to_num(counts, nan=1.0))
+    total = np.add.reduceat(np.where(weights > 0, values, 0.0) * weights, begins)
+    with np.errstate(invalid="ignore"):
+        mean: Wide = total / np.add.reduceat(weights, begins)
+    return mean
+
+
+def _last(values: Wide, begins: npt.NDArray[np.intp]) -> Wide:
+    """Return the last of each part that is a number."""
+    known = np.where(np.isnan(values), -1, np.arange(len(values)))
+    last = np.maximum.reduceat(known, begins)
+    return np.where(last >= 0, values[last], np.nan)
+
+
+def _found(
+    ids: Longs, at: Longs, counts: Longs, values: dict[str, Wide], when: PastInstants, wide: int
+) -> Found:
+    """Return rows; `counts`: from when on, ns since 1970."""
+    number = np.maximum(0, -(-(counts - when.first) // max(1, when.step)))
+    kept = counts <= when.last
+    found: Found = {
+        "k": number[kept], "id": ids[kept], "ts": at[kept],
+        "wide": np.full(int(kept.sum()), wide, np.int64),
+    }  # fmt: skip
+    for name, each in values.items():
+        narrow = METRICS[name].kind is Kind.GAUGE
+        found[name] = each[kept].astype(np.float32 if narrow else np.float64)
+    return found
+
 
 SECOND = 10**9
 PATIENCE = 30.0
@@ -42,7 +110,7 @@ _TAGS = {
 Series = dict[str, Any]
 
 
-def read_past(reader: Reader, asked: Asked, later: set[tuple[str, str]]) -> Past:
+def read_past(reader: InfluxReader, asked: Asked, later: set[tuple[str, str]]) -> FleetPast:
     """Return what there is. Raises `StoreError` for a metric that is none of the table."""
     lanes: dict[Lane, list[str]] = {}
     for name in asked.columns:
@@ -57,7 +125,7 @@ def read_past(reader: Reader, asked: Asked, later: set[tuple[str, str]]) -> Past
         slack[lane] = 2 * width
     devices = _devices(asked.table, [each for rows in found.values() for each in rows])
     places = {(each.node, each.key): each.id for each in devices}
-    past = Past(devices, {}, {}, slack, later)
+    past = FleetPast(devices, {}, {}, slack, later)
     numbers = np.arange(len(devices))
     for lane, names in lanes.items():
         points = [
@@ -78,7 +146,7 @@ class _Question:
     """The metrics of one lane."""
 
     def __init__(
-        self, reader: Reader, asked: Asked, lane: Lane, names: Sequence[str], until: float
+        self, reader: InfluxReader, asked: Asked, lane: Lane, names: Sequence[str], until: float
     ) -> None:
         self.asked, self.lane = asked, lane
         self._reader, self._until = reader, until
@@ -126,7 +194,9 @@ class _Question:
         )
 
 
-def _spans(when: Instants, reach: int, width: int, usual: int) -> Iterator[tuple[int, int, bool]]:
+def _spans(
+    when: PastInstants, reach: int, width: int, usual: int
+) -> Iterator[tuple[int, int, bool]]:
     """Yield spans of time, start excluded, and whether only the newest point of each counts; `width`
     of a point is to be over at an instant, `usual` is how far points are from each other."""
 
@@ -159,7 +229,7 @@ def _finest(question: _Question) -> tuple[list[Series], int]:
 # -- Answers -------------------------------------------------------------------------------------
 
 
-def _devices(table: Table, found: Sequence[Series]) -> list[Device]:
+def _devices(table: Table, found: Sequence[Series]) -> list[StoredDevice]:
     """Return each device once, as its newest point has it: a GPU that went into another slot is two
     series and one device."""
     newest: dict[tuple[str, str], tuple[int, dict[str, str]]] = {}
@@ -169,7 +239,7 @@ def _devices(table: Table, found: Sequence[Series]) -> list[Device]:
         if key not in newest or newest[key][0] <= at:
             newest[key] = (at, tags)
     return [
-        Device(number, node, key, _number(tags.get(_INDEX.get(table, ""), "")),
+        StoredDevice(number, node, key, _number(tags.get(_INDEX.get(table, ""), "")),
                tags.get("model", ""))
         for number, ((node, key), (_, tags)) in enumerate(newest.items())
     ]  # fmt: skip

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from aggregator.influx.client import Client, UnreachableError
+from aggregator.influx.client import InfluxClient, UnreachableError
 from aggregator.influx.config import InfluxConfig
 from aggregator.influx.names import METRICS, frames_field, keeps_last, measurement, policy
 from aggregator.influx.setup import decoded, refused
-from aggregator.model import History
+from aggregator.model import HistorySeries
 from aggregator.store.history import MOST_BUCKETS
 from aggregator.store.rollup import high, low, readings
 from telemetry.errors import StoreError
@@ -28,15 +28,15 @@ NEWEST = 9_000_000_000 * SECOND
 """Times that the server can still count."""
 
 
-class Reader:
+class InfluxReader:
     """Asks one server; used by any thread."""
 
     def __init__(self, config: InfluxConfig, cluster: str) -> None:
         self.config = config
-        self._client = Client(config)
+        self._client = InfluxClient(config)
         self.cluster = cluster
 
-    def history(self, device: str, metric: str, start: int, end: int, step: float) -> History:
+    def history(self, device: str, metric: str, start: int, end: int, step: float) -> HistorySeries:
         """Return one metric of one device, as `Store.history`. Raises `StoreError`."""
         known = METRICS.get(metric)
         if known is None:
@@ -53,7 +53,7 @@ class Reader:
                 "choose a longer step"
             )
         found, width = self._found(known, device, start, end, width)
-        return History(
+        return HistorySeries(
             device, metric, max(step, width / SECOND),
             [row[0] for row in found], [row[1] for row in found],
             [row[2] for row in found], [row[3] for row in found],

@@ -17,7 +17,7 @@ _MAGIC = b"KWS1"
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class SpoolRecord:
     """One request."""
 
     policy: str
@@ -41,7 +41,7 @@ class Loss:
 
 
 @dataclass(slots=True)
-class Entry:
+class SpooledRequest:
     """Where a record stands in its file, and what of it must be known without reading it."""
 
     offset: int
@@ -54,21 +54,21 @@ class Entry:
 
 
 @dataclass(slots=True)
-class Segment:
+class SpoolSegment:
     """One file."""
 
     number: int
     path: Path
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[SpooledRequest] = field(default_factory=list)
     taken: int = 0
     """Records from its head that are delivered."""
     size: int = 0
 
-    def left(self) -> list[Entry]:
+    def left(self) -> list[SpooledRequest]:
         return self.entries[self.taken :]
 
 
-def pack(record: Record) -> bytes:
+def pack(record: SpoolRecord) -> bytes:
     head = _HEADER.pack(
         _MAGIC, record.policy.encode(), record.points, record.first, record.last,
         len(record.body), zlib.crc32(record.body), 0,
@@ -76,20 +76,20 @@ def pack(record: Record) -> bytes:
     return head + record.body
 
 
-def unpack(packed: bytes) -> Record:
+def unpack(packed: bytes) -> SpoolRecord:
     magic, policy, points, first, last, size, check, _ = _HEADER.unpack_from(packed)
     body = packed[_HEADER.size : _HEADER.size + size]
     if magic != _MAGIC or len(body) != size or zlib.crc32(body) != check:
         raise ValueError("a record is damaged")
-    return Record(policy.rstrip(b"\0").decode(), points, first, last, body)
+    return SpoolRecord(policy.rstrip(b"\0").decode(), points, first, last, body)
 
 
-def scan(number: int, path: Path, lasting: Collection[str]) -> tuple[Segment, list[Loss]]:
+def scan(number: int, path: Path, lasting: Collection[str]) -> tuple[SpoolSegment, list[Loss]]:
     """Read which records a segment has, and what of them the disk has spoilt.
 
     A torn one at the end is cut off: its frames do not count as stored, and are asked for again.
     """
-    segment, losses = Segment(number, path), []
+    segment, losses = SpoolSegment(number, path), []
     whole = path.read_bytes()
     while segment.size < len(whole):
         part = memoryview(whole)[segment.size :]
@@ -104,7 +104,7 @@ def scan(number: int, path: Path, lasting: Collection[str]) -> tuple[Segment, li
             break
         if zlib.crc32(part[_HEADER.size : size]) == check:
             keep = policy.rstrip(b"\0").decode(errors="replace") in lasting
-            segment.entries.append(Entry(segment.size, size, points, first, last, keep))
+            segment.entries.append(SpooledRequest(segment.size, size, points, first, last, keep))
         else:
             log.error("%s: %d points at byte %d are damaged", path, points, segment.size)
             losses.append(Loss("spool_damaged", points, first, last))

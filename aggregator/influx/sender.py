@@ -15,12 +15,19 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from aggregator.influx.client import Client, UnreachableError
+from aggregator.influx.client import InfluxClient, UnreachableError
 from aggregator.influx.config import InfluxConfig
-from aggregator.influx.policy import CONFIG_WAIT, Answer, Move, Verdict, backoff, judge
-from aggregator.influx.segments import Record
+from aggregator.influx.response import (
+    CONFIG_WAIT,
+    WriteAction,
+    WriteReply,
+    WriteVerdict,
+    backoff,
+    judge,
+)
+from aggregator.influx.segments import SpoolRecord
 from aggregator.influx.setup import prepare
-from aggregator.influx.spool import Place, Spool
+from aggregator.influx.spool import Spool, SpoolPosition
 from telemetry.errors import StoreError
 
 log = logging.getLogger(__name__)
@@ -35,7 +42,7 @@ MOST_SPLITS = 64
 
 
 @dataclass(slots=True)
-class Figures:
+class SenderMetrics:
     """What the sender says of itself. Counters only grow."""
 
     requests: int = 0
@@ -62,7 +69,7 @@ class _LaterError(Exception):
         self.wait, self.fix, self.missing, self.broken = wait, fix, missing, broken
 
 
-class Sender:
+class SpoolSender:
     """Delivers one spool to one server."""
 
     def __init__(
@@ -74,7 +81,7 @@ class Sender:
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._config = config
-        self._client = Client(config)
+        self._client = InfluxClient(config)
         self._spool = spool
         self._wall = wall
         self._chance = chance
@@ -85,7 +92,7 @@ class Sender:
         self._told: set[str] = set()
         self._thread: threading.Thread | None = None
         self._over = threading.Event()
-        self.figures = Figures()
+        self.figures = SenderMetrics()
         self.problem = ""
         """What must be mended, in words; empty while all is well."""
 
@@ -135,12 +142,12 @@ class Sender:
             self._spool.free()
         return 0.0
 
-    def _deliver(self, place: Place, record: Record) -> None:
+    def _deliver(self, place: SpoolPosition, record: SpoolRecord) -> None:
         self._splits = 0
         refused = self._send(record.policy, record.body, record.points)
         self._settled(place, record, refused)
 
-    def _settled(self, place: Place, record: Record, refused: Counter[str]) -> None:
+    def _settled(self, place: SpoolPosition, record: SpoolRecord, refused: Counter[str]) -> None:
         figures = self.figures
         if self._spool.settle(place):
             figures.refused.update(refused)
@@ -206,19 +213,19 @@ class Sender:
         answer = self._post(policy, body)
         verdict = judge(answer, points, self._wall())
         match verdict.move:
-            case Move.ON:
+            case WriteAction.ON:
                 self._tell(verdict)
                 return verdict.refused
-            case Move.SPLIT:
+            case WriteAction.SPLIT:
                 return self._halves(policy, body, points, verdict)
-            case Move.WAIT:
+            case WriteAction.WAIT:
                 broken = answer.status >= 500 and answer.status != 503
                 broken = broken and "timeout" not in answer.text  # 1.x, when it has too much to do
                 raise _LaterError(verdict.problem, wait=verdict.wait, broken=broken)
-            case Move.FIX:
+            case WriteAction.FIX:
                 raise _LaterError(verdict.problem, fix=True, missing=verdict.missing)
 
-    def _post(self, policy: str, body: bytes) -> Answer:
+    def _post(self, policy: str, body: bytes) -> WriteReply:
         figures = self.figures
         figures.requests += 1
         began = time.monotonic()
@@ -229,7 +236,7 @@ class Sender:
         finally:
             figures.seconds += time.monotonic() - began
 
-    def _halves(self, policy: str, body: bytes, points: int, verdict: Verdict) -> Counter[str]:
+    def _halves(self, policy: str, body: bytes, points: int, verdict: WriteVerdict) -> Counter[str]:
         self._splits += 1
         if self._splits > MOST_SPLITS:
             self._tell(verdict)
@@ -242,7 +249,7 @@ class Sender:
                 refused += self._send(policy, gzip.compress(b"".join(part), 1), len(part))
         return refused
 
-    def _tell(self, verdict: Verdict) -> None:
+    def _tell(self, verdict: WriteVerdict) -> None:
         """Say once in a while why lines are refused, not for every request."""
         for reason in verdict.refused:
             if reason not in self._told:

@@ -10,16 +10,16 @@ from typing import Any
 
 import msgspec
 
-from aggregator.influx.client import Client, Server, UnreachableError
-from aggregator.influx.config import DAY, Api, InfluxConfig
+from aggregator.influx.client import InfluxClient, InfluxServer, UnreachableError
+from aggregator.influx.config import DAY, InfluxApi, InfluxConfig
 from aggregator.influx.names import bucket, policies
-from aggregator.influx.policy import Answer
+from aggregator.influx.response import WriteReply
 from telemetry.errors import StoreError
 
 Say = Callable[[str], None]
 
 
-def prepare(client: Client, say: Say) -> Server:
+def prepare(client: InfluxClient, say: Say) -> InfluxServer:
     """Make all that is needed; `say` is told what was done. Raises `StoreError`."""
     try:
         server = client.server()
@@ -43,9 +43,9 @@ def prepare(client: Client, say: Say) -> Server:
 # -- 1.x -----------------------------------------------------------------------------------------
 
 
-def _database(client: Client, say: Say) -> None:
+def _database(client: InfluxClient, say: Say) -> None:
     config = client.config
-    if config.api is Api.V2:
+    if config.api is InfluxApi.V2:
         _check_v2(client)
     name = _quoted(config.database)
     kept = policies(config)
@@ -64,14 +64,14 @@ def _database(client: Client, say: Say) -> None:
         say(f"{config.database}.{policy}: kept {duration(seconds)}")
 
 
-def _check_v2(client: Client) -> None:
+def _check_v2(client: InfluxClient) -> None:
     answer = client.ask("POST", "/api/v2/write", {"bucket": "x", "org": "x"}, b"")
     if answer.status == 404 and "page not found" in answer.text:
         raise StoreError(f"{client.config.url}: this release has no /api/v2/write (InfluxDB 1.8 "
                          'has). Write api = "v1" under [aggregator.store.influxdb].')  # fmt: skip
 
 
-def tell(client: Client, text: str, may_fail: str = "") -> dict[str, Any]:
+def tell(client: InfluxClient, text: str, may_fail: str = "") -> dict[str, Any]:
     """Tell a 1.x server something. Raises `StoreError`, `UnreachableError`."""
     answer = client.change(text)
     found = decoded(answer)
@@ -95,7 +95,7 @@ def rows(found: dict[str, Any]) -> list[list[Any]]:
     ]
 
 
-def decoded(answer: Answer) -> dict[str, Any]:
+def decoded(answer: WriteReply) -> dict[str, Any]:
     """Return an answer's JSON object; empty when it is none."""
     try:
         found = msgspec.json.decode(answer.text)
@@ -104,7 +104,7 @@ def decoded(answer: Answer) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def refused(client: Client, answer: Answer, problem: str) -> StoreError:
+def refused(client: InfluxClient, answer: WriteReply, problem: str) -> StoreError:
     """Return the error of an answer that is none."""
     if answer.status in {401, 403}:
         cure = "Look at token_file, or username and password_file; `kilowatch influx setup` needs an administrator."
@@ -150,7 +150,7 @@ def _quoted(name: str) -> str:
 # -- 2.x -----------------------------------------------------------------------------------------
 
 
-def _buckets(client: Client, say: Say) -> None:
+def _buckets(client: InfluxClient, say: Say) -> None:
     config = client.config
     org = _org(client, config)
     kept = policies(config)
@@ -168,7 +168,7 @@ def _buckets(client: Client, say: Say) -> None:
         say(f"bucket {name}: kept {duration(seconds)}, mapped to {config.database}.{policy}")
 
 
-def _org(client: Client, config: InfluxConfig) -> str:
+def _org(client: InfluxClient, config: InfluxConfig) -> str:
     query = {"org": config.org} if config.org else {}
     found = _json(client, "GET", "/api/v2/orgs", query).get("orgs")
     if not found:
@@ -178,7 +178,7 @@ def _org(client: Client, config: InfluxConfig) -> str:
 
 
 def _mapping(
-    client: Client, database: str, policy: str, ident: str, org: str, *, first: bool
+    client: InfluxClient, database: str, policy: str, ident: str, org: str, *, first: bool
 ) -> None:
     """Map database and policy to a bucket, for those who ask in InfluxQL."""
     query = {"orgID": org, "db": database, "rp": policy}
@@ -191,7 +191,7 @@ def _mapping(
 
 
 def _json(
-    client: Client, method: str, path: str, query: dict[str, str], body: object = None
+    client: InfluxClient, method: str, path: str, query: dict[str, str], body: object = None
 ) -> dict[str, Any]:
     content = None if body is None else msgspec.json.encode(body)
     answer = client.ask(method, path, query, content, {"Content-Type": "application/json"})

@@ -17,7 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from aggregator.influx.segments import Entry, Loss, Record, Segment, pack, scan, unpack
+from aggregator.influx.segments import (
+    Loss,
+    SpooledRequest,
+    SpoolRecord,
+    SpoolSegment,
+    pack,
+    scan,
+    unpack,
+)
 from telemetry.errors import StoreError
 
 log = logging.getLogger(__name__)
@@ -27,7 +35,7 @@ LARGEST_SEGMENT = 16 * MIB
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SpoolPosition:
     """Where a record stands."""
 
     segment: int
@@ -45,11 +53,11 @@ class Spool:
         self._most = most
         self._longest = max(64 * 1024, min(LARGEST_SEGMENT, most // 8))
         self._lock = threading.Lock()
-        self._segments: deque[Segment] = deque()
+        self._segments: deque[SpoolSegment] = deque()
         self._file: BinaryIO | None = None
         self._next = 0
         """Number of the next segment."""
-        self._busy: Place | None = None
+        self._busy: SpoolPosition | None = None
         """The record that is being sent now: its segment is not dropped meanwhile."""
         self._losses: list[Loss] = []
         self.points = 0
@@ -61,7 +69,7 @@ class Spool:
 
     # -- In --------------------------------------------------------------------------------------
 
-    def append(self, records: list[Record]) -> None:
+    def append(self, records: list[SpoolRecord]) -> None:
         """Add requests; they are on disk when this returns. Raises `StoreError`, then none is."""
         if not records:
             return
@@ -76,7 +84,7 @@ class Spool:
             except OSError as error:
                 raise self._error(error) from error
 
-    def _write(self, records: list[Record]) -> None:
+    def _write(self, records: list[SpoolRecord]) -> None:
         segment = self._current()
         assert self._file is not None  # noqa: S101 - `_current` has opened it
         offset = segment.size
@@ -86,7 +94,9 @@ class Spool:
             packed = pack(record)
             lasting = record.policy in self._lasting
             entries.append(
-                Entry(offset, len(packed), record.points, record.first, record.last, lasting)
+                SpooledRequest(
+                    offset, len(packed), record.points, record.first, record.last, lasting
+                )
             )
             offset += len(packed)
             parts.append(packed)
@@ -98,13 +108,13 @@ class Spool:
         self.bytes += sum(entry.size for entry in entries)
         self.points += sum(entry.points for entry in entries)
 
-    def _current(self) -> Segment:
+    def _current(self) -> SpoolSegment:
         last = self._segments[-1] if self._segments else None
         if last is None or last.size >= self._longest or self._file is None:
             self._close_file()
             number = last.number + 1 if last else self._next
             self._next = number + 1
-            last = Segment(number, self._folder / f"{number:012d}.spool")
+            last = SpoolSegment(number, self._folder / f"{number:012d}.spool")
             self._file = last.path.open("wb")
             self._segments.append(last)
         return last
@@ -133,7 +143,7 @@ class Spool:
                 return
             self._drop(victim, "spool_full")
 
-    def _drop(self, segment: Segment, reason: str) -> None:
+    def _drop(self, segment: SpoolSegment, reason: str) -> None:
         """Drop a segment; what is lasting in it goes behind the newest, unless that is most of it."""
         kept = [
             number
@@ -157,7 +167,7 @@ class Spool:
             )
         self._remove(segment)
 
-    def _remove(self, segment: Segment) -> None:
+    def _remove(self, segment: SpoolSegment) -> None:
         left = segment.left()
         self.points -= sum(entry.points for entry in left)
         self.bytes -= segment.size
@@ -168,7 +178,7 @@ class Spool:
 
     # -- Out -------------------------------------------------------------------------------------
 
-    def head(self, skip: int = 0) -> tuple[Place, Record] | None:
+    def head(self, skip: int = 0) -> tuple[SpoolPosition, SpoolRecord] | None:
         """Return the oldest request that is not delivered, or the one `skip` behind it; say `free`
         when it is no longer being sent. Raises `StoreError` while the disk can't be read; what it
         has spoilt is counted as lost, and passed over."""
@@ -178,13 +188,13 @@ class Spool:
                     number = segment.taken + skip
                     record = self._read(segment, number)
                     if record is not None:
-                        self._busy = Place(segment.number, number)
+                        self._busy = SpoolPosition(segment.number, number)
                         return self._busy, record
                     self._spoilt(segment, number)
                 skip -= len(segment.left())
             return None
 
-    def _read(self, segment: Segment, number: int) -> Record | None:
+    def _read(self, segment: SpoolSegment, number: int) -> SpoolRecord | None:
         """Return a record; None when its file is gone, or is not what was written."""
         entry = segment.entries[number]
         try:
@@ -197,7 +207,7 @@ class Spool:
         except OSError as error:
             raise StoreError(f"{segment.path}: can't be read: {error}") from error
 
-    def _spoilt(self, segment: Segment, number: int) -> None:
+    def _spoilt(self, segment: SpoolSegment, number: int) -> None:
         entry = segment.entries.pop(number)
         self.points -= entry.points
         self._losses.append(Loss("spool_damaged", entry.points, entry.first, entry.last))
@@ -210,7 +220,7 @@ class Spool:
         with self._lock:
             self._busy = None
 
-    def settle(self, place: Place) -> bool:
+    def settle(self, place: SpoolPosition) -> bool:
         """Note that a request needs no more sending; False when it was dropped, and counted as
         such, in the meantime."""
         with self._lock:

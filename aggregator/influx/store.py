@@ -14,22 +14,30 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 
 from aggregator.config import AggregatorConfig
-from aggregator.influx.cells import Cells, of_readings
-from aggregator.influx.edges import Watch
-from aggregator.influx.figures import State
+from aggregator.influx.aggregates import SpanAggregates, of_readings
 from aggregator.influx.lines import MILLISECOND
+from aggregator.influx.metrics import SpoolStatus
 from aggregator.influx.names import EVENTS
-from aggregator.influx.panes import some
 from aggregator.influx.past import read_past
-from aggregator.influx.reader import Reader
-from aggregator.influx.sender import Sender
-from aggregator.influx.spans import Over, Spans
+from aggregator.influx.reader import InfluxReader
+from aggregator.influx.sender import SpoolSender
+from aggregator.influx.span_ladder import FinishedSpan, SpanLadder, some
 from aggregator.influx.spool import Spool
+from aggregator.influx.state_changes import ChangeWatcher
 from aggregator.influx.writer import Lines, Writer, packed
-from aggregator.model import Batch, BlockRows, Frames, History, Instants, Known, Past, StoredEvent
+from aggregator.model import (
+    Batch,
+    BlockRows,
+    FleetPast,
+    Frames,
+    HistorySeries,
+    PastInstants,
+    StoredEvent,
+    StoredState,
+)
 from aggregator.store.embedded import EmbeddedStore
 from aggregator.store.past import Asked
-from aggregator.store.stored import Fresh, Stored
+from aggregator.store.stored import Fresh, StoredSpans
 from telemetry.errors import StoreError
 from telemetry.intervals import IntervalSet
 from telemetry.inventory import Inventory
@@ -53,15 +61,15 @@ class InfluxStore:
         `ConfigError`."""
         influx = self._config = config.store.influxdb
         self.spool = Spool(config.data_dir / "spool", influx.spool_bytes, {EVENTS})
-        self.sender = Sender(influx, self.spool, wall=time.time)
-        self._reader = Reader(influx, config.cluster)
+        self.sender = SpoolSender(influx, self.spool, wall=time.time)
+        self._reader = InfluxReader(influx, config.cluster)
         self._ledger = EmbeddedStore(config.store, config.data_dir)
         self._writer = Writer(config.cluster, influx.batch_lines)
-        self._spans = Spans(influx)
+        self._spans = SpanLadder(influx)
         self._saved = config.data_dir / "open-hours.npz"
         self._outbox: list[Lines] = []
         """What the spool does not have yet."""
-        self._over: deque[Over] = deque()
+        self._over: deque[FinishedSpan] = deque()
         """Spans that are over, and are not all lines yet."""
         self._commit = Batch()
         """What the ledger is to be told at the next commit."""
@@ -73,10 +81,10 @@ class InfluxStore:
         known = self._ledger.known()
         self._writer.learn(known.devices)
         self._runs = {(run.node, run.session): run.id for run in known.runs}
-        self._seen = Stored(
+        self._seen = StoredSpans(
             {self._runs[key]: found for key, found in self._ledger.accounted().items()}
         )
-        self._watches = {at: Watch(at) for at in range(len(SCHEMA.blocks))}
+        self._watches = {at: ChangeWatcher(at) for at in range(len(SCHEMA.blocks))}
         self._spans.restore(self._saved)
         if deliver:
             self.sender.start()
@@ -175,7 +183,7 @@ class InfluxStore:
 
     # -- Reading -------------------------------------------------------------------------------
 
-    def known(self) -> Known:
+    def known(self) -> StoredState:
         """Return the runs and devices that have a number already."""
         return self._ledger.known()
 
@@ -187,7 +195,7 @@ class InfluxStore:
         """Return the newest inventory of each node."""
         return self._ledger.inventories()
 
-    def history(self, device: str, metric: str, start: int, end: int, step: float) -> History:
+    def history(self, device: str, metric: str, start: int, end: int, step: float) -> HistorySeries:
         """Return one metric of one device, as the server has it; may be called from any thread."""
         return self._reader.history(device, metric, start, end, step)
 
@@ -195,10 +203,10 @@ class InfluxStore:
         self,
         table: Table,
         columns: Sequence[str],
-        when: Instants,
+        when: PastInstants,
         reach: Mapping[Lane, int],
         nodes: Sequence[str] | None,
-    ) -> Past:
+    ) -> FleetPast:
         """Return the newest readings of all devices at each instant, as the server has them; may be
         called from any thread."""
         asked = Asked(table, tuple(columns), when, dict(reach), nodes)
@@ -214,10 +222,10 @@ class InfluxStore:
         """Return bytes by part on this disk: of the embedded store, and `spool`."""
         return {**self._ledger.size(), "spool": self.spool.bytes}
 
-    def state(self) -> State:
+    def state(self) -> SpoolStatus:
         """Return what sender and spool say of themselves; from any thread."""
         figures, spool = self.sender.figures, self.spool
-        return State(
+        return SpoolStatus(
             figures.connected, figures.requests, figures.failures, figures.seconds,
             figures.delivered, figures.delivered_bytes, dict(figures.refused), dict(self.dropped),
             spool.points, spool.bytes, spool.oldest(), self.sender.problem,
@@ -261,12 +269,12 @@ class InfluxStore:
             self._ledger.close()
 
 
-def _cost(over: Over, block: int, cells: Cells) -> int:
+def _cost(over: FinishedSpan, block: int, cells: SpanAggregates) -> int:
     """Return how many values lines of a part of a span have; a roll-up has four of each metric."""
     return len(cells) * len(SCHEMA.blocks[block].names) * (4 if over.rollup else 1)
 
 
-def _values(over: Over) -> int:
+def _values(over: FinishedSpan) -> int:
     return sum(_cost(over, block, cells) for block, cells in over.blocks)
 
 

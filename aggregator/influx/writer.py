@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from aggregator.influx.cells import Cells, lasting
-from aggregator.influx.edges import Edges, names_of
-from aggregator.influx.lines import MILLISECOND, Chunk, Column, Encoder
+from aggregator.influx.aggregates import SpanAggregates, lasting
+from aggregator.influx.lines import MILLISECOND, Chunk, LineColumn, LineEncoder
 from aggregator.influx.names import (
     ANNOUNCED,
     EVENTS,
@@ -28,8 +27,9 @@ from aggregator.influx.names import (
     text_field,
     whole,
 )
-from aggregator.influx.segments import Loss, Record
-from aggregator.model import Device, Hole, StoredEvent
+from aggregator.influx.segments import Loss, SpoolRecord
+from aggregator.influx.state_changes import StateChanges, names_of
+from aggregator.model import Hole, StoredDevice, StoredEvent
 from aggregator.store.rollup import high, low, readings
 from telemetry.schema import SCHEMA
 
@@ -48,13 +48,13 @@ class Writer:
     def __init__(self, cluster: str, lines: int) -> None:
         """`lines`: most lines of one chunk."""
         self._cluster = cluster
-        self._encoder = Encoder(lines)
-        self._devices: dict[int, Device] = {}
-        self._gpus: dict[tuple[str, str], Device] = {}
+        self._encoder = LineEncoder(lines)
+        self._devices: dict[int, StoredDevice] = {}
+        self._gpus: dict[tuple[str, str], StoredDevice] = {}
         self._tags: dict[int, npt.NDArray[np.object_]] = {}
         """By block and device number, made when they are first used."""
 
-    def learn(self, devices: Iterable[Device]) -> None:
+    def learn(self, devices: Iterable[StoredDevice]) -> None:
         """Take the names of devices."""
         for device in devices:
             self._devices[device.id] = device
@@ -66,7 +66,7 @@ class Writer:
 
     # -- Readings --------------------------------------------------------------------------------
 
-    def points(self, block: int, cells: Cells, step: int = 0) -> Iterator[Lines]:
+    def points(self, block: int, cells: SpanAggregates, step: int = 0) -> Iterator[Lines]:
         """Yield lines with readings or means, or with a roll-up of `step` seconds."""
         columns = _rolled(block, cells) if step else _plain(block, cells)
         table = SCHEMA.blocks[block].table
@@ -75,11 +75,12 @@ class Writer:
         )
         yield from (Lines(policy(step), chunk) for chunk in chunks)
 
-    def edges(self, block: int, edges: Edges) -> Iterator[Lines]:
+    def edges(self, block: int, edges: StateChanges) -> Iterator[Lines]:
         """Yield lines with changes of states."""
         names = names_of(block)
         columns = [
-            Column(name, np.ascontiguousarray(edges.values[:, at])) for at, name in enumerate(names)
+            LineColumn(name, np.ascontiguousarray(edges.values[:, at]))
+            for at, name in enumerate(names)
         ]
         chunks = self._encoder.encode(
             changes(SCHEMA.blocks[block].table), self._of(block, edges.device), edges.at, columns
@@ -145,36 +146,36 @@ def _is_code(code: object) -> bool:
     return isinstance(code, int) and 0 <= code < 10_000
 
 
-def _plain(block: int, cells: Cells) -> list[Column]:
+def _plain(block: int, cells: SpanAggregates) -> list[LineColumn]:
     lane = SCHEMA.blocks[block].lane
     columns = _values(block, cells)
-    columns.append(Column(frames_field(lane), cells.readings, whole=True))
+    columns.append(LineColumn(frames_field(lane), cells.readings, whole=True))
     for place, reason in enumerate(ANNOUNCED):
         counts = cells.gaps[:, place]
         if counts.any():
             shown = np.where(counts > 0, counts.astype(np.float64), np.nan)
-            columns.append(Column(gap_field(reason, lane), shown, whole=True))
+            columns.append(LineColumn(gap_field(reason, lane), shown, whole=True))
     return columns
 
 
-def _rolled(block: int, cells: Cells) -> list[Column]:
+def _rolled(block: int, cells: SpanAggregates) -> list[LineColumn]:
     found = SCHEMA.blocks[block]
     gauges = len(found.gauges)
     columns = _values(block, cells)
-    columns.append(Column(frames_field(found.lane), cells.readings, whole=True))
+    columns.append(LineColumn(frames_field(found.lane), cells.readings, whole=True))
     for at, name in enumerate(found.names):
         many = cells.known[:, at]
         if not many.any():
             continue
         counted = np.where(many > 0, many.astype(np.float64), np.nan)
-        columns.append(Column(readings(name), counted, whole=True))
+        columns.append(LineColumn(readings(name), counted, whole=True))
         if at < gauges:
-            columns.append(Column(low(name), cells.low[:, at]))
-            columns.append(Column(high(name), cells.high[:, at]))
+            columns.append(LineColumn(low(name), cells.low[:, at]))
+            columns.append(LineColumn(high(name), cells.high[:, at]))
     return columns
 
 
-def _values(block: int, cells: Cells) -> list[Column]:
+def _values(block: int, cells: SpanAggregates) -> list[LineColumn]:
     """Return the value of each metric: mean of a gauge, last of a counter or a state."""
     found = SCHEMA.blocks[block]
     many = cells.known[:, : len(found.gauges)]
@@ -191,7 +192,7 @@ def _values(block: int, cells: Cells) -> list[Column]:
                 values = values.astype(np.float32)
         else:
             values = means[:, place]
-        columns.append(Column(name, values, whole(METRICS[name])))
+        columns.append(LineColumn(name, values, whole(METRICS[name])))
     return columns
 
 
@@ -201,7 +202,7 @@ def _texts(texts: list[str], moments: list[int]) -> Iterator[Lines]:
         yield Lines(EVENTS, chunk)
 
 
-def packed(lines: Iterable[Lines], most: int) -> list[Record]:
+def packed(lines: Iterable[Lines], most: int) -> list[SpoolRecord]:
     """Return requests of `most` lines at most (a chunk is never divided), in order by policy."""
     waiting: dict[str, list[Chunk]] = {}
     records = []
@@ -214,7 +215,7 @@ def packed(lines: Iterable[Lines], most: int) -> list[Record]:
     return records + [_record(name, chunks) for name, chunks in waiting.items() if chunks]
 
 
-def _record(name: str, chunks: list[Chunk]) -> Record:
+def _record(name: str, chunks: list[Chunk]) -> SpoolRecord:
     body = gzip.compress(b"".join(chunk.text for chunk in chunks), 1, mtime=0)
     first, last = min(chunk.first for chunk in chunks), max(chunk.last for chunk in chunks)
-    return Record(name, sum(chunk.points for chunk in chunks), first, last, body)
+    return SpoolRecord(name, sum(chunk.points for chunk in chunks), first, last, body)

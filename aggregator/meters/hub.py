@@ -12,13 +12,13 @@ from aggregator.meters.nut import NutPoller
 from aggregator.meters.poller import Poller
 from aggregator.meters.redfish import RedfishPoller
 from aggregator.meters.secrets import broker_config, secret, trust
-from power.meter import MeterReading
 from power.meters.attach import Attached, attach
 from power.meters.base import MqttConfig
-from power.meters.book import Book, MeterState
+from power.meters.meter_record import MeterRecord, MeterState
 from power.meters.nut import Nut
+from power.meters.reading import MeterReading
 from power.meters.redfish import Redfish
-from power.site import Site
+from power.site.config import PowerConfig
 from telemetry.mqtt import BrokerConfig
 
 
@@ -27,7 +27,7 @@ class MeterHub:
 
     def __init__(
         self,
-        site: Site,
+        site: PowerConfig,
         broker: BrokerConfig,
         *,
         where: str = "power",
@@ -37,12 +37,12 @@ class MeterHub:
         self._broker = broker
         self._where = where
         self._now = now
-        self._books: dict[str, Book] = {}
+        self._books: dict[str, MeterRecord] = {}
         self._site = site
         self._changed = asyncio.Event()
         self.configure(site)
 
-    def configure(self, site: Site) -> None:
+    def configure(self, site: PowerConfig) -> None:
         """Read these meters from now on; what is measured as before keeps its readings.
 
         Raises `ConfigError`, and then all stays as it was.
@@ -50,7 +50,7 @@ class MeterHub:
         books = {
             meter.name: self._books[meter.name]
             if meter.name in self._books and self._books[meter.name].meter == meter
-            else Book(meter, self._place(meter, site), asked=not isinstance(meter.config, MqttConfig))
+            else MeterRecord(meter, self._place(meter, site), asked=not isinstance(meter.config, MqttConfig))
             for meter in attach(self._where, site)
         }  # fmt: skip
         # A password or certificate that can't be read must be said now, not in a task.
@@ -78,7 +78,7 @@ class MeterHub:
         return [book.state for book in self._books.values()]
 
     def _work(self) -> list[tuple[str, Coroutine[Any, Any, None]]]:
-        by_broker: dict[str | None, list[Book]] = {}
+        by_broker: dict[str | None, list[MeterRecord]] = {}
         found: list[tuple[str, Coroutine[Any, Any, None]]] = []
         for book in self._books.values():
             config = book.meter.config
@@ -91,14 +91,14 @@ class MeterHub:
             found.append((f"meters of {name or 'our broker'}", bus.run()))
         return found
 
-    def _poller(self, book: Book) -> Poller:
+    def _poller(self, book: MeterRecord) -> Poller:
         config = book.meter.config
         if isinstance(config, Nut):
             return NutPoller(config, book, self._now)
         assert isinstance(config, Redfish)  # noqa: S101 - the union has no other member
         return RedfishPoller(config, book, self._now)
 
-    def _place(self, meter: Attached, site: Site) -> str:
+    def _place(self, meter: Attached, site: PowerConfig) -> str:
         config = meter.config
         if isinstance(config, MqttConfig):
             broker = self._broker_of(config.broker, site)
@@ -108,7 +108,7 @@ class MeterHub:
         assert isinstance(config, Redfish)  # noqa: S101 - the union has no other member
         return config.services()[""]
 
-    def _check_files(self, meter: Attached, site: Site) -> None:
+    def _check_files(self, meter: Attached, site: PowerConfig) -> None:
         config = meter.config
         place = f"{self._where}: meters.{meter.name}"
         if isinstance(config, MqttConfig):
@@ -120,5 +120,5 @@ class MeterHub:
             if isinstance(config, Redfish):
                 trust(place, config)
 
-    def _broker_of(self, name: str | None, site: Site) -> BrokerConfig:
+    def _broker_of(self, name: str | None, site: PowerConfig) -> BrokerConfig:
         return self._broker if name is None else broker_config(site.brokers[name])

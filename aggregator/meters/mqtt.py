@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from power.meters.base import MqttConfig
-from power.meters.book import Book
+from power.meters.meter_record import MeterRecord
 from telemetry.errors import BusError, WireError
 from telemetry.mqtt import Backoff, BrokerConfig, connect, pause
 
@@ -28,7 +28,7 @@ _UNANSWERED = 3
 class _Member:
     """One meter on this broker."""
 
-    def __init__(self, book: Book, reply: str) -> None:
+    def __init__(self, book: MeterRecord, reply: str) -> None:
         config = book.meter.config
         assert isinstance(config, MqttConfig)  # noqa: S101 - the hub sorts them
         self.book = book
@@ -43,7 +43,7 @@ class MeterBus:
     """All meters of one broker."""
 
     def __init__(
-        self, broker: BrokerConfig, books: Sequence[Book], now: Callable[[], float]
+        self, broker: BrokerConfig, books: Sequence[MeterRecord], now: Callable[[], float]
     ) -> None:
         self._broker = broker
         self._now = now

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from aggregator.meters.poller import Poller, PollError
 from aggregator.meters.secrets import secret
-from power.meters.book import Book
+from power.meters.meter_record import MeterRecord
 from power.meters.nut import Nut, as_whole, of_variables, words
-from power.meters.sample import Sample
+from power.meters.sample import MeterSample
 from telemetry.errors import WireError
 
 LINES = 5000
@@ -23,29 +23,29 @@ _CURES = {
 }
 
 
-class RefusedError(PollError):
+class UpsdRefusedError(PollError):
     """upsd answered ERR."""
 
 
 class NutPoller(Poller):
     """One server, all its UPS or one."""
 
-    def __init__(self, config: Nut, book: Book, now: Callable[[], float]) -> None:
+    def __init__(self, config: Nut, book: MeterRecord, now: Callable[[], float]) -> None:
         super().__init__(book, config.timeout, now)
         self._config = config
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._names: list[str] = []
 
-    async def ask(self) -> list[Sample]:
+    async def ask(self) -> list[MeterSample]:
         """Ask each UPS for its variables; one that does not tell is no fault of the others."""
         if self._streams is None:
             await self._enter()
-        found: list[Sample] = []
+        found: list[MeterSample] = []
         refused: list[str] = []
         for name in self._names:
             try:
                 rows = await self._list(f"VAR {name}", 4)
-            except RefusedError as error:
+            except UpsdRefusedError as error:
                 refused.append(f"UPS {name}: {error}")
                 continue
             samples = of_variables(name, {row[2]: row[3] for row in rows})
@@ -85,7 +85,7 @@ class NutPoller(Poller):
         self._names = wanted
 
     async def _list(self, what: str, width: int) -> list[list[str]]:
-        """Return the rows of `LIST what`. Raises `RefusedError` or `WireError`."""
+        """Return the rows of `LIST what`. Raises `UpsdRefusedError` or `WireError`."""
         await self._send(f"LIST {what}")
         first = await self._line()
         if first != ["BEGIN", "LIST", *what.split()]:
@@ -116,7 +116,7 @@ class NutPoller(Poller):
         if found[:1] == ["ERR"]:
             code = found[1] if len(found) > 1 else "without a code"
             cure = _CURES.get(code)
-            raise RefusedError(f"upsd says {code}" + (f": {cure}" if cure else ""))
+            raise UpsdRefusedError(f"upsd says {code}" + (f": {cure}" if cure else ""))
         return found
 
 

@@ -7,8 +7,8 @@ import logging
 import zlib
 from collections.abc import Callable
 
-from power.meters.book import Book
-from power.meters.sample import Sample
+from power.meters.meter_record import MeterRecord
+from power.meters.sample import MeterSample
 from telemetry.errors import KilowattError, WireError
 
 log = logging.getLogger(__name__)
@@ -24,14 +24,14 @@ class PollError(KilowattError):
 class Poller:
     """One meter that must be asked."""
 
-    def __init__(self, book: Book, timeout: float, now: Callable[[], float]) -> None:
+    def __init__(self, book: MeterRecord, timeout: float, now: Callable[[], float]) -> None:
         self.book = book
         self._timeout = timeout
         self._now = now
         self.partial = ""
         """What some parts did not tell in a round that was good for others."""
 
-    async def ask(self) -> list[Sample]:
+    async def ask(self) -> list[MeterSample]:
         """Return one round's samples. Raises `PollError`, `WireError` or `OSError`."""
         raise NotImplementedError
 

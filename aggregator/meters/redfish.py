@@ -6,13 +6,16 @@ What to ask is found out once and kept until something of it is gone; a round th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import aiohttp
+
 from aggregator.meters.poller import Poller, PollError
-from aggregator.meters.redfish_service import GoneError, Service
-from power.meters.book import Book
+from aggregator.meters.secrets import secret, trust
+from power.meters.meter_record import MeterRecord
 from power.meters.redfish import (
     EQUIPMENT,
     ROOT,
@@ -24,8 +27,134 @@ from power.meters.redfish import (
     path_of,
     type_of,
 )
-from power.meters.sample import WHOLE, Sample
+from power.meters.sample import WHOLE, MeterSample, parse, table
 from telemetry.errors import WireError
+
+# One Redfish service over HTTP: get a resource, bounded in time, size and where it may lead.
+
+LARGEST = 1 << 20
+"""Bytes of one resource."""
+AT_ONCE = 4
+"""Questions at a time: management controllers are small machines."""
+_SESSIONS = f"{ROOT}/SessionService/Sessions"
+
+
+class GoneError(PollError):
+    """There is no such resource."""
+
+
+class Service:
+    """Reads resources; logs in once where sessions are asked for."""
+
+    def __init__(self, name: str, config: Redfish) -> None:
+        self._place = f"power: meters.{name}"
+        self._config = config
+        self._base = config.services()[""]
+        self._http: aiohttp.ClientSession | None = None
+        self._token: str | None = None
+        self._session_path: str | None = None
+        self._gate = asyncio.Semaphore(AT_ONCE)
+        self._entering = asyncio.Lock()
+
+    async def get(self, path: str) -> dict[str, Any]:
+        """Return the resource at a path. Raises `PollError`, `WireError` or `OSError`."""
+        async with self._gate:
+            if self._config.login == "session" and self._config.username and self._token is None:
+                await self._log_in(None)
+            token = self._token
+            status, body = await self._request("GET", path)
+            if status == 401 and token is not None:
+                await self._log_in(token)  # sessions end by themselves after a while
+                status, body = await self._request("GET", path)
+        match status:
+            case 200:
+                return table(parse(body), path)
+            case 401 | 403:
+                raise PollError(f"{path}: it refuses us ({status}): check username and password_file")  # fmt: skip
+            case 404 | 410:
+                raise GoneError(f"there is no {path}")
+            case _:
+                raise PollError(f"{path}: it answers {status}")
+
+    async def close(self) -> None:
+        """End the session, as far as that is quick."""
+        http, self._http = self._http, None
+        if http is None:
+            return
+        with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError, PollError):
+            if self._token is not None and self._session_path is not None:
+                async with asyncio.timeout(1.0):
+                    await self._send(http, "DELETE", self._session_path)
+        self._token = self._session_path = None
+        await http.close()
+
+    async def _log_in(self, ended: str | None) -> None:
+        """Begin a session in place of `ended`, unless another question has done so meanwhile."""
+        async with self._entering:
+            if self._token != ended:
+                return
+            self._token = self._session_path = None
+            password = secret(self._place, self._config.password_file)
+            name = {"UserName": self._config.username, "Password": password}
+            with _our_words():
+                async with self._open().post(
+                    f"{self._base}{_SESSIONS}", json=name, allow_redirects=False
+                ) as answer:
+                    status, headers = answer.status, answer.headers
+            self._token = headers.get("X-Auth-Token") if status in {200, 201} else None
+            if not self._token:
+                raise PollError(f'it gives us no session ({status}): check username and password_file, or set login = "basic"')  # fmt: skip
+            # Some say the whole address: only the path counts, on the host that we know.
+            _, found, rest = headers.get("Location", "").partition("/redfish/")
+            self._session_path = f"/redfish/{rest}" if found else None
+
+    async def _request(self, method: str, path: str) -> tuple[int, bytes]:
+        with _our_words():
+            return await self._send(self._open(), method, path)
+
+    async def _send(self, http: aiohttp.ClientSession, method: str, path: str) -> tuple[int, bytes]:
+        headers = {"Accept": "application/json", "OData-Version": "4.0"}
+        if self._token is not None:
+            headers["X-Auth-Token"] = self._token
+        # A redirect could carry our password elsewhere.
+        async with http.request(
+            method, f"{self._base}{path}", headers=headers, allow_redirects=False
+        ) as answer:
+            body = await answer.content.read(LARGEST + 1)
+            while len(body) <= LARGEST and (more := await answer.content.read(LARGEST)):
+                body += more
+            if len(body) > LARGEST:
+                raise WireError("too_long", f"{path}: more than {LARGEST} bytes")
+            return answer.status, body
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._http is None:
+            config = self._config
+            headers = {}
+            if config.username is not None and config.login == "basic":
+                password = secret(self._place, config.password_file) or ""
+                headers["Authorization"] = aiohttp.encode_basic_auth(config.username, password)
+            self._http = aiohttp.ClientSession(
+                headers=headers,
+                connector=aiohttp.TCPConnector(ssl=trust(self._place, config), limit=AT_ONCE),
+                timeout=aiohttp.ClientTimeout(total=config.timeout),
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+        return self._http
+
+
+@contextlib.contextmanager
+def _our_words() -> Iterator[None]:
+    """Turn what the HTTP client raises into what an operator can act on."""
+    try:
+        yield
+    except aiohttp.ClientSSLError as error:
+        raise PollError(f"its certificate is not trusted ({type(error).__name__}): set ca_file, or verify = false") from error  # fmt: skip
+    except aiohttp.ClientConnectionError as error:
+        raise PollError(f"it can't be reached: {error}") from error
+    except aiohttp.ClientError as error:
+        raise WireError("bad_http", f"{type(error).__name__}: {error}"[:200]) from error
+
 
 _WAYS = {
     "PowerDistribution": ("Metrics",),
@@ -38,7 +167,7 @@ MOST_CHASSIS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Chassis:
+class RedfishChassis:
     """What tells a chassis' power: its supplies, and what stands in for them."""
 
     path: str
@@ -51,16 +180,16 @@ class Chassis:
 class RedfishPoller(Poller):
     """One service."""
 
-    def __init__(self, config: Redfish, book: Book, now: Callable[[], float]) -> None:
+    def __init__(self, config: Redfish, book: MeterRecord, now: Callable[[], float]) -> None:
         super().__init__(book, config.timeout, now)
         self._config = config
         self._service = Service(book.meter.name, config)
-        self._chassis: Chassis | None = None
+        self._chassis: RedfishChassis | None = None
         self._inlet: str | None = None
         on_node = [put.kind == "node" for put in book.meter.puts]
         self._is_unit = not any(on_node)
 
-    async def ask(self) -> list[Sample]:
+    async def ask(self) -> list[MeterSample]:
         """One round."""
         config = self._config
         try:
@@ -81,7 +210,7 @@ class RedfishPoller(Poller):
         """End the session."""
         await self._service.close()
 
-    async def _parts(self) -> list[Sample]:
+    async def _parts(self) -> list[MeterSample]:
         """Ask for all parts; what one of them does not tell is no fault of the others."""
         asked = {part: path_of("", part) for part in self._config.map}
         answers = await _all([self._resource(part, path) for part, path in asked.items()])
@@ -92,7 +221,7 @@ class RedfishPoller(Poller):
         self.partial = "; ".join(str(error) for error in bad)
         return good
 
-    async def _resource(self, channel: str, path: str) -> list[Sample]:
+    async def _resource(self, channel: str, path: str) -> list[MeterSample]:
         body = await self._service.get(path)
         kind = type_of(body)
         if kind == "Chassis":
@@ -106,14 +235,14 @@ class RedfishPoller(Poller):
 
     # -- A server ----------------------------------------------------------------------------------
 
-    async def _find_chassis(self) -> Chassis:
+    async def _find_chassis(self) -> RedfishChassis:
         """Return the chassis with the supplies; it is the one around all others."""
         root = await self._service.get(ROOT)
         collection = link(root, "Chassis")
         if collection is None:
             raise PollError("it has no Chassis; set path to what tells its power")
         paths = members(await self._service.get(collection))[:MOST_CHASSIS]
-        found = [one for one in await _all([self._look(path) for path in paths]) if isinstance(one, Chassis)]  # fmt: skip
+        found = [one for one in await _all([self._look(path) for path in paths]) if isinstance(one, RedfishChassis)]  # fmt: skip
         telling = [one for one in found if one.supplies] or [one for one in found if one.fallbacks]
         outer = [one for one in telling if not one.contained] or telling
         if len(outer) != 1:
@@ -123,14 +252,14 @@ class RedfishPoller(Poller):
             )
         return outer[0]
 
-    async def _look(self, path: str) -> Chassis:
+    async def _look(self, path: str) -> RedfishChassis:
         body = await self._service.get(path)
         return self._describe(path, body, await self._supplies(body))
 
     @staticmethod
-    def _describe(path: str, body: dict[str, Any], supplies: tuple[str, ...]) -> Chassis:
+    def _describe(path: str, body: dict[str, Any], supplies: tuple[str, ...]) -> RedfishChassis:
         others = (link(body, "EnvironmentMetrics"), link(body, "Power"))
-        return Chassis(
+        return RedfishChassis(
             path,
             supplies,
             tuple(other for other in others if other is not None),
@@ -144,9 +273,11 @@ class RedfishPoller(Poller):
         collection = link(await self._service.get(subsystem), "PowerSupplies")
         return tuple(members(await self._service.get(collection))) if collection else ()
 
-    async def _read_chassis(self, chassis: Chassis, channel: str = WHOLE) -> list[Sample]:
+    async def _read_chassis(
+        self, chassis: RedfishChassis, channel: str = WHOLE
+    ) -> list[MeterSample]:
         """Return the input of its supplies, else what the chassis says of itself."""
-        whole = Sample(channel=channel)
+        whole = MeterSample(channel=channel)
         if chassis.supplies:
             bodies = await _all([self._service.get(path) for path in chassis.supplies])
             supplies = [body for body in bodies if isinstance(body, dict)]
@@ -162,7 +293,7 @@ class RedfishPoller(Poller):
                 return [replace(samples[0], flags=flags)]
         raise PollError(f"{chassis.path} tells no power; set path to what does")
 
-    async def _supply(self, body: dict[str, Any]) -> list[Sample]:
+    async def _supply(self, body: dict[str, Any]) -> list[MeterSample]:
         path = link(body, "Metrics")
         return [] if path is None else of_resource(WHOLE, await self._service.get(path))
 

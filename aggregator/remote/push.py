@@ -13,12 +13,12 @@ import aiohttp
 
 from aggregator.http.alert_metrics import alert_families
 from aggregator.http.circuit_metrics import circuit_families
-from aggregator.http.exposition import Pages, Snapshot
+from aggregator.http.exposition import ExpositionPages, ExpositionSnapshot
 from aggregator.http.metrics import cluster_families, self_families
 from aggregator.http.numbers import plain
+from aggregator.http.rule_input_metrics import RuleInputMetrics, watched_families
 from aggregator.http.summary import Summarizer
-from aggregator.http.watched import Happenings, watched_families
-from aggregator.model import View
+from aggregator.model import AggregatorView
 from aggregator.remote.config import RemoteWriteConfig
 from aggregator.remote.encode import STALE, labels_key, name_key, samples, snappy
 from telemetry.exposition import PREFIX
@@ -36,17 +36,17 @@ Values = dict[bytes, bytes]
 class Gatherer:
     """Takes what is to be pushed; keeps the labels of each series, which cost more than its value."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: AggregatorView) -> None:
         self._view = view
-        self._pages = Pages()
-        self._happenings = Happenings()
+        self._pages = ExpositionPages()
+        self._happenings = RuleInputMetrics()
         self._summarizer = Summarizer()
         self._names: dict[str, bytes] = {}
         self._labels: dict[str, tuple[str, bytes]] = {}
         self._before: set[bytes] = set()
         self._more = {"cluster": view.cluster, "job": "kilowatch"}
 
-    def look(self) -> Snapshot:
+    def look(self) -> ExpositionSnapshot:
         """Copy what stands now; on the loop."""
         view = self._view
         fleet, now = view.fleet, view.now()
@@ -61,7 +61,7 @@ class Gatherer:
         ])  # fmt: skip
         return snapshot
 
-    def requests(self, snapshot: Snapshot, at: int) -> list[tuple[bytes, int]]:
+    def requests(self, snapshot: ExpositionSnapshot, at: int) -> list[tuple[bytes, int]]:
         """Return bodies, and how many samples each has; in a thread. What has ended is said once."""
         values = self._values(snapshot)
         ended = self._before.difference(values)
@@ -73,7 +73,7 @@ class Gatherer:
             if (some := parts[start : start + SERIES_A_REQUEST])
         ]
 
-    def _values(self, snapshot: Snapshot) -> Values:
+    def _values(self, snapshot: ExpositionSnapshot) -> Values:
         found: Values = {}
         pack = struct.Struct("<d").pack
         if len(self._labels) > MOST_FRAGMENTS:
@@ -92,7 +92,7 @@ class Gatherer:
         return found
 
 
-def _cells(snapshot: Snapshot) -> Iterator[tuple[str, str, float]]:
+def _cells(snapshot: ExpositionSnapshot) -> Iterator[tuple[str, str, float]]:
     """Every series of a snapshot: name, labels as a page writes them, value."""
     for family in snapshot.families:
         for fragment, value in family.samples:
@@ -110,7 +110,7 @@ def _cells(snapshot: Snapshot) -> Iterator[tuple[str, str, float]]:
 class Pusher:
     """One receiver: what waits for it, and whether it takes anything."""
 
-    view: View
+    view: AggregatorView
     config: RemoteWriteConfig
     _waiting: deque[tuple[bytes, int]] = field(default_factory=deque)
     _well: bool = True

@@ -50,14 +50,14 @@ class MovedError(StoreError):
     """What was to be read was sealed or dropped meanwhile: look again where it is now."""
 
 
-class Asker(Protocol):
+class ReadConnection(Protocol):
     """What answers questions."""
 
     def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         """Return all rows of a query."""
 
 
-class Look:
+class EngineView:
     """A connection of its own for one question; used by one thread."""
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
@@ -80,7 +80,7 @@ class Look:
         }
 
 
-class Engine:
+class DuckEngine:
     """A DuckDB database file that survives what can be survived."""
 
     def __init__(self, path: Path, config: StoreConfig) -> None:
@@ -154,7 +154,7 @@ class Engine:
             raise
 
     @contextmanager
-    def look(self, patience: float | None = None) -> Iterator[Look]:
+    def look(self, patience: float | None = None) -> Iterator[EngineView]:
         """Ask something from another thread: what is committed meanwhile is not seen. What takes more
         than `patience` seconds is broken off. Raises `MovedError` for what is no longer where it
         was, else `StoreError`."""
@@ -172,7 +172,7 @@ class Engine:
         if patience is not None:
             watch.start()
         try:
-            yield Look(cursor)
+            yield EngineView(cursor)
         except (duckdb.CatalogException, duckdb.IOException) as error:
             raise MovedError(str(self._translated(error))) from error
         except duckdb.Error as error:
@@ -342,7 +342,7 @@ def column(name: str) -> str:
 
 
 def texts(values: list[str | None]) -> npt.NDArray[np.object_]:
-    """Return texts as an array that `Engine.insert` takes."""
+    """Return texts as an array that `DuckEngine.insert` takes."""
     found = np.empty(len(values), object)
     found[:] = values
     return found

@@ -12,23 +12,34 @@ from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from aggregator.config import StoreConfig
-from aggregator.model import Batch, Device, History, Instants, Known, Past, Run, StoredEvent
+from aggregator.model import (
+    Batch,
+    BlockRows,
+    CollectorRun,
+    FleetPast,
+    Frames,
+    HistorySeries,
+    PastInstants,
+    StoredDevice,
+    StoredEvent,
+    StoredState,
+)
 from aggregator.store import manifest, retention
-from aggregator.store.blocks import insert_blocks
-from aggregator.store.duck import Columns, Engine, Look, MovedError
+from aggregator.store.duck import Columns, DuckEngine, EngineView, MovedError, texts
 from aggregator.store.history import read_history
 from aggregator.store.index import Index
-from aggregator.store.lasting import insert_lasting
-from aggregator.store.marks import accounted_runs
 from aggregator.store.past import Asked, later_than, read_past
 from aggregator.store.seal import Sealer
-from aggregator.store.shelf import Shelf
-from aggregator.store.stored import Fresh, Stored
+from aggregator.store.sealed_files import SealedFiles
+from aggregator.store.stored import Fresh, NewHole, StoredSpans
+from aggregator.store.stored_marks import accounted_runs
 from aggregator.store.tables import (
     FRAMES,
     create_lasting,
@@ -40,6 +51,137 @@ from telemetry.errors import StoreError
 from telemetry.intervals import IntervalSet
 from telemetry.inventory import Event, Inventory
 from telemetry.metric import Lane, Table
+from telemetry.schema import SCHEMA
+
+# Into the tables that are not bound to a period: names, inventories, events and holes.
+
+
+def insert_lasting(engine: DuckEngine, batch: Batch, holes: Sequence[NewHole]) -> None:
+    """Insert what of a batch is no reading; inside the caller's transaction."""
+    _runs(engine, batch.runs)
+    _devices(engine, batch.devices, batch.at)
+    _inventories(engine, batch.inventories)
+    _events(engine, batch.events)
+    _holes(engine, holes, batch.at)
+
+
+def _runs(engine: DuckEngine, runs: Sequence[CollectorRun]) -> None:
+    if runs:
+        columns: Columns = {
+            "id": np.array([run.id for run in runs], np.int32),
+            "node": texts([run.node for run in runs]),
+            "session": np.array([run.session for run in runs], np.int64),
+        }
+        engine.insert("runs", columns, "or ignore")
+
+
+def _devices(engine: DuckEngine, devices: Sequence[StoredDevice], at: int) -> None:
+    if devices:
+        index = [-1 if each.index is None else each.index for each in devices]
+        columns: Columns = {
+            "id": np.array([device.id for device in devices], np.int32),
+            "node": texts([device.node for device in devices]),
+            "key": texts([device.key for device in devices]),
+            "index": np.array(index, np.int32),
+            "name": texts([device.name for device in devices]),
+            "since": np.full(len(devices), at, np.int64),
+        }
+        engine.insert("devices", columns, "or ignore")
+
+
+def _inventories(engine: DuckEngine, inventories: Sequence[Inventory]) -> None:
+    newest = list({each.node: each for each in inventories}.values())
+    if newest:
+        columns: Columns = {
+            "node": texts([each.node for each in newest]),
+            "session": np.array([each.session for each in newest], np.int64),
+            "version": np.array([each.version for each in newest], np.int64),
+            "taken_at": np.array([_clamped(each.taken_at) for each in newest], np.int64),
+            "body": texts([msgspec.json.encode(each).decode() for each in newest]),
+        }
+        engine.insert("inventories", columns, "or replace")
+
+
+def _events(engine: DuckEngine, events: Sequence[StoredEvent]) -> None:
+    if not events:
+        return
+    happened = [each.event for each in events]
+    columns: Columns = {
+        "node": texts([event.node for event in happened]),
+        "id": texts([event.id for event in happened]),
+        "happened": np.array([_clamped(event.at) for event in happened], np.int64),
+        "received": np.array([each.received_at for each in events], np.int64),
+        "kind": texts([event.kind for event in happened]),
+        "gpu": texts([event.gpu for event in happened]),
+        "body": texts([msgspec.json.encode(event).decode() for event in happened]),
+    }
+    engine.insert("events", columns, "or ignore")
+
+
+def _holes(engine: DuckEngine, holes: Sequence[NewHole], at: int) -> None:
+    if holes:
+        columns: Columns = {
+            "run": np.array([hole.run for hole in holes], np.int32),
+            "first": np.array([hole.first for hole in holes], np.int64),
+            "last": np.array([hole.last for hole in holes], np.int64),
+            "reason": texts([hole.reason for hole in holes]),
+            "received": np.full(len(holes), at, np.int64),
+        }
+        engine.insert("holes", columns)
+
+
+def _clamped(at: int) -> int:
+    return max(-(1 << 62), min(at, 1 << 62))
+
+
+# Rows of readings into their tables: whole columns at a time, no Python object per row.
+
+
+def insert_blocks(
+    engine: DuckEngine,
+    tables: Mapping[str, str],
+    parts: Sequence[BlockRows],
+    frames: Frames,
+    fresh: npt.NDArray[np.bool_] | None,
+) -> None:
+    """Insert the rows of a batch; with `fresh`, only those of frames that it marks."""
+    by_block: dict[int, list[BlockRows]] = {}
+    for part in parts:
+        by_block.setdefault(part.block, []).append(part)
+    for number, found in sorted(by_block.items()):
+        columns = _columns(number, found, frames, fresh)
+        if len(columns["seq"]):
+            engine.insert(tables[SCHEMA.blocks[number].name], columns)
+
+
+def _columns(
+    number: int,
+    parts: Sequence[BlockRows],
+    frames: Frames,
+    fresh: npt.NDArray[np.bool_] | None,
+) -> dict[str, npt.NDArray[Any]]:
+    block = SCHEMA.blocks[number]
+    frame = np.concatenate([part.frame for part in parts])
+    device = np.concatenate([part.device for part in parts])
+    # Column by column in memory, as the engine reads them: a copy now is cheaper than strides then.
+    wide = np.concatenate([part.gauges.T for part in parts], axis=1)
+    tall = np.concatenate([part.counters.T for part in parts], axis=1)
+    for values in (wide, tall):  # copies of ours
+        values[np.isinf(values)] = np.nan  # no number: it would be the mean of its whole bucket
+    if fresh is not None:
+        kept = fresh[frame]
+        frame, device, wide, tall = frame[kept], device[kept], wide[:, kept], tall[:, kept]
+    columns: dict[str, npt.NDArray[Any]] = {
+        "run": frames.run[frame],
+        "device": device,
+        "seq": frames.seq[frame],
+        "ts": frames.sampled_at[frame],
+        "received": frames.received_at[frame],
+    }
+    columns.update(zip(block.gauges, np.ascontiguousarray(wide), strict=True))
+    columns.update(zip(block.counters, np.ascontiguousarray(tall), strict=True))
+    return columns
+
 
 log = logging.getLogger(__name__)
 
@@ -66,11 +208,11 @@ class EmbeddedStore:
     def __init__(self, config: StoreConfig, folder: Path) -> None:
         self._config = config
         self._root = folder
-        self._engine = Engine(folder / "hot.duckdb", config)
+        self._engine = DuckEngine(folder / "hot.duckdb", config)
         self._opened = 0
         self._runs: dict[tuple[str, int], int] = {}
-        self._stored = Stored()
-        self._shelf = Shelf(folder)
+        self._stored = StoredSpans()
+        self._shelf = SealedFiles(folder)
         self._periods: dict[int, dict[str, str]] = {}
         self._sealer: Sealer | None = None
         self._retained_at = 0
@@ -128,15 +270,15 @@ class EmbeddedStore:
 
     # -- Reading -------------------------------------------------------------------------------
 
-    def known(self) -> Known:
+    def known(self) -> StoredState:
         """Return the runs and devices that have a number already."""
         self._ready()
         runs = self._engine.rows("select id, node, session from runs")
         devices = self._engine.rows('select id, node, key, "index", name from devices')
-        return Known(
-            [Run(*row) for row in runs],
+        return StoredState(
+            [CollectorRun(*row) for row in runs],
             [
-                Device(row[0], row[1], row[2], None if row[3] < 0 else row[3], row[4])
+                StoredDevice(row[0], row[1], row[2], None if row[3] < 0 else row[3], row[4])
                 for row in devices
             ],
         )
@@ -157,7 +299,7 @@ class EmbeddedStore:
                 log.warning("node=%s: its stored inventory can't be read: %s", node, error)
         return found
 
-    def history(self, device: str, metric: str, start: int, end: int, step: float) -> History:
+    def history(self, device: str, metric: str, start: int, end: int, step: float) -> HistorySeries:
         """Return one metric of one device; in a thread of the caller's, beside commits. Raises
         `StoreError`, for a metric that is none too."""
         return self._asked(
@@ -170,17 +312,17 @@ class EmbeddedStore:
         self,
         table: Table,
         columns: Sequence[str],
-        when: Instants,
+        when: PastInstants,
         reach: Mapping[Lane, int],
         nodes: Sequence[str] | None,
-    ) -> Past:
+    ) -> FleetPast:
         """Return the newest readings of all devices at each instant; likewise."""
         asked = Asked(table, tuple(columns), when, dict(reach), nodes)
         return self._asked(
             lambda look, periods, index: read_past(look, self._root, index, periods, asked)
         )
 
-    def _asked(self, question: Callable[[Look, Periods, Index], Answer]) -> Answer:
+    def _asked(self, question: Callable[[EngineView, Periods, Index], Answer]) -> Answer:
         """Return the answer to a question, wherever what it is about is by now."""
         tries = 0
         while True:
@@ -360,5 +502,5 @@ class EmbeddedStore:
             (node, session): run
             for run, node, session in engine.rows("select id, node, session from runs")
         }
-        self._stored = Stored(accounted_runs(engine, frame_tables))
+        self._stored = StoredSpans(accounted_runs(engine, frame_tables))
         self._opened = engine.opened

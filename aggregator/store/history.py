@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from aggregator.model import History
-from aggregator.store.duck import Asker, column, quoted
+from aggregator.model import HistorySeries
+from aggregator.store.duck import ReadConnection, column, quoted
 from aggregator.store.index import Index
 from aggregator.store.rollup import high, low, readings
 from aggregator.store.tables import BLOCKS
@@ -22,7 +22,7 @@ MOST_BUCKETS = 1_000_000
 
 
 def read_history(
-    engine: Asker,
+    engine: ReadConnection,
     root: Path,
     sealed: Index,
     periods: Mapping[int, Mapping[str, str]],
@@ -31,7 +31,7 @@ def read_history(
     start: int,
     end: int,
     step: float,
-) -> History:
+) -> HistorySeries:
     """Return buckets of `step` seconds, or every reading when it is 0; wider ones where nothing finer
     is kept. Times in ns since 1970."""
     block = next((block for block in BLOCKS.values() if metric in block.names), None)
@@ -49,7 +49,7 @@ def read_history(
     if widest * 1e9 > width:  # nothing finer is kept: shorter buckets would look like gaps
         step, width = float(widest), widest * 1_000_000_000
     if not sources:
-        return History(device, metric, step, [], [], [], [])
+        return HistorySeries(device, metric, step, [], [], [], [])
     union = " union all ".join(sources)
     if not width:
         rows = engine.rows(f"select moment, mean, low, high from ({union}) order by moment")
@@ -60,7 +60,7 @@ def read_history(
             f"from ({union}) group by bucket order by bucket"
         )
         rows = _filled(rows, width)
-    return History(
+    return HistorySeries(
         device, metric, step,
         [row[0] for row in rows], [row[1] for row in rows],
         [row[2] for row in rows], [row[3] for row in rows],
@@ -68,7 +68,7 @@ def read_history(
 
 
 def _hot(
-    engine: Asker,
+    engine: ReadConnection,
     periods: Mapping[int, Mapping[str, str]],
     block: Block,
     device: str,

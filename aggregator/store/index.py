@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from aggregator.store.manifest import RAW, File
+from aggregator.store.manifest import RAW, SealedFile
 
 SECOND = 1_000_000_000
 
@@ -19,7 +19,7 @@ SECOND = 1_000_000_000
 class Slices:
     """The files of one kind, block and period, which divide its devices among them."""
 
-    def __init__(self, files: Iterable[File]) -> None:
+    def __init__(self, files: Iterable[SealedFile]) -> None:
         self.files = sorted(files, key=lambda file: file.low_device)
         self._low = [file.low_device for file in self.files]
         self._reach: list[str] = []
@@ -29,7 +29,7 @@ class Slices:
             before = self._reach[-1] if self._reach else ""
             self._reach.append(max(before, file.high_device))
 
-    def of(self, device: str) -> list[File]:
+    def of(self, device: str) -> list[SealedFile]:
         """Return the files that may hold a device."""
         found = []
         at = bisect_right(self._low, device) - 1
@@ -43,8 +43,8 @@ class Slices:
 class _Block:
     """The files of one block."""
 
-    def __init__(self, files: Iterable[File]) -> None:
-        periods: dict[int, dict[int, list[File]]] = {}
+    def __init__(self, files: Iterable[SealedFile]) -> None:
+        periods: dict[int, dict[int, list[SealedFile]]] = {}
         for file in files:
             periods.setdefault(file.period, {}).setdefault(file.step, []).append(file)
         self._periods = [
@@ -64,16 +64,16 @@ class _Block:
 class Index:
     """All sealed files of the store."""
 
-    def __init__(self, files: Iterable[File]) -> None:
+    def __init__(self, files: Iterable[SealedFile]) -> None:
         self.files = list(files)
-        blocks: dict[str, list[File]] = {}
+        blocks: dict[str, list[SealedFile]] = {}
         for file in self.files:
             blocks.setdefault(file.block, []).append(file)
         self._blocks = {name: _Block(found) for name, found in blocks.items()}
         self.raw_bytes = sum(file.bytes for file in self.files if file.kind == RAW)
         self.rollup_bytes = sum(file.bytes for file in self.files) - self.raw_bytes
 
-    def spanning(self, block: str, start: int, end: int, step: float) -> list[File]:
+    def spanning(self, block: str, start: int, end: int, step: float) -> list[SealedFile]:
         """Return the files of all devices, likewise. A bucket that was over before the span still says
         how things stood, for as long as it was: until the next one is."""
         among = self._blocks.get(block)
@@ -84,7 +84,7 @@ class Index:
             if _ends(file) + file.step * SECOND > start
         ]
 
-    def find(self, block: str, device: str, start: int, end: int, step: float) -> list[File]:
+    def find(self, block: str, device: str, start: int, end: int, step: float) -> list[SealedFile]:
         """Return the files to read for buckets of `step` seconds; times in ns since 1970.
 
         Each period is read from one kind of file alone, or its readings would count twice.
@@ -92,12 +92,17 @@ class Index:
         return self._among(block, start, end, step, lambda slices: slices.of(device))
 
     def _among(
-        self, block: str, start: int, end: int, step: float, of: Callable[[Slices], list[File]]
-    ) -> list[File]:
+        self,
+        block: str,
+        start: int,
+        end: int,
+        step: float,
+        of: Callable[[Slices], list[SealedFile]],
+    ) -> list[SealedFile]:
         among = self._blocks.get(block)
         if among is None:
             return []
-        found: list[File] = []
+        found: list[SealedFile] = []
         for slices in among.periods(start, end):
             kinds = {kind: files for kind, each in slices.items() if (files := of(each))}
             if kinds:
@@ -112,6 +117,6 @@ def choose(steps: Iterable[int], step: float) -> int:
     return max(fitting) if fitting else min(there)
 
 
-def _ends(file: File) -> int:
+def _ends(file: SealedFile) -> int:
     """Return when the last bucket or reading of a file is over, ns since 1970."""
     return file.last_ts + max(1, file.step) * SECOND

@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from aggregator.store.duck import Asker, Engine, quoted
+from aggregator.store.duck import DuckEngine, ReadConnection, quoted
 from aggregator.store.tables import BLOCKS, period_from_name
 from telemetry.errors import StoreError
 
@@ -22,7 +22,7 @@ RAW = "raw"
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class SealedFile:
     """One sealed file."""
 
     path: str
@@ -52,16 +52,16 @@ def folder_of(kind: str, block: str) -> str:
     return f"sealed/{block}" if kind == RAW else f"rollup_{kind}/{block}"
 
 
-def load(engine: Engine) -> list[File]:
+def load(engine: DuckEngine) -> list[SealedFile]:
     """Return all files of the store, oldest first."""
     rows = engine.rows(
         "select path, kind, block, period, ends, rows, bytes, first_ts, last_ts, "
         "low_device, high_device, columns from files order by period, path"
     )
-    return [File(*row) for row in rows]
+    return [SealedFile(*row) for row in rows]
 
 
-def add(engine: Engine, files: list[File]) -> None:
+def add(engine: DuckEngine, files: list[SealedFile]) -> None:
     """Enter files; inside the caller's transaction."""
     for file in files:
         engine.run(
@@ -71,7 +71,7 @@ def add(engine: Engine, files: list[File]) -> None:
         )  # fmt: skip
 
 
-def forget(engine: Engine, paths: list[str]) -> None:
+def forget(engine: DuckEngine, paths: list[str]) -> None:
     """Take files out that are not there any more."""
     with engine.transaction():
         for path in paths:
@@ -79,21 +79,21 @@ def forget(engine: Engine, paths: list[str]) -> None:
 
 
 def describe(
-    engine: Asker, root: Path, path: Path, kind: str, block: str, period: int, ends: int
-) -> File:
+    engine: ReadConnection, root: Path, path: Path, kind: str, block: str, period: int, ends: int
+) -> SealedFile:
     """Read from a Parquet file what the manifest keeps of it."""
     source = f"read_parquet({quoted(str(path))})"
     rows, first, last, low, high = engine.rows(
         f"select count(*), epoch_ns(min(ts)), epoch_ns(max(ts)), min(device), max(device) from {source}"
     )[0]
     columns = [name for (name, *_) in engine.rows(f"describe select * from {source}")]
-    return File(
+    return SealedFile(
         str(path.relative_to(root)), kind, block, period, ends, rows, path.stat().st_size,
         first or 0, last or 0, low or "", high or "", columns,
     )  # fmt: skip
 
 
-def reconcile(engine: Engine, root: Path, hot_periods: set[int], seal_seconds: int) -> None:
+def reconcile(engine: DuckEngine, root: Path, hot_periods: set[int], seal_seconds: int) -> None:
     """Bring folder and table together.
 
     A file that the table does not know is the rest of a seal that was cut short when the hot
@@ -101,7 +101,7 @@ def reconcile(engine: Engine, root: Path, hot_periods: set[int], seal_seconds: i
     was corrupt and set aside) it is all there is of that period, and is entered again.
     """
     known = {file.path for file in load(engine)}
-    adopted: list[File] = []
+    adopted: list[SealedFile] = []
     for kind, block, path in _on_disk(root):
         name = str(path.relative_to(root))
         if name in known:
@@ -140,7 +140,7 @@ def _on_disk(root: Path) -> list[tuple[str, str, Path]]:
     return found
 
 
-def _mark(engine: Engine, root: Path, files: list[File]) -> None:
+def _mark(engine: DuckEngine, root: Path, files: list[SealedFile]) -> None:
     """Account for the frames of files that were entered again, so that none is stored twice."""
     if not files:
         return

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from aggregator.model import Device, Instants, Past
-from aggregator.store.duck import Look, column, quoted
+from aggregator.model import FleetPast, PastInstants, StoredDevice
+from aggregator.store.duck import EngineView, column, quoted
 from aggregator.store.index import Index
-from aggregator.store.manifest import File
+from aggregator.store.manifest import SealedFile
 from aggregator.store.rollup import readings
 from aggregator.store.tables import BLOCKS
 from telemetry.errors import StoreError
@@ -37,7 +37,7 @@ class Asked:
 
     table: Table
     columns: tuple[str, ...]
-    when: Instants
+    when: PastInstants
     reach: dict[Lane, int]
     nodes: Sequence[str] | None
 
@@ -48,12 +48,12 @@ is bounded; a usual reach has few, which are chosen here more cheaply."""
 
 
 def read_past(
-    look: Look,
+    look: EngineView,
     root: Path,
     sealed: Index,
     periods: Mapping[int, Mapping[str, str]],
     asked: Asked,
-) -> Past:
+) -> FleetPast:
     """Return what there is. Raises `StoreError` for a metric that is none of the table."""
     blocks = [block for block in BLOCKS.values() if block.table is asked.table]
     for name in asked.columns:
@@ -76,7 +76,7 @@ def read_past(
     numbers: Longs = np.unique(np.concatenate(known)) if known else np.empty(0, np.int64)
     later = later_than(look, asked.table, asked.when.first)
     begins = _begins(look, sealed, periods, blocks)
-    past = Past(_devices(look, numbers), {}, {}, slack, later, begins)
+    past = FleetPast(_devices(look, numbers), {}, {}, slack, later, begins)
     for block in blocks:
         rows = found.get(block.lane)
         if rows is not None:
@@ -85,7 +85,7 @@ def read_past(
     return past
 
 
-def _keys(look: Look, nodes: Sequence[str] | None) -> dict[int, str] | None:
+def _keys(look: EngineView, nodes: Sequence[str] | None) -> dict[int, str] | None:
     """Return number and key of all devices of some nodes; None for all."""
     if nodes is None:
         return None
@@ -94,7 +94,7 @@ def _keys(look: Look, nodes: Sequence[str] | None) -> dict[int, str] | None:
 
 
 def _begins(
-    look: Look,
+    look: EngineView,
     sealed: Index,
     periods: Mapping[int, Mapping[str, str]],
     blocks: Sequence[Block],
@@ -109,18 +109,18 @@ def _begins(
     return min((at for at in found if at is not None), default=None)
 
 
-def _devices(look: Look, numbers: Longs) -> list[Device]:
+def _devices(look: EngineView, numbers: Longs) -> list[StoredDevice]:
     rows = look.rows(
         'select id, node, key, "index", name from devices where list_contains(?, id) order by id',
         numbers.tolist(),
     )
     return [
-        Device(number, node, key, None if index is None or index < 0 else index, name or "")
+        StoredDevice(number, node, key, None if index is None or index < 0 else index, name or "")
         for number, node, key, index, name in rows
     ]
 
 
-def later_than(look: Look, table: Table, at: int) -> set[tuple[str, str]]:
+def later_than(look: EngineView, table: Table, at: int) -> set[tuple[str, str]]:
     """Return node and key of the devices of a table that came only after `at`."""
     its = {
         Table.NODE: "key = node",
@@ -153,7 +153,7 @@ def _sources(
         f"where ts > {start} and ts < {end}{among}"
         for tables in periods.values()
     ]
-    by_step: dict[int, list[File]] = {}
+    by_step: dict[int, list[SealedFile]] = {}
     step = when.step / SECOND if when.count > 1 else 0.0
     low, high = (min(ids.values()), max(ids.values())) if ids else ("", "")
     for file in sealed.spanning(block.name, start, end, step):
@@ -167,7 +167,7 @@ def _sources(
 
 def _sealed(
     root: Path,
-    files: Sequence[File],
+    files: Sequence[SealedFile],
     width: int,
     block: Block,
     metrics: Sequence[str],
@@ -214,7 +214,7 @@ def _joined(block: Block, name: str) -> str:
     return f"arg_max({value}, f.last_ts)"
 
 
-def _numbered(query: str, when: Instants, reach: int, wide: int) -> str:
+def _numbered(query: str, when: PastInstants, reach: int, wide: int) -> str:
     """Return the query of rows with the number of the first instant that is not before each; without
     those that are too old for it when instants are far from each other. `wide`: of the widest."""
     number = (
@@ -232,7 +232,7 @@ def _numbered(query: str, when: Instants, reach: int, wide: int) -> str:
 
 
 def enter(
-    past: Past, rows: Found, numbers: Longs, asked: Asked, lane: Lane, metrics: Sequence[str]
+    past: FleetPast, rows: Found, numbers: Longs, asked: Asked, lane: Lane, metrics: Sequence[str]
 ) -> None:
     """Enter the newest row of each device at each instant: one that came before holds on until
     another comes, or until it is too old. `numbers`: the ids of `past.devices`, sorted."""

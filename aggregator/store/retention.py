@@ -8,13 +8,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from aggregator.config import StoreConfig
-from aggregator.store.duck import Engine
-from aggregator.store.manifest import RAW, File
+from aggregator.store.duck import DuckEngine
+from aggregator.store.manifest import RAW, SealedFile
 
 log = logging.getLogger(__name__)
 
 
-def too_old(files: Iterable[File], config: StoreConfig, now: int) -> list[File]:
+def too_old(files: Iterable[SealedFile], config: StoreConfig, now: int) -> list[SealedFile]:
     """Return the files whose rows all came longer ago than their kind is kept; `now` in ns."""
     ages = {RAW: config.raw_age_seconds}
     for step, age in zip(config.rollup_seconds, config.rollup_age_seconds, strict=True):
@@ -24,12 +24,12 @@ def too_old(files: Iterable[File], config: StoreConfig, now: int) -> list[File]:
     return [file for file in files if file.ends < now / 1e9 - ages.get(file.kind, longest)]
 
 
-def too_much(files: Iterable[File], used: int, limit: int) -> list[File]:
+def too_much(files: Iterable[SealedFile], used: int, limit: int) -> list[SealedFile]:
     """Return what must go so that `used` bytes become `limit` at most.
 
     The oldest readings go first, then the finest roll-ups, the oldest first.
     """
-    going: list[File] = []
+    going: list[SealedFile] = []
     for file in sorted(files, key=lambda file: (file.step, file.period, file.path)):
         if used <= limit:
             break
@@ -38,7 +38,7 @@ def too_much(files: Iterable[File], used: int, limit: int) -> list[File]:
     return going
 
 
-def going(files: Sequence[File], config: StoreConfig, hot: int, now: int) -> list[File]:
+def going(files: Sequence[SealedFile], config: StoreConfig, hot: int, now: int) -> list[SealedFile]:
     """Return what is to go; `hot` are the bytes of the database."""
     old = too_old(files, config, now)
     gone = {file.path for file in old}
@@ -51,7 +51,9 @@ def going(files: Sequence[File], config: StoreConfig, hot: int, now: int) -> lis
     return old + crowded
 
 
-def drop(engine: Engine, root: Path, config: StoreConfig, files: Iterable[File], now: int) -> None:
+def drop(
+    engine: DuckEngine, root: Path, config: StoreConfig, files: Iterable[SealedFile], now: int
+) -> None:
     """Remove files, and events and holes that are too old. Raises `StoreError` or `OSError`."""
     names = [file.path for file in files]
     for name in names:
@@ -64,7 +66,7 @@ def drop(engine: Engine, root: Path, config: StoreConfig, files: Iterable[File],
         engine.run("delete from holes where received < ?", oldest)
 
 
-def forget_runs(engine: Engine, config: StoreConfig, frame_tables: Sequence[str]) -> None:
+def forget_runs(engine: DuckEngine, config: StoreConfig, frame_tables: Sequence[str]) -> None:
     """Forget sessions of long ago, so that restarts of collectors do not add up for ever.
 
     Only at opening: while the service runs, their numbers are in use. Time is told by the newest

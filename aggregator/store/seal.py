@@ -15,9 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from aggregator.config import StoreConfig
-from aggregator.store import manifest, marks
-from aggregator.store.duck import Engine, Look, column, quoted
-from aggregator.store.manifest import RAW, File, folder_of, sync
+from aggregator.store import manifest
+from aggregator.store import stored_marks as marks
+from aggregator.store.duck import DuckEngine, EngineView, column, quoted
+from aggregator.store.manifest import RAW, SealedFile, folder_of, sync
 from aggregator.store.rollup import rollup_query, steps_for
 from aggregator.store.tables import BLOCKS, FRAMES, columns_of, period_name
 from telemetry.errors import StoreError
@@ -34,12 +35,12 @@ class Sealer:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: DuckEngine,
         root: Path,
         config: StoreConfig,
         period: int,
         tables: Mapping[str, str],
-        files: Sequence[File],
+        files: Sequence[SealedFile],
     ) -> None:
         self.period = period
         self._engine = engine
@@ -49,14 +50,14 @@ class Sealer:
         self._aside = root / "sealing"
         self._taken = {file.path for file in files}
         """Names in use: a clock that was set back brings a period twice."""
-        self._made: list[tuple[Path, File]] = []
+        self._made: list[tuple[Path, SealedFile]] = []
         """Files that wait under other names, and what they will be."""
         self._named: list[Path] = []
         self.made = False
         """Whether all files are there, and wait for their names."""
-        self.files: list[File] = []
+        self.files: list[SealedFile] = []
         """What it added to the manifest, once all is done."""
-        self._look: Look | None = None
+        self._look: EngineView | None = None
         self._steps = self._run()
 
     def step(self) -> None:
@@ -84,7 +85,7 @@ class Sealer:
                     yield f"{name} rolled up to {step} s"
 
     @property
-    def _eye(self) -> Look:
+    def _eye(self) -> EngineView:
         if self._look is None:
             raise RuntimeError("files are made in a step")
         return self._look
@@ -107,7 +108,7 @@ class Sealer:
             rows += count
         return ranges
 
-    def _write_raw(self, name: str, table: str, keys: tuple[str, str]) -> File:
+    def _write_raw(self, name: str, table: str, keys: tuple[str, str]) -> SealedFile:
         metrics = [each for each in columns_of(self._eye, table) if each not in _OF_ROWS]
         query = (
             'select d.node, d.key as device, d.name, nullif(d."index", -1) as "index", r.session, '
@@ -119,7 +120,9 @@ class Sealer:
         )
         return self._write(query, RAW, name)
 
-    def _write_rollup(self, name: str, source: File, source_step: int, step: int) -> File:
+    def _write_rollup(
+        self, name: str, source: SealedFile, source_step: int, step: int
+    ) -> SealedFile:
         path = next(path for path, file in self._made if file.path == source.path)
         query = rollup_query(
             f"read_parquet({quoted(str(path))})",
@@ -127,7 +130,7 @@ class Sealer:
         )  # fmt: skip
         return self._write(query, str(step), name)
 
-    def _write(self, query: str, kind: str, block: str) -> File:
+    def _write(self, query: str, kind: str, block: str) -> SealedFile:
         aside = self._aside / f"{kind}-{block}-{len(self._made)}.parquet"
         self._eye.run(f"copy ({query}) to {quoted(str(aside))} {_OPTIONS}")
         sync(aside)

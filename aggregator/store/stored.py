@@ -24,7 +24,7 @@ class NewHole(NamedTuple):
     reason: str
 
 
-class Stored:
+class StoredSpans:
     """The frames of all runs that are committed, or recorded as lost."""
 
     def __init__(self, spans: dict[int, IntervalSet] | None = None) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
-from aggregator.store.duck import Asker, Engine, column
+from aggregator.store.duck import DuckEngine, ReadConnection, column
 from telemetry.schema import SCHEMA, Block
 
 BLOCKS: dict[str, Block] = {block.name: block for block in SCHEMA.blocks}
@@ -37,12 +37,12 @@ create table if not exists files(
 """
 
 
-def create_lasting(engine: Engine) -> None:
+def create_lasting(engine: DuckEngine) -> None:
     """Make the tables that are not bound to a period."""
     engine.run(_LASTING)
 
 
-def period_tables(engine: Engine) -> dict[int, dict[str, str]]:
+def period_tables(engine: DuckEngine) -> dict[int, dict[str, str]]:
     """Return the tables of each period by block name (or `frames`); period in seconds."""
     found: dict[int, dict[str, str]] = {}
     for (name,) in engine.rows("select table_name from duckdb_tables() order by table_name"):
@@ -52,7 +52,7 @@ def period_tables(engine: Engine) -> dict[int, dict[str, str]]:
     return found
 
 
-def columns_of(engine: Asker, table: str) -> list[str]:
+def columns_of(engine: ReadConnection, table: str) -> list[str]:
     """Return the column names of a table."""
     return [
         name
@@ -63,7 +63,7 @@ def columns_of(engine: Asker, table: str) -> list[str]:
     ]
 
 
-def create_period(engine: Engine, period: int) -> dict[str, str]:
+def create_period(engine: DuckEngine, period: int) -> dict[str, str]:
     """Make the tables of a period, or bring those of an older release up to date."""
     tables = {FRAMES: f"{FRAMES}_{period}"}
     engine.run(

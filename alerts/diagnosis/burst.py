@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from alerts.diagnosis.moment import Moment
-from alerts.xid.catalogue import Severity, meaning_of
+from alerts.diagnosis.log_time import LogTime
+from alerts.xid.catalogue import XidSeverity, meaning_of
 from alerts.xid.links import judge_registers
 from alerts.xid.nvlink5 import XIDS as NVLINK5
 from alerts.xid.nvlink5 import SubCode, decode
@@ -24,10 +24,10 @@ _TOLD_BY_DETAIL = frozenset({13, 74, 94, *NVLINK5, 154})
 """XIDs whose verdict lies in the rest of the line: each line must be read in full."""
 
 _NOTES = {
-    "init_failed": ("gpu_init_failed", Severity.TICKET),
-    "nvlink_failed": ("nvlink_errors", Severity.TICKET),
-    "mismatch": ("driver_mismatch", Severity.TICKET),
-    "task_hung": ("driver_hung", Severity.PAGE),
+    "init_failed": ("gpu_init_failed", XidSeverity.TICKET),
+    "nvlink_failed": ("nvlink_errors", XidSeverity.TICKET),
+    "mismatch": ("driver_mismatch", XidSeverity.TICKET),
+    "task_hung": ("driver_hung", XidSeverity.PAGE),
 }
 
 
@@ -36,13 +36,13 @@ class Burst:
     """Lines that say the same of one device within a minute."""
 
     fault: str
-    severity: Severity
+    severity: XidSeverity
     """Of these lines alone."""
     node: str | None
     gpu: str | None
     """PCI address in normal form where it is one; None when the lines name no GPU."""
-    first: Moment
-    last: Moment
+    first: LogTime
+    last: LogTime
     line: str
     """The first of them, as it was read."""
     xid: int | None = None
@@ -56,14 +56,14 @@ class Burst:
     sites: dict[str, set[int]] = field(default_factory=dict)
     """Processes by the place in the GPU (`GPC 2, TPC 1`, or "") that their errors name."""
 
-    def near(self, moment: Moment, seconds: float) -> bool:
+    def near(self, moment: LogTime, seconds: float) -> bool:
         """Whether a moment lies within `seconds` of this burst."""
         since = self.last.before(moment)
         until = moment.before(self.first)
         return (since is not None and since <= seconds) and (until is not None and until <= seconds)
 
 
-Judged = tuple[str, Severity]
+Judged = tuple[str, XidSeverity]
 """A fault and how bad it is, alone."""
 
 
@@ -76,12 +76,12 @@ def judge_xid(record: Xid, code: SubCode | None) -> Judged:
     if record.xid == 74:
         return judge_registers(record.registers, record.detail)
     if record.xid == 94 and record.reset:
-        severity = Severity.PAGE
+        severity = XidSeverity.PAGE
     if record.xid == 45 and (before := _CAUSE.search(record.detail)) is not None:
         # The log may have lost the error itself; what it left behind still names it.
         cause = meaning_of(int(before[1]))
-        if cause.severity.rank <= Severity.TICKET.rank:
-            return cause.fault, Severity.TICKET
+        if cause.severity.rank <= XidSeverity.TICKET.rank:
+            return cause.fault, XidSeverity.TICKET
     if record.xid == 154:
         return _judge_wish(None if record.action is None else record.action[1])
     return meaning.fault, severity
@@ -90,26 +90,30 @@ def judge_xid(record: Xid, code: SubCode | None) -> Judged:
 def _judge_nvlink5(record: Xid, code: SubCode | None) -> Judged:
     if code is None:
         harmless = record.xid in {147, 148} or (record.fatal is False and record.registers)
-        return ("nvlink_noise", Severity.IGNORE) if harmless else ("nvlink_errors", Severity.TICKET)
+        return (
+            ("nvlink_noise", XidSeverity.IGNORE)
+            if harmless
+            else ("nvlink_errors", XidSeverity.TICKET)
+        )
     if code.action == "IGNORE":
-        return "nvlink_noise", Severity.IGNORE
+        return "nvlink_noise", XidSeverity.IGNORE
     if code.action == "RESET_GPU" and record.xid in {144, 146, 150}:
-        return "nvlink_errors", Severity.PAGE
-    return "nvlink_errors", Severity.TICKET
+        return "nvlink_errors", XidSeverity.PAGE
+    return "nvlink_errors", XidSeverity.TICKET
 
 
 def _judge_wish(wish: int | None) -> Judged:
     match wish:
         case 0:
-            return "recovery_action", Severity.INFO
+            return "recovery_action", XidSeverity.INFO
         case 1 | 2 | 6 | 7:
-            return "recovery_action", Severity.PAGE
+            return "recovery_action", XidSeverity.PAGE
         case 3 | 5:
-            return "recovery_action_p2p", Severity.PAGE
+            return "recovery_action_p2p", XidSeverity.PAGE
         case 4:
-            return "recovery_drain", Severity.TICKET
+            return "recovery_drain", XidSeverity.TICKET
         case _:
-            return "recovery_action", Severity.TICKET
+            return "recovery_action", XidSeverity.TICKET
 
 
 class Collector:
@@ -120,7 +124,7 @@ class Collector:
         self._open: dict[tuple[object, ...], Burst] = {}
         self._quick: dict[tuple[object, ...], Burst] = {}
 
-    def counts_again(self, line: str, start: int, at: Moment, node: str | None) -> bool:
+    def counts_again(self, line: str, start: int, at: LogTime, node: str | None) -> bool:
         """Count a line whose XID and GPU were told within the last minute, without reading the
         rest of it: a job that ends may leave thousands, and they are most of a long log."""
         match = _AGAIN.match(line, start)
@@ -135,7 +139,7 @@ class Collector:
             _add_pids(known.sites.setdefault("", set()), {int(match[3])})
         return True
 
-    def add(self, record: Record, line: str, start: int, at: Moment, node: str | None) -> None:
+    def add(self, record: Record, line: str, start: int, at: LogTime, node: str | None) -> None:
         """Take one more record; `line` is what it was read from, its message begins at `start`."""
         burst = self._add(record, line, at, node)
         match = _AGAIN.match(line, start)
@@ -143,7 +147,7 @@ class Collector:
             key = (match[1], match[2], node, at.file, at.axis)
             self._quick[key] = burst
 
-    def _add(self, record: Record, line: str, at: Moment, node: str | None) -> Burst:
+    def _add(self, record: Record, line: str, at: LogTime, node: str | None) -> Burst:
         burst = _burst(record, line, at, node)
         key: tuple[object, ...] = (
             burst.fault, burst.severity, burst.node, burst.gpu, burst.xid, burst.sxid,
@@ -181,7 +185,7 @@ def _add_pids(seen: set[int], more: set[int]) -> None:
         seen |= more
 
 
-def _burst(record: Record, line: str, at: Moment, node: str | None) -> Burst:
+def _burst(record: Record, line: str, at: LogTime, node: str | None) -> Burst:
     match record:
         case Xid():
             code = decode(record.xid, record.registers)
@@ -204,7 +208,7 @@ def _burst(record: Record, line: str, at: Moment, node: str | None) -> Burst:
             )  # fmt: skip
         case GpuLost():
             told = line if "PCI ID" not in record.detail else record.detail  # in three lines
-            return Burst("gpu_lost", Severity.PAGE, node, record.pci, at, at, told)
+            return Burst("gpu_lost", XidSeverity.PAGE, node, record.pci, at, at, told)
         case DriverNote():
-            fault, severity = _NOTES.get(record.what, ("driver_note", Severity.TICKET))
+            fault, severity = _NOTES.get(record.what, ("driver_note", XidSeverity.TICKET))
             return Burst(fault, severity, node, record.pci, at, at, line)

@@ -2,18 +2,121 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from itertools import pairwise
 
 from alerts.diagnosis.burst import Burst, Collector
-from alerts.diagnosis.cluster import Cluster, clusters_of
-from alerts.diagnosis.hung import HungTasks
-from alerts.diagnosis.incident import Incident, worst_first
-from alerts.diagnosis.judging import MEMORY, Verdict, action_of, judge
+from alerts.diagnosis.burst_group import BurstGroup, clusters_of
+from alerts.diagnosis.finding import Finding, worst_first
 from alerts.diagnosis.lines import host_of, relevant_lines
-from alerts.diagnosis.moment import Clock
-from alerts.diagnosis.repeats import program_repeats, separate_memory_errors
-from alerts.xid.catalogue import Severity
-from telemetry.kernel_log import Assembler
+from alerts.diagnosis.log_time import LogClock, LogTime
+from alerts.diagnosis.verdict import MEMORY, FaultVerdict, action_of, judge
+from alerts.xid.catalogue import XidSeverity
+from telemetry.kernel_log import Assembler, DriverNote
+
+# What only shows over a day: memory errors that come again, and programs that fail alike.
+
+DAY = 86400.0
+JOBS = 3
+"""So many programs failing at one place are no longer the programs' fault."""
+
+
+def separate_memory_errors(clusters: Iterable[BurstGroup]) -> int:
+    """Count the uncorrectable errors of one GPU within a day of one another, or after a reset.
+
+    Each cluster is one error. A contained error (94) counts only beside a sign of the memory
+    itself: an XID 48, or a row that was marked or could not be replaced.
+    """
+    errors = [cluster for cluster in clusters if _is_memory_error(cluster)]
+    most = 0
+    for kind in {(error.head.first.file, error.head.first.axis) for error in errors}:
+        alike = [e for e in errors if (e.head.first.file, e.head.first.axis) == kind]
+        count = 1
+        for before, after in pairwise(alike):
+            since = before.head.first.before(after.head.first)
+            again = since is None or since <= DAY  # None: the node was rebooted in between
+            count = count + 1 if again else 1
+            most = max(most, count)
+        most = max(most, count)
+    return most
+
+
+def _is_memory_error(cluster: BurstGroup) -> bool:
+    xids = cluster.xids
+    return 48 in xids or (94 in xids and bool(xids & {63, 64, 171, 172}))
+
+
+def program_repeats(clusters: Iterable[BurstGroup]) -> set[tuple[str | None, str | None]]:
+    """Return the GPUs (node, address) on which XID 13 came at one unit, or 31 at all, from three
+    programs within a day, and on no other GPU of the node likewise: that would be the program."""
+    seen: dict[tuple[int, str | None], dict[str | None, bool]] = {}
+    bursts: dict[tuple[int, str | None, str | None, str], list[Burst]] = {}
+    for cluster in clusters:
+        for burst in cluster.bursts:
+            if burst.xid not in {13, 31} or cluster.faults != {"application"}:
+                continue
+            for site in burst.sites if burst.xid == 13 else ("",):
+                if burst.xid == 31 or site:
+                    bursts.setdefault((burst.xid, burst.node, burst.gpu, site), []).append(burst)
+    for (xid, node, gpu, site), group in bursts.items():
+        if _jobs_within_a_day(group, site if xid == 13 else None):
+            seen.setdefault((xid, node), {})[gpu] = True
+    return {(node, next(iter(gpus))) for (_, node), gpus in seen.items() if len(gpus) == 1}
+
+
+def _jobs_within_a_day(bursts: list[Burst], site: str | None) -> bool:
+    oldest = 0
+    for newest, burst in enumerate(bursts):
+        while True:
+            since = bursts[oldest].first.before(burst.last)
+            if oldest == newest or (since is not None and since <= DAY):
+                break
+            oldest += 1
+        pids: set[int] = set()
+        for one in bursts[oldest : newest + 1]:
+            for place, programs in one.sites.items():
+                if site is None or place == site:
+                    pids |= programs
+        if len(pids) >= JOBS:
+            return True
+    return False
+
+
+# Tasks that hang in the driver: the kernel names the task, and its stack names the driver.
+
+_BEGINS = re.compile(r"INFO: task (.{1,64}?):\d{1,10} blocked for more than \d{1,9} seconds")
+_OURS = re.compile(r"nvidia|nv_|nv-")
+_STACK_SECONDS = 2.0
+_STACK_LINES = 64
+
+
+class HungTasks:
+    """Watches for a task that is said to hang and has a frame of the driver on its stack.
+
+    A stack comes at once behind its task; lines of other tasks may stand between.
+    """
+
+    def __init__(self) -> None:
+        self._said: tuple[str, LogTime] | None = None
+
+    def feed(self, line: str, at: LogTime) -> DriverNote | None:
+        """Return the record that this line completes, if any."""
+        begins = _BEGINS.search(line) if "INFO: task " in line else None
+        if begins is not None:
+            text = line[begins.start() :].strip()
+            self._said = None if _OURS.match(begins[1]) else (text, at)
+            return DriverNote("task_hung", None, text) if _OURS.match(begins[1]) else None
+        if self._said is None or "[nvidia" not in line:
+            return None
+        text, since = self._said
+        passed = since.before(at)
+        near = at.order - since.order <= _STACK_LINES
+        if near and passed is not None and 0 <= passed <= _STACK_SECONDS:
+            self._said = None
+            return DriverNote("task_hung", None, text)
+        return None
+
 
 _MAX_SHOWN = 500
 
@@ -23,7 +126,7 @@ class Diagnosis:
 
     def __init__(self) -> None:
         self._collector = Collector()
-        self._clock = Clock()
+        self._clock = LogClock()
         self._assembler = Assembler()
         self._hung = HungTasks()
         self.lines = 0
@@ -48,13 +151,13 @@ class Diagnosis:
             if record is not None:
                 self._collector.add(record, line, len(head), moment, node)
 
-    def incidents(self) -> list[Incident]:
+    def incidents(self) -> list[Finding]:
         """Return what was found so far, worst first."""
         bursts = self._collector.bursts
         if len({burst.node for burst in bursts} - {None}) < 2:
             for burst in bursts:  # some lines name the one node there is, others name none
                 burst.node = None
-        groups: dict[tuple[object, ...], list[tuple[Cluster, Verdict]]] = {}
+        groups: dict[tuple[object, ...], list[tuple[BurstGroup, FaultVerdict]]] = {}
         for cluster in clusters_of(bursts):
             verdict = judge(cluster)
             gpu = next(iter(cluster.gpus)) if len(cluster.gpus) == 1 else None
@@ -68,20 +171,20 @@ class Diagnosis:
         )
 
 
-def _incident(group: list[tuple[Cluster, Verdict]], repeated: bool) -> Incident:
+def _incident(group: list[tuple[BurstGroup, FaultVerdict]], repeated: bool) -> Finding:
     clusters = [cluster for cluster, _ in group]
     fault, severity, shown = min((verdict for _, verdict in group), key=lambda one: one[1].rank)
     if fault in MEMORY and separate_memory_errors(clusters) >= 2:
-        fault, severity = "ecc_repeat", Severity.PAGE
+        fault, severity = "ecc_repeat", XidSeverity.PAGE
     if fault == "application" and repeated:
-        fault, severity = "xid_app_repeat", Severity.TICKET
+        fault, severity = "xid_app_repeat", XidSeverity.TICKET
     bursts = [burst for cluster in clusters for burst in cluster.bursts]
     gpus = {gpu for cluster in clusters for gpu in cluster.gpus}
     begin = min((burst.first for burst in bursts), key=lambda moment: moment.order)
     end = max((burst.last for burst in bursts), key=lambda moment: moment.order)
     if (begin.before(end) or 0.0) < 0:
         begin, end = end, begin  # a log with its newest line first
-    return Incident(
+    return Finding(
         severity=severity,
         fault=fault,
         xids=sorted({burst.xid for burst in bursts if burst.xid is not None}),

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from alerts.diagnosis.incident import Incident
-from alerts.xid.catalogue import Severity
+from alerts.diagnosis.finding import Finding
+from alerts.xid.catalogue import XidSeverity
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class _Sign:
     """A state that is a fault by itself."""
 
     fault: str
-    severity: Severity
+    severity: XidSeverity
     bad: Callable[[GpuSnapshot], bool]
     said: str
     action: str
@@ -68,33 +68,33 @@ def _too_hot(gpu: GpuSnapshot) -> bool:
 _RESET_WHEN_IDLE = "Reset the GPU when it is next idle; work may go on until then."
 _REPLACE = "Drain the GPU and run the field diagnostics; candidate for replacement."
 _SIGNS = (
-    _Sign("recovery_action", Severity.PAGE, _is("gpu_recovery_action", 1), "recovery action: reset the GPU", "Move its work away and reset it."),
-    _Sign("recovery_action", Severity.PAGE, _is("gpu_recovery_action", 2, 7), "recovery action: reboot", "Drain the node and reboot it."),
-    _Sign("recovery_action", Severity.PAGE, _is("gpu_recovery_action", 6), "recovery action: bus reset", "Drain the node and reset the GPU's bus, or reboot."),
-    _Sign("recovery_action_p2p", Severity.PAGE, _is("gpu_recovery_action", 3, 5), "recovery action: the NVLink domain is disturbed", "End all work that uses peer to peer access in the domain, then read the action again."),
-    _Sign("recovery_drain", Severity.TICKET, _is("gpu_recovery_action", 4), "recovery action: drain and reset", "Place no new work on it; reset it when the running job ends."),
-    _Sign("ecc_uncontained", Severity.PAGE, _at_least("gpu_remapped_rows_failure"), "a memory row could not be replaced", _REPLACE),
-    _Sign("ecc_uncontained", Severity.PAGE, _at_least("gpu_ecc_sram_threshold_exceeded"), "too many uncorrected errors in on-chip memory", _REPLACE),
-    _Sign("remap_pending", Severity.TICKET, _at_least("gpu_remapped_rows_pending"), "a memory row waits to be replaced", _RESET_WHEN_IDLE),
-    _Sign("remap_pending", Severity.TICKET, _at_least("gpu_retired_pages_pending"), "a memory page waits to be retired", _RESET_WHEN_IDLE),
-    _Sign("remap_pending", Severity.TICKET, _at_least("gpu_channel_repair_pending"), "a memory channel waits to be repaired", _RESET_WHEN_IDLE),
-    _Sign("remap_pending", Severity.TICKET, _at_least("gpu_tpc_repair_pending"), "a processing cluster waits to be repaired", _RESET_WHEN_IDLE),
-    _Sign("remap_exhausted", Severity.TICKET, lambda gpu: gpu.readings.get("gpu_remapped_rows_uncorrectable", 0) >= 512 or gpu.readings.get("gpu_retired_pages_single_bit", 0) + gpu.readings.get("gpu_retired_pages_double_bit", 0) >= 60, "the spare memory is nearly used up", "Plan for the replacement of the board."),
-    _Sign("ecc_volatile", Severity.TICKET, lambda gpu: any(gpu.readings.get(f"gpu_ecc_volatile_uncorrected{part}_total", 0) > 0 for part in ("", "_dram", "_sram", "_sram_parity", "_sram_secded")), "uncorrected memory errors since the driver loaded", "Look for XIDs 48, 94 and 95 in the kernel log, and reset the GPU when it is next idle."),
-    _Sign("thermal_hw", Severity.PAGE, _too_hot, "at the temperature at which it slows itself down", "Check fans, air flow and coolant of the node now."),
-    _Sign("thermal_hw", Severity.TICKET, _at_least("gpu_clocks_event_hw_thermal_slowdown"), "slowed down by heat at that moment", "Watch it under load; check fans and air flow if it lasts."),
-    _Sign("power_brake", Severity.TICKET, _at_least("gpu_clocks_event_hw_power_brake_slowdown"), "slowed down by the power brake at that moment", "Watch it; check the node's power supplies and feeds if it lasts."),
-    _Sign("fabric", Severity.TICKET, _is("gpu_fabric_health", 2), "the fabric calls itself unhealthy", "Check Fabric Manager and the NVSwitches."),
-    _Sign("fabric", Severity.TICKET, _is("gpu_fabric_health", 3), "the fabric runs with limited capacity", "Check the links of this GPU and Fabric Manager."),
-    _Sign("fabric", Severity.TICKET, _at_least("gpu_fabric_bandwidth_degraded"), "the fabric's bandwidth is degraded", "Check the links of this GPU and Fabric Manager."),
-    _Sign("fabric", Severity.TICKET, _at_least("gpu_fabric_route_unhealthy"), "a route through the fabric is unhealthy", "Check the links of this GPU and Fabric Manager."),
-    _Sign("pcie", Severity.TICKET, _at_least("gpu_pcie_fatal_errors_total"), "fatal PCI Express errors were counted", "Check slot, riser and cables; compare with its peers."),
+    _Sign("recovery_action", XidSeverity.PAGE, _is("gpu_recovery_action", 1), "recovery action: reset the GPU", "Move its work away and reset it."),
+    _Sign("recovery_action", XidSeverity.PAGE, _is("gpu_recovery_action", 2, 7), "recovery action: reboot", "Drain the node and reboot it."),
+    _Sign("recovery_action", XidSeverity.PAGE, _is("gpu_recovery_action", 6), "recovery action: bus reset", "Drain the node and reset the GPU's bus, or reboot."),
+    _Sign("recovery_action_p2p", XidSeverity.PAGE, _is("gpu_recovery_action", 3, 5), "recovery action: the NVLink domain is disturbed", "End all work that uses peer to peer access in the domain, then read the action again."),
+    _Sign("recovery_drain", XidSeverity.TICKET, _is("gpu_recovery_action", 4), "recovery action: drain and reset", "Place no new work on it; reset it when the running job ends."),
+    _Sign("ecc_uncontained", XidSeverity.PAGE, _at_least("gpu_remapped_rows_failure"), "a memory row could not be replaced", _REPLACE),
+    _Sign("ecc_uncontained", XidSeverity.PAGE, _at_least("gpu_ecc_sram_threshold_exceeded"), "too many uncorrected errors in on-chip memory", _REPLACE),
+    _Sign("remap_pending", XidSeverity.TICKET, _at_least("gpu_remapped_rows_pending"), "a memory row waits to be replaced", _RESET_WHEN_IDLE),
+    _Sign("remap_pending", XidSeverity.TICKET, _at_least("gpu_retired_pages_pending"), "a memory page waits to be retired", _RESET_WHEN_IDLE),
+    _Sign("remap_pending", XidSeverity.TICKET, _at_least("gpu_channel_repair_pending"), "a memory channel waits to be repaired", _RESET_WHEN_IDLE),
+    _Sign("remap_pending", XidSeverity.TICKET, _at_least("gpu_tpc_repair_pending"), "a processing cluster waits to be repaired", _RESET_WHEN_IDLE),
+    _Sign("remap_exhausted", XidSeverity.TICKET, lambda gpu: gpu.readings.get("gpu_remapped_rows_uncorrectable", 0) >= 512 or gpu.readings.get("gpu_retired_pages_single_bit", 0) + gpu.readings.get("gpu_retired_pages_double_bit", 0) >= 60, "the spare memory is nearly used up", "Plan for the replacement of the board."),
+    _Sign("ecc_volatile", XidSeverity.TICKET, lambda gpu: any(gpu.readings.get(f"gpu_ecc_volatile_uncorrected{part}_total", 0) > 0 for part in ("", "_dram", "_sram", "_sram_parity", "_sram_secded")), "uncorrected memory errors since the driver loaded", "Look for XIDs 48, 94 and 95 in the kernel log, and reset the GPU when it is next idle."),
+    _Sign("thermal_hw", XidSeverity.PAGE, _too_hot, "at the temperature at which it slows itself down", "Check fans, air flow and coolant of the node now."),
+    _Sign("thermal_hw", XidSeverity.TICKET, _at_least("gpu_clocks_event_hw_thermal_slowdown"), "slowed down by heat at that moment", "Watch it under load; check fans and air flow if it lasts."),
+    _Sign("power_brake", XidSeverity.TICKET, _at_least("gpu_clocks_event_hw_power_brake_slowdown"), "slowed down by the power brake at that moment", "Watch it; check the node's power supplies and feeds if it lasts."),
+    _Sign("fabric", XidSeverity.TICKET, _is("gpu_fabric_health", 2), "the fabric calls itself unhealthy", "Check Fabric Manager and the NVSwitches."),
+    _Sign("fabric", XidSeverity.TICKET, _is("gpu_fabric_health", 3), "the fabric runs with limited capacity", "Check the links of this GPU and Fabric Manager."),
+    _Sign("fabric", XidSeverity.TICKET, _at_least("gpu_fabric_bandwidth_degraded"), "the fabric's bandwidth is degraded", "Check the links of this GPU and Fabric Manager."),
+    _Sign("fabric", XidSeverity.TICKET, _at_least("gpu_fabric_route_unhealthy"), "a route through the fabric is unhealthy", "Check the links of this GPU and Fabric Manager."),
+    _Sign("pcie", XidSeverity.TICKET, _at_least("gpu_pcie_fatal_errors_total"), "fatal PCI Express errors were counted", "Check slot, riser and cables; compare with its peers."),
 )  # fmt: skip
 
 
-def judge_snapshots(gpus: Sequence[GpuSnapshot]) -> list[Incident]:
+def judge_snapshots(gpus: Sequence[GpuSnapshot]) -> list[Finding]:
     """Return the incidents of one document: for one node, one per cause."""
-    found: list[Incident] = []
+    found: list[Finding] = []
     for gpu in gpus:
         if gpu.lost:
             found.append(_lost(gpu))
@@ -104,7 +104,7 @@ def judge_snapshots(gpus: Sequence[GpuSnapshot]) -> list[Incident]:
             if sign.fault not in told and sign.bad(gpu):
                 told.add(sign.fault)
                 found.append(
-                    Incident(severity=sign.severity, fault=sign.fault, gpu=gpu.pci,
+                    Finding(severity=sign.severity, fault=sign.fault, gpu=gpu.pci,
                              action=f"{sign.said[0].upper()}{sign.said[1:]}. {sign.action}",
                              line=f"{_named(gpu)}: {sign.said}")
                 )  # fmt: skip
@@ -115,18 +115,18 @@ def _named(gpu: GpuSnapshot) -> str:
     return f"{gpu.name} {gpu.pci or 'without a PCI address'}"
 
 
-def _lost(gpu: GpuSnapshot) -> Incident:
+def _lost(gpu: GpuSnapshot) -> Finding:
     if "reset" in gpu.lost.lower():
         action = "It asks for a reset before it answers. Move its work away and reset it."
         fault = "recovery_action"
     else:
         action = "The driver no longer reaches this GPU. Drain the node and reboot it; if it is lost again, reseat or replace it."
         fault = "gpu_lost"
-    return Incident(severity=Severity.PAGE, fault=fault, gpu=gpu.pci, action=action,
+    return Finding(severity=XidSeverity.PAGE, fault=fault, gpu=gpu.pci, action=action,
                     line=f"{_named(gpu)}: {gpu.lost}")  # fmt: skip
 
 
-def _links(gpus: Sequence[GpuSnapshot]) -> list[Incident]:
+def _links(gpus: Sequence[GpuSnapshot]) -> list[Finding]:
     """Judge links by the peers: a link that is down here and up on another GPU of the model."""
     up: dict[str, set[int]] = {}
     for gpu in gpus:
@@ -141,7 +141,7 @@ def _links(gpus: Sequence[GpuSnapshot]) -> list[Incident]:
         none_left = not any(gpu.links)
         which = "all NVLinks" if none_left else "NVLinks " + ", ".join(str(n) for n in down)
         found.append(
-            Incident(severity=Severity.PAGE if none_left else Severity.TICKET,
+            Finding(severity=XidSeverity.PAGE if none_left else XidSeverity.TICKET,
                      fault="nvlink_down", gpu=gpu.pci, count=len(down),
                      action="Links are down that its peers have up. Look for a reset or a restart of "
                      "Fabric Manager at that time; else drain and reset the GPU.",
@@ -150,13 +150,13 @@ def _links(gpus: Sequence[GpuSnapshot]) -> list[Incident]:
     return found
 
 
-def _facility(found: list[Incident], gpus: int) -> list[Incident]:
+def _facility(found: list[Finding], gpus: int) -> list[Finding]:
     """The power brake on every GPU of a node is one event, of its power and not of a GPU."""
     brakes = [incident for incident in found if incident.fault == "power_brake"]
     if gpus < 2 or len(brakes) < gpus:
         return found
-    whole = Incident(
-        severity=Severity.PAGE, fault="power_brake", count=len(brakes),
+    whole = Finding(
+        severity=XidSeverity.PAGE, fault="power_brake", count=len(brakes),
         action="The power brake holds all GPUs of the node: check its power supplies, the feed and "
         "the PDU, and other nodes on them; the GPUs are well.",
         line=f"{brakes[0].line} (and {len(brakes) - 1} more)",
@@ -164,20 +164,20 @@ def _facility(found: list[Incident], gpus: int) -> list[Incident]:
     return [incident for incident in found if incident.fault != "power_brake"] + [whole]
 
 
-def merge(incidents: Sequence[Incident]) -> list[Incident]:
+def merge(incidents: Sequence[Finding]) -> list[Finding]:
     """Put the incidents of several documents and logs together: one per fault and GPU.
 
     A GPU that the log calls lost is lost in nvidia-smi's eyes too; one that waits for a spare row
     logged an XID 63.
     """
-    kept: dict[tuple[str, str | None], Incident] = {}
+    kept: dict[tuple[str, str | None], Finding] = {}
     for incident in sorted(incidents, key=lambda one: one.severity.rank):
         key = (_SAME.get(incident.fault, incident.fault), incident.gpu)
         known = kept.get(key)
         if known is None or not (known.gpu or known.fault in _OF_A_NODE):
             kept[key if known is None else (incident.line, incident.gpu)] = incident
         else:
-            kept[key] = Incident(
+            kept[key] = Finding(
                 severity=known.severity,
                 fault=known.fault,
                 xids=sorted({*known.xids, *incident.xids}),
@@ -192,9 +192,9 @@ def merge(incidents: Sequence[Incident]) -> list[Incident]:
     return _asked(list(kept.values()))
 
 
-def _asked(incidents: list[Incident]) -> list[Incident]:
+def _asked(incidents: list[Finding]) -> list[Finding]:
     """Give a recovery action that nvidia-smi shows to the fault of that GPU in the log."""
-    told: dict[str | None, Incident] = {
+    told: dict[str | None, Finding] = {
         one.gpu: one for one in reversed(incidents) if one.xids and one.gpu and _matters(one)
     }
     kept = {id(one): one for one in incidents}
@@ -213,8 +213,8 @@ def _asked(incidents: list[Incident]) -> list[Incident]:
     return list(kept.values())
 
 
-def _matters(incident: Incident) -> bool:
-    return incident.severity.rank <= Severity.TICKET.rank
+def _matters(incident: Finding) -> bool:
+    return incident.severity.rank <= XidSeverity.TICKET.rank
 
 
 _MEMORY = ("ecc_uncontained", "ecc_dbe", "ecc_contained", "ecc_repeat", "ecc_detail",

@@ -1,7 +1,7 @@
 """Prometheus' Alertmanager: it is told of single alerts, again and again, as Prometheus does it.
 
 It keeps alerts in memory only and takes them for resolved when it hears of them no more; grouping,
-silences and repetition are its own. So nothing is queued for it: `alerts.notifiers.feed` holds what
+silences and repetition are its own. So nothing is queued for it: `alerts.notifiers.alertmanager_feed` holds what
 is true now and sends that, each minute and at every change.
 """
 
@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
+from alerts.message.text import rfc3339
 from alerts.notice import Action
 from alerts.notifiers import secret
-from alerts.notifiers.answer import Answer, Delivered, Later, Refused
 from alerts.notifiers.channel import Channel, Message, url_problems
 from alerts.notifiers.labels import identity_of, remarks_of
-from alerts.plain import rfc3339
+from alerts.notifiers.result import Answer, Delivered, Later, Refused
 from telemetry.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from alerts.notifiers.door import Door
+    from alerts.notifiers.http_sender import HttpSender
 
 PATH = "/api/v2/alerts"
 
@@ -74,7 +74,7 @@ class Alertmanager(Channel, frozen=True, kw_only=True, tag="alertmanager"):
             return {}
         return {"Authorization": f"Bearer {secret.read(where, self.token_file, self.token_env)}"}
 
-    async def send(self, message: Message, door: Door) -> Answer:
+    async def send(self, message: Message, door: HttpSender) -> Answer:
         """Send the alerts of one incident once, for a test of the channel: all must take them."""
         over = message.notice.action is Action.RESOLVE
         end = message.now if over else message.now + round(4e9 * self.resend_seconds)
@@ -91,9 +91,9 @@ class Alertmanager(Channel, frozen=True, kw_only=True, tag="alertmanager"):
         worst = next((one for one in answers if not isinstance(one, Delivered)), None)
         return worst or Delivered(f"{len(answers)} of {len(answers)}")
 
-    async def post(self, url: str, alerts: list[dict[str, Any]], door: Door) -> Answer:
+    async def post(self, url: str, alerts: list[dict[str, Any]], door: HttpSender) -> Answer:
         """Post alerts to one of them. What it refuses of a batch is said; the rest it has taken."""
-        from alerts.notifiers.door import judge  # noqa: PLC0415 - aiohttp is for those who send
+        from alerts.notifiers.http_sender import judge  # noqa: PLC0415 - aiohttp is for those who send
 
         try:
             headers = self.headers()

@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from alerts.alert import Severity
+from alerts.message.formats import markdown
+from alerts.message.text import clean, cut
 from alerts.notice import Action
 from alerts.notifiers import secret
-from alerts.notifiers.answer import Answer, Delivered, Later, Refused
 from alerts.notifiers.channel import Channel, Message
-from alerts.page_forms import markdown
-from alerts.plain import clean, cut
+from alerts.notifiers.result import Answer, Delivered, Later, Refused
 from telemetry.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from alerts.notifiers.door import Door
+    from alerts.notifiers.http_sender import HttpSender
 
 MISSING = 'Install it: pip install "kilowatch[apprise]".'
 TITLE = 250
@@ -69,7 +69,7 @@ class Apprise(Channel, frozen=True, kw_only=True, tag="apprise"):
                     "See `apprise --details`.",
                 )
 
-    async def send(self, message: Message, door: Door) -> Answer:
+    async def send(self, message: Message, door: HttpSender) -> Answer:
         """Notify all of its services, in a thread."""
         try:
             urls = self._urls("urls_file")

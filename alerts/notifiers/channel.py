@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
+from alerts.message.page import Links, Page
 from alerts.notice import Notice
 from alerts.notifiers import secret
-from alerts.notifiers.answer import Answer
-from alerts.page import Links, Page
+from alerts.notifiers.result import Answer
 from telemetry.errors import ConfigError
 
 if TYPE_CHECKING:  # aiohttp is loaded by what sends, not by what reads settings
-    from alerts.notifiers.door import Door
+    from alerts.notifiers.http_sender import HttpSender
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Channel(
     def open(self, where: str) -> None:
         """Read what the settings name: secrets, extras. Raises `ConfigError`."""
 
-    async def send(self, message: Message, door: Door) -> Answer:
+    async def send(self, message: Message, door: HttpSender) -> Answer:
         """Tell it once. Never raises for what a receiver or a network does."""
         raise NotImplementedError
 

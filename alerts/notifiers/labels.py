@@ -9,9 +9,9 @@ import hashlib
 import re
 from typing import Any
 
-from alerts.alert import Alert, Severity, State
-from alerts.page import Links, dashboard_of, place_of, silence_of
-from alerts.plain import clean, rfc3339
+from alerts.alert import Alert, AlertState, Severity
+from alerts.message.page import Links, dashboard_of, place_of, silence_of
+from alerts.message.text import clean, rfc3339
 
 SEVERITY = {Severity.PAGE: "critical", Severity.TICKET: "warning", Severity.INFO: "info"}
 NEVER = "0001-01-01T00:00:00Z"
@@ -75,7 +75,7 @@ def fingerprint(identity: dict[str, str]) -> str:
 
 def ended(alert: Alert) -> str:
     """Return when an alert ended, as Alertmanager writes it."""
-    return rfc3339(alert.changed) if alert.state is State.RESOLVED else NEVER
+    return rfc3339(alert.changed) if alert.state is AlertState.RESOLVED else NEVER
 
 
 def common(tables: list[dict[str, str]]) -> dict[str, str]:
@@ -94,7 +94,7 @@ def posted(alert: Alert, links: Links) -> dict[str, Any]:
     """Return an alert as it stands in a webhook's body."""
     identity = identity_of(alert, links.cluster)
     return {
-        "status": "resolved" if alert.state is State.RESOLVED else "firing",
+        "status": "resolved" if alert.state is AlertState.RESOLVED else "firing",
         "labels": identity,
         "annotations": remarks_of(alert, links),
         "startsAt": rfc3339(alert.since),

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from alerts.alert import Severity
+from alerts.message.formats import text
+from alerts.message.text import cut, cut_bytes
 from alerts.notice import Action
-from alerts.notifiers.answer import Answer, Refused
 from alerts.notifiers.channel import Addressed, Message
-from alerts.page_forms import text
-from alerts.plain import cut, cut_bytes
+from alerts.notifiers.result import Answer, Refused
 from telemetry.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from alerts.notifiers.door import Door
+    from alerts.notifiers.http_sender import HttpSender
 
 TITLE = 250
 BODY = 4000
@@ -46,9 +46,9 @@ class Ntfy(Addressed, frozen=True, kw_only=True, tag="ntfy"):
         if self.url and not _split(self.url)[1]:
             yield "url", "it names no topic", "Write it as https://host/topic."
 
-    async def send(self, message: Message, door: Door) -> Answer:
+    async def send(self, message: Message, door: HttpSender) -> Answer:
         """Publish to the topic."""
-        from alerts.notifiers.door import judge  # noqa: PLC0415 - aiohttp is for those who send
+        from alerts.notifiers.http_sender import judge  # noqa: PLC0415 - aiohttp is for those who send
 
         try:
             (server, topic), headers = _split(self.address()), self.headers()

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import msgspec
 
 from alerts.alert import Severity
+from alerts.message.formats import details
+from alerts.message.page import place_of
+from alerts.message.text import clean, cut, rfc3339
 from alerts.notice import Action
 from alerts.notifiers import secret
-from alerts.notifiers.answer import Answer, Refused
 from alerts.notifiers.channel import Channel, Message, url_problems
-from alerts.page import place_of
-from alerts.page_forms import details
-from alerts.plain import clean, cut, rfc3339
+from alerts.notifiers.result import Answer, Refused
 from telemetry.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from alerts.notifiers.door import Door
+    from alerts.notifiers.http_sender import HttpSender
 
 URLS = {
     "us": "https://events.pagerduty.com/v2/enqueue",
@@ -66,9 +66,9 @@ class PagerDuty(Channel, frozen=True, kw_only=True, tag="pagerduty"):
         """Read the key."""
         self._key(where)
 
-    async def send(self, message: Message, door: Door) -> Answer:
+    async def send(self, message: Message, door: HttpSender) -> Answer:
         """Trigger, acknowledge or resolve."""
-        from alerts.notifiers.door import judge  # noqa: PLC0415 - aiohttp is for those who send
+        from alerts.notifiers.http_sender import judge  # noqa: PLC0415 - aiohttp is for those who send
 
         try:
             key = self._key("key_file")

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from alerts.alert import Severity
+from alerts.message.page import Fact, Page
+from alerts.message.text import cut
 from alerts.notice import Action
-from alerts.notifiers.answer import Answer, Refused
 from alerts.notifiers.channel import Addressed, Message
-from alerts.page import Fact, Page
-from alerts.plain import cut
+from alerts.notifiers.result import Answer, Refused
 from telemetry.errors import ConfigError
 
 if TYPE_CHECKING:
-    from alerts.notifiers.door import Door
+    from alerts.notifiers.http_sender import HttpSender
 
 HEADER = 150
 """Characters of a header block."""
@@ -38,9 +38,9 @@ class Slack(Addressed, frozen=True, kw_only=True, tag="slack"):
     shows_updates: ClassVar[bool] = True
     secret_url: ClassVar[bool] = True
 
-    async def send(self, message: Message, door: Door) -> Answer:
+    async def send(self, message: Message, door: HttpSender) -> Answer:
         """Post a message."""
-        from alerts.notifiers.door import judge  # noqa: PLC0415 - aiohttp is for those who send
+        from alerts.notifiers.http_sender import judge  # noqa: PLC0415 - aiohttp is for those who send
 
         try:
             url, headers = self.address(), self.headers()

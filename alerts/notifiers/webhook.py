@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from alerts.notice import Action
-from alerts.notifiers.answer import Answer, Refused
 from alerts.notifiers.channel import Addressed, Message
 from alerts.notifiers.labels import common, posted
+from alerts.notifiers.result import Answer, Refused
 from telemetry.errors import ConfigError
 
 if TYPE_CHECKING:
-    from alerts.notifiers.door import Door
+    from alerts.notifiers.http_sender import HttpSender
 
 
 class Webhook(Addressed, frozen=True, kw_only=True, tag="webhook"):
@@ -22,9 +22,9 @@ class Webhook(Addressed, frozen=True, kw_only=True, tag="webhook"):
     kind: ClassVar[str] = "webhook"
     shows_updates: ClassVar[bool] = True
 
-    async def send(self, message: Message, door: Door) -> Answer:
+    async def send(self, message: Message, door: HttpSender) -> Answer:
         """Post the incident as a group of alerts."""
-        from alerts.notifiers.door import judge  # noqa: PLC0415 - aiohttp is for those who send
+        from alerts.notifiers.http_sender import judge  # noqa: PLC0415 - aiohttp is for those who send
 
         try:
             url, headers = self.address(), self.headers()

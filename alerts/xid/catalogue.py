@@ -9,7 +9,7 @@ from functools import cache
 from importlib.resources import files
 
 
-class Severity(StrEnum):
+class XidSeverity(StrEnum):
     """Who hears of it; the worst first."""
 
     PAGE = "page"
@@ -27,11 +27,11 @@ class Severity(StrEnum):
         return _RANKS[self]
 
 
-_RANKS = {severity: rank for rank, severity in enumerate(Severity)}
+_RANKS = {severity: rank for rank, severity in enumerate(XidSeverity)}
 
 
 @dataclass(frozen=True, slots=True)
-class Meaning:
+class XidMeaning:
     """What is known of one XID."""
 
     xid: int
@@ -41,23 +41,23 @@ class Meaning:
     """The immediate action of NVIDIA's catalogue, "" where it has none."""
     fault: str
     """What is broken, in the words of our rules: `gpu_lost`, `ecc_contained`, `application`."""
-    severity: Severity
+    severity: XidSeverity
     """Of one line alone, with nothing beside it."""
     meaning: str
     remedy: str
 
 
 @cache
-def catalogue() -> dict[int, Meaning]:
+def catalogue() -> dict[int, XidMeaning]:
     """Return every XID that is known, by number."""
     text = files("alerts.xid").joinpath("catalogue.toml").read_text(encoding="utf-8")
     return {
-        xid: Meaning(
+        xid: XidMeaning(
             xid=xid,
             name=name,
             nvidia_action=action,
             fault=group["fault"],
-            severity=Severity(group["severity"]),
+            severity=XidSeverity(group["severity"]),
             meaning=group["meaning"],
             remedy=group["remedy"],
         )
@@ -66,17 +66,17 @@ def catalogue() -> dict[int, Meaning]:
     }
 
 
-def meaning_of(xid: int) -> Meaning:
+def meaning_of(xid: int) -> XidMeaning:
     """Return what is known of an XID; a number that nobody knows is a ticket of its own."""
     known = catalogue().get(xid)
     if known is not None:
         return known
-    return Meaning(
+    return XidMeaning(
         xid=xid,
         name="",
         nvidia_action="",
         fault="unknown_xid",
-        severity=Severity.TICKET,
+        severity=XidSeverity.TICKET,
         meaning="This number is in no catalogue that kilowatch knows; it may be newer.",
         remedy="Look it up in NVIDIA's list of XIDs, with the driver's version and the line.",
     )

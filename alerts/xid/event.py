@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from alerts.diagnosis.burst import judge_xid
-from alerts.xid.catalogue import Severity, meaning_of
+from alerts.xid.catalogue import XidSeverity, meaning_of
 from alerts.xid.nvlink5 import SubCode, decode
 from alerts.xid.switch import judge_switch
 from telemetry.inventory import Event
@@ -14,14 +14,14 @@ from telemetry.kernel_log import DriverNote, GpuLost, Record, SXid, Xid
 
 _SITE = re.compile(r"GPC (\d{1,3}), TPC (\d{1,3})")
 _NOTES = {
-    "init_failed": ("gpu_init_failed", Severity.TICKET),
-    "nvlink_failed": ("nvlink_errors", Severity.TICKET),
-    "mismatch": ("driver_mismatch", Severity.TICKET),
-    "task_hung": ("driver_hung", Severity.PAGE),
+    "init_failed": ("gpu_init_failed", XidSeverity.TICKET),
+    "nvlink_failed": ("nvlink_errors", XidSeverity.TICKET),
+    "mismatch": ("driver_mismatch", XidSeverity.TICKET),
+    "task_hung": ("driver_hung", XidSeverity.PAGE),
 }
 
 
-def fault_of(event: Event) -> tuple[str, Severity]:
+def fault_of(event: Event) -> tuple[str, XidSeverity]:
     """Return the fault that an event is a sign of, in the words of the XID catalogue, and how bad
     it is alone. What is no error of the driver is ("", IGNORE)."""
     data = event.data
@@ -29,7 +29,7 @@ def fault_of(event: Event) -> tuple[str, Severity]:
         case "xid":
             number = _whole(data.get("xid"))
             if number is None:
-                return "unknown_xid", Severity.TICKET
+                return "unknown_xid", XidSeverity.TICKET
             if number not in _DETAILED:
                 known = meaning_of(number)
                 return known.fault, known.severity
@@ -38,9 +38,9 @@ def fault_of(event: Event) -> tuple[str, Severity]:
         case "sxid":
             return judge_switch(_sxid(event))
         case "driver_log":
-            return _NOTES.get(str(data.get("what")), ("", Severity.IGNORE))
+            return _NOTES.get(str(data.get("what")), ("", XidSeverity.IGNORE))
         case _:
-            return "", Severity.IGNORE
+            return "", XidSeverity.IGNORE
 
 
 def code_of(event: Event) -> SubCode | None:

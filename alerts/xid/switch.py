@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from alerts.xid.catalogue import Severity
+from alerts.xid.catalogue import XidSeverity
 from telemetry.kernel_log import SXid
 
 LINK_FAULT = 20034
@@ -15,12 +15,12 @@ HARMLESS = frozenset({
 """Seen on healthy switches of large fleets; so are all that call themselves non-fatal."""
 
 
-def judge_switch(record: SXid) -> tuple[str, Severity]:
+def judge_switch(record: SXid) -> tuple[str, XidSeverity]:
     """Return fault and severity of one line alone."""
     if record.fatal:
         if record.sxid == LINK_FAULT:
-            return "nvswitch_link", Severity.TICKET
-        return "nvswitch_fatal", Severity.PAGE
+            return "nvswitch_link", XidSeverity.TICKET
+        return "nvswitch_fatal", XidSeverity.PAGE
     if record.continuation or record.fatal is False or record.sxid in HARMLESS:
-        return "nvswitch_noise", Severity.IGNORE
-    return "nvswitch_unknown", Severity.TICKET
+        return "nvswitch_noise", XidSeverity.IGNORE
+    return "nvswitch_unknown", XidSeverity.TICKET

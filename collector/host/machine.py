@@ -15,7 +15,7 @@ from pathlib import Path
 
 from collector.host import proc
 from collector.host.clock import estimated_error
-from collector.host.kept import Kept
+from collector.host.open_file import Kept
 from collector.host.rapl import Zones, memory, packages
 from collector.host.wall import PROGRAMS, WallMeter
 from collector.source import Rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from collector.host.kept import Kept
+from collector.host.open_file import Kept
 
 _MICRO = 1e-6
 

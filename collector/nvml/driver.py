@@ -6,7 +6,7 @@ from collector.nvml import binding
 from collector.nvml.events import EventWatch
 from collector.nvml.gpu import GpuReader
 from collector.probe.driver import Turn
-from collector.probe.protocol import Description, Notice, Reading, Report
+from collector.probe.protocol import ProbeDescription, ProbeNotice, ProbeReading, ProbeReport
 
 
 class NvmlDriver:
@@ -16,24 +16,24 @@ class NvmlDriver:
         self._gpus: list[GpuReader] = []
         self._events: EventWatch | None = None
 
-    def open(self) -> Report:
+    def open(self) -> ProbeReport:
         """Initialise NVML and count the GPUs. Raises `DriverError`."""
         binding.start()
         self._gpus = [GpuReader(index) for index in range(self._count())]
         self._events = EventWatch(self._gpus)
         cuda = binding.once("nvmlSystemGetCudaDriverVersion_v2")
-        return Report(
+        return ProbeReport(
             up=True,
             devices=len(self._gpus),
             driver_version=binding.once("nvmlSystemGetDriverVersion"),
             cuda_version=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None,
         )
 
-    def describe(self, device: int, turn: Turn) -> Description | None:
+    def describe(self, device: int, turn: Turn) -> ProbeDescription | None:
         """Return what a GPU is, if that is news."""
         return self._gpus[device].describe(turn)
 
-    def read(self, device: int, lanes: int, turn: Turn) -> Reading:
+    def read(self, device: int, lanes: int, turn: Turn) -> ProbeReading:
         """Return a GPU's readings. Raises `DriverError` when the driver as a whole is gone."""
         if not lanes:
             return self._gpus[device].presence()
@@ -43,7 +43,7 @@ class NvmlDriver:
         """Return whether there are more or fewer GPUs than when NVML was initialised."""
         return self._count() != len(self._gpus)
 
-    def wait(self, seconds: float) -> list[Notice]:
+    def wait(self, seconds: float) -> list[ProbeNotice]:
         """Wait for XIDs."""
         return self._events.wait(seconds) if self._events is not None else []
 

@@ -10,7 +10,7 @@ import time
 
 from collector.nvml.binding import XID_EVENT, Code, EventSet, address
 from collector.nvml.gpu import GpuReader
-from collector.probe.protocol import Notice
+from collector.probe.protocol import ProbeNotice
 from telemetry.errors import DriverError
 
 LONGEST_PAUSE = 30.0
@@ -31,7 +31,7 @@ class EventWatch:
         self._tried: set[int] = set()
         self._pause = 0.0
 
-    def wait(self, seconds: float) -> list[Notice]:
+    def wait(self, seconds: float) -> list[ProbeNotice]:
         """Return the events that came within `seconds`."""
         if self._pause:
             time.sleep(min(self._pause, seconds))
@@ -74,7 +74,7 @@ class EventWatch:
                     self._registered[address(gpu.handle)] = device
         return bool(self._registered)
 
-    def _notice(self, handle: int, kind: int, data: int, instance: int) -> Notice | None:
+    def _notice(self, handle: int, kind: int, data: int, instance: int) -> ProbeNotice | None:
         device = self._registered.get(handle)
         if not kind & XID_EVENT:
             return None
@@ -87,7 +87,7 @@ class EventWatch:
         facts: dict[str, int | str] = {"xid": data, "source": "nvml"}
         if instance != NO_INSTANCE:
             facts["gpu_instance"] = instance
-        return Notice("xid", time.time_ns(), device, message, facts)
+        return ProbeNotice("xid", time.time_ns(), device, message, facts)
 
 
 def _hangs(gpu: GpuReader) -> bool:

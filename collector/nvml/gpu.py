@@ -2,22 +2,143 @@
 
 from __future__ import annotations
 
+import re
 import time
 from array import array
+from typing import Any
 
 import msgspec
 
-from collector.nvml.binding import LOST, Code, Handle, device
+from collector.nvml.binding import LOST, Code, Handle, device, once, platform
 from collector.nvml.capability import absent_for_good, blocks_of, cells, exclude_remaps
 from collector.nvml.gpm import GpmReader
-from collector.nvml.inventory import can_remap_rows, describe, links
-from collector.nvml.readings import Plan
+from collector.nvml.queries import bind
+from collector.nvml.readings import ReadPlan
 from collector.probe.driver import Turn
-from collector.probe.protocol import FAST, SLOW, Description, Reading, Status
+from collector.probe.protocol import FAST, SLOW, ProbeDescription, ProbeReading, ProbeStatus
 from telemetry.errors import DriverError
-from telemetry.inventory import Gpu
-from telemetry.metric import Gpm, Lane, Table
+from telemetry.inventory import Gpu, Link
+from telemetry.metric import Call, Gpm, Lane, Table
 from telemetry.schema import SCHEMA
+
+# What one GPU says of itself: name, address, limits, links. Asked once, when the GPU is met.
+
+MAX_LINKS = 36
+ARCHITECTURES = {
+    2: "Kepler",
+    3: "Maxwell",
+    4: "Pascal",
+    5: "Volta",
+    6: "Turing",
+    7: "Ampere",
+    8: "Ada",
+    9: "Hopper",
+    10: "Blackwell",
+    13: "Rubin",
+}
+PEERS = {0: "gpu", 1: "cpu", 2: "switch"}
+"""nvmlIntNvLinkDeviceType_t; 1 is the link of an IBM or Grace processor."""
+_ADDRESS = re.compile(r"([0-9a-fA-F]+):([0-9a-fA-F]+):([0-9a-fA-F]+)\.?([0-9a-fA-F])?$")
+
+
+def describe(handle: Handle, index: int) -> Gpu:
+    """Return what a GPU is. Raises `DriverError` when it is lost or the driver is gone."""
+    memory = _number(handle, Call("nvmlDeviceGetMemoryInfo_v2", pick="total"))
+    limit = _number(handle, Call("nvmlDeviceGetEnforcedPowerLimit", 1e-3))
+    minor = _number(handle, Call("nvmlDeviceGetMinorNumber"))
+    architecture = _number(handle, Call("nvmlDeviceGetArchitecture"))
+    return Gpu(
+        uuid=_text(once("nvmlDeviceGetUUID", handle)) or f"GPU-without-uuid-{index}",
+        index=index,
+        name=_text(once("nvmlDeviceGetName", handle)) or "Graphics Device",
+        pci=_pci(once("nvmlDeviceGetPciInfo", handle)),
+        serial=_text(once("nvmlDeviceGetSerial", handle)),
+        vbios=_text(once("nvmlDeviceGetVbiosVersion", handle)),
+        part_number=_text(once("nvmlDeviceGetBoardPartNumber", handle)),
+        architecture=ARCHITECTURES.get(int(architecture)) if architecture is not None else None,
+        memory_bytes=int(memory) if memory is not None else None,
+        power_limit_watts=limit,
+        minor=int(minor) if minor is not None else None,
+        mig=_number(handle, Call("nvmlDeviceGetMigMode", pick=0)) == 1,
+        slot=_slot(handle),
+    )
+
+
+def links(handle: Handle, uuid: str) -> tuple[Link, ...]:
+    """Return the links of a GPU, from number 0 on without holes, so that a row is a number."""
+    found: list[Link] = []
+    for number in range(MAX_LINKS):
+        query, _ = bind(handle, Call("nvmlDeviceGetNvLinkState", args=(number,)))
+        if query.ask() != Code.SUCCESS:
+            break
+        kind = once("nvmlDeviceGetNvLinkRemoteDeviceType", handle, number)
+        found.append(
+            Link(
+                gpu=uuid,
+                number=number,
+                peer_kind=PEERS.get(kind) if kind is not None else None,
+                peer_pci=_pci(once("nvmlDeviceGetNvLinkRemotePciInfo", handle, number)),
+            )
+        )
+    return tuple(found)
+
+
+def can_remap_rows(handle: Handle, name: str) -> bool:
+    """Infer it from ECC and the product: boards without the feature answer zeros, not an error."""
+    return (
+        "GeForce" not in name and _number(handle, Call("nvmlDeviceGetEccMode", pick=0)) is not None
+    )
+
+
+def pci_address(text: str) -> str | None:
+    """Return an address in normal form: `0000:18:00.0`, lower case, domain of four digits or more.
+
+    NVML writes `00000000:18:00.0`, and all zeros for a peer that it does not know.
+    """
+    match = _ADDRESS.match(text)
+    if match is None:
+        return None
+    domain, bus, slot, function = (int(part or "0", 16) for part in match.groups())
+    if not (domain or bus or slot):
+        return None
+    return f"{domain:04x}:{bus:02x}:{slot:02x}.{function:x}"
+
+
+def _pci(info: Any) -> str | None:
+    if info is None:
+        return None
+    return pci_address(_text(info.busId) or "")
+
+
+def _slot(handle: Handle) -> str | None:
+    place = platform(handle)
+    if place is not None:
+        numbers = (place.slotNumber, place.trayIndex, place.moduleId)
+        slot, tray, module = (byte[0] if byte else 0 for byte in numbers)
+        return f"slot {slot} tray {tray} module {module}"
+    module = _number(handle, Call("nvmlDeviceGetModuleId"))
+    return f"module {int(module)}" if module is not None else None
+
+
+def _number(handle: Handle, call: Call) -> float | None:
+    """Return a number, or None when the GPU will not tell."""
+    query, pick = bind(handle, call)
+    if query.insist(query.ask()) != Code.SUCCESS:
+        return None
+    found = query.answer(pick)
+    if found is None:
+        return None
+    get, result = found
+    value = get(result)
+    return None if value == 0xFFFF_FFFF else value * call.scale
+
+
+def _text(value: Any) -> str | None:
+    """pynvml answers with str or bytes, as the call has it."""
+    if isinstance(value, bytes):
+        value = value.split(b"\0")[0].decode(errors="replace")
+    return str(value).strip() or None if value is not None else None
+
 
 PROBE_AGAIN = 600.0
 """Seconds after which what was not supported is tried once more."""
@@ -42,12 +163,12 @@ class GpuReader:
         """Monotonic time at which the reading under way began."""
         self._index = index
         self._gpu: Gpu | None = None
-        self._status = Status.OK
+        self._status = ProbeStatus.OK
         self._meet_at = 0.0
-        self._described: Description | None = None
-        self._said: Description | None = None
+        self._described: ProbeDescription | None = None
+        self._said: ProbeDescription | None = None
 
-    def describe(self, turn: Turn) -> Description | None:
+    def describe(self, turn: Turn) -> ProbeDescription | None:
         """Return what the GPU is, when that has changed since the last call."""
         if self._gpu is None and time.monotonic() >= self._meet_at:
             self._meet_at = time.monotonic() + MEET_AGAIN
@@ -55,7 +176,7 @@ class GpuReader:
                 self._meet(turn)
             except DriverError as error:
                 self._status = status_of(error)
-                self._described = Description(
+                self._described = ProbeDescription(
                     Gpu(uuid="", index=self._index, name="", present=False)
                 )
             if turn.abandoned:
@@ -66,35 +187,35 @@ class GpuReader:
         self._said = self._described
         return self._described
 
-    def presence(self) -> Reading:
+    def presence(self) -> ProbeReading:
         """Return how the GPU is, without asking it."""
-        return Reading(self._status)
+        return ProbeReading(self._status)
 
-    def read(self, lanes: int, turn: Turn) -> Reading:
+    def read(self, lanes: int, turn: Turn) -> ProbeReading:
         """Return the readings on `lanes`. Raises `DriverError` when the driver is gone."""
-        if self._gpu is None or (self._status is not Status.OK and not lanes & SLOW):
-            return Reading(self._status)  # a lost GPU is asked again on the slow lane only
+        if self._gpu is None or (self._status is not ProbeStatus.OK and not lanes & SLOW):
+            return ProbeReading(self._status)  # a lost GPU is asked again on the slow lane only
         self.asked_at = time.monotonic()
         try:
             return self._read(lanes, turn)
         finally:
             self.asked_at = None
 
-    def _read(self, lanes: int, turn: Turn) -> Reading:
+    def _read(self, lanes: int, turn: Turn) -> ProbeReading:
         values = array("d")
-        status = Status.OK
+        status = ProbeStatus.OK
         for bit in (FAST, SLOW):
-            if lanes & bit and status is Status.OK:
+            if lanes & bit and status is ProbeStatus.OK:
                 status, part = self._read_lane(bit, turn)
                 values += part
         if turn.abandoned:
-            return Reading(Status.HUNG)  # nobody waits for it
+            return ProbeReading(ProbeStatus.HUNG)  # nobody waits for it
         self._status = status
-        if status is not Status.OK:
-            return Reading(status)
+        if status is not ProbeStatus.OK:
+            return ProbeReading(status)
         if lanes & SLOW:
             self._notice_mig(values[-self._widths[SLOW] + _MIG])
-        return Reading(status, values.tobytes())
+        return ProbeReading(status, values.tobytes())
 
     def _meet(self, turn: Turn) -> None:
         handle = device(self._index)
@@ -114,15 +235,15 @@ class GpuReader:
             if isinstance(origin, Gpm)
         }
         self.gpm = GpmReader(handle, sorted(ids))
-        self._plans: dict[int, Plan] = {}
+        self._plans: dict[int, ReadPlan] = {}
         self._batch = LARGEST_BATCH
         self._settled: set[int] = set()
         self._probe_at = time.monotonic() + PROBE_AGAIN
         self.handle, self._gpu = handle, gpu
-        self._described = Description(gpu, found)
-        self._status = Status.OK
+        self._described = ProbeDescription(gpu, found)
+        self._status = ProbeStatus.OK
 
-    def _read_lane(self, bit: int, turn: Turn) -> tuple[Status, array[float]]:
+    def _read_lane(self, bit: int, turn: Turn) -> tuple[ProbeStatus, array[float]]:
         """Read one lane, and again while cells find out what they can be read from."""
         if bit == SLOW and time.monotonic() >= self._probe_at:
             self._forget()
@@ -132,16 +253,16 @@ class GpuReader:
                 if plan is not None:
                     self._batch = min(self._batch, plan.batch)
                 if self.gpm is None:
-                    return Status.LATE, array("d")
-                plan = Plan(self.handle, self._cells[bit], self._batch, self.gpm)
+                    return ProbeStatus.LATE, array("d")
+                plan = ReadPlan(self.handle, self._cells[bit], self._batch, self.gpm)
                 self._plans[bit] = plan
             begin = time.perf_counter()
             status, values = plan.read(turn, begin)
             if bit == FAST:
                 values[_LATENCY] = time.perf_counter() - begin
-            if not plan.stale or status is not Status.OK or turn.abandoned:
+            if not plan.stale or status is not ProbeStatus.OK or turn.abandoned:
                 break
-        if status is Status.OK and bit not in self._settled:
+        if status is ProbeStatus.OK and bit not in self._settled:
             self._settled.add(bit)
             self._tell_capabilities()
         return status, values
@@ -154,7 +275,7 @@ class GpuReader:
         for parts in self._cells.values():
             absent |= absent_for_good(parts)
         gpu = msgspec.structs.replace(self._described.gpu, capabilities=absent)
-        self._described = Description(gpu, self._described.links)
+        self._described = ProbeDescription(gpu, self._described.links)
 
     def _notice_mig(self, mode: float) -> None:
         if self._described is None or mode not in {0.0, 1.0}:
@@ -162,7 +283,7 @@ class GpuReader:
         mig = mode == 1.0
         if mig != self._described.gpu.mig:
             gpu = msgspec.structs.replace(self._described.gpu, mig=mig)
-            self._described = Description(gpu, self._described.links)
+            self._described = ProbeDescription(gpu, self._described.links)
             self._forget()  # split GPUs refuse what whole ones tell, and back
 
     def _forget(self) -> None:
@@ -175,10 +296,10 @@ class GpuReader:
         self._probe_at = time.monotonic() + PROBE_AGAIN
 
 
-def status_of(error: DriverError) -> Status:
+def status_of(error: DriverError) -> ProbeStatus:
     """Return what an error says of the GPU. Raises it again when the driver as a whole is gone."""
     if error.code in LOST:
-        return Status.LOST
+        return ProbeStatus.LOST
     if error.code == Code.RESET_REQUIRED:
-        return Status.RESET_REQUIRED
+        return ProbeStatus.RESET_REQUIRED
     raise error

@@ -7,19 +7,96 @@ the capability of a cell changes.
 
 from __future__ import annotations
 
+import struct
+import sys
 from array import array
+from collections.abc import Callable, Iterator
+from ctypes import byref, c_int
+from functools import partial
 from typing import Any, NamedTuple
 
-from collector.nvml.binding import GONE, LOST, UNSUPPORTED, Code, Handle
+from collector.nvml.binding import GONE, LOST, UNSUPPORTED, Code, Handle, array_of, function
 from collector.nvml.capability import Cell, Convert, is_gpm
-from collector.nvml.fields import FieldBatch, decode
 from collector.nvml.gpm import GpmReader
 from collector.nvml.queries import Getter, Query, bind
 from collector.probe.driver import Turn
-from collector.probe.protocol import Status
+from collector.probe.protocol import ProbeStatus
 from telemetry.errors import DriverError
 from telemetry.gap import GAP, Gap
 from telemetry.metric import Call, Field, Gpm
+
+# Field values: many numbers of one GPU in one call, and how to read their tagged union.
+
+
+class FieldBatch:
+    """Field values of one GPU, read in one call into an array that is made once."""
+
+    _ENTRY = struct.Struct("=24xIIQ")  # after id, scope, timestamp, latency: type, code, value
+
+    def __init__(self, handle: Handle, fields: list[tuple[int, int]]) -> None:
+        self._array = array_of("c_nvmlFieldValue_t", len(fields))
+        for entry, (number, scope) in zip(self._array, fields, strict=True):
+            entry.fieldId, entry.scopeId = number, scope
+        self._bytes = memoryview(self._array).cast("B")
+        self.ask: Callable[[], int] = partial(
+            function("nvmlDeviceGetFieldValues"), handle, c_int(len(fields)), byref(self._array)
+        )
+        """Call the driver; the code is that of the whole batch."""
+        self._kinds: tuple[int, ...] = ()
+        self._codes = (0,) * len(fields)
+        self._whole = struct.Struct("")
+
+    def steady(self) -> tuple[float, ...] | None:
+        """Return all numbers at once, where every entry succeeded and is of the type that it had
+        when they were learned; None where somebody must look at each (`values`)."""
+        if not self._kinds:
+            return None
+        found = self._whole.unpack(self._bytes)
+        if found[0::3] != self._kinds or found[1::3] != self._codes:
+            self._kinds = ()
+            return None
+        return found[2::3]
+
+    def learn(self) -> None:
+        """Remember the types of an answer in which all succeeded."""
+        kinds = tuple(kind for kind, _, _ in self.values())
+        if all(kind in _FORMATS for kind in kinds):
+            self._kinds = kinds
+            self._whole = struct.Struct("=" + "".join(f"24xII{_FORMATS[kind]}" for kind in kinds))
+
+    def values(self) -> Iterator[tuple[int, int, int]]:
+        """Yield type, code and 64 raw bits of each entry."""
+        return self._ENTRY.iter_unpack(self._bytes)
+
+
+_FORMATS = {0: "d", 1: "I4x", 2: "Q", 3: "Q", 4: "q", 5: "i4x", 6: "H6x"}
+"""By type: how its number stands in the eight bytes."""
+
+
+def decode(kind: int, raw: int) -> float | None:
+    """Return the number in the raw bits of a field; None when it says "not available".
+
+    The driver fills only as many bytes as the type has: the rest is rubbish.
+    """
+    match kind:
+        case 1:  # unsigned int
+            raw &= 0xFFFF_FFFF
+            return None if raw == 0xFFFF_FFFF else raw
+        case 2 | 3:  # unsigned long, unsigned long long
+            return None if raw == 0xFFFF_FFFF_FFFF_FFFF else raw
+        case 0:  # double
+            number: float = struct.unpack("=d", raw.to_bytes(8, sys.byteorder))[0]
+            return number
+        case 4:  # signed long long
+            return raw - (1 << 64) if raw >> 63 else raw
+        case 5:  # signed int
+            raw &= 0xFFFF_FFFF
+            return raw - (1 << 32) if raw >> 31 else raw
+        case 6:  # unsigned short
+            return raw & 0xFFFF
+        case _:
+            return None
+
 
 _ERROR = GAP[Gap.ERROR]
 _NOT_SUPPORTED = GAP[Gap.NOT_SUPPORTED]
@@ -79,12 +156,12 @@ class _Batch:
 class _UnwellError(Exception):
     """The GPU, not a metric, gave this answer."""
 
-    def __init__(self, status: Status) -> None:
+    def __init__(self, status: ProbeStatus) -> None:
         super().__init__(status)
         self.status = status
 
 
-class Plan:
+class ReadPlan:
     """How one GPU is read on some lanes."""
 
     def __init__(self, handle: Handle, cells: list[Cell], batch: int, gpm: GpmReader) -> None:
@@ -116,7 +193,7 @@ class Plan:
             question.settle()
         return list(questions.values())
 
-    def read(self, turn: Turn, now: float) -> tuple[Status, array[float]]:
+    def read(self, turn: Turn, now: float) -> tuple[ProbeStatus, array[float]]:
         """Ask everything; `now` is in seconds on a clock that only grows.
 
         Raises `DriverError` when the driver as a whole is gone. The values of an unwell GPU, and
@@ -126,11 +203,11 @@ class Plan:
         try:
             for batch in self._batches:
                 if turn.abandoned:
-                    return Status.HUNG, values
+                    return ProbeStatus.HUNG, values
                 self._read_fields(batch, values)
             for question in self._questions:
                 if turn.abandoned:
-                    return Status.HUNG, values
+                    return ProbeStatus.HUNG, values
                 code = question.query.ask()
                 if code:
                     code = question.query.insist(code)
@@ -148,7 +225,7 @@ class Plan:
                 self._read_gpm(values, now)
         except _UnwellError as unwell:
             return unwell.status, values
-        return Status.OK, values
+        return ProbeStatus.OK, values
 
     def _read_fields(self, batch: _Batch, values: array[float]) -> None:
         code = batch.fields.ask()
@@ -200,9 +277,9 @@ class Plan:
     def _failed(self, cell: Cell, code: int, *, split: bool = False) -> float:
         """Return the gap for an error code; note what this GPU does not support."""
         if code in LOST:
-            raise _UnwellError(Status.LOST)
+            raise _UnwellError(ProbeStatus.LOST)
         if code == Code.RESET_REQUIRED:
-            raise _UnwellError(Status.RESET_REQUIRED)
+            raise _UnwellError(ProbeStatus.RESET_REQUIRED)
         if code in GONE:
             raise DriverError("the driver has gone away", code)
         denied = code == Code.NO_PERMISSION

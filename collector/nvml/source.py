@@ -7,22 +7,144 @@ and let go; its answers become rows, and its troubles gaps, states and happening
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
 
 from collector.nvml import states
-from collector.nvml.assembly import Shape, assemble
-from collector.nvml.edges import Edges
-from collector.nvml.nursery import Nursery
-from collector.nvml.roster import Roster
+from collector.nvml.gpu_table import GpuTable
+from collector.nvml.probe_supervisor import ProbeSupervisor
 from collector.nvml.states import DriverState
-from collector.nvml.topology import pools, with_peers
+from collector.nvml.transitions import TransitionDetector
 from collector.probe.parent import Probe
-from collector.probe.protocol import FAST, SLOW, Answer, Notice, Reading, Report, Status
-from collector.source import Happening, Rows
-from telemetry.gap import Gap
-from telemetry.inventory import Gpu, Inventory, Link
+from collector.probe.protocol import (
+    FAST,
+    SLOW,
+    ProbeNotice,
+    ProbeReading,
+    ProbeReply,
+    ProbeReport,
+    ProbeStatus,
+)
+from collector.source import DeviceEvent, Rows
+from telemetry.gap import GAP, Gap
+from telemetry.inventory import Gpu, Inventory, Link, MemoryPool
 from telemetry.metric import Lane
-from telemetry.schema import GPU_FAST
+from telemetry.schema import GPU_FAST, GPU_SLOW, LINK_FAST, LINK_SLOW, SCHEMA
+
+# Who reaches whose memory: links with names at both ends, and the pools that they make. Pure.
+
+
+def with_peers(links: Iterable[Link], gpus: Sequence[Gpu]) -> tuple[Link, ...]:
+    """Return the links with the UUID of the GPU at the far end, where it is one of ours."""
+    by_pci = {gpu.pci: gpu.uuid for gpu in gpus if gpu.pci is not None}
+    return tuple(
+        msgspec.structs.replace(link, peer=by_pci.get(link.peer_pci))
+        if link.peer_pci is not None
+        else link
+        for link in links
+    )
+
+
+def pools(gpus: Sequence[Gpu], links: Iterable[Link]) -> tuple[MemoryPool, ...]:
+    """Return the pools of a node: all GPUs on switches are one, GPUs linked to each other are one,
+    and every other GPU is alone."""
+    switched: set[str] = set()
+    parent = {gpu.uuid: gpu.uuid for gpu in gpus}
+
+    def root(uuid: str) -> str:
+        while parent[uuid] != uuid:
+            uuid = parent[uuid]
+        return uuid
+
+    for link in links:
+        if link.gpu not in parent:
+            continue
+        if link.peer_kind == "switch":
+            switched.add(link.gpu)
+        elif link.peer is not None and link.peer in parent:
+            parent[root(link.gpu)] = root(link.peer)
+    first = min(switched, default=None)
+    for uuid in switched:
+        parent[root(uuid)] = root(first or uuid)
+    members: dict[str, list[Gpu]] = {}
+    for gpu in gpus:
+        members.setdefault(root(gpu.uuid), []).append(gpu)
+    return tuple(_pool(group, switched) for group in members.values())
+
+
+def _pool(group: list[Gpu], switched: set[str]) -> MemoryPool:
+    sizes = [gpu.memory_bytes for gpu in group]
+    known = [size for size in sizes if size is not None]
+    over = "none"
+    if len(group) > 1:
+        over = "nvswitch" if any(gpu.uuid in switched for gpu in group) else "nvlink"
+    return MemoryPool(
+        gpus=tuple(gpu.uuid for gpu in group),
+        bytes=sum(known) if len(known) == len(sizes) else None,
+        over=over,
+    )
+
+
+# From the probe's packed readings to rows of a frame; what is missing becomes gaps. Pure.
+
+_LAYOUT = ((Lane.FAST, GPU_FAST, LINK_FAST), (Lane.SLOW, GPU_SLOW, LINK_SLOW))
+"""The order of a reading's values: lane by lane, the GPU's row and then one for each link."""
+_WIDTH = tuple(len(block.names) for block in SCHEMA.blocks)
+_GAPS = {
+    ProbeStatus.LOST: Gap.DEVICE_LOST,
+    ProbeStatus.RESET_REQUIRED: Gap.DEVICE_LOST,
+    ProbeStatus.HUNG: Gap.TIMED_OUT,
+    ProbeStatus.LATE: Gap.TIMED_OUT,
+}
+
+
+class Shape(NamedTuple):
+    """What rows are wanted."""
+
+    links: tuple[int, ...]
+    """Links of each GPU, in the order of the rows."""
+    lanes: frozenset[Lane]
+
+
+def assemble(shape: Shape, readings: Sequence[ProbeReading | None], absent: Gap) -> Rows:
+    """Return the blocks of `shape`, one reading a GPU; None is a GPU that is `absent`."""
+    rows: Rows = {}
+    for lane, gpu_block, link_block in _LAYOUT:
+        if lane in shape.lanes:
+            rows[gpu_block], rows[link_block] = [], []
+    for links, reading in zip(shape.links, readings, strict=True):
+        values: list[float] | None = None
+        reason = absent
+        if reading is not None:
+            if reading.status is ProbeStatus.OK:
+                packed = array("d")
+                packed.frombytes(reading.values)
+                values = packed.tolist()
+            reason = _GAPS.get(reading.status, Gap.ERROR)
+        _add(rows, links, values, GAP[reason])
+    return rows
+
+
+def _add(
+    rows: dict[int, list[list[float]]], links: int, values: list[float] | None, gap: float
+) -> None:
+    """Add the rows of one GPU; values of another shape than expected are gaps."""
+    size = sum(_WIDTH[g] + links * _WIDTH[k] for _, g, k in _LAYOUT if g in rows)
+    if values is None or len(values) != size:
+        values = [gap] * size
+    start = 0
+    for _, gpu_block, link_block in _LAYOUT:
+        if gpu_block not in rows:
+            continue
+        for block, count in ((gpu_block, 1), (link_block, links)):
+            width = _WIDTH[block]
+            stop = start + count * width
+            rows[block] += [values[at : at + width] for at in range(start, stop, width)]
+            start = stop
+
 
 _BITS = {Lane.FAST: FAST, Lane.SLOW: SLOW}
 _SILENT_TICKS = 2
@@ -57,14 +179,14 @@ class NvmlSource:
         and `resume` take `command_wait` at most, for no tick is taken meanwhile.
         """
         silence = silence_limit or max(10.0, 5 * interval)
-        self._nursery = Nursery("nvml", environment, retry, scout, open_limit, silence)
+        self._nursery = ProbeSupervisor("nvml", environment, retry, scout, open_limit, silence)
         self._open_wait = open_wait
         self._command_wait = command_wait
-        self._roster = Roster(expected, expected_links)
-        self._edges = Edges()
+        self._roster = GpuTable(expected, expected_links)
+        self._edges = TransitionDetector()
         self._state = states.OPENING
-        self._report: Report | None = None
-        self._news: list[Happening] = []
+        self._report: ProbeReport | None = None
+        self._news: list[DeviceEvent] = []
         self._told_up = True
         self._silent_ticks = 0
         self._released = False
@@ -86,7 +208,7 @@ class NvmlSource:
         """Return the GPU and link blocks of `lanes`, within `deadline` seconds."""
         del tick
         self._now = now_ns
-        answer: Answer | None = None
+        answer: ProbeReply | None = None
         if self._released:
             if self._state == states.HELD and self._nursery.free():
                 self._enter(states.RELEASED)
@@ -108,14 +230,14 @@ class NvmlSource:
                 for row, values, reading in zip(
                     self._roster.rows, rows[GPU_FAST], readings, strict=True
                 )
-                if reading is not None and reading.status is Status.OK
+                if reading is not None and reading.status is ProbeStatus.OK
             ]
             self._news += self._edges.look(present, now_ns)
         if self._roster.changed:
             self._publish()
         return rows
 
-    def happenings(self) -> list[Happening]:
+    def happenings(self) -> list[DeviceEvent]:
         """Return what happened since the last call, oldest first."""
         news, self._news = self._news, []
         return news
@@ -165,7 +287,7 @@ class NvmlSource:
                 self._take(self._nursery.found)
         return probe
 
-    def _meet_driver(self, report: Report) -> None:
+    def _meet_driver(self, report: ProbeReport) -> None:
         """Another process has opened the driver."""
         before, self._report = self._report, report
         self._news += self._roster.start(report.devices, self._now)
@@ -175,20 +297,20 @@ class NvmlSource:
             self._edges.restart()
             data: dict[str, object] = {"from": before.driver_version, "to": report.driver_version}
             text = f"The driver is {report.driver_version} now."
-            self._news.append(Happening("driver_reloaded", self._now, message=text, data=data))
+            self._news.append(DeviceEvent("driver_reloaded", self._now, message=text, data=data))
 
     def _follow(self, probe: Probe) -> None:
         """The driver may have gone while it was asked."""
         if probe.ended or (probe.report is not None and not probe.report.up):
             self._tend()
 
-    def _take(self, answer: Answer) -> None:
+    def _take(self, answer: ProbeReply) -> None:
         """Learn from an answer who is there and how each does."""
         self._nursery.heed(answer)
         self._news += self._roster.meet(answer.described, self._now)
         statuses = [reading.status for reading in answer.readings]
         self._news += self._roster.judge(statuses, self._now)
-        if statuses and all(status in {Status.HUNG, Status.LATE} for status in statuses):
+        if statuses and all(status in {ProbeStatus.HUNG, ProbeStatus.LATE} for status in statuses):
             self._silent_ticks += 1
             if self._silent_ticks >= _SILENT_TICKS:
                 self._enter(states.NOT_ANSWERING)
@@ -215,13 +337,13 @@ class NvmlSource:
             data: dict[str, object] = {"state": state.state}
             if self._report is not None and self._report.driver_version is not None:
                 data["version"] = self._report.driver_version
-            self._news.append(Happening(kind, self._now, message=message, data=data))
+            self._news.append(DeviceEvent(kind, self._now, message=message, data=data))
 
-    def _hear(self, notice: Notice) -> None:
+    def _hear(self, notice: ProbeNotice) -> None:
         number = self._roster.row_of.get(notice.device) if notice.device is not None else None
         gpu = self._roster.rows[number].gpu if number is not None else None
         self._news.append(
-            Happening(
+            DeviceEvent(
                 notice.kind,
                 notice.at,
                 gpu.uuid if gpu is not None else None,
@@ -233,16 +355,16 @@ class NvmlSource:
 
     # ---- rows and inventory ----
 
-    def _readings(self, answer: Answer | None) -> list[Reading | None]:
+    def _readings(self, answer: ProbeReply | None) -> list[ProbeReading | None]:
         """The reading of each row; None where the driver has no such device."""
-        readings: list[Reading | None] = [None] * len(self._roster.rows)
+        readings: list[ProbeReading | None] = [None] * len(self._roster.rows)
         if answer is not None:
             for device, row in self._roster.row_of.items():
                 if device < len(answer.readings):
                     readings[row] = answer.readings[device]
         return readings
 
-    def _absent_gap(self, answer: Answer | None) -> Gap:
+    def _absent_gap(self, answer: ProbeReply | None) -> Gap:
         """Why rows without a reading are absent."""
         if answer is not None:
             return Gap.DEVICE_LOST

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from collector.probe.protocol import Report
+from collector.probe.protocol import ProbeReport
 from telemetry.gap import Gap
 
 
@@ -72,7 +72,7 @@ _BY_CODE = {
 }
 
 
-def after(report: Report) -> DriverState:
+def after(report: ProbeReport) -> DriverState:
     """Return the state that a probe's report speaks of."""
     if report.up:
         return UP._replace(message="" if report.devices else "The driver is up, and shows no GPU.")

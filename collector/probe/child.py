@@ -17,7 +17,7 @@ from threading import Event, Lock, Thread
 import msgspec
 
 from collector.probe.driver import Driver
-from collector.probe.protocol import Answer, Ask, Report, Unpacker, pack
+from collector.probe.protocol import ProbeReply, ProbeReport, ProbeRequest, Unpacker, pack
 from collector.probe.watchdog import Watchdog
 from telemetry.errors import DriverError
 
@@ -46,7 +46,7 @@ class Child:
     def run(self) -> None:
         """Serve until standard input closes."""
         self._opener.start()
-        decoder = msgspec.msgpack.Decoder(Ask)
+        decoder = msgspec.msgpack.Decoder(ProbeRequest)
         unpacker = Unpacker()
         try:
             while data := os.read(_IN, _CHUNK):
@@ -55,21 +55,21 @@ class Child:
         finally:
             self._finish()
 
-    def _serve(self, ask: Ask) -> None:
+    def _serve(self, ask: ProbeRequest) -> None:
         if self._watchdog is None or self._down:
-            self._send(Answer(ask.seq, []))
+            self._send(ProbeReply(ask.seq, []))
             return
         try:
             self._send(self._watchdog.serve(ask))
         except DriverError as error:
             self._down = True
-            self._send(Report(up=False, code=error.code, message=str(error)))
+            self._send(ProbeReport(up=False, code=error.code, message=str(error)))
 
     def _open(self) -> None:
         try:
             report = self._driver.open()
         except DriverError as error:
-            self._send(Report(up=False, code=error.code, message=str(error)))
+            self._send(ProbeReport(up=False, code=error.code, message=str(error)))
             return
         self._watchdog = Watchdog(self._driver, report.devices)
         self._send(report)

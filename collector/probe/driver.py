@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Protocol
 
-from collector.probe.protocol import Description, Notice, Reading, Report
+from collector.probe.protocol import ProbeDescription, ProbeNotice, ProbeReading, ProbeReport
 from telemetry.errors import ConfigError, did_you_mean
 
 DRIVERS = {"nvml": "collector.nvml.driver:NvmlDriver"}
@@ -26,19 +26,19 @@ class Driver(Protocol):
     take a device are never called twice at once for the same one.
     """
 
-    def open(self) -> Report:
+    def open(self) -> ProbeReport:
         """Open the driver and count its devices. Raises `DriverError`."""
 
-    def describe(self, device: int, turn: Turn) -> Description | None:
+    def describe(self, device: int, turn: Turn) -> ProbeDescription | None:
         """Return what a device is if that is new since the last call, else None."""
 
-    def read(self, device: int, lanes: int, turn: Turn) -> Reading:
+    def read(self, device: int, lanes: int, turn: Turn) -> ProbeReading:
         """Return a device's readings. Raises `DriverError` when the driver as a whole is gone."""
 
     def drifted(self) -> bool:
         """Return whether the devices are others than when the driver was opened."""
 
-    def wait(self, seconds: float) -> list[Notice]:
+    def wait(self, seconds: float) -> list[ProbeNotice]:
         """Wait for what the driver says by itself; called in a loop by a thread of its own."""
 
     def close(self) -> None:

@@ -12,7 +12,15 @@ from pathlib import Path
 
 import msgspec
 
-from collector.probe.protocol import Answer, Ask, Notice, Report, ToParent, Unpacker, pack
+from collector.probe.protocol import (
+    ProbeNotice,
+    ProbeReply,
+    ProbeReport,
+    ProbeRequest,
+    ToParent,
+    Unpacker,
+    pack,
+)
 
 log = logging.getLogger(__name__)
 
@@ -26,9 +34,9 @@ class Probe:
     """One probe process. It is ended by closing its pipe, and never killed."""
 
     def __init__(self, driver: str, environment: Mapping[str, str] | None = None) -> None:
-        self.report: Report | None = None
+        self.report: ProbeReport | None = None
         """Newest word on whether the driver is open."""
-        self.notices: list[Notice] = []
+        self.notices: list[ProbeNotice] = []
         """What the driver said by itself; the reader empties it."""
         self.ended = False
         """The pipe is closed: the process has ended, or failed to start."""
@@ -37,7 +45,7 @@ class Probe:
         """Monotonic time of an ask that has no answer yet."""
         self._seq = 0
         self._ended_at = 0.0
-        self._answer: Answer | None = None
+        self._answer: ProbeReply | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._decoder: msgspec.msgpack.Decoder[ToParent] = msgspec.msgpack.Decoder(ToParent)
         self._unpacker = Unpacker()
@@ -84,7 +92,7 @@ class Probe:
         self.pid, self.exit_code = 0, error.errno
         self._end()
 
-    async def ask(self, lanes: int, seconds: float) -> Answer | None:
+    async def ask(self, lanes: int, seconds: float) -> ProbeReply | None:
         """Return the readings on `lanes`, or None when none came within `seconds`."""
         deadline = self._loop.time() + seconds
         if not await self._answered(deadline):  # an ask that was answered late is out of the way
@@ -92,7 +100,7 @@ class Probe:
         self._seq += 1
         self._answer = None
         left = deadline - self._loop.time()
-        if not self._write(pack(Ask(self._seq, lanes, max(left * (1 - _MARGIN), 0.001)))):
+        if not self._write(pack(ProbeRequest(self._seq, lanes, max(left * (1 - _MARGIN), 0.001)))):
             return None
         self.asked_at = time.monotonic()
         return self._answer if await self._answered(deadline) else None
@@ -104,7 +112,7 @@ class Probe:
                 return False
         return True
 
-    async def reported(self, seconds: float) -> Report | None:
+    async def reported(self, seconds: float) -> ProbeReport | None:
         """Wait until the driver is open, or known not to open."""
         deadline = self._loop.time() + seconds
         while self.report is None and not self.ended and await self._wake(deadline):
@@ -178,13 +186,13 @@ class Probe:
 
     def _take(self, message: ToParent) -> None:
         match message:
-            case Answer():
+            case ProbeReply():
                 self.asked_at = None
                 self._answer = message
-            case Report():
+            case ProbeReport():
                 self.report = message
                 self.asked_at = None
-            case Notice():
+            case ProbeNotice():
                 self.notices.append(message)
                 return
         self._call_waiter()

@@ -14,10 +14,10 @@ import msgspec
 from telemetry.inventory import Gpu, Link
 
 FAST, SLOW = 1, 2
-"""Bits of `Ask.lanes`."""
+"""Bits of `ProbeRequest.lanes`."""
 
 
-class Status(IntEnum):
+class ProbeStatus(IntEnum):
     """How the reading of one device went."""
 
     OK = 0
@@ -33,7 +33,7 @@ class Status(IntEnum):
     """Our own code failed on its answers; what went wrong stands in the log."""
 
 
-class Ask(msgspec.Struct, frozen=True, array_like=True):
+class ProbeRequest(msgspec.Struct, frozen=True, array_like=True):
     """The collector wants the readings of all devices."""
 
     seq: int
@@ -43,27 +43,27 @@ class Ask(msgspec.Struct, frozen=True, array_like=True):
     """Seconds until the answer must be on its way."""
 
 
-class Description(msgspec.Struct, frozen=True, array_like=True):
+class ProbeDescription(msgspec.Struct, frozen=True, array_like=True):
     """What one device is. An empty UUID: it is there, and does not say which it is."""
 
     gpu: Gpu
     links: tuple[Link, ...] = ()
 
 
-class Reading(msgspec.Struct, frozen=True, array_like=True):
+class ProbeReading(msgspec.Struct, frozen=True, array_like=True):
     """One device at one tick."""
 
-    status: Status
+    status: ProbeStatus
     values: bytes = b""
     """float64, little-endian; empty unless the status is OK."""
 
 
-class Answer(msgspec.Struct, frozen=True, array_like=True, tag="answer"):
+class ProbeReply(msgspec.Struct, frozen=True, array_like=True, tag="answer"):
     """The readings of all devices, in the driver's order."""
 
     seq: int
-    readings: list[Reading]
-    described: dict[int, Description] = {}
+    readings: list[ProbeReading]
+    described: dict[int, ProbeDescription] = {}
     """Devices whose description is new or has changed."""
     abandoned: int = 0
     """Calls given up as hung since the probe started."""
@@ -71,7 +71,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, tag="answer"):
     """The driver has other devices now than when it was opened."""
 
 
-class Report(msgspec.Struct, frozen=True, array_like=True, tag="report"):
+class ProbeReport(msgspec.Struct, frozen=True, array_like=True, tag="report"):
     """The driver is open, or can't be opened, or has gone away."""
 
     up: bool
@@ -83,7 +83,7 @@ class Report(msgspec.Struct, frozen=True, array_like=True, tag="report"):
     cuda_version: str | None = None
 
 
-class Notice(msgspec.Struct, frozen=True, array_like=True, tag="notice"):
+class ProbeNotice(msgspec.Struct, frozen=True, array_like=True, tag="notice"):
     """Something that the driver says by itself: an XID."""
 
     kind: str
@@ -94,7 +94,7 @@ class Notice(msgspec.Struct, frozen=True, array_like=True, tag="notice"):
     data: dict[str, int | str] = {}
 
 
-ToParent = Answer | Report | Notice
+ToParent = ProbeReply | ProbeReport | ProbeNotice
 
 _encoder = msgspec.msgpack.Encoder()
 _HEAD = 4

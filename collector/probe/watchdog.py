@@ -15,7 +15,14 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 
 from collector.probe.driver import Driver
-from collector.probe.protocol import SLOW, Answer, Ask, Description, Reading, Status
+from collector.probe.protocol import (
+    SLOW,
+    ProbeDescription,
+    ProbeReading,
+    ProbeReply,
+    ProbeRequest,
+    ProbeStatus,
+)
 from telemetry.errors import DriverError
 
 log = logging.getLogger(__name__)
@@ -41,7 +48,7 @@ class Round:
         self.waiting = deque(devices[1:])
         self.lanes = lanes
         self.abandoned = False
-        self.readings: dict[int, Reading] = {}
+        self.readings: dict[int, ProbeReading] = {}
         self.drifted = False
         self.error: DriverError | None = None
         self._lock = Lock()
@@ -88,7 +95,7 @@ class Watchdog:
         self._driver = driver
         self._records = {device: _Record() for device in range(THE_DRIVER, devices)}
         self._devices = devices
-        self._described: dict[int, Description] = {}
+        self._described: dict[int, ProbeDescription] = {}
         self._finished: SimpleQueue[Round] = SimpleQueue()
         self._jobs: SimpleQueue[Round | None] | None = None
         self._worker: Thread | None = None
@@ -96,10 +103,10 @@ class Watchdog:
         self.abandoned = 0
         """Threads given up since the start."""
 
-    def serve(self, ask: Ask) -> Answer:
+    def serve(self, ask: ProbeRequest) -> ProbeReply:
         """Return the readings of all devices within `ask.budget`. Raises `DriverError`."""
         deadline = time.monotonic() + ask.budget
-        readings: dict[int, Reading] = {}
+        readings: dict[int, ProbeReading] = {}
         drifted = False
         devices = self._order(ask.lanes)
         while devices and self._may_start():
@@ -117,7 +124,7 @@ class Watchdog:
         while self._described:  # a thread given up may add one at any time
             device, description = self._described.popitem()
             described[device] = description
-        return Answer(ask.seq, answers, described, self.abandoned, drifted)
+        return ProbeReply(ask.seq, answers, described, self.abandoned, drifted)
 
     def finish(self) -> None:
         """Let the worker end, and wait for every thread that is still in a call, however long."""
@@ -187,15 +194,15 @@ class Watchdog:
         self._worker = self._jobs = None
         return True
 
-    def _absent(self, device: int) -> Reading:
+    def _absent(self, device: int) -> ProbeReading:
         record = self._records[device]
         hung = record.stuck or record.not_before > time.monotonic()
-        return Reading(Status.HUNG if hung else Status.LATE)
+        return ProbeReading(ProbeStatus.HUNG if hung else ProbeStatus.LATE)
 
-    def _remember(self, readings: dict[int, Reading]) -> None:
+    def _remember(self, readings: dict[int, ProbeReading]) -> None:
         for device, reading in readings.items():
             record = self._records[device]
-            if record.hangs and reading.status is Status.OK:
+            if record.hangs and reading.status is ProbeStatus.OK:
                 record.good += 1
                 if record.good >= GOOD_READS:
                     record.hangs = 0
@@ -236,7 +243,7 @@ class Watchdog:
             if not record.failed:
                 log.exception("device=%d can't be read", device)
             record.failed = True
-            turns.readings[device] = Reading(Status.FAILED)
+            turns.readings[device] = ProbeReading(ProbeStatus.FAILED)
 
     def _come_back(self, device: int) -> None:
         """A thread that was given up has returned: its device may be asked again."""

@@ -13,7 +13,7 @@ what the job asks for (`course`). So all is closed form, and a row costs about 1
 from __future__ import annotations
 
 from collector.simulated.expect import expected_bytes, expected_rows, silent, value
-from collector.simulated.faults import Fault, FaultKind, parse
+from collector.simulated.faults import FaultKind, SimulatedFault, parse
 from collector.simulated.host import SELF
 from collector.simulated.scenario import EPOCH, KINDS, Scenario, scenario
 from collector.simulated.source import SimulatedSource
@@ -22,9 +22,9 @@ __all__ = [
     "EPOCH",
     "KINDS",
     "SELF",
-    "Fault",
     "FaultKind",
     "Scenario",
+    "SimulatedFault",
     "SimulatedSource",
     "expected_bytes",
     "expected_rows",

@@ -9,7 +9,7 @@ _MEGA = 1e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Board:
+class GpuBoard:
     """One GPU model, as its driver shows it."""
 
     name: str
@@ -60,7 +60,7 @@ class Board:
     cuda: str
 
 
-H100 = Board(
+H100 = GpuBoard(
     name="NVIDIA H100 80GB HBM3",
     architecture="Hopper",
     part_number="692-2G520-0200-000",
@@ -97,7 +97,7 @@ H100 = Board(
     cuda="13.0",
 )
 
-RTX_5090 = Board(
+RTX_5090 = GpuBoard(
     name="NVIDIA GeForce RTX 5090",
     architecture="Blackwell",
     part_number="N/A",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from collector.simulated.boards import Board
-from collector.simulated.programme import Programme
+from collector.simulated.boards import GpuBoard
+from collector.simulated.programme import LoadProgramme
 
 _GIB = 1024**3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chassis:
+class NodeChassis:
     """One model of machine."""
 
     product: str
@@ -37,7 +37,7 @@ class Chassis:
     checkpoint_rate: float
     """Bytes a second written while a checkpoint is saved."""
 
-    def base(self, board: Board, reference: Programme) -> float:
+    def base(self, board: GpuBoard, reference: LoadProgramme) -> float:
         """Return the watts (direct current) that the machine draws without load beside its GPUs.
 
         Solved so that a long run of `reference` draws `sustained` at the wall.
@@ -47,12 +47,12 @@ class Chassis:
         return direct - self.gpus * gpu - self.swing * reference.mean
 
 
-def full_power(board: Board, luck: float) -> float:
+def full_power(board: GpuBoard, luck: float) -> float:
     """Return the mean watts of a GPU that runs into its limit; `luck` 0 to 1 is its own."""
     return board.limit * (0.982 + 0.006 * luck)
 
 
-WORKSTATION = Chassis(
+WORKSTATION = NodeChassis(
     product="Four-way workstation",
     cpu="AMD Ryzen Threadripper 7970X 32-Cores",
     cpus=64,
@@ -69,7 +69,7 @@ WORKSTATION = Chassis(
     checkpoint_rate=1.8e9,
 )
 
-DGX = Chassis(
+DGX = NodeChassis(
     product="DGX H100",
     cpu="Intel(R) Xeon(R) Platinum 8480C",
     cpus=224,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from collector.simulated.course import Span
-from collector.simulated.draws import draw, noise
+from collector.simulated.columns import HEAD, layout
+from collector.simulated.course import EffectSpan
 from collector.simulated.faults import SILENT
 from collector.simulated.gpu import SimulatedGpu
 from collector.simulated.gpu_slow import slow
 from collector.simulated.host import SimulatedHost
 from collector.simulated.jobs import Job, many_jobs, one_job
-from collector.simulated.link import link_fast, link_slow
 from collector.simulated.programme import programme
+from collector.simulated.random import draw, noise
 from collector.simulated.scenario import Scenario
 from telemetry.errors import ConfigError, did_you_mean
 from telemetry.gap import DEVICE_LOST, TIMED_OUT
@@ -25,6 +25,43 @@ from telemetry.schema import (
     NODE_SLOW,
     SCHEMA,
 )
+
+# NVLink rows of simulated GPUs: every link carries an equal share of its GPU's traffic.
+
+SPEED = 26.562e9
+"""Bytes a second of one fourth-generation link in one direction, as the driver shows it."""
+
+_PICK_FAST = layout(LINK_FAST, ("link_state",))
+_PICK_SLOW = layout(
+    LINK_SLOW,
+    ("link_speed_bytes_per_second", "link_transmit_bytes_total", "link_receive_bytes_total"),
+    frozenset(
+        {
+            "link_replays_total",
+            "link_recoveries_total",
+            "link_recoveries_successful_total",
+            "link_recoveries_failed_total",
+            "link_crc_errors_total",
+        }
+    ),
+)
+
+
+def link_fast(gpu: SimulatedGpu) -> list[list[float]]:
+    """Return one row for each link of a GPU: all are up."""
+    return [list(_PICK_FAST((*HEAD, 1.0))) for _ in range(gpu.board.links)]
+
+
+def link_slow(gpu: SimulatedGpu, second: int, span: EffectSpan) -> list[list[float]]:
+    """Return one row for each link of a GPU at a second, which lies in `span`."""
+    levels, shift = gpu.job.programme.levels_until, gpu.shift
+    load = levels(second + shift) - levels(span.boot - 1 + shift)
+    share = load * gpu.board.nvlink_rate / max(1, gpu.board.links)
+    return [
+        list(_PICK_SLOW((*HEAD, SPEED, int(share * (1.0 + number * 1e-4)), int(share))))
+        for number in range(gpu.board.links)
+    ]
+
 
 _DAY = 86_400
 _WARMER = {"desktop-4x5090": (0.0, 3.0, 4.0, 1.5)}
@@ -83,7 +120,7 @@ class SimulatedNode:
         self.calm = all(len(gpu.course.spans) == 1 for gpu in self.gpus)
         self.first = tuple(gpu.course.spans[0] for gpu in self.gpus)
 
-    def spans(self, second: int) -> tuple[Span, ...]:
+    def spans(self, second: int) -> tuple[EffectSpan, ...]:
         """Return the span that each GPU is in."""
         if self.calm:
             return self.first
@@ -148,18 +185,18 @@ class SimulatedNode:
         )
 
 
-def _dead(span: Span, block: int) -> list[float]:
+def _dead(span: EffectSpan, block: int) -> list[float]:
     return list((_LOST if span.effect.lost else _HUNG)[block])
 
 
-def _dead_links(gpu: SimulatedGpu, span: Span, block: int) -> list[list[float]]:
+def _dead_links(gpu: SimulatedGpu, span: EffectSpan, block: int) -> list[list[float]]:
     """Return rows of gaps for the links of a GPU that doesn't answer, none for one that does."""
     if not (span.effect.lost or span.effect.hung):
         return []
     return [_dead(span, block) for _ in range(gpu.board.links)]
 
 
-class Cluster:
+class SimulatedCluster:
     """All nodes of a scenario, each made when first asked for."""
 
     def __init__(self, scenario: Scenario) -> None:
@@ -188,6 +225,6 @@ class Cluster:
 
 
 @lru_cache(maxsize=4)
-def cluster(scenario: Scenario) -> Cluster:
+def cluster(scenario: Scenario) -> SimulatedCluster:
     """Return the cluster of a scenario, kept because all its nodes share one table of jobs."""
-    return Cluster(scenario)
+    return SimulatedCluster(scenario)

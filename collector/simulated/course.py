@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from collector.simulated.faults import SILENT, Fault, FaultKind
+from collector.simulated.faults import SILENT, FaultKind, SimulatedFault
 
 WARM_UP = 60
 """Seconds in which a thermal fault heats a GPU up to the hardware's limit."""
@@ -21,7 +21,7 @@ _COOLING = 90
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
+class FaultEffect:
     """What a fault does to a GPU while it lasts. Effects of several faults are joined."""
 
     power: float = 1.0
@@ -38,9 +38,9 @@ class Effect:
     brake: bool = False
     slow_driver: bool = False
 
-    def join(self, other: Effect) -> Effect:
+    def join(self, other: FaultEffect) -> FaultEffect:
         """Return what both do together."""
-        return Effect(
+        return FaultEffect(
             self.power * other.power,
             min(self.clock, other.clock),
             self.lost or other.lost,
@@ -54,7 +54,7 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
+class EffectSums:
     """Counters since the driver loaded."""
 
     energy: float = 0.0
@@ -65,15 +65,15 @@ class Sums:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class EffectSpan:
     """Time in which the same effect holds."""
 
     start: int
     """First second."""
     boot: int
     """First second since the driver loaded, at or before `start`."""
-    effect: Effect
-    sums: Sums
+    effect: FaultEffect
+    sums: EffectSums
     """Up to the second before `start`."""
     energy_before: float
     """What the job would have used up to the second before `start`, joules."""
@@ -83,10 +83,10 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class FaultCourse:
     """All spans of a GPU, in order; the first begins when the driver loaded."""
 
-    spans: tuple[Span, ...]
+    spans: tuple[EffectSpan, ...]
     starts: tuple[int, ...]
     heats: tuple[tuple[int, int], ...] = ()
     """Start and end of every thermal fault."""
@@ -95,7 +95,7 @@ class Course:
     remaps: tuple[tuple[int, int], ...] = ()
     """Start and end of every time that a row waits for its replacement."""
 
-    def at(self, second: int) -> Span:
+    def at(self, second: int) -> EffectSpan:
         """Return the span of a second."""
         return self.spans[max(0, bisect_right(self.starts, second) - 1)]
 
@@ -111,7 +111,9 @@ class Course:
         return share
 
 
-def effects(fault: Fault, node: str, gpu: int, peers: bool) -> list[tuple[int, int, Effect]]:
+def effects(
+    fault: SimulatedFault, node: str, gpu: int, peers: bool
+) -> list[tuple[int, int, FaultEffect]]:
     """Return what a fault does to a GPU: first second, second after the last, effect.
 
     `peers`: whether the GPU works in one synchronous job with those that the fault hits.
@@ -121,26 +123,26 @@ def effects(fault: Fault, node: str, gpu: int, peers: bool) -> list[tuple[int, i
     if hit:
         match fault.kind:
             case FaultKind.XID79:
-                return [(start, end, Effect(power=0.1, lost=True))]
+                return [(start, end, FaultEffect(power=0.1, lost=True))]
             case FaultKind.ECC_STORM:
-                return [(start, end, Effect(slow_driver=True))]
+                return [(start, end, FaultEffect(slow_driver=True))]
             case FaultKind.THERMAL:
                 return [
-                    (start + _SOFT, end, Effect(warm=True)),
-                    (start + WARM_UP, end, Effect(power=0.6, clock=0.55, hot=True)),
+                    (start + _SOFT, end, FaultEffect(warm=True)),
+                    (start + WARM_UP, end, FaultEffect(power=0.6, clock=0.55, hot=True)),
                 ]
             case FaultKind.POWER_BRAKE:
-                return [(start, end, Effect(power=0.55, clock=0.5, brake=True))]
+                return [(start, end, FaultEffect(power=0.55, clock=0.5, brake=True))]
             case FaultKind.HUNG:
-                return [(start, end, Effect(hung=True))]
+                return [(start, end, FaultEffect(hung=True))]
             case FaultKind.NODE_LOSS | FaultKind.FEED_LOSS:
-                return [(start, end, Effect(power=0.0, silent=True))]
+                return [(start, end, FaultEffect(power=0.0, silent=True))]
             case FaultKind.STRAGGLER:
-                return [(start, end, Effect(power=0.92, clock=0.85))]
+                return [(start, end, FaultEffect(power=0.92, clock=0.85))]
             case FaultKind.REMAP_PENDING:
                 return []
     if peers and (fault.kind is FaultKind.XID79 or fault.kind in SILENT):
-        return [(start, min(end, start + STALL), Effect(power=0.4))]
+        return [(start, min(end, start + STALL), FaultEffect(power=0.4))]
     return []
 
 
@@ -148,16 +150,16 @@ def course(
     node: str,
     gpu: int,
     boot: int,
-    faults: Iterable[tuple[Fault, bool]],
+    faults: Iterable[tuple[SimulatedFault, bool]],
     energy: Callable[[int], float],
     capped: Callable[[int], int],
-) -> Course:
+) -> FaultCourse:
     """Return the course of a GPU whose driver loaded at second `boot`.
 
     `faults` are those that could concern it, each with whether the GPU is a peer of what it hits;
     `energy` and `capped` are the job's sums up to and with a second.
     """
-    pieces: list[tuple[int, int, Effect]] = []
+    pieces: list[tuple[int, int, FaultEffect]] = []
     own = []
     for fault, peer in faults:
         pieces += effects(fault, node, gpu, peer)
@@ -167,23 +169,25 @@ def course(
     edges = sorted(
         {boot, *(edge for first, last, _ in pieces if last > first for edge in (first, last))}
     )
-    spans: list[Span] = []
+    spans: list[EffectSpan] = []
     for start in edges:
-        effect = Effect()
+        effect = FaultEffect()
         for first, last, piece in pieces:
             if first <= start < last:
                 effect = effect.join(piece)
-        span = Span(start, boot, effect, Sums(), energy(start - 1), capped(start - 1), 1.0)
+        span = EffectSpan(
+            start, boot, effect, EffectSums(), energy(start - 1), capped(start - 1), 1.0
+        )
         if spans:
             before = spans[-1]
             span = replace(
                 span,
                 boot=start if start in boots else before.boot,
-                sums=Sums() if start in boots else sums_at(before, start - 1, energy, capped),
+                sums=EffectSums() if start in boots else sums_at(before, start - 1, energy, capped),
                 power_before=before.effect.power,
             )
         spans.append(span)
-    return Course(
+    return FaultCourse(
         tuple(spans),
         tuple(span.start for span in spans),
         *(
@@ -194,13 +198,13 @@ def course(
 
 
 def sums_at(
-    span: Span, second: int, energy: Callable[[int], float], capped: Callable[[int], int]
-) -> Sums:
+    span: EffectSpan, second: int, energy: Callable[[int], float], capped: Callable[[int], int]
+) -> EffectSums:
     """Return the counters at the end of a second of a span."""
     sums, effect = span.sums, span.effect
     elapsed = second - span.start + 1
     full = effect.power >= 0.9
-    return Sums(
+    return EffectSums(
         sums.energy + effect.power * (energy(second) - span.energy_before),
         sums.capped + (capped(second) - span.capped_before if full else 0),
         sums.warm + (elapsed if effect.warm else 0),

@@ -21,7 +21,7 @@ def expected_rows(scenario: Scenario, node: str, block: int, tick: int) -> list[
     return (simulated.fast(second) if lane is Lane.FAST else simulated.slow(second))[block]
 
 
-def expected_bytes(scenario: Scenario, node: str, block: int, tick: int) -> frame.Packed:
+def expected_bytes(scenario: Scenario, node: str, block: int, tick: int) -> frame.PackedBlock:
     """Return the packed rows of one block as they stand in the frame of a tick."""
     return frame.pack(block, expected_rows(scenario, node, block, tick))
 

@@ -64,7 +64,7 @@ _FAULT = re.compile(rf"([\w-]+)@([^/+:,\s]+)(?:/(\d+))?\+{_TIME}(?::{_TIME})?")
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class SimulatedFault:
     """One fault of one GPU or one node."""
 
     kind: FaultKind
@@ -88,7 +88,7 @@ class Fault:
         return f"{self.kind.value}@{self.node}{gpu}+{self.start}s{duration}"
 
 
-def parse(text: str, where: str = "faults") -> tuple[Fault, ...]:
+def parse(text: str, where: str = "faults") -> tuple[SimulatedFault, ...]:
     """Read a script; `none` is one without a fault. Raises `ConfigError` that names the fault and
     shows the right form."""
     if text.strip() == "none":
@@ -105,7 +105,7 @@ def parse(text: str, where: str = "faults") -> tuple[Fault, ...]:
             raise ConfigError(where, f"no fault is called {word!r}", hint)
         kind = FaultKind(word)
         faults.append(
-            Fault(
+            SimulatedFault(
                 kind,
                 node,
                 None if gpu is None else int(gpu),
@@ -117,12 +117,12 @@ def parse(text: str, where: str = "faults") -> tuple[Fault, ...]:
 
 
 def place(
-    faults: Iterable[Fault],
+    faults: Iterable[SimulatedFault],
     nodes: Sequence[str],
     racks: dict[str, str],
     gpus: int,
     where: str = "faults",
-) -> tuple[Fault, ...]:
+) -> tuple[SimulatedFault, ...]:
     """Replace racks and patterns by nodes, and check that all that is named is there.
 
     Raises `ConfigError` for a node or a GPU that the scenario doesn't have.

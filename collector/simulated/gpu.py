@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cache
 
-from collector.simulated.boards import Board
+from collector.simulated.boards import GpuBoard
 from collector.simulated.chassis import full_power
 from collector.simulated.columns import HEAD, Pick, layout
-from collector.simulated.course import Course, Span, course
-from collector.simulated.draws import NOISE_MASK, NOISE_SIZE, draw, noise, unit
-from collector.simulated.faults import Fault
+from collector.simulated.course import EffectSpan, FaultCourse, course
+from collector.simulated.faults import SimulatedFault
 from collector.simulated.jobs import Job
-from collector.simulated.programme import FULL_LEVEL, HOUR, Phase
+from collector.simulated.programme import FULL_LEVEL, HOUR, LoadPhase
+from collector.simulated.random import NOISE_MASK, NOISE_SIZE, draw, noise, unit
 from telemetry.schema import GPU_FAST
 
 AIR = 25.0
@@ -25,7 +25,12 @@ IDLE_LEVEL = 0.02
 _MIB = 1024 * 1024
 _STEP = 15e6  # clocks come in steps of 15 MHz
 _FADE = 90  # seconds until the temperature has forgotten the span before
-_MEMORY = {Phase.IDLE: 0.0, Phase.TRAINING: 0.93, Phase.INFERENCE: 0.86, Phase.EVALUATION: 0.88}
+_MEMORY = {
+    LoadPhase.IDLE: 0.0,
+    LoadPhase.TRAINING: 0.93,
+    LoadPhase.INFERENCE: 0.86,
+    LoadPhase.EVALUATION: 0.88,
+}
 """Share of the memory that a job takes in each phase."""
 
 FAST = (
@@ -76,7 +81,7 @@ _FAST_ZEROS = frozenset(
 
 
 @cache
-def fast_layout(board: Board) -> Pick:
+def fast_layout(board: GpuBoard) -> Pick:
     """Return the picker of a board's fast rows."""
     absent = set()
     if board.hot_memory is None:
@@ -90,7 +95,7 @@ def fast_layout(board: Board) -> Pick:
 class SimulatedGpu:
     """One GPU of one node. All fields are constants: nothing changes from tick to tick."""
 
-    board: Board
+    board: GpuBoard
     job: Job
     seed: int
     index: int
@@ -114,21 +119,21 @@ class SimulatedGpu:
     """Clock at the limit, relative to the model's."""
     memory: tuple[tuple[float, float], ...]
     """Bytes used and free in each phase."""
-    course: Course = field(init=False)
+    course: FaultCourse = field(init=False)
     noise: tuple[float, ...] = field(init=False)
     pick: Pick = field(init=False)
 
     @classmethod
     def of(
         cls,
-        board: Board,
+        board: GpuBoard,
         job: Job,
         seed: int,
         node: str,
         index: int,
         boot: int,
         air: float,
-        faults: list[tuple[Fault, bool]],
+        faults: list[tuple[SimulatedFault, bool]],
     ) -> SimulatedGpu:
         """Make a GPU; `faults` are those that may concern it, and whether it is their peer."""
         own = draw(seed, node, index)
@@ -136,7 +141,7 @@ class SimulatedGpu:
         usable = board.memory_bytes - board.reserved_bytes
         used = [
             usable * _MEMORY[phase] * (0.98 + 0.02 * unit(own, "memory")) // _MIB * _MIB
-            for phase in Phase
+            for phase in LoadPhase
         ]
         gpu = cls(
             board=board,
@@ -171,7 +176,7 @@ class SimulatedGpu:
         """Seconds at the power limit up to and with a second, from an arbitrary zero."""
         return self.job.programme.capped_until(second + self.shift)
 
-    def watts(self, second: int, span: Span) -> float:
+    def watts(self, second: int, span: EffectSpan) -> float:
         """Mean watts of a second, which lies in `span`."""
         noise, at = self.noise, second + self.offset
         asked = (
@@ -181,7 +186,7 @@ class SimulatedGpu:
         )
         return span.effect.power * asked
 
-    def temperature(self, second: int, span: Span) -> float:
+    def temperature(self, second: int, span: EffectSpan) -> float:
         """Core temperature in Celsius, unrounded."""
         share = span.effect.power
         fade = 1.0 - (second - span.start) / _FADE
@@ -194,7 +199,7 @@ class SimulatedGpu:
             warm += max(0.0, limit - warm) * self.course.heat(second)
         return warm
 
-    def fast(self, second: int, span: Span) -> tuple[float, list[float]]:
+    def fast(self, second: int, span: EffectSpan) -> tuple[float, list[float]]:
         """Return the watts and the row of the fast block at a second, which lies in `span`."""
         board, programme, effect, sums = self.board, self.job.programme, span.effect, span.sums
         hours, index = divmod(second + self.shift, HOUR)
@@ -226,7 +231,7 @@ class SimulatedGpu:
                 board.sm_capped * (0.985 + 0.03 * dither) * self.quality if full else board.sm_max
             )
             clock = int(peak * effect.clock / _STEP) * _STEP
-            if phase is Phase.TRAINING:  # waiting for peers is a kernel that spins
+            if phase is LoadPhase.TRAINING:  # waiting for peers is a kernel that spins
                 busy = 100 if level > 0.3 else 41
             else:
                 busy = min(100, int(level * 132 + 3 * dither))
@@ -261,7 +266,7 @@ class SimulatedGpu:
                     busy * 0.01,
                     int(level * 58.0 + 2.0 * dither) * 0.01,
                     level * 0.84,
-                    level * 0.47 if phase is Phase.TRAINING else level * 0.21,
+                    level * 0.47 if phase is LoadPhase.TRAINING else level * 0.21,
                     level * 0.52,
                     latency,
                     used,

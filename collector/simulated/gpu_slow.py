@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
-from collector.simulated.boards import Board
+from collector.simulated.boards import GpuBoard
 from collector.simulated.columns import HEAD, Pick, layout
-from collector.simulated.course import Course, Span
-from collector.simulated.draws import draw, unit
+from collector.simulated.course import EffectSpan, FaultCourse
 from collector.simulated.gpu import IDLE_LEVEL, SimulatedGpu
-from collector.simulated.programme import HOUR, Phase
+from collector.simulated.programme import HOUR, LoadPhase
+from collector.simulated.random import draw, unit
 from telemetry.schema import GPU_SLOW, SCHEMA
 
 STORM_RATE = 6000
@@ -111,7 +111,7 @@ _ZEROS_WITH_ECC = {
 }
 
 
-def _absent(board: Board) -> Iterator[str]:
+def _absent(board: GpuBoard) -> Iterator[str]:
     """Yield the computed columns that a board doesn't have."""
     if not board.fan:
         yield "gpu_fan_speed_ratio"
@@ -126,7 +126,7 @@ def _absent(board: Board) -> Iterator[str]:
 
 
 @cache
-def slow_layout(board: Board) -> Pick:
+def slow_layout(board: GpuBoard) -> Pick:
     """Return the picker of a board's slow rows."""
     zeros = _ZEROS_OF_ALL | (_ZEROS_WITH_ECC if board.ecc else set())
     zeros |= {"gpu_mig_mode"} if board.mig else set()
@@ -139,7 +139,7 @@ def slow_count() -> int:
     return len(_CONSTANT) + len(_COMPUTED)
 
 
-def corrected(gpu: SimulatedGpu, course: Course, second: int) -> int:
+def corrected(gpu: SimulatedGpu, course: FaultCourse, second: int) -> int:
     """Return the corrected memory errors since the driver first loaded.
 
     One GPU in twelve has a few an hour at most, as healthy boards do; a storm has thousands a
@@ -158,14 +158,14 @@ def corrected(gpu: SimulatedGpu, course: Course, second: int) -> int:
     return count
 
 
-def fan_speed(board: Board, temperature: float) -> float:
+def fan_speed(board: GpuBoard, temperature: float) -> float:
     """Return the fan's share of its maximum: it stands below 50 Celsius, and is at 1 at the limit."""
     if temperature < 50.0:
         return 0.0
     return min(1.0, 0.30 + 0.70 * (temperature - 50.0) / (board.max_operating - 50.0))
 
 
-def slow(gpu: SimulatedGpu, second: int, span: Span) -> list[float]:
+def slow(gpu: SimulatedGpu, second: int, span: EffectSpan) -> list[float]:
     """Return the row of the slow block at a second, which lies in `span`."""
     board, programme, own, course = gpu.board, gpu.job.programme, gpu.seed, gpu.course
     index = (second + gpu.shift) % HOUR
@@ -175,7 +175,7 @@ def slow(gpu: SimulatedGpu, second: int, span: Span) -> list[float]:
     load = programme.levels_until(second + gpu.shift) - programme.levels_until(
         span.boot - 1 + gpu.shift
     )
-    bar1 = (2.0 if phase is Phase.IDLE else 6.0) * _MIB
+    bar1 = (2.0 if phase is LoadPhase.IDLE else 6.0) * _MIB
     total = corrected(gpu, course, second)
     volatile = total - (corrected(gpu, course, span.boot - 1) if span.boot > gpu.boot else 0)
     before = draw(own, "life") % 9 if draw(own, "weak row") % 12 == 0 else 0
@@ -198,7 +198,7 @@ def slow(gpu: SimulatedGpu, second: int, span: Span) -> list[float]:
                 16,
                 16,
                 3,
-                0 if phase is Phase.IDLE else 1,
+                0 if phase is LoadPhase.IDLE else 1,
                 1,
                 140 + draw(own, "replays") % 12 + since // 700_000,
                 since // 90_000,

@@ -6,11 +6,11 @@ see `SELF`. All other columns of the `node` table are simulated.
 
 from __future__ import annotations
 
-from collector.simulated.chassis import Chassis
+from collector.simulated.chassis import NodeChassis
 from collector.simulated.columns import HEAD, layout
-from collector.simulated.draws import NOISE_MASK, draw, unit
 from collector.simulated.jobs import Job
-from collector.simulated.programme import HOUR, Phase
+from collector.simulated.programme import HOUR, LoadPhase
+from collector.simulated.random import NOISE_MASK, draw, unit
 from telemetry.gap import NOT_READ
 from telemetry.schema import NODE_FAST, NODE_SLOW
 
@@ -53,7 +53,12 @@ _PICK_FAST = layout(NODE_FAST, _FAST)
 _PICK_SLOW = layout(NODE_SLOW, _SLOW)
 _MEMORY_SHARE = 0.15
 """Energy of the memory over that of the packages."""
-_MEMORY = {Phase.IDLE: 0.02, Phase.TRAINING: 0.34, Phase.INFERENCE: 0.18, Phase.EVALUATION: 0.30}
+_MEMORY = {
+    LoadPhase.IDLE: 0.02,
+    LoadPhase.TRAINING: 0.34,
+    LoadPhase.INFERENCE: 0.18,
+    LoadPhase.EVALUATION: 0.30,
+}
 
 
 class SimulatedHost:
@@ -61,7 +66,7 @@ class SimulatedHost:
 
     def __init__(
         self,
-        chassis: Chassis,
+        chassis: NodeChassis,
         job: Job,
         seed: int,
         node: str,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from functools import cache
 
-from collector.simulated.boards import Board
-from collector.simulated.cluster import Cluster, SimulatedNode
+from collector.simulated.boards import GpuBoard
+from collector.simulated.cluster import SimulatedCluster, SimulatedNode
 from collector.simulated.columns import unsupported
-from collector.simulated.draws import draw
 from collector.simulated.gpu import FAST, SimulatedGpu, fast_layout
 from collector.simulated.gpu_slow import slow_count, slow_layout
+from collector.simulated.random import draw
 from telemetry.inventory import Gpu, Inventory, Link, MemoryPool
 from telemetry.schema import GPU_FAST, GPU_SLOW
 
@@ -35,7 +35,7 @@ def pci_of(scenario: str, index: int) -> str:
 
 
 @cache
-def capabilities(board: Board) -> dict[str, str]:
+def capabilities(board: GpuBoard) -> dict[str, str]:
     """Return what a board will never have, by metric."""
     return {
         **unsupported(fast_layout(board), GPU_FAST, len(FAST)),
@@ -73,7 +73,10 @@ def _pools(node: SimulatedNode, gpus: tuple[Gpu, ...]) -> tuple[MemoryPool, ...]
 
 
 def inventory(
-    cluster: Cluster, node: SimulatedNode, lost: tuple[int, ...] = (), released: bool = False
+    cluster: SimulatedCluster,
+    node: SimulatedNode,
+    lost: tuple[int, ...] = (),
+    released: bool = False,
 ) -> Inventory:
     """Return a node's inventory while the GPUs with the indexes `lost` have left the bus."""
     scenario, kind = node.scenario, node.scenario.kind

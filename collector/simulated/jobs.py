@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from collector.simulated.draws import draw, unit
 from collector.simulated.programme import (
     HOUR,
-    Programme,
+    LoadProgramme,
     cluster_training,
     desktop_training,
     programme,
 )
+from collector.simulated.random import draw, unit
 
 _VARIANTS = 4  # programmes of a kind in a fleet: they cost memory, jobs differ by their shift too
 _SHARES = (
@@ -30,7 +30,7 @@ class Job:
 
     number: int
     kind: str
-    programme: Programme
+    programme: LoadProgramme
     shift: int
     """Seconds of the programme's hour that lie before the scenario's start."""
     synchronous: bool

@@ -15,7 +15,7 @@ from enum import IntEnum
 from functools import cache, lru_cache
 from itertools import accumulate
 
-from collector.simulated.draws import draw, unit
+from collector.simulated.random import draw, unit
 
 HOUR = 3600
 FULL_LEVEL = 0.9
@@ -28,7 +28,7 @@ _STEPS = (10, 12, 15, 20)  # seconds; all divide 600, so any 10 minutes of train
 _SLOT = 300
 
 
-class Phase(IntEnum):
+class LoadPhase(IntEnum):
     """What a job does in a second."""
 
     IDLE = 0
@@ -38,12 +38,12 @@ class Phase(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Programme:
+class LoadProgramme:
     """One hour of load. All tuples have `HOUR` members, one a second."""
 
     level: tuple[float, ...]
     """Load from 0 (idle) to 1 (all that the power limit lets through)."""
-    phase: tuple[Phase, ...]
+    phase: tuple[LoadPhase, ...]
     core: tuple[float, ...]
     """The load as the GPU's core feels it: with thermal inertia."""
     deep: tuple[float, ...]
@@ -76,7 +76,7 @@ class Programme:
         return hours * self.saving[-1] + self.saving[index]
 
 
-Moment = tuple[Phase, float, bool]
+Moment = tuple[LoadPhase, float, bool]
 """Phase, load, and whether a checkpoint is being written."""
 
 
@@ -84,11 +84,11 @@ def _training(step: int, dip: int, low: float) -> Iterator[Moment]:
     """Steps of computing that end in a dip while gradients are exchanged; checkpoints between."""
     for second in range(HOUR):
         if second % _CHECKPOINT_EVERY >= _CHECKPOINT_EVERY - _CHECKPOINT:
-            yield Phase.TRAINING, 0.22, True
+            yield LoadPhase.TRAINING, 0.22, True
         elif 0 <= second % _EVALUATION_EVERY - _EVALUATION_AT < _EVALUATION:
-            yield Phase.EVALUATION, 0.72, False
+            yield LoadPhase.EVALUATION, 0.72, False
         else:
-            yield Phase.TRAINING, 1.0 if second % step < step - dip else low, False
+            yield LoadPhase.TRAINING, 1.0 if second % step < step - dip else low, False
 
 
 def _inference(seed: int, variant: int) -> Iterator[Moment]:
@@ -96,18 +96,18 @@ def _inference(seed: int, variant: int) -> Iterator[Moment]:
     for second in range(HOUR):
         minute = 0.25 + 0.5 * unit(seed, "minute", variant, second // 60)
         ripple = 0.16 * (unit(seed, "ripple", variant, second) - 0.5)
-        yield Phase.INFERENCE, minute + ripple, False
+        yield LoadPhase.INFERENCE, minute + ripple, False
 
 
 def _evaluation(seed: int, variant: int) -> Iterator[Moment]:
     """Bursts of work with pauses for loading the next part."""
     pause = 10 + draw(seed, "pause", variant) % 10
     for second in range(HOUR):
-        yield Phase.EVALUATION, 0.08 if second % 60 < pause else 0.7, False
+        yield LoadPhase.EVALUATION, 0.08 if second % 60 < pause else 0.7, False
 
 
 def _idle() -> Iterator[Moment]:
-    return ((Phase.IDLE, 0.0, False) for _ in range(HOUR))
+    return ((LoadPhase.IDLE, 0.0, False) for _ in range(HOUR))
 
 
 def _mixed(seed: int, variant: int) -> Iterator[Moment]:
@@ -137,9 +137,9 @@ def _response(level: tuple[float, ...], seconds: float) -> tuple[float, ...]:
     return tuple(out)
 
 
-def _of(moments: Iterator[Moment]) -> Programme:
+def _of(moments: Iterator[Moment]) -> LoadProgramme:
     phases, levels, saves = zip(*moments, strict=True)
-    return Programme(
+    return LoadProgramme(
         level=levels,
         phase=phases,
         core=_response(levels, _CORE_SECONDS),
@@ -151,20 +151,20 @@ def _of(moments: Iterator[Moment]) -> Programme:
 
 
 @cache
-def desktop_training() -> Programme:
+def desktop_training() -> LoadProgramme:
     """Fine-tuning over PCIe: every tenth second and the one before wait for the exchange."""
     return _of(_training(10, 2, 0.5))
 
 
 @lru_cache(maxsize=64)
-def cluster_training(seed: int, variant: int) -> Programme:
+def cluster_training(seed: int, variant: int) -> LoadProgramme:
     """A large synchronous job on NVLink: short dips at the end of each step."""
     step = _STEPS[draw(seed, "step", variant) % len(_STEPS)]
     return _of(_training(step, 1 + step // 15, 0.55))
 
 
 @lru_cache(maxsize=64)
-def programme(seed: int, kind: str, variant: int) -> Programme:
+def programme(seed: int, kind: str, variant: int) -> LoadProgramme:
     """Return one of the programmes of a fleet: `training`, `inference`, `evaluation`, `idle` or
     `mixed`; a variant differs in steps, pauses and levels."""
     match kind:

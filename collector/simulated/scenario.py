@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from collector.simulated.boards import H100, RTX_5090, Board
-from collector.simulated.chassis import DGX, WORKSTATION, Chassis
-from collector.simulated.draws import draw
-from collector.simulated.faults import OF_A_NODE, Fault, FaultKind, parse, place
+from collector.simulated.boards import H100, RTX_5090, GpuBoard
+from collector.simulated.chassis import DGX, WORKSTATION, NodeChassis
+from collector.simulated.faults import OF_A_NODE, FaultKind, SimulatedFault, parse, place
+from collector.simulated.random import draw
 from telemetry.errors import ConfigError, did_you_mean
 
 EPOCH = 1_767_225_600
@@ -17,13 +17,13 @@ MAX_NODES, MAX_GPUS = 100_000, 72
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class NodeKind:
     """What a scenario is made of before anybody asks for more or less of it."""
 
     nodes: int
     gpus: int
-    board: Board
-    chassis: Chassis
+    board: GpuBoard
+    chassis: NodeChassis
     pattern: str
     """Node name by number, from 1."""
     alone: str | None
@@ -36,8 +36,8 @@ class Kind:
     """Faults, unless told otherwise."""
 
 
-KINDS: dict[str, Kind] = {
-    "desktop-4x5090": Kind(
+KINDS: dict[str, NodeKind] = {
+    "desktop-4x5090": NodeKind(
         nodes=1,
         gpus=4,
         board=RTX_5090,
@@ -49,7 +49,7 @@ KINDS: dict[str, Kind] = {
         links=False,
         script="thermal@desktop/1+4m:3m, straggler@desktop/2+10m:5m, hung@desktop/3+18m:1m",
     ),
-    "two-dgx-h100": Kind(
+    "two-dgx-h100": NodeKind(
         nodes=2,
         gpus=8,
         board=H100,
@@ -62,7 +62,7 @@ KINDS: dict[str, Kind] = {
         script="straggler@dgx-01/5+3m:3m, ecc_storm@dgx-02/2+7m:4m, remap_pending@dgx-02/2+9m,"
         " thermal@dgx-01/1+12m:3m, power_brake@dgx-02+16m:30s, xid79@dgx-01/3+20m:10m",
     ),
-    "fleet": Kind(
+    "fleet": NodeKind(
         nodes=16,
         gpus=8,
         board=H100,
@@ -103,14 +103,14 @@ class Scenario:
     """Tick, in intervals since 1970, from which the script of faults and the jobs count."""
     interval: float
     """Seconds from tick to tick."""
-    faults: tuple[Fault, ...]
+    faults: tuple[SimulatedFault, ...]
     links: bool
     """Whether NVLinks have rows of their own: 18 a GPU, more than all else in a frame."""
     racks: tuple[str | None, ...] = field(repr=False)
     """Rack of each node."""
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> NodeKind:
         """What it is made of."""
         return KINDS[self.name]
 
@@ -131,7 +131,7 @@ def scenario(
     *,
     start_tick: int | None = None,
     interval: float = 1.0,
-    faults: str | Iterable[Fault] | None = None,
+    faults: str | Iterable[SimulatedFault] | None = None,
     links: bool | None = None,
     where: str = "scenario",
 ) -> Scenario:
@@ -179,7 +179,9 @@ def _checked(where: str, word: str, number: int, most: int) -> int:
     return number
 
 
-def _own_script(kind: Kind, names: tuple[str, ...], gpus: int, seed: int) -> list[Fault]:
+def _own_script(
+    kind: NodeKind, names: tuple[str, ...], gpus: int, seed: int
+) -> list[SimulatedFault]:
     """Return the scenario's own faults, without those of nodes and GPUs that were left out."""
     if kind.script:
         return [
@@ -191,7 +193,7 @@ def _own_script(kind: Kind, names: tuple[str, ...], gpus: int, seed: int) -> lis
     for what, start, duration in _FLEET_SCRIPT:
         node = names[draw(seed, "victim", what.value) % len(names)]
         gpu = None if what in OF_A_NODE else draw(seed, "victim", what.value, 1) % gpus
-        script.append(Fault(what, node, gpu, start, duration))
+        script.append(SimulatedFault(what, node, gpu, start, duration))
     if len(names) >= 2 * kind.rack_size and kind.rack is not None:
         rack = kind.rack.format(1 + draw(seed, "victim", "rack") % (len(names) // kind.rack_size))
         script += parse(f"feed_loss@{rack}+8m:90s")

@@ -8,10 +8,15 @@ no rows: an old reading is not sent again as a new one. A run that hangs is aban
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
 import shlex
+import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Sequence
+from typing import IO
 
 import msgspec
 
@@ -19,15 +24,127 @@ from collector.smi.document import Document
 from collector.smi.failure import Failure, failure_of
 from collector.smi.file import documents_of
 from collector.smi.inventory import NAMELESS, inventory_of
-from collector.smi.news import news
 from collector.smi.readings import rows_of
-from collector.smi.run import Run
-from collector.source import Happening, Rows
+from collector.source import DeviceEvent, Rows
 from telemetry.errors import ConfigError, SourceError
 from telemetry.gap import DEVICE_LOST, ERROR, TIMED_OUT
 from telemetry.inventory import Gpu, Inventory
 from telemetry.metric import Lane, Table
 from telemetry.schema import SCHEMA
+
+# One run of nvidia-smi, which may hang in the driver and then can't be killed.
+#
+# A process inside a driver call is asked to end (SIGTERM) and left alone: SIGKILL in the middle of a
+# call has frozen GPUs (gpu_faults research, section 5). Output goes to unnamed files, not to pipes,
+# so that nobody ever waits for a reader or a writer.
+
+MAX_OUTPUT = 64 * 1024 * 1024
+
+
+class SmiRun:
+    """A process of its own session, its output on unnamed files. Raises `OSError` on no start."""
+
+    def __init__(self, command: Sequence[str], started: float) -> None:
+        self.started = started
+        """Monotonic seconds, of the caller."""
+        self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives with the process
+        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=self._output,
+                stderr=self._errors,
+                start_new_session=True,
+                env={**os.environ, "LC_ALL": "C"},
+            )
+        except BaseException:
+            self._close_files()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
+    def over(self) -> bool:
+        """Whether the process has ended."""
+        return self._process.poll() is not None
+
+    @property
+    def code(self) -> int | None:
+        """Exit code, None while it runs."""
+        return self._process.returncode
+
+    def texts(self) -> tuple[str, str]:
+        """Return what it printed, and what it printed on standard error."""
+        texts = []
+        for file in (self._output, self._errors):
+            file.seek(0)
+            texts.append(file.read(MAX_OUTPUT).decode("utf-8", errors="replace"))
+        return texts[0], texts[1]
+
+    def ask_to_end(self) -> None:
+        """Send SIGTERM, never more."""
+        if not self.over():
+            with contextlib.suppress(OSError):
+                self._process.terminate()
+
+    def forget(self) -> None:
+        """Let go of the process, whether it has ended or not."""
+        if not self.over():
+            # It goes on without us; Python would warn of a process that nobody waits for.
+            self._process.returncode = -1
+        self._close_files()
+
+    def _close_files(self) -> None:
+        self._output.close()
+        self._errors.close()
+
+
+# What changed between two inventories, as happenings.
+
+
+def news(old: Inventory, new: Inventory, at: int) -> list[DeviceEvent]:
+    """Return what an operator should hear of; `at` is ns since 1970."""
+    happened: list[DeviceEvent] = []
+    if old.driver_state not in {"unknown", new.driver_state}:
+        if new.driver_state == "up":
+            happened.append(DeviceEvent("driver_up", at, message="the driver answers again"))
+        elif old.driver_state == "up":
+            happened.append(
+                DeviceEvent(
+                    "driver_down", at, message=new.driver_message, data={"state": new.driver_state}
+                )
+            )
+    if old.driver_version and new.driver_version and old.driver_version != new.driver_version:
+        happened.append(
+            DeviceEvent(
+                "driver_reloaded",
+                at,
+                message=f"driver {old.driver_version} became {new.driver_version}",
+                data={"from": old.driver_version, "to": new.driver_version},
+            )
+        )
+    before = {gpu.uuid: gpu for gpu in old.gpus}
+    for gpu in new.gpus:
+        was = before.get(gpu.uuid)
+        if was is not None and was.present and not gpu.present:
+            happened.append(
+                DeviceEvent("gpu_lost", at, gpu.uuid, gpu.pci, f"GPU {gpu.index} is gone")
+            )
+        elif was is not None and not was.present and gpu.present:
+            happened.append(
+                DeviceEvent("gpu_back", at, gpu.uuid, gpu.pci, f"GPU {gpu.index} is back")
+            )
+        if was is not None and was.mig != gpu.mig:
+            mode = "on" if gpu.mig else "off"
+            happened.append(
+                DeviceEvent("mig_changed", at, gpu.uuid, gpu.pci, f"MIG mode is {mode}",
+                          {"mig": gpu.mig})
+            )  # fmt: skip
+    return happened
+
 
 log = logging.getLogger(__name__)
 
@@ -65,14 +182,14 @@ class SmiCommandSource:
         self.timeout = timeout
         self.inventory = Inventory(node="", source=_SOURCE)
         self._clock = clock
-        self._run: Run | None = None
-        self._abandoned: list[Run] = []
+        self._run: SmiRun | None = None
+        self._abandoned: list[SmiRun] = []
         self.abandoned = 0
         """Runs given up as hung so far."""
         self._due = 0.0
         self._released = False
         self._found: list[Document] | Failure | None = None
-        self._happenings: list[Happening] = []
+        self._happenings: list[DeviceEvent] = []
         self._gap = ERROR
 
     async def open(self) -> None:
@@ -105,7 +222,7 @@ class SmiCommandSource:
         document = self._take(found, now_ns)
         return self._gaps(_LANES, self._gap) if document is None else self._rows(document)
 
-    def happenings(self) -> list[Happening]:
+    def happenings(self) -> list[DeviceEvent]:
         """Return what happened since the last call."""
         happened, self._happenings = self._happenings, []
         return happened
@@ -144,7 +261,7 @@ class SmiCommandSource:
             late = now - self._due > self.interval
             self._due = (now if late else self._due) + self.interval
             try:
-                self._run = await asyncio.to_thread(Run, self.command, now)
+                self._run = await asyncio.to_thread(SmiRun, self.command, now)
             except OSError as error:
                 return self._no_start(error)
         while not self._run.over():
@@ -159,7 +276,7 @@ class SmiCommandSource:
         run.forget()
         return found
 
-    def _understand(self, run: Run) -> list[Document] | Failure:
+    def _understand(self, run: SmiRun) -> list[Document] | Failure:
         text, errors = run.texts()
         failure = failure_of(text) or failure_of(errors)
         if failure is not None and "<gpu" not in text:
@@ -182,7 +299,7 @@ class SmiCommandSource:
         state = "no_permission" if isinstance(error, PermissionError) else "missing"
         return Failure(state, f"{self.command[0]} can't be started: {error.strerror or error}.")
 
-    def _give_up(self, run: Run) -> Failure:
+    def _give_up(self, run: SmiRun) -> Failure:
         run.ask_to_end()
         self._run = None
         self._abandoned.append(run)

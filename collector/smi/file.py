@@ -13,10 +13,43 @@ from pathlib import Path
 
 from collector.smi.document import UNREACHABLE, Document, SmiGpu, unreachable
 from collector.smi.failure import Failure, failure_of
-from collector.smi.nvlink import add_links
 from collector.smi.text_log import parse_text
+from collector.smi.values import quantity
 from collector.smi.xml_log import parse_xml
 from telemetry.errors import SourceError
+from telemetry.gap import reason_of
+from telemetry.metric import Unit
+
+# Read what `nvidia-smi nvlink -s` says of the links, where a capture holds it beside the log.
+
+_GPU = re.compile(r"GPU (\d{1,4}): .*\(UUID: ([^)]*)\)\s*")
+_LINK = re.compile(r"\s+Link (\d{1,3}): (.*)")
+
+
+def add_links(text: str, document: Document) -> None:
+    """Give a document the links that `text` lists, for GPUs whose index and UUID agree.
+
+    `nvidia-smi topo` and `-L` print GPU lines of the same form; without link lines they add none.
+    """
+    index = -1
+    found: dict[int, dict[int, float | None]] = {}
+    for line in text.split("\n"):
+        if (gpu := _GPU.fullmatch(line.rstrip())) is not None:
+            index = int(gpu[1])
+            known = index < len(document.gpus) and gpu[2] in {
+                document.gpus[index].values.get("uuid"),
+                document.gpus[index].values.get("gpu_uuid"),
+            }
+            index = index if known else -1
+        elif (link := _LINK.fullmatch(line.rstrip())) is not None and index >= 0:
+            speed = quantity(link[2].strip(), Unit.BYTES_PER_SECOND)
+            inactive = "inactive" in link[2].lower()
+            if inactive or reason_of(speed) is None:
+                found.setdefault(index, {}).setdefault(int(link[1]), None if inactive else speed)
+        elif line and not line[0].isspace():
+            index = -1
+    document.links = {number: sorted(links.items()) for number, links in found.items()}
+
 
 MAX_BYTES = 256 * 1024 * 1024
 """A support bundle is a few MiB; more than this is no log, and would only fill the memory."""

@@ -10,7 +10,7 @@ from collector.smi.failure import Failure
 from collector.smi.file import load
 from collector.smi.inventory import inventory_of
 from collector.smi.readings import rows_of
-from collector.source import Happening, Rows
+from collector.source import DeviceEvent, Rows
 from telemetry.inventory import Inventory
 from telemetry.metric import Lane
 
@@ -58,7 +58,7 @@ class SmiFileSource:
         self._turn += 1
         return rows_of(document, lanes)
 
-    def happenings(self) -> list[Happening]:
+    def happenings(self) -> list[DeviceEvent]:
         """Return nothing: a log tells of a state, not of what led to it."""
         return []
 

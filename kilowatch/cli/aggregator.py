@@ -13,7 +13,7 @@ from kilowatch import settings
 from kilowatch.cli.arguments import settings_option
 
 if TYPE_CHECKING:
-    from kilowatch.api import Api
+    from kilowatch.clients.api import ApiClient
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -63,13 +63,13 @@ def web_address(where: str) -> str:
     return f"http://127.0.0.1:{where}" if where.isdigit() else f"http://{where}"
 
 
-def open_api(config: Path | None, http: str | None, token_file: Path | None) -> Api:
+def open_api(config: Path | None, http: str | None, token_file: Path | None) -> ApiClient:
     """Return the aggregator that is meant: by the options, else by the settings."""
-    from kilowatch.api import Api, read_token  # noqa: PLC0415 - HTTP is for who uses it
+    from kilowatch.clients.api import ApiClient, read_token  # noqa: PLC0415 - HTTP is for who uses it
 
     loaded = settings.load(config).aggregator
     where = web_address(http or _reachable(loaded.listen))
-    return Api(where, read_token(token_file or loaded.token_file))
+    return ApiClient(where, read_token(token_file or loaded.token_file))
 
 
 def _reachable(listen: str) -> str:

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from kilowatch.cli.aggregator import address_argument, aggregator_options, open_api
-from kilowatch.cli.arguments import Duration
+from kilowatch.cli.arguments import DurationParam
 
 
 def _login() -> str:
@@ -34,7 +34,7 @@ def _print_json(body: object) -> None:
 @click.option("--all", "everything", is_flag=True, help="Every alert by itself: pending, held back, resolved.")  # fmt: skip
 @click.option(
     "--history",
-    type=Duration(),
+    type=DurationParam(),
     is_flag=False,
     flag_value=7 * 86_400.0,
     metavar="[DURATION]",
@@ -59,7 +59,7 @@ def alerts(
     Exit code 0: the aggregator answered. 1: it can't be reached, or refuses. 2: a wrong option.
     """
     from aggregator.alerting.messages import AlertsReply, IncidentsReply  # noqa: PLC0415
-    from kilowatch import alerting as text  # noqa: PLC0415 - loads NumPy; keep --help quick
+    from kilowatch.text import alerts as text  # noqa: PLC0415 - loads NumPy; keep --help quick
 
     api = open_api(config, http, token_file)
     asked = {"node": node, "severity": severity}
@@ -87,7 +87,9 @@ def alerts(
 @click.argument("key")
 @click.option("--why", default="", help="What you do about it, for the others.")
 @_who
-@click.option("--for", "seconds", type=Duration(), help="Only so long. [default: until it is over]")
+@click.option(
+    "--for", "seconds", type=DurationParam(), help="Only so long. [default: until it is over]"
+)
 @click.option("--end", is_flag=True, help="You no longer take care of it.")
 @_json
 @aggregator_options
@@ -108,7 +110,7 @@ def ack(
     shows them.
     """
     from aggregator.alerting.messages import AckRequest, DoneRequest, IncidentReply  # noqa: PLC0415
-    from kilowatch.api import part  # noqa: PLC0415
+    from kilowatch.clients.api import part  # noqa: PLC0415
 
     api = open_api(config, http, token_file)
     path = f"/api/v1/incidents/{part(key)}/ack"
@@ -126,7 +128,7 @@ def ack(
 
 @click.command()
 @click.argument("matchers", nargs=-1, metavar="[LABEL=VALUE]...")
-@click.option("--for", "seconds", type=Duration(), help="How long: 30m, 2h, 1d.")
+@click.option("--for", "seconds", type=DurationParam(), help="How long: 30m, 2h, 1d.")
 @click.option("--from", "starts", help="When it begins: 2026-12-01T08:00:00Z. [default: now]")
 @click.option("--until", help="When it ends, instead of --for.")
 @click.option("--why", default="", help="For the others; needed.")
@@ -158,8 +160,8 @@ def silence(
     incidents at all, and neither is what the window leaves behind for two minutes.
     """
     from aggregator.alerting import messages  # noqa: PLC0415
-    from kilowatch import alerting as text  # noqa: PLC0415
-    from kilowatch.api import part  # noqa: PLC0415
+    from kilowatch.clients.api import part  # noqa: PLC0415
+    from kilowatch.text import alerts as text  # noqa: PLC0415
 
     api = open_api(config, http, token_file)
     if listed:
@@ -208,7 +210,7 @@ def list_channels(
 ) -> None:
     """Show all channels, what waits, and what fails."""
     from aggregator.alerting.messages import ChannelsReply, DeliveriesReply  # noqa: PLC0415
-    from kilowatch import alerting as text  # noqa: PLC0415
+    from kilowatch.text import alerts as text  # noqa: PLC0415
 
     api = open_api(config, http, token_file)
     if deliveries:
@@ -234,8 +236,8 @@ def try_channel(
     Exit code 0: it has arrived. 1: it has not; the reason stands there.
     """
     from aggregator.alerting.messages import TestReply  # noqa: PLC0415
-    from alerts.plain import clean  # noqa: PLC0415
-    from kilowatch.api import part  # noqa: PLC0415
+    from alerts.message.text import clean  # noqa: PLC0415
+    from kilowatch.clients.api import part  # noqa: PLC0415
 
     api = open_api(config, http, token_file)
     reply = api.post(f"/api/v1/channels/{part(channel)}/test", {}, TestReply)
@@ -246,7 +248,7 @@ def try_channel(
 
 
 def _say(line: str, saved: bool) -> None:
-    from alerts.plain import clean  # noqa: PLC0415
+    from alerts.message.text import clean  # noqa: PLC0415
 
     if line:
         click.echo(clean(line))

@@ -13,7 +13,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
-class Duration(click.ParamType[float]):
+class DurationParam(click.ParamType[float]):
     """`30s`, `10m`, `2h`, `1.5d`, or a plain number of seconds."""
 
     name = "duration"
@@ -29,7 +29,7 @@ class Duration(click.ParamType[float]):
         return float(match[1]) * _UNITS[match[2] or "s"]
 
 
-class Address(click.ParamType[tuple[str, int]]):
+class AddressParam(click.ParamType[tuple[str, int]]):
     """`127.0.0.1:9400`, `[::1]:9400`, or a bare port."""
 
     name = "host:port"
@@ -59,5 +59,5 @@ def settings_option(command: Command) -> Command:
 def broker_option(command: Command) -> Command:
     """Add `--broker HOST:PORT`."""
     return click.option(
-        "--broker", type=Address(), help="MQTT broker, instead of the one in the settings."
+        "--broker", type=AddressParam(), help="MQTT broker, instead of the one in the settings."
     )(command)

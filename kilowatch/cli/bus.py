@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from kilowatch import settings
-from kilowatch.cli.arguments import Duration, broker_option, settings_option
+from kilowatch.cli.arguments import DurationParam, broker_option, settings_option
 from telemetry.topics import Topic
 
 
@@ -28,8 +28,8 @@ def tap(
     count: int | None,
 ) -> None:
     """Print what passes on the bus, readable: binary frames too."""
-    from kilowatch.signals import stop_on_signals  # noqa: PLC0415
-    from kilowatch.tap import run_tap  # noqa: PLC0415
+    from kilowatch.clients.tap import run_tap  # noqa: PLC0415
+    from kilowatch.stack.signals import stop_on_signals  # noqa: PLC0415
 
     loaded = settings.load(
         config,
@@ -57,7 +57,7 @@ def tap(
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--node", default="+", help="Only this node.")
 @click.option("--source", help="Record a source of this machine instead of the bus: nvml, ...")
-@click.option("--for", "seconds", type=Duration(), help="End by itself after this time.")
+@click.option("--for", "seconds", type=DurationParam(), help="End by itself after this time.")
 def record(
     config: Path | None,
     broker: tuple[str, int] | None,
@@ -67,8 +67,8 @@ def record(
     seconds: float | None,
 ) -> None:
     """Write everything on the bus to FILE; `collect --source recording:FILE` plays it again."""
-    from collector.recorder import record_bus, record_source  # noqa: PLC0415
-    from kilowatch.signals import stop_after, stop_on_signals  # noqa: PLC0415
+    from collector.recording.recorder import record_bus, record_source  # noqa: PLC0415
+    from kilowatch.stack.signals import stop_after, stop_on_signals  # noqa: PLC0415
 
     loaded = settings.load(
         config,

@@ -10,11 +10,11 @@ from typing import Any
 import click
 import msgspec
 
-from alerts.plain import clean
-from kilowatch.api import Api, read_token
-from kilowatch.circuits_text import ESTIMATE, circuit_lines, row_lines
+from alerts.message.text import clean
 from kilowatch.cli.aggregator import address_argument, web_address
-from power.states import CircuitState, RowState
+from kilowatch.clients.api import ApiClient, read_token
+from kilowatch.text.circuits import ESTIMATE, circuit_lines, row_lines
+from power.snapshot.documents import CircuitState, RowState
 from telemetry.errors import KilowattError
 
 HOME = "127.0.0.1:9400"
@@ -58,7 +58,7 @@ class _Power(msgspec.Struct):
 def circuits(http: str | None, token_file: Path | None, watch: bool, as_json: bool) -> None:
     """Every circuit now: load, limits, headroom, heat of the breaker, and when it may trip. ADDRESS is
     the aggregator's."""
-    api = Api(web_address(http or HOME), read_token(token_file))
+    api = ApiClient(web_address(http or HOME), read_token(token_file))
     if not watch:
         click.echo(_json(api) if as_json else "\n".join(_lines(api)))
         return
@@ -72,7 +72,7 @@ def circuits(http: str | None, token_file: Path | None, watch: bool, as_json: bo
         time.sleep(1.0)
 
 
-def _json(api: Api) -> str:
+def _json(api: ApiClient) -> str:
     found = {
         name: api.get(f"/api/v1/{path}", dict[str, Any])[key]
         for name, path, key in (
@@ -85,7 +85,7 @@ def _json(api: Api) -> str:
     return msgspec.json.format(msgspec.json.encode(found)).decode()
 
 
-def _lines(api: Api) -> list[str]:
+def _lines(api: ApiClient) -> list[str]:
     power = api.get("/api/v1/power", _Power)
     if not power.configured:
         return ["No circuit is configured. Three lines in the aggregator's settings are enough:",

@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 import msgspec
 
-from kilowatch.cli.arguments import Address, Duration
-from kilowatch.foreground import announce, watch_with_dashboard
-from kilowatch.network import free_port, pick_address
+from kilowatch.cli.arguments import AddressParam, DurationParam
+from kilowatch.stack.foreground import announce, watch_with_dashboard
+from kilowatch.stack.ports import free_port, pick_address
 
 
 @click.command()
@@ -28,9 +28,9 @@ from kilowatch.network import free_port, pick_address
     "--faults", help="Instead of the scenario's: xid79@dgx-01/3+30s, hung@dgx-02/0+10s; `none`."
 )
 @click.option("--no-ui", is_flag=True, help="Without the dashboard; Ctrl-C ends it.")
-@click.option("--for", "seconds", type=Duration(), help="End by itself after this time.")
+@click.option("--for", "seconds", type=DurationParam(), help="End by itself after this time.")
 @click.option("--json", "as_json", is_flag=True, help="Print what came of it as JSON at the end.")
-@click.option("--http", type=Address(), help="Where to serve HTTP. [default: a free port]")
+@click.option("--http", type=AddressParam(), help="Where to serve HTTP. [default: a free port]")
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
@@ -51,7 +51,7 @@ def demo(
     until_eof: bool,
 ) -> None:
     """Run a simulated cluster: real broker, real collectors and aggregator, made-up GPUs."""
-    from kilowatch.demonstration import run_demo  # noqa: PLC0415 - loads DuckDB; keep --help quick
+    from kilowatch.stack.demo import run_demo  # noqa: PLC0415 - loads DuckDB; keep --help quick
 
     host, port = pick_address(http, given=True) if http else ("127.0.0.1", free_port())
     if not no_ui and sys.stdout.isatty():

@@ -3,13 +3,52 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
+from aggregator.config import StoreKind
+from aggregator.electrical.site_loader import plant_of
+from aggregator.http.config import HttpConfig
+from alerts.rules.rule import load as load_rules
+from collector.sources import make_source
 from kilowatch import settings
 from kilowatch.cli.arguments import settings_option
+from kilowatch.settings import Settings
+
+# What `kilowatch config check` looks at beyond the settings themselves: the files that they name.
+
+
+def check_power(where: str, tree: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` for circuits, meters and budgets that can't be meant."""
+    plant_of(where, tree)
+
+
+def verify(settings: Settings, where: str = "settings") -> None:
+    """Raise `ConfigError` for what a service would refuse at its start. Opens no connection.
+
+    `where`: the file that they are from.
+    """
+    for broker in (settings.collector.broker, settings.aggregator.broker):
+        broker.password()
+        broker.context()
+    aggregator = settings.aggregator
+    load_rules(aggregator.rules)
+    aggregator.alerts.open()
+    check_power(where, aggregator.power)
+    if aggregator.store.kind is StoreKind.INFLUXDB:
+        aggregator.store.influxdb.secret()
+        aggregator.store.influxdb.context()
+    if aggregator.listen:
+        HttpConfig(
+            listen=aggregator.listen,
+            token_file=aggregator.token_file,
+            names=aggregator.names,
+            address=aggregator.address,
+        ).check()
+    make_source(settings.collector.source, settings.collector, 0.0)
 
 
 @click.group()
@@ -24,7 +63,7 @@ def check(config: Path | None) -> None:
 
     Also opens what they name: certificates, rules, tokens, the file of a source.
     """
-    from kilowatch.verify import verify  # noqa: PLC0415 - loads all parts
+    from kilowatch.cli.config import verify  # noqa: PLC0415 - loads all parts
 
     verify(settings.load(config), settings.where(config))
     place = settings.find_file(config)

@@ -12,7 +12,7 @@ import click
 import msgspec
 
 if TYPE_CHECKING:
-    from alerts.diagnosis.incident import Incident
+    from alerts.diagnosis.finding import Finding
 
 _COLOURS = {"page": "red", "ticket": "yellow", "info": "cyan", "ignore": "bright_black"}
 
@@ -29,12 +29,12 @@ def diagnose(files: tuple[Path, ...], as_json: bool) -> None:
 
     Exit code 0: nothing above info. 1: a ticket, or a file can't be read. 2: a page.
     """
-    from kilowatch.diagnosis import Reader  # noqa: PLC0415 - keep --help quick
+    from kilowatch.saved_logs.reader import SavedLogReader  # noqa: PLC0415 - keep --help quick
 
     # Values without circles: looking for some among millions would be half of the work.
     gc.disable()
     try:
-        reader = Reader()
+        reader = SavedLogReader()
         for file in files:
             reader.read(file)
         incidents = reader.incidents()
@@ -51,7 +51,7 @@ def diagnose(files: tuple[Path, ...], as_json: bool) -> None:
     sys.exit({"page": 2, "ticket": 1}.get(incidents[0].severity if incidents else "", 0))
 
 
-def _lines(incidents: list[Incident]) -> Iterator[str]:
+def _lines(incidents: list[Finding]) -> Iterator[str]:
     for incident in incidents:
         mark = click.style(f"{incident.severity.upper():6}", fg=_COLOURS[incident.severity])
         numbers = ", ".join(

@@ -22,7 +22,7 @@ _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "fault": ("✗", "
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def doctor(config: Path | None, broker: tuple[str, int] | None, as_json: bool) -> None:
     """Check driver, permissions, broker, clock, disk and ports; exit code 1 on a fault."""
-    from kilowatch.health import examine  # noqa: PLC0415 - loads the sources
+    from kilowatch.doctor import examine  # noqa: PLC0415 - loads the sources
 
     loaded = settings.load(
         config,

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from kilowatch.netbox import NetBox
-from power.layout import lay_out
+from kilowatch.clients.netbox import NetBox
 from power.netbox import translate, write
-from power.site import decode
+from power.site.config import decode
+from power.site.layout import lay_out
 from telemetry.errors import ConfigError
 
 STATUSES = ("active", "planned", "offline", "failed")

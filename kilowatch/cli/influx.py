@@ -29,12 +29,12 @@ def setup(config: Path | None, url: str | None, database: str | None) -> None:
 
     May be run again: what is there is brought to the settings, nothing is removed.
     """
-    from aggregator.influx.client import Client  # noqa: PLC0415 - loads NumPy
+    from aggregator.influx.client import InfluxClient  # noqa: PLC0415 - loads NumPy
     from aggregator.influx.setup import prepare  # noqa: PLC0415
 
     loaded = settings.load(config, flags=_flags(url, database)).aggregator.store
     loaded.influxdb.check(_WHERE)  # it need not be the store yet
-    with Client(loaded.influxdb) as client:
+    with InfluxClient(loaded.influxdb) as client:
         server = prepare(client, click.echo)
     click.echo(f"{loaded.influxdb.url}: {server} is ready")
     if loaded.kind != "influxdb":
@@ -47,12 +47,12 @@ def setup(config: Path | None, url: str | None, database: str | None) -> None:
 @click.option("--database", help="The database; else aggregator.store.influxdb.database.")
 def check(config: Path | None, url: str | None, database: str | None) -> None:
     """Say what is wrong with the server, and what mends it; exit code 1 on a fault."""
-    from aggregator.influx.client import Client  # noqa: PLC0415 - loads NumPy
+    from aggregator.influx.client import InfluxClient  # noqa: PLC0415 - loads NumPy
     from aggregator.influx.inspection import inspect  # noqa: PLC0415
 
     loaded = settings.load(config, flags=_flags(url, database)).aggregator.store.influxdb
     loaded.check(_WHERE)
-    with Client(loaded) as client:
+    with InfluxClient(loaded) as client:
         found = inspect(client, time.time())
     for each in found:
         mark, colour = _MARKS[each.level]

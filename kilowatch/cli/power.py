@@ -9,16 +9,16 @@ from typing import Any
 import click
 import msgspec
 
-from kilowatch.api import Api, read_token
 from kilowatch.cli.imports import import_group
-from kilowatch.plan_text import plan_lines
-from power.answer import Plan
-from power.plan import Suppose, make
-from power.site import Site, decode, section
+from kilowatch.clients.api import ApiClient, read_token
+from kilowatch.text.plan import plan_lines
+from power.plan.plan import Suppose, make
+from power.plan.result import PlanResult
+from power.site.config import PowerConfig, decode, section
 from telemetry.errors import ConfigError
 
 
-def read_site(path: Path) -> Site:
+def read_site(path: Path) -> PowerConfig:
     """Return the electrical configuration of a TOML file. Raises `ConfigError`."""
     return decode(str(path), _read(path))
 
@@ -104,9 +104,11 @@ def plan(
     if config is not None:
         answer = make(str(config), read_site(config), suppose)
     else:
-        api = Api(str(http) if "://" in str(http) else f"http://{http}", read_token(token_file))
+        api = ApiClient(
+            str(http) if "://" in str(http) else f"http://{http}", read_token(token_file)
+        )
         body = {"watts": suppose.watts, "add": suppose.add, "cap": cap, "lose": lose, "move": suppose.move}  # fmt: skip
-        answer = api.post("/api/v1/power/plan", body, Plan)
+        answer = api.post("/api/v1/power/plan", body, PlanResult)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
     else:
@@ -142,7 +144,7 @@ def check(file: Path) -> None:
 
     Also what is allowed and probably wrong.
     """
-    from aggregator.plant import plant_of  # noqa: PLC0415 - loads all that reads meters
+    from aggregator.electrical.site_loader import plant_of  # noqa: PLC0415 - loads all that reads meters
 
     plant = plant_of(str(file), _section(str(file), _read(file)))
     site, layout = plant.site, plant.layout

@@ -7,12 +7,12 @@ from pathlib import Path
 import click
 import msgspec
 
-from kilowatch.api import Api, read_token
 from kilowatch.cli.aggregator import address_argument
 from kilowatch.cli.power import read_site
-from kilowatch.report_text import cheaper, report_lines
-from power.report import Report, describe, times_cheaper
-from power.roster import parts_of
+from kilowatch.clients.api import ApiClient, read_token
+from kilowatch.text.report import cheaper, report_lines
+from power.report.cluster_parts import parts_of
+from power.report.report import Report, describe, times_cheaper
 
 HOME = "127.0.0.1:9400"
 
@@ -76,4 +76,4 @@ def _configured(path: Path) -> Report:
 
 def _running(address: str, days: int, token: str | None) -> Report:
     url = address if "://" in address else f"http://{address}"
-    return Api(url, token).get("/api/v1/report", Report, days=days)
+    return ApiClient(url, token).get("/api/v1/report", Report, days=days)

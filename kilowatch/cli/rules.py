@@ -24,7 +24,7 @@ def rules() -> None:
 @click.argument("files", nargs=-1, required=True, type=_file)
 def check(files: tuple[Path, ...]) -> None:
     """Say whether rule FILES can be loaded beside the shipped rules; exit code 2 when not."""
-    from alerts.rules import load, read  # noqa: PLC0415 - loads NumPy; keep --help quick
+    from alerts.rules.rule import load, read  # noqa: PLC0415 - loads NumPy; keep --help quick
 
     load(files)
     for file in files:
@@ -44,8 +44,8 @@ def test(files: tuple[Path, ...], verbose: bool) -> None:
 
     Exit code 0: every rule does what its examples say. 1: one does not. 2: a file is wrong.
     """
-    from alerts.examples import failures  # noqa: PLC0415
-    from alerts.rules import load, read  # noqa: PLC0415
+    from alerts.engine.rule_tests import failures  # noqa: PLC0415
+    from alerts.rules.rule import load, read  # noqa: PLC0415
 
     found = [rule for file in files for rule in read(file)] if files else list(load())
     wrong = played = 0
@@ -73,8 +73,8 @@ def prometheus(files: tuple[Path, ...], runbook: str | None) -> None:
 
     What PromQL can't say is named at the top, with what comes out otherwise there.
     """
-    from alerts.rules import load, read  # noqa: PLC0415
-    from kilowatch.prometheus import itself  # noqa: PLC0415
+    from alerts.rules.rule import load, read  # noqa: PLC0415
+    from kilowatch.prometheus import self_alerts as itself  # noqa: PLC0415
     from kilowatch.prometheus.rules import RUNBOOK_URL  # noqa: PLC0415
     from kilowatch.prometheus.text import rule_file  # noqa: PLC0415
 
@@ -95,7 +95,7 @@ def list_rules(
 ) -> None:
     """Show the rules that a running aggregator judges by, and what they find now."""
     from aggregator.alerting.messages import RulesReply  # noqa: PLC0415
-    from kilowatch import alerting as text  # noqa: PLC0415
+    from kilowatch.text import alerts as text  # noqa: PLC0415
 
     reply = open_api(config, http, token_file).get("/api/v1/rules", RulesReply)
     if as_json:
@@ -118,11 +118,11 @@ def replay(
     Rules on circuits have nothing to go by in it. Exit code 0: nobody would have been told. 1: a
     ticket, or FILE can't be read. 2: a page.
     """
-    from aggregator.alerting.alarms import patience_of  # noqa: PLC0415
-    from alerts.rules import load  # noqa: PLC0415
-    from collector.recording import read, read_header  # noqa: PLC0415
-    from kilowatch import alerting as text  # noqa: PLC0415
-    from kilowatch.replaying import replay as play  # noqa: PLC0415
+    from aggregator.alerting.pipeline import patience_of  # noqa: PLC0415
+    from alerts.rules.rule import load  # noqa: PLC0415
+    from collector.recording.file import read, read_header  # noqa: PLC0415
+    from kilowatch.replay.rules import replay as play  # noqa: PLC0415
+    from kilowatch.text import alerts as text  # noqa: PLC0415
 
     loaded = settings.load(config).aggregator
     chosen = load(files or loaded.rules, shipped=not only)

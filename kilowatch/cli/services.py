@@ -11,9 +11,9 @@ import click
 
 from aggregator.config import AggregatorConfig
 from kilowatch import settings
-from kilowatch.cli.arguments import Address, Duration, broker_option, settings_option
-from kilowatch.foreground import announce, watch_with_dashboard
-from kilowatch.network import pick_address
+from kilowatch.cli.arguments import AddressParam, DurationParam, broker_option, settings_option
+from kilowatch.stack.foreground import announce, watch_with_dashboard
+from kilowatch.stack.ports import pick_address
 from telemetry.errors import ConfigError
 
 
@@ -21,8 +21,8 @@ from telemetry.errors import ConfigError
 @settings_option
 @click.option("--source", help="Where readings come from; `kilowatch collect --help` lists them.")
 @click.option("--no-ui", is_flag=True, help="Without the dashboard; Ctrl-C ends it.")
-@click.option("--for", "seconds", type=Duration(), help="End by itself after this time.")
-@click.option("--http", type=Address(), help="Where to serve HTTP. [default: 127.0.0.1:9400]")
+@click.option("--for", "seconds", type=DurationParam(), help="End by itself after this time.")
+@click.option("--http", type=AddressParam(), help="Where to serve HTTP. [default: 127.0.0.1:9400]")
 @click.option("--broker-port", type=int, help="Port of the embedded broker. [default: 1883]")
 @click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Where data stays.")
 @click.option("--until-eof", is_flag=True, hidden=True, help="End when standard input ends.")
@@ -40,8 +40,8 @@ def run(
 
     With no GPU driver it watches a simulated desktop of four RTX 5090, and says so.
     """
-    from kilowatch.machine import run_machine  # noqa: PLC0415 - loads DuckDB; keep --help quick
-    from kilowatch.verify import check_power  # noqa: PLC0415
+    from kilowatch.cli.config import check_power  # noqa: PLC0415
+    from kilowatch.stack.run import run_machine  # noqa: PLC0415 - loads DuckDB; keep --help quick
 
     def read() -> settings.Settings:
         loaded = settings.load(config, flags={"collector.source": source})
@@ -108,7 +108,7 @@ def collect(
         },
     )
     if once:
-        from collector.once import once as read_once  # noqa: PLC0415
+        from collector.sampling.once import once as read_once  # noqa: PLC0415
 
         document = asyncio.run(read_once(loaded.collector))
         click.echo(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
@@ -121,7 +121,7 @@ def collect(
 @click.command()
 @settings_option
 @broker_option
-@click.option("--http", type=Address(), help="Where to serve HTTP. [default: 127.0.0.1:9400]")
+@click.option("--http", type=AddressParam(), help="Where to serve HTTP. [default: 127.0.0.1:9400]")
 @click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Where data stays.")
 def aggregate(
     config: Path | None,
@@ -131,8 +131,8 @@ def aggregate(
 ) -> None:
     """Take in the frames of all nodes, store them, judge them, and serve them over HTTP."""
     from aggregator.service import Aggregator  # noqa: PLC0415
-    from kilowatch.signals import on_hangup, stop_on_signals  # noqa: PLC0415
-    from kilowatch.verify import check_power  # noqa: PLC0415
+    from kilowatch.cli.config import check_power  # noqa: PLC0415
+    from kilowatch.stack.signals import on_hangup, stop_on_signals  # noqa: PLC0415
 
     def read() -> AggregatorConfig:
         loaded = settings.load(

@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from kilowatch.cli.aggregator import named, web_address
-from kilowatch.cli.arguments import Address
+from kilowatch.cli.arguments import AddressParam
 from telemetry.errors import ConfigError
 
 HOME = "http://127.0.0.1:9400"
@@ -53,7 +53,7 @@ def _secret(token_file: Path | None) -> str | None:
 @click.option("--view", type=click.Choice(VIEWS), default="overview", help="What to show first.")
 @click.option("--replay", type=click.Path(dir_okay=False, path_type=Path), help="Show a recording (`kilowatch record FILE`) from its beginning, instead of a cluster.")  # fmt: skip
 @click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="With --replay: settings whose circuits and rules are used.")  # fmt: skip
-@click.option("--serve", type=Address(), hidden=True, help="Only serve the recording, there.")
+@click.option("--serve", type=AddressParam(), hidden=True, help="Only serve the recording, there.")
 @click.option("--until-eof", is_flag=True, hidden=True, help="End when standard input ends.")
 def top(
     url: str,
@@ -78,7 +78,7 @@ def top(
             "--config", "it belongs to --replay", "A cluster has settings of its own."
         )
     if replay is not None and serve is not None:
-        from kilowatch.replay_server import serve_recording  # noqa: PLC0415 - loads DuckDB
+        from kilowatch.replay.server import serve_recording  # noqa: PLC0415 - loads DuckDB
 
         serve_recording(replay, config, serve, until_eof=until_eof)
         return
@@ -93,7 +93,7 @@ def top(
     if replay is None:
         show(url)
         return
-    from kilowatch.replay_server import watch_recording  # noqa: PLC0415
+    from kilowatch.replay.server import watch_recording  # noqa: PLC0415
 
     watch_recording(replay, config, show)
 
@@ -133,7 +133,7 @@ def status(url: str, token_file: Path | None, watch: bool, json_: bool) -> None:
 @click.command()
 @_aggregator
 @_token
-@click.option("--listen", type=Address(), default="127.0.0.1:9402", show_default=True, help="Loopback only: it asks nobody who they are.")  # fmt: skip
+@click.option("--listen", type=AddressParam(), default="127.0.0.1:9402", show_default=True, help="Loopback only: it asks nobody who they are.")  # fmt: skip
 def web(url: str, token_file: Path | None, listen: tuple[str, int]) -> None:
     """Serve the dashboard to browsers of this machine, read-only. Elsewhere: ssh -L."""
     host, port = listen

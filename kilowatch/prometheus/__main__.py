@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from alerts.rules import load
+from alerts.rules.rule import load
 from kilowatch.prometheus.inhibitions import alertmanager_file
-from kilowatch.prometheus.itself import group
 from kilowatch.prometheus.rules import RUNBOOK_URL
+from kilowatch.prometheus.self_alerts import group
 from kilowatch.prometheus.text import rule_file
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "prometheus"

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from alerts.alert import Subject
-from alerts.conditions import AllOf, AnyOf
-from alerts.judging import Kind
-from alerts.kinds.counters import Fraction, Rate, Rises
-from alerts.kinds.formula import Formula
-from alerts.kinds.happenings import Happens, Repeats
-from alerts.kinds.levels import Above, Below, In
-from alerts.kinds.peers import Outlier
-from alerts.kinds.presence import Absent, Driver, Silent, Skewed
-from alerts.kinds.trend import Drift, Forecast, Frozen, Worse
-from alerts.rules import Rule
-from alerts.vocabulary import WORDS, home
+from alerts.rules.condition import ConditionKind
+from alerts.rules.conditions import AllOf, AnyOf
+from alerts.rules.counters import Fraction, Rate, Rises
+from alerts.rules.events import Happens, Repeats
+from alerts.rules.formula import Formula
+from alerts.rules.levels import Above, Below, In
+from alerts.rules.names import WORDS, home
+from alerts.rules.peers import Outlier
+from alerts.rules.presence import Absent, DriverCondition, Silent, Skewed
+from alerts.rules.rule import Rule
+from alerts.rules.trend import Drift, Forecast, Frozen, Worse
 from kilowatch.prometheus.formulas import both, either
 from kilowatch.prometheus.levels import present
 from kilowatch.prometheus.past import outlier, trend
@@ -38,7 +38,7 @@ _STANDS_FOR = "gpu_temperature_celsius"
 _MISSED = "What grew while it was not read for two minutes or more is missed."
 
 
-def said(kind: Kind, rule: Rule) -> Said:
+def said(kind: ConditionKind, rule: Rule) -> Said:
     """Return a condition of a rule in PromQL. Raises `Unsaid` with the reason."""
     match kind:
         case Above() | Below() | In() | Formula():
@@ -58,7 +58,7 @@ def said(kind: Kind, rule: Rule) -> Said:
             return _fraction(kind, rule)
         case Happens():
             return _event(kind, rule)
-        case Absent() | Driver() | Silent() | Skewed():
+        case Absent() | DriverCondition() | Silent() | Skewed():
             return _presence(kind)
         case Outlier():
             return outlier(kind, rule)
@@ -124,7 +124,7 @@ def _matcher(label: str, words: tuple[str, ...]) -> str:
     return f'{label}="{words[0]}"' if len(words) == 1 else f'{label}=~"{"|".join(words)}"'
 
 
-def _presence(kind: Absent | Driver | Silent | Skewed) -> Said:
+def _presence(kind: Absent | DriverCondition | Silent | Skewed) -> Said:
     node = Subject.NODE
     match kind:
         case Absent():
@@ -132,7 +132,7 @@ def _presence(kind: Absent | Driver | Silent | Skewed) -> Said:
                 raise Unsaid(f"only of {_STANDS_FOR} is it shown why it is absent")
             text = f"max by ({', '.join(identity(Subject.GPU))}) ({_UNREAD}{{{_matcher('reason', kind.reasons)}}})"
             return Said(text, Subject.GPU)
-        case Driver():
+        case DriverCondition():
             return Said(f"{PREFIX}node_info{{{_matcher('driver_state', kind.states)}}}", node)
         case Skewed():
             return Said(

@@ -1,4 +1,4 @@
-"""Expressions of `alerts.expression` in PromQL.
+"""Expressions of `alerts.rules.expression` in PromQL.
 
 Both are three-valued in their way: what is compared with a gap has no series, and `not` is pushed
 down to the comparisons, so that a gap below it has none either.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 
 from alerts.alert import Subject
-from alerts.vocabulary import home
+from alerts.rules.names import home
 from kilowatch.prometheus.vectors import Said, Unsaid, finest, identity, on, series
 
 _SIGNS: dict[type[ast.cmpop], tuple[str, str]] = {

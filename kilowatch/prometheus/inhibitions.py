@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from alerts.rules import Rule
+from alerts.rules.rule import Rule
 
 _EQUAL = {
     "gpu": ("cluster", "node", "uuid"),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from alerts.kinds.formula import Formula
-from alerts.kinds.gate import Gate
-from alerts.kinds.levels import Above, Below, In
-from alerts.rules import Rule
-from alerts.vocabulary import home
+from alerts.rules.formula import Formula
+from alerts.rules.gate import Gate
+from alerts.rules.levels import Above, Below, In
+from alerts.rules.names import home
+from alerts.rules.rule import Rule
 from kilowatch.prometheus.formulas import formula
 from kilowatch.prometheus.vectors import Said, on, series
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from alerts.alert import Subject
-from alerts.kinds.peers import Outlier
-from alerts.kinds.trend import Drift, Forecast, Frozen, Worse
-from alerts.rules import Rule
-from alerts.vocabulary import home
+from alerts.rules.names import home
+from alerts.rules.peers import Outlier
+from alerts.rules.rule import Rule
+from alerts.rules.trend import Drift, Forecast, Frozen, Worse
 from kilowatch.prometheus.levels import present
 from kilowatch.prometheus.vectors import Said, Unsaid, identity, on, series, span
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from alerts.alert import Subject
 from alerts.notifiers.labels import SEVERITY
-from alerts.rules import Rule
-from alerts.vocabulary import WORDS
+from alerts.rules.names import WORDS
+from alerts.rules.rule import Rule
 from kilowatch.prometheus.conditions import said
 from kilowatch.prometheus.formulas import both
 from kilowatch.prometheus.vectors import Said, Unsaid, identity, on, series, unless_disturbed

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from alerts.rules import Rule
+from alerts.rules.rule import Rule
 from kilowatch.prometheus.past import RECORD_SECONDS
 from kilowatch.prometheus.rules import AlertRule, Left, differences, recordings, translate
 from kilowatch.prometheus.vectors import span

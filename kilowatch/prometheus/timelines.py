@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from alerts.alert import Subject
-from alerts.examples import Scene, scenes
-from alerts.kinds.counters import Fraction, Rate, Rises
-from alerts.kinds.presence import Absent, Silent, Skewed
-from alerts.rules import Example, Rule, conditions_of, words_of
-from alerts.vocabulary import WORDS, home
+from alerts.engine.rule_tests import ExampleScene, scenes
+from alerts.rules.counters import Fraction, Rate, Rises
+from alerts.rules.names import WORDS, home
+from alerts.rules.presence import Absent, Silent, Skewed
+from alerts.rules.rule import Example, Rule, conditions_of, words_of
 from alerts.xid.event import fault_of
 from kilowatch.prometheus.points import Points, dense, notation
 from kilowatch.prometheus.rules import AlertRule
@@ -100,7 +100,7 @@ def _test(alert: AlertRule, example: Example, number: int, every: int) -> Json:
     }
 
 
-def _sure(rule: Rule, example: Example, given: Sequence[Scene]) -> int:
+def _sure(rule: Rule, example: Example, given: Sequence[ExampleScene]) -> int:
     """How many steps of an example are the same in Prometheus: all before a gap meets an alert,
     for there a gap ends the alert, and with us it stays as it is."""
     letters = words_of(example.then)
@@ -182,7 +182,7 @@ def _device(subject: Subject, node: int, gpu: int) -> dict[str, str]:
 
 
 def _node(
-    found: Points, rule: Rule, example: Example, given: Sequence[Scene], node: int
+    found: Points, rule: Rule, example: Example, given: Sequence[ExampleScene], node: int
 ) -> None:  # fmt: skip
     scrape = {"instance": f"node-{node}", "job": "kilowatch"}
     peers = max((len(values) for values in example.peers.values()), default=0)

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from aggregator.http.circuit_metrics import LABEL_OF, name_of
 from alerts.alert import Subject
-from alerts.history import DISTURBS
-from alerts.vocabulary import WORDS, home
-from power.board import Quantity
+from alerts.engine.recent_events import DISTURBS
+from alerts.rules.names import WORDS, home
+from power.snapshot.snapshot import Quantity
 from telemetry.exposition import PREFIX
 
 _NODE = ("cluster", "node")

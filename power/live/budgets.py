@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from power.board import Board, BoardKind
-from power.energy import JOULES_PER_KWH
-from power.fixed import Fixed
-from power.layout import Layout
-from power.levels import BUDGET, BUDGET_CLEAR, BUDGET_FULL, BUDGET_NEAR
-from power.live.doubt import sure, told_of
-from power.network import Ints
-from power.tariff import mean_price
-from power.wiring import Floats
+from power.live.confidence import sure, told_of
+from power.network.flow import Ints
+from power.network.topology import SiteTopology
+from power.network.wiring import Floats
+from power.report.energy import JOULES_PER_KWH
+from power.report.tariff import mean_price
+from power.site.layout import SiteLayout
+from power.snapshot.snapshot import PowerSnapshot, SnapshotKind
+from power.thresholds import BUDGET, BUDGET_CLEAR, BUDGET_FULL, BUDGET_NEAR
 
 _SEEN_SECONDS = 3600.0
 """So long it must have looked before it says anything of a month."""
@@ -44,7 +44,7 @@ class Ceiling:
     cost_month: float
 
 
-def ceilings(layout: Layout, fixed: Fixed) -> tuple[Ceiling, ...]:
+def ceilings(layout: SiteLayout, fixed: SiteTopology) -> tuple[Ceiling, ...]:
     """Return the budgets of a site; NaN stands for a limit that is not set."""
     at = {name: number for number, name in enumerate(fixed.network.names)}
     found = []
@@ -68,7 +68,7 @@ def ceilings(layout: Layout, fixed: Fixed) -> tuple[Ceiling, ...]:
 class Months:
     """What each budget has used this month."""
 
-    def __init__(self, layout: Layout, fixed: Fixed) -> None:
+    def __init__(self, layout: SiteLayout, fixed: SiteTopology) -> None:
         self.ceilings = ceilings(layout, fixed)
         place = layout.site.site
         price = mean_price(place.tariff, place.tariffs)
@@ -84,7 +84,7 @@ class Months:
 
     def board(
         self, wall_ns: int, seconds: float, line_watts: Floats, version: int, assumed: Floats
-    ) -> Board:
+    ) -> PowerSnapshot:
         """Return the board after `seconds` at these watts of every line, of which some are assumed."""
         watts = np.array([float(line_watts[c.lines].sum()) for c in self.ceilings])
         unsure = np.array([float(assumed[c.lines].sum()) for c in self.ceilings])
@@ -108,7 +108,9 @@ class Months:
             / np.array([c.cost_month for c in self.ceilings]),
         }
         facts = tuple(self._facts(n, c, float(energy[n])) for n, c in enumerate(self.ceilings))
-        return Board(BoardKind.BUDGET, version, tuple(c.name for c in self.ceilings), rows, facts)
+        return PowerSnapshot(
+            SnapshotKind.BUDGET, version, tuple(c.name for c in self.ceilings), rows, facts
+        )
 
     def _count(self, wall_ns: int, seconds: float, watts: Any) -> None:
         month = datetime.fromtimestamp(wall_ns / 1e9, UTC).strftime("%Y-%m")

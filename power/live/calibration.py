@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from power.levels import DEVIATION_RATIO, DEVIATION_WATTS
-from power.wiring import Flags, Floats
+from power.network.wiring import Flags, Floats
+from power.thresholds import DEVIATION_RATIO, DEVIATION_WATTS
 
 EVERY = 10.0
 """Seconds between two lessons: readings that follow closer say the same again."""
@@ -24,7 +24,7 @@ _SLOPES = (0.8, 2.5)
 SUMS = ("n", "x", "y", "xx", "xy", "yy")
 
 
-class Calibration:
+class WallCalibrator:
     """Lines through (own watts, metered watts) of every machine."""
 
     def __init__(self, machines: int) -> None:

@@ -6,32 +6,32 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from power import levels
-from power.feeds import Cords, at_lines
-from power.fixed import Fixed
-from power.judgement import phase_imbalance
-from power.live.doubt import doubted, sure, told_of
-from power.live.lines import Carried, LineMeters
+from power import thresholds as levels
+from power.live.confidence import doubted, sure, told_of
+from power.live.inputs import PowerInputs
+from power.live.loads import CircuitLoads, CircuitMeters
 from power.live.metering import NODE, Metering
 from power.live.supplies import inrush_amps
-from power.live.tick import Tick
-from power.live.walls import Walls
-from power.network import Flow
-from power.wiring import Flags, Floats, neutral_amps
+from power.live.walls import WallPower
+from power.network.feeds import Cords, at_lines
+from power.network.flow import Flow
+from power.network.topology import SiteTopology
+from power.network.wiring import Flags, Floats, neutral_amps
+from power.plan.plan_rules import phase_imbalance
 
 NEVER_HEARD = 30.0
 """Seconds after which a meter that is configured is missed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class CircuitInputs:
     """All that a tick has worked out; arrays over lines unless said otherwise."""
 
     now: float
-    tick: Tick
-    walls: Walls
-    meters: LineMeters
-    carried: Carried
+    tick: PowerInputs
+    walls: WallPower
+    meters: CircuitMeters
+    carried: CircuitLoads
     undeclared: Floats
     dead: Flags
     committed: Flow
@@ -63,12 +63,12 @@ class Seen:
     notices: Floats
 
 
-def columns(fixed: Fixed, seen: Seen) -> dict[str, Floats]:
-    """Return every quantity of `power.quantities` that is a circuit's."""
+def columns(fixed: SiteTopology, seen: CircuitInputs) -> dict[str, Floats]:
+    """Return every quantity of `power.snapshot.quantities` that is a circuit's."""
     return _load(fixed, seen) | _breaker(fixed, seen) | _what_if(fixed, seen) | _quality(fixed, seen) | _trust(fixed, seen)  # fmt: skip
 
 
-def _load(fixed: Fixed, seen: Seen) -> dict[str, Floats]:
+def _load(fixed: SiteTopology, seen: CircuitInputs) -> dict[str, Floats]:
     network, carried = fixed.network, seen.carried
     amps = np.where(fixed.poles, carried.amps, np.nan)
     lasting = sure(seen.minute / network.continuous, seen.minute_told / network.continuous, levels.LOAD_CLEAR, levels.CONTINUOUS)  # fmt: skip
@@ -95,7 +95,7 @@ def _load(fixed: Fixed, seen: Seen) -> dict[str, Floats]:
     }  # fmt: skip
 
 
-def _breaker(fixed: Fixed, seen: Seen) -> dict[str, Floats]:
+def _breaker(fixed: SiteTopology, seen: CircuitInputs) -> dict[str, Floats]:
     inrush = inrush_amps(fixed, seen.inrush, seen.walls.silent, seen.off | seen.dead)
     return {
         "circuit_heat_ratio": seen.used,
@@ -108,7 +108,7 @@ def _breaker(fixed: Fixed, seen: Seen) -> dict[str, Floats]:
     }
 
 
-def _what_if(fixed: Fixed, seen: Seen) -> dict[str, Floats]:
+def _what_if(fixed: SiteTopology, seen: CircuitInputs) -> dict[str, Floats]:
     network, walls = fixed.network, seen.walls
     lines, machines, _ = fixed.below
     capped = (walls.gpus > 0) & ~np.isnan(walls.committed)
@@ -127,14 +127,14 @@ def _what_if(fixed: Fixed, seen: Seen) -> dict[str, Floats]:
     }  # fmt: skip
 
 
-def _survives(seen: Seen, limit: Floats) -> Floats:
+def _survives(seen: CircuitInputs, limit: Floats) -> Floats:
     """Return what a loss of another feed would bring over a limit."""
     ratio = seen.survivor / limit
     least = told_of(ratio, seen.carried.watts, seen.carried.assumed)
     return sure(ratio, least, levels.CONTINUOUS_CLEAR, levels.SURVIVOR)
 
 
-def _quality(fixed: Fixed, seen: Seen) -> dict[str, Floats]:
+def _quality(fixed: SiteTopology, seen: CircuitInputs) -> dict[str, Floats]:
     carried = seen.carried
     # A meter on it knows what harmonics add; the poles alone do not tell.
     metered = seen.meters.neutral
@@ -154,7 +154,7 @@ def _quality(fixed: Fixed, seen: Seen) -> dict[str, Floats]:
     }
 
 
-def _trust(fixed: Fixed, seen: Seen) -> dict[str, Floats]:
+def _trust(fixed: SiteTopology, seen: CircuitInputs) -> dict[str, Floats]:
     carried, walls, count = seen.carried, seen.walls, len(fixed.network.names)
     lines, machines, _ = fixed.below
     silent = at_lines(lines, walls.silent[machines].astype(float), count)
@@ -174,7 +174,7 @@ def _trust(fixed: Fixed, seen: Seen) -> dict[str, Floats]:
     }
 
 
-def _never_heard(seen: Seen) -> Flags:
+def _never_heard(seen: CircuitInputs) -> Flags:
     if seen.now - seen.started <= NEVER_HEARD:
         return np.zeros_like(seen.metered_nodes)
     metering = seen.metering
@@ -183,12 +183,12 @@ def _never_heard(seen: Seen) -> Flags:
     return seen.metered_nodes & ~heard
 
 
-def _cords(seen: Seen) -> Floats:
+def _cords(seen: CircuitInputs) -> Floats:
     metered = np.where(np.isnan(seen.carried.metered), np.nan, seen.carried.highest)
     return seen.cords.uneven(seen.dead, metered)
 
 
-def _plug(fixed: Fixed, seen: Seen) -> Floats:
+def _plug(fixed: SiteTopology, seen: CircuitInputs) -> Floats:
     """Return the load over the limit of a plug: in the line, or before one of its nodes."""
     meters, carried, metering = seen.meters, seen.carried, seen.metering
     network = fixed.network

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from power.machine import Machine
-from power.network import Ints
-from power.supply import Points, efficiency, wall_watts
-from power.wiring import Floats
+from power.devices.supply import Points, efficiency, wall_watts
+from power.network.flow import Ints
+from power.network.wiring import Floats
+from power.site.machine import Machine
 
 _LOADS = np.concatenate([np.linspace(0, 0.25, 101), np.linspace(0.25, 2.5, 400)[1:]])
 """Where a curve is tabulated to be read backwards; finest where it bends."""
@@ -28,7 +28,7 @@ class _Kind:
     """Wall over rating at each of `_LOADS`; empty without a rating."""
 
 
-class Curves:
+class EfficiencyCurves:
     """One curve a machine; machines with the same points are worked out together."""
 
     def __init__(self, machines: Sequence[Machine]) -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from power.fixed import Fixed
-from power.network import Ints
-from power.thermal import RESET_BELOW, Element, Heat, cold, seconds_to_trip, step, used
-from power.wiring import Flags, Floats
+from power.devices.thermal import RESET_BELOW, Element, Heat, cold, seconds_to_trip, step, used
+from power.network.flow import Ints
+from power.network.topology import SiteTopology
+from power.network.wiring import Flags, Floats
 
 _WARM = 0.8
 """Load over rating of a breaker that holds now, though hours of this load would have tripped it."""
@@ -22,10 +22,10 @@ _EDGE = 0
 """Rules go by the earliest edge."""
 
 
-class Heats:
+class BreakerHeat:
     """Heat over lines, with what is needed to carry it on."""
 
-    def __init__(self, fixed: Fixed) -> None:
+    def __init__(self, fixed: SiteTopology) -> None:
         count = len(fixed.network.names)
         self._element: Element = fixed.network.element
         self._rating = fixed.network.effective

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from power.meter import MeterReading
+from power.devices.wall_power import WallSource
+from power.meters.reading import MeterReading
 from power.meters.sample import OFFLINE
-from power.network import Ints
-from power.wall import Source
-from power.wiring import POLES, Flags, Floats
+from power.network.flow import Ints
+from power.network.wiring import POLES, Flags, Floats
 
-SOURCES = tuple(Source)
+SOURCES = tuple(WallSource)
 RANK = {source: number for number, source in enumerate(SOURCES)}
 STALE_PERIODS, STALE_LEAST = 3.0, 30.0
 """A reading is stale after so many of its periods, and not before so many seconds."""

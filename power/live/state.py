@@ -2,37 +2,237 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from power import levels
-from power.board import Board, BoardKind
-from power.feeds import Cords, Losses, carry, dead_below, lost_by_load
-from power.fixed import Fixed, fix
+from power import thresholds as levels
 from power.forecast import seconds_until, trends
-from power.layout import Layout
-from power.live.beyond import Beyond, undeclared
 from power.live.budgets import Months
-from power.live.columns import Seen, columns
-from power.live.doubt import above, doubted, likely_amps, told_of
-from power.live.energy import Energies
-from power.live.heat import Heats
-from power.live.lazy import Facts
-from power.live.lines import Carried, LineMeters, read_lines, settle
-from power.live.memory import recall, remember
+from power.live.columns import CircuitInputs, columns
+from power.live.confidence import above, doubted, likely_amps, told_of
+from power.live.facts import FactContext, LazyFacts
+from power.live.heat import BreakerHeat
+from power.live.inputs import PowerInputs, PowerSnapshots
+from power.live.loads import CircuitLoads, CircuitMeters, read_lines, settle
 from power.live.metering import Metering
-from power.live.notes import notes_of
 from power.live.supplies import Supplies
-from power.live.tick import Boards, Tick
-from power.live.timers import AboveLimit
 from power.live.trips import Trips
+from power.live.undeclared import UndeclaredLoad, undeclared
 from power.live.ups import fix_ups, heard, ups_board
-from power.live.walls import WallModel, Walls
+from power.live.walls import WallPower, WallPowerModel
 from power.live.windows import Windows, swings
-from power.live.words import Scene
-from power.wiring import Flags, Floats
+from power.network.feeds import Cords, Losses, carry, dead_below, lost_by_load
+from power.network.topology import SiteTopology, fix
+from power.network.wiring import Flags, Floats
+from power.site.layout import SiteLayout
+from power.snapshot.snapshot import PowerSnapshot, SnapshotKind
+from power.thresholds import CONTINUOUS
+
+# Energy of every line: by its meter's own counter, and between two of its readings by the watts.
+
+LONGEST_GAP = 3600.0
+"""Seconds; what happened in a longer pause of ours nobody can say, unless a meter has counted."""
+
+
+class CircuitEnergy:
+    """Joules since kilowatch first saw each line."""
+
+    def __init__(self, lines: int) -> None:
+        self.joules: Floats = np.zeros(lines)
+        """What is told: it never falls."""
+        self._sure: Floats = np.zeros(lines)
+        """Up to the last reading of a counter."""
+        self._since: Floats = np.zeros(lines)
+        """Integrated since then."""
+        self._watts: Floats = np.full(lines, np.nan)
+        self._counter: Floats = np.full(lines, np.nan)
+        self._counted_at: Floats = np.full(lines, -np.inf)
+        self._slot = np.full(lines, -1, dtype=np.int64)
+
+    def update(self, seconds: float, watts: Floats, meters: CircuitMeters) -> None:
+        """Take in what was drawn in the last `seconds`."""
+        mean = 0.5 * (watts + np.where(np.isnan(self._watts), watts, self._watts))
+        if seconds <= LONGEST_GAP:
+            self._since = self._since + np.where(np.isnan(mean), 0.0, mean * seconds)
+        self._watts = watts
+        fresh = ~np.isnan(meters.energy) & (meters.energy_at > self._counted_at)
+        if fresh.any():
+            same = fresh & (self._slot == meters.energy_slot) & ~np.isnan(self._counter)
+            # A counter that fell was reset, and has counted from 0.
+            grown = np.where(meters.energy >= self._counter, meters.energy - self._counter, meters.energy)  # fmt: skip
+            part = np.where(same, grown, self._since)
+            self._sure = np.where(fresh, self._sure + part, self._sure)
+            self._since = np.where(fresh, 0.0, self._since)
+            self._counter = np.where(fresh, meters.energy, self._counter)
+            self._counted_at = np.where(fresh, meters.energy_at, self._counted_at)
+            self._slot = np.where(fresh, meters.energy_slot, self._slot)
+        self.joules = np.maximum(self.joules, self._sure + self._since)
+
+    def restore(self, row: int, joules: float) -> None:
+        """Go on from what was told before a restart."""
+        self.joules[row] = self._sure[row] = joules
+
+
+# What must survive a restart, as plain JSON, and how it is taken up again.
+
+VERSION = 1
+_LONGEST = 3600.0
+"""Seconds; above a limit before a longer pause says nothing of now."""
+
+
+def remember(live: Live) -> dict[str, Any]:
+    """Return what a restart must not lose."""
+    names, heats = live.fixed.network.names, live.heats
+    lines = {}
+    for row, name in enumerate(names):
+        line: dict[str, Any] = {"energy_joules": float(live.energies.joules[row])}
+        if not math.isnan(heats.ratio[row]):
+            line |= {
+                "fast": heats.heat.fast[row].tolist(),
+                "slow": heats.heat.slow[row].tolist(),
+                "ratio": float(heats.ratio[row]),
+            }
+            assumed = heats.assumed_seconds(row)
+            if assumed is not None:
+                line["assumed_seconds"] = assumed
+        if live.last is not None and not math.isnan(live.timer.above[row]):
+            line["above_seconds"] = float(live.last - live.timer.above[row])
+        lines[name] = line
+    machines = {}
+    for row, name in enumerate(live.machines):
+        found: dict[str, Any] = {}
+        for key, values in (("watts", live.model.last), ("limit_watts", live.model.limits), ("gpus", live.model.gpus)):  # fmt: skip
+            if not math.isnan(values[row]):
+                found[key] = float(values[row])
+        lesson = live.model.calibration.memory(row)
+        if lesson is not None:
+            found["calibration"] = lesson
+        if found:
+            machines[name] = found
+    return {
+        "version": VERSION,
+        "wall_ns": live.wall_ns,
+        "lines": lines,
+        "machines": machines,
+        "budgets": live.months.memory(),
+    }
+
+
+def recall(live: Live, memory: Mapping[str, Any], now: float, wall_ns: int) -> None:
+    """Take up what still exists; a part that does not decode is left out by itself."""
+    if memory.get("version") != VERSION:
+        return
+    try:
+        gap = max((wall_ns - int(memory["wall_ns"])) / 1e9, 0.0)
+    except (KeyError, TypeError, ValueError):
+        return
+    lines, machines = _table(memory.get("lines")), _table(memory.get("machines"))
+    for row, name in enumerate(live.fixed.network.names):
+        if name in lines:
+            _try(lambda row=row, name=name: _line(live, row, _table(lines[name]), now, gap))  # type: ignore[misc]  # bound now
+    for row, name in enumerate(live.machines):
+        if name in machines:
+            _try(lambda row=row, name=name: _machine(live, row, _table(machines[name])))  # type: ignore[misc]  # bound now
+    _try(lambda: live.months.restore(_table(memory.get("budgets"))))
+
+
+def _line(live: Live, row: int, line: Mapping[str, Any], now: float, gap: float) -> None:
+    live.energies.restore(row, _number(line["energy_joules"]))
+    if "above_seconds" in line and gap <= _LONGEST:
+        live.timer.above[row] = now - gap - _number(line["above_seconds"])
+    if "fast" in line:
+        fast, slow = ([_number(v) for v in line[key]] for key in ("fast", "slow"))
+        if len(fast) != 3 or len(slow) != 3:
+            raise ValueError("three edges")
+        assumed = _number(line["assumed_seconds"]) if "assumed_seconds" in line else None
+        live.heats.restore(row, fast, slow, _number(line["ratio"]), now - gap, assumed)
+        live.restored[row] = True
+
+
+def _machine(live: Live, row: int, found: Mapping[str, Any]) -> None:
+    for key, values in (("watts", live.model.last), ("limit_watts", live.model.limits), ("gpus", live.model.gpus)):  # fmt: skip
+        if key in found:
+            values[row] = _number(found[key])
+    if "calibration" in found:
+        live.model.calibration.restore(row, found["calibration"])
+
+
+def _number(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number) or number < 0:
+        raise ValueError("no quantity")
+    return number
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _try(part: Callable[[], None]) -> None:
+    try:
+        part()
+    except (KeyError, TypeError, ValueError):
+        return
+
+
+# How long each line has been above its continuous limit; a short dip does not start it anew.
+
+DIP_SECONDS = 60.0
+"""A shorter time below the limit does not count: a breaker has not cooled in it."""
+
+
+class AboveLimit:
+    """Since when, for every line."""
+
+    def __init__(self, lines: int) -> None:
+        self.above: Floats = np.full(lines, np.nan)
+        """When it went above, monotonic; NaN while it is not."""
+        self._below: Floats = np.full(lines, np.nan)
+        """When it dipped below."""
+
+    def update(self, now: float, ratio: Floats, lately: Floats) -> Floats:
+        """Return seconds above for a minute's mean over the limit. Unknown changes nothing.
+
+        `lately`: the mean of some seconds, for a deep dip is in the minute's mean long after it.
+        """
+        with np.errstate(invalid="ignore"):
+            again = ~np.isnan(self.above) & (lately > CONTINUOUS)
+            over, under = (ratio > CONTINUOUS) | again, (ratio <= CONTINUOUS) & ~again
+        self.above = np.where(over & np.isnan(self.above), now, self.above)
+        self._below = np.where(over, np.nan, self._below)
+        dips = under & ~np.isnan(self.above) & np.isnan(self._below)
+        self._below = np.where(dips, now, self._below)
+        ended = now - self._below >= DIP_SECONDS
+        self.above = np.where(ended, np.nan, self.above)
+        self._below = np.where(ended, np.nan, self._below)
+        return np.where(np.isnan(self.above), np.where(np.isnan(ratio), np.nan, 0.0), now - self.above)  # fmt: skip
+
+
+# Notes on a configuration (E24), at the lines that they are about.
+
+_ABOUT = re.compile(r"(circuits|nodes)\.(.+?): ")
+
+
+def notes_of(layout: SiteLayout) -> dict[str, list[str]]:
+    """Return the notes by line; one about a node stands at all of its feeds, one about a node on no
+    circuit at none."""
+    feeds: dict[str, set[str]] = {}
+    for cord in layout.cords:
+        feeds.setdefault(cord.machine, set()).add(cord.line)
+    found: dict[str, list[str]] = {}
+    for notice in layout.notices:
+        about = _ABOUT.match(notice)
+        if about is None:
+            continue
+        lines = {about[2]} if about[1] == "circuits" else feeds.get(about[2], set())
+        for line in lines & layout.lines.keys():
+            found.setdefault(line, []).append(notice)
+    return found
+
 
 _TURNS, _AT_ONCE = 5, 400
 """Trends of a large site are worked out in so many turns, a tick each, of so many lines at least."""
@@ -43,10 +243,10 @@ HELD_SECONDS = 3.0
 class Live:
     """What the breakers have been through, and what they carry now."""
 
-    def __init__(self, layout: Layout, version: int = 0) -> None:
+    def __init__(self, layout: SiteLayout, version: int = 0) -> None:
         """`version`: another number for another configuration; it is the boards' version."""
         self.layout, self.version = layout, version
-        self.fixed: Fixed = fix(layout)
+        self.fixed: SiteTopology = fix(layout)
         self.machines: tuple[str, ...] = self.fixed.network.machines
         """Nodes that hang on a circuit, in the order of a tick's arrays."""
         names = self.fixed.network.names
@@ -54,12 +254,12 @@ class Live:
         self._machine_at = {name: number for number, name in enumerate(self.machines)}
         self.metering = Metering(self._at, self._machine_at)
         """What the meters said; `metering.unplaced` names what no configuration knows."""
-        self.model = WallModel(layout.machines)
-        self.heats, self.windows = Heats(self.fixed), Windows(len(names))
+        self.model = WallPowerModel(layout.machines)
+        self.heats, self.windows = BreakerHeat(self.fixed), Windows(len(names))
         self.timer, self.trips = AboveLimit(len(names)), Trips(self.fixed)
         self.told = Windows(len(names))
         """What of each line's load somebody told."""
-        self.energies, self.months = Energies(len(names)), Months(layout, self.fixed)
+        self.energies, self.months = CircuitEnergy(len(names)), Months(layout, self.fixed)
         specs = [layout.site.nodes.get(name) for name in self.machines]
         self._supplies = Supplies(
             list(layout.machines.values()), self.fixed, [c.supplies for c in layout.cords],
@@ -67,7 +267,7 @@ class Live:
         )  # fmt: skip
         self._ups = fix_ups(layout.site.ups, self.fixed)
         self._losses, self._cords = Losses(self.fixed), Cords(self.fixed)
-        self._beyond = Beyond(self.fixed)
+        self._beyond = UndeclaredLoad(self.fixed)
         self._notes = notes_of(layout)
         self._notices: Floats = np.array([float(len(self._notes.get(name, ()))) for name in names])
         self._lost: Flags = np.zeros(len(names), dtype=bool)
@@ -81,7 +281,7 @@ class Live:
         self._swing: Floats = np.zeros(len(names))
         self._turn = -1
 
-    def tick(self, now: float, wall_ns: int, tick: Tick) -> Boards:
+    def tick(self, now: float, wall_ns: int, tick: PowerInputs) -> PowerSnapshots:
         """Return the boards at `now` (monotonic seconds of the aggregator; `wall_ns` since 1970)."""
         self.started = now if self.started is None else self.started
         seconds = 0.0 if self.last is None else max(now - self.last, 0.0)
@@ -93,13 +293,13 @@ class Live:
         dead, carried = self._settle(walls, meters)
         self.trips.update(tick, walls, carried, meters)
         seen = self._follow(now, seconds, tick, walls, meters, carried, dead)
-        scene = Scene(
+        scene = FactContext(
             self.layout, fixed, tick, walls, carried, seen.undeclared, seen.committed, seen.survivor, seen.trips,
             seen.above, self.heats, seen.assumed, self.trips.suspected, self.trips.off,
             self.trips.before, self._notes,
         )  # fmt: skip
-        return Boards(
-            Board(BoardKind.CIRCUIT, self.version, names, columns(fixed, seen), Facts(len(names), scene.facts)),
+        return PowerSnapshots(
+            PowerSnapshot(SnapshotKind.CIRCUIT, self.version, names, columns(fixed, seen), LazyFacts(len(names), scene.facts)),
             self.months.board(wall_ns, seconds, carried.watts, self.version, carried.assumed),
             ups_board(self._ups, self.metering, now, self.version, walls, carried, fixed.power_factor),
             self._supplies.board(walls, self.model, dead, self.version, self.machines),
@@ -120,7 +320,7 @@ class Live:
         """
         recall(self, memory, now, wall_ns)
 
-    def _settle(self, walls: Walls, meters: LineMeters) -> tuple[Flags, Carried]:
+    def _settle(self, walls: WallPower, meters: CircuitMeters) -> tuple[Flags, CircuitLoads]:
         """Return which lines are dead and what flows; a feed that is lost hands its load over."""
         fixed = self.fixed
         told = meters.tripped | meters.input_lost | self._input_lost(meters)
@@ -134,7 +334,7 @@ class Live:
             self._lost = lost
         return dead, carried
 
-    def _feeds_lost(self, walls: Walls, carried: Carried) -> Flags:
+    def _feeds_lost(self, walls: WallPower, carried: CircuitLoads) -> Flags:
         """Without a meter nobody can tell that a feed carries nothing: its share is assumed."""
         fixed = self.fixed
         if not fixed.groups:
@@ -146,7 +346,7 @@ class Live:
         usual = carry(fixed, np.nan_to_num(walls.held), network.other_watts, network.cord_share, np.zeros_like(self._lost))  # fmt: skip
         return lost_by_load(fixed, carried.highest, usual.highest) & metered
 
-    def _input_lost(self, meters: LineMeters) -> Flags:
+    def _input_lost(self, meters: CircuitMeters) -> Flags:
         """Lines on which a node says that a supply has no input, unless their meter says they carry."""
         metering, fixed = self.metering, self.fixed
         told = metering.flag("input_lost")
@@ -168,9 +368,9 @@ class Live:
         return found & told_apart & ~carries
 
     def _follow(
-        self, now: float, seconds: float, tick: Tick, walls: Walls, meters: LineMeters,
-        carried: Carried, dead: Flags,
-    ) -> Seen:  # fmt: skip
+        self, now: float, seconds: float, tick: PowerInputs, walls: WallPower, meters: CircuitMeters,
+        carried: CircuitLoads, dead: Flags,
+    ) -> CircuitInputs:  # fmt: skip
         """Carry all that has a memory on to now, and work out what could be."""
         fixed, network = self.fixed, self.fixed.network
         highest = carried.highest
@@ -191,7 +391,7 @@ class Live:
         local = network.other_watts + beyond
         may = np.nan_to_num(walls.committed) + theirs
         could = carry(fixed, may, local, self._losses.shares, dead)
-        return Seen(
+        return CircuitInputs(
             now=now, tick=tick, walls=walls, meters=meters, carried=carried,
             undeclared=undeclared(fixed, walls, carried), dead=dead,
             committed=could,
@@ -240,7 +440,7 @@ class Live:
         span, cycles = windows.swing(now, 60.0, rows)
         self._swing[rows] = swings(span, cycles, network.rated[rows], levels.SWING_CYCLES)
 
-    def _metered(self, tick: Tick, kind: str) -> Flags:
+    def _metered(self, tick: PowerInputs, kind: str) -> Flags:
         at = self._at if kind == "circuit" else self._machine_at
         found = np.zeros(len(at), dtype=bool)
         for what, name in tick.metered:

@@ -6,22 +6,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from power.board import Board, BoardKind
-from power.fixed import Fixed
-from power.levels import SUPPLY_CLEAR, SUPPLY_OVER
-from power.live.doubt import sure, told_of
-from power.live.lazy import Facts
-from power.live.walls import WallModel, Walls
-from power.machine import Machine
-from power.quantities import SOURCES
-from power.wiring import Flags, Floats
+from power.live.confidence import sure, told_of
+from power.live.facts import LazyFacts
+from power.live.walls import WallPower, WallPowerModel
+from power.network.topology import SiteTopology
+from power.network.wiring import Flags, Floats
+from power.site.machine import Machine
+from power.snapshot.quantities import SOURCES
+from power.snapshot.snapshot import PowerSnapshot, SnapshotKind
+from power.thresholds import SUPPLY_CLEAR, SUPPLY_OVER
 
 
 class Supplies:
     """Ratings as arrays over machines."""
 
     def __init__(
-        self, machines: Sequence[Machine], fixed: Fixed, supplies: Sequence[int | None],
+        self, machines: Sequence[Machine], fixed: SiteTopology, supplies: Sequence[int | None],
         caps: Sequence[float | None],
     ) -> None:  # fmt: skip
         """`supplies`: how many supplies stand behind each cord, `caps`: watts per GPU of each machine,
@@ -42,7 +42,7 @@ class Supplies:
         self.inrush = np.array([m.inrush_amps * m.supplies for m in machines], dtype=float)
         """Amps of all supplies of a machine that are switched on together."""
 
-    def board(self, walls: Walls, model: WallModel, dead: Flags, version: int, names: tuple[str, ...]) -> Board:  # fmt: skip
+    def board(self, walls: WallPower, model: WallPowerModel, dead: Flags, version: int, names: tuple[str, ...]) -> PowerSnapshot:  # fmt: skip
         """Return the board of machines."""
         lost = np.bincount(self._cord_machine, self._behind * dead[self._cord_line], len(names))
         working = self._count - np.round(lost)
@@ -77,16 +77,18 @@ class Supplies:
                 "source": words[int(walls.rank[row])] + _state(walls, row),
             }
 
-        return Board(BoardKind.SUPPLY, version, names, rows, Facts(len(names), facts))
+        return PowerSnapshot(
+            SnapshotKind.SUPPLY, version, names, rows, LazyFacts(len(names), facts)
+        )
 
 
-def _state(walls: Walls, row: int) -> str:
+def _state(walls: WallPower, row: int) -> str:
     if walls.silent[row]:
         return ", the node is silent"
     return ", a better source is stale" if walls.degraded[row] else ""
 
 
-def inrush_amps(fixed: Fixed, inrush: Floats, silent: Flags, off: Flags) -> Floats:
+def inrush_amps(fixed: SiteTopology, inrush: Floats, silent: Flags, off: Flags) -> Floats:
     """Return the peak that all dark machines of each line that is off would bring at once."""
     lines, machines, share = fixed.below
     waiting = np.where(silent[machines], inrush[machines] * share, 0.0)

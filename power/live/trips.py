@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from power.fixed import Fixed
-from power.live.lines import Carried, LineMeters
-from power.live.tick import Tick
-from power.live.walls import SILENT_INTERVALS, SILENT_LEAST, Walls
-from power.network import Ints
-from power.wiring import Flags, Floats
+from power.live.inputs import PowerInputs
+from power.live.loads import CircuitLoads, CircuitMeters
+from power.live.walls import SILENT_INTERVALS, SILENT_LEAST, WallPower
+from power.network.flow import Ints
+from power.network.topology import SiteTopology
+from power.network.wiring import Flags, Floats
 
 TOGETHER = 5.0
 """Seconds within which nodes of one dead breaker are last heard."""
@@ -28,7 +28,7 @@ _CARRIES = 0.1
 class Trips:
     """What each line carried while all of its nodes were heard, and which are suspected now."""
 
-    def __init__(self, fixed: Fixed) -> None:
+    def __init__(self, fixed: SiteTopology) -> None:
         lines = len(fixed.network.names)
         self._fixed = fixed
         self.before: Floats = np.full(lines, np.nan)
@@ -37,7 +37,9 @@ class Trips:
         self.off: Flags = np.zeros(lines, dtype=bool)
         """Suspected, and nothing on it is heard: its breaker cools."""
 
-    def update(self, tick: Tick, walls: Walls, carried: Carried, meters: LineMeters) -> None:
+    def update(
+        self, tick: PowerInputs, walls: WallPower, carried: CircuitLoads, meters: CircuitMeters
+    ) -> None:
         """Find the lines whose breaker has probably tripped."""
         fixed, count = self._fixed, len(self._fixed.network.names)
         lines, machines, _ = fixed.below
@@ -67,7 +69,7 @@ class Trips:
                 (all_gone if found else some_gone).append(int(line))
         self._choose(all_gone, some_gone, meters.tripped)
 
-    def _judge(self, line: int, tick: Tick, gone: Flags, runs: Flags) -> bool | None:
+    def _judge(self, line: int, tick: PowerInputs, gone: Flags, runs: Flags) -> bool | None:
         """Return whether all nodes of a line went together, False for several, None for neither."""
         fixed = self._fixed
         below = fixed.machines_below(line)
@@ -125,6 +127,6 @@ def _cluster(silent_seconds: Floats) -> Floats:
     return times[best : ends[best]]
 
 
-def _highest(carried: Carried) -> Floats:
+def _highest(carried: CircuitLoads) -> Floats:
     found: Floats = carried.amps.max(axis=1)
     return found

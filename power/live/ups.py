@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from power.board import Board, BoardKind
-from power.fixed import Fixed
-from power.levels import UPS_CLEAR, UPS_OVER
-from power.live.doubt import sure, told_of
-from power.live.lines import Carried
+from power.live.confidence import sure, told_of
+from power.live.loads import CircuitLoads
 from power.live.metering import STALE_LEAST, STALE_PERIODS, Metering
-from power.live.walls import Walls
-from power.meter import MeterReading
-from power.network import Ints
-from power.site import Ups
-from power.wiring import Floats
+from power.live.walls import WallPower
+from power.meters.reading import MeterReading
+from power.network.flow import Ints
+from power.network.topology import SiteTopology
+from power.network.wiring import Floats
+from power.site.config import UpsConfig
+from power.snapshot.snapshot import PowerSnapshot, SnapshotKind
+from power.thresholds import UPS_CLEAR, UPS_OVER
 
 LADDER = ((1.05, np.inf), (1.10, 600.0), (1.30, 60.0), (1.50, 3.0), (np.inf, 0.5))
 """Seconds that a UPS bears a load up to this ratio: a usual ladder at room temperature."""
@@ -38,7 +38,7 @@ class UpsLine:
     """Circuits that stand directly behind it."""
 
 
-def fix_ups(sites: dict[str, Ups], fixed: Fixed) -> tuple[UpsLine, ...]:
+def fix_ups(sites: dict[str, UpsConfig], fixed: SiteTopology) -> tuple[UpsLine, ...]:
     """Return the UPSs of a site."""
     at = {name: number for number, name in enumerate(fixed.network.names)}
     machine = {name: number for number, name in enumerate(fixed.network.machines)}
@@ -68,8 +68,8 @@ def heard(ups: tuple[UpsLine, ...], metering: Metering, now: float) -> list[tupl
 
 def ups_board(
     ups: tuple[UpsLine, ...], metering: Metering, now: float, version: int,
-    walls: Walls, carried: Carried, power_factor: Floats,
-) -> Board:  # fmt: skip
+    walls: WallPower, carried: CircuitLoads, power_factor: Floats,
+) -> PowerSnapshot:  # fmt: skip
     """Return the board of UPSs. Without a word of its own, its load is what hangs on it."""
     rows = {name: np.full(len(ups), np.nan) for name in _COLUMNS}
     facts = []
@@ -86,7 +86,9 @@ def ups_board(
             if reading.runtime_seconds is not None:
                 rows["ups_runtime_seconds"][number] = reading.runtime_seconds
         facts.append(_facts(one, reading, load))
-    return Board(BoardKind.UPS, version, tuple(one.name for one in ups), rows, tuple(facts))
+    return PowerSnapshot(
+        SnapshotKind.UPS, version, tuple(one.name for one in ups), rows, tuple(facts)
+    )
 
 
 _COLUMNS = ("ups_load_ratio", "ups_on_battery", "ups_battery_low", "ups_runtime_seconds", "ups_overload_seconds")  # fmt: skip
@@ -109,7 +111,7 @@ def _told_watts(one: UpsLine, reading: MeterReading | None) -> float | None:
 
 def _load(
     one: UpsLine, reading: MeterReading | None,
-    walls: Walls, carried: Carried, power_factor: Floats,
+    walls: WallPower, carried: CircuitLoads, power_factor: Floats,
 ) -> float:  # fmt: skip
     watts, assumed = _told_watts(one, reading), 0.0
     apparent = reading.volt_amps if reading is not None else None

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from power.fixed import Fixed
-from power.live.calibration import Calibration
-from power.live.curves import Curves
+from power.devices.wall_power import COMMITTED_SECONDS, SIGMA_RATIO, STALE_PENALTY, WallSource
+from power.live.calibration import WallCalibrator
+from power.live.curves import EfficiencyCurves
+from power.live.inputs import PowerInputs
 from power.live.metering import NODE, RANK, SOURCES, Metering
-from power.live.tick import Tick
-from power.machine import CPU_SHARE, HOST_WATTS, Machine
-from power.network import Ints
-from power.wall import COMMITTED_SECONDS, SIGMA_RATIO, STALE_PENALTY, Source
-from power.wiring import Flags, Floats
+from power.network.flow import Ints
+from power.network.topology import SiteTopology
+from power.network.wiring import Flags, Floats
+from power.site.machine import CPU_SHARE, HOST_WATTS, Machine
 
 SILENT_INTERVALS, SILENT_LEAST = 3.0, 10.0
 """A node is silent after so many of its intervals, and not before so many seconds."""
@@ -27,17 +27,17 @@ _SERVER_GPUS, _SERVER_WATTS, _SERVER_HOST = 8, 600.0, 0.8
 whose fans, switches and processors draw this part of what its GPUs may: 4.6 of 5.6 kW on a DGX H100."""
 Behind = Sequence[tuple[Ints, float]]
 _SIGMAS = np.array([SIGMA_RATIO[source] for source in SOURCES])
-_BMC, _UPS, _MODEL, _COMMITTED = (RANK[s] for s in (Source.BMC, Source.UPS, Source.MODEL, Source.COMMITTED))  # fmt: skip
+_BMC, _UPS, _MODEL, _COMMITTED = (RANK[s] for s in (WallSource.BMC, WallSource.UPS, WallSource.MODEL, WallSource.COMMITTED))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Walls:
+class WallPower:
     """Arrays over machines. Watts are at the wall; NaN is a machine of which nothing is known."""
 
     watts: Floats
     sigma: Floats
     rank: Ints
-    """Of the source, as `power.quantities.SOURCES` numbers them."""
+    """Of the source, as `power.snapshot.quantities.SOURCES` numbers them."""
     stale: Flags
     """It has a meter that has fallen silent."""
     degraded: Flags
@@ -66,14 +66,14 @@ class Walls:
     """What of `assumed` is beyond what the node drew when all of it was last told."""
 
 
-class WallModel:
+class WallPowerModel:
     """Machines as arrays, and what is remembered of them."""
 
     def __init__(self, machines: Mapping[str, Machine]) -> None:
         all_ = list(machines.values())
         count = len(all_)
-        self.curves = Curves(all_)
-        self.calibration = Calibration(count)
+        self.curves = EfficiencyCurves(all_)
+        self.calibration = WallCalibrator(count)
         self._known = np.array([m.known for m in all_], dtype=bool)
         self._catalogue_gpus = np.array([float(m.gpus) for m in all_])
         self._limit = np.array([m.limit_watts for m in all_], dtype=float)
@@ -97,8 +97,13 @@ class WallModel:
         self.gpus = np.full(count, np.nan)
 
     def estimate(
-        self, tick: Tick, fixed: Fixed, metering: Metering, now: float, ups: Behind = ()
-    ) -> Walls:
+        self,
+        tick: PowerInputs,
+        fixed: SiteTopology,
+        metering: Metering,
+        now: float,
+        ups: Behind = (),
+    ) -> WallPower:
         """Return all of it; remembers what a silent node will need.
 
         `ups`: machines behind each UPS that is heard, and the watts that it gives.
@@ -137,7 +142,7 @@ class WallModel:
         lost = ~spoken
         watts = np.where(lost, kept, watts)
         old_sigma = STALE_PENALTY * self.last + self._last_sigma
-        sigma = np.where(lost, np.where(lately, SIGMA_RATIO[Source.COMMITTED] * kept, old_sigma), sigma)  # fmt: skip
+        sigma = np.where(lost, np.where(lately, SIGMA_RATIO[WallSource.COMMITTED] * kept, old_sigma), sigma)  # fmt: skip
         rank = np.where(lost, np.where(lately, _COMMITTED, self._last_rank), rank)
         held = np.where(silent, np.fmax(watts, kept), watts)
         committed = np.fmax(committed, held)  # what is drawn can be drawn
@@ -146,10 +151,10 @@ class WallModel:
         before = np.where(np.isnan(self._whole), self.last, self._whole)
         surplus = np.clip(np.nan_to_num(watts - before), 0.0, assumed)
         floor = np.where(np.isnan(tick.floor_watts), self._floor, tick.floor_watts)
-        return Walls(watts, sigma, rank.astype(np.int64), degraded, degraded | lost, held, committed,
+        return WallPower(watts, sigma, rank.astype(np.int64), degraded, degraded | lost, held, committed,
                      metered, modelled, silent, limit, gpus, floor, self.curves.wall(host + limit) - self.curves.wall(limit), described, assumed, surplus)  # fmt: skip
 
-    def _silence(self, tick: Tick) -> Flags:
+    def _silence(self, tick: PowerInputs) -> Flags:
         if tick.listening:
             patience = np.maximum(SILENT_INTERVALS * tick.interval, SILENT_LEAST)
             self._silent = tick.silent_seconds > patience
@@ -159,7 +164,7 @@ class WallModel:
         self._silent &= ~(np.isinf(tick.silent_seconds) & ~np.isnan(self._fixed))
         return self._silent
 
-    def _limits(self, tick: Tick) -> tuple[Floats, Floats]:
+    def _limits(self, tick: PowerInputs) -> tuple[Floats, Floats]:
         self.limits = np.where(np.isnan(tick.gpu_limit_watts), self.limits, tick.gpu_limit_watts)
         self.gpus = np.where(np.isnan(tick.gpus), self.gpus, tick.gpus)
         gpus = np.where(np.isnan(self.gpus), np.where(self._known, self._catalogue_gpus, np.nan), self.gpus)  # fmt: skip
@@ -170,7 +175,7 @@ class WallModel:
         return np.where(np.isnan(self.limits), by_model, self.limits), gpus
 
     def _model(
-        self, tick: Tick, limit: Floats, gpus: Floats, host: Floats
+        self, tick: PowerInputs, limit: Floats, gpus: Floats, host: Floats
     ) -> tuple[Floats, Floats, Flags, Floats]:
         """Return wall watts, the node's own watts inside, whether those contain the host's, and what
         part of them is the limits of GPUs that were not read."""
@@ -186,7 +191,7 @@ class WallModel:
         part = np.where(unread > 0, unread / np.maximum(inside, 1.0), 0.0)
         return self.curves.wall(inside), own, counted_host, part
 
-    def _commitment(self, tick: Tick, limit: Floats, gpus: Floats, host: Floats) -> Floats:
+    def _commitment(self, tick: PowerInputs, limit: Floats, gpus: Floats, host: Floats) -> Floats:
         whole = np.where(tick.module_scope, host * (1 - self._cpu_share), host)
         return np.where(np.isnan(gpus), np.nan, self.curves.wall(limit + whole))
 
@@ -199,7 +204,7 @@ class WallModel:
         return taught, sigma
 
     def _meters(
-        self, tick: Tick, fixed: Fixed, metering: Metering, now: float, silent: Flags
+        self, tick: PowerInputs, fixed: SiteTopology, metering: Metering, now: float, silent: Flags
     ) -> tuple[Floats, Ints, Flags]:
         """Return watts by the best fresh meter of each node, its rank, and where a better is stale."""
         count = len(tick.gpu_watts)
@@ -232,7 +237,7 @@ class WallModel:
         return watts, rank, degraded
 
 
-def _gpu_watts(tick: Tick, limit: Floats, gpus: Floats) -> tuple[Floats, Floats]:
+def _gpu_watts(tick: PowerInputs, limit: Floats, gpus: Floats) -> tuple[Floats, Floats]:
     """Return the watts of all GPUs, and of them what is assumed: one that is lost or was not read
     counts with its limit."""
     with np.errstate(invalid="ignore", divide="ignore"):

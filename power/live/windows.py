@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from power.wiring import Flags, Floats
+from power.network.wiring import Flags, Floats
 
 _DEPTH = 140
 """Rows of the ring, at most one a second: more than the two minutes that the trend looks back."""

@@ -16,7 +16,7 @@ from power.meters.sample import POLES, WHOLE
 from telemetry.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
-    from power.site import Site
+    from power.site.config import PowerConfig
 
 KINDS: tuple[Kind, ...] = ("circuit", "node", "ups")
 
@@ -43,7 +43,7 @@ class Attached:
     puts: tuple[Put, ...]
 
 
-def attach(where: str, site: Site) -> tuple[Attached, ...]:
+def attach(where: str, site: PowerConfig) -> tuple[Attached, ...]:
     """Return all meters of a site. Raises `ConfigError` with place and cure."""
     found = [
         each
@@ -55,7 +55,7 @@ def attach(where: str, site: Site) -> tuple[Attached, ...]:
     return tuple(found)
 
 
-def _entry(place: str, name: str, meter: MeterConfig, site: Site) -> list[Attached]:
+def _entry(place: str, name: str, meter: MeterConfig, site: PowerConfig) -> list[Attached]:
     if (
         isinstance(meter, MqttConfig)
         and meter.broker is not None
@@ -74,14 +74,14 @@ def _entry(place: str, name: str, meter: MeterConfig, site: Site) -> list[Attach
     return [Attached(name, meter, tuple(puts))]
 
 
-def _named_by(name: str, site: Site) -> list[Put]:
+def _named_by(name: str, site: PowerConfig) -> list[Put]:
     """`meter = "plug-lab"` on a circuit or node says the same from the other side."""
     found = [Put(WHOLE, "circuit", key) for key, one in site.circuits.items() if one.meter == name]
     found += [Put(WHOLE, "node", key) for key, one in site.nodes.items() if one.meter == name]
     return found
 
 
-def _short_forms(where: str, site: Site) -> Iterator[Attached]:
+def _short_forms(where: str, site: PowerConfig) -> Iterator[Attached]:
     written = [("circuits", key, one.meter) for key, one in site.circuits.items()]
     written += [("nodes", key, one.meter) for key, one in site.nodes.items()]
     for section, key, text in written:
@@ -96,7 +96,7 @@ def _short_forms(where: str, site: Site) -> Iterator[Attached]:
         yield Attached(f"{section}.{key}", config, (Put(channel, kind, key),))
 
 
-def _put(place: str, channel: str, text: str, site: Site) -> Put:
+def _put(place: str, channel: str, text: str, site: PowerConfig) -> Put:
     kind, colon, name = text.partition(":")
     if colon and kind in KINDS:
         return _resolve(place, channel, kind, name, site)
@@ -109,7 +109,7 @@ def _put(place: str, channel: str, text: str, site: Site) -> Put:
     raise ConfigError(place, f"there is no circuit, node or UPS {text!r}", did_you_mean(text, names) or f"Known: {', '.join(names) or 'none'}.")  # fmt: skip
 
 
-def _resolve(place: str, channel: str, kind: str, text: str, site: Site) -> Put:
+def _resolve(place: str, channel: str, kind: str, text: str, site: PowerConfig) -> Put:
     checked: Kind = next(one for one in KINDS if one == kind)
     split = _split(checked, text, site)
     if split is None:
@@ -118,7 +118,7 @@ def _resolve(place: str, channel: str, kind: str, text: str, site: Site) -> Put:
     return Put(channel, checked, *split)
 
 
-def _split(kind: Kind, text: str, site: Site) -> tuple[str, str | None] | None:
+def _split(kind: Kind, text: str, site: PowerConfig) -> tuple[str, str | None] | None:
     """Return name and pole of `R12-A.L1`; None when there is no such thing."""
     names = _names(kind, site)
     if text in names:
@@ -129,7 +129,7 @@ def _split(kind: Kind, text: str, site: Site) -> tuple[str, str | None] | None:
     return None
 
 
-def _names(kind: Kind, site: Site) -> set[str]:
+def _names(kind: Kind, site: PowerConfig) -> set[str]:
     match kind:
         case "circuit":
             return {*site.circuits, *site.panels}
@@ -139,12 +139,12 @@ def _names(kind: Kind, site: Site) -> set[str]:
             return set(site.ups)
 
 
-def _nodes(site: Site) -> set[str]:
+def _nodes(site: PowerConfig) -> set[str]:
     plugged = {node for circuit in site.circuits.values() for node in circuit.nodes}
     return {*site.nodes, *plugged}
 
 
-def _known(place: str, kind: Kind, name: str, site: Site) -> str:
+def _known(place: str, kind: Kind, name: str, site: PowerConfig) -> str:
     names = _names(kind, site)
     if name not in names:
         raise ConfigError(place, f"there is no {kind} {name!r}", did_you_mean(name, names) or f"Known: {', '.join(sorted(names)) or 'none'}.")  # fmt: skip

@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from power.meters.sample import Sample
-from power.wall import Source
+from power.devices.wall_power import WallSource
+from power.meters.sample import MeterSample
 from telemetry.errors import ConfigError
 
 Kind = Literal["circuit", "node", "ups"]
@@ -26,7 +26,7 @@ class MeterConfig(
     """Its parts, and what each measures: `{ a = "R12-A.L1", b = "R12-A.L2" }`."""
     every: float | str | None = None
     """Seconds between two readings, 10 or "10s". [asked that often, or learnt where it sends]"""
-    source: Source | None = None
+    source: WallSource | None = None
     """How far to trust it: `circuit meter`, `pdu`, `plug`, `bmc`, `ups`. [by its type]"""
     limit_watts: float | None = None
     """The plug's own limit: it cuts off by itself."""
@@ -39,11 +39,11 @@ class MeterConfig(
         """Seconds between two readings as configured, or the type's usual."""
         return self.period_default if self.every is None else seconds("", self.every)
 
-    def source_of(self, kind: Kind, sample: Sample) -> Source:
+    def source_of(self, kind: Kind, sample: MeterSample) -> WallSource:
         """Return how a reading of this sample is ranked."""
         return self.source or sample.source or self.usual_source(kind)
 
-    def usual_source(self, kind: Kind) -> Source:
+    def usual_source(self, kind: Kind) -> WallSource:
         """Return the rank of this type of meter."""
         raise NotImplementedError
 
@@ -53,7 +53,7 @@ class MeterConfig(
             raise ConfigError(where, "it has on and map", "Keep one: on for the whole meter, map for its parts.")  # fmt: skip
         if self.every is not None and not 1 <= seconds(f"{where}.every", self.every) <= 3600:
             raise ConfigError(f"{where}.every", f"{self.every} is out of range", "Write 1 to 3600 seconds; 10 is usual.")  # fmt: skip
-        if self.source in {Source.MODEL, Source.COMMITTED}:
+        if self.source in {WallSource.MODEL, WallSource.COMMITTED}:
             raise ConfigError(f"{where}.source", f"{self.source.value!r} is no meter", "Remove it, or write plug.")  # fmt: skip
         for name in ("limit_watts", "limit_amps"):
             value = getattr(self, name)
@@ -73,7 +73,7 @@ class Decoder:
         del topic, payload
         return None
 
-    def samples(self, topic: str, payload: bytes) -> list[Sample]:
+    def samples(self, topic: str, payload: bytes) -> list[MeterSample]:
         """Return what a message says; none when it says nothing of power. Raises `WireError`."""
         raise NotImplementedError
 
@@ -105,10 +105,10 @@ class MqttConfig(MeterConfig, frozen=True):
         """Return a fresh decoder."""
         raise NotImplementedError
 
-    def usual_source(self, kind: Kind) -> Source:
+    def usual_source(self, kind: Kind) -> WallSource:
         """A plug, unless its type knows better."""
         del kind
-        return Source.PLUG
+        return WallSource.PLUG
 
 
 def check_topic(where: str, topic: str) -> None:

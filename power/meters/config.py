@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from power.devices.wall_power import WallSource
 from power.meters.base import MeterConfig
 from power.meters.home_assistant import HomeAssistant
 from power.meters.json_path import Json
@@ -24,7 +25,6 @@ from power.meters.shelly import Shelly
 from power.meters.shelly_gen1 import ShellyGen1
 from power.meters.tasmota import Tasmota
 from power.meters.zigbee2mqtt import Zigbee2Mqtt
-from power.wall import Source
 from telemetry.errors import ConfigError, did_you_mean
 
 Meter = Tasmota | Shelly | ShellyGen1 | Zigbee2Mqtt | HomeAssistant | Json | Redfish | Nut
@@ -39,7 +39,9 @@ _SAME = {"shelly-3em": "shelly", "shelly-gen2": "shelly", "mqtt": "json", "numbe
 _SNMP = "Let Network UPS Tools ask it (its snmp-ups driver) and write type = \"nut\"; or publish it over MQTT and write type = \"json\"."  # fmt: skip
 
 
-MEASURED = [source.value for source in Source if source not in {Source.MODEL, Source.COMMITTED}]
+MEASURED = [
+    source.value for source in WallSource if source not in {WallSource.MODEL, WallSource.COMMITTED}
+]
 """Ranks that a meter can have."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from power.meters.base import Decoder, MqttConfig, check_topic
 from power.meters.json_path import ABSENT, UNITS
-from power.meters.sample import WHOLE, Sample, bare, filled
+from power.meters.sample import WHOLE, MeterSample, bare, filled
 from telemetry.errors import ConfigError
 
 
@@ -51,7 +51,7 @@ class HomeAssistantDecoder(Decoder):
         """Drop all numbers."""
         self._known.clear()
 
-    def samples(self, topic: str, payload: bytes) -> list[Sample]:
+    def samples(self, topic: str, payload: bytes) -> list[MeterSample]:
         """Return what is known by now, when the power came."""
         quantity, scale = self._topics[topic]
         if payload.strip().lower() in ABSENT:

@@ -7,7 +7,7 @@ import re
 import msgspec
 
 from power.meters.base import Decoder, MqttConfig
-from power.meters.sample import WHOLE, Sample, bare, filled, number, parse
+from power.meters.sample import WHOLE, MeterSample, bare, filled, number, parse
 from telemetry.errors import ConfigError, WireError, did_you_mean
 
 UNITS: dict[str, tuple[str, float]] = {
@@ -131,7 +131,7 @@ class JsonDecoder(Decoder):
         """The one topic."""
         return (self._topic,)
 
-    def samples(self, topic: str, payload: bytes) -> list[Sample]:
+    def samples(self, topic: str, payload: bytes) -> list[MeterSample]:
         """Return the one sample, if it says anything."""
         del topic
         if payload.strip().lower() in ABSENT:

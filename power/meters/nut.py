@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
+from power.devices.wall_power import WallSource
 from power.meters.base import Kind, MeterConfig
-from power.meters.sample import POLES, WHOLE, Sample, number
-from power.wall import Source
+from power.meters.sample import POLES, WHOLE, MeterSample, number
 from telemetry.errors import ConfigError, WireError
 
 PORT = 3493
@@ -49,10 +49,10 @@ class Nut(MeterConfig, frozen=True, tag="nut"):
         if not 0.1 <= self.timeout <= 60:
             raise ConfigError(f"{where}.timeout", f"{self.timeout:g} s is out of range", "Write 0.1 to 60.")  # fmt: skip
 
-    def usual_source(self, kind: Kind) -> Source:
+    def usual_source(self, kind: Kind) -> WallSource:
         """A UPS."""
         del kind
-        return Source.UPS
+        return WallSource.UPS
 
 
 def words(line: str) -> list[str]:
@@ -63,7 +63,7 @@ def words(line: str) -> list[str]:
     ]
 
 
-def of_variables(name: str, told: Mapping[str, str]) -> list[Sample]:
+def of_variables(name: str, told: Mapping[str, str]) -> list[MeterSample]:
     """Return one UPS and the poles of its input. Raises `WireError` for a number that is none."""
     status = told.get("ups.status", "").split()[:16]
     if "WAIT" in status:
@@ -75,7 +75,7 @@ def of_variables(name: str, told: Mapping[str, str]) -> list[Sample]:
     volt_amps = _first(told, "volt_amps", "ups.power", "output.power")
     if volt_amps is None:
         volt_amps = _part_of(load, _value(told, "ups.power.nominal", "volt_amps"))
-    whole = Sample(
+    whole = MeterSample(
         channel=name,
         watts=watts,
         volt_amps=volt_amps,
@@ -87,7 +87,7 @@ def of_variables(name: str, told: Mapping[str, str]) -> list[Sample]:
         flags=tuple(status),
     )
     poles = [
-        Sample(channel=f"{name}.{pole}", part_of=name, pole=pole, amps=amps, volts=volts)
+        MeterSample(channel=f"{name}.{pole}", part_of=name, pole=pole, amps=amps, volts=volts)
         for pole in POLES
         if (amps := _value(told, f"input.{pole}.current", "amps")) is not None
         for volts in [_value(told, f"input.{pole}-N.voltage", "volts")]
@@ -95,7 +95,7 @@ def of_variables(name: str, told: Mapping[str, str]) -> list[Sample]:
     return [whole, *poles]
 
 
-def as_whole(samples: list[Sample]) -> list[Sample]:
+def as_whole(samples: list[MeterSample]) -> list[MeterSample]:
     """Return the samples of the only UPS under the channel of the whole meter."""
     return [
         replace(one, channel=WHOLE if one.part_of is None else one.pole or "", part_of=None if one.part_of is None else WHOLE)

@@ -12,9 +12,18 @@ from dataclasses import replace
 from typing import Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
+from power.devices.wall_power import WallSource
 from power.meters.base import Kind, MeterConfig
-from power.meters.sample import INPUT_LOST, POLES, TRIPPED, Sample, filled, number, table, total
-from power.wall import Source
+from power.meters.sample import (
+    INPUT_LOST,
+    POLES,
+    TRIPPED,
+    MeterSample,
+    filled,
+    number,
+    table,
+    total,
+)
 from telemetry.errors import ConfigError, WireError
 
 ROOT = "/redfish/v1"
@@ -76,9 +85,9 @@ class Redfish(MeterConfig, frozen=True, tag="redfish"):
         if not 0.1 <= self.timeout <= 60:
             raise ConfigError(f"{where}.timeout", f"{self.timeout:g} s is out of range", "Write 0.1 to 60.")  # fmt: skip
 
-    def usual_source(self, kind: Kind) -> Source:
+    def usual_source(self, kind: Kind) -> WallSource:
         """A node's is its controller, a circuit's the distribution unit."""
-        return Source.BMC if kind == "node" else Source.PDU
+        return WallSource.BMC if kind == "node" else WallSource.PDU
 
 
 def check_url(where: str, url: str) -> None:
@@ -133,7 +142,7 @@ def reading(body: dict[str, Any], key: str, quantity: str, scale: float = 1.0) -
     return number(value, quantity, scale)
 
 
-def of_resource(channel: str, body: dict[str, Any]) -> list[Sample]:
+def of_resource(channel: str, body: dict[str, Any]) -> list[MeterSample]:
     """Return what a resource says of power. Raises `WireError` for one that says nothing of it."""
     kind = type_of(body)
     decode = DECODERS.get(kind)
@@ -142,13 +151,13 @@ def of_resource(channel: str, body: dict[str, Any]) -> list[Sample]:
     return [one for one in decode(channel, body) if not one.empty]
 
 
-def _circuit(channel: str, body: dict[str, Any]) -> list[Sample]:
+def _circuit(channel: str, body: dict[str, Any]) -> list[MeterSample]:
     """Mains, branches, feeders and outlets."""
     power = body.get("PowerWatts")
     excerpt = power if isinstance(power, dict) else {}
-    whole = Sample(
+    whole = MeterSample(
         channel=channel,
-        source=Source.PDU,
+        source=WallSource.PDU,
         watts=reading(body, "PowerWatts", "watts"),
         volt_amps=number(excerpt.get("ApparentVA"), "volt_amps"),
         power_factor=number(excerpt.get("PowerFactor"), "power_factor"),
@@ -160,11 +169,11 @@ def _circuit(channel: str, body: dict[str, Any]) -> list[Sample]:
     )
     amps, volts, watts = (_part(body, f"PolyPhase{word}") for word in ("CurrentAmps", "Voltage", "PowerWatts"))  # fmt: skip
     poles = [
-        Sample(
+        MeterSample(
             channel=f"{channel}.{pole}",
             part_of=channel,
             pole=pole,
-            source=Source.PDU,
+            source=WallSource.PDU,
             watts=reading(watts, f"{line}ToNeutral", "watts"),
             amps=reading(amps, line, "amps"),
             volts=reading(volts, f"{line}ToNeutral", "volts"),
@@ -174,9 +183,9 @@ def _circuit(channel: str, body: dict[str, Any]) -> list[Sample]:
     return [whole, *poles]
 
 
-def _environment(channel: str, body: dict[str, Any]) -> list[Sample]:
+def _environment(channel: str, body: dict[str, Any]) -> list[MeterSample]:
     return [
-        Sample(
+        MeterSample(
             channel=channel,
             watts=reading(body, "PowerWatts", "watts"),
             energy_joules=reading(body, "EnergykWh", "energy_joules", _KWH),
@@ -184,12 +193,12 @@ def _environment(channel: str, body: dict[str, Any]) -> list[Sample]:
     ]
 
 
-def _distribution(channel: str, body: dict[str, Any]) -> list[Sample]:
+def _distribution(channel: str, body: dict[str, Any]) -> list[MeterSample]:
     """PowerDistributionMetrics: a whole unit."""
-    return [replace(one, source=Source.PDU) for one in _environment(channel, body)]
+    return [replace(one, source=WallSource.PDU) for one in _environment(channel, body)]
 
 
-def _old_power(channel: str, body: dict[str, Any]) -> list[Sample]:
+def _old_power(channel: str, body: dict[str, Any]) -> list[MeterSample]:
     """`Chassis/x/Power`, before PowerSubsystem: one entry a chassis, or one a power domain."""
     controls = body.get("PowerControl")
     told = [table(one, "PowerControl") for one in controls] if isinstance(controls, list) else []
@@ -197,12 +206,12 @@ def _old_power(channel: str, body: dict[str, Any]) -> list[Sample]:
     watts = number(told[0].get("PowerConsumedWatts"), "watts") if told else None
     supplies = body.get("PowerSupplies")
     flags = _lost([one for one in supplies if isinstance(one, dict)]) if isinstance(supplies, list) else ()  # fmt: skip
-    return [Sample(channel=channel, watts=watts, flags=flags)]
+    return [MeterSample(channel=channel, watts=watts, flags=flags)]
 
 
-def _supply_metrics(channel: str, body: dict[str, Any]) -> list[Sample]:
+def _supply_metrics(channel: str, body: dict[str, Any]) -> list[MeterSample]:
     return [
-        Sample(
+        MeterSample(
             channel=channel,
             watts=reading(body, "InputPowerWatts", "watts"),
             amps=reading(body, "InputCurrentAmps", "amps"),
@@ -212,14 +221,14 @@ def _supply_metrics(channel: str, body: dict[str, Any]) -> list[Sample]:
     ]
 
 
-def _sensor(channel: str, body: dict[str, Any]) -> list[Sample]:
+def _sensor(channel: str, body: dict[str, Any]) -> list[MeterSample]:
     quantity = {"Power": "watts", "Current": "amps", "Voltage": "volts"}.get(str(body.get("ReadingType")))  # fmt: skip
     if quantity is None:
         raise WireError("unknown_type", f"a sensor of {body.get('ReadingType')!r:.40} tells no power")  # fmt: skip
     return [filled(channel, {quantity: number(body.get("Reading"), quantity)})]
 
 
-DECODERS: dict[str, Callable[[str, dict[str, Any]], list[Sample]]] = {
+DECODERS: dict[str, Callable[[str, dict[str, Any]], list[MeterSample]]] = {
     "Circuit": _circuit,
     "Outlet": _circuit,
     "EnvironmentMetrics": _environment,
@@ -232,13 +241,13 @@ DECODERS: dict[str, Callable[[str, dict[str, Any]], list[Sample]]] = {
 
 
 def of_supplies(
-    channel: str, supplies: list[dict[str, Any]], metrics: list[list[Sample]]
-) -> Sample:
+    channel: str, supplies: list[dict[str, Any]], metrics: list[list[MeterSample]]
+) -> MeterSample:
     """Return a chassis as the sum of its supplies' inputs; a supply without input draws nothing."""
     told = [samples[0].watts if samples else None for samples in metrics]
     dark = [bool(_lost([supply])) for supply in supplies]
     watts = total(0.0 if lost and one is None else one for one, lost in zip(told, dark, strict=True))  # fmt: skip
-    return Sample(channel=channel, watts=watts, flags=_lost(supplies))
+    return MeterSample(channel=channel, watts=watts, flags=_lost(supplies))
 
 
 def _lost(supplies: list[dict[str, Any]]) -> tuple[str, ...]:

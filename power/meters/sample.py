@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from power.wall import Source
+from power.devices.wall_power import WallSource
 from telemetry.errors import WireError
 
 WHOLE = ""
@@ -32,7 +32,7 @@ MOST = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class MeterSample:
     """What the meter does not tell is None, never 0."""
 
     channel: str = WHOLE
@@ -41,7 +41,7 @@ class Sample:
     """For one pole: the channel that it is a pole of."""
     pole: str | None = None
     """`L1`, `L2`, `L3` where the meter itself knows it."""
-    source: Source | None = None
+    source: WallSource | None = None
     """Where only the answer tells what kind of meter it is."""
     watts: float | None = None
     """As the meter says it: below 0 for a clamp that was put on the wrong way round."""
@@ -61,9 +61,9 @@ class Sample:
         return not self.flags and all(getattr(self, name) is None for name in MOST)
 
 
-def filled(channel: str, quantities: Mapping[str, Any]) -> Sample:
+def filled(channel: str, quantities: Mapping[str, Any]) -> MeterSample:
     """Return a sample of quantities by name."""
-    return Sample(channel=channel, **quantities)
+    return MeterSample(channel=channel, **quantities)
 
 
 def parse(payload: bytes) -> Any:

@@ -14,9 +14,19 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from power.devices.wall_power import WallSource
 from power.meters.base import Decoder, MqttConfig
-from power.meters.sample import POLES, TRIPPED, WHOLE, Sample, mean, number, parse, table, total
-from power.wall import Source
+from power.meters.sample import (
+    POLES,
+    TRIPPED,
+    WHOLE,
+    MeterSample,
+    mean,
+    number,
+    parse,
+    table,
+    total,
+)
 from telemetry.errors import ConfigError, WireError
 
 _WATT_HOUR = 3600.0
@@ -104,7 +114,7 @@ class ShellyDecoder(Decoder):
         ] or [{"id": 0, "src": reply, "method": "Shelly.GetStatus"}]
         return [(f"{self._prefix}/rpc", msgspec.json.encode(one)) for one in questions]
 
-    def samples(self, topic: str, payload: bytes) -> list[Sample]:
+    def samples(self, topic: str, payload: bytes) -> list[MeterSample]:
         """Return what the message makes new."""
         told = table(parse(payload), "the message")
         place = topic.removeprefix(f"{self._prefix}/status/")
@@ -128,7 +138,7 @@ class ShellyDecoder(Decoder):
             raise WireError("unasked", f"an answer to question {asked!r:.40}")
         return self._take({self._asked[asked - 1]: answer}, full=True)
 
-    def _take(self, components: dict[str, Any], *, full: bool) -> list[Sample]:
+    def _take(self, components: dict[str, Any], *, full: bool) -> list[MeterSample]:
         changed: set[str] = set()
         for name, state in components.items():
             match = _COMPONENT.fullmatch(name)
@@ -144,7 +154,7 @@ class ShellyDecoder(Decoder):
         found = [one for name in sorted(changed) for one in self._component(name)]
         return [*found, *self._whole()] if found else []
 
-    def _component(self, name: str) -> list[Sample]:
+    def _component(self, name: str) -> list[MeterSample]:
         family, _, number_ = name.partition(":")
         state = self._known[name]
         energy = self._known.get(f"{family}data:{number_}", {})
@@ -153,7 +163,7 @@ class ShellyDecoder(Decoder):
         one = of_one(name, state, energy)
         return [] if one.empty else [one]
 
-    def _whole(self) -> list[Sample]:
+    def _whole(self) -> list[MeterSample]:
         """Return the component that is the whole, or the sum of all once all are known."""
         names = [name for name in self._known if name in self._heard]
         if self._main is not None:
@@ -171,8 +181,8 @@ class ShellyDecoder(Decoder):
         return [replace(told[0], channel=WHOLE), *poles]
 
 
-def _sum(parts: list[Sample]) -> Sample:
-    return Sample(
+def _sum(parts: list[MeterSample]) -> MeterSample:
+    return MeterSample(
         channel=WHOLE,
         source=parts[0].source,
         watts=total(one.watts for one in parts),
@@ -195,14 +205,14 @@ def _check(name: str, state: dict[str, Any]) -> None:
             number(state.get(key), "energy_joules", _WATT_HOUR)
 
 
-def of_one(name: str, state: dict[str, Any], energy: dict[str, Any]) -> Sample:
+def of_one(name: str, state: dict[str, Any], energy: dict[str, Any]) -> MeterSample:
     """Return a relay, a meter in a line, or one clamp."""
     clamp = name.partition(":")[0] in _CLAMPS
     counter = state.get("aenergy")
     joules = energy.get("total_act_energy") if counter is None else table(counter, "aenergy").get("total")  # fmt: skip
-    return Sample(
+    return MeterSample(
         channel=name,
-        source=Source.CIRCUIT_METER if clamp else None,
+        source=WallSource.CIRCUIT_METER if clamp else None,
         watts=number(state.get("act_power" if clamp else "apower"), "watts"),
         volt_amps=number(state.get("aprt_power" if clamp else "aprtpower"), "volt_amps"),
         amps=number(state.get("current"), "amps"),
@@ -213,11 +223,11 @@ def of_one(name: str, state: dict[str, Any], energy: dict[str, Any]) -> Sample:
     )
 
 
-def of_three(name: str, state: dict[str, Any], energy: dict[str, Any]) -> list[Sample]:
+def of_three(name: str, state: dict[str, Any], energy: dict[str, Any]) -> list[MeterSample]:
     """Return a three-phase meter as a whole, then its phases."""
-    whole = Sample(
+    whole = MeterSample(
         channel=name,
-        source=Source.CIRCUIT_METER,
+        source=WallSource.CIRCUIT_METER,
         watts=number(state.get("total_act_power"), "watts"),
         volt_amps=number(state.get("total_aprt_power"), "volt_amps"),
         neutral_amps=number(state.get("n_current"), "neutral_amps"),
@@ -225,11 +235,11 @@ def of_three(name: str, state: dict[str, Any], energy: dict[str, Any]) -> list[S
         flags=_flags(state.get("errors")),
     )
     phases = [
-        Sample(
+        MeterSample(
             channel=f"{name}.{letter}",
             part_of=name,
             pole=pole,
-            source=Source.CIRCUIT_METER,
+            source=WallSource.CIRCUIT_METER,
             watts=number(state.get(f"{letter}_act_power"), "watts"),
             volt_amps=number(state.get(f"{letter}_aprt_power"), "volt_amps"),
             amps=number(state.get(f"{letter}_current"), "amps"),

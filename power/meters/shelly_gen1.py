@@ -10,9 +10,9 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+from power.devices.wall_power import WallSource
 from power.meters.base import Decoder, MqttConfig
-from power.meters.sample import POLES, TRIPPED, WHOLE, Sample, bare, total
-from power.wall import Source
+from power.meters.sample import POLES, TRIPPED, WHOLE, MeterSample, bare, total
 
 _WATT_MINUTE, _WATT_HOUR = 60.0, 3600.0
 _RELAY = {"power": ("watts", 1.0), "energy": ("energy_joules", _WATT_MINUTE)}
@@ -55,7 +55,7 @@ class ShellyGen1Decoder(Decoder):
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
-        self._known: dict[str, Sample] = {}
+        self._known: dict[str, MeterSample] = {}
         self._heard: Counter[str] = Counter()
         name = prefix.rpartition("/")[2]
         self._expected = next((n for start, n in _COUNTS if name.startswith(start)), None)
@@ -73,7 +73,7 @@ class ShellyGen1Decoder(Decoder):
             return None
         return payload.strip() == b"true"
 
-    def samples(self, topic: str, payload: bytes) -> list[Sample]:
+    def samples(self, topic: str, payload: bytes) -> list[MeterSample]:
         """Return the part as known by now, and the whole; only watts make it new."""
         match = _PART.search(topic)
         if match is None:
@@ -100,7 +100,7 @@ class ShellyGen1Decoder(Decoder):
         self._known.clear()
         self._heard.clear()
 
-    def _whole(self, family: str) -> list[Sample]:
+    def _whole(self, family: str) -> list[MeterSample]:
         """Return the sum of all parts once all are known: of a device with a name of the operator's
         own that is when each was heard twice."""
         names = [name for name in self._known if name.startswith(family) and self._heard[name]]
@@ -109,7 +109,7 @@ class ShellyGen1Decoder(Decoder):
             return []
         alone = len(parts) == 1
         return [
-            Sample(
+            MeterSample(
                 channel=WHOLE,
                 source=parts[0].source,
                 watts=total(part.watts for part in parts),
@@ -122,7 +122,7 @@ class ShellyGen1Decoder(Decoder):
         ]
 
     @staticmethod
-    def _phases(part: Sample) -> list[Sample]:
+    def _phases(part: MeterSample) -> list[MeterSample]:
         """A clamp is a pole of the whole meter too, under a name of one letter."""
         if part.pole is None:
             return []
@@ -130,11 +130,11 @@ class ShellyGen1Decoder(Decoder):
         return [replace(part, channel=letter, part_of=WHOLE)]
 
 
-def _new(family: str, place: int) -> Sample:
+def _new(family: str, place: int) -> MeterSample:
     if family == "relay":
-        return Sample(channel=f"relay/{place}")
+        return MeterSample(channel=f"relay/{place}")
     pole = POLES[place] if place < len(POLES) else None
-    return Sample(channel=f"emeter/{place}", pole=pole, source=Source.CIRCUIT_METER)
+    return MeterSample(channel=f"emeter/{place}", pole=pole, source=WallSource.CIRCUIT_METER)
 
 
 def _state(payload: bytes) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from power.meters.base import Decoder, MqttConfig
-from power.meters.sample import WHOLE, Sample, filled, mean, number, parse, table, total
+from power.meters.sample import WHOLE, MeterSample, filled, mean, number, parse, table, total
 from telemetry.errors import WireError
 
 _KWH = 3.6e6
@@ -54,7 +54,7 @@ class TasmotaDecoder(Decoder):
             return None
         return payload.strip() == b"Online"
 
-    def samples(self, topic: str, payload: bytes) -> list[Sample]:
+    def samples(self, topic: str, payload: bytes) -> list[MeterSample]:
         """Return the whole meter, then its channels where there are several."""
         del topic
         told = table(parse(payload), "the message")
@@ -64,7 +64,7 @@ class TasmotaDecoder(Decoder):
         return of_energy(table(energy, "ENERGY"))
 
 
-def of_energy(energy: dict[str, Any]) -> list[Sample]:
+def of_energy(energy: dict[str, Any]) -> list[MeterSample]:
     """Return the samples of an `ENERGY` object. Raises `WireError`."""
     told = {
         quantity: _numbers(energy.get(key), key, quantity, scale)

@@ -11,14 +11,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from power.netbox.records import FEED, OUTLET, Feed, Port, Records, read
+from power.netbox.records import FEED, OUTLET, NetBoxFeed, NetBoxPort, NetBoxRecords, read
 
 _DEEP = 8
 """Units behind units; deeper is a loop."""
 
 
 @dataclass(slots=True)
-class Entry:
+class MappedCircuit:
     """A table of the output: its keys, and what could not be one."""
 
     values: dict[str, object] = field(default_factory=dict)
@@ -29,9 +29,9 @@ class Entry:
 class Translated:
     """All of it."""
 
-    panels: dict[str, Entry] = field(default_factory=dict)
-    circuits: dict[str, Entry] = field(default_factory=dict)
-    nodes: dict[str, Entry] = field(default_factory=dict)
+    panels: dict[str, MappedCircuit] = field(default_factory=dict)
+    circuits: dict[str, MappedCircuit] = field(default_factory=dict)
+    nodes: dict[str, MappedCircuit] = field(default_factory=dict)
     comments: list[str] = field(default_factory=list)
     """What belongs to no table."""
 
@@ -59,7 +59,7 @@ def translate(
     return found
 
 
-def _feed_names(records: Records) -> dict[int, str]:
+def _feed_names(records: NetBoxRecords) -> dict[int, str]:
     """Names are unique only within a panel: where two are the same, the panel's goes before."""
     count = Counter(feed.name for feed in records.feeds.values())
     taken = set(records.panels.values())
@@ -72,8 +72,8 @@ def _feed_names(records: Records) -> dict[int, str]:
     return result
 
 
-def _circuit(feed: Feed, records: Records) -> Entry:
-    entry = Entry({"breaker": feed.amperage, "continuous": feed.max_utilization / 100, "volts": feed.volts})  # fmt: skip
+def _circuit(feed: NetBoxFeed, records: NetBoxRecords) -> MappedCircuit:
+    entry = MappedCircuit({"breaker": feed.amperage, "continuous": feed.max_utilization / 100, "volts": feed.volts})  # fmt: skip
     if feed.three_phase:
         entry.values |= {"poles": 3, "wiring": "3ph-wye"}
         entry.comments.append("NetBox does not tell wye from delta")
@@ -96,7 +96,7 @@ def _circuit(feed: Feed, records: Records) -> Entry:
     return entry
 
 
-def _panels(found: Translated, records: Records, circuits: Mapping[int, str]) -> None:
+def _panels(found: Translated, records: NetBoxRecords, circuits: Mapping[int, str]) -> None:
     """Panels have no rating in NetBox; what they are follows from their feeds."""
     for number, name in sorted(records.panels.items(), key=lambda item: item[1]):
         fed = [(circuits[feed.id], feed) for feed in records.feeds.values() if feed.panel == number and feed.id in circuits]  # fmt: skip
@@ -105,7 +105,7 @@ def _panels(found: Translated, records: Records, circuits: Mapping[int, str]) ->
             continue
         three = [feed for _, feed in fed if feed.three_phase]
         volts = Counter(feed.volts for feed in three or [feed for _, feed in fed]).most_common(1)[0][0]  # fmt: skip
-        panel = found.panels[name] = Entry({"volts": volts, "wiring": "3ph-wye" if three else "single"})  # fmt: skip
+        panel = found.panels[name] = MappedCircuit({"volts": volts, "wiring": "3ph-wye" if three else "single"})  # fmt: skip
         panel.comments.append(
             "NetBox knows no rating of panels: write breaker, budget_kw and source"
         )
@@ -119,9 +119,9 @@ def _panels(found: Translated, records: Records, circuits: Mapping[int, str]) ->
                 entry.comments.append(f'it hangs on panel {name}, NetBox does not say on which poles: write panel = "{name}" and phase = "L1"')  # fmt: skip
 
 
-def _redundancy(found: Translated, records: Records, circuits: Mapping[int, str]) -> None:
+def _redundancy(found: Translated, records: NetBoxRecords, circuits: Mapping[int, str]) -> None:
     """Primary and redundant feeds of one rack stand in for each other."""
-    racks: dict[str, list[tuple[str, Feed]]] = {}
+    racks: dict[str, list[tuple[str, NetBoxFeed]]] = {}
     for number, name in circuits.items():
         feed = records.feeds[number]
         if feed.rack is not None:
@@ -147,11 +147,11 @@ def _join(found: Translated, group: str, scheme: str, names: Sequence[str]) -> N
 
 
 def _nodes(
-    found: Translated, records: Records, circuits: Mapping[int, str], *, draws: bool
+    found: Translated, records: NetBoxRecords, circuits: Mapping[int, str], *, draws: bool
 ) -> None:
     """A device with inlets that feeds nothing else is a node; each inlet is a cord."""
     units = {outlet.device for outlet in records.outlets.values() if outlet.port is not None}
-    ports: dict[int, list[Port]] = {}
+    ports: dict[int, list[NetBoxPort]] = {}
     for port in records.ports.values():
         if port.device not in units:
             ports.setdefault(port.device, []).append(port)
@@ -159,7 +159,7 @@ def _nodes(
     for device, inlets in sorted(ports.items(), key=lambda item: records.devices[item[0]]):
         name = records.devices[device]
         name = name if count[name] == 1 else f"{name} {device}"
-        entry = Entry()
+        entry = MappedCircuit()
         cords = []
         for place, port in enumerate(sorted(inlets, key=_natural), start=1):
             cord, problem = _cord(records, circuits, port)
@@ -175,7 +175,7 @@ def _nodes(
         found.nodes[name] = entry
 
 
-def _draws(entry: Entry, inlets: Sequence[Port], *, draws: bool) -> None:
+def _draws(entry: MappedCircuit, inlets: Sequence[NetBoxPort], *, draws: bool) -> None:
     told = [port.allocated if port.allocated is not None else port.maximum for port in inlets]
     if all(one is None for one in told):
         return
@@ -187,7 +187,7 @@ def _draws(entry: Entry, inlets: Sequence[Port], *, draws: bool) -> None:
 
 
 def _cord(
-    records: Records, circuits: Mapping[int, str], port: Port
+    records: NetBoxRecords, circuits: Mapping[int, str], port: NetBoxPort
 ) -> tuple[dict[str, object] | None, str]:
     """Return the circuit behind an inlet, through units, and what is missing or not carried over."""
     legs: list[str] = []
@@ -210,7 +210,7 @@ def _cord(
     return None, "the units before it feed each other"
 
 
-def _leg(legs: Sequence[str], feed: Feed) -> str:
+def _leg(legs: Sequence[str], feed: NetBoxFeed) -> str:
     """Which lines a leg is, NetBox leaves open: of 208 V, A is usually L1-L2, of 400 V it is L1."""
     if not legs or not feed.three_phase:
         return ""
@@ -223,5 +223,5 @@ def _leg(legs: Sequence[str], feed: Feed) -> str:
     )
 
 
-def _natural(port: Port) -> list[tuple[int, str]]:
+def _natural(port: NetBoxPort) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", port.name)]  # fmt: skip

@@ -19,7 +19,7 @@ FEED, PORT, OUTLET = "dcim.powerfeed", "dcim.powerport", "dcim.poweroutlet"
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
+class NetBoxFeed:
     """A power feed. `amperage` and `max_utilization` are as entered: nothing is taken off yet."""
 
     id: int
@@ -39,7 +39,7 @@ class Feed:
 
 
 @dataclass(frozen=True, slots=True)
-class Port:
+class NetBoxPort:
     """A device's inlet."""
 
     id: int
@@ -52,7 +52,7 @@ class Port:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlet:
+class NetBoxOutlet:
     """A distribution unit's outlet."""
 
     id: int
@@ -64,21 +64,21 @@ class Outlet:
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
+class NetBoxRecords:
     """All of it."""
 
     panels: dict[int, str] = field(default_factory=dict)
-    feeds: dict[int, Feed] = field(default_factory=dict)
-    ports: dict[int, Port] = field(default_factory=dict)
-    outlets: dict[int, Outlet] = field(default_factory=dict)
+    feeds: dict[int, NetBoxFeed] = field(default_factory=dict)
+    ports: dict[int, NetBoxPort] = field(default_factory=dict)
+    outlets: dict[int, NetBoxOutlet] = field(default_factory=dict)
     devices: dict[int, str] = field(default_factory=dict)
     wires: tuple[tuple[int, int], ...] = ()
     """Feed and port, as the feed's side says it."""
 
 
-def read(where: str, pages: Mapping[str, Sequence[object]]) -> Records:
+def read(where: str, pages: Mapping[str, Sequence[object]]) -> NetBoxRecords:
     """Return what NetBox's lists say. Raises `ConfigError` for what no NetBox says."""
-    found = Records()
+    found = NetBoxRecords()
     names = _unique_panels([_record(where, "power-panels", one) for one in pages["power-panels"]])
     found.panels.update(names)
     wires: list[tuple[int, int]] = []
@@ -90,7 +90,7 @@ def read(where: str, pages: Mapping[str, Sequence[object]]) -> Records:
     for raw in pages["power-ports"]:
         record = _record(where, "power-ports", raw)
         device = _device(f"{where}: power-ports/{record['id']}", record, found)
-        found.ports[record["id"]] = Port(
+        found.ports[record["id"]] = NetBoxPort(
             record["id"], str(record.get("name", "")), device, _number(record.get("allocated_draw")),
             _number(record.get("maximum_draw")), far_ends(record),
         )  # fmt: skip
@@ -98,11 +98,11 @@ def read(where: str, pages: Mapping[str, Sequence[object]]) -> Records:
         record = _record(where, "power-outlets", raw)
         device = _device(f"{where}: power-outlets/{record['id']}", record, found)
         port = record.get("power_port")
-        found.outlets[record["id"]] = Outlet(
+        found.outlets[record["id"]] = NetBoxOutlet(
             record["id"], device, port.get("id") if isinstance(port, dict) else None,
             choice(record.get("feed_leg")), far_ends(record),
         )  # fmt: skip
-    return Records(found.panels, found.feeds, found.ports, found.outlets, found.devices, tuple(wires))  # fmt: skip
+    return NetBoxRecords(found.panels, found.feeds, found.ports, found.outlets, found.devices, tuple(wires))  # fmt: skip
 
 
 def _record(where: str, kind: str, raw: object) -> Record:
@@ -120,7 +120,7 @@ def _unique_panels(records: Sequence[Record]) -> dict[int, str]:
     }  # fmt: skip
 
 
-def _feed(where: str, record: Record) -> Feed:
+def _feed(where: str, record: Record) -> NetBoxFeed:
     volts, amps, most = (_number(record.get(key)) for key in ("voltage", "amperage", "max_utilization"))  # fmt: skip
     if (
         volts is None
@@ -132,7 +132,7 @@ def _feed(where: str, record: Record) -> Feed:
     ):
         raise ConfigError(where, f"{volts} V, {amps} A, {most} % is no feed", "Correct it in NetBox.")  # fmt: skip
     panel = record.get("power_panel")
-    return Feed(
+    return NetBoxFeed(
         record["id"], str(record.get("name", "")), panel.get("id") if isinstance(panel, dict) else None,
         _name(record.get("rack")), abs(volts), amps, most,
         three_phase=choice(record.get("phase")) == "three-phase",
@@ -143,7 +143,7 @@ def _feed(where: str, record: Record) -> Feed:
     )  # fmt: skip
 
 
-def _device(where: str, record: Record, found: Records) -> int:
+def _device(where: str, record: Record, found: NetBoxRecords) -> int:
     device = record.get("device")
     if not isinstance(device, dict) or not isinstance(device.get("id"), int):
         raise ConfigError(where, "it belongs to no device", "Is this NetBox's own API?")

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 
-from power.netbox.mapping import Entry, Translated
+from power.netbox.mapping import MappedCircuit, Translated
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -22,7 +22,7 @@ def write(found: Translated, origin: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _table(section: str, name: str, entry: Entry) -> Iterator[str]:
+def _table(section: str, name: str, entry: MappedCircuit) -> Iterator[str]:
     yield f"[power.{section}.{_key(name)}]"
     yield from (f"# {_plain(comment)}" for comment in entry.comments)
     yield from (f"{_key(key)} = {_value(value)}" for key, value in entry.values.items())

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from aggregator.alerting.service import Alerting
+from aggregator.alerting.service import AlertingService
 from aggregator.config import AggregatorConfig
 from aggregator.model import Stats, StoredEvent
 from alerts.config import AlertsConfig
-from alerts.desk.policy import Patience
-from alerts.rules import Rule, load
-from power.board import Board
+from alerts.incidents.policy import NotificationTimings
+from alerts.rules.rule import Rule, load
+from power.snapshot.snapshot import PowerSnapshot
 from telemetry.fleet import Fleet
 from telemetry.inventory import Event
 from telemetry.schema import GPU_FAST, SCHEMA
@@ -72,7 +72,7 @@ class Scene:
         self.events: list[Event] = []
         self.stored: list[StoredEvent] = []
         self.store_error: Exception | None = None
-        self.boards: Callable[[], Sequence[Board]] = tuple
+        self.boards: Callable[[], Sequence[PowerSnapshot]] = tuple
         self.bus: dict[str, bytes] = {}
         self.published = 0
         channels = {} if channel is None else {"oncall": channel}
@@ -84,9 +84,9 @@ class Scene:
         folder.mkdir(parents=True, exist_ok=True)
         self.alerting = self._new()
 
-    def _new(self) -> Alerting:
-        patience = Patience(page_wait=0, settle=0.2)
-        return Alerting(self.config, rules(self.folder), self.stats, patience)
+    def _new(self) -> AlertingService:
+        patience = NotificationTimings(page_wait=0, settle=0.2)
+        return AlertingService(self.config, rules(self.folder), self.stats, patience)
 
     def set(self, *temperatures: float) -> None:
         """Read the GPUs."""
@@ -138,7 +138,7 @@ class Scene:
         return True
 
     @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[Alerting]:
+    async def running(self) -> AsyncIterator[AlertingService]:
         """A life: from the start of a process to its planned end."""
         self.alerting = self._new()
         async with self.alerting.opened(self.fleet, self.ask_store):

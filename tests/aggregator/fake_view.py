@@ -12,23 +12,23 @@ from pathlib import Path
 
 import numpy as np
 
-from aggregator.alerting.alarms import Alarms
-from aggregator.alerting.messages import ChannelRow, Figures, TestReply
-from aggregator.electrical import Electrical
+from aggregator.alerting.messages import AlertFigures, ChannelRow, TestReply
+from aggregator.alerting.pipeline import AlertPipeline
+from aggregator.electrical.service import ElectricalService
 from aggregator.model import (
     Batch,
     BlockRows,
-    Device,
+    CollectorRun,
+    DeliveryView,
+    FleetPast,
     Frames,
-    History,
-    Instants,
-    Known,
-    Past,
-    Post,
-    Run,
+    HistorySeries,
+    PastInstants,
     Stats,
     Store,
+    StoredDevice,
     StoredEvent,
+    StoredState,
     TickQueue,
 )
 from alerts.alert import Alert
@@ -115,9 +115,9 @@ class MemoryStore:
         self.kept: list[StoredEvent] = []
         self.newest: dict[str, Inventory] = {}
         self.holes: dict[tuple[str, int], IntervalSet] = {}
-        self.runs: dict[int, Run] = {}
-        self.devices: dict[int, Device] = {}
-        self.named: dict[str, Device] = {}
+        self.runs: dict[int, CollectorRun] = {}
+        self.devices: dict[int, StoredDevice] = {}
+        self.named: dict[str, StoredDevice] = {}
 
     def write(self, batch: Batch) -> int:
         """Keep what is new; a frame that is there is not stored twice."""
@@ -153,9 +153,9 @@ class MemoryStore:
                     key = (self.devices[device].key, name)
                     self.values.setdefault(key, []).append((at, number))
 
-    def known(self) -> Known:
+    def known(self) -> StoredState:
         """The numbers given out."""
-        return Known(list(self.runs.values()), list(self.devices.values()))
+        return StoredState(list(self.runs.values()), list(self.devices.values()))
 
     def accounted(self) -> dict[tuple[str, int], IntervalSet]:
         """Frames and holes of each session."""
@@ -168,7 +168,7 @@ class MemoryStore:
         """The newest of each node."""
         return list(self.newest.values())
 
-    def history(self, device: str, metric: str, start: int, end: int, step: float) -> History:
+    def history(self, device: str, metric: str, start: int, end: int, step: float) -> HistorySeries:
         """Buckets of `step` seconds, or every reading."""
         width = max(1, int(step * 1e9))
         buckets: dict[int, list[float]] = {}
@@ -176,7 +176,7 @@ class MemoryStore:
             if start <= at < end:
                 buckets.setdefault(at - at % width, []).append(number)
         present = {at: [n for n in numbers if not math.isnan(n)] for at, numbers in buckets.items()}
-        return History(
+        return HistorySeries(
             device, metric, step, list(present),
             [sum(n) / len(n) if n else None for n in present.values()],
             [min(n, default=None) for n in present.values()],
@@ -187,10 +187,10 @@ class MemoryStore:
         self,
         table: Table,
         columns: Sequence[str],
-        when: Instants,
+        when: PastInstants,
         reach: Mapping[Lane, int],
         nodes: Sequence[str] | None,
-    ) -> Past:
+    ) -> FleetPast:
         """The newest of each device at each instant."""
         keys = [
             key
@@ -201,7 +201,7 @@ class MemoryStore:
         shape = (when.count, len(keys))
         first = [at for values in self.values.values() for at, _ in values[:1]]
         begins = min(first, default=None)
-        past = Past([self.named[key] for key in keys], {}, {}, {}, set(), begins)
+        past = FleetPast([self.named[key] for key in keys], {}, {}, {}, set(), begins)
         for name in columns:
             values, lane = np.full(shape, math.nan), BY_NAME[name].lane
             seen = past.seen.setdefault(lane, np.zeros(shape, np.int64))
@@ -296,9 +296,9 @@ class FakePost:
         """It arrives."""
         return TestReply(channel, True, 0.01)
 
-    def figures(self) -> Figures:
+    def figures(self) -> AlertFigures:
         """All is well."""
-        return Figures(commits=3, commit_seconds=0.012, heartbeat_at=START, heartbeat_failed=0)
+        return AlertFigures(commits=3, commit_seconds=0.012, heartbeat_at=START, heartbeat_failed=0)
 
 
 class FakeView:
@@ -316,9 +316,11 @@ class FakeView:
         self.ticks = 0
         self.raised: list[Alert] = []
         self.happened: list[Event] = []
-        self.electrical = Electrical({}, Path("/nowhere"))
-        self.alarms = Alarms((), lambda *_: None, cluster=cluster, now=self.monotonic, wall=START)
-        self.post: Post = FakePost()
+        self.electrical = ElectricalService({}, Path("/nowhere"))
+        self.alarms = AlertPipeline(
+            (), lambda *_: None, cluster=cluster, now=self.monotonic, wall=START
+        )
+        self.post: DeliveryView = FakePost()
 
     def now(self) -> float:
         """Seconds; tests move it."""
@@ -360,7 +362,7 @@ class FakeView:
                 np.array([self.wall()]), np.zeros(1, np.bool_),
             ),
             inventories=[node.inventory],
-            runs=[Run(0, name, node.session)],
+            runs=[CollectorRun(0, name, node.session)],
         )  # fmt: skip
         for packed in frame.blocks:
             block = SCHEMA.blocks[packed.block]
@@ -369,7 +371,7 @@ class FakeView:
             self.fleet.store(packed.block, node.rows[block.table], gauges, tall, self.monotonic)
             its = devices(node.inventory, block.table)
             first = len(batch.devices)
-            batch.devices += [Device(first + n, name, key) for n, key in enumerate(its)]
+            batch.devices += [StoredDevice(first + n, name, key) for n, key in enumerate(its)]
             numbers = np.arange(first, first + len(its), dtype=np.int32)
             zeros = np.zeros(packed.rows, np.int32)
             batch.blocks.append(BlockRows(packed.block, zeros, numbers, gauges, tall))

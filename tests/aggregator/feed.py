@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from aggregator.config import AggregatorConfig, BackfillConfig, StoreConfig
-from aggregator.ingest import Ingest
+from aggregator.ingest.dead_letters import DeadLetters
+from aggregator.ingest.ids import IdRegistry
+from aggregator.ingest.router import MessageRouter
 from aggregator.model import Batch, Stats, StoredEvent
-from aggregator.quarantine import Quarantine
-from aggregator.registry import Registry
 from aggregator.store.embedded import EmbeddedStore
 from telemetry import inventory as messages
 from telemetry.fleet import Fleet
-from telemetry.inventory import Event, Inventory, NodeState, Span, Status
+from telemetry.inventory import CollectorStatus, Event, FrameSpan, Inventory, NodeState
 from telemetry.topics import Topic, topic
 from tests.aggregator.node import START, inventory, payload
 
@@ -44,12 +44,12 @@ class Feed:
         """Open the store and begin with what it knows."""
         self.store = self.open_store()
         self.fleet, self.stats = Fleet(), Stats()
-        self.ingest = Ingest(
+        self.ingest = MessageRouter(
             self.config,
             self.fleet,
             self.stats,
-            Registry(self.store.known()),
-            Quarantine(self.config.data_dir / "quarantine", self.config.quarantine_bytes),
+            IdRegistry(self.store.known()),
+            DeadLetters(self.config.data_dir / "quarantine", self.config.quarantine_bytes),
         )
         self.ingest.restore(self.store.inventories(), self.store.accounted())
 
@@ -67,10 +67,10 @@ class Feed:
         self.ingest.take(topic("default", node, kind), body, self.now, self.wall)
 
     def hello(
-        self, node: str, gpus: int = 2, session: int = 1, ring: tuple[Span, ...] = ()
+        self, node: str, gpus: int = 2, session: int = 1, ring: tuple[FrameSpan, ...] = ()
     ) -> None:
         """Deliver a node's status and inventory."""
-        status = Status(state=NodeState.ONLINE, session=session, ring=ring)
+        status = CollectorStatus(state=NodeState.ONLINE, session=session, ring=ring)
         self.publish(node, Topic.STATUS, messages.encode(status))
         self.inventory(inventory(node, gpus, session))
 

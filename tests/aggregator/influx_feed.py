@@ -9,7 +9,7 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from aggregator.config import AggregatorConfig, StoreConfig, StoreKind
-from aggregator.influx.client import Client
+from aggregator.influx.client import InfluxClient
 from aggregator.influx.config import DAY, InfluxConfig
 from aggregator.influx.setup import prepare
 from aggregator.influx.store import InfluxStore
@@ -36,7 +36,7 @@ def influx_config(url: str, **more: Any) -> InfluxConfig:
 def prepared(url: str, **more: Any) -> InfluxConfig:
     """The same, with the database made."""
     config = influx_config(url, **more)
-    with Client(config) as client:
+    with InfluxClient(config) as client:
         prepare(client, lambda _: None)
     return config
 

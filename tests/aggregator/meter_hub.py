@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from aggregator.meters import MeterHub
-from power.meter import MeterReading
-from power.meters.book import MeterState
-from power.site import Site, decode
+from power.meters.meter_record import MeterState
+from power.meters.reading import MeterReading
+from power.site.config import PowerConfig, decode
 from telemetry.mqtt import BrokerConfig
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ breaker = 15
 """
 
 
-def site_of(meters: str) -> Site:
+def site_of(meters: str) -> PowerConfig:
     """A small site with these meters."""
     return decode("site.toml", tomllib.loads(CIRCUITS + meters))
 

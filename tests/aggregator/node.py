@@ -18,15 +18,15 @@ from telemetry import frame as frames
 from telemetry import inventory as messages
 from telemetry.gap import NOT_SUPPORTED
 from telemetry.inventory import (
+    CollectorStatus,
     Command,
     CommandKind,
+    CommandReply,
     Event,
+    FrameSpan,
     Gpu,
     Inventory,
     NodeState,
-    Reply,
-    Span,
-    Status,
 )
 from telemetry.mqtt import BrokerConfig
 from telemetry.schema import GPU_FAST, NODE_FAST, SCHEMA
@@ -161,9 +161,9 @@ class ScriptedNode:
     async def hello(self) -> None:
         """Publish status and inventory, retained."""
         spans = tuple(
-            Span(session, min(kept), max(kept)) for session, kept in self.ring.items() if kept
+            FrameSpan(session, min(kept), max(kept)) for session, kept in self.ring.items() if kept
         )
-        status = Status(state=NodeState.ONLINE, session=self.session, ring=spans)
+        status = CollectorStatus(state=NodeState.ONLINE, session=self.session, ring=spans)
         await self.publish(Topic.STATUS, messages.encode(status), retain=True)
         await self.publish(
             Topic.INVENTORY,
@@ -198,11 +198,11 @@ class ScriptedNode:
         kept = self.ring.get(command.about, {})
         wanted = range(command.first, min(command.last, self.made.get(command.about, 0) - 1) + 1)
         found = [kept[seq] for seq in wanted if seq in kept]
-        gone = tuple(Span(command.about, seq, seq) for seq in wanted if seq not in kept)
+        gone = tuple(FrameSpan(command.about, seq, seq) for seq in wanted if seq not in kept)
         for start in range(0, len(found), 16):
             body = frames.encode_many(found[start : start + 16])
             await client.publish(self._topic(Topic.BACKFILL), body, qos=0)
-        reply = Reply(
+        reply = CommandReply(
             about=command.about,
             first=command.first,
             last=command.last,

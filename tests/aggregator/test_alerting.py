@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.alerting import own
-from aggregator.alerting.own import OwnAlerts
+from aggregator.alerting import self_alerts as own
+from aggregator.alerting.self_alerts import SelfAlerts
 from aggregator.alerting.service import FILE
-from alerts.alert import State
+from alerts.alert import AlertState
 from alerts.config import HeartbeatConfig
 from telemetry.errors import StoreError
 from tests.aggregator.alerting_scene import Scene
@@ -38,7 +38,7 @@ def scene(folder: Path, pager: Pager) -> Scene:
 
 def firing(stage: Scene) -> list[str]:
     """Keys of what fires."""
-    return [one.key for one in stage.alerting.alarms.alerts() if one.state is State.FIRING]
+    return [one.key for one in stage.alerting.alarms.alerts() if one.state is AlertState.FIRING]
 
 
 def fill(path: Path) -> None:
@@ -139,7 +139,7 @@ async def test_a_dead_store_changes_nothing_for_paging(tmp_path: Path, pager: Pa
         stage.happen(stage.xid(1))
         await stage.until(lambda: pager.calls)
         listed = {one.rule: one.state for one in alerting.alarms.alerts()}
-        assert listed["store_failing"] is State.PENDING
+        assert listed["store_failing"] is AlertState.PENDING
 
 
 async def test_a_full_disk_changes_nothing_for_paging(
@@ -244,21 +244,21 @@ async def test_the_dead_mans_switch_hears_of_us_while_rules_and_store_work(
 
 def test_the_monitors_own_alerts_live_as_those_of_rules() -> None:
     """Held, fired once, kept for a while, resolved once; gone on with after a restart."""
-    alerts = OwnAlerts("lab")
+    alerts = SelfAlerts("lab")
     wrong = {"bus_lost": ""}
     assert alerts.judge(wrong, (), 0.0, 1) == []
-    assert [one.state for one in alerts.alerts()] == [State.PENDING]
+    assert [one.state for one in alerts.alerts()] == [AlertState.PENDING]
     assert alerts.judge({}, (), 30.0, 2) == []
     assert alerts.alerts() == []
     alerts.judge(wrong, (), 100.0, 3)
     (fired,) = alerts.judge(wrong, (), 160.0, 4)
-    assert (fired.state, fired.since, fired.changed) == (State.FIRING, 3, 4)
+    assert (fired.state, fired.since, fired.changed) == (AlertState.FIRING, 3, 4)
     assert alerts.judge(wrong, (), 161.0, 5) == []
-    again = OwnAlerts("lab")
+    again = SelfAlerts("lab")
     again.restore([fired], 500.0)
     assert again.judge(wrong, (), 501.0, 6) == []
     assert again.judge({}, (), 510.0, 7) == []
     assert again.recovering() == {fired.key}
     (over,) = again.judge({}, (), 510.0 + own.KEEP, 8)
-    assert over.state is State.RESOLVED
+    assert over.state is AlertState.RESOLVED
     assert again.alerts() == []

@@ -11,18 +11,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from aggregator.alerting.alarms import patience_of
+from aggregator.alerting.pipeline import patience_of
 from alerts.config import AlertsConfig
 from alerts.notice import Action
-from alerts.rules import load
-from collector.recording import Entry
+from alerts.rules.rule import load
+from collector.recording.file import RecordedMessage
 from collector.simulated import Scenario, scenario
 from collector.simulated.faults import FaultKind
 from collector.simulated.source import SimulatedSource
-from kilowatch.replaying import Outcome, replay
+from kilowatch.replay.rules import ReplayOutcome, replay
 from telemetry import frame as frames
 from telemetry import inventory as messages
-from telemetry.inventory import Event, NodeState, Status
+from telemetry.inventory import CollectorStatus, Event, NodeState
 from telemetry.metric import Lane
 from telemetry.topics import Topic
 
@@ -39,7 +39,7 @@ FAULTS = {
 """By kind, the fault on a node of its own, and the incident that it must come to."""
 
 
-def entries(scene: Scenario, seconds: int) -> Iterator[Entry]:
+def entries(scene: Scenario, seconds: int) -> Iterator[RecordedMessage]:
     """Yield what the collectors of a scenario publish: a frame a second, the slow lane each 15 s."""
     with asyncio.Runner() as runner:
         sources = {name: SimulatedSource(scene, name) for name in scene.nodes}
@@ -53,10 +53,10 @@ def entries(scene: Scenario, seconds: int) -> Iterator[Entry]:
                 rows = runner.run(source.read(lanes, tick, at, 0.0))
                 if told.get(node) is not source.inventory:
                     told[node] = source.inventory
-                    status = Status(state=NodeState.ONLINE, session=session)
+                    status = CollectorStatus(state=NodeState.ONLINE, session=session)
                     what = msgspec.structs.replace(source.inventory, node=node, session=session)
-                    yield Entry(at, Topic.STATUS, node, messages.encode(status))
-                    yield Entry(at, Topic.INVENTORY, node, messages.encode(what))
+                    yield RecordedMessage(at, Topic.STATUS, node, messages.encode(status))
+                    yield RecordedMessage(at, Topic.INVENTORY, node, messages.encode(what))
                 events = [
                     Event(
                         id=f"{session:012x}-{tick}-{number}", node=node, at=one.at, kind=one.kind,
@@ -67,10 +67,10 @@ def entries(scene: Scenario, seconds: int) -> Iterator[Entry]:
                 frame = frames.build(
                     session, tick - scene.start_tick, at, rows, [messages.encode(e) for e in events]
                 )
-                yield Entry(at, Topic.FRAME, node, frames.encode(frame))
+                yield RecordedMessage(at, Topic.FRAME, node, frames.encode(frame))
 
 
-def played(faults: str, nodes: int, gpus: int, seconds: int) -> Outcome:
+def played(faults: str, nodes: int, gpus: int, seconds: int) -> ReplayOutcome:
     """Return what a scenario comes to."""
     scene = scenario(
         "fleet", nodes=nodes, gpus=gpus, seed=7, faults=faults, start_tick=1_790_000_000

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregator.draws import Reader
-from aggregator.electrical import Electrical
-from aggregator.electrical_memory import NAME
-from power.live.tick import Tick
+from aggregator.electrical.checkpoint import NAME
+from aggregator.electrical.fleet_power import FleetPowerReader
+from aggregator.electrical.service import ElectricalService
+from power.live.inputs import PowerInputs
 from telemetry.errors import ConfigError
 from telemetry.fleet import Fleet
 from telemetry.gap import DEVICE_LOST, NOT_SUPPORTED
@@ -68,9 +68,9 @@ class Room:
             self.fleet.store(number, rows, table[:, :split].astype(np.float32), table[:, split:], self.now)  # fmt: skip
         place.seen = self.now
 
-    def read(self, *machines: str, listening_since: float = -np.inf) -> Tick:
+    def read(self, *machines: str, listening_since: float = -np.inf) -> PowerInputs:
         """What the reader makes of it."""
-        return Reader(machines).read(self.fleet, self.now, listening_since)
+        return FleetPowerReader(machines).read(self.fleet, self.now, listening_since)
 
 
 def test_gpus_that_do_not_tell_are_counted_apart() -> None:
@@ -117,7 +117,7 @@ def test_module_power_stands_for_gpus_that_tell_nothing_else() -> None:
 def test_cpu_power_is_the_growth_of_its_counter() -> None:
     """Over seconds, by the frames' arrival; a reset is not known, and never negative."""
     room = Room("rig")
-    reader = Reader(["rig"])
+    reader = FleetPowerReader(["rig"])
     joules, watts = 0.0, []
     for second in range(40):
         joules = 0.0 if second == 22 else joules + 180.0
@@ -134,7 +134,7 @@ def test_cpu_power_is_the_growth_of_its_counter() -> None:
 def test_another_gpu_in_the_row_is_another_limit() -> None:
     """Rows get another meaning when the fleet changes; the reader follows."""
     room = Room("a", "b")
-    reader = Reader(["b"])
+    reader = FleetPowerReader(["b"])
     room.say("b", gpu_power_watts=100.0)
     assert reader.read(room.fleet, room.now).gpu_watts.tolist() == [400]
     room.fleet.remove("a")
@@ -148,14 +148,14 @@ def test_another_gpu_in_the_row_is_another_limit() -> None:
     assert math.isnan(tick.gpu_limit_watts[0])
 
 
-def started(folder: Path, tree: dict[str, Any] | None = None, **more: Any) -> Electrical:
+def started(folder: Path, tree: dict[str, Any] | None = None, **more: Any) -> ElectricalService:
     """An electrical side that has recalled what its folder holds."""
-    electrical = Electrical(SITE if tree is None else tree, folder, **more)
+    electrical = ElectricalService(SITE if tree is None else tree, folder, **more)
     electrical.recall()
     return electrical
 
 
-def run(electrical: Electrical, room: Room, seconds: int, watts: float = 2833.0) -> None:
+def run(electrical: ElectricalService, room: Room, seconds: int, watts: float = 2833.0) -> None:
     """Let time pass while the rig draws."""
     for _ in range(seconds):
         room.now += 1
@@ -163,7 +163,7 @@ def run(electrical: Electrical, room: Room, seconds: int, watts: float = 2833.0)
         electrical.boards(room.fleet, room.now, room.wall)
 
 
-def heat(electrical: Electrical) -> float:
+def heat(electrical: ElectricalService) -> float:
     """Of the only breaker, earliest edge."""
     assert electrical.latest is not None
     return float(electrical.latest.circuit.column("circuit_heat_ratio")[0])
@@ -302,7 +302,7 @@ def test_notes_on_a_configuration_are_logged_when_it_is_taken(
     """Each once, and not more than a page of them."""
     nodes = {f"lost{number}": {"watts": 100} for number in range(12)}
     with caplog.at_level(logging.WARNING):
-        Electrical({**SITE, "nodes": {**SITE["nodes"], **nodes}}, tmp_path)
+        ElectricalService({**SITE, "nodes": {**SITE["nodes"], **nodes}}, tmp_path)
     assert "power: nodes.lost0: it hangs on no circuit (E24)" in caplog.text
     assert caplog.text.count("(E24)") == 11
     assert "and 2 more notes" in caplog.text
@@ -331,7 +331,7 @@ def test_a_wrong_configuration_is_refused_at_the_start(
 ) -> None:
     """With place and cure."""
     with pytest.raises(ConfigError, match=words):
-        Electrical({**SITE, **change}, tmp_path)
+        ElectricalService({**SITE, **change}, tmp_path)
 
 
 def test_a_fault_of_ours_is_said_once_and_ends_when_it_ends(
@@ -368,7 +368,7 @@ def test_the_bus_that_is_gone_makes_nobody_silent(tmp_path: Path) -> None:
     assert silent(electrical) == 1
 
 
-def silent(electrical: Electrical) -> float:
+def silent(electrical: ElectricalService) -> float:
     """How many nodes of the circuit are."""
     assert electrical.latest is not None
     return float(electrical.latest.circuit.column("circuit_silent_nodes")[0])
@@ -379,8 +379,8 @@ def test_a_tick_of_nobody_is_a_tick(tmp_path: Path) -> None:
     electrical = started(tmp_path)
     boards = electrical.boards(Fleet(), 1.0, START)
     assert boards is not None
-    unknown = Tick.unknown(1)
-    read = Reader(["rig"]).read(Fleet(), 1.0)
+    unknown = PowerInputs.unknown(1)
+    read = FleetPowerReader(["rig"]).read(Fleet(), 1.0)
     assert replace(read, jobs={}).silent_seconds.tolist() == unknown.silent_seconds.tolist()
     assert np.isnan(read.gpus).all()
 
@@ -405,7 +405,7 @@ def test_energy_counts_what_is_told_and_not_what_is_assumed(tmp_path: Path) -> N
     assert energy(electrical) - circuit < 60 * 2833
 
 
-def energy(electrical: Electrical) -> float:
+def energy(electrical: ElectricalService) -> float:
     """Of the only circuit, joules."""
     assert electrical.latest is not None
     return float(electrical.latest.circuit.column("circuit_energy_joules")[0])

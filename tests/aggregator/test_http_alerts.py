@@ -19,7 +19,7 @@ from aggregator.http.openapi_alerts import WRITES
 from alerts.alert import Alert
 from tests.aggregator.alerting_scene import Scene
 from tests.aggregator.fake_view import FakeView
-from tests.aggregator.http_door import Door, door
+from tests.aggregator.http_client import Door, door
 from tests.aggregator.test_http_metrics import lint, needs_promtool, samples
 from tests.alerts.pager import FAILS, Pager
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from alerts.alert import Alert, Severity, State
+from alerts.alert import Alert, AlertState, Severity
 from telemetry.catalogue import CATALOGUE
 from telemetry.gap import DEVICE_LOST
 from telemetry.inventory import Event
 from telemetry.schema import GPU_FAST, SCHEMA
 from tests.aggregator.fake_view import FakeView, inventory, readings
-from tests.aggregator.http_door import door, small_cluster
+from tests.aggregator.http_client import door, small_cluster
 
 
 async def test_the_fleet_is_told_by_columns() -> None:
@@ -143,7 +143,7 @@ async def test_a_node_is_told_with_all_its_gpus() -> None:
     """Readings by name in base units, gaps by reason; together they are the catalogue."""
     view = await small_cluster()
     alert = Alert(
-        key="hot/n1/GPU-n1-0", rule="hot", state=State.FIRING, severity=Severity.PAGE,
+        key="hot/n1/GPU-n1-0", rule="hot", state=AlertState.FIRING, severity=Severity.PAGE,
         node="n1", gpu="GPU-n1-0",
     )  # fmt: skip
     view.raised = [alert]
@@ -201,8 +201,8 @@ async def test_alerts_are_told_and_can_be_chosen() -> None:
     """By state, severity, node and GPU."""
     view = await small_cluster()
     view.raised = [
-        Alert(key="a/n1/", rule="a", state=State.FIRING, severity=Severity.PAGE, node="n1"),
-        Alert(key="b/n2/", rule="b", state=State.PENDING, severity=Severity.INFO, node="n2",
+        Alert(key="a/n1/", rule="a", state=AlertState.FIRING, severity=Severity.PAGE, node="n1"),
+        Alert(key="b/n2/", rule="b", state=AlertState.PENDING, severity=Severity.INFO, node="n2",
               value=1.5),
     ]  # fmt: skip
     async with door(view) as client:

@@ -12,7 +12,7 @@ from aggregator.http.app import listening, make_app, serve
 from aggregator.http.config import HttpConfig
 from telemetry.errors import ConfigError
 from tests.aggregator.fake_view import FakeView
-from tests.aggregator.http_door import Door, door, small_cluster
+from tests.aggregator.http_client import Door, door, small_cluster
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 

@@ -14,18 +14,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregator.alerting.alarms import Alarms
-from aggregator.electrical import Electrical
-from aggregator.electrical_states import ElectricalStates, spoken
+from aggregator.alerting.pipeline import AlertPipeline
+from aggregator.electrical.service import ElectricalService
 from aggregator.http.circuit_metrics import circuit_families
-from alerts.alert import Alert, Severity, State, Subject
-from alerts.rules import load
-from power.live import Boards
-from power.quantities import QUANTITIES
-from power.states import circuit_states
+from aggregator.mqtt.power_topics import PowerTopics, spoken
+from alerts.alert import Alert, AlertState, Severity, Subject
+from alerts.rules.rule import load
+from power.live import PowerSnapshots
+from power.snapshot.documents import circuit_states
+from power.snapshot.quantities import QUANTITIES
 from telemetry.exposition import render
 from tests.aggregator.fake_view import FakeView
-from tests.aggregator.http_door import Door, door, small_cluster
+from tests.aggregator.http_client import Door, door, small_cluster
 
 # Each node's own meter says 5,123.5 W (`fake_view.value`).
 SITE: dict[str, Any] = {
@@ -45,14 +45,14 @@ AMPS = 5123.5 / 240
 async def lab(reread: Callable[[], dict[str, Any]] | None = None) -> FakeView:
     """Two nodes of two GPUs on two circuits of one panel, after a few ticks; an alert on one."""
     view = await small_cluster()
-    view.electrical = Electrical(copy.deepcopy(SITE), Path("/nowhere"), reread)
+    view.electrical = ElectricalService(copy.deepcopy(SITE), Path("/nowhere"), reread)
     for seq in range(1, 6):
         await view.tick(seq)
         view.electrical.boards(view.fleet, view.now(), view.wall())
     view.raised = [
         Alert(key=f"E03/circuit/{name}", rule="circuit_overload", id="E03", state=state, name=name,
               severity=Severity.PAGE, node="", subject=Subject.CIRCUIT)
-        for name, state in (("lab/2", State.FIRING), ("lab/1", State.RESOLVED))
+        for name, state in (("lab/2", AlertState.FIRING), ("lab/1", AlertState.RESOLVED))
     ]  # fmt: skip
     return view
 
@@ -113,8 +113,8 @@ async def test_columns_say_the_same_in_a_tenth_of_the_words() -> None:
 async def test_a_circuit_lists_the_alerts_that_speak_and_no_lesser_level_of_them() -> None:
     """As `/api/v1/alerts` tells them apart: above its rating it is above nine tenths of it too."""
     view = await lab()
-    view.alarms = Alarms(load([]), lambda *_: None, now=view.now(), wall=view.wall())
-    states = ElectricalStates("lab", ())
+    view.alarms = AlertPipeline(load([]), lambda *_: None, now=view.now(), wall=view.wall())
+    states = PowerTopics("lab", ())
     for seq in range(6, 306):
         await view.tick(seq)
         boards = view.electrical.boards(view.fleet, view.now(), view.wall())
@@ -299,7 +299,7 @@ async def test_a_large_site_renders_while_others_are_served() -> None:
     assert own == [line for line in first.splitlines() if b"circuit_" in line]
 
 
-def with_boards(electrical: Electrical, boards: Boards) -> Electrical:
+def with_boards(electrical: ElectricalService, boards: PowerSnapshots) -> ElectricalService:
     """The same, as it stood with these boards."""
     found = copy.copy(electrical)
     found.latest = boards
@@ -323,7 +323,7 @@ async def test_never_and_not_known_are_null_in_json_and_told_apart() -> None:
 async def test_states_stand_on_the_bus_and_are_said_again_when_they_change() -> None:
     """At first, at changes that a person would see, and every ten seconds."""
     view = await lab()
-    states = ElectricalStates("lab", ())
+    states = PowerTopics("lab", ())
     standing: dict[str, bytes] = {}
     sent: list[str] = []
 
@@ -355,7 +355,7 @@ async def test_a_circuit_that_is_gone_is_cleared_from_the_bus() -> None:
     """Also what an earlier life left there, but nothing of another aggregator's."""
     tree = copy.deepcopy(SITE)
     view = await lab(lambda: tree)
-    states = ElectricalStates("lab", ())
+    states = PowerTopics("lab", ())
     cleared: list[str] = []
 
     def publish(topic: str, payload: bytes) -> bool:

@@ -13,7 +13,7 @@ from telemetry.catalogue import BY_NAME
 from telemetry.inventory import Event
 from telemetry.metric import Kind
 from tests.aggregator.fake_view import START
-from tests.aggregator.http_door import door, small_cluster
+from tests.aggregator.http_client import door, small_cluster
 from tests.aggregator.test_http_prometheus import prometheus, until
 
 BOARD_12239 = (

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggregator.http.exposition import Pages, render
+from aggregator.http.exposition import ExpositionPages, render
 from aggregator.http.numbers import plain
 from telemetry import exposition
 from tests.aggregator.fake_view import FakeView, inventory, readings
@@ -45,7 +45,7 @@ async def test_the_page_of_a_node_is_the_one_that_its_collector_would_show() -> 
     view.add(what)
     await view.tick(4)
     node = view.fleet.nodes["n1"]
-    page = render(Pages().snapshot(view.fleet, [node], view.now()))
+    page = render(ExpositionPages().snapshot(view.fleet, [node], view.now()))
     families = exposition.node_families(what, readings(what, 4), last_frame=node.sampled_at / 1e9)
     assert sorted(page.splitlines()) == sorted(exposition.render(families).splitlines())
 
@@ -56,7 +56,7 @@ async def test_the_page_of_many_nodes_is_that_of_each_with_families_joined() -> 
     for name in ("n1", "n2", "n3"):
         view.add(inventory(name))
     await view.tick(0)
-    pages, nodes = Pages(), list(view.fleet.nodes.values())
+    pages, nodes = ExpositionPages(), list(view.fleet.nodes.values())
     whole = render(pages.snapshot(view.fleet, nodes, view.now())).splitlines()
     single = [render(pages.snapshot(view.fleet, [node], view.now())) for node in nodes]
     assert len(whole) == len(set(whole))
@@ -65,7 +65,7 @@ async def test_the_page_of_many_nodes_is_that_of_each_with_families_joined() -> 
 
 async def test_labels_follow_an_inventory_that_changed() -> None:
     """What is kept between pages must not outlive what it was made from."""
-    view, pages = FakeView(), Pages()
+    view, pages = FakeView(), ExpositionPages()
     view.add(inventory("n1", gpus=2))
     await view.tick(0)
     before = render(pages.snapshot(view.fleet, [view.fleet.nodes["n1"]], view.now()))
@@ -84,6 +84,6 @@ async def test_a_block_that_is_stale_is_left_out_alone() -> None:
     node = view.fleet.nodes["n1"]
     view.monotonic += 10
     node.seen = view.monotonic  # frames go on, without the fast block of GPUs
-    page = render(Pages().snapshot(view.fleet, [node], view.now()))
+    page = render(ExpositionPages().snapshot(view.fleet, [node], view.now()))
     assert b"kilowatch_gpu_power_watts" not in page
     assert b"kilowatch_gpu_power_limit_watts" in page

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from aggregator.http.health import Pulse
-from aggregator.influx.figures import State
+from aggregator.http.health import Liveness
+from aggregator.influx.metrics import SpoolStatus
 from tests.aggregator.fake_view import FakeView, inventory
-from tests.aggregator.http_door import door, small_cluster
+from tests.aggregator.http_client import door, small_cluster
 
 
 async def test_an_aggregator_that_waits_for_its_first_node_is_alive_and_ready() -> None:
@@ -84,7 +84,7 @@ async def test_a_flush_loop_that_stands_still_while_frames_come_is_dead() -> Non
     view = FakeView()
     view.add(inventory("n1"))
     await view.tick(0)
-    pulse = Pulse(view)
+    pulse = Liveness(view)
     view.monotonic += 100
     pulse.look()
     assert pulse.faults() == []
@@ -106,8 +106,8 @@ class Away:
 
     problem: str
 
-    def state(self) -> State:
-        return State(False, 9, 9, 1.0, 0, 0, spool_points=11, problem=self.problem)
+    def state(self) -> SpoolStatus:
+        return SpoolStatus(False, 9, 9, 1.0, 0, 0, spool_points=11, problem=self.problem)
 
 
 async def test_a_database_that_takes_no_data_is_a_warning_and_no_reason_to_restart(

@@ -11,7 +11,7 @@ from aggregator.model import Batch, StoredEvent
 from telemetry.errors import StoreError
 from telemetry.inventory import Event
 from tests.aggregator.fake_view import START, FakeView, inventory, readings
-from tests.aggregator.http_door import door, small_cluster
+from tests.aggregator.http_client import door, small_cluster
 
 NOW = 1_785_578_400_000_000_000  # 2026-08-01T10:00:00Z
 

@@ -11,10 +11,10 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from alerts.alert import Alert, Severity, State
+from alerts.alert import Alert, AlertState, Severity
 from telemetry.errors import StoreError
 from tests.aggregator.fake_view import FakeView, inventory, readings
-from tests.aggregator.http_door import Door, door, small_cluster
+from tests.aggregator.http_client import Door, door, small_cluster
 
 needs_promtool = pytest.mark.skipif(
     shutil.which("promtool") is None, reason="apt-get install prometheus"
@@ -54,7 +54,7 @@ async def test_the_cluster_page_sums_what_is_known() -> None:
     view.add(msgspec.structs.replace(gone, gpus=gpus))
     view.fleet.nodes["n2"].online = False
     view.raised = [
-        Alert(key="a/n1/", rule="a", state=State.FIRING, severity=Severity.PAGE, node="n1")
+        Alert(key="a/n1/", rule="a", state=AlertState.FIRING, severity=Severity.PAGE, node="n1")
     ]
     async with door(view) as client:
         found = samples(await page(client, "/metrics"))

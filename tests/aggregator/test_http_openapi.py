@@ -10,16 +10,16 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from aggregator.electrical import Electrical
+from aggregator.electrical.service import ElectricalService
 from aggregator.http.app import make_app
 from aggregator.http.openapi import OPERATIONS, build
 from aggregator.model import Batch, StoredEvent
-from alerts.alert import Alert, Severity, State
-from alerts.matchers import parse_all
+from alerts.alert import Alert, AlertState, Severity
+from alerts.incidents.matchers import parse_all
 from alerts.notice import Action, Delivery, Notice
 from telemetry.inventory import Event
 from tests.aggregator.fake_view import START, FakePost, FakeView
-from tests.aggregator.http_door import door, small_cluster
+from tests.aggregator.http_client import door, small_cluster
 
 DOCUMENT: dict[str, Any] = json.loads(json.dumps(build()))
 
@@ -56,7 +56,7 @@ async def busy() -> FakeView:
     """A cluster with an alert, events in memory and in the store."""
     view = await small_cluster()
     view.raised = [
-        Alert(key="a/n1/GPU-n1-0", rule="a", state=State.FIRING, severity=Severity.PAGE,
+        Alert(key="a/n1/GPU-n1-0", rule="a", state=AlertState.FIRING, severity=Severity.PAGE,
               node="n1", gpu="GPU-n1-0", value=1.5)
     ]  # fmt: skip
     event = Event(
@@ -80,7 +80,7 @@ async def busy() -> FakeView:
         "budgets": {"lab": {"circuits": ["rack"], "kw": 12}},
         "ups": {"u": {"watts": 9000, "circuits": ["rack"]}},
     }
-    view.electrical = Electrical(site, Path("/nowhere"))
+    view.electrical = ElectricalService(site, Path("/nowhere"))
     view.electrical.boards(view.fleet, view.now(), view.wall())
     return view
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from aggregator.http.past import PackedFrames
-from aggregator.keeper import Keeper
+from aggregator.store.executor import StoreExecutor
 from telemetry.schema import GPU_FAST, SCHEMA
 from tests.aggregator.fake_view import FakeView
 from tests.aggregator.feed import ARRIVAL, HOUR, Feed
-from tests.aggregator.http_door import Door, door
+from tests.aggregator.http_client import Door, door
 from tests.aggregator.node import GAP_COLUMN, expected, inventory, sampled_at
 
 SECOND = 10**9
@@ -46,7 +46,7 @@ class Fed(FakeView):
     def refresh(self) -> None:
         """At the beginning, and after a restart of the feed."""
         self.fleet, self.store = self.feed.fleet, self.feed.store  # type: ignore[assignment]
-        self.keeper = Keeper(self.feed.store, self.stats)
+        self.keeper = StoreExecutor(self.feed.store, self.stats)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from telemetry.gap import DEVICE_LOST
 from telemetry.metric import Table
 from telemetry.schema import SCHEMA
 from tests.aggregator.fake_view import FakeView, inventory, readings
-from tests.aggregator.http_door import Door, door, small_cluster
+from tests.aggregator.http_client import Door, door, small_cluster
 from tests.brokers import free_port
 
 PATIENCE = 90.0

@@ -13,12 +13,12 @@ import msgspec
 import pytest
 
 from aggregator.http.config import HttpConfig
-from alerts.alert import Alert, Severity, State
+from alerts.alert import Alert, AlertState, Severity
 from telemetry.gap import DEVICE_LOST
 from telemetry.inventory import Event
 from telemetry.schema import GPU_FAST, SCHEMA
 from tests.aggregator.fake_view import FakeView, inventory, readings
-from tests.aggregator.http_door import Door, door, small_cluster
+from tests.aggregator.http_client import Door, door, small_cluster
 
 Socket = aiohttp.ClientWebSocketResponse
 POWER = {"columns": ["gpu_power_watts"], "every": 0.5}
@@ -191,7 +191,7 @@ async def test_alerts_and_events_come_if_asked_for_and_only_when_new() -> None:
         assert [each["id"] for each in kinds[3]["events"]] == ["7-1"]
         view.happened.insert(0, Event(id="7-2", node="n1", at=2, kind="gpu_lost"))
         view.raised = [
-            Alert(key="a/n1/", rule="a", state=State.FIRING, severity=Severity.PAGE, node="n1")
+            Alert(key="a/n1/", rule="a", state=AlertState.FIRING, severity=Severity.PAGE, node="n1")
         ]
         await view.tick(1)
         kinds = [await receive(socket) for _ in range(3)]

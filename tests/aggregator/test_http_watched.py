@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from aggregator.http.watched import MOST_KINDS
+from aggregator.http.rule_input_metrics import MOST_KINDS
 from telemetry.gap import DEVICE_LOST
 from telemetry.inventory import Event
 from telemetry.metric import Table
 from telemetry.schema import SCHEMA
 from tests.aggregator.fake_view import START, FakeView, readings
-from tests.aggregator.http_door import Door, door, small_cluster
+from tests.aggregator.http_client import Door, door, small_cluster
 
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 

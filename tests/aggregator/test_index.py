@@ -8,15 +8,15 @@ import random
 import pytest
 
 from aggregator.store.index import SECOND, Index, choose
-from aggregator.store.manifest import RAW, File
+from aggregator.store.manifest import RAW, SealedFile
 
 
 def file(
     name: str, *, period: int = 0, kind: str = RAW, devices: tuple[str, str] = ("a", "z")
-) -> File:
+) -> SealedFile:
     """Return a file of an hour that begins at `period`."""
     last = (period + 3599 if kind == RAW else period + 3600 - int(kind)) * SECOND
-    return File(
+    return SealedFile(
         name, kind, "gpu_fast", period, period + 3600, 1, 10, period * SECOND, last, *devices, []
     )
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.influx.client import Client, Server, UnreachableError
-from aggregator.influx.config import Api, InfluxConfig
-from aggregator.influx.policy import Answer, Move, backoff, judge
-from aggregator.influx.segments import Record
-from aggregator.influx.sender import HOPELESS, Sender
+from aggregator.influx.client import InfluxClient, InfluxServer, UnreachableError
+from aggregator.influx.config import InfluxApi, InfluxConfig
+from aggregator.influx.response import WriteAction, WriteReply, backoff, judge
+from aggregator.influx.segments import SpoolRecord
+from aggregator.influx.sender import HOPELESS, SpoolSender
 from aggregator.influx.setup import prepare
 from aggregator.influx.spool import Spool
 from telemetry.errors import StoreError
@@ -56,32 +56,32 @@ BODY = {
 @pytest.mark.parametrize(
     ("status", "body", "move", "refused"),
     [
-        (204, "", Move.ON, {}),
-        (200, "", Move.ON, {}),
-        (422, "2 partial", Move.ON, {"beyond_retention": 4}),
-        (422, "2 type", Move.ON, {"field_type": 1}),
-        (400, "3 partial", Move.ON, {"unparsable": 2}),
-        (401, "2 token", Move.FIX, {}),
-        (401, "3 token", Move.FIX, {}),
-        (403, "2 token", Move.FIX, {}),
-        (404, "2 bucket", Move.FIX, {}),
-        (413, "2 large", Move.SPLIT, {}),
-        (429, "2 limit", Move.WAIT, {}),
-        (503, "", Move.WAIT, {}),
-        (500, "", Move.WAIT, {}),
-        (502, "<html>Bad Gateway</html>", Move.WAIT, {}),
-        (504, "", Move.WAIT, {}),
-        (302, "", Move.FIX, {}),
-        (418, "a teapot", Move.FIX, {}),
+        (204, "", WriteAction.ON, {}),
+        (200, "", WriteAction.ON, {}),
+        (422, "2 partial", WriteAction.ON, {"beyond_retention": 4}),
+        (422, "2 type", WriteAction.ON, {"field_type": 1}),
+        (400, "3 partial", WriteAction.ON, {"unparsable": 2}),
+        (401, "2 token", WriteAction.FIX, {}),
+        (401, "3 token", WriteAction.FIX, {}),
+        (403, "2 token", WriteAction.FIX, {}),
+        (404, "2 bucket", WriteAction.FIX, {}),
+        (413, "2 large", WriteAction.SPLIT, {}),
+        (429, "2 limit", WriteAction.WAIT, {}),
+        (503, "", WriteAction.WAIT, {}),
+        (500, "", WriteAction.WAIT, {}),
+        (502, "<html>Bad Gateway</html>", WriteAction.WAIT, {}),
+        (504, "", WriteAction.WAIT, {}),
+        (302, "", WriteAction.FIX, {}),
+        (418, "a teapot", WriteAction.FIX, {}),
     ],
 )
 def test_each_answer_has_one_meaning(
-    status: int, body: str, move: Move, refused: dict[str, int]
+    status: int, body: str, move: WriteAction, refused: dict[str, int]
 ) -> None:
     text = json.dumps(BODY[body]) if body in BODY else body
-    verdict = judge(Answer(status, text), 100, NOW)
+    verdict = judge(WriteReply(status, text), 100, NOW)
     assert (verdict.move, dict(verdict.refused)) == (move, refused)
-    assert verdict.problem or move is Move.ON
+    assert verdict.problem or move is WriteAction.ON
     assert verdict.missing is (status == 404)
 
 
@@ -97,7 +97,7 @@ def test_each_answer_has_one_meaning(
     ],
 )
 def test_retry_after_is_seconds_or_a_date_and_has_an_end(header: str, wait: float | None) -> None:
-    found = judge(Answer(429, "", header), 1, NOW).wait
+    found = judge(WriteReply(429, "", header), 1, NOW).wait
     assert found == (None if wait is None else pytest.approx(wait, abs=1))
 
 
@@ -131,9 +131,9 @@ def lines(request: Request) -> list[bytes]:
     return gzip.decompress(request.body).splitlines()
 
 
-def record(*texts: str) -> Record:
+def record(*texts: str) -> SpoolRecord:
     body = gzip.compress("".join(f"{text}\n" for text in texts).encode(), 1)
-    return Record("raw", len(texts), 1, 2, body)
+    return SpoolRecord("raw", len(texts), 1, 2, body)
 
 
 class Desk:
@@ -142,7 +142,7 @@ class Desk:
     def __init__(self, folder: Path, url: str, **more: object) -> None:
         self.spool = Spool(folder / "spool", 1 << 20)
         config = influx_config(url, setup=False, **more)
-        self.sender = Sender(config, self.spool, wall=lambda: NOW, chance=lambda: 0.5)
+        self.sender = SpoolSender(config, self.spool, wall=lambda: NOW, chance=lambda: 0.5)
 
     def close(self) -> None:
         self.sender.stop()
@@ -301,9 +301,12 @@ def test_a_server_that_does_not_answer_in_time_costs_one_wait(
 
 def test_nobody_there_is_said_with_the_address(tmp_path: Path) -> None:
     config = influx_config(f"http://127.0.0.1:{free_port()}")
-    with Client(config) as client, pytest.raises(UnreachableError, match=r"127.0.0.1.*refused"):
+    with (
+        InfluxClient(config) as client,
+        pytest.raises(UnreachableError, match=r"127.0.0.1.*refused"),
+    ):
         client.server()
-    with Client(config) as client, pytest.raises(StoreError, match="Start the server"):
+    with InfluxClient(config) as client, pytest.raises(StoreError, match="Start the server"):
         prepare(client, lambda _: None)
 
 
@@ -314,9 +317,9 @@ def test_v2_writes_go_to_a_bucket_with_a_token(tmp_path: Path, scripted: Start) 
     server = scripted(lambda _: Reply())
     (tmp_path / "token").write_text("abc==\n")
     config = influx_config(
-        server.url, api=Api.V2, org="ours", database="kw", token_file=tmp_path / "token"
+        server.url, api=InfluxApi.V2, org="ours", database="kw", token_file=tmp_path / "token"
     )
-    with Client(config) as client:
+    with InfluxClient(config) as client:
         client.write("rollup_1m", gzip.compress(b"x"))
     (request,) = server.requests
     assert (request.method, request.path) == ("POST", "/api/v2/write")
@@ -366,11 +369,11 @@ class Two:
 
 def test_2_x_gets_its_buckets_and_their_mapping_once(scripted: Start) -> None:
     two = Two()
-    config = InfluxConfig(url=scripted(two).url, api=Api.V2, org="ours")
+    config = InfluxConfig(url=scripted(two).url, api=InfluxApi.V2, org="ours")
     said: list[str] = []
     for _ in range(2):
-        with Client(config) as client:
-            assert prepare(client, said.append) == Server("InfluxDB", "2.7.11")
+        with InfluxClient(config) as client:
+            assert prepare(client, said.append) == InfluxServer("InfluxDB", "2.7.11")
     assert list(two.buckets) == [
         "kilowatch/raw", "kilowatch/rollup_1m", "kilowatch/rollup_1h", "kilowatch/events",
     ]  # fmt: skip
@@ -381,8 +384,8 @@ def test_2_x_gets_its_buckets_and_their_mapping_once(scripted: Start) -> None:
         ("raw", True), ("rollup_1m", False), ("rollup_1h", False), ("events", False),
     ]  # fmt: skip
     assert len(said) == 8
-    wrong = InfluxConfig(url=config.url, api=Api.V2, org="theirs")
-    with Client(wrong) as client, pytest.raises(StoreError, match="no organisation 'theirs'"):
+    wrong = InfluxConfig(url=config.url, api=InfluxApi.V2, org="theirs")
+    with InfluxClient(wrong) as client, pytest.raises(StoreError, match="no organisation 'theirs'"):
         prepare(client, said.append)
 
 
@@ -391,6 +394,6 @@ def test_3_x_needs_no_set_up(scripted: Start) -> None:
         lambda _: Reply(200, "{}", {"x-influxdb-version": "3.10.1", "x-influxdb-build": "Core"})
     )
     said: list[str] = []
-    with Client(InfluxConfig(url=server.url)) as client:
+    with InfluxClient(InfluxConfig(url=server.url)) as client:
         assert prepare(client, said.append).major == 3
     assert "first write" in said[0]

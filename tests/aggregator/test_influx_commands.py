@@ -10,10 +10,10 @@ from click.testing import CliRunner, Result
 from prometheus_client.parser import text_string_to_metric_families
 
 from aggregator.influx.config import InfluxConfig
-from aggregator.influx.figures import State, influx_families
+from aggregator.influx.metrics import SpoolStatus, influx_families
 from kilowatch.__main__ import main
+from kilowatch.cli.config import verify
 from kilowatch.settings import load
-from kilowatch.verify import verify
 from telemetry.errors import ConfigError
 from telemetry.exposition import render
 from tests.brokers import free_port
@@ -173,14 +173,14 @@ def test_secrets_are_opened_by_config_check_and_are_never_shown(tmp_path: Path) 
 
 
 def test_the_metrics_page_tells_of_spool_and_sender() -> None:
-    state = State(
+    state = SpoolStatus(
         connected=True, requests=9, failures=2, seconds=1.5, delivered=100, delivered_bytes=5000,
         refused={"field_type": 3}, dropped={"spool_full": 7}, spool_points=11, spool_bytes=222,
         oldest=1_700_000_000_500, problem="",
     )  # fmt: skip
 
     class Store:
-        def state(self) -> State:
+        def state(self) -> SpoolStatus:
             return state
 
     page = render(influx_families(Store())).decode()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from aggregator.config import StoreConfig
-from aggregator.model import Batch, Frames, History, Hole, Instants
+from aggregator.model import Batch, Frames, HistorySeries, Hole, PastInstants
 from telemetry import frame as frames
 from telemetry import inventory as messages
 from telemetry.errors import StoreError
@@ -41,7 +41,7 @@ def feed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Feed]:
     feed.store.close()
 
 
-def ask(feed: Feed, device: str, metric: str, step: float, last: int = 3600) -> History:
+def ask(feed: Feed, device: str, metric: str, step: float, last: int = 3600) -> HistorySeries:
     """History, when all is delivered."""
     if isinstance(feed, InfluxFeed):
         feed.deliver()
@@ -187,7 +187,7 @@ def test_the_past_of_all_devices_holds_until_it_is_too_old(feed: Feed) -> None:
     names = ("gpu_power_watts", BLOCK.names[GAP_COLUMN], "gpu_energy_joules_total")
     reach = {Lane.FAST: 3 * SECOND, Lane.SLOW: 45 * SECOND}
     for seqs in (range(5, 55, 5), range(19, 20), range(24, 25)):
-        when = Instants(sampled_at(seqs.start), seqs.step * SECOND, len(seqs))
+        when = PastInstants(sampled_at(seqs.start), seqs.step * SECOND, len(seqs))
         past = feed.store.past(Table.GPU, names, when, reach, None)
         for node in "ab":
             for row in range(2):

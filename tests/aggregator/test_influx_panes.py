@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aggregator.influx.cells import Cells, of_readings
+from aggregator.influx.aggregates import SpanAggregates, of_readings
 from aggregator.influx.config import InfluxConfig
-from aggregator.influx.edges import Watch, names_of
-from aggregator.influx.panes import AHEAD, GRACE, Panes, closed
-from aggregator.influx.spans import Spans
+from aggregator.influx.span_ladder import AHEAD, GRACE, OpenSpans, SpanLadder, closed
+from aggregator.influx.state_changes import ChangeWatcher, names_of
 from aggregator.model import Frames
 from telemetry.gap import NOT_SUPPORTED, TIMED_OUT, Gap, bits32
 from telemetry.schema import GPU_FAST, SCHEMA
@@ -24,7 +23,7 @@ SECOND = 10**9
 START = 1_763_700_000 * SECOND
 
 
-def cells(device: list[int], seconds: list[float], values: list[float]) -> Cells:
+def cells(device: list[int], seconds: list[float], values: list[float]) -> SpanAggregates:
     """Frames whose every gauge and counter has one value."""
     rows = len(device)
     column = np.array(values, np.float64)[:, None]
@@ -54,8 +53,8 @@ def frames(seconds: list[float]) -> Frames:
 def test_every_reading_counts_once_in_every_step(
     readings: list[tuple[int, int, int]], batch: int
 ) -> None:
-    spans = Spans(InfluxConfig(rollup_seconds=(60,), rollup_age_seconds=(1.0,)))
-    found: dict[int, list[Cells]] = {0: [], 60: []}
+    spans = SpanLadder(InfluxConfig(rollup_seconds=(60,), rollup_age_seconds=(1.0,)))
+    found: dict[int, list[SpanAggregates]] = {0: [], 60: []}
     stored = 0
     at = START
 
@@ -103,7 +102,7 @@ def test_every_reading_counts_once_in_every_step(
 
 
 def test_a_span_waits_for_its_end_and_for_what_still_comes() -> None:
-    panes = Panes(10, {})
+    panes = OpenSpans(10, {})
     panes.add(GPU_FAST, cells([1], [3.0], [5.0]), START + 4 * SECOND)
     assert list(panes.due(START + 10 * SECOND + GRACE - 1, None)) == []
     panes.add(GPU_FAST, cells([1], [9.0], [7.0]), START + 11 * SECOND)
@@ -115,7 +114,7 @@ def test_a_span_waits_for_its_end_and_for_what_still_comes() -> None:
 
 
 def test_a_clock_that_is_a_year_ahead_keeps_nothing_open() -> None:
-    panes = Panes(10, {})
+    panes = OpenSpans(10, {})
     ahead = 365 * 86_400.0
     panes.add(GPU_FAST, cells([1], [ahead], [5.0]), START)
     assert ahead * SECOND > AHEAD
@@ -123,7 +122,7 @@ def test_a_clock_that_is_a_year_ahead_keeps_nothing_open() -> None:
 
 
 def test_the_last_of_a_counter_is_the_latest_known_in_time_not_in_arrival() -> None:
-    panes = Panes(10, {})
+    panes = OpenSpans(10, {})
     panes.add(GPU_FAST, cells([1, 1, 1], [5.0, 2.0, 8.0], [50.0, 20.0, np.nan]), START)
     (pane,) = panes.due(START, None, every=True)
     ((_, found),) = closed(pane)
@@ -147,22 +146,22 @@ def test_open_hours_are_saved_and_a_file_that_is_broken_begins_anew(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = InfluxConfig(every_seconds=0.0, rollup_seconds=(3600,), rollup_age_seconds=(1.0,))
-    spans = Spans(config)
+    spans = SpanLadder(config)
     spans.add(GPU_FAST, cells([1, 2], [1.0, 2.0], [5.0, 6.0]), START)
     spans.save(tmp_path / "open.npz")
-    again = Spans(config)
+    again = SpanLadder(config)
     again.restore(tmp_path / "open.npz")
     again.add(GPU_FAST, cells([2], [3.0], [10.0]), START)
     (over,) = again.due(START + 7200 * SECOND, every=False)
     ((_, found),) = over.blocks
     assert found.total[:, 0].tolist() == [5.0, 16.0]
     (tmp_path / "open.npz").write_bytes(b"PK nonsense")
-    Spans(config).restore(tmp_path / "open.npz")
+    SpanLadder(config).restore(tmp_path / "open.npz")
     assert "begin anew" in caplog.text
 
 
 def test_an_old_frame_and_a_gap_are_no_change() -> None:
-    watch = Watch(GPU_FAST)
+    watch = ChangeWatcher(GPU_FAST)
     names = names_of(GPU_FAST)
     at = START + np.array([0, 10, 5, 11], np.int64) * SECOND
     gauges = np.zeros((4, GAUGES), np.float32)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from aggregator.influx import client, past
-from aggregator.influx.parts import rows_of
-from aggregator.model import Instants, Past
+from aggregator.influx.past import rows_of
+from aggregator.model import FleetPast, PastInstants
 from telemetry import frame as frames
 from telemetry.errors import StoreError
 from telemetry.gap import TIMED_OUT
@@ -38,15 +38,15 @@ def feed(tmp_path: Path, influxd: Influxd) -> Iterator[InfluxFeed]:
     feed.store.close()
 
 
-def look(feed: InfluxFeed, second: float, columns: Sequence[str] = COLUMNS) -> Past:
+def look(feed: InfluxFeed, second: float, columns: Sequence[str] = COLUMNS) -> FleetPast:
     """One instant."""
     feed.later()
     feed.deliver()
-    when = Instants(START + round(second * SECOND), SECOND, 1)
+    when = PastInstants(START + round(second * SECOND), SECOND, 1)
     return feed.store.past(Table.GPU, columns, when, REACH, None)
 
 
-def shown(found: Past, key: str = "GPU-a-0") -> tuple[float | None, float | None]:
+def shown(found: FleetPast, key: str = "GPU-a-0") -> tuple[float | None, float | None]:
     """Power and energy of one GPU."""
     keys = [device.key for device in found.devices]
     row = [float(found.columns[name][0, keys.index(key)]) for name in COLUMNS]
@@ -136,7 +136,7 @@ def test_a_question_of_many_instants_is_divided(
     feed.later()
     feed.deliver()
     for step, count in ((5, 10), (1, 40), (70, 1)):
-        when = Instants(sampled_at(10), step * SECOND, count)
+        when = PastInstants(sampled_at(10), step * SECOND, count)
         found = feed.store.past(Table.GPU, COLUMNS, when, REACH, ["a"])
         wanted = [
             expected("a", 1, range(end - 10, end))[:, POWER].mean()
@@ -185,7 +185,7 @@ def test_half_an_answer_is_no_answer(
 
 def test_parts_without_a_number_weigh_nothing() -> None:
     """Of three parts one has none; a state is that of the last that has one."""
-    when = Instants(20 * SECOND, SECOND, 1)
+    when = PastInstants(20 * SECOND, SECOND, 1)
     names = ("gpu_power_watts", "gpu_energy_joules_total")
     points = [
         (0, [10 * SECOND, 4, 100.0, 7.0]),

@@ -13,18 +13,20 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from aggregator.influx.segments import Loss, Record
+from aggregator.influx.segments import Loss, SpoolRecord
 from aggregator.influx.spool import Spool
 from telemetry.errors import StoreError
 
 SMALL = 64 * 1024
 
 
-def record(number: int, size: int = 100, policy: str = "raw") -> Record:
-    return Record(policy, 1 + number % 5, number, number, number.to_bytes(4, "big") * (size // 4))
+def record(number: int, size: int = 100, policy: str = "raw") -> SpoolRecord:
+    return SpoolRecord(
+        policy, 1 + number % 5, number, number, number.to_bytes(4, "big") * (size // 4)
+    )
 
 
-def drained(spool: Spool) -> list[Record]:
+def drained(spool: Spool) -> list[SpoolRecord]:
     """All that waits, delivered."""
     found = []
     while (head := spool.head()) is not None:

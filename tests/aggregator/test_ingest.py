@@ -14,7 +14,14 @@ from telemetry import inventory as messages
 from telemetry.fleet import gaps_of
 from telemetry.gap import Gap
 from telemetry.intervals import IntervalSet
-from telemetry.inventory import CommandKind, Event, NodeState, Reply, Span, Status
+from telemetry.inventory import (
+    CollectorStatus,
+    CommandKind,
+    CommandReply,
+    Event,
+    FrameSpan,
+    NodeState,
+)
 from telemetry.schema import GPU_FAST, SCHEMA, Block, Schema
 from telemetry.topics import Topic
 from tests.aggregator.feed import Feed
@@ -89,7 +96,7 @@ def test_a_new_session_begins_anew_and_the_old_one_is_history(feed: Feed) -> Non
 
 def test_the_will_of_an_earlier_session_does_not_count(feed: Feed) -> None:
     feed.send("a", 0, session=2)
-    will = Status(state=NodeState.OFFLINE, session=1, reason="lost")
+    will = CollectorStatus(state=NodeState.OFFLINE, session=1, reason="lost")
     feed.publish("a", Topic.STATUS, messages.encode(will))
     assert feed.fleet.nodes["a"].online
     will = msgspec.structs.replace(will, session=2)
@@ -182,7 +189,7 @@ def test_holes_are_asked_for_and_what_is_gone_is_counted(feed: Feed) -> None:
     (ask,) = feed.ingest.take_asks(feed.now)
     assert (ask.command.about, ask.command.first, ask.command.last) == (1, 1, 4)
     feed.publish("a", Topic.BACKFILL, frames.encode_many([payload("a", 2, 1, s) for s in (3, 4)]))
-    reply = Reply(about=1, first=1, last=4, sent=2, gone=(Span(1, 1, 2),))
+    reply = CommandReply(about=1, first=1, last=4, sent=2, gone=(FrameSpan(1, 1, 2),))
     feed.publish("a", Topic.REPLY, messages.encode(reply))
     assert feed.commit() == 4
     assert feed.stats.frames_lost == 2
@@ -191,7 +198,7 @@ def test_holes_are_asked_for_and_what_is_gone_is_counted(feed: Feed) -> None:
 
 
 def test_what_the_ring_holds_of_sessions_we_slept_through_is_asked_for(feed: Feed) -> None:
-    feed.hello("a", session=9, ring=(Span(7, 10, 12), Span(8, 0, 3), Span(8, 6, 8)))
+    feed.hello("a", session=9, ring=(FrameSpan(7, 10, 12), FrameSpan(8, 0, 3), FrameSpan(8, 6, 8)))
     assert feed.stats.frames_lost == 10
     feed.now += 1
     asks = feed.ingest.take_asks(feed.now)
@@ -203,7 +210,7 @@ def test_what_the_ring_holds_of_sessions_we_slept_through_is_asked_for(feed: Fee
 
 def test_old_sessions_can_be_left_alone(tmp_path: Path) -> None:
     feed = Feed(tmp_path / "data", backfill=BackfillConfig(max_age_seconds=60))
-    feed.hello("a", session=9, ring=(Span(8, 0, 999),))
+    feed.hello("a", session=9, ring=(FrameSpan(8, 0, 999),))
     assert feed.stats.frames_lost == 939
     assert feed.ingest.ledger.missing() == 61
 

@@ -8,15 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from aggregator.backfill import Planner
 from aggregator.config import BackfillConfig
-from aggregator.ledger import Account, Ledger
+from aggregator.ingest.backfill import BackfillPlanner
+from aggregator.ingest.ledger import FrameLedger, SessionAccount
 from telemetry.intervals import IntervalSet
-from telemetry.inventory import Reply, Span
+from telemetry.inventory import CommandReply, FrameSpan
 
 
-def fresh() -> tuple[Ledger, Account]:
-    ledger = Ledger()
+def fresh() -> tuple[FrameLedger, SessionAccount]:
+    ledger = FrameLedger()
     return ledger, ledger.account("a", 1, 0)
 
 
@@ -73,7 +73,7 @@ def test_only_what_is_missing_is_lost() -> None:
 def test_what_the_ring_no_longer_has_is_lost_with_its_exact_size() -> None:
     ledger, account = fresh()
     account.receive(0)
-    holes = ledger.ring("a", 1, {1: Span(1, 100, 120)})
+    holes = ledger.ring("a", 1, {1: FrameSpan(1, 100, 120)})
     assert [(hole.first, hole.last, hole.reason) for hole in holes] == [(1, 99, "ring_overflow")]
     assert account.spans() == [(100, 120)]
 
@@ -107,7 +107,7 @@ def always(_: str) -> bool:
 
 def test_a_hole_may_fill_by_itself_before_it_is_asked_for() -> None:
     ledger, account = fresh()
-    planner = Planner(CONFIG)
+    planner = BackfillPlanner(CONFIG)
     account.receive(2)
     planner.wake(ledger.opened, 0.0)
     assert planner.plan(always, 0.2) == []
@@ -120,7 +120,7 @@ def test_a_request_is_bounded_and_spans_neighbouring_holes() -> None:
     _, account = fresh()
     for seq in (3, 5, 30):
         account.receive(seq)
-    planner = Planner(CONFIG)
+    planner = BackfillPlanner(CONFIG)
     planner.wake([account], 0.0)
     (ask,) = planner.plan(always, 1.0)
     assert (ask.command.about, ask.command.first, ask.command.last) == (1, 0, 9)
@@ -130,32 +130,32 @@ def test_a_far_hole_is_a_request_of_its_own() -> None:
     _, account = fresh()
     account.have = IntervalSet([(1, 50), (52, 60)])
     account.end, account.missing = 60, 2
-    planner = Planner(BackfillConfig(frames_per_request=100))
+    planner = BackfillPlanner(BackfillConfig(frames_per_request=100))
     planner.wake([account], 0.0)
     (ask,) = planner.plan(always, 1.0)
     assert (ask.command.first, ask.command.last) == (0, 0)
 
 
 def test_only_so_many_nodes_are_asked_at_once() -> None:
-    ledger = Ledger()
+    ledger = FrameLedger()
     accounts = [ledger.account(f"n{number}", 1, number) for number in range(5)]
     for account in accounts:
         account.receive(3)
-    planner = Planner(CONFIG)
+    planner = BackfillPlanner(CONFIG)
     planner.wake(ledger.opened, 0.0)
     asked = [ask.node for ask in planner.plan(always, 1.0)]
     assert asked == ["n0", "n1"]
     assert planner.plan(always, 1.0) == []
     for seq in range(3):
         accounts[0].receive(seq)
-    planner.replied(accounts[0], Reply(about=1, first=0, last=2, sent=3), 1.1)
+    planner.replied(accounts[0], CommandReply(about=1, first=0, last=2, sent=3), 1.1)
     assert [ask.node for ask in planner.plan(always, 1.1)] == ["n2"]
 
 
 def test_a_silent_node_is_asked_again_ever_more_patiently() -> None:
     ledger, account = fresh()
     account.receive(1)
-    planner = Planner(CONFIG)
+    planner = BackfillPlanner(CONFIG)
     planner.wake(ledger.opened, 0.0)
     asked, now = [], 0.0
     while now < 200:
@@ -168,7 +168,7 @@ def test_a_silent_node_is_asked_again_ever_more_patiently() -> None:
 def test_a_node_that_is_offline_is_not_asked_until_it_is_back() -> None:
     ledger, account = fresh()
     account.receive(1)
-    planner = Planner(CONFIG)
+    planner = BackfillPlanner(CONFIG)
     planner.wake(ledger.opened, 0.0)
     assert planner.plan(lambda _: False, 1.0) == []
     assert planner.plan(always, 2.0) == []
@@ -179,7 +179,7 @@ def test_a_node_that_is_offline_is_not_asked_until_it_is_back() -> None:
 def test_nothing_is_asked_for_while_the_store_is_behind() -> None:
     ledger, account = fresh()
     account.receive(1)
-    planner = Planner(CONFIG)
+    planner = BackfillPlanner(CONFIG)
     planner.wake(ledger.opened, 0.0)
     planner.paused = True
     assert planner.plan(always, 1.0) == []
@@ -190,8 +190,8 @@ def test_nothing_is_asked_for_while_the_store_is_behind() -> None:
 def test_what_the_node_says_is_gone_is_lost_but_never_its_future() -> None:
     _, account = fresh()
     account.receive(5)
-    planner = Planner(CONFIG)
-    reply = Reply(about=1, first=0, last=4, gone=(Span(1, 0, 2), Span(1, 4, 1000)))
+    planner = BackfillPlanner(CONFIG)
+    reply = CommandReply(about=1, first=0, last=4, gone=(FrameSpan(1, 0, 2), FrameSpan(1, 4, 1000)))
     holes = planner.replied(account, reply, 1.0)
     assert [(hole.first, hole.last) for hole in holes] == [(0, 2), (4, 4)]
     assert account.receive(6)
@@ -200,7 +200,7 @@ def test_what_the_node_says_is_gone_is_lost_but_never_its_future() -> None:
 def test_one_frame_that_never_comes_readable_does_not_hold_up_the_others() -> None:
     ledger, account = fresh()
     account.receive(9)
-    planner = Planner(BackfillConfig(frames_per_request=8))
+    planner = BackfillPlanner(BackfillConfig(frames_per_request=8))
     planner.wake(ledger.opened, 0.0)
     lost, now = [], 0.0
     for _ in range(5000):
@@ -209,7 +209,9 @@ def test_one_frame_that_never_comes_readable_does_not_hold_up_the_others() -> No
             if not first <= 4 <= last:  # a message with frame 4 in it never decodes
                 for seq in range(first, last + 1):
                     account.receive(seq)
-            lost += planner.replied(account, Reply(about=1, first=first, last=last, sent=1), now)
+            lost += planner.replied(
+                account, CommandReply(about=1, first=first, last=last, sent=1), now
+            )
         now += 0.5
     assert account.missing == 0
     assert [(hole.first, hole.last, hole.reason) for hole in lost] == [(4, 4, "unreadable")]
@@ -252,7 +254,7 @@ class World(RuleBasedStateMachine):
         self.ring: set[tuple[int, int]] = set()
         self.session = 1
         self.wire: list[tuple[int, int]] = []
-        self.replies: list[Reply] = []
+        self.replies: list[CommandReply] = []
         self.committed: dict[tuple[int, int], int] = {}
         self.lost: dict[tuple[int, int], int] = {}
         self.restart()
@@ -260,8 +262,8 @@ class World(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         """kill -9 of the aggregator: only what was committed is remembered."""
-        self.ledger = Ledger()
-        self.planner = Planner(BackfillConfig(frames_per_request=4, nodes_at_once=2))
+        self.ledger = FrameLedger()
+        self.planner = BackfillPlanner(BackfillConfig(frames_per_request=4, nodes_at_once=2))
         self.pending: list[tuple[int, int]] = []
         self.pending_lost: list[tuple[int, int]] = []
         stored: dict[int, IntervalSet] = {}
@@ -328,10 +330,10 @@ class World(RuleBasedStateMachine):
 
     @rule()
     def status(self) -> None:
-        spans: dict[int, Span] = {}
+        spans: dict[int, FrameSpan] = {}
         for session, seq in sorted(self.ring):
             first = spans[session].first if session in spans else seq
-            spans[session] = Span(session, first, seq)
+            spans[session] = FrameSpan(session, first, seq)
             self.ledger.account("n", session, session)
         self.give_up(self.ledger.ring("n", self.session, spans))
         self.planner.wake(self.ledger.of("n"), self.now)
@@ -350,9 +352,11 @@ class World(RuleBasedStateMachine):
             if arrives:
                 self.wire += [key for key in wanted if key in self.ring]
             if answered:
-                gone = tuple(Span(*key, key[1]) for key in wanted if key not in self.ring)
+                gone = tuple(FrameSpan(*key, key[1]) for key in wanted if key not in self.ring)
                 self.replies.append(
-                    Reply(about=command.about, first=command.first, last=command.last, gone=gone)
+                    CommandReply(
+                        about=command.about, first=command.first, last=command.last, gone=gone
+                    )
                 )
 
     def give_up(self, holes: list) -> None:  # type: ignore[type-arg]

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from power.devices.wall_power import WallSource
 from power.meters.nut import of_variables, words
-from power.meters.sample import Sample
-from power.wall import Source
+from power.meters.sample import MeterSample
 from telemetry.errors import WireError
 from tests.aggregator.meter_hub import newer, reading, running, state, until
 from tests.brokers import free_port, wait_for_port
@@ -109,7 +109,7 @@ async def test_every_ups_of_the_real_server(upsd: Upsd) -> None:
         node, circuit = reading(hub, "rig1"), reading(hub, "lab")
         assert node is not None
         assert circuit is not None
-        assert (node.kind, node.watts, node.source) == ("node", 405, Source.UPS)
+        assert (node.kind, node.watts, node.source) == ("node", 405, WallSource.UPS)
         assert (circuit.kind, circuit.watts) == ("circuit", 2610.5)
         second = reading(hub, "lab", "L2")
         assert second is not None
@@ -228,7 +228,7 @@ def test_words_of_a_line() -> None:
 
 def test_what_a_ups_does_not_tell_is_nothing() -> None:
     """Load alone is no power; a rating in VA makes VA, not W."""
-    assert of_variables("u", {"ups.load": "45"}) == [Sample(channel="u", load_ratio=0.45)]
+    assert of_variables("u", {"ups.load": "45"}) == [MeterSample(channel="u", load_ratio=0.45)]
     assert of_variables("u", {"ups.status": "WAIT", "ups.load": "0"}) == []
     assert of_variables("u", {"ups.load": "50", "ups.power.nominal": "1000"})[0].watts is None
     assert of_variables("u", {"ups.load": "50", "ups.power.nominal": "1000"})[0].volt_amps == 500

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from power.wall import Source
+from power.devices.wall_power import WallSource
 from tests.aggregator.meter_hub import reading, running, state, until
 from tests.aggregator.redfish_server import Redfish, Tree, old_server, pdu, server, serving
 
@@ -31,7 +31,7 @@ async def test_a_server_is_the_input_of_its_supplies() -> None:
     """Not what its GPUs draw, nor what comes out of the supplies."""
     async with serving(server()) as service, running(bmc(service)) as hub:
         found = await until(lambda: reading(hub, "rig1"))
-        assert (found.watts, found.source, found.flags) == (4000.5, Source.BMC, ())
+        assert (found.watts, found.source, found.flags) == (4000.5, WallSource.BMC, ())
         first = len(service.asked)
         await until(lambda: (one := reading(hub, "rig1")) and one.at > found.at)
         assert len(service.asked) - first == 4  # found out once; a round asks supplies alone
@@ -80,7 +80,7 @@ async def test_the_parts_of_a_distribution_unit() -> None:
             0.96,
             4.2,
         )
-        assert (whole.energy_joules, whole.source) == (325.5 * 3.6e6, Source.PDU)
+        assert (whole.energy_joules, whole.source) == (325.5 * 3.6e6, WallSource.PDU)
         poles = [reading(hub, "lab", pole) for pole in ("L1", "L2", "L3")]
         assert [one and one.amps for one in poles] == [14.1, 13.5, 9.9]
         assert [one and one.watts for one in poles] == [1620, None, None]
@@ -89,7 +89,7 @@ async def test_the_parts_of_a_distribution_unit() -> None:
         assert (tripped.watts, tripped.flags) == (0, ("tripped",))
         outlet = reading(hub, "rig1")
         assert outlet is not None
-        assert (outlet.kind, outlet.watts, outlet.source) == ("node", 812.5, Source.PDU)
+        assert (outlet.kind, outlet.watts, outlet.source) == ("node", 812.5, WallSource.PDU)
         assert reading(hub, "rig2") is None
         assert "Outlets/9" in state(hub, "pdu").message
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from aggregator.config import StoreConfig
-from aggregator.model import Instants, Past
+from aggregator.model import FleetPast, PastInstants
 from aggregator.store.embedded import EmbeddedStore
 from telemetry.errors import StoreError
 from telemetry.metric import Lane, Table
@@ -39,13 +39,13 @@ def feed(tmp_path: Path) -> Feed:
 
 def look(
     store: EmbeddedStore, seqs: range, columns: tuple[str, ...] = NAMES, node: str | None = None
-) -> Past:
+) -> FleetPast:
     """The fleet at the time of some frames."""
-    when = Instants(sampled_at(seqs.start), seqs.step * SECOND, len(seqs))
+    when = PastInstants(sampled_at(seqs.start), seqs.step * SECOND, len(seqs))
     return store.past(Table.GPU, columns, when, REACH, None if node is None else [node])
 
 
-def shown(past: Past, key: str, metric: str) -> list[float | None]:
+def shown(past: FleetPast, key: str, metric: str) -> list[float | None]:
     """One metric of one device at each instant."""
     column = [device.key for device in past.devices].index(key)
     return [None if np.isnan(x) else float(x) for x in past.columns[metric][:, column]]
@@ -85,7 +85,7 @@ def test_what_is_too_old_is_absent_and_comes_back(feed: Feed, step: int, sealed:
 
 def test_a_reading_of_the_future_is_never_shown(feed: Feed) -> None:
     """A nanosecond before a frame, the frame before is the newest."""
-    when = Instants(sampled_at(50) - 1, SECOND, 1)
+    when = PastInstants(sampled_at(50) - 1, SECOND, 1)
     past = feed.store.past(Table.GPU, ("gpu_power_watts",), when, REACH, None)
     at = NAMES.index("gpu_power_watts")
     assert shown(past, "GPU-a-0", "gpu_power_watts") == [expected("a", 0, [49])[0, at]]
@@ -95,7 +95,7 @@ def test_a_reading_of_the_future_is_never_shown(feed: Feed) -> None:
 def test_a_node_that_joined_later_is_named_so(feed: Feed) -> None:
     """It has no readings then; after a restart that is known still."""
     for _ in range(2):
-        when = Instants(ARRIVAL + 1, SECOND, 1)
+        when = PastInstants(ARRIVAL + 1, SECOND, 1)
         past = feed.store.past(Table.GPU, ("gpu_power_watts",), when, REACH, None)
         assert past.later == {("b", "GPU-b-0"), ("b", "GPU-b-1")}
         assert feed.store.later(Table.NODE, ARRIVAL) == {("b", "b")}
@@ -153,9 +153,9 @@ def test_steps_of_a_roll_up_are_answered_from_it(tmp_path: Path) -> None:
         feed.seal()
     assert feed.store.size()["sealed"] == 0
     first = -(-sampled_at(0) // (10 * SECOND)) * 10 * SECOND
-    when = Instants(first + 10 * SECOND, 10 * SECOND, 5)
+    when = PastInstants(first + 10 * SECOND, 10 * SECOND, 5)
     begin = (first - sampled_at(0)) // SECOND
-    for moments in (when, Instants(when.first, SECOND, 1)):
+    for moments in (when, PastInstants(when.first, SECOND, 1)):
         past = feed.store.past(
             Table.GPU, ("gpu_power_watts", "gpu_energy_joules_total"), moments, REACH, None
         )

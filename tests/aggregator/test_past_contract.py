@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from aggregator.config import StoreConfig
-from aggregator.influx.client import Client
+from aggregator.influx.client import InfluxClient
 from aggregator.influx.config import DAY
-from aggregator.model import Instants, Past
+from aggregator.model import FleetPast, PastInstants
 from telemetry import frame as frames
 from telemetry.gap import DEVICE_LOST, TIMED_OUT
 from telemetry.metric import Lane, Table
@@ -52,20 +52,20 @@ def feed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Feed]:
 
 
 def look(
-    feed: Feed, when: Instants, reach: dict[Lane, int] = REACH, columns: Sequence[str] = COLUMNS
-) -> Past:
+    feed: Feed, when: PastInstants, reach: dict[Lane, int] = REACH, columns: Sequence[str] = COLUMNS
+) -> FleetPast:
     """The past, when all is delivered."""
     if isinstance(feed, InfluxFeed):
         feed.deliver()
     return feed.store.past(Table.GPU, columns, when, reach, None)
 
 
-def at(second: float) -> Instants:
+def at(second: float) -> PastInstants:
     """One instant."""
-    return Instants(START + round(second * SECOND), SECOND, 1)
+    return PastInstants(START + round(second * SECOND), SECOND, 1)
 
 
-def shown(past: Past, key: str, metric: str) -> list[float | None]:
+def shown(past: FleetPast, key: str, metric: str) -> list[float | None]:
     """One metric of one device at each instant."""
     keys = [device.key for device in past.devices]
     if key not in keys:
@@ -92,7 +92,7 @@ def test_what_had_become_a_gap_is_one_and_not_its_last_number(feed: Feed, step: 
     feed.send("a", *range(60, 70))
     feed.commit()
     seqs = range(20, 70, step)
-    past = look(feed, Instants(sampled_at(20), step * SECOND, len(seqs)))
+    past = look(feed, PastInstants(sampled_at(20), step * SECOND, len(seqs)))
     for row in range(2):
         for name in COLUMNS:
             table = expected("a", row, seqs)[:, NAMES.index(name)].tolist()
@@ -119,7 +119,7 @@ def test_what_is_infinite_is_a_gap_and_spoils_no_mean(feed: Feed) -> None:
     feed.commit()
     kept = expected("a", 0, [seq for seq in range(10) if seq % 3])[:, POWER]
     for _ in range(2):
-        past = look(feed, Instants(sampled_at(5), SECOND, 3))
+        past = look(feed, PastInstants(sampled_at(5), SECOND, 3))
         for name in COLUMNS[:2]:
             wanted = expected("a", 0, [5, 6, 7])[:, NAMES.index(name)]
             assert shown(past, "GPU-a-0", name) == [wanted[0], None, wanted[2]]
@@ -136,7 +136,7 @@ def test_a_device_that_is_long_dead_is_as_old_as_it_is(feed: Feed) -> None:
     feed.hello("b")
     feed.send("b", *range(300))
     feed.commit()
-    for when in (at(200.4), Instants(sampled_at(200), 7 * SECOND, 5)):
+    for when in (at(200.4), PastInstants(sampled_at(200), 7 * SECOND, 5)):
         past = look(feed, when, FAR)
         keys = [device.key for device in past.devices]
         seen = past.seen[Lane.FAST][0]
@@ -164,7 +164,7 @@ def aged(feed: Feed, width: int, seqs: Sequence[int]) -> None:
     feed.later(3700)
     feed.deliver()
     gone = {"raw"} if width == 60 else {"raw", "rollup_1m"}
-    with Client(feed.config.store.influxdb) as client:
+    with InfluxClient(feed.config.store.influxdb) as client:
         shards = json.loads(client.change("SHOW SHARDS").text)["results"][0]["series"]
         for number, database, policy, *_ in (
             row for each in shards for row in each.get("values", ())
@@ -184,7 +184,7 @@ def test_when_the_readings_are_gone_the_finest_roll_up_answers(feed: Feed, width
         end = (begin + second) // width * width
         among = [seq for seq, when in zip(seqs, clock, strict=True) if end - width <= when < end]
         table = expected("a", 1, among)
-        for past in (look(feed, at(second)), look(feed, Instants(at(second).first, SECOND, 3))):
+        for past in (look(feed, at(second)), look(feed, PastInstants(at(second).first, SECOND, 3))):
             assert shown(past, "GPU-a-1", "gpu_power_watts")[0] == pytest.approx(
                 table[:, POWER].mean(), rel=1e-6
             )

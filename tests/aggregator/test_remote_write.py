@@ -28,7 +28,7 @@ from aggregator.remote.push import Gatherer, Pusher
 from telemetry.errors import ConfigError
 from telemetry.exposition import labels
 from tests.aggregator.fake_view import FakeView
-from tests.aggregator.http_door import small_cluster
+from tests.aggregator.http_client import small_cluster
 from tests.aggregator.test_http_prometheus import Prometheus
 from tests.brokers import free_port, wait_for_port
 from tests.influxes import Reply, Request, Scripted, VictoriaMetrics

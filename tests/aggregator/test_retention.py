@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from aggregator.config import DAY, StoreConfig
-from aggregator.store.manifest import RAW, File
+from aggregator.store.manifest import RAW, SealedFile
 from aggregator.store.retention import too_much, too_old
 from telemetry.schema import GPU_FAST, SCHEMA
 from tests.aggregator.feed import HOUR, Feed
@@ -18,10 +18,12 @@ CONFIG = StoreConfig()
 NOW = int(400 * DAY) * 10**9
 
 
-def file(kind: str, days: float, size: int = 100) -> File:
+def file(kind: str, days: float, size: int = 100) -> SealedFile:
     """A file whose period ended some days ago."""
     ends = int(NOW / 1e9 - days * DAY)
-    return File(f"{kind}-{days}", kind, "gpu_fast", ends - 3600, ends, 1, size, 0, 0, "", "", [])
+    return SealedFile(
+        f"{kind}-{days}", kind, "gpu_fast", ends - 3600, ends, 1, size, 0, 0, "", "", []
+    )
 
 
 def test_each_kind_has_an_age_of_its_own() -> None:

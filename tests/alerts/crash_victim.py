@@ -19,18 +19,18 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from alerts.alert import State
-from alerts.desk.desk import Desk
-from alerts.desk.policy import Patience, policies_of
-from alerts.engine import Engine
-from alerts.journal import Journal
+from alerts.alert import AlertState
+from alerts.engine.engine import RuleEngine
+from alerts.incidents.manager import IncidentManager
+from alerts.incidents.policy import NotificationTimings, policies_of
+from alerts.journal.journal import Journal
 from alerts.notice import Action, Notice
-from alerts.rules import Rule
+from alerts.rules.rule import Rule
 from telemetry.fleet import Fleet
 from telemetry.gap import GAP, Gap
 from telemetry.inventory import Gpu, Inventory
 from telemetry.metric import Table
-from tests.alerts.office import NOON, SECOND
+from tests.alerts.deliveries import NOON, SECOND
 
 SECONDS = 160
 NODES = 4
@@ -56,7 +56,7 @@ description = "-"
 runbook = "-"
 inhibits = ["hot"]
 """
-PATIENCE = Patience(settle=2.0, settle_restless=2.0, grace=3.0, late_cause=5.0)
+PATIENCE = NotificationTimings(settle=2.0, settle_restless=2.0, grace=3.0, late_cause=5.0)
 
 
 def is_hot(node: int, gpu: int, second: int) -> bool:
@@ -113,13 +113,13 @@ def live(folder: Path) -> None:
     pulse = journal.memory.pulse
     second = 0 if pulse is None else (pulse.wall - NOON) // SECOND
     base = random.random() * 1000
-    cluster, engine = Cluster(), Engine(rules())
+    cluster, engine = Cluster(), RuleEngine(rules())
     engine.restore(journal.lives, base, NOON + second * SECOND)
-    desk = Desk(
+    desk = IncidentManager(
         policies_of(rules()), journal.memory,
         patience=PATIENCE, now=base, wall_ns=NOON + second * SECOND,
     )  # fmt: skip
-    firing = [one.alert for one in journal.lives if one.alert.state is State.FIRING]
+    firing = [one.alert for one in journal.lives if one.alert.state is AlertState.FIRING]
     step = desk.reconcile(firing, base, NOON + second * SECOND)
     turns = -1
     with (folder / "sent").open("a") as sent:

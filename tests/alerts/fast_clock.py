@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 
-from alerts.clock import Clock
+from alerts.delivery.clock import DeliveryClock
 
 
-class FastClock(Clock):
+class FastClock(DeliveryClock):
     """So many seconds pass in each; the wall clock can be set."""
 
     def __init__(self, speed: float = 1.0, begins: int | None = None) -> None:

@@ -9,18 +9,18 @@ from typing import Any
 import msgspec
 
 from alerts.alert import Severity
-from alerts.conditions import AllOf, AnyOf
-from alerts.judging import Kind
-from alerts.kinds.counters import Fraction, Rate, Rises
-from alerts.kinds.formula import Formula
-from alerts.kinds.happenings import Happens, Repeats
-from alerts.kinds.levels import Above, Below, In
-from alerts.kinds.peers import Outlier
-from alerts.kinds.presence import Absent, Driver, Silent, Skewed
-from alerts.kinds.trend import Drift, Forecast, Frozen, Worse
-from alerts.rules import Rule
+from alerts.rules.condition import ConditionKind
+from alerts.rules.conditions import AllOf, AnyOf
+from alerts.rules.counters import Fraction, Rate, Rises
+from alerts.rules.events import Happens, Repeats
+from alerts.rules.formula import Formula
+from alerts.rules.levels import Above, Below, In
+from alerts.rules.peers import Outlier
+from alerts.rules.presence import Absent, DriverCondition, Silent, Skewed
+from alerts.rules.rule import Rule
+from alerts.rules.trend import Drift, Forecast, Frozen, Worse
 
-_NUMBERS: dict[type[Kind], dict[str, tuple[float, ...]]] = {
+_NUMBERS: dict[type[ConditionKind], dict[str, tuple[float, ...]]] = {
     Rate: {"level": (1.1, 0.9), "window": (2.0,)},
     Fraction: {"level": (1.1, 0.9), "window": (2.0,)},
     Silent: {"least": (1.5, 0.5)},
@@ -53,7 +53,7 @@ def mutated(rule: Rule) -> Iterator[Rule]:
             yield change(rule, unless=unless)
 
 
-def mutants(condition: Kind) -> Iterator[Any]:
+def mutants(condition: ConditionKind) -> Iterator[Any]:
     """A condition with one thing changed, for each thing."""
     change = msgspec.structs.replace
     for field, factors in _NUMBERS.get(type(condition), {}).items():
@@ -70,7 +70,7 @@ def mutants(condition: Kind) -> Iterator[Any]:
     yield from _words(condition)
 
 
-def _words(condition: Kind) -> Iterator[Any]:
+def _words(condition: ConditionKind) -> Iterator[Any]:
     """What is no number, or a number that needs more than a factor."""
     change = msgspec.structs.replace
     match condition:
@@ -106,7 +106,7 @@ def _words(condition: Kind) -> Iterator[Any]:
             if condition.several > 1:
                 yield change(condition, several=condition.several + 1)
                 yield change(condition, several=condition.several - 1)
-        case Driver():
+        case DriverCondition():
             for state in condition.states:
                 yield change(condition, states=tuple(s for s in condition.states if s != state))
             yield change(condition, states=(*condition.states, "missing", "up"))

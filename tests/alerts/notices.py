@@ -6,11 +6,11 @@ import itertools
 from collections.abc import Iterable
 from pathlib import Path
 
-from alerts.alert import Alert, Severity, State, Subject
-from alerts.clock import Clock
-from alerts.desk.state import Step
-from alerts.journal import Journal, Route
-from alerts.notice import Action, Incident, Note, Notice
+from alerts.alert import Alert, AlertState, Severity, Subject
+from alerts.delivery.clock import DeliveryClock
+from alerts.incidents.state import StateChanges
+from alerts.journal.journal import Journal, Route
+from alerts.notice import Action, Incident, IncidentNote, Notice
 
 MINUTE = 60_000_000_000
 NOON = 1_785_585_600_000_000_000
@@ -23,7 +23,7 @@ def alert(
     node: str = "dgx-01",
     gpu: int | None = 3,
     *,
-    state: State = State.FIRING,
+    state: AlertState = AlertState.FIRING,
     severity: Severity = Severity.PAGE,
     since: int = NOON,
     labels: dict[str, str] | None = None,
@@ -72,11 +72,11 @@ def incident(
     severity: Severity = Severity.PAGE,
     began: int = NOON,
     ended: int | None = None,
-    acknowledged: Note | None = None,
+    acknowledged: IncidentNote | None = None,
 ) -> Incident:
     """What the desk says of these alerts."""
     listed = tuple([alert(severity=severity, since=began)] if alerts is None else alerts)
-    firing = sum(one.state is State.FIRING for one in listed)
+    firing = sum(one.state is AlertState.FIRING for one in listed)
     return Incident(
         key=key,
         group={"rule": listed[0].rule, "node": listed[0].node} if listed else {},
@@ -119,7 +119,7 @@ def notice(
 class Desk:
     """Writes notices into a real journal, as the desk does."""
 
-    def __init__(self, path: Path, clock: Clock, route: Route) -> None:
+    def __init__(self, path: Path, clock: DeliveryClock, route: Route) -> None:
         self.clock = clock
         self.route = route
         self.journal = Journal.open(path, clock.wall())
@@ -150,6 +150,8 @@ class Desk:
             notice(action, key, at=now, reason=reason, severity=severity, about=about)
             for action, key in told
         ]
-        step = Step(notices=tuple(made), incidents=tuple(one.incident for one in made), wall_ns=now)
+        step = StateChanges(
+            notices=tuple(made), incidents=tuple(one.incident for one in made), wall_ns=now
+        )
         assert self.journal.commit(step, self.route)
         return made

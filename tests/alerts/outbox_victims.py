@@ -18,11 +18,11 @@ from pathlib import Path
 
 import msgspec
 
-from alerts.clock import Clock
 from alerts.config import AlertsConfig
+from alerts.delivery.clock import DeliveryClock
+from alerts.delivery.outbox import Outbox
+from alerts.delivery.routing import Router
 from alerts.notice import Action
-from alerts.outbox import Outbox
-from alerts.routing import Router
 from tests.alerts.notices import Desk
 
 PAUSE = 0.002
@@ -36,7 +36,7 @@ def key_of(number: int) -> str:
 
 async def live(path: Path, config: AlertsConfig, last: int) -> None:
     """Decide and send until all is told."""
-    desk = Desk(path, Clock(), Router(config).route)
+    desk = Desk(path, DeliveryClock(), Router(config).route)
     outbox = Outbox(config, desk.journal)
     sending = asyncio.create_task(outbox.run())
     for number in range(1, last + 1):

@@ -13,21 +13,21 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from aggregator.alerting.alarms import Alarms
-from aggregator.electrical import Electrical
+from aggregator.alerting.pipeline import AlertPipeline
+from aggregator.electrical.service import ElectricalService
 from alerts.alert import Severity
-from alerts.desk.state import Step
-from alerts.lives import Record
+from alerts.engine.restore import AlertRecord
+from alerts.incidents.state import StateChanges
 from alerts.notice import Action, Notice
-from alerts.rules import load
-from collector.kernel_news import happening_of
-from collector.rows import overlaid
+from alerts.rules.rule import load
+from collector.kernel.kernel_log import happening_of
+from collector.sampling.rows import overlaid
+from collector.sampling.self_metrics import vitals
+from collector.sampling.xid_events import XidEvents
 from collector.simulated import Scenario, SimulatedSource
 from collector.simulated.scenario import EPOCH
-from collector.source import Happening, Rows, Source
-from collector.vitals import vitals
-from collector.xid_events import XidEvents
-from kilowatch.demo_site import site_of
+from collector.source import DeviceEvent, Rows, Source
+from kilowatch.stack.demo_site import site_of
 from telemetry.fleet import Fleet
 from telemetry.inventory import Event, Inventory
 from telemetry.kernel_log import parse_line
@@ -50,7 +50,7 @@ class Player:
         self.merged = XidEvents()
         self.number = 0
 
-    def events(self, happenings: Sequence[Happening], wall: int) -> list[Event]:
+    def events(self, happenings: Sequence[DeviceEvent], wall: int) -> list[Event]:
         """Merge and number what happened."""
         known = {gpu.pci: gpu.uuid for gpu in self.source.inventory.gpus if gpu.pci is not None}
         out = []
@@ -71,9 +71,9 @@ class Scene:
         self.second = 0
         self.notices: list[Notice] = []
         self.fleet = Fleet()
-        self.electrical = Electrical(site, folder, clock=lambda: self.wall)
-        self.alarms = Alarms(RULES, self._keep, now=self.now, wall=self.wall)
-        self._told: dict[str, list[Happening]] = {}
+        self.electrical = ElectricalService(site, folder, clock=lambda: self.wall)
+        self.alarms = AlertPipeline(RULES, self._keep, now=self.now, wall=self.wall)
+        self._told: dict[str, list[DeviceEvent]] = {}
 
     @classmethod
     def of(cls, scenario: Scenario, folder: Path) -> Scene:
@@ -91,7 +91,7 @@ class Scene:
         """ns since 1970."""
         return START + self.second * 1_000_000_000
 
-    def _keep(self, step: Step, _: Sequence[Record] | None) -> None:
+    def _keep(self, step: StateChanges, _: Sequence[AlertRecord] | None) -> None:
         self.notices += step.notices
 
     # -- Time ------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from alerts.diagnosis.diagnosis import Diagnosis
-from alerts.diagnosis.incident import Incident
+from alerts.diagnosis.finding import Finding
 
 LOGS = Path(__file__).parents[2] / "../shared/data/captures/kernel_log"
 needs_captures = pytest.mark.skipif(not LOGS.is_dir(), reason="no ../shared/data/captures")
@@ -22,7 +22,7 @@ LABELLED: list[dict[str, Any]] = (
 )
 
 
-def diagnose(*logs: str) -> list[Incident]:
+def diagnose(*logs: str) -> list[Finding]:
     """Return what the logs say together."""
     diagnosis = Diagnosis()
     for log in logs:

@@ -8,9 +8,9 @@ import re
 import pytest
 
 from alerts.diagnosis import snapshot
-from alerts.diagnosis.incident import Incident
+from alerts.diagnosis.finding import Finding
 from alerts.diagnosis.snapshot import GpuSnapshot, judge_snapshots, merge
-from alerts.xid.catalogue import Severity
+from alerts.xid.catalogue import XidSeverity
 from telemetry.catalogue import BY_NAME
 
 
@@ -106,8 +106,10 @@ def test_links_are_judged_by_the_peers() -> None:
 
 def test_log_and_document_are_merged_by_cause() -> None:
     """The same lost GPU twice; a recovery action that belongs to a fault in the log."""
-    log = Incident(severity=Severity.TICKET, fault="nvlink_errors", gpu="0000:01:00.0", xids=[149])
-    lost = Incident(severity=Severity.PAGE, fault="gpu_lost", gpu="0000:02:00.0", xids=[79])
+    log = Finding(
+        severity=XidSeverity.TICKET, fault="nvlink_errors", gpu="0000:01:00.0", xids=[149]
+    )
+    lost = Finding(severity=XidSeverity.PAGE, fault="gpu_lost", gpu="0000:02:00.0", xids=[79])
     found = judge_snapshots([gpu(recovery_action=1), gpu("0000:02:00.0", lost="GPU is lost")])
     merged = {one.fault: one for one in merge([log, lost, *found])}
     assert set(merged) == {"nvlink_errors", "gpu_lost"}

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from alerts.alert import Alert, Severity, State
-from alerts.engine import RESOLVED_SHOWN, Engine
-from alerts.rules import load
+from alerts.alert import Alert, AlertState, Severity
+from alerts.engine.engine import RESOLVED_SHOWN, RuleEngine
+from alerts.rules.rule import load
 from telemetry.fleet import Fleet
 from telemetry.gap import GAP, Gap
 from telemetry.inventory import Event, Gpu, Inventory, Link
@@ -31,7 +31,7 @@ class Plant:
 
     def __init__(self) -> None:
         self.fleet = Fleet()
-        self.engine = Engine(RULES)
+        self.engine = RuleEngine(RULES)
         self.now = 1000.0
         self.wrong: dict[str, dict[str, float]] = {}
         """Readings by UUID, link (`uuid/number`) or node name, in place of the healthy ones."""
@@ -93,7 +93,7 @@ class Plant:
         return [
             (alert.rule, alert.gpu or alert.node)
             for alert in self.engine.alerts()
-            if alert.state is State.FIRING
+            if alert.state is AlertState.FIRING
         ]
 
 
@@ -121,7 +121,7 @@ def test_an_alert_says_what_where_and_since_when(plant: Plant) -> None:
     plant.wrong["GPU-a1"] = {"gpu_recovery_action": 1.0}
     began = plant.wall + 1_000_000_000
     assert plant.run(60) == []
-    assert [alert.state for alert in plant.engine.alerts()] == [State.PENDING]
+    assert [alert.state for alert in plant.engine.alerts()] == [AlertState.PENDING]
     [alert] = plant.run(1)
     assert alert.key == "recovery_action/a/GPU-a1"
     assert (alert.node, alert.gpu, alert.severity) == ("a", "GPU-a1", Severity.PAGE)
@@ -201,7 +201,7 @@ def test_an_alert_follows_its_gpu_to_another_row_and_never_jumps(plant: Plant) -
     plant.add("a", ["GPU-a0", "GPU-new", "GPU-a1"])  # three rows: the node moves
     assert plant.run(20) == []
     [after] = plant.engine.alerts()
-    assert (after.key, after.since, after.state) == (before.key, before.since, State.FIRING)
+    assert (after.key, after.since, after.state) == (before.key, before.since, AlertState.FIRING)
     assert after.summary == "a GPU 2 has fallen off the bus"
 
 
@@ -214,7 +214,7 @@ def test_a_row_that_is_used_again_starts_anew(plant: Plant) -> None:
     assert plant.fleet.by_uuid["GPU-c1"] == 1
     changes = plant.tick()
     assert [(alert.key, alert.state) for alert in changes] == [
-        ("gpu_lost/a/GPU-a1", State.RESOLVED)
+        ("gpu_lost/a/GPU-a1", AlertState.RESOLVED)
     ]
     assert plant.firing() == []
     assert [alert.gpu for alert in plant.run(40)] == ["GPU-b0"]
@@ -225,7 +225,7 @@ def test_a_gpu_that_leaves_the_inventory_resolves_what_fired_on_it(plant: Plant)
     plant.run(3)
     plant.add("a", ["GPU-a0"])
     [alert] = plant.tick()
-    assert (alert.key, alert.state) == ("gpu_lost/a/GPU-a1", State.RESOLVED)
+    assert (alert.key, alert.state) == ("gpu_lost/a/GPU-a1", AlertState.RESOLVED)
 
 
 def test_a_new_inventory_of_the_same_devices_changes_nothing(plant: Plant) -> None:
@@ -306,14 +306,14 @@ def test_what_has_resolved_is_listed_for_a_while_after_what_is_wrong(plant: Plan
     plant.tick()
     listed = [(alert.rule, alert.state, alert.severity) for alert in plant.engine.alerts()]
     assert listed == [
-        ("recovery_action", State.FIRING, Severity.PAGE),
-        ("driver_down", State.FIRING, Severity.TICKET),
-        ("recovery_overdue", State.PENDING, Severity.PAGE),
-        ("recovery_drain", State.PENDING, Severity.TICKET),
-        ("recovery_action", State.RESOLVED, Severity.PAGE),
+        ("recovery_action", AlertState.FIRING, Severity.PAGE),
+        ("driver_down", AlertState.FIRING, Severity.TICKET),
+        ("recovery_overdue", AlertState.PENDING, Severity.PAGE),
+        ("recovery_drain", AlertState.PENDING, Severity.TICKET),
+        ("recovery_action", AlertState.RESOLVED, Severity.PAGE),
     ]
     plant.tick(seconds=RESOLVED_SHOWN + 1)
-    assert State.RESOLVED not in {alert.state for alert in plant.engine.alerts()}
+    assert AlertState.RESOLVED not in {alert.state for alert in plant.engine.alerts()}
 
 
 def test_what_fires_again_is_not_listed_as_resolved(plant: Plant) -> None:
@@ -323,4 +323,4 @@ def test_what_fires_again_is_not_listed_as_resolved(plant: Plant) -> None:
     plant.run(2)
     plant.wrong["GPU-a0"] = {"gpu_recovery_action": 1.0}
     plant.run(70)
-    assert [alert.state for alert in plant.engine.alerts()] == [State.FIRING]
+    assert [alert.state for alert in plant.engine.alerts()] == [AlertState.FIRING]

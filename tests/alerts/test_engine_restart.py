@@ -6,10 +6,10 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alerts.alert import Alert, State
-from alerts.engine import Engine
-from alerts.lives import Record
-from alerts.rules import load
+from alerts.alert import Alert, AlertState
+from alerts.engine.engine import RuleEngine
+from alerts.engine.restore import AlertRecord
+from alerts.rules.rule import load
 from telemetry.gap import GAP, Gap
 from tests.alerts.test_engine import Plant
 
@@ -31,7 +31,7 @@ class Stepped(Plant):
 
     def __init__(self) -> None:
         super().__init__()
-        self.engine = Engine(RULES)
+        self.engine = RuleEngine(RULES)
         self.ahead = 0
         """ns by which the wall clock was set."""
         self.add("a", ["GPU-a0"])
@@ -48,13 +48,13 @@ class Stepped(Plant):
     def restart(self) -> None:
         """Let another engine go on with what this one wrote down."""
         written = msgspec.json.encode(self.engine.snapshot(self.wall))
-        self.engine = Engine(RULES)
-        records = msgspec.json.decode(written, type=list[Record])
+        self.engine = RuleEngine(RULES)
+        records = msgspec.json.decode(written, type=list[AlertRecord])
         self.engine.restore(records, self.now, self.wall)
 
     def states(self) -> list[tuple[str, str, int]]:
         """What is pending or fires, and since when."""
-        found = [one for one in self.engine.alerts() if one.state is not State.RESOLVED]
+        found = [one for one in self.engine.alerts() if one.state is not AlertState.RESOLVED]
         return sorted((one.key, one.state.value, one.since) for one in found)
 
 
@@ -96,5 +96,5 @@ def test_what_fires_goes_on_over_a_restart_with_another_clock(
     plant.ahead = step * 10**9
     plant.restart()
     assert [(key, since) for key, state, since in plant.states() if state == "firing"] == firing
-    fired = [alert.key for alert in plant.see(history[-1]) if alert.state is State.FIRING]
+    fired = [alert.key for alert in plant.see(history[-1]) if alert.state is AlertState.FIRING]
     assert not {key for key, _ in firing} & set(fired)

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from alerts.config import HeartbeatConfig
-from alerts.heartbeat import Heartbeat
+from alerts.delivery.heartbeat import Heartbeat
 from tests.alerts.alertmanagers import Hook
 from tests.alerts.fast_clock import FastClock
 from tests.fakes import until

@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from alerts.alert import State
-from alerts.desk.desk import Desk
-from alerts.desk.policy import Policy
-from alerts.desk.state import RecordKey, Step
-from alerts.journal import KEPT_NS, Journal
-from alerts.journal_file import File
-from alerts.lives import Record
-from alerts.matchers import parse_all
-from alerts.notice import Action, Notice, Outcome, Standing
+from alerts.alert import AlertState
+from alerts.engine.restore import AlertRecord
+from alerts.incidents.manager import IncidentManager
+from alerts.incidents.matchers import parse_all
+from alerts.incidents.policy import RulePolicy
+from alerts.incidents.state import RecordKey, StateChanges
+from alerts.journal.file import JournalFile
+from alerts.journal.journal import KEPT_NS, Journal
+from alerts.notice import Action, DeliveryOutcome, Notice, NotificationState
 from telemetry.errors import StoreError
-from tests.alerts.office import NOON, POLICIES, SECOND, Office, alert, over, said
+from tests.alerts.deliveries import NOON, POLICIES, SECOND, Office, alert, over, said
 
 LOST = alert("gpu_lost", gpu="GPU-a")
-RECORD = Record(alert=LOST, device="GPU-a", good_since=NOON)
+RECORD = AlertRecord(alert=LOST, device="GPU-a", good_since=NOON)
 
 
 def everywhere(notice: Notice, wall_ns: int, told: Collection[str]) -> Mapping[str, int]:
@@ -44,11 +44,11 @@ def journal(path: Path) -> Iterator[Journal]:
     opened.close()
 
 
-def begin(journal: Journal, policies: Mapping[str, Policy] = POLICIES) -> Desk:
-    return Desk(policies, journal.memory, now=0.0, wall_ns=NOON)
+def begin(journal: Journal, policies: Mapping[str, RulePolicy] = POLICIES) -> IncidentManager:
+    return IncidentManager(policies, journal.memory, now=0.0, wall_ns=NOON)
 
 
-def page(journal: Journal, desk: Desk, at: float = 1.0) -> Step:
+def page(journal: Journal, desk: IncidentManager, at: float = 1.0) -> StateChanges:
     """Let a GPU be lost, and be told of a second later."""
     assert journal.commit(desk.take([LOST], at, NOON + round(at * SECOND)), everywhere, [RECORD])
     step = desk.take([], at + 1, NOON + round((at + 1) * SECOND))
@@ -86,7 +86,7 @@ def test_all_that_is_committed_is_there_after_a_restart(path: Path) -> None:
     assert again.channel_state("am") == b'{"x": 1}'
     assert again.channel_state("other") is None
     assert again.incidents() == [incident]
-    returned = Desk(POLICIES, again.memory, now=7.0, wall_ns=NOON + 9 * SECOND)
+    returned = IncidentManager(POLICIES, again.memory, now=7.0, wall_ns=NOON + 9 * SECOND)
     assert returned.incidents() == [incident]
     assert returned.silences() == desk.silences()
     assert again.changes(NOON) == []
@@ -96,8 +96,8 @@ def test_all_that_is_committed_is_there_after_a_restart(path: Path) -> None:
 def test_lives_that_are_over_are_forgotten(path: Path) -> None:
     journal = Journal.open(path, NOON)
     page(journal, begin(journal))
-    assert journal.commit(Step(), everywhere, [])
-    assert journal.commit(Step(), everywhere)
+    assert journal.commit(StateChanges(), everywhere, [])
+    assert journal.commit(StateChanges(), everywhere)
     journal.close()
     again = Journal.open(path, NOON)
     assert again.lives == []
@@ -138,10 +138,10 @@ def test_deliveries_of_one_incident_are_given_out_one_by_one_and_pages_first(
     chats = journal.due(now, 10, "chat")
     assert journal.expired(chats[0].id, now, "late")
     outcomes = {one.id: one.outcome for one in journal.history()}
-    assert outcomes[rest.id] is Outcome.DELIVERED
-    assert outcomes[tried.id] is Outcome.SUPERSEDED
-    assert outcomes[chats[0].id] is Outcome.EXPIRED
-    assert list(outcomes.values()).count(Outcome.REFUSED) == 1
+    assert outcomes[rest.id] is DeliveryOutcome.DELIVERED
+    assert outcomes[tried.id] is DeliveryOutcome.SUPERSEDED
+    assert outcomes[chats[0].id] is DeliveryOutcome.EXPIRED
+    assert list(outcomes.values()).count(DeliveryOutcome.REFUSED) == 1
     assert len(journal.history(limit=2)) == 2
     assert journal.history(since=now) == []
 
@@ -152,7 +152,7 @@ def test_who_was_told_of_the_beginning_hears_of_the_end_after_a_restart_too(path
     journal.commit(page(journal, desk), everywhere)
     journal.close()
     again = Journal.open(path, NOON + 5 * SECOND)
-    desk = Desk(POLICIES, again.memory, now=0.0, wall_ns=NOON + 5 * SECOND)
+    desk = IncidentManager(POLICIES, again.memory, now=0.0, wall_ns=NOON + 5 * SECOND)
     again.commit(desk.take([over(LOST)], 1.0, NOON + 6 * SECOND), everywhere)
     again.commit(desk.take([], 12.0, NOON + 18 * SECOND), everywhere)
     assert [one.channel for one in again.waiting()[2:]] == ["pager", "chat"]
@@ -169,7 +169,7 @@ def test_numbers_of_deliveries_are_not_used_twice(path: Path) -> None:
     assert journal.history() == []
     journal.close()
     again = Journal.open(path, NOON)
-    desk = Desk({}, now=0.0, wall_ns=NOON)
+    desk = IncidentManager({}, now=0.0, wall_ns=NOON)
     again.commit(page(again, desk), everywhere)
     assert [one.id for one in again.waiting()] == [3, 4]
     again.close()
@@ -193,7 +193,7 @@ def test_what_is_old_is_forgotten_but_not_what_is_open_or_waits(journal: Journal
 # -- Trouble --------------------------------------------------------------------------------------
 
 
-class FullDisk(File):
+class FullDisk(JournalFile):
     """A file on a disk that has no room left, until it has."""
 
     full = True
@@ -221,17 +221,20 @@ def test_on_a_full_disk_nothing_is_lost_and_pages_go_out(path: Path) -> None:
     assert journal.due(NOON + 3 * SECOND, 100, "pager") == []
     assert journal.changes(NOON + 3 * SECOND) == []
     [trouble] = journal.changes(NOON + 14 * SECOND)
-    assert (trouble.rule, trouble.state) == ("journal_unwritable", State.FIRING)
+    assert (trouble.rule, trouble.state) == ("journal_unwritable", AlertState.FIRING)
     full.full = False
     assert journal.flush()
     assert journal.trouble == ""
     [ended] = journal.changes(NOON + 20 * SECOND)
-    assert (ended.key, ended.state) == (trouble.key, State.RESOLVED)
+    assert (ended.key, ended.state) == (trouble.key, AlertState.RESOLVED)
     journal.close()
     again = Journal.open(path, NOON)
     assert [one.channel for one in again.waiting()] == ["chat"] * 20
     assert again.lives == [RECORD]
-    assert Desk(POLICIES, again.memory, now=0.0, wall_ns=NOON).incidents() == desk.incidents()
+    assert (
+        IncidentManager(POLICIES, again.memory, now=0.0, wall_ns=NOON).incidents()
+        == desk.incidents()
+    )
     again.close()
 
 
@@ -277,7 +280,7 @@ def test_a_corrupt_file_is_set_aside_and_people_hear_of_it(path: Path) -> None:
     assert journal.commit(page(journal, begin(journal)), everywhere)
     assert journal.changes(NOON + 3600 * SECOND) == []
     [ended] = journal.changes(NOON + 90_000 * SECOND)
-    assert ended.state is State.RESOLVED
+    assert ended.state is AlertState.RESOLVED
     journal.close()
 
 
@@ -285,8 +288,10 @@ def test_wherever_the_file_is_damaged_it_opens_and_says_so(path: Path) -> None:
     journal = Journal.open(path, NOON)
     for number in range(40):
         one = alert("gpu_lost", gpu=f"GPU-{number}")
-        assert journal.commit(Step(), everywhere, [Record(alert=one, device="x" * 500)])
-        desk = Desk(POLICIES, now=0.0, wall_ns=NOON + number * 700 * SECOND)
+        assert journal.commit(
+            StateChanges(), everywhere, [AlertRecord(alert=one, device="x" * 500)]
+        )
+        desk = IncidentManager(POLICIES, now=0.0, wall_ns=NOON + number * 700 * SECOND)
         journal.commit(page(journal, desk), everywhere)
     journal.close()
     whole = path.read_bytes()
@@ -297,7 +302,7 @@ def test_wherever_the_file_is_damaged_it_opens_and_says_so(path: Path) -> None:
         path.write_bytes(broken)
         again = Journal.open(path, NOON)
         told += bool(again.changes(NOON))
-        assert again.commit(page(again, Desk({}, now=0.0, wall_ns=NOON)), everywhere)
+        assert again.commit(page(again, IncidentManager({}, now=0.0, wall_ns=NOON)), everywhere)
         again.close()
         for left in path.parent.iterdir():
             left.unlink()
@@ -322,7 +327,7 @@ def test_a_record_that_says_nothing_is_left_out_and_the_rest_stays(path: Path) -
     [lost] = again.changes(NOON)
     assert "1 records of" in lost.summary
     assert len(again.waiting()) == 2
-    Desk(POLICIES, again.memory, now=0.0, wall_ns=NOON).take([LOST], 1.0, NOON)
+    IncidentManager(POLICIES, again.memory, now=0.0, wall_ns=NOON).take([LOST], 1.0, NOON)
     assert again.flush()
     again.close()
     once_more = Journal.open(path, NOON)
@@ -352,7 +357,9 @@ def test_a_desk_that_lost_a_part_of_its_memory_still_tells_what_fires(kind: str)
     assert held is not None
     assert held.incident in {one.key for one in office.desk.incidents()}
     assert held.incident in {one.incident.key for one in office.sent}
-    assert office.standing(hot) is (Standing.TOLD if kind == "window" else Standing.SILENCED)
+    assert office.standing(hot) is (
+        NotificationState.TOLD if kind == "window" else NotificationState.SILENCED
+    )
     new = alert("gpu_lost", "n7", "GPU-n7")
     office.tick(new)
     assert said(office.tick()) == ["trigger new"]
@@ -386,7 +393,7 @@ def test_two_processes_cannot_have_one_journal(path: Path, journal: Journal) -> 
 
 
 def test_two_steps_make_one() -> None:
-    desk = Desk(POLICIES, now=0.0, wall_ns=NOON)
+    desk = IncidentManager(POLICIES, now=0.0, wall_ns=NOON)
     one, two = desk.take([LOST], 1.0, NOON), desk.take([], 2.0, NOON + 5)
     both = one.then(two)
     assert both.notices == two.notices
@@ -395,5 +402,5 @@ def test_two_steps_make_one() -> None:
     assert both.records.keys() == one.records.keys() | two.records.keys()
     assert both.records[RecordKey("pulse", "")] == two.records[RecordKey("pulse", "")]
     assert both.wall_ns == NOON + 5
-    assert not Step()
+    assert not StateChanges()
     assert both

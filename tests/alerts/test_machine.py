@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alerts.judging import BAD, GOOD, UNKNOWN, Judgement
-from alerts.machine import Life, Phase, step
-from alerts.rows import Rows
+from alerts.engine.row_memory import RowMemory
+from alerts.engine.state_machine import AlertPhase, AlertStateMachine, step
+from alerts.rules.condition import BAD, GOOD, UNKNOWN, Judgement
 
 HOLD, KEEP = 3.0, 2.0
 SECOND = 1_000_000_000
@@ -17,7 +17,7 @@ SECOND = 1_000_000_000
 
 def lives(histories: list[list[int]]) -> list[list[int]]:
     """Play histories of verdicts, one a row and second; return each row's phases."""
-    life = Life(Rows(len(histories)))
+    life = AlertStateMachine(RowMemory(len(histories)))
     phases: list[list[int]] = [[] for _ in histories]
     for tick in range(len(histories[0])):
         verdicts = np.array([history[tick] for history in histories], np.int8)
@@ -31,10 +31,10 @@ def lives(histories: list[list[int]]) -> list[list[int]]:
             keep=KEEP,
         )
         assert set(fires) == set(
-            np.flatnonzero((life.phase == Phase.FIRING) & (before != Phase.FIRING))
+            np.flatnonzero((life.phase == AlertPhase.FIRING) & (before != AlertPhase.FIRING))
         )
         assert set(resolves["row"]) == set(
-            np.flatnonzero((life.phase == Phase.INACTIVE) & (before == Phase.FIRING))
+            np.flatnonzero((life.phase == AlertPhase.INACTIVE) & (before == AlertPhase.FIRING))
         )
         assert sorted(life.entries["row"]) == np.flatnonzero(life.phase).tolist()
         for row, phase in enumerate(life.phase):
@@ -54,9 +54,9 @@ def lives(histories: list[list[int]]) -> list[list[int]]:
 )
 def test_a_history_gives_a_life(given: str, then: str) -> None:
     verdicts = {"G": GOOD, "B": BAD, "U": UNKNOWN}
-    letters = {Phase.INACTIVE: "-", Phase.PENDING: "P", Phase.FIRING: "F"}
+    letters = {AlertPhase.INACTIVE: "-", AlertPhase.PENDING: "P", AlertPhase.FIRING: "F"}
     [phases] = lives([[verdicts[letter] for letter in given]])
-    assert "".join(letters[Phase(phase)] for phase in phases) == then
+    assert "".join(letters[AlertPhase(phase)] for phase in phases) == then
 
 
 HISTORIES = st.integers(1, 5).flatmap(
@@ -76,17 +76,17 @@ def test_never_fires_early_never_moves_on_unknown_and_rows_mind_their_own(
 ) -> None:
     for history, phases in zip(histories, lives(histories), strict=True):
         assert [phases] == lives([history])
-        previous = int(Phase.INACTIVE)
+        previous = int(AlertPhase.INACTIVE)
         for tick, (verdict, phase) in enumerate(zip(history, phases, strict=True)):
             if verdict == UNKNOWN:
                 assert phase == previous
-            if phase == Phase.FIRING and previous != Phase.FIRING:
+            if phase == AlertPhase.FIRING and previous != AlertPhase.FIRING:
                 held = history[: tick + 1]
                 since = max((at for at, v in enumerate(held) if v == GOOD), default=-1) + 1
                 first = next(at for at in range(since, tick + 1) if held[at] == BAD)
                 assert verdict == BAD
                 assert tick - first >= HOLD
-            if previous == Phase.FIRING and phase == Phase.INACTIVE:
+            if previous == AlertPhase.FIRING and phase == AlertPhase.INACTIVE:
                 last_bad = max(at for at in range(tick) if history[at] == BAD)
                 first_good = next(at for at in range(last_bad, tick + 1) if history[at] == GOOD)
                 assert verdict == GOOD
@@ -101,4 +101,4 @@ def test_what_is_bad_for_long_enough_does_fire(histories: list[list[int]]) -> No
         for verdict, phase in zip(history, phases, strict=True):
             run = run + 1 if verdict == BAD else 0
             if run > HOLD:
-                assert phase == Phase.FIRING
+                assert phase == AlertPhase.FIRING

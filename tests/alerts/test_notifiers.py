@@ -14,16 +14,16 @@ import jsonschema  # type: ignore[import-untyped]
 import msgspec
 import pytest
 
-from alerts.alert import State
+from alerts.alert import AlertState
+from alerts.delivery.outbox import tell
+from alerts.message.page import Links, page_of
 from alerts.notice import Action, Notice
 from alerts.notifiers import KINDS, channel
-from alerts.notifiers.answer import Answer, Delivered, Later, Refused
 from alerts.notifiers.channel import Message
-from alerts.notifiers.door import doors, retry_after
+from alerts.notifiers.http_sender import doors, retry_after
 from alerts.notifiers.pagerduty import BODY, encoded, event
+from alerts.notifiers.result import Answer, Delivered, Later, Refused
 from alerts.notifiers.slack import body as slack_body
-from alerts.page import Links, page_of
-from alerts.trial import tell
 from tests.alerts.alertmanagers import Hook
 from tests.alerts.notices import MINUTE, NOON, alert, incident, notice
 from tests.alerts.pager import Pager
@@ -280,7 +280,7 @@ WEBHOOK = {
 
 async def test_a_webhook_has_the_form_of_alertmanagers(tmp_path: Path) -> None:
     firing = alert()
-    over = msgspec.structs.replace(alert(gpu=4), state=State.RESOLVED, changed=NOON + MINUTE)
+    over = msgspec.structs.replace(alert(gpu=4), state=AlertState.RESOLVED, changed=NOON + MINUTE)
     async with told("webhook", tmp_path) as (hook, send):
         await send(notice(about=incident(alerts=[firing, over])))
         await send(notice(Action.RESOLVE, about=incident(alerts=[over], ended=NOON + MINUTE)))

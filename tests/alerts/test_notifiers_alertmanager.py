@@ -14,14 +14,14 @@ import aiohttp
 import msgspec
 import pytest
 
-from alerts.alert import Alert, Severity, State, Subject
-from alerts.clock import Clock
+from alerts.alert import Alert, AlertState, Severity, Subject
 from alerts.config import AlertsConfig
-from alerts.journal import Journal
-from alerts.notifiers.answer import Delivered
-from alerts.notifiers.roll import Roll
-from alerts.outbox import Outbox, deliver_test
-from alerts.page import Links
+from alerts.delivery.clock import DeliveryClock
+from alerts.delivery.outbox import Outbox, deliver_test
+from alerts.journal.journal import Journal
+from alerts.message.page import Links
+from alerts.notifiers.alertmanager_state import AlertmanagerState
+from alerts.notifiers.result import Delivered
 from tests.alerts.alertmanagers import Hook, RealAlertmanager
 from tests.alerts.notices import MINUTE, NOON, alert
 from tests.fakes import until
@@ -51,7 +51,9 @@ class Told:
         """It resolves; it is shown for a turn, and gone."""
         for key, one in list(self.alerts.items()):
             if one.node == node:
-                done = msgspec.structs.replace(one, state=State.RESOLVED, changed=time.time_ns())
+                done = msgspec.structs.replace(
+                    one, state=AlertState.RESOLVED, changed=time.time_ns()
+                )
                 self.outbox.feed([*self.alerts.values(), done])
                 del self.alerts[key]
 
@@ -240,12 +242,12 @@ def _groups(hook: Hook) -> set[str]:
 # -- The roll, without a network -----------------------------------------------------------------
 
 
-def roll() -> Roll:
+def roll() -> AlertmanagerState:
     """An empty one that keeps ends for 15 minutes."""
-    return Roll(Links(cluster="hall-1"), 900, None)
+    return AlertmanagerState(Links(cluster="hall-1"), 900, None)
 
 
-def states(found: Roll) -> list[tuple[str, bool]]:
+def states(found: AlertmanagerState) -> list[tuple[str, bool]]:
     """Severity of each entry, and whether it has ended."""
     return [(one.labels["severity"], one.ends is not None) for one in found.entries.values()]
 
@@ -292,7 +294,7 @@ def test_an_end_is_kept_for_its_time_over_a_restart_and_never_lies_before_the_be
     found.take({}, NOON - MINUTE)
     (entry,) = found.entries.values()
     assert entry.ends == NOON
-    again = Roll(Links(), 900, found.state())
+    again = AlertmanagerState(Links(), 900, found.state())
     assert again.entries == found.entries
     again.forget(NOON + 13 * MINUTE)
     assert again.entries
@@ -301,7 +303,7 @@ def test_an_end_is_kept_for_its_time_over_a_restart_and_never_lies_before_the_be
 
 
 def test_what_resolved_before_this_process_saw_it_fire_is_told_if_it_is_recent() -> None:
-    done = msgspec.structs.replace(alert(), state=State.RESOLVED, changed=NOON)
+    done = msgspec.structs.replace(alert(), state=AlertState.RESOLVED, changed=NOON)
     late, early = roll(), roll()
     assert not late.take({done.key: done}, NOON + 16 * MINUTE) or not late.entries
     early.take({done.key: done}, NOON + MINUTE)
@@ -318,8 +320,8 @@ def test_what_begins_again_while_its_end_is_still_told_fires() -> None:
 
 
 def test_a_state_that_cannot_be_read_is_an_empty_one() -> None:
-    assert not Roll(Links(), 900, b"\xff nonsense").entries
+    assert not AlertmanagerState(Links(), 900, b"\xff nonsense").entries
 
 
 def test_the_clock_of_the_outbox_is_the_worlds() -> None:
-    assert abs(Clock().now() - time.time_ns()) < 10**9
+    assert abs(DeliveryClock().now() - time.time_ns()) < 10**9

@@ -12,11 +12,11 @@ import msgspec
 import pytest
 
 from alerts.alert import Severity
-from alerts.clock import Clock
 from alerts.config import AlertsConfig
-from alerts.notice import Action, Outcome
-from alerts.outbox import Outbox
-from alerts.routing import Router
+from alerts.delivery.clock import DeliveryClock
+from alerts.delivery.outbox import Outbox
+from alerts.delivery.routing import Router
+from alerts.notice import Action, DeliveryOutcome
 from tests.alerts.fast_clock import FastClock
 from tests.alerts.notices import NOON, Desk, incident
 from tests.alerts.pager import ACCEPTS, DROPS, FAILS, HANGS, Behaviour, Pager
@@ -30,7 +30,9 @@ ACK, RESOLVE = Action.ACKNOWLEDGE, Action.RESOLVE
 class Site:
     """Pagers, a desk and an outbox between them."""
 
-    def __init__(self, folder: Path, clock: Clock, pagers: dict[str, Pager], **more: Any) -> None:
+    def __init__(
+        self, folder: Path, clock: DeliveryClock, pagers: dict[str, Pager], **more: Any
+    ) -> None:
         self.config = AlertsConfig(
             channels={name: pager.settings(folder, **more) for name, pager in pagers.items()}
         )
@@ -50,7 +52,7 @@ class Site:
             with pytest.raises(asyncio.CancelledError):
                 await task
 
-    def outcomes(self, key: str) -> list[Outcome]:
+    def outcomes(self, key: str) -> list[DeliveryOutcome]:
         """What became of an incident's deliveries, in their order."""
         found = [one for one in self.desk.journal.history() if one.notice.incident.key == key]
         return [one.outcome for one in reversed(found)]
@@ -58,7 +60,7 @@ class Site:
 
 @asynccontextmanager
 async def site(
-    folder: Path, *names: str, clock: Clock | None = None, **more: Any
+    folder: Path, *names: str, clock: DeliveryClock | None = None, **more: Any
 ) -> AsyncIterator[tuple[Site, Pager, Outbox]]:
     """One outbox with a pager for each name; the first is given back."""
     pagers = {name: Pager() for name in names or ("oncall",)}
@@ -80,7 +82,7 @@ async def test_an_incident_is_triggered_acknowledged_and_resolved_under_one_key(
         assert pager.accepted("i-1") == ["trigger", "acknowledge", "resolve"]
         assert pager.state == {"i-1": "resolved"}
         assert pager.opened["i-1"] == 1
-        await until(lambda: here.outcomes("i-1") == [Outcome.DELIVERED] * 3)
+        await until(lambda: here.outcomes("i-1") == [DeliveryOutcome.DELIVERED] * 3)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +102,7 @@ async def test_what_an_ill_pager_did_not_answer_is_sent_again_under_the_same_key
         pager.script.extend([ill, ACCEPTS])
         here.desk.tell()
         outbox.wake()
-        await until(lambda: here.outcomes("i-1") == [Outcome.DELIVERED])
+        await until(lambda: here.outcomes("i-1") == [DeliveryOutcome.DELIVERED])
         assert len(here.desk.journal.waiting()) == 0
         assert pager.opened["i-1"] == opened
         assert 1 <= pager.accepted("i-1").count("trigger") <= 2
@@ -113,8 +115,8 @@ async def test_a_refused_message_is_given_up_said_and_what_follows_is_sent(tmp_p
         here.desk.tell(key="bad")
         here.desk.tell(key="good")
         outbox.wake()
-        await until(lambda: here.outcomes("good") == [Outcome.DELIVERED])
-        await until(lambda: here.outcomes("bad") == [Outcome.REFUSED])
+        await until(lambda: here.outcomes("good") == [DeliveryOutcome.DELIVERED])
+        await until(lambda: here.outcomes("bad") == [DeliveryOutcome.REFUSED])
         assert [call.key for call in pager.calls].count("bad") == 1
         assert outbox.health()[0].refused == 1
 
@@ -173,8 +175,8 @@ async def test_what_was_not_sent_and_is_over_is_never_sent(tmp_path: Path) -> No
         await until(lambda: len(pager.calls) == 1)
         here.desk.tell_all([(TRIGGER, "short"), (RESOLVE, "short"), (TRIGGER, "long")])
         outbox.wake()
-        await until(lambda: here.outcomes("long") == [Outcome.DELIVERED])
-        await until(lambda: here.outcomes("short") == [Outcome.SUPERSEDED] * 2)
+        await until(lambda: here.outcomes("long") == [DeliveryOutcome.DELIVERED])
+        await until(lambda: here.outcomes("short") == [DeliveryOutcome.SUPERSEDED] * 2)
         assert pager.accepted("short") == []
 
 
@@ -203,7 +205,7 @@ async def test_a_page_is_given_up_after_its_hours_and_its_repetition_goes_on(
         began = clock.monotonic()
         here.desk.tell()
         outbox.wake()
-        await until(lambda: here.outcomes("i-1") == [Outcome.EXPIRED])
+        await until(lambda: here.outcomes("i-1") == [DeliveryOutcome.EXPIRED])
         assert clock.monotonic() - began >= 6 * 3600
         assert outbox.alerts() != []
         here.desk.tell(reason="repeat")
@@ -254,10 +256,10 @@ async def test_the_end_waits_for_what_is_under_way_and_keeps_the_rest(tmp_path: 
             here.desk.tell_all([(TRIGGER, "under way"), (TRIGGER, "waits")])
             outbox.wake()
             await until(lambda: len(pager.calls) == 1)
-        assert here.outcomes("under way") == [Outcome.DELIVERED]
-        assert here.outcomes("waits") == [Outcome.WAITING]
+        assert here.outcomes("under way") == [DeliveryOutcome.DELIVERED]
+        assert here.outcomes("waits") == [DeliveryOutcome.WAITING]
         async with here.running():
-            await until(lambda: here.outcomes("waits") == [Outcome.DELIVERED])
+            await until(lambda: here.outcomes("waits") == [DeliveryOutcome.DELIVERED])
         assert pager.opened == {"under way": 1, "waits": 1}
     here.desk.journal.close()
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alerts.chain import plan
+from alerts.delivery.worker import plan
 from alerts.notice import Action, Delivery
 from tests.alerts.notices import MINUTE, NOON, notice
 

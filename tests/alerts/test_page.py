@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alerts.alert import Alert, Severity, State, Subject
-from alerts.notice import Action, Incident, Note, Notice
-from alerts.page import Links, Page, page_of
-from alerts.page_forms import details, markdown, text
-from alerts.plain import clean, cut, cut_bytes, lasting, rfc3339, stamp
-from alerts.trial import trial
+from alerts.alert import Alert, AlertState, Severity, Subject
+from alerts.delivery.outbox import trial
+from alerts.message.formats import details, markdown, text
+from alerts.message.page import Links, Page, page_of
+from alerts.message.text import clean, cut, cut_bytes, lasting, rfc3339, stamp
+from alerts.notice import Action, Incident, IncidentNote, Notice
 from tests.alerts.notices import MINUTE, NOON, alert, incident, notice
 
 LINKS = Links(
@@ -58,7 +58,7 @@ def test_a_page_says_what_where_since_when_how_bad_who_and_what_to_do() -> None:
 
 
 def test_what_is_not_known_is_not_said() -> None:
-    bare = Alert(key="k", rule="silent", state=State.FIRING, severity=Severity.PAGE, node="n1",
+    bare = Alert(key="k", rule="silent", state=AlertState.FIRING, severity=Severity.PAGE, node="n1",
                  subject=Subject.NODE, summary="n1 is silent")  # fmt: skip
     said = text(page(notice(about=incident(alerts=[bare])), Links()))
     assert said.splitlines() == [
@@ -79,7 +79,7 @@ def test_a_test_offers_no_command_on_an_incident_that_does_not_exist() -> None:
 
 def test_a_circuit_is_told_by_its_name_with_value_and_limit() -> None:
     overload = Alert(
-        key="E02/circuit/A-12", id="E02", rule="circuit_overload", state=State.FIRING,
+        key="E02/circuit/A-12", id="E02", rule="circuit_overload", state=AlertState.FIRING,
         severity=Severity.PAGE, node="", subject=Subject.CIRCUIT, name="A-12",
         value=27.5, value_text="27.5 A", limit=25.6, limit_text="25.6 A (80 % of 32 A)",
         summary="A-12 carries 27.5 A", runbook="e02",
@@ -122,7 +122,7 @@ def test_an_end_says_how_long_it_took_and_asks_for_nothing() -> None:
         (notice(reason="worse"), "[PAGE] ", ("Told because", "it grew worse")),
         (
             notice(Action.ACKNOWLEDGE,
-                   about=replaced(acknowledged=Note(who="ada", why="on it", at=NOON))),
+                   about=replaced(acknowledged=IncidentNote(who="ada", why="on it", at=NOON))),
             "[ACKNOWLEDGED] ",
             ("Acknowledged", "by ada at 2026-08-01 12:00:00 UTC: on it"),
         ),

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alerts.alert import Severity
-from alerts.config import AlertsConfig, Route
-from alerts.matchers import labels_of, matches, parse, parse_all, written
+from alerts.config import AlertsConfig, RouteConfig
+from alerts.delivery.routing import Router
+from alerts.incidents.matchers import labels_of, matches, parse, parse_all, written
 from alerts.notice import Action, Matcher
-from alerts.routing import Router
 from alerts.times import parse_hours
 from telemetry.errors import ConfigError
 from tests.alerts.notices import alert, incident, notice
@@ -37,7 +37,7 @@ MONDAY = at("2026-08-03T12:00")
 SATURDAY = at("2026-08-01T12:00")
 
 
-def router(*routes: Route, **more: str) -> Router:
+def router(*routes: RouteConfig, **more: str) -> Router:
     """One with these routes."""
     config = AlertsConfig(channels=CHANNELS, routes=routes, **more)  # type: ignore[arg-type]
     config.check()
@@ -59,16 +59,18 @@ def test_an_alertmanager_is_told_of_alerts_not_of_notices() -> None:
     assert "am" not in found.route(notice(), MONDAY)
     assert found.managers_of(alert()) == ["am"]
     assert found.managers_of(alert(severity=Severity.INFO)) == []
-    picky = router(Route(channels=("am",), match=("rule=gpu_lost",)), Route(channels=("chat",)))
+    picky = router(
+        RouteConfig(channels=("am",), match=("rule=gpu_lost",)), RouteConfig(channels=("chat",))
+    )
     assert picky.managers_of(alert()) == ["am"]
     assert picky.managers_of(alert(rule="thermal_hw")) == []
 
 
 def test_the_first_route_that_fits_decides_unless_it_goes_on() -> None:
     found = router(
-        Route(channels=("chat",), severity=(Severity.PAGE,), goes_on=True),
-        Route(channels=("night",), match=("node=~dgx-.*",)),
-        Route(channels=("oncall",)),
+        RouteConfig(channels=("chat",), severity=(Severity.PAGE,), goes_on=True),
+        RouteConfig(channels=("night",), match=("node=~dgx-.*",)),
+        RouteConfig(channels=("oncall",)),
     )
     assert list(found.route(notice(), MONDAY)) == ["chat", "night"]
     other = notice(about=incident(alerts=[alert(node="pc-1")]))
@@ -76,12 +78,14 @@ def test_the_first_route_that_fits_decides_unless_it_goes_on() -> None:
 
 
 def test_a_route_for_nobody_keeps_silent() -> None:
-    found = router(Route(channels=(), match=("rule=gpu_lost",)), Route(channels=("oncall",)))
+    found = router(
+        RouteConfig(channels=(), match=("rule=gpu_lost",)), RouteConfig(channels=("oncall",))
+    )
     assert found.route(notice(), MONDAY) == {}
 
 
 def test_one_alert_must_fulfil_all_conditions_of_a_route() -> None:
-    found = router(Route(channels=("oncall",), match=("node=a", "rule=x")))
+    found = router(RouteConfig(channels=("oncall",), match=("node=a", "rule=x")))
     apart = incident(alerts=[alert(node="a"), alert("x", node="b")])
     together = incident(alerts=[alert(node="b"), alert("x", node="a")])
     assert found.route(notice(about=apart), MONDAY) == {}
@@ -89,15 +93,15 @@ def test_one_alert_must_fulfil_all_conditions_of_a_route() -> None:
 
 
 def test_an_incident_that_lists_no_alerts_is_routed_by_what_they_have_in_common() -> None:
-    found = router(Route(channels=("oncall",), match=("rack=r12", "severity=page")))
+    found = router(RouteConfig(channels=("oncall",), match=("rack=r12", "severity=page")))
     storm = msgspec.structs.replace(incident(alerts=[]), group={"rack": "r12"})
     assert list(found.route(notice(about=storm), MONDAY)) == ["oncall"]
 
 
 def test_a_page_out_of_a_routes_hours_goes_to_the_next() -> None:
     found = router(
-        Route(channels=("oncall",), times=("mon-fri 08:00-18:00",), timezone="Europe/Berlin"),
-        Route(channels=("night",)),
+        RouteConfig(channels=("oncall",), times=("mon-fri 08:00-18:00",), timezone="Europe/Berlin"),
+        RouteConfig(channels=("night",)),
     )
     morning = at("2026-08-03T08:00", "Europe/Berlin")
     assert list(found.route(notice(), morning)) == ["oncall"]
@@ -106,7 +110,8 @@ def test_a_page_out_of_a_routes_hours_goes_to_the_next() -> None:
 
 def test_what_follows_goes_where_the_trigger_went_whatever_the_time_is() -> None:
     found = router(
-        Route(channels=("oncall",), times=("mon 00:00-24:00",)), Route(channels=("chat",))
+        RouteConfig(channels=("oncall",), times=("mon 00:00-24:00",)),
+        RouteConfig(channels=("chat",)),
     )
     for action in (Action.ACKNOWLEDGE, Action.RESOLVE):
         assert found.route(notice(action), SATURDAY, ("oncall",)) == {"oncall": SATURDAY}

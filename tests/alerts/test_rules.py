@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from alerts.examples import failures, play
-from alerts.rules import KINDS, Example, Rule, load, read, words_of
+from alerts.engine.rule_tests import failures, play
+from alerts.rules.rule import KINDS, Example, Rule, load, read, words_of
 from telemetry.errors import ConfigError
 from tests.alerts.mutants import mutated
 

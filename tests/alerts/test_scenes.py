@@ -15,7 +15,7 @@ from alerts.notice import Action
 from collector.simulated import FaultKind, Scenario, SimulatedSource, scenario
 from collector.smi.file_source import SmiFileSource
 from collector.source import Source
-from kilowatch.demo_site import site_of
+from kilowatch.stack.demo_site import site_of
 from tests.alerts.scenes import Scene
 
 CALM = 315

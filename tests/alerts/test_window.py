@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from alerts.kinds.window import Window
-from alerts.rows import Rows
+from alerts.engine.row_memory import RowMemory
+from alerts.rules.window import RollingWindow
 
 
 @pytest.mark.parametrize("step", [1.0, 5.0, 29.7, 30.0, 31.0, 100.0])
 def test_what_is_older_than_a_window_is_forgotten(step: float) -> None:
     """It grows for two minutes out of twenty; the sum is of five minutes, and a tenth at most."""
-    rows = Rows(1)
+    rows = RowMemory(1)
     times = np.arange(1000.0, 2200.0, step)
     growths = np.where((times >= 1100) & (times < 1220), step, 0.0)
     for now, growth in zip(times.tolist(), growths.tolist(), strict=True):
-        (total,), elapsed = Window(rows, 300.0, ["x"]).add([np.array([growth])], now)
+        (total,), elapsed = RollingWindow(rows, 300.0, ["x"]).add([np.array([growth])], now)
         assert elapsed <= max(330.0 + step, 300.0 + 2 * step)
         past = times <= now
         least = growths[past & (times > now - 297.0 + step)].sum()  # a step may be early

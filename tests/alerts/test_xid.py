@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alerts.xid.catalogue import Severity, catalogue, meaning_of
+from alerts.xid.catalogue import XidSeverity, catalogue, meaning_of
 from alerts.xid.links import judge_registers
 from alerts.xid.nvlink5 import XIDS, decode
 
@@ -40,12 +40,12 @@ def test_every_row_says_what_it_means_and_what_to_do() -> None:
 @pytest.mark.parametrize(
     ("severity", "xids"),
     [
-        (Severity.PAGE, (48, 62, 64, 74, 79, 95, 119, 120, 140, 143, 158, 173)),
-        (Severity.TICKET, (32, 63, 92, 94, 109, 137, 155, 156, 171, 172, 4242)),
-        (Severity.IGNORE, (13, 31, 43, 45, 106)),
+        (XidSeverity.PAGE, (48, 62, 64, 74, 79, 95, 119, 120, 140, 143, 158, 173)),
+        (XidSeverity.TICKET, (32, 63, 92, 94, 109, 137, 155, 156, 171, 172, 4242)),
+        (XidSeverity.IGNORE, (13, 31, 43, 45, 106)),
     ],
 )
-def test_what_one_line_alone_is_worth(severity: Severity, xids: tuple[int, ...]) -> None:
+def test_what_one_line_alone_is_worth(severity: XidSeverity, xids: tuple[int, ...]) -> None:
     """Program errors never disturb anybody; a number that nobody knows is looked at."""
     assert {meaning_of(xid).severity for xid in xids} == {severity}
 
@@ -86,14 +86,16 @@ def test_decoding_never_fails(xid: int, words: list[int]) -> None:
 @pytest.mark.parametrize(
     ("registers", "detail", "severity"),
     [
-        ((0, 0, 0x10000, 0, 0, 0, 0), "fatal error on link 14", Severity.PAGE),
-        ((1 << 4, 0, 0, 0, 0, 0, 0), "", Severity.PAGE),
-        ((1 | 1 << 23 | 1 << 30, 0, 0, 0, 0, 0, 0), "", Severity.IGNORE),
-        ((), "NVLink: fatal error detected", Severity.PAGE),
-        ((), "NVLink: non-fatal error", Severity.TICKET),
-        ((0, 0, 0, 0, 0, 0, 0), "", Severity.TICKET),
+        ((0, 0, 0x10000, 0, 0, 0, 0), "fatal error on link 14", XidSeverity.PAGE),
+        ((1 << 4, 0, 0, 0, 0, 0, 0), "", XidSeverity.PAGE),
+        ((1 | 1 << 23 | 1 << 30, 0, 0, 0, 0, 0, 0), "", XidSeverity.IGNORE),
+        ((), "NVLink: fatal error detected", XidSeverity.PAGE),
+        ((), "NVLink: non-fatal error", XidSeverity.TICKET),
+        ((0, 0, 0, 0, 0, 0, 0), "", XidSeverity.TICKET),
     ],
 )
-def test_registers_of_xid_74(registers: tuple[int, ...], detail: str, severity: Severity) -> None:
+def test_registers_of_xid_74(
+    registers: tuple[int, ...], detail: str, severity: XidSeverity
+) -> None:
     """Three bits of the first may be passed over."""
     assert judge_registers(registers, detail)[1] is severity

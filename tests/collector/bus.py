@@ -16,7 +16,7 @@ from collector.source import Source
 from telemetry import frame
 from telemetry import inventory as messages
 from telemetry.frame import Frame
-from telemetry.inventory import Command, Event, Inventory, Reply, Status
+from telemetry.inventory import CollectorStatus, Command, CommandReply, Event, Inventory
 from telemetry.mqtt import BrokerConfig, connect
 from telemetry.topics import Topic, parse, pattern, topic
 from tests.fakes import until
@@ -32,10 +32,10 @@ class Reader:
         self.frames: list[Frame] = []
         self.backfills: list[bytes] = []
         self.refilled: list[Frame] = []
-        self.statuses: list[Status] = []
+        self.statuses: list[CollectorStatus] = []
         self.inventories: list[Inventory] = []
         self.events: list[Event] = []
-        self.replies: list[Reply] = []
+        self.replies: list[CommandReply] = []
         self.order: list[Topic] = []
 
     async def listen(self) -> None:
@@ -54,13 +54,13 @@ class Reader:
                 self.backfills.append(payload)
                 self.refilled += [frame.decode(one) for one in frame.decode_many(payload)]
             case Topic.STATUS:
-                self.statuses.append(messages.decode(payload, Status))
+                self.statuses.append(messages.decode(payload, CollectorStatus))
             case Topic.INVENTORY:
                 self.inventories.append(messages.decode(payload, Inventory))
             case Topic.EVENT:
                 self.events.append(messages.decode(payload, Event))
             case Topic.REPLY:
-                self.replies.append(messages.decode(payload, Reply))
+                self.replies.append(messages.decode(payload, CommandReply))
             case Topic.COMMAND:
                 pass
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from collector.nvml.source import NvmlSource
-from collector.source import Happening, Rows
+from collector.source import DeviceEvent, Rows
 from telemetry.gap import Gap, reason_of
 from telemetry.metric import Lane
 from telemetry.schema import GPU_FAST, GPU_SLOW, SCHEMA
@@ -33,7 +33,7 @@ class Ticks:
             retry=(0.05, 0.2),
             scout=(0.05, 0.2),
         )
-        self.news: list[Happening] = []
+        self.news: list[DeviceEvent] = []
         self.rows: Rows = {}
 
     async def __aenter__(self) -> Ticks:
@@ -68,7 +68,7 @@ class Ticks:
         """Take in what happened."""
         self.news += self.source.happenings()
 
-    def of(self, kind: str) -> list[Happening]:
+    def of(self, kind: str) -> list[DeviceEvent]:
         """All news of a kind."""
         return [happening for happening in self.news if happening.kind == kind]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from collector.kernel_log import MAX_WAITING, KernelLog
-from collector.source import Happening
+from collector.kernel.kernel_log import MAX_WAITING, KernelLog
+from collector.source import DeviceEvent
 
 XID = "NVRM: Xid (PCI:0000:01:00): {}, pid=7, name=python3, something\n"
 BOUND = 30.0
@@ -29,7 +29,7 @@ class Reading:
 
     def __init__(self, log: KernelLog) -> None:
         self.log = log
-        self.came: list[Happening] = []
+        self.came: list[DeviceEvent] = []
 
     def xids(self, count: int) -> list[object]:
         """Wait for so many, and return all."""
@@ -77,7 +77,7 @@ def test_only_what_is_written_from_now_on_counts(
     append(path, XID.format(79)[30:])
     assert seen.xids(1) == [79]
     (happening,) = seen.came
-    assert happening == Happening(
+    assert happening == DeviceEvent(
         "xid",
         42,
         pci="0000:01:00.0",
@@ -159,7 +159,7 @@ def test_what_may_not_be_read_is_one_event_with_its_cure(
         def refuse(*_: object, **__: object) -> int:
             raise PermissionError(1, "Operation not permitted")
 
-        monkeypatch.setattr("collector.kernel_log.os.open", refuse)
+        monkeypatch.setattr("collector.kernel.kernel_log.os.open", refuse)
     seen = reading(KernelLog(path))
     seen.xids(1)
     assert seen.log.state == "no_permission"

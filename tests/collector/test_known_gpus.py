@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from collector.known_gpus import FILE, FORGOTTEN_AFTER, Memory, recall
 from collector.nvml.source import NvmlSource
+from collector.sampling.known_devices import FILE, FORGOTTEN_AFTER, RememberedDevices, recall
 from telemetry.gap import Gap
 from telemetry.inventory import Gpu, Inventory, Link
 from telemetry.schema import GPU_FAST, LINK_FAST
@@ -33,7 +33,7 @@ def inventory(*absent: int, gpus: int = 3) -> Inventory:
 
 
 async def test_gpus_and_links_come_back_as_they_were(tmp_path: Path) -> None:
-    memory = Memory(tmp_path, START)
+    memory = RememberedDevices(tmp_path, START)
     memory.inventory(inventory(), START)
     memory.inventory(inventory(1), START + SECOND)
     await until(lambda: recall(tmp_path, START).gone_since)
@@ -45,12 +45,12 @@ async def test_gpus_and_links_come_back_as_they_were(tmp_path: Path) -> None:
 
 
 async def test_a_gpu_that_has_been_gone_for_a_week_is_expected_no_more(tmp_path: Path) -> None:
-    memory = Memory(tmp_path, START)
+    memory = RememberedDevices(tmp_path, START)
     memory.inventory(inventory(1), START)
     week = START + FORGOTTEN_AFTER * SECOND
     await until(lambda: recall(tmp_path, week).gone_since)
     # A start in between does not begin the week anew.
-    Memory(tmp_path, week).inventory(inventory(0, 1), week)
+    RememberedDevices(tmp_path, week).inventory(inventory(0, 1), week)
     await until(lambda: len(recall(tmp_path, week).gone_since) == 2)
     known = recall(tmp_path, week + 1)
     assert [gpu.uuid for gpu in known.gpus] == ["GPU-0", "GPU-2"]
@@ -65,7 +65,7 @@ def test_a_list_that_is_torn_or_absent_is_empty(tmp_path: Path) -> None:
 
 
 async def test_what_has_not_changed_is_not_written_again(tmp_path: Path) -> None:
-    memory = Memory(tmp_path, START)
+    memory = RememberedDevices(tmp_path, START)
     memory.inventory(inventory(), START)
     await until((tmp_path / FILE).exists)
     await until(lambda: memory.written == 1)

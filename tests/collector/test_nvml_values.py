@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from collector.nvml.capability import UNKNOWN_VALUES, bit_error_rate
-from collector.nvml.fields import decode
-from collector.nvml.inventory import pci_address
+from collector.nvml.gpu import pci_address
+from collector.nvml.readings import decode
 from telemetry.catalogue import BY_NAME, CATALOGUE
 from telemetry.gap import Gap
 from telemetry.inventory import MemoryPool

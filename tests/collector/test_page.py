@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from collector.page import MOST_CLIENTS, metrics_page
-from collector.sampler import Newest
+from collector.publish.metrics_page import MOST_CLIENTS, metrics_page
+from collector.sampling.sampler import Newest
 from collector.service import run_collector
 from telemetry.errors import ConfigError
 from telemetry.gap import DEVICE_LOST
@@ -81,11 +81,11 @@ async def test_the_page_shows_readings_and_the_collector_itself(tmp_path: Path) 
 
 
 def test_what_is_stale_is_left_out(tmp_path: Path) -> None:
-    from collector.assembly import Assembly
+    from collector.assembly import CollectorAssembly
     from telemetry.inventory import Gpu, Inventory
 
     async def page(now: float) -> str:
-        parts = Assembly(config_of(BrokerConfig(), tmp_path), FakeSource(), None, None, {})
+        parts = CollectorAssembly(config_of(BrokerConfig(), tmp_path), FakeSource(), None, None, {})
         newest = Newest(
             Inventory(node="n1", gpus=(Gpu(uuid="GPU-0", index=0, name="x"),)),
             {GPU_FAST: [[7.0, *[DEVICE_LOST] * (len(SCHEMA.blocks[GPU_FAST].names) - 1)]]},

@@ -15,13 +15,13 @@ from collector.probe.driver import Turn, load
 from collector.probe.protocol import (
     FAST,
     SLOW,
-    Answer,
-    Ask,
-    Description,
-    Notice,
-    Reading,
-    Report,
-    Status,
+    ProbeDescription,
+    ProbeNotice,
+    ProbeReading,
+    ProbeReply,
+    ProbeReport,
+    ProbeRequest,
+    ProbeStatus,
     ToParent,
     Unpacker,
     pack,
@@ -43,17 +43,17 @@ class ScriptedDriver:
         self.inside: set[int] = set()
         self.news = True
 
-    def open(self) -> Report:
+    def open(self) -> ProbeReport:
         """Open at once."""
-        return Report(up=True)
+        return ProbeReport(up=True)
 
-    def describe(self, device: int, turn: Turn) -> Description | None:
+    def describe(self, device: int, turn: Turn) -> ProbeDescription | None:
         """Say what each device is, once."""
         if not self.news:
             return None
-        return Description(Gpu(uuid=f"GPU-{device}", index=device, name="scripted"))
+        return ProbeDescription(Gpu(uuid=f"GPU-{device}", index=device, name="scripted"))
 
-    def read(self, device: int, lanes: int, turn: Turn) -> Reading:
+    def read(self, device: int, lanes: int, turn: Turn) -> ProbeReading:
         """Answer with the lanes, or hang, or fail."""
         assert device not in self.inside, "two threads in one device"
         self.inside.add(device)
@@ -65,14 +65,14 @@ class ScriptedDriver:
                 raise self.errors[device]
         finally:
             self.inside.remove(device)
-        return Reading(Status.OK, bytes([lanes]))
+        return ProbeReading(ProbeStatus.OK, bytes([lanes]))
 
     def drifted(self) -> bool:
         """Say that there are other devices, on the slow lane."""
         self.order.append(THE_DRIVER)
         return True
 
-    def wait(self, seconds: float) -> list[Notice]:
+    def wait(self, seconds: float) -> list[ProbeNotice]:
         """Say nothing."""
         return []
 
@@ -98,7 +98,7 @@ def driver() -> Iterator[ScriptedDriver]:
     scripted.release()
 
 
-def statuses(answer: Answer) -> list[str]:
+def statuses(answer: ProbeReply) -> list[str]:
     """The status of each device, by name."""
     return [reading.status.name for reading in answer.readings]
 
@@ -113,34 +113,34 @@ def until(so: Callable[[], bool]) -> None:
 
 def test_all_devices_are_read_in_order(driver: ScriptedDriver) -> None:
     watchdog = Watchdog(driver, 3)
-    answer = watchdog.serve(Ask(7, FAST, PATIENCE))
+    answer = watchdog.serve(ProbeRequest(7, FAST, PATIENCE))
     assert answer.seq == 7
     assert statuses(answer) == ["OK"] * 3
     assert [reading.values for reading in answer.readings] == [bytes([FAST])] * 3
     assert sorted(answer.described) == [0, 1, 2]
     assert driver.order == [0, 1, 2]
     assert not answer.drifted
-    assert watchdog.serve(Ask(8, FAST | SLOW, PATIENCE)).drifted
+    assert watchdog.serve(ProbeRequest(8, FAST | SLOW, PATIENCE)).drifted
     watchdog.finish()
 
 
 def test_a_hang_costs_only_its_device_and_its_thread(driver: ScriptedDriver) -> None:
     driver.hang(1)
     watchdog = Watchdog(driver, 4)
-    answer = watchdog.serve(Ask(1, FAST, 3.0))
+    answer = watchdog.serve(ProbeRequest(1, FAST, 3.0))
     assert statuses(answer) == ["OK", "HUNG", "OK", "OK"]
     assert answer.abandoned == 1
     for seq in range(10):
-        answer = watchdog.serve(Ask(seq, FAST, PATIENCE))
+        answer = watchdog.serve(ProbeRequest(seq, FAST, PATIENCE))
         assert statuses(answer) == ["OK", "HUNG", "OK", "OK"]
     assert driver.order.count(1) == 1
     assert watchdog.abandoned == 1
     driver.release()
-    until(lambda: statuses(watchdog.serve(Ask(0, FAST, PATIENCE))) == ["OK"] * 4)
+    until(lambda: statuses(watchdog.serve(ProbeRequest(0, FAST, PATIENCE))) == ["OK"] * 4)
     assert driver.order[-1] == 1  # trusted last, for a while
-    watchdog.serve(Ask(0, FAST, PATIENCE))
-    watchdog.serve(Ask(0, FAST, PATIENCE))
-    watchdog.serve(Ask(0, FAST, PATIENCE))
+    watchdog.serve(ProbeRequest(0, FAST, PATIENCE))
+    watchdog.serve(ProbeRequest(0, FAST, PATIENCE))
+    watchdog.serve(ProbeRequest(0, FAST, PATIENCE))
     assert driver.order[-4:] == [0, 1, 2, 3]
     watchdog.finish()
 
@@ -148,9 +148,9 @@ def test_a_hang_costs_only_its_device_and_its_thread(driver: ScriptedDriver) -> 
 def test_a_description_that_came_late_is_not_lost(driver: ScriptedDriver) -> None:
     driver.hang(0)
     watchdog = Watchdog(driver, 1)
-    assert sorted(watchdog.serve(Ask(1, FAST, 0.1)).described) == [0]
+    assert sorted(watchdog.serve(ProbeRequest(1, FAST, 0.1)).described) == [0]
     driver.news = False
-    assert watchdog.serve(Ask(2, FAST, 0.1)).described == {}
+    assert watchdog.serve(ProbeRequest(2, FAST, 0.1)).described == {}
 
 
 def test_a_device_that_hangs_again_and_again_is_left_in_peace(driver: ScriptedDriver) -> None:
@@ -158,13 +158,16 @@ def test_a_device_that_hangs_again_and_again_is_left_in_peace(driver: ScriptedDr
     for _ in range(2):
         driver.hang(0)
         until(
-            lambda: statuses(watchdog.serve(Ask(1, FAST, 0.1))) == ["HUNG"] and bool(driver.inside)
+            lambda: (
+                statuses(watchdog.serve(ProbeRequest(1, FAST, 0.1))) == ["HUNG"]
+                and bool(driver.inside)
+            )
         )
         driver.release()
         until(lambda: not driver.inside)
     asked = len(driver.order)
     begin = time.monotonic()
-    until(lambda: statuses(watchdog.serve(Ask(1, FAST, PATIENCE))) == ["OK"])
+    until(lambda: statuses(watchdog.serve(ProbeRequest(1, FAST, PATIENCE))) == ["OK"])
     assert len(driver.order) == asked + 1
     assert time.monotonic() - begin > 1  # the pause after the second hang is 2 s
 
@@ -173,18 +176,18 @@ def test_only_so_many_threads_are_given_up(driver: ScriptedDriver) -> None:
     devices = ABANDONED_LIMIT + 4
     driver.hang(*range(devices))
     watchdog = Watchdog(driver, devices)
-    until(lambda: watchdog.serve(Ask(1, FAST, 0.2)).abandoned == ABANDONED_LIMIT)
-    answer = watchdog.serve(Ask(1, FAST, 0.2))
+    until(lambda: watchdog.serve(ProbeRequest(1, FAST, 0.2)).abandoned == ABANDONED_LIMIT)
+    answer = watchdog.serve(ProbeRequest(1, FAST, 0.2))
     assert statuses(answer).count("HUNG") == ABANDONED_LIMIT
     assert statuses(answer).count("LATE") == 4
     driver.release()
-    until(lambda: statuses(watchdog.serve(Ask(1, FAST, PATIENCE))) == ["OK"] * devices)
+    until(lambda: statuses(watchdog.serve(ProbeRequest(1, FAST, PATIENCE))) == ["OK"] * devices)
 
 
 def test_a_driver_that_is_gone_ends_the_round(driver: ScriptedDriver) -> None:
     driver.errors[1] = DriverError("gone", 9)
     with pytest.raises(DriverError, match="gone"):
-        Watchdog(driver, 3).serve(Ask(1, FAST, PATIENCE))
+        Watchdog(driver, 3).serve(ProbeRequest(1, FAST, PATIENCE))
     assert driver.order == [0, 1]
 
 
@@ -194,17 +197,17 @@ def test_a_fault_of_ours_costs_one_device_and_is_logged_once(
     driver.errors[0] = ZeroDivisionError("odd answer")
     watchdog = Watchdog(driver, 2)
     for _ in range(3):
-        assert statuses(watchdog.serve(Ask(1, FAST, PATIENCE))) == ["FAILED", "OK"]
+        assert statuses(watchdog.serve(ProbeRequest(1, FAST, PATIENCE))) == ["FAILED", "OK"]
     assert len(caplog.records) == 1
 
 
 MESSAGES: list[ToParent] = [
-    Report(up=False, code=18, message="mismatch"),
-    Notice("xid", 5, 1, "XID 79", {"xid": 79}),
-    Answer(
+    ProbeReport(up=False, code=18, message="mismatch"),
+    ProbeNotice("xid", 5, 1, "XID 79", {"xid": 79}),
+    ProbeReply(
         3,
-        [Reading(Status.OK, bytes(16)), Reading(Status.HUNG)],
-        {1: Description(Gpu(uuid="a", index=1, name="b"), (Link(gpu="a", number=0),))},
+        [ProbeReading(ProbeStatus.OK, bytes(16)), ProbeReading(ProbeStatus.HUNG)],
+        {1: ProbeDescription(Gpu(uuid="a", index=1, name="b"), (Link(gpu="a", number=0),))},
     ),
 ]
 

@@ -15,10 +15,16 @@ from pathlib import Path
 import pytest
 
 from collector.config import CollectorConfig
-from collector.outbox import MOST_EVENTS, MOST_FRAMES, MOST_REQUESTS, Outbox, Requests
-from collector.ring import Ring
-from collector.standing import MOST_SPANS, status
-from telemetry.inventory import Command, CommandKind, NodeState, Span, Status, decode
+from collector.publish.queue import (
+    MOST_EVENTS,
+    MOST_FRAMES,
+    MOST_REQUESTS,
+    PublishQueue,
+    ResendRequests,
+)
+from collector.publish.status_message import MOST_SPANS, status
+from collector.ring.ring import Ring
+from telemetry.inventory import CollectorStatus, Command, CommandKind, FrameSpan, NodeState, decode
 from telemetry.mqtt import BrokerConfig
 from telemetry.topics import Topic
 from tests.brokers import Broker, Mosquitto, free_port
@@ -47,7 +53,7 @@ async def test_what_a_reader_needs_comes_in_order_and_a_planned_end_is_told(
     online, offline = reader.statuses[0], reader.statuses[-1]
     assert (online.state, online.interval, online.session) == ("online", 0.05, summary.session)
     assert (offline.reason, offline.session) == ("shutdown", summary.session)
-    assert offline.ring == (Span(summary.session, 0, summary.frames - 1),)
+    assert offline.ring == (FrameSpan(summary.session, 0, summary.frames - 1),)
     seqs = [frame.seq for frame in reader.frames]
     assert seqs == list(range(seqs[0], summary.frames))
     kinds = {event.kind for event in reader.events} - {"ticks_skipped"}  # by a busy machine
@@ -104,19 +110,19 @@ async def test_what_the_ring_no_longer_has_is_answered_exactly(
         (reply,) = reader.replies
         held = {frame.seq for frame in reader.refilled}
         (gone,) = reply.gone
-        assert gone == Span(session, 0, min(held) - 1)
+        assert gone == FrameSpan(session, 0, min(held) - 1)
         assert held == set(range(min(held), max(held) + 1))
         assert max(held) >= last
         assert reply.sent == len(held)  # frames to come are not gone
         await reader.command(resend(12345, 3, 9))
         await until(lambda: len(reader.replies) == 2)
-        assert reader.replies[1].gone == (Span(12345, 3, 9),)
+        assert reader.replies[1].gone == (FrameSpan(12345, 3, 9),)
 
 
 async def test_a_ring_that_has_dropped_its_oldest_frames_says_so(
     mosquitto: Mosquitto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("collector.publisher.STATUS_EVERY", 0.1)
+    monkeypatch.setattr("collector.publish.publisher.STATUS_EVERY", 0.1)
     config = config_of(mosquitto.config, tmp_path, ring_bytes=64 * 1024)
     async with reading(mosquitto.config) as reader, collecting(config, FakeSource(gpus=8)):
         await until(lambda: reader.statuses and reader.statuses[-1].ring)
@@ -134,7 +140,7 @@ async def test_frames_of_an_earlier_session_are_announced_and_sent(
         before = await running.end()
     async with reading(mosquitto.config) as reader, collecting(config, FakeSource()):
         await until(lambda: reader.statuses and reader.statuses[-1].state is NodeState.ONLINE)
-        assert reader.statuses[-1].ring[0] == Span(before.session, 0, before.frames - 1)
+        assert reader.statuses[-1].ring[0] == FrameSpan(before.session, 0, before.frames - 1)
         await reader.command(resend(before.session, 0, before.frames - 1))
         await until(lambda: reader.replies)
         assert reader.replies[0].gone == ()
@@ -402,7 +408,7 @@ async def test_a_broker_that_is_frozen_delays_neither_frames_nor_the_end(
 
 
 async def test_a_slow_socket_drops_the_oldest_live_frame_from_the_wire_only() -> None:
-    outbox = Outbox()
+    outbox = PublishQueue()
     for number in range(MOST_FRAMES + 3):
         outbox.frame(b"%d" % number)
     assert list(outbox.frames) == [b"%d" % number for number in range(3, MOST_FRAMES + 3)]
@@ -413,16 +419,19 @@ async def test_a_slow_socket_drops_the_oldest_live_frame_from_the_wire_only() ->
 
 
 def test_a_ring_full_of_holes_is_told_in_outlines() -> None:
-    spans = (Span(1, 0, 9), *(Span(2, 3 * n, 3 * n + 1) for n in range(MOST_SPANS)))
+    spans = (FrameSpan(1, 0, 9), *(FrameSpan(2, 3 * n, 3 * n + 1) for n in range(MOST_SPANS)))
     config = CollectorConfig(node="n1")
     payload = status(config, 2, 0, NodeState.ONLINE, spans=spans)
-    assert decode(payload, Status).ring == (Span(1, 0, 9), Span(2, 0, 3 * MOST_SPANS - 2))
+    assert decode(payload, CollectorStatus).ring == (
+        FrameSpan(1, 0, 9),
+        FrameSpan(2, 0, 3 * MOST_SPANS - 2),
+    )
     payload = status(config, 2, 0, NodeState.ONLINE, spans=spans[:MOST_SPANS])
-    assert decode(payload, Status).ring == spans[:MOST_SPANS]
+    assert decode(payload, CollectorStatus).ring == spans[:MOST_SPANS]
 
 
 async def test_requests_are_merged_bounded_and_served_in_order() -> None:
-    requests = Requests()
+    requests = ResendRequests()
     assert requests.add(resend(1, 0, 99))
     assert not requests.add(resend(1, 0, 99))
     assert not requests.add(resend(1, 10, 20))

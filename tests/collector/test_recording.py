@@ -9,10 +9,16 @@ import msgspec
 import pytest
 
 from collector.config import CollectorConfig
-from collector.recorder import record_bus, record_source
-from collector.recording import Entry, Header, RecordingWriter, read, read_header
-from collector.replay import RecordingSource
-from collector.sampler import BOTH, FAST
+from collector.recording.file import (
+    RecordedMessage,
+    RecordingHeader,
+    RecordingWriter,
+    read,
+    read_header,
+)
+from collector.recording.recorder import record_bus, record_source
+from collector.recording.replay import RecordingSource
+from collector.sampling.sampler import BOTH, FAST
 from telemetry import frame
 from telemetry import inventory as messages
 from telemetry.errors import ConfigError, KilowattError, SourceError
@@ -27,13 +33,13 @@ from tests.fakes import FakeSource, until
 SECOND = 1_000_000_000
 
 
-def entry(number: int, node: str = "n1", size: int = 100) -> Entry:
+def entry(number: int, node: str = "n1", size: int = 100) -> RecordedMessage:
     payload = (b"%d " % number).ljust(size, b"x")
-    return Entry(number * SECOND, Topic.FRAME, node, payload)
+    return RecordedMessage(number * SECOND, Topic.FRAME, node, payload)
 
 
-def write(path: Path, entries: list[Entry], **header: object) -> None:
-    writer = RecordingWriter(path, Header(**header))  # type: ignore[arg-type]
+def write(path: Path, entries: list[RecordedMessage], **header: object) -> None:
+    writer = RecordingWriter(path, RecordingHeader(**header))  # type: ignore[arg-type]
     for one in entries:
         writer.write(*one)
     writer.close()
@@ -47,7 +53,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert read_header(path).source == "fake"
     assert path.stat().st_size < 300 * 4000 / 10
     with pytest.raises(FileExistsError):
-        RecordingWriter(path, Header())
+        RecordingWriter(path, RecordingHeader())
 
 
 def test_a_recording_that_was_cut_off_reads_up_to_there(tmp_path: Path) -> None:
@@ -56,7 +62,7 @@ def test_a_recording_that_was_cut_off_reads_up_to_there(tmp_path: Path) -> None:
     write(path, entries)
     whole = path.read_bytes()
     counts = []
-    first = 12 + len(msgspec.json.encode(Header()))
+    first = 12 + len(msgspec.json.encode(RecordingHeader()))
     for size in range(first, len(whole), 7):
         path.write_bytes(whole[:size])
         found = list(read(path))
@@ -127,13 +133,13 @@ def event(number: int, at: int) -> bytes:
 
 
 def record(path: Path, ticks: int = 10, node: str = "n1", schema: Schema = SCHEMA) -> None:
-    entries = [Entry(0, Topic.INVENTORY, node, stock(schema=schema))]
+    entries = [RecordedMessage(0, Topic.INVENTORY, node, stock(schema=schema))]
     for tick in range(ticks):
         found = sample(5, tick, schema, slow=tick % 5 == 0)
         if tick == 4:
-            entries.append(Entry(tick * SECOND - 1, Topic.EVENT, node, event(1, tick)))
+            entries.append(RecordedMessage(tick * SECOND - 1, Topic.EVENT, node, event(1, tick)))
             found = msgspec.structs.replace(found, events=(event(1, tick), event(2, tick)))
-        entries.append(Entry(tick * SECOND, Topic.FRAME, node, frame.encode(found)))
+        entries.append(RecordedMessage(tick * SECOND, Topic.FRAME, node, frame.encode(found)))
     write(path, entries)
 
 
@@ -190,7 +196,7 @@ async def test_a_recording_of_another_release_is_read_by_names(tmp_path: Path) -
 async def test_of_many_nodes_one_must_be_chosen(tmp_path: Path) -> None:
     path = tmp_path / "a.kwrec"
     entries = [
-        Entry(at, kind, node, payload)
+        RecordedMessage(at, kind, node, payload)
         for node in ("a", "b")
         for at, kind, payload in (
             (0, Topic.INVENTORY, stock()),
@@ -209,7 +215,7 @@ async def test_of_many_nodes_one_must_be_chosen(tmp_path: Path) -> None:
 
 async def test_a_recording_without_frames_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "a.kwrec"
-    write(path, [Entry(0, Topic.INVENTORY, "n1", stock())])
+    write(path, [RecordedMessage(0, Topic.INVENTORY, "n1", stock())])
     with pytest.raises(SourceError, match="holds no node with its inventory and frames"):
         await RecordingSource(path).open()
 

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from collector.ring import Ring
-from collector.segment import HEADER_BYTES, RECORD_BYTES
+from collector.ring.ring import Ring
+from collector.ring.segment import HEADER_BYTES, RECORD_BYTES
 from telemetry.intervals import IntervalSet
-from telemetry.inventory import Span
+from telemetry.inventory import FrameSpan
 
 
 def fill(ring: Ring, session: int, first: int, last: int, size: int = 50) -> None:
@@ -37,7 +37,7 @@ def test_frames_come_back_in_order_and_by_range(tmp_path: Path) -> None:
     fill(ring, 7, 0, 299)
     assert [seq for seq, _ in ring.read(7, 100, 230)] == list(range(100, 231))
     assert dict(ring.read(7, 250, 250)) == {250: payload(7, 250)}
-    assert ring.spans() == (Span(7, 0, 299),)
+    assert ring.spans() == (FrameSpan(7, 0, 299),)
     assert held(ring, 8) == {}
     ring.close()
 
@@ -61,7 +61,7 @@ def test_older_sessions_stay_after_a_restart(tmp_path: Path) -> None:
         ring.close()
     ring = Ring(tmp_path, 1 << 20)
     ring.open()
-    assert ring.spans() == (Span(900, 0, 9), Span(5, 0, 9), Span(77, 0, 9))
+    assert ring.spans() == (FrameSpan(900, 0, 9), FrameSpan(5, 0, 9), FrameSpan(77, 0, 9))
     assert held(ring, 5) == {seq: payload(5, seq) for seq in range(10)}
 
 
@@ -83,7 +83,7 @@ def test_a_frame_that_was_not_kept_is_a_hole_in_the_spans(tmp_path: Path) -> Non
     ring.open()
     fill(ring, 7, 0, 9)
     fill(ring, 7, 12, 20)
-    assert ring.spans() == (Span(7, 0, 9), Span(7, 12, 20))
+    assert ring.spans() == (FrameSpan(7, 0, 9), FrameSpan(7, 12, 20))
     ring.close()
 
 
@@ -100,7 +100,7 @@ def test_a_tail_torn_at_any_byte_costs_only_the_last_frame(tmp_path: Path) -> No
         path.write_bytes(whole[:-cut])
         torn = Ring(tmp_path, 1 << 20)
         torn.open()
-        assert torn.spans() == (Span(7, 0, 3),)
+        assert torn.spans() == (FrameSpan(7, 0, 3),)
         assert torn.torn_bytes == record - cut
         assert path.stat().st_size == HEADER_BYTES + 4 * record
         torn.append(8, 0, b"next session")
@@ -177,7 +177,7 @@ def test_strangers_in_the_folder_are_left_alone_or_removed_if_they_pose_as_ours(
 FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
-from collector.ring import Ring
+from collector.ring.ring import Ring
 from telemetry.inventory import Span
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 ring = Ring(Path(sys.argv[1]), 1 << 20)
@@ -305,7 +305,7 @@ def test_an_oversize_frame_alone_fits_no_bound_but_harms_nothing(tmp_path: Path)
     ring.open()
     ring.append(7, 0, bytes(5000))
     ring.append(7, 1, b"small")
-    assert ring.spans() == (Span(7, 1, 1),)
+    assert ring.spans() == (FrameSpan(7, 1, 1),)
     ring.close()
 
 

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from collector.clock import Due, next_tick, passed, rebase
 from collector.config import CollectorConfig
-from collector.journal import MOST_IN_FRAME, MOST_PENDING, Journal
-from collector.sampler import BOTH, FAST, Sampler
-from collector.source import Happening, Rows
+from collector.sampling.event_queue import MOST_IN_FRAME, MOST_PENDING, EventQueue
+from collector.sampling.sampler import BOTH, FAST, Due, Sampler, next_tick, passed, rebase
+from collector.source import DeviceEvent, Rows
 from telemetry import frame
 from telemetry import inventory as messages
 from telemetry.gap import NOT_READ, Gap, reason_of
@@ -150,7 +149,7 @@ class Bench:
         )
         self.source, self.clock, self.sink = source, Clock(), Taken()
         self.sent: list[Event] = []
-        self.journal = Journal("n1", 0xABC, lambda event, _: self.sent.append(event))
+        self.journal = EventQueue("n1", 0xABC, lambda event, _: self.sent.append(event))
         self.sampler = Sampler(
             self.config, source, 0xABC, self.journal, [self.sink], host,
             wall_ns=self.clock.wall_ns, monotonic=self.clock.monotonic,
@@ -264,7 +263,7 @@ async def test_an_xid_that_comes_by_two_ways_is_one_event_of_its_gpu(tmp_path: P
     source = FakeSource()
     bench = Bench(source, tmp_path)
     at = bench.clock.wall_ns()
-    kernel = [Happening("xid", at, pci="0000:01:00.0", data={"xid": 79, "source": "kernel"})]
+    kernel = [DeviceEvent("xid", at, pci="0000:01:00.0", data={"xid": 79, "source": "kernel"})]
     bench.sampler._others = [lambda: kernel]
     source.tell("xid", at + 1000, gpu="GPU-0001", xid=79, source="nvml")
     source._news[0].pci = "0000:01:00.0"
@@ -277,7 +276,7 @@ async def test_last_words_take_events_along_and_nothing_else(bench: Bench) -> No
     await bench.sampler.take(0, FAST)
     bench.sampler.last_words()
     assert len(bench.sink.frames) == 1
-    bench.journal.add(Happening("collector_stopped", 1))
+    bench.journal.add(DeviceEvent("collector_stopped", 1))
     bench.sampler.last_words()
     assert bench.sink.frames[1].blocks == ()
     assert len(bench.sink.frames[1].events) == 1
@@ -289,7 +288,7 @@ async def test_running_it_ticks_on_the_grid_and_skips_what_is_late(tmp_path: Pat
         node="n1", interval=0.05, slow_interval=0.5, state_dir=tmp_path, source="nvml"
     )
     events: list[Event] = []
-    journal = Journal("n1", 1, lambda event, _: events.append(event))
+    journal = EventQueue("n1", 1, lambda event, _: events.append(event))
     sampler = Sampler(config, source, 1, journal, [sink])
     task = asyncio.create_task(sampler.run())
     try:
@@ -320,7 +319,7 @@ async def test_running_it_ticks_on_the_grid_and_skips_what_is_late(tmp_path: Pat
 async def test_commands_reach_the_source_between_ticks(tmp_path: Path) -> None:
     source, sink = FakeSource(), Taken()
     config = CollectorConfig(node="n1", interval=0.05, state_dir=tmp_path, source="nvml")
-    sampler = Sampler(config, source, 1, Journal("n1", 1, lambda *_: None), [sink])
+    sampler = Sampler(config, source, 1, EventQueue("n1", 1, lambda *_: None), [sink])
     task = asyncio.create_task(sampler.run())
     try:
         await until(lambda: len(sink.frames) >= 1)
@@ -339,9 +338,9 @@ async def test_commands_reach_the_source_between_ticks(tmp_path: Path) -> None:
 
 def test_a_storm_of_events_is_bounded_and_counted() -> None:
     sent: list[Event] = []
-    journal = Journal("n", 5, lambda event, _: sent.append(event))
+    journal = EventQueue("n", 5, lambda event, _: sent.append(event))
     for number in range(MOST_PENDING + 7):
-        journal.add(Happening("xid", number))
+        journal.add(DeviceEvent("xid", number))
     assert (journal.events, journal.dropped) == (MOST_PENDING, 7)
     taken: list[bytes] = []
     while events := journal.take():
@@ -349,11 +348,11 @@ def test_a_storm_of_events_is_bounded_and_counted() -> None:
         taken += events
     assert [messages.decode(payload, Event).at for payload in taken] == list(range(MOST_PENDING))
     assert len({event.id for event in sent}) == MOST_PENDING
-    journal.add(Happening("xid", 9999))
+    journal.add(DeviceEvent("xid", 9999))
     assert len(journal.take()) == 1
 
 
 def test_an_event_that_is_no_json_is_counted_and_dropped() -> None:
-    journal = Journal("n", 5, lambda *_: None)
-    journal.add(Happening("xid", 1, data={"what": object()}))
+    journal = EventQueue("n", 5, lambda *_: None)
+    journal.add(DeviceEvent("xid", 1, data={"what": object()}))
     assert (journal.events, journal.dropped, journal.take()) == (0, 1, ())

@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 
 from collector.config import CollectorConfig, listen_address
-from collector.keeper import Keeper
-from collector.ring import Ring
-from collector.service import run_collector
-from collector.state import claim
+from collector.ring.ring import Ring
+from collector.ring.writer import RingWriter
+from collector.service import claim, run_collector
 from telemetry.errors import ConfigError
-from telemetry.inventory import NodeState, Span
+from telemetry.inventory import FrameSpan, NodeState
 from telemetry.mqtt import BrokerConfig
 from tests.brokers import Mosquitto, free_port
 from tests.collector.bus import collecting, config_of, reading
@@ -50,7 +49,7 @@ async def test_two_collectors_may_not_share_a_state_folder(
 
 def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
     code = (
-        "import os, sys; from pathlib import Path; from collector.state import claim\n"
+        "import os, sys; from pathlib import Path; from collector.service import claim\n"
         "with claim(Path(sys.argv[1])): os._exit(9)"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False, cwd=ROOT)
@@ -76,10 +75,10 @@ async def test_a_disk_that_works_again_is_used_again_and_the_hole_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The folder vanishes under the collector, as when somebody cleans up, and comes back."""
-    monkeypatch.setattr("collector.keeper.RETRY_AFTER", 0.0)
+    monkeypatch.setattr("collector.ring.writer.RETRY_AFTER", 0.0)
     news: list[bool] = []
     ring = Ring(tmp_path / "ring", 1 << 20, segment_bytes=1024)
-    keeper = Keeper(ring, 7, lambda works, _: news.append(works))
+    keeper = RingWriter(ring, 7, lambda works, _: news.append(works))
     task = asyncio.create_task(keeper.run())
 
     async def put(first: int, last: int) -> None:
@@ -99,7 +98,7 @@ async def test_a_disk_that_works_again_is_used_again_and_the_hole_is_shown(
     await put(60, 69)
     assert news == [False, True]
     assert keeper.unkept == lost
-    assert keeper.spans()[-1] == Span(7, 60, 69)
+    assert keeper.spans()[-1] == FrameSpan(7, 60, 69)
     frames = await keeper.chunk(7, 0, 100, 1 << 20, 100)
     assert [seq for seq, _ in frames] == list(range(60, 70))  # what was deleted is no error
     keeper.close()
@@ -199,7 +198,7 @@ async def test_a_hundred_collectors_fit_in_one_process(
 def test_a_collector_stays_small() -> None:
     """No NumPy, no database, no web framework: a node has better use for its memory."""
     code = (
-        "import sys, collector.service, collector.sources, collector.once, collector.page\n"
+        "import sys, collector.service, collector.sources, collector.sampling.once, collector.publish.metrics_page\n"
         "heavy = {'numpy', 'duckdb', 'textual', 'aiohttp', 'pynvml', 'prometheus_client', 'gmqtt'}\n"
         "print(sorted(heavy & {name.partition('.')[0] for name in sys.modules}))"
     )

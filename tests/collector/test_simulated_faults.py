@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collector.simulated import (
-    Fault,
     FaultKind,
     Scenario,
+    SimulatedFault,
     SimulatedSource,
     expected_rows,
     parse,
@@ -19,7 +19,7 @@ from collector.simulated import (
     silent,
     value,
 )
-from collector.source import Happening
+from collector.source import DeviceEvent
 from telemetry.gap import Gap, reason_of
 from telemetry.metric import Lane
 from telemetry.schema import GPU_FAST, GPU_SLOW, LINK_FAST, LINK_SLOW, SCHEMA
@@ -43,10 +43,10 @@ def reasons(scene: Scenario, second: int, gpu: int, block: int) -> set[Gap | Non
     }
 
 
-async def told(scene: Scenario, node: str, seconds: range) -> list[Happening]:
+async def told(scene: Scenario, node: str, seconds: range) -> list[DeviceEvent]:
     """What a source makes known over these seconds."""
     source = SimulatedSource(scene, node)
-    news: list[Happening] = []
+    news: list[DeviceEvent] = []
     for second in seconds:
         await source.read(BOTH, scene.start_tick + second, now_ns=0, deadline=1.0)
         news += source.happenings()
@@ -56,9 +56,9 @@ async def told(scene: Scenario, node: str, seconds: range) -> list[Happening]:
 def test_a_script_is_read_as_it_is_written() -> None:
     text = "xid79@dgx-01/3+30s, thermal@dgx-02/0+2m:90s power_brake@rack-01+1h:5"
     assert parse(text) == (
-        Fault(FaultKind.XID79, "dgx-01", 3, 30, None),
-        Fault(FaultKind.THERMAL, "dgx-02", 0, 120, 90),
-        Fault(FaultKind.POWER_BRAKE, "rack-01", None, 3600, 5),
+        SimulatedFault(FaultKind.XID79, "dgx-01", 3, 30, None),
+        SimulatedFault(FaultKind.THERMAL, "dgx-02", 0, 120, 90),
+        SimulatedFault(FaultKind.POWER_BRAKE, "rack-01", None, 3600, 5),
     )
     assert parse("") == parse("none") == ()
 
@@ -66,7 +66,7 @@ def test_a_script_is_read_as_it_is_written() -> None:
 @given(
     st.lists(
         st.builds(
-            Fault,
+            SimulatedFault,
             st.sampled_from(FaultKind),
             st.from_regex(r"[a-z][a-z0-9-]{0,9}", fullmatch=True),
             st.none() | st.integers(0, 71),
@@ -76,7 +76,7 @@ def test_a_script_is_read_as_it_is_written() -> None:
         max_size=5,
     )
 )
-def test_a_script_survives_being_written_and_read(faults: list[Fault]) -> None:
+def test_a_script_survives_being_written_and_read(faults: list[SimulatedFault]) -> None:
     assert list(parse(", ".join(map(str, faults)))) == faults
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from collector.config import CollectorConfig
-from collector.replay import RecordingSource
+from collector.recording.replay import RecordingSource
 from collector.simulated import SimulatedSource
 from collector.smi.file_source import SmiFileSource
 from collector.sources import NVML_LIBRARY, has_nvml, is_elsewhere, make_source

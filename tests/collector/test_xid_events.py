@@ -10,34 +10,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.kernel_news import happening_of
-from collector.source import Happening
-from collector.xid_events import SECOND, XidEvents
+from collector.kernel.kernel_log import happening_of
+from collector.sampling.xid_events import SECOND, XidEvents
+from collector.source import DeviceEvent
 from telemetry.kernel_log import Assembler
 
 PCI = "0000:01:00.0"
 
 
-def kernel(at: float, text: str = "79, GPU has fallen off the bus.", pci: str = "01") -> Happening:
+def kernel(
+    at: float, text: str = "79, GPU has fallen off the bus.", pci: str = "01"
+) -> DeviceEvent:
     """What the reader of the kernel log makes of an XID."""
     return line(at, f"NVRM: Xid (PCI:0000:{pci}:00): {text}")
 
 
-def line(at: float, text: str) -> Happening:
+def line(at: float, text: str) -> DeviceEvent:
     """What the reader of the kernel log makes of a line."""
     record = Assembler().feed(text)
     assert record is not None
     return happening_of(record, text, int(at * SECOND))
 
 
-def nvml(at: float, xid: int = 79) -> Happening:
+def nvml(at: float, xid: int = 79) -> DeviceEvent:
     """What the source makes of an event of NVML."""
-    return Happening(
+    return DeviceEvent(
         "xid", int(at * SECOND), "GPU-1", PCI, f"XID {xid}", {"xid": xid, "source": "nvml"}
     )
 
 
-def told(*happenings: Happening, until: float = 1000.0) -> list[tuple[float, str, object]]:
+def told(*happenings: DeviceEvent, until: float = 1000.0) -> list[tuple[float, str, object]]:
     """Play a timeline second by second: when, which kind, and which number or count."""
     events = XidEvents()
     out = []
@@ -139,7 +141,7 @@ def test_further_lines_of_a_switch_are_no_further_errors() -> None:
 
 def test_what_is_no_xid_passes_as_it_came() -> None:
     """Driver news has its own sense of repetition."""
-    news = Happening("driver_down", 5 * SECOND, message="gone")
+    news = DeviceEvent("driver_down", 5 * SECOND, message="gone")
     assert XidEvents().merge([news, news], 6 * SECOND) == [news, news]
 
 
@@ -184,8 +186,8 @@ def test_a_loss_that_the_driver_tells_is_an_event_beside_its_xid() -> None:
     """The kernel's words repeat the XID; the driver's silence is a state of its own."""
     events = XidEvents()
     pci = "0000:05:00.0"
-    xid = Happening("xid", 10 * SECOND, pci=pci, data={"xid": 79, "source": "kernel"})
-    lost = Happening("gpu_lost", 11 * SECOND, gpu="GPU-5", pci=pci)
-    words = Happening("gpu_lost", 12 * SECOND, pci=pci, data={"source": "kernel"})
+    xid = DeviceEvent("xid", 10 * SECOND, pci=pci, data={"xid": 79, "source": "kernel"})
+    lost = DeviceEvent("gpu_lost", 11 * SECOND, gpu="GPU-5", pci=pci)
+    words = DeviceEvent("gpu_lost", 12 * SECOND, pci=pci, data={"source": "kernel"})
     told = events.merge([xid, lost, words], 13 * SECOND)
     assert told == [xid, lost]

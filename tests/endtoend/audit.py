@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import duckdb
 import numpy as np
 
-from collector.clock import passed
-from collector.ring import Ring
+from collector.ring.ring import Ring
+from collector.sampling.sampler import passed
 from collector.simulated import expected_rows
 from telemetry.schema import GPU_FAST, SCHEMA
 from telemetry.topics import phase_of

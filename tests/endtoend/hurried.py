@@ -12,13 +12,13 @@ import sys
 from msgspec.structs import replace
 
 from aggregator.alerting import service
-from aggregator.alerting.alarms import patience_of
+from aggregator.alerting.pipeline import patience_of
 from alerts.config import AlertsConfig
-from alerts.desk.policy import Patience
+from alerts.incidents.policy import NotificationTimings
 from kilowatch.__main__ import main
 
 
-def hurried(config: AlertsConfig) -> Patience:
+def hurried(config: AlertsConfig) -> NotificationTimings:
     """Return a patience of seconds, which takes coming and going for nothing special."""
     return replace(
         patience_of(config), settle=0.5, settle_restless=0.5, flap_start=10_000, storm_size=10_000

@@ -16,9 +16,9 @@ import paho.mqtt.client as mqtt
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
-from aggregator.electrical_memory import NAME
-from power.breaker import Curve, band
-from power.thermal import FAST_SHARE
+from aggregator.electrical.checkpoint import NAME
+from power.devices.breaker import Curve, band
+from power.devices.thermal import FAST_SHARE
 from tests.brokers import Mosquitto
 from tests.endtoend.cluster import wait_until
 from tests.endtoend.plant import Plant, stays

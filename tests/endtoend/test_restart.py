@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from collector.clock import passed
+from collector.sampling.sampler import passed
 from collector.simulated import value
 from telemetry.topics import phase_of
 from tests.brokers import Mosquitto

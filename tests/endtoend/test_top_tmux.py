@@ -21,7 +21,7 @@ from tests.brokers import free_port
 from tests.endtoend.clock import SteppedClock
 from tests.endtoend.cluster import wait_until
 from tests.endtoend.tmux import TMUX, Terminal
-from tui.text import STEP
+from tui.kit.text import STEP
 
 pytestmark = pytest.mark.skipif(TMUX is None, reason="tmux is not installed: apt-get install tmux")
 AGO = 400

@@ -10,7 +10,7 @@ from types import TracebackType
 
 import duckdb
 
-from collector.ring import Ring
+from collector.ring.ring import Ring
 from telemetry.intervals import IntervalSet
 from tests.brokers import Broker
 from tests.endtoend.audit import audit

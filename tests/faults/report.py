@@ -43,7 +43,7 @@ ELSEWHERE = {
         "tests/alerts/test_outbox_kill.py::test_killed_anywhere_every_incident_arrives_once_under_one_key",
     ),
     "29": (
-        "tests/alerts/test_desk_floods.py::test_a_signal_that_flaps_for_an_hour_is_told_at_most_twice_in_five_minutes",
+        "tests/alerts/test_incidents_floods.py::test_a_signal_that_flaps_for_an_hour_is_told_at_most_twice_in_five_minutes",
     ),
 }
 """Scenarios, or parts of them, that the tests of one part play; `make faults` runs them too."""

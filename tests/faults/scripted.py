@@ -13,7 +13,7 @@ import numpy as np
 
 from aggregator.config import AggregatorConfig
 from aggregator.service import Aggregator
-from alerts.alert import State
+from alerts.alert import AlertState
 from telemetry import frame as frames
 from telemetry.gap import NOT_SUPPORTED
 from telemetry.mqtt import BrokerConfig
@@ -136,7 +136,7 @@ def with_rules(broker: BrokerConfig, folder: Path, listen: str = "") -> Aggregat
 
 def fired(aggregator: Aggregator) -> set[str]:
     """Names of the rules whose alerts have fired, resolved ones included."""
-    return {alert.rule for alert in aggregator.alerts() if alert.state is not State.PENDING}
+    return {alert.rule for alert in aggregator.alerts() if alert.state is not AlertState.PENDING}
 
 
 def suspected(aggregator: Aggregator, rule: str) -> set[str]:

@@ -18,7 +18,7 @@ from alerts.config import AlertsConfig
 from telemetry import frame as frames
 from telemetry import inventory as messages
 from telemetry.gap import NOT_SUPPORTED
-from telemetry.inventory import NodeState, Status
+from telemetry.inventory import CollectorStatus, NodeState
 from telemetry.mqtt import BrokerConfig
 from telemetry.schema import GPU_FAST, NODE_FAST, SCHEMA
 from telemetry.topics import Topic, topic
@@ -98,7 +98,9 @@ class Room:
 
     async def _run(self) -> None:
         async with aiomqtt.Client(self._broker.host, self._broker.port) as client:
-            status = messages.encode(Status(state=NodeState.ONLINE, session=1, interval=INTERVAL))
+            status = messages.encode(
+                CollectorStatus(state=NodeState.ONLINE, session=1, interval=INTERVAL)
+            )
             for name in self.alive:
                 await client.publish(topic("default", name, Topic.STATUS), status, retain=True)
                 body = messages.encode(inventory(name, 1))

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from collector.config import CollectorConfig
-from collector.publisher import Publisher
+from collector.publish.publisher import Publisher
 from telemetry.mqtt import BrokerConfig
 from tests.aggregator.test_service import until
 from tests.faults.plant import PARTS, Plant

@@ -13,7 +13,7 @@ import pytest
 
 from grafana import build
 from grafana.board import Board
-from power.quantities import QUANTITIES
+from power.snapshot.quantities import QUANTITIES
 from telemetry.catalogue import CATALOGUE
 from telemetry.metric import Kind
 from tests.grafana.boards import ALL, METRIC, influx_queries, panels, queries

@@ -11,16 +11,16 @@ import pytest
 from click.testing import CliRunner, Result
 
 from aggregator.http.config import HttpConfig
-from alerts.alert import Alert, Severity, State
-from alerts.notice import Incident, Note
-from collector.recording import Header, RecordingWriter
-from kilowatch import alerting
+from alerts.alert import Alert, AlertState, Severity
+from alerts.notice import Incident, IncidentNote
+from collector.recording.file import RecordingHeader, RecordingWriter
 from kilowatch.__main__ import main
-from kilowatch.table import WIDTH, columns
+from kilowatch.text import alerts as alerting
+from kilowatch.text.table import WIDTH, columns
 from telemetry import frame as frames
 from telemetry import inventory as messages
 from telemetry.gap import NOT_SUPPORTED
-from telemetry.inventory import Event, NodeState, Status
+from telemetry.inventory import CollectorStatus, Event, NodeState
 from telemetry.schema import GPU_FAST, SCHEMA
 from telemetry.topics import Topic
 from tests.aggregator.fake_view import inventory
@@ -223,8 +223,8 @@ def test_rules_of_ones_own_are_checked_and_proved(tmp_path: Path) -> None:
 def record(path: Path, temperatures: list[float], xid_at: int | None = None) -> None:
     """Write a recording of one node, a frame a second, as `kilowatch record` does."""
     what, start = inventory("n1", links=0), 1_790_000_000 * 10**9
-    status = Status(state=NodeState.ONLINE, session=what.session)
-    writer = RecordingWriter(path, Header(source="a test"))
+    status = CollectorStatus(state=NodeState.ONLINE, session=what.session)
+    writer = RecordingWriter(path, RecordingHeader(source="a test"))
     writer.write(start, Topic.STATUS, "n1", messages.encode(status))
     writer.write(start, Topic.INVENTORY, "n1", messages.encode(what))
     block = SCHEMA.blocks[GPU_FAST]
@@ -291,11 +291,11 @@ def test_what_is_no_recording_is_said(tmp_path: Path, content: bytes | None) -> 
 def test_what_comes_from_elsewhere_can_not_command_the_terminal() -> None:
     """Node names, summaries and notes come from the bus and from people."""
     evil = "\x1b[2J\x07n1\u202e\nPAGE"
-    alert = Alert(key=evil, rule="r", state=State.FIRING, severity=Severity.PAGE, node=evil,
+    alert = Alert(key=evil, rule="r", state=AlertState.FIRING, severity=Severity.PAGE, node=evil,
                   value_text=evil)  # fmt: skip
     incident = Incident(
         key=evil, group={}, severity=Severity.PAGE, title=evil * 20, began=0, changed=0,
-        alerts=(alert,), firing=1, total=1, acknowledged=Note(who=evil, why=evil, at=0),
+        alerts=(alert,), firing=1, total=1, acknowledged=IncidentNote(who=evil, why=evil, at=0),
     )  # fmt: skip
     lines = [*alerting.incident_lines([incident], 10**9), *columns([(evil, evil), ("a", "b")])]
     assert all(line.isprintable() for line in lines)

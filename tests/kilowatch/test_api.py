@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from kilowatch.api import Api, ApiError
+from kilowatch.clients.api import ApiClient, ApiError
 
 
 def test_what_a_stranger_answers_is_cleaned() -> None:
@@ -22,7 +22,7 @@ def test_what_a_stranger_answers_is_cleaned() -> None:
 
         thread = threading.Thread(target=answer)
         thread.start()
-        api = Api(f"http://127.0.0.1:{stranger.getsockname()[1]}")
+        api = ApiClient(f"http://127.0.0.1:{stranger.getsockname()[1]}")
         with pytest.raises(ApiError, match="no aggregator answers") as found:
             api.get("/api/v1/status", dict)
         thread.join(10)

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kilowatch.__main__ import main
-from kilowatch.diagnosis import Reader
+from kilowatch.saved_logs.reader import SavedLogReader
 
 CAPTURES = Path(__file__).parents[2] / "../shared/data/captures"
 HEALTHY = sorted(
@@ -289,7 +289,7 @@ def test_links_of_a_saved_nvlink_status() -> None:
 @given(st.binary(max_size=300) | st.text(max_size=300).map(str.encode))
 def test_never_raises_on_any_bytes(data: bytes) -> None:
     """But for what is packed and damaged, which is said."""
-    reader = Reader()
+    reader = SavedLogReader()
     for prefix in (b"", LOST.encode(), SMI.encode(), b"<nvidia_smi_log><gpu>"):
         if not (prefix + data).startswith((b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")):
             reader.take(io.BytesIO(prefix + data), "test")

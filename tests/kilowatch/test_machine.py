@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kilowatch import machine
 from kilowatch.settings import load
+from kilowatch.stack import run as machine
 from tests.brokers import free_port
 
 CHANNEL = """

@@ -13,10 +13,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kilowatch.__main__ import main
-from kilowatch.circuits_text import bar, circuit_lines, span
-from kilowatch.demo_site import plugged
-from power.states import CircuitState, TripSeconds
-from tests.aggregator.http_door import door
+from kilowatch.stack.demo_site import plugged
+from kilowatch.text.circuits import bar, circuit_lines, span
+from power.snapshot.documents import CircuitState, TripSeconds
+from tests.aggregator.http_client import door
 from tests.aggregator.test_http_circuits import lab
 from tests.brokers import free_port
 

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from alerts.rules import Rule, load, read, words_of
+from alerts.rules.rule import Rule, load, read, words_of
 from kilowatch.__main__ import main as cli
 from kilowatch.prometheus.__main__ import FOLDER, files, main
-from kilowatch.prometheus.itself import WATCHES, group
 from kilowatch.prometheus.rules import AlertRule, Left, alert_of, translate
+from kilowatch.prometheus.self_alerts import WATCHES, group
 from kilowatch.prometheus.text import groups, rule_file
 from kilowatch.prometheus.timelines import APART, UNPLAYED, timelines
 from kilowatch.prometheus.vectors import Unsaid

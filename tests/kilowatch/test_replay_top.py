@@ -15,10 +15,10 @@ import pytest
 from click.testing import CliRunner
 
 from aggregator.config import AggregatorConfig
-from collector.recording import Header, RecordingWriter, read
+from collector.recording.file import RecordingHeader, RecordingWriter, read
 from kilowatch.__main__ import main
-from kilowatch.network import free_port
-from kilowatch.recorded import Recorded
+from kilowatch.replay.cluster import RecordedCluster
+from kilowatch.stack.ports import free_port
 from telemetry import inventory as messages
 from telemetry.errors import SourceError
 from telemetry.inventory import Event
@@ -28,7 +28,7 @@ from tests.brokers import wait_for_port
 from tests.tui.cluster import until
 from tests.tui.hindsight import payload, watts
 from tui.app import Top
-from tui.text import clock_of
+from tui.kit.text import clock_of
 
 SECONDS = 120
 SITE = {
@@ -42,7 +42,9 @@ SITE = {
 def recording(tmp_path: Path) -> Path:
     """Two minutes of a node of two GPUs, with an XID in the second minute."""
     path = tmp_path / "rig.kwrec"
-    writer = RecordingWriter(path, Header(made_at=sampled_at(0), source="mqtt://elsewhere"))
+    writer = RecordingWriter(
+        path, RecordingHeader(made_at=sampled_at(0), source="mqtt://elsewhere")
+    )
     described = messages.encode(inventory("rig", 2))
     writer.write(sampled_at(0), Topic.INVENTORY, "rig", described)
     for second in range(SECONDS):
@@ -55,9 +57,9 @@ def recording(tmp_path: Path) -> Path:
     return path
 
 
-def read_in(path: Path, folder: Path) -> Recorded:
+def read_in(path: Path, folder: Path) -> RecordedCluster:
     """A recording that was read."""
-    view = Recorded(AggregatorConfig(cluster="recording", data_dir=folder), SITE)
+    view = RecordedCluster(AggregatorConfig(cluster="recording", data_dir=folder), SITE)
     assert view.read(path, read(path)) == SECONDS + 2
     return view
 
@@ -113,7 +115,10 @@ def test_a_recording_keeps_what_its_circuits_carried(recording: Path, tmp_path: 
     [
         (lambda path: None, "can't be read: No such file"),
         (lambda path: path.write_text("hello"), "is no recording. Make one under"),
-        (lambda path: RecordingWriter(path, Header()).close(), "holds no message. Record with"),
+        (
+            lambda path: RecordingWriter(path, RecordingHeader()).close(),
+            "holds no message. Record with",
+        ),
         (lambda path: path.mkdir(), "directory"),
     ],
     ids=["missing", "foreign", "empty", "folder"],
@@ -137,7 +142,7 @@ def test_settings_without_a_recording_are_refused(tmp_path: Path) -> None:
 
 
 def test_nothing_to_read_is_an_error_of_ours(tmp_path: Path) -> None:
-    view = Recorded(AggregatorConfig(data_dir=tmp_path), {})
+    view = RecordedCluster(AggregatorConfig(data_dir=tmp_path), {})
     with pytest.raises(SourceError, match="holds no message"):
         view.read(tmp_path / "x", [])
 

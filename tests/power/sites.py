@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import tomllib
 
-from power.answer import CircuitPlan, Plan
-from power.plan import Suppose, make
-from power.site import decode
+from power.plan.plan import Suppose, make
+from power.plan.result import CircuitPlan, PlanResult
+from power.site.config import decode
 
 DGX_FEED = """
 [circuits.feed]
@@ -43,11 +43,11 @@ cords = [{ circuit = "a" }, { circuit = "b" }]
 """
 
 
-def planned(text: str, suppose: Suppose | None = None) -> Plan:
+def planned(text: str, suppose: Suppose | None = None) -> PlanResult:
     """Return the plan of a site that is written as TOML."""
     return make("site.toml", decode("site.toml", tomllib.loads(text)), suppose or Suppose())
 
 
-def circuit(plan: Plan, name: str) -> CircuitPlan:
+def circuit(plan: PlanResult, name: str) -> CircuitPlan:
     """Return one circuit of a plan."""
     return next(c for c in plan.circuits if c.id == name)

@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from alerts.alert import Alert, State
-from alerts.engine import Engine
-from alerts.rules import FOLDER, read
-from power.layout import lay_out
-from power.live import Boards, Live, Tick
-from power.meter import MeterReading
-from power.site import decode
-from power.wall import Source
+from alerts.alert import Alert, AlertState
+from alerts.engine.engine import RuleEngine
+from alerts.rules.rule import FOLDER, read
+from power.devices.wall_power import WallSource
+from power.live import Live, PowerInputs, PowerSnapshots
+from power.meters.reading import MeterReading
+from power.site.config import decode
+from power.site.layout import lay_out
 from telemetry.fleet import Fleet
 
 RULES = read(FOLDER / "circuit_rules.toml")
@@ -33,13 +33,13 @@ class Stage:
     def __init__(self, text: str, *, limits: Mapping[str, float] | None = None, gpus: int = 8) -> None:  # fmt: skip
         """`limits`: sum of the enforced limits of each node's GPUs."""
         self.live = live_of(text)
-        self.engine = Engine(RULES)
+        self.engine = RuleEngine(RULES)
         self.now = 1000.0
         self.gpus = gpus
         self.limits = dict(limits or {})
         self.silent: dict[str, float] = {}
         """When each silent node was last heard."""
-        self.boards: Boards | None = None
+        self.boards: PowerSnapshots | None = None
         self.told: list[Alert] = []
         """All that began to fire or resolved."""
         self._fleet = Fleet()
@@ -52,7 +52,7 @@ class Stage:
         self, seconds: float, *, gpu: Mapping[str, float] | None = None,
         wall: Mapping[str, float] | None = None, meters: Iterable[MeterReading] = (),
         every: float = 1.0, **known: object,
-    ) -> Boards:  # fmt: skip
+    ) -> PowerSnapshots:  # fmt: skip
         """Tick for `seconds`: nodes draw `gpu` watts in their GPUs, or `wall` by their own meter.
 
         `meters` speak at every tick. `known`: other fields of the tick.
@@ -62,7 +62,7 @@ class Stage:
         for _ in range(round(seconds / every)):
             self.now += every
             tick = replace(
-                Tick.unknown(len(machines)),
+                PowerInputs.unknown(len(machines)),
                 gpu_watts=_array(machines, gpu or {}),
                 wall_watts=_array(machines, wall or {}),
                 wall_age=np.array([0.0 if m in (wall or {}) else np.inf for m in machines]),
@@ -88,12 +88,14 @@ class Stage:
 
     def firing(self) -> set[tuple[str, str]]:
         """Return (rule, name) of all that fires."""
-        return {(a.rule, a.name) for a in self.engine.alerts() if a.state is State.FIRING}
+        return {(a.rule, a.name) for a in self.engine.alerts() if a.state is AlertState.FIRING}
 
     def ids(self, name: str) -> list[str]:
         """Return the ids of what is told of one circuit, each once: what another rule that fires on
         it inhibits is not told."""
-        fires = {a.rule for a in self.engine.alerts() if a.state is State.FIRING and a.name == name}
+        fires = {
+            a.rule for a in self.engine.alerts() if a.state is AlertState.FIRING and a.name == name
+        }
         hidden = {other for rule in RULES if rule.name in fires for other in rule.inhibits}
         return sorted({rule.id for rule in RULES if rule.name in fires - hidden})
 
@@ -115,7 +117,7 @@ def meter(circuit: str, **told: object) -> MeterReading:
     """Return a reading of a circuit's meter; `at` is set when it speaks."""
     known: dict[str, object] = {
         "meter": f"m-{circuit}", "kind": "circuit", "target": circuit,
-        "source": Source.CIRCUIT_METER, "at": 0.0, "period": 5.0,
+        "source": WallSource.CIRCUIT_METER, "at": 0.0, "period": 5.0,
     }  # fmt: skip
     return MeterReading(**known | told)  # type: ignore[arg-type]  # a test's own fields
 

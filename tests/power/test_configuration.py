@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from alerts.rules import load
+from alerts.rules.rule import load
 from kilowatch.__main__ import main
-from kilowatch.circuits_text import WORDS
-from kilowatch.plan_text import WIDTH
-from power.layout import lay_out
-from power.plan import Suppose
-from power.site import decode
+from kilowatch.text.circuits import WORDS
+from kilowatch.text.plan import WIDTH
+from power.plan.plan import Suppose
+from power.site.config import decode
+from power.site.layout import lay_out
 from telemetry.errors import ConfigError
 from tests.power.sites import PAIR, RIG, circuit, planned
 

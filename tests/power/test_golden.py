@@ -7,15 +7,15 @@ import tomllib
 import numpy as np
 import pytest
 
-from power.energy import cost, kwh
+from power.devices.supply import Tier, dc_watts, points_of, wall_watts
+from power.devices.wall_power import WallReading, WallSource, best, calibrate, model, of_silent_node
 from power.forecast import trend
-from power.plan import Suppose
-from power.report import describe, times_cheaper
-from power.roster import parts_of
-from power.site import decode
-from power.supply import Tier, dc_watts, points_of, wall_watts
-from power.wall import Reading, Source, best, calibrate, model, of_silent_node
-from power.wiring import Wiring, amps_per_watt, imbalance, line_currents, neutral_amps
+from power.network.wiring import Wiring, amps_per_watt, imbalance, line_currents, neutral_amps
+from power.plan.plan import Suppose
+from power.report.cluster_parts import parts_of
+from power.report.energy import cost, kwh
+from power.report.report import describe, times_cheaper
+from power.site.config import decode
 from tests.power.sites import DGX_FEED, PAIR, RIG, circuit, planned
 
 
@@ -154,15 +154,15 @@ def test_module_scope_is_not_counted_twice() -> None:
 
 def test_the_best_fresh_source_wins_and_a_stale_one_shows() -> None:
     """A reversed clamp reads its magnitude."""
-    plug, bmc = Reading(-500, at=0, period=10), Reading(520, at=95, period=1)
-    fresh = best({Source.PLUG: plug, Source.BMC: bmc}, now=20)
+    plug, bmc = WallReading(-500, at=0, period=10), WallReading(520, at=95, period=1)
+    fresh = best({WallSource.PLUG: plug, WallSource.BMC: bmc}, now=20)
     assert fresh is not None
-    assert (fresh.source, fresh.watts) == (Source.PLUG, 500)
-    stale = best({Source.PLUG: plug, Source.BMC: bmc}, now=100)
+    assert (fresh.source, fresh.watts) == (WallSource.PLUG, 500)
+    stale = best({WallSource.PLUG: plug, WallSource.BMC: bmc}, now=100)
     assert stale is not None
-    assert (stale.source, stale.degraded) == (Source.BMC, True)
+    assert (stale.source, stale.degraded) == (WallSource.BMC, True)
     assert stale.sigma_watts == pytest.approx(0.19 * 520)
-    assert best({Source.PLUG: plug}, now=100) is None
+    assert best({WallSource.PLUG: plug}, now=100) is None
 
 
 def test_supplies_and_calibration() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from power.quantities import QUANTITIES
-from power.wall import Source
+from power.devices.wall_power import WallSource
+from power.snapshot.quantities import QUANTITIES
 from tests.power.sites import PAIR, RIG
 from tests.power.stage import Stage, meter
 
@@ -28,7 +28,7 @@ gpus = "2x RTX 4090"
 cords = [{ circuit = "b" }]
 """
 LIMITS = {"n1": 900.0, "n2": 900.0}
-SOURCES = dict(enumerate(Source))
+SOURCES = dict(enumerate(WallSource))
 
 
 def test_every_quantity_of_the_boards_is_computed_and_none_is_unnamed() -> None:
@@ -71,7 +71,7 @@ def test_the_model_follows_the_load_and_meets_the_commitment_at_the_limit() -> N
     assert stage.value("supply_wall_watts", "n1") == pytest.approx(0.48 * 250 / 0.9)
     assert stage.value("supply_wall_watts", "n2") == pytest.approx((900 + 250) / 0.9)
     assert stage.value("circuit_committed_watts", "b") == pytest.approx((900 + 250) / 0.9)
-    assert SOURCES[int(stage.value("circuit_source", "b"))] is Source.MODEL
+    assert SOURCES[int(stage.value("circuit_source", "b"))] is WallSource.MODEL
     assert stage.value("circuit_sigma_watts", "b") == pytest.approx(0.12 * (900 + 250) / 0.9)
 
 
@@ -101,7 +101,7 @@ def test_module_watts_are_not_counted_twice() -> None:
 def test_the_best_fresh_source_counts_and_a_stale_one_shows() -> None:
     """Plug before BMC before model; stale after three periods, 30 s at least, with 15 % added."""
     stage = Stage(TWO, limits=LIMITS, gpus=2)
-    plug = meter("n1", kind="node", source=Source.PLUG, watts=-700.0, period=10.0)
+    plug = meter("n1", kind="node", source=WallSource.PLUG, watts=-700.0, period=10.0)
     draws = {"n1": 300.0, "n2": 300.0}
     stage.play(1, gpu=draws, wall={"n1": 650.0}, meters=[plug])
     assert stage.value("supply_wall_watts", "n1") == 700  # a reversed clamp reads its magnitude
@@ -132,7 +132,7 @@ def test_one_outlet_of_two_is_no_sum() -> None:
     """Two outlets of a node add up; while one of them is stale the model is used."""
     stage = Stage(TWO, limits=LIMITS, gpus=2)
     one, two = (
-        meter("n1", kind="node", meter=f"pdu.{outlet}", source=Source.PDU, watts=watts)
+        meter("n1", kind="node", meter=f"pdu.{outlet}", source=WallSource.PDU, watts=watts)
         for outlet, watts in ((1, 300.0), (2, 310.0))
     )
     stage.play(1, gpu={"n1": 100.0}, meters=[one, two])
@@ -152,7 +152,7 @@ def test_a_silent_node_keeps_its_commitment_then_its_last_watts() -> None:
     assert stage.value("supply_wall_watts", "n1") == pytest.approx((900 + 250) / 0.9)
     assert stage.value("circuit_silent_nodes", "a") == 1
     assert stage.facts("a")["silent"] == "n1"
-    assert SOURCES[int(stage.value("circuit_source", "a"))] is Source.COMMITTED
+    assert SOURCES[int(stage.value("circuit_source", "a"))] is WallSource.COMMITTED
     stage.play(300, gpu=draws, every=10)
     assert stage.value("supply_wall_watts", "n1") == pytest.approx(drew)
 
@@ -213,12 +213,12 @@ def test_a_meter_teaches_the_model() -> None:
     )
     for number in range(40):
         gpu = 100.0 + 50.0 * number
-        plug = meter("office", source=Source.PLUG, watts=90 + 1.2 * gpu, period=10.0)
+        plug = meter("office", source=WallSource.PLUG, watts=90 + 1.2 * gpu, period=10.0)
         stage.play(10, gpu={"rig1": gpu}, meters=[plug], every=10)
     stage.play(60, gpu={"rig1": 1000.0}, every=10)
     assert stage.value("supply_wall_watts", "rig1") == pytest.approx(90 + 1200, rel=0.002)
-    assert SOURCES[int(stage.value("circuit_source", "office"))] is Source.MODEL
-    heater = meter("office", source=Source.PLUG, watts=90 + 1200 + 800, period=10.0)
+    assert SOURCES[int(stage.value("circuit_source", "office"))] is WallSource.MODEL
+    heater = meter("office", source=WallSource.PLUG, watts=90 + 1200 + 800, period=10.0)
     stage.play(1000, gpu={"rig1": 1000.0}, meters=[heater], every=10)
     assert "E18" in stage.ids("office")  # told, not learnt
     stage.play(60, gpu={"rig1": 1000.0}, every=10)

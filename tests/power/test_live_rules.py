@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from power.meter import MeterReading
-from power.wall import Source
+from power.devices.wall_power import WallSource
+from power.meters.reading import MeterReading
 from tests.power.sites import RIG
 from tests.power.stage import EPOCH, Stage, live_of, meter
 
@@ -140,7 +140,7 @@ def test_e14_a_ups_says_it_runs_on_its_battery_and_for_how_long() -> None:
     stage = Stage(text)
 
     def says(flags: tuple[str, ...], runtime: float) -> list[MeterReading]:
-        return [meter("u", kind="ups", source=Source.UPS, watts=1500.0, volt_amps=1550.0, runtime_seconds=runtime, flags=flags)]  # fmt: skip
+        return [meter("u", kind="ups", source=WallSource.UPS, watts=1500.0, volt_amps=1550.0, runtime_seconds=runtime, flags=flags)]  # fmt: skip
 
     stage.play(30, meters=says(("OL",), 1200))
     assert stage.ids("u") == ["E14"]

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from power.devices.wall_power import WallSource
 from power.meters.base import Decoder, MqttConfig
 from power.meters.config import TYPES, decode_meter
-from power.meters.sample import Sample
-from power.wall import Source
+from power.meters.sample import MeterSample
 from telemetry.errors import WireError
 
 
@@ -23,7 +23,7 @@ def decoder(kind: str, topic: str, **more: Any) -> Decoder:
     return meter.decoder()
 
 
-def heard(meter: Decoder, topic: str, payload: object) -> dict[str, Sample]:
+def heard(meter: Decoder, topic: str, payload: object) -> dict[str, MeterSample]:
     """What a message says, by channel."""
     text = payload if isinstance(payload, str) else json.dumps(payload)
     return {sample.channel: sample for sample in meter.samples(topic, text.encode())}
@@ -34,15 +34,15 @@ def test_a_tasmota_plug_says_watts_volts_amps_and_kilowatt_hours() -> None:
     energy = {"Total": 12.5, "Yesterday": 1.1, "Today": 0.4, "Period": 2, "Power": 845,
               "ApparentPower": 871, "ReactivePower": 211, "Factor": 0.97, "Voltage": 119, "Current": 7.32}  # fmt: skip
     told = heard(decoder("tasmota", "plug-lab"), "tele/plug-lab/SENSOR", {"Time": "2099-13-41", "ENERGY": energy})  # fmt: skip
-    assert told == {"": Sample(watts=845, volt_amps=871, amps=7.32, volts=119, power_factor=0.97, energy_joules=4.5e7)}  # fmt: skip
+    assert told == {"": MeterSample(watts=845, volt_amps=871, amps=7.32, volts=119, power_factor=0.97, energy_joules=4.5e7)}  # fmt: skip
 
 
 def test_a_tasmota_meter_with_lists_is_its_channels_and_their_sum() -> None:
     """Golden test 9: what is a list belongs to channels, what is one number is shared or the sum."""
     energy = {"Total": [1.0, 2.0], "Power": [150, 240], "Voltage": 230, "Current": [1.32, 2.1], "Factor": [0.5, 0.99]}  # fmt: skip
     told = heard(decoder("tasmota", "tele/x/SENSOR"), "tele/x/SENSOR", {"ENERGY": energy})
-    assert told[""] == Sample(watts=390, amps=1.32 + 2.1, volts=230, energy_joules=3 * 3.6e6)
-    assert told["1"] == Sample(channel="1", watts=150, amps=1.32, volts=230, power_factor=0.5, energy_joules=3.6e6)  # fmt: skip
+    assert told[""] == MeterSample(watts=390, amps=1.32 + 2.1, volts=230, energy_joules=3 * 3.6e6)
+    assert told["1"] == MeterSample(channel="1", watts=150, amps=1.32, volts=230, power_factor=0.5, energy_joules=3.6e6)  # fmt: skip
     assert told["2"].amps == 2.1
     partly = heard(decoder("tasmota", "x"), "tele/x/SENSOR", {"ENERGY": {"Power": [150, None], "Current": [1, 2]}})  # fmt: skip
     assert partly[""].watts is None  # a part of a sum is no sum
@@ -120,7 +120,7 @@ def test_three_clamps_of_a_shelly_are_poles() -> None:
     heard(meter, "r/rpc", {"id": 0, "result": {"em:0": state, "emdata:0": {"total_act": 1000.0, "a_total_act_energy": 600.0}}})  # fmt: skip
     told = heard(meter, "shellypro3em-x/status/em:0", state)
     assert (told[""].watts, told[""].neutral_amps, told[""].energy_joules) == (455, 1.2, 3.6e6)
-    assert told[""].source is Source.CIRCUIT_METER
+    assert told[""].source is WallSource.CIRCUIT_METER
     assert (told["a"].pole, told["a"].watts, told["a"].energy_joules) == ("L1", 900, 600 * 3600)
     assert (told["b"].pole, told["b"].watts, told["b"].power_factor) == ("L2", -455, 0.99)
     assert (told["c"].pole, told["c"].watts) == ("L3", None)
@@ -183,19 +183,19 @@ def test_any_json_by_path(settings: Any, payload: object, quantity: str, value: 
 def test_several_numbers_of_one_payload() -> None:
     values = [{"path": "p"}, {"path": "i", "unit": "mA"}, {"path": "u", "unit": "V"}]
     told = heard(decoder("json", "any", values=values), "any", {"p": 500, "i": 2200, "u": None})
-    assert told[""] == Sample(watts=500, amps=2.2)
+    assert told[""] == MeterSample(watts=500, amps=2.2)
 
 
 def test_home_automation_presets() -> None:
     """A bridge's state, with messages that say nothing of power; sensors that are not there now."""
     plug = decoder("zigbee2mqtt", "desk")
     told = heard(plug, "zigbee2mqtt/desk", {"power": 61, "current": 0.3, "voltage": 229, "energy": 1.5, "linkquality": 9})  # fmt: skip
-    assert told[""] == Sample(watts=61, amps=0.3, volts=229, energy_joules=5.4e6)
+    assert told[""] == MeterSample(watts=61, amps=0.3, volts=229, energy_joules=5.4e6)
     assert plug.samples("zigbee2mqtt/desk", b'{"linkquality":9}') == []
     assert plug.presence("zigbee2mqtt/desk/availability", b'{"state":"offline"}') is False
     sensors = decoder("home-assistant", "ha/p/state", voltage="ha/v/state")
     assert sensors.samples("ha/v/state", b"231") == []
-    assert heard(sensors, "ha/p/state", "70.5")[""] == Sample(watts=70.5, volts=231)
+    assert heard(sensors, "ha/p/state", "70.5")[""] == MeterSample(watts=70.5, volts=231)
     assert sensors.samples("ha/p/state", b"unavailable") == []
 
 

@@ -11,7 +11,7 @@ from power.meters.attach import Put, attach
 from power.meters.config import TYPES
 from power.meters.redfish import Redfish
 from power.meters.shelly import Shelly
-from power.site import Site, decode
+from power.site.config import PowerConfig, decode
 from telemetry.errors import ConfigError
 from tests.conftest import ROOT
 
@@ -35,12 +35,12 @@ nodes = ["rig1"]
 """
 
 
-def site(rest: str = "", lab: str = "") -> Site:
+def site(rest: str = "", lab: str = "") -> PowerConfig:
     """A site with a circuit, a feed with a branch, a node and a UPS."""
     return decode("site.toml", tomllib.loads(LAB.format(rest=rest, lab=lab)))
 
 
-def puts(one: Site) -> dict[str, tuple[Put, ...]]:
+def puts(one: PowerConfig) -> dict[str, tuple[Put, ...]]:
     """What each meter is on."""
     return {meter.name: meter.puts for meter in attach("site.toml", one)}
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from power.layout import Layout, lay_out
 from power.netbox import translate, write
-from power.site import decode
+from power.site.config import decode
+from power.site.layout import SiteLayout, lay_out
 from telemetry.errors import ConfigError
 from tests.power.netbox_records import Pages, Record, brief, feed, inlet, outlet, pages
 
 
-def imported(found: Pages, **options: Any) -> tuple[str, Layout]:
+def imported(found: Pages, **options: Any) -> tuple[str, SiteLayout]:
     """The text, and the layout that it gives: it must be ready to paste."""
     text = write(translate("nb", found, **options), "nb")
     return text, lay_out("nb", decode("nb", tomllib.loads(text)))

@@ -10,22 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from power.account import Account, Sample, total
-from power.energy import between, carbon_kg, cost, counted, of_counter, of_power
-from power.measured import idle, measured, utilisation
-from power.report import Report, describe, times_cheaper
-from power.roster import memory_gb, parts_of, pools_of, running_part
-from power.site import Node, Place, Site, decode
-from power.tariff import Rate, mean_price, price_at
+from power.report.cluster_parts import memory_gb, parts_of, pools_of, running_part
+from power.report.energy import between, carbon_kg, cost, counted, of_counter, of_power
+from power.report.energy_ledger import EnergyLedger, EnergySample, total
+from power.report.measured import idle, measured, utilisation
+from power.report.report import Report, describe, times_cheaper
+from power.report.tariff import TariffRate, mean_price, price_at
+from power.site.config import NodeConfig, PowerConfig, SiteConfig, decode
 from telemetry.errors import ConfigError
 from telemetry.inventory import Gpu, Inventory, Link, MemoryPool
 
 NAN = math.nan
-NIGHT = Rate(start="22:00", end="06:00", price=0.10)
-WORK = Rate(start="08:00", end="18:00", price=0.40, days=("mon", "tue", "wed", "thu", "fri"))
+NIGHT = TariffRate(start="22:00", end="06:00", price=0.10)
+WORK = TariffRate(start="08:00", end="18:00", price=0.40, days=("mon", "tue", "wed", "thu", "fri"))
 
 
-def site(text: str) -> Site:
+def site(text: str) -> PowerConfig:
     """Decode a configuration."""
     return decode("site.toml", tomllib.loads(text))
 
@@ -145,13 +145,13 @@ def test_energy_is_never_more_than_the_highest_draw_over_the_time(
 
 def test_an_account_counts_energy_money_and_idle_gpus() -> None:
     """An hour at 2 kW, half of it with one of four GPUs idle."""
-    account = Account()
+    account = EnergyLedger()
     for second in range(3601):
         idle_now = 1 if second <= 1800 else 0
-        sample = Sample(watts=2000, gpu_joules=1500, gpus=4, busy_gpus=3.0, idle_gpus=idle_now, idle_watts=60.0 * idle_now)  # fmt: skip
+        sample = EnergySample(watts=2000, gpu_joules=1500, gpus=4, busy_gpus=3.0, idle_gpus=idle_now, idle_watts=60.0 * idle_now)  # fmt: skip
         account.add(sample, 1_790_000_000 + second, "2026-11-21", 1.0, 0.30)
     day = account.days["2026-11-21"]
-    place = Place(tariff=0.30, pue=1.2, g_per_kwh=100)
+    place = SiteConfig(tariff=0.30, pue=1.2, g_per_kwh=100)
     kept = measured(day, place)
     assert kept is not None
     assert (kept.hours, kept.kwh, kept.estimated_ratio) == (1, 2, 0)
@@ -171,20 +171,20 @@ def test_an_account_counts_energy_money_and_idle_gpus() -> None:
 
 def test_an_account_says_what_it_bridged_and_what_it_does_not_know() -> None:
     """A restart of a minute is an estimate; a night off is not known; a clock set back is nothing."""
-    account = Account()
-    account.add(Sample(watts=1000), 1000.0, "d", 1.0, None)
-    account.add(Sample(watts=1000), 1060.0, "d", 1.0, None)
-    account.add(Sample(watts=1000), 21_060.0, "d", 1.0, None)
-    account.add(Sample(watts=1000), 500.0, "d", 1.0, None)
-    account.add(Sample(watts=NAN), 501.0, "d", 1.0, None)
+    account = EnergyLedger()
+    account.add(EnergySample(watts=1000), 1000.0, "d", 1.0, None)
+    account.add(EnergySample(watts=1000), 1060.0, "d", 1.0, None)
+    account.add(EnergySample(watts=1000), 21_060.0, "d", 1.0, None)
+    account.add(EnergySample(watts=1000), 500.0, "d", 1.0, None)
+    account.add(EnergySample(watts=NAN), 501.0, "d", 1.0, None)
     day = account.days["d"]
     assert (day.joules, day.seconds, day.estimated_seconds) == (60_000, 60, 60)
     assert day.unknown_seconds == 20_001
-    kept = measured(day, Place())
+    kept = measured(day, SiteConfig())
     assert kept is not None
     assert (kept.cost, kept.estimated_ratio) == (None, 1.0)
     assert total([day, day]).joules == 120_000
-    assert measured(total([]), Place()) is None
+    assert measured(total([]), SiteConfig()) is None
 
 
 def inventory(model: str, count: int, mib: int, **more: object) -> Inventory:
@@ -226,7 +226,7 @@ def test_memory_is_what_the_box_says() -> None:
 def test_a_running_node_takes_its_prices_from_the_configuration() -> None:
     """By its profile, its own price, or its cards and the host's price."""
     cards = inventory("NVIDIA GeForce RTX 5090", 4, 32_607)
-    assert running_part(cards, Node(host_price_usd=4000)).price == 11_996
+    assert running_part(cards, NodeConfig(host_price_usd=4000)).price == 11_996
     assert running_part(cards, None).price is None
-    assert running_part(cards, Node(profile="dgx-h100")).price == 350_000
-    assert running_part(cards, Node(price_usd=9000, role="inference")).role == "inference"
+    assert running_part(cards, NodeConfig(profile="dgx-h100")).price == 350_000
+    assert running_part(cards, NodeConfig(price_usd=9000, role="inference")).role == "inference"

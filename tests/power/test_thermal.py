@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from power.breaker import Curve, Magnetic, band, effective_amps, magnetic
-from power.thermal import Element, cold, may_reset, seconds_to_trip, steady, step, used
+from power.devices.breaker import Curve, Magnetic, band, effective_amps, magnetic
+from power.devices.thermal import Element, cold, may_reset, seconds_to_trip, steady, step, used
 
 EDGE = {"earliest": 0, "nominal": 1, "latest": 2}
 NEVER = float("inf")

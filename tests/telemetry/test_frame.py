@@ -89,14 +89,14 @@ def test_an_oversize_message_is_refused_before_it_is_read() -> None:
 @pytest.mark.parametrize(
     "packed",
     [
-        frames.Packed(99, 0, b"", b""),
-        frames.Packed(NODE_FAST, 1, b"", b""),
-        frames.Packed(NODE_FAST, -1, b"", b""),
-        frames.Packed(NODE_FAST, 2**40, b"", b""),
+        frames.PackedBlock(99, 0, b"", b""),
+        frames.PackedBlock(NODE_FAST, 1, b"", b""),
+        frames.PackedBlock(NODE_FAST, -1, b"", b""),
+        frames.PackedBlock(NODE_FAST, 2**40, b"", b""),
     ],
     ids=["no such block", "no rows inside", "negative rows", "too many rows"],
 )
-def test_a_block_that_lies_about_its_size_is_refused(packed: frames.Packed) -> None:
+def test_a_block_that_lies_about_its_size_is_refused(packed: frames.PackedBlock) -> None:
     """The sizes must agree with the schema."""
     with pytest.raises(WireError, match="malformed"):
         frames.check(frames.Frame(SCHEMA_ID, 1, 1, 1, (packed,)), SCHEMA)

@@ -8,7 +8,7 @@ import pytest
 
 from telemetry import inventory as messages
 from telemetry.errors import WireError
-from telemetry.inventory import Event, Gpu, Inventory, Span, Status
+from telemetry.inventory import CollectorStatus, Event, FrameSpan, Gpu, Inventory
 from telemetry.schema import SCHEMA
 
 
@@ -23,8 +23,8 @@ def test_an_inventory_comes_back_with_its_schema() -> None:
 def test_unknown_fields_of_a_newer_release_are_ignored() -> None:
     """Fields are only ever added."""
     text = json.dumps({"state": "online", "session": 3, "ring": [[1, 0, 9]], "mood": "fine"})
-    status = messages.decode(text.encode(), Status)
-    assert status.ring == (Span(1, 0, 9),)
+    status = messages.decode(text.encode(), CollectorStatus)
+    assert status.ring == (FrameSpan(1, 0, 9),)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_unknown_fields_of_a_newer_release_are_ignored() -> None:
 def test_what_is_wrong_is_said_with_its_place(payload: bytes, place: str) -> None:
     """`malformed: ... at $.state`."""
     with pytest.raises(WireError, match=place):
-        messages.decode(payload, Status)
+        messages.decode(payload, CollectorStatus)
 
 
 def test_an_event_keeps_its_data() -> None:

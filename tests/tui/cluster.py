@@ -10,7 +10,7 @@ from textual.pilot import Pilot
 
 from aggregator.http.app import listening
 from aggregator.http.config import HttpConfig
-from alerts.alert import Alert, Severity, State
+from alerts.alert import Alert, AlertState, Severity
 from telemetry.gap import GAP, Gap
 from telemetry.inventory import Gpu, Inventory
 from telemetry.metric import Table
@@ -96,7 +96,7 @@ class Cluster(FakeView):
         uuid: str | None,
         summary: str,
         severity: Severity = Severity.PAGE,
-        state: State = State.FIRING,
+        state: AlertState = AlertState.FIRING,
         node: str = "dgx-00",
     ) -> None:
         """Add an alert that began with the clock."""

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from textual.pilot import Pilot
 
-from aggregator.electrical import Electrical
-from alerts.alert import Alert, Severity, State
+from aggregator.electrical.service import ElectricalService
+from alerts.alert import Alert, AlertState, Severity
 from alerts.notice import Incident
 from telemetry import frame as frames
 from telemetry.gap import NOT_SUPPORTED
@@ -92,7 +92,7 @@ class Hindsight(Fed):
         self.gate = asyncio.Event()
         """Closed, the store answers no question about the past."""
         self.gate.set()
-        self.electrical = Electrical(SITE, folder)
+        self.electrical = ElectricalService(SITE, folder)
 
     async def ask_store(self, function: str, *args: object) -> object:
         """Count, and wait for the gate."""
@@ -108,7 +108,7 @@ class Hindsight(Fed):
         began, ended = sampled_at(second), None if until_ is None else sampled_at(until_)
         alert = Alert(
             key=f"{title}/early", rule="hot", node="early", gpu="GPU-early-0", summary=title,
-            state=State.FIRING if ended is None else State.RESOLVED, severity=Severity.PAGE,
+            state=AlertState.FIRING if ended is None else AlertState.RESOLVED, severity=Severity.PAGE,
             since=began, changed=began if ended is None else ended,
         )  # fmt: skip
         post.ever.append(

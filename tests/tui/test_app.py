@@ -21,8 +21,8 @@ from telemetry.gap import Gap
 from tests.tui.cluster import Cluster, served, text_of, until
 from tui.app import Top
 from tui.keys import KEYS
+from tui.kit.text import CROSS
 from tui.screens import VIEWS
-from tui.text import CROSS
 from tui.top import screenshot
 
 LOST_NODE = "node-0001"

@@ -8,18 +8,18 @@ import msgspec
 import numpy as np
 import pytest
 
+from api.power import BudgetRow, BudgetRows, Circuit, Circuits, Power, Trip
 from tests.tui.test_lines import LIVE, NOW, board, said
-from tui.board import Board
-from tui.circuits import Now, countdown, headroom, load, share, worst_line
-from tui.documents import BUDGETS, CIRCUITS, POWER_PAGE
-from tui.fields import circuit_fields
-from tui.header import header
-from tui.lines import circuit_bars
-from tui.messages.power import BudgetRow, BudgetRows, Circuit, Circuits, Power, Trip
-from tui.past_loads import Loads
+from tui.frame.header import header
+from tui.frame.lines import circuit_bars
 from tui.screens.circuit import circuit_lines
-from tui.standing import Standing
+from tui.state.circuit_loads import Loads
+from tui.state.circuits import Now, countdown, headroom, load, share, worst_line
+from tui.state.dashboard_state import DashboardState
+from tui.state.documents import BUDGETS, CIRCUITS, POWER_PAGE
+from tui.state.row_status import RowStatus
 from tui.status import as_json, text_lines
+from tui.tables.fields import circuit_fields
 
 FALLEN = Circuit(
     "office", watts=1656.0, amps={"L1": 13.8}, rated_amps=20.0, continuous_amps=16.0, effective_amps=20.0,
@@ -100,8 +100,8 @@ def test_the_page_names_each_window() -> None:
 
 
 def test_a_load_that_has_fallen_is_not_called_over() -> None:
-    assert countdown(AFTER, Standing.OK, Now(0.0)) == ("fell below its all-day limit", "dim")
-    still = countdown(FALLEN, Standing.OK, Now(0.0))
+    assert countdown(AFTER, RowStatus.OK, Now(0.0)) == ("fell below its all-day limit", "dim")
+    still = countdown(FALLEN, RowStatus.OK, Now(0.0))
     assert still == ("MAY TRIP IN 00:11", "strong")
 
 
@@ -118,9 +118,9 @@ def test_what_is_not_known_is_a_dash() -> None:
     assert load(unknown) is None
     assert headroom(unknown) == "—"
     assert "—" in page(unknown)[2]
-    assert circuit_lines(Board(), "u", (np.empty(0), np.empty(0)), Now(0.0), 80, 24, utc=True) == [
-        [("loading …", "dim")]
-    ]
+    assert circuit_lines(
+        DashboardState(), "u", (np.empty(0), np.empty(0)), Now(0.0), 80, 24, utc=True
+    ) == [[("loading …", "dim")]]
 
 
 ASSUMED = Circuit(

@@ -14,23 +14,23 @@ from aiohttp import web
 
 from aggregator.http.app import listening
 from aggregator.http.config import HttpConfig
+from api.power import CircuitPage
 from tests.aggregator.test_http_circuits import lab
 from tests.tui.cluster import Cluster, served
-from tui.circuit_columns import page_of
-from tui.circuits import Now, headroom, load, most, share, until_full, until_trip
-from tui.feed.feed import Feed
-from tui.feed.line import LineState
-from tui.feed.wants import Ask, Wants
-from tui.messages.power import CircuitPage
-from tui.readings import POWER, TEMPERATURE
+from tui.feed.feed import DashboardFeed
+from tui.feed.line import ConnectionState
+from tui.feed.wants import DocumentRequest, Wants
+from tui.state.circuit_columns import page_of
+from tui.state.circuits import Now, headroom, load, most, share, until_full, until_trip
+from tui.state.readings import POWER, TEMPERATURE
 
 PATIENCE = 30.0
 
 
 @asynccontextmanager
-async def following(url: str, token: str | None = None) -> AsyncIterator[Feed]:
+async def following(url: str, token: str | None = None) -> AsyncIterator[DashboardFeed]:
     """A feed that runs."""
-    feed = Feed(url, token, lambda: None, time.monotonic, every=0.2)
+    feed = DashboardFeed(url, token, lambda: None, time.monotonic, every=0.2)
     task = asyncio.create_task(feed.run())
     try:
         yield feed
@@ -58,7 +58,7 @@ async def test_the_board_holds_what_the_aggregator_serves() -> None:
         await until(lambda: feed.board.ready and bool(feed.board.alerts))
         board = feed.board
         row = board.gpus.row_of["GPU-dgx-02-3"]
-        assert feed.line.state is LineState.LIVE
+        assert feed.line.state is ConnectionState.LIVE
         assert len(board.gpus) == 12
         assert board.gpus.value(POWER, row) == 530.0
         lost = board.gpus.row_of["GPU-dgx-01-2"]
@@ -89,9 +89,9 @@ async def test_it_comes_back_by_itself_when_the_aggregator_does() -> None:
         url = f"http://{host}:{port}"
         task = following(url)
         feed = await task.__aenter__()
-        await until(lambda: feed.line.state is LineState.LIVE)
+        await until(lambda: feed.line.state is ConnectionState.LIVE)
     try:
-        await until(lambda: feed.line.state is LineState.LOST)
+        await until(lambda: feed.line.state is ConnectionState.LOST)
         assert feed.line.reason
         assert feed.line.retry_at is not None
         assert len(feed.board.gpus) == 1
@@ -99,7 +99,7 @@ async def test_it_comes_back_by_itself_when_the_aggregator_does() -> None:
         await until(lambda: "connect" in feed.line.reason.lower())
         assert feed.line.since == since
         async with listening(cluster, HttpConfig(listen=f"{host}:{port}")):
-            await until(lambda: feed.line.state is LineState.LIVE, cluster.beat)
+            await until(lambda: feed.line.state is ConnectionState.LIVE, cluster.beat)
     finally:
         await task.__aexit__(None, None, None)
 
@@ -111,10 +111,10 @@ async def test_without_the_token_it_is_refused_and_with_it_it_is_let_in(tmp_path
     await cluster.beat()
     async with served(cluster, path) as url:
         async with following(url) as feed:
-            await until(lambda: feed.line.state is LineState.REFUSED)
+            await until(lambda: feed.line.state is ConnectionState.REFUSED)
             assert "a token is needed" in feed.line.reason
         async with following(url, "0123456789abcdef") as feed:
-            await until(lambda: feed.line.state is LineState.LIVE)
+            await until(lambda: feed.line.state is ConnectionState.LIVE)
 
 
 @asynccontextmanager
@@ -146,9 +146,9 @@ async def test_what_is_no_aggregator_is_named_as_such() -> None:
         return web.Response(status=502)
 
     for handler, state, words in (
-        (page, LineState.REFUSED, "not understood"),
-        (nothing, LineState.REFUSED, "is this a kilowatch aggregator?"),
-        (broken, LineState.LOST, "answers 502"),
+        (page, ConnectionState.REFUSED, "not understood"),
+        (nothing, ConnectionState.REFUSED, "is this a kilowatch aggregator?"),
+        (broken, ConnectionState.LOST, "answers 502"),
     ):
         async with serving(handler) as url, following(url) as feed:
             await until(lambda feed=feed: bool(feed.line.reason))  # type: ignore[misc]
@@ -158,7 +158,7 @@ async def test_what_is_no_aggregator_is_named_as_such() -> None:
 
 async def test_nobody_at_the_address_is_a_state_and_no_exception() -> None:
     async with following("http://127.0.0.1:1") as feed:
-        await until(lambda: feed.line.state is LineState.LOST)
+        await until(lambda: feed.line.state is ConnectionState.LOST)
         assert "127.0.0.1" in feed.line.reason
         assert not feed.board.ready
 
@@ -173,11 +173,11 @@ async def test_one_that_does_not_answer_in_time_is_slow_and_one_that_is_gone_is_
         raise AssertionError
 
     async with serving(never) as url, following(url) as feed:
-        await until(lambda: feed.line.state is LineState.LOST)
+        await until(lambda: feed.line.state is ConnectionState.LOST)
         assert feed.line.slow
         assert "no answer" in feed.line.reason
     async with following("http://127.0.0.1:1") as feed:
-        await until(lambda: feed.line.state is LineState.LOST)
+        await until(lambda: feed.line.state is ConnectionState.LOST)
         assert not feed.line.slow
 
 
@@ -198,7 +198,7 @@ async def test_circuits_come_by_columns_and_the_open_one_as_a_whole() -> None:
         brief = feed.board.circuit("lab/2")
         assert brief is not None
         assert not brief.facts
-        feed.want(Wants(nodes=(), asks=(Ask(page_of("lab/2"), CircuitPage, 1.0),)))
+        feed.want(Wants(nodes=(), asks=(DocumentRequest(page_of("lab/2"), CircuitPage, 1.0),)))
         await until(lambda: bool(feed.board.circuit("lab/2").facts))  # type: ignore[union-attr]
         full = feed.board.circuit("lab/2")
         assert full is not None

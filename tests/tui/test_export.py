@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tui.export import _RUN, _placed
+from tui.frame.export import _RUN, _placed
 
 
 def test_each_sign_of_dots_has_its_own_place() -> None:

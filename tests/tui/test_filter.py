@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tui.fields import GPU_KEYS
-from tui.filter import FilterError, parse
+from tui.tables.fields import GPU_KEYS
+from tui.tables.filter import FilterError, parse
 
 FIELDS = {
     "": lambda: ["dgx-01/0 gpu-a h100", "dgx-01/1 gpu-b h100", "rig/0 gpu-c rtx 5090"],

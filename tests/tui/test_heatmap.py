@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from tui.kit.grid import Grid, Zoom, lay_out
-from tui.kit.heatmap import CRIT, DOWN, MISSING, OK, STALE, WARN, Cells, draw, quantise
+from tui.kit.heatmap import CRIT, DOWN, MISSING, OK, STALE, WARN, HeatmapCells, draw, quantise
 
 
 def fleet(
@@ -21,13 +21,13 @@ def fleet(
     return order, node, node * racks // max(1, nodes), [f"rack-{n}" for n in range(racks)]
 
 
-def cells(count: int, level: int | None = 3, **ill: int) -> Cells:
+def cells(count: int, level: int | None = 3, **ill: int) -> HeatmapCells:
     """All at one level; `ill` by `g<row>`."""
     standing = np.zeros(count, np.int8)
     for name, state in ill.items():
         standing[int(name[1:])] = state
     shades = None if level is None else np.full(count, level, np.uint8)
-    return Cells(shades, ["50"] * count, standing)
+    return HeatmapCells(shades, ["50"] * count, standing)
 
 
 def text(lines: list[list[tuple[str, str]]]) -> list[str]:
@@ -100,7 +100,7 @@ def test_what_a_filter_leaves_out_stays_where_it_is_without_an_alarm() -> None:
     ill = cells(16, 3, g1=CRIT, g9=CRIT)
     dimmed = np.zeros(16, bool)
     dimmed[8:] = True
-    drawn = draw(grid, Cells(ill.level, ill.digits, ill.standing, dimmed), shaded=True)
+    drawn = draw(grid, HeatmapCells(ill.level, ill.digits, ill.standing, dimmed), shaded=True)
     assert text(drawn)[0].count("▲") == 1
     assert "▲" not in text(drawn)[1]
     assert len(text(drawn)[1]) == len(text(drawn)[0])
@@ -108,10 +108,14 @@ def test_what_a_filter_leaves_out_stays_where_it_is_without_an_alarm() -> None:
 
 def test_a_metric_that_is_not_known_is_no_level() -> None:
     grid = Grid(Zoom.HALVES, np.array([[[0, 1]]]), (), 1)
-    unknown = Cells(np.array([MISSING, 0], np.uint8), [], np.zeros(2, np.int8))
+    unknown = HeatmapCells(np.array([MISSING, 0], np.uint8), [], np.zeros(2, np.int8))
     assert draw(grid, unknown, shaded=True) == [[("▀", "faint/r0")]]
     assert text(
-        draw(grid, Cells(np.array([MISSING] * 2, np.uint8), [], np.zeros(2, np.int8)), shaded=False)
+        draw(
+            grid,
+            HeatmapCells(np.array([MISSING] * 2, np.uint8), [], np.zeros(2, np.int8)),
+            shaded=False,
+        )
     ) == ["-"]
 
 
@@ -147,7 +151,7 @@ def test_noise_at_a_border_keeps_the_level_and_a_real_change_does_not() -> None:
 def test_an_empty_fleet_is_an_empty_map() -> None:
     empty = np.empty(0, np.intp)
     grid = lay_out(empty, empty, empty, [], 80, 20)
-    assert draw(grid, Cells(None, [], np.empty(0, np.int8)), shaded=True) == []
+    assert draw(grid, HeatmapCells(None, [], np.empty(0, np.int8)), shaded=True) == []
     assert OK == 0
 
 

@@ -16,19 +16,21 @@ import msgspec
 import pytest
 from aiohttp import WSMsgType, web
 
+from api.pages import History
 from telemetry.errors import ConfigError
 from tests.tui.test_client import following, serving, until
-from tui.feed.http import Answer, AnswerError, Http
-from tui.feed.line import LineState
+from tui.feed.http import HttpConnection, HttpReply, HttpReplyError
+from tui.feed.line import ConnectionState
 from tui.feed.socket import Socket, SocketClosedError
-from tui.feed.wants import Ask, Wants
-from tui.messages.pages import History
+from tui.feed.wants import DocumentRequest, Wants
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @asynccontextmanager
-async def talking(*replies: bytes, rude: bool = False) -> AsyncIterator[tuple[Http, list[bytes]]]:
+async def talking(
+    *replies: bytes, rude: bool = False
+) -> AsyncIterator[tuple[HttpConnection, list[bytes]]]:
     """A server that says exactly these bytes, one reply a request, and keeps what it was asked.
     `rude`: it closes after each without a word."""
     asked: list[bytes] = []
@@ -48,7 +50,7 @@ async def talking(*replies: bytes, rude: bool = False) -> AsyncIterator[tuple[Ht
 
     server = await asyncio.start_server(talk, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    http = Http(f"http://127.0.0.1:{port}/below/", "secret")
+    http = HttpConnection(f"http://127.0.0.1:{port}/below/", "secret")
     try:
         yield http, asked
     finally:
@@ -56,7 +58,7 @@ async def talking(*replies: bytes, rude: bool = False) -> AsyncIterator[tuple[Ht
         server.close()
 
 
-async def get(http: Http, path: str = "a") -> Answer:
+async def get(http: HttpConnection, path: str = "a") -> HttpReply:
     """Ask, but not for ever."""
     async with asyncio.timeout(30):
         return await http.request("GET", path)
@@ -66,7 +68,7 @@ async def test_one_connection_serves_many_requests_and_says_who_asks() -> None:
     length = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
     chunked = b"HTTP/1.1 404 Not Found\r\ntransfer-encoding: Chunked\r\n\r\n2;x=y\r\nab\r\n1\r\nc\r\n0\r\nT: v\r\n\r\n"
     async with talking(length, chunked, length) as (http, asked):
-        assert await get(http, "a?b=c%2Fd") == Answer(200, {"content-length": "2"}, b"hi")
+        assert await get(http, "a?b=c%2Fd") == HttpReply(200, {"content-length": "2"}, b"hi")
         answer = await get(http)
         assert (answer.status, answer.body) == (404, b"abc")
         assert (await get(http)).body == b"hi"
@@ -118,19 +120,19 @@ async def test_every_way_to_end_an_answer_is_understood(reply: bytes, body: byte
 )
 async def test_what_is_no_answer_is_an_error_and_no_traceback(reply: bytes) -> None:
     async with talking(reply) as (http, _):
-        with pytest.raises(AnswerError):
+        with pytest.raises(HttpReplyError):
             await get(http)
 
 
 @pytest.mark.parametrize("url", ["ftp://host", "http://", "http://host:99999", "http://[::1", "x"])
 def test_a_bad_address_is_one_clear_error(url: str) -> None:
     with pytest.raises(ConfigError, match="Write http://HOST:9400"):
-        Http(url, None)
+        HttpConnection(url, None)
 
 
 async def test_a_name_and_password_in_the_address_are_sent() -> None:
     async with talking(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n") as (http, asked):
-        named = Http(f"http://ann:p%40ss@127.0.0.1:{http.port}", None)
+        named = HttpConnection(f"http://ann:p%40ss@127.0.0.1:{http.port}", None)
         await get(named)
         named.close()
         assert b"Authorization: Basic YW5uOnBAc3M=\r\n" in asked[0]
@@ -163,9 +165,9 @@ async def test_over_tls_only_a_server_that_is_known_is_believed(
 
     async with serving(answer, context) as url:
         with pytest.raises(OSError, match="certificate verify failed"):
-            await get(Http(url, None))
+            await get(HttpConnection(url, None))
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
-        http = Http(url, None)
+        http = HttpConnection(url, None)
         assert (await get(http)).body == b"https"
         http.close()
 
@@ -187,7 +189,7 @@ async def test_a_socket_answers_pings_joins_parts_and_takes_long_messages() -> N
         return socket
 
     async with serving(handler) as url, asyncio.timeout(30):
-        socket = await Http(url, None).socket("stream")
+        socket = await HttpConnection(url, None).socket("stream")
         assert isinstance(socket, Socket)
         socket.send("é" * 40_000)
         assert await socket.receive() == (True, ("é" * 40_000).encode())
@@ -213,7 +215,7 @@ async def test_a_socket_that_breaks_the_rules_is_given_up(frame: bytes) -> None:
         return socket
 
     async with serving(handler) as url, asyncio.timeout(30):
-        socket = await Http(url, None).socket("stream")
+        socket = await HttpConnection(url, None).socket("stream")
         assert isinstance(socket, Socket)
         with pytest.raises(SocketClosedError):
             await socket.receive()
@@ -223,7 +225,7 @@ async def test_a_socket_that_breaks_the_rules_is_given_up(frame: bytes) -> None:
 async def test_an_upgrade_without_proof_is_no_socket() -> None:
     reply = b"HTTP/1.1 101 Switching\r\nSec-WebSocket-Accept: wrong\r\n\r\n"
     async with talking(reply) as (http, _):
-        with pytest.raises(AnswerError, match="no WebSocket"):
+        with pytest.raises(HttpReplyError, match="no WebSocket"):
             await http.socket("stream")
 
 
@@ -272,7 +274,7 @@ async def test_an_older_aggregator_is_asked_in_its_own_words() -> None:
         return
 
     async with old_aggregator(asked, nothing) as url, following(url) as feed:
-        await until(lambda: feed.line.state is LineState.LIVE)
+        await until(lambda: feed.line.state is ConnectionState.LIVE)
         assert feed.board.gpus.value("gpu_power_watts", 0) == 77.5
         assert ["packed" in each for each in asked] == [True, False]
         await until(lambda: bool(feed.board.circuits))
@@ -290,7 +292,7 @@ async def test_a_document_that_takes_long_holds_up_no_other() -> None:
             await answer.wait()
 
     async with old_aggregator([], slow) as url, following(url) as feed:
-        feed.want(Wants(nodes=(), asks=(Ask("api/v1/history?metric=x", History, 0.2),)))
+        feed.want(Wants(nodes=(), asks=(DocumentRequest("api/v1/history?metric=x", History, 0.2),)))
         await until(lambda: looks["history"] == 1 and looks["incidents"] >= 1)
         before = looks["incidents"]
         await until(lambda: looks["incidents"] >= before + 3)

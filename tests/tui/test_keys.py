@@ -17,10 +17,10 @@ from textual.widgets import Input
 from tests.tui.cluster import text_of, until
 from tests.tui.test_app import staged
 from tui.app import Top
-from tui.filter import ALL
 from tui.keys import KEYS, READ_ONLY, Key
 from tui.kit.fleetmap import FleetMap
 from tui.screens import VIEWS
+from tui.tables.filter import ALL
 
 SCREENS: dict[str, tuple[str, ...]] = {
     "overview": ("1", "n"),

@@ -9,27 +9,27 @@ import msgspec
 import pytest
 from rich.cells import cell_len
 
-from tui.board import Board
-from tui.circuits import Now, countdown, headroom, members, relief, tree, worst_line
-from tui.documents import BUDGETS, CIRCUITS, INCIDENTS, TODAY
-from tui.feed.line import Line, LineState
-from tui.gpu_table import gpu_listing
-from tui.header import header
-from tui.incidents import alert_lines
+from api.alerts import Alert, Incident, Incidents, Note
+from api.fleet import Model, NodeLine, Status, Summary
+from api.power import BudgetRow, BudgetRows, Circuit, Circuits, Trip
+from api.report import Energy, Report
+from api.stream import Fault
+from tui.feed.line import Connection, ConnectionState
+from tui.frame.header import header
+from tui.frame.lines import band, nothing_yet, tiny
 from tui.keys import KEYS, READ_ONLY, footer, help_lines
-from tui.lines import band, nothing_yet, tiny
-from tui.messages.alerts import Alert, Incident, Incidents, Note
-from tui.messages.fleet import Model, NodeLine, Status, Summary
-from tui.messages.power import BudgetRow, BudgetRows, Circuit, Circuits, Trip
-from tui.messages.report import Energy, Report
-from tui.messages.stream import Fault
-from tui.moment import Moment, countdown_now
-from tui.standing import Standing
+from tui.state.circuits import Now, countdown, headroom, members, relief, tree, worst_line
+from tui.state.dashboard_state import DashboardState
+from tui.state.documents import BUDGETS, CIRCUITS, INCIDENTS, TODAY
+from tui.state.incidents import alert_lines
+from tui.state.row_status import RowStatus
+from tui.tables.gpu_table import gpu_listing
 from tui.theme import Line as Drawn
+from tui.time.screen_time import ScreenTime, countdown_now
 
-LIVE = Line(LineState.LIVE, 90.0)
-LOST = Line(LineState.LOST, 97.0, "refused", 104.0)
-NOW = Moment(100.0)
+LIVE = Connection(ConnectionState.LIVE, 90.0)
+LOST = Connection(ConnectionState.LOST, 97.0, "refused", 104.0)
+NOW = ScreenTime(100.0)
 SECOND = 10**9
 
 
@@ -47,7 +47,7 @@ def incidents(count: int, severity: str = "page", **more: Any) -> list[Incident]
 
 
 def board(found: list[Incident] | None = None, circuits: list[Circuit] | None = None,
-          alerts: tuple[Alert, ...] = (), **summary: Any) -> Board:  # fmt: skip
+          alerts: tuple[Alert, ...] = (), **summary: Any) -> DashboardState:  # fmt: skip
     """A cluster of 1,250 nodes, one of which is stale."""
     numbers: dict[str, Any] = {
         "nodes": {"online": 1249, "stale": 1, "offline": 0},
@@ -60,7 +60,9 @@ def board(found: list[Incident] | None = None, circuits: list[Circuit] | None = 
     status = Status(
         "2026.1", "site\x07-a", 100 * SECOND, 1250, 10_000, 0.3, Summary(**(numbers | summary))
     )
-    shown = Board(status=status, status_came=100.0, at=100 * SECOND, ready=True, alerts=alerts)
+    shown = DashboardState(
+        status=status, status_came=100.0, at=100 * SECOND, ready=True, alerts=alerts
+    )
     shown = shown.with_doc(INCIDENTS, Incidents(0, found or []), 100.0)
     return shown.with_doc(CIRCUITS, Circuits(100 * SECOND, circuits or []), 98.0)
 
@@ -141,12 +143,12 @@ def test_what_is_not_real_says_so(source: str, badge: str) -> None:
 
 
 def test_a_screen_that_stands_still_or_shows_the_past_says_so() -> None:
-    assert said(header(board(), LIVE, Moment(141.0, paused=100.0), 80)[0]).startswith(
+    assert said(header(board(), LIVE, ScreenTime(141.0, paused=100.0), 80)[0]).startswith(
         " PAUSED 00:41 "
     )
-    assert said(header(board(), LIVE, Moment(100.0, replay="11:58:40Z (-5m)"), 80)[0]).startswith(
-        " REPLAY 11:58:40Z (-5m)"
-    )
+    assert said(
+        header(board(), LIVE, ScreenTime(100.0, replay="11:58:40Z (-5m)"), 80)[0]
+    ).startswith(" REPLAY 11:58:40Z (-5m)")
 
 
 def test_live_means_fresh() -> None:
@@ -155,19 +157,19 @@ def test_live_means_fresh() -> None:
     assert status is not None
     slow = msgspec.structs.replace(status, newest_frame_age_seconds=12.0)
     gone = msgspec.structs.replace(slow, summary=Summary(nodes={"online": 0, "stale": 1250}))
-    assert said(header(board(), LIVE, Moment(104.0), 80)[0]).startswith("● LIVE site?-a 4.3 s")
-    assert said(header(board(), LIVE, Moment(112.0), 80)[0]).startswith("▒ STALE site?-a 12 s")
+    assert said(header(board(), LIVE, ScreenTime(104.0), 80)[0]).startswith("● LIVE site?-a 4.3 s")
+    assert said(header(board(), LIVE, ScreenTime(112.0), 80)[0]).startswith("▒ STALE site?-a 12 s")
     assert said(header(replace(board(), status=gone), LIVE, NOW, 80)[0]).startswith("▒ STALE")
     assert said(header(replace(board(), status=slow), LIVE, NOW, 80)[0]).startswith("● LIVE")
-    assert said(header(board(), LIVE, Moment(112.0, every=5.0), 80)[0]).startswith("● LIVE")
-    assert said(tiny(board(), LIVE, Moment(112.0), 40, 2)[0]) == "▒ STALE no alerts"
+    assert said(header(board(), LIVE, ScreenTime(112.0, every=5.0), 80)[0]).startswith("● LIVE")
+    assert said(tiny(board(), LIVE, ScreenTime(112.0), 40, 2)[0]) == "▒ STALE no alerts"
 
 
 def test_the_line_has_one_word_everywhere() -> None:
     for width in (80, 160):
         assert "○ DISCONNECTED site" in said(header(board(), LOST, NOW, width)[0])
     assert said(tiny(board(), LOST, NOW, 40, 2)[0]).startswith("○ DISCONNECTED ")
-    assert said(header(Board(), LOST, NOW, 80)[0]) == "○ DISCONNECTED"
+    assert said(header(DashboardState(), LOST, NOW, 80)[0]) == "○ DISCONNECTED"
     assert said(band(LOST, 100.0, board(), utc=True)).startswith(" DISCONNECTED 00:03")
 
 
@@ -187,22 +189,29 @@ def test_what_has_not_been_read_yet_is_loading_and_not_nothing() -> None:
 
 
 def test_without_a_status_the_header_says_what_the_line_does() -> None:
-    assert said(header(Board(), Line(LineState.CONNECTING, 0.0), NOW, 80)[0]) == "○ CONNECTING"
+    assert (
+        said(header(DashboardState(), Connection(ConnectionState.CONNECTING, 0.0), NOW, 80)[0])
+        == "○ CONNECTING"
+    )
 
 
 def test_countdowns_tick_and_stand_still_when_the_data_does() -> None:
     shown = board(circuits=[HOT])
     assert countdown_now(shown, LIVE, NOW) == Now(2.0)
-    for line, moment in ((LOST, NOW), (LIVE, Moment(100.0, paused=99.0)), (LIVE, Moment(125.0))):
+    for line, moment in (
+        (LOST, NOW),
+        (LIVE, ScreenTime(100.0, paused=99.0)),
+        (LIVE, ScreenTime(125.0)),
+    ):
         assert countdown_now(shown, line, moment) == Now(0.0, "00:01:40Z")
-    assert countdown(HOT, Standing.CRIT, Now(51.0))[0] == "MAY TRIP IN 03:20"
+    assert countdown(HOT, RowStatus.CRIT, Now(51.0))[0] == "MAY TRIP IN 03:20"
     assert (
-        countdown(HOT, Standing.CRIT, Now(0.0, "00:01:40Z"))[0]
+        countdown(HOT, RowStatus.CRIT, Now(0.0, "00:01:40Z"))[0]
         == "MAY TRIP IN 04:11 as of 00:01:40Z"
     )
-    assert countdown(HOT, Standing.CRIT, Now(9999.0))[0] == "MAY TRIP NOW"
-    assert countdown(NEAR, Standing.OK, Now(60.0))[0] == "100% in 20 m"
-    assert countdown(CALM, Standing.OK, Now(0.0))[0] == "—"
+    assert countdown(HOT, RowStatus.CRIT, Now(9999.0))[0] == "MAY TRIP NOW"
+    assert countdown(NEAR, RowStatus.OK, Now(60.0))[0] == "100% in 20 m"
+    assert countdown(CALM, RowStatus.OK, Now(0.0))[0] == "—"
 
 
 def test_what_needs_somebody_first_comes_first() -> None:
@@ -238,43 +247,47 @@ def test_the_tree_folds_and_knows_who_hangs_where() -> None:
 def test_a_line_that_is_not_live_is_told_in_a_band() -> None:
     text = said(band(LOST, 100.0, board(), utc=True))
     assert text == " DISCONNECTED 00:03, last data 00:01:40Z, trying again in 4.0 s, R now  refused"
-    refused = Line(LineState.REFUSED, 97.0, "a token\x1b is needed")
+    refused = Connection(ConnectionState.REFUSED, 97.0, "a token\x1b is needed")
     assert said(band(refused, 100.0, board(), utc=True)).startswith(" REFUSED 00:03")
     assert "\x1b" not in said(band(refused, 100.0, board(), utc=True))
     assert band(LIVE, 100.0, board(), utc=True) == []
-    assert band(Line(LineState.CONNECTING, 99.0), 100.0, Board(), utc=True) == []
+    assert (
+        band(Connection(ConnectionState.CONNECTING, 99.0), 100.0, DashboardState(), utc=True) == []
+    )
 
 
 def test_a_recording_that_is_being_read_is_not_disconnected() -> None:
-    slow = Line(LineState.LOST, 88.0, "no answer within 10 s", 104.0, slow=True)
+    slow = Connection(ConnectionState.LOST, 88.0, "no answer within 10 s", 104.0, slow=True)
     assert (
         said(band(slow, 100.0, board(), utc=True, recorded=True)) == " READING 00:12  the recording"
     )
     assert said(band(slow, 100.0, board(), utc=True)).startswith(" DISCONNECTED 00:12")
     gone = band(LOST, 100.0, board(), utc=True, recorded=True)
     assert said(gone).startswith(" DISCONNECTED 00:03")
-    for line in (slow, Line(LineState.CONNECTING, 88.0)):
-        first = nothing_yet(Board(), line, "http://127.0.0.1:9", 100.0, recorded=True)
+    for line in (slow, Connection(ConnectionState.CONNECTING, 88.0)):
+        first = nothing_yet(DashboardState(), line, "http://127.0.0.1:9", 100.0, recorded=True)
         assert said((first or [[]])[0]) == "reading the recording (12 s) …"
 
 
 def test_before_there_is_data_the_screen_says_what_to_do() -> None:
-    refused = Line(LineState.REFUSED, 97.0, "a token is needed")
+    refused = Connection(ConnectionState.REFUSED, 97.0, "a token is needed")
     url = "http://agg:9400"
     texts = {
-        line.state: "\n".join(map(said, nothing_yet(Board(), line, url, 100.0) or []))
-        for line in (Line(LineState.CONNECTING, 97.0), LOST, refused)
+        line.state: "\n".join(map(said, nothing_yet(DashboardState(), line, url, 100.0) or []))
+        for line in (Connection(ConnectionState.CONNECTING, 97.0), LOST, refused)
     }
-    assert texts[LineState.CONNECTING] == "connecting to http://agg:9400 (3.0 s) …"
-    assert "kilowatch aggregate" in texts[LineState.LOST]
-    assert "--token-file" in texts[LineState.REFUSED]
-    empty = "\n".join(map(said, nothing_yet(Board(ready=True), LIVE, url, 100.0) or []))
+    assert texts[ConnectionState.CONNECTING] == "connecting to http://agg:9400 (3.0 s) …"
+    assert "kilowatch aggregate" in texts[ConnectionState.LOST]
+    assert "--token-file" in texts[ConnectionState.REFUSED]
+    empty = "\n".join(map(said, nothing_yet(DashboardState(ready=True), LIVE, url, 100.0) or []))
     assert "no node yet" in empty
     assert "kilowatch collect" in empty
-    then = "\n".join(map(said, nothing_yet(Board(ready=True), LIVE, url, 100.0, past=True) or []))
+    then = "\n".join(
+        map(said, nothing_yet(DashboardState(ready=True), LIVE, url, 100.0, past=True) or [])
+    )
     assert "no node had been heard of at that time" in then
     assert "kilowatch collect" not in then
-    shown = Board(ready=True, nodes=(NodeLine("a", "online"),))
+    shown = DashboardState(ready=True, nodes=(NodeLine("a", "online"),))
     assert nothing_yet(shown, LOST, url, 100.0) is None
 
 

@@ -10,27 +10,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from tui.board import Board
-from tui.columns import Column, share
-from tui.fields import GPU_KEYS, NODE_KEYS
-from tui.filter import Filter, parse
-from tui.gpu_table import GPU_COLUMNS, gpu_listing
-from tui.gpus import numbers, tidy
-from tui.messages.alerts import Alert
-from tui.messages.columns import Numbers
-from tui.messages.fleet import NodeLine
-from tui.messages.stream import DataMessage, GpuRows, RowsMessage
-from tui.node_table import NODE_COLUMNS, node_listing
-from tui.readings import LIMIT, POWER, REASONS, TEMPERATURE, UTILIZATION
-from tui.standing import Standing
-from tui.text import CROSS, DASH
+from api.alerts import Alert
+from api.columns import Numbers
+from api.fleet import NodeLine
+from api.stream import DataMessage, GpuRows, RowsMessage
+from tui.kit.text import CROSS, DASH
+from tui.state.dashboard_state import DashboardState
+from tui.state.gpus import numbers, tidy
+from tui.state.readings import LIMIT, POWER, REASONS, TEMPERATURE, UTILIZATION
+from tui.state.row_status import RowStatus
+from tui.tables.columns import TableColumn, share
+from tui.tables.fields import GPU_KEYS, NODE_KEYS
+from tui.tables.filter import Filter, parse
+from tui.tables.gpu_table import GPU_COLUMNS, gpu_listing
+from tui.tables.node_table import NODE_COLUMNS, node_listing
 
 
 def board(
     columns: dict[str, Numbers] | None = None,
     gaps: dict[str, dict[str, str]] | None = None,
     alerts: tuple[Alert, ...] = (),
-) -> Board:
+) -> DashboardState:
     """Two nodes of two GPUs, listed in an order that is not theirs; one GPU has left."""
     who = GpuRows(
         ["b", "b", "a", "a"], [1, 0, 1, 0], ["B1", "B0", "A1", "A0"],
@@ -46,7 +46,7 @@ def board(
     nodes = (
         NodeLine("a", "offline", 34.0, 2), NodeLine("b", "online", 0.4, 2), NodeLine("c", "online"),
     )  # fmt: skip
-    return Board(nodes=nodes, wall={"b": 3000.0}, alerts=alerts).with_data(
+    return DashboardState(nodes=nodes, wall={"b": 3000.0}, alerts=alerts).with_data(
         data, tidy(RowsMessage(1, who))
     )
 
@@ -158,9 +158,9 @@ def test_the_worst_alert_gives_a_gpu_and_its_node_their_state() -> None:
     )  # fmt: skip
     shown = board(alerts=alerts)
     assert shown.gpu_standing.tolist() == [
-        Standing.CRIT, Standing.WARN, Standing.OK, Standing.DOWN,
+        RowStatus.CRIT, RowStatus.WARN, RowStatus.OK, RowStatus.DOWN,
     ]  # fmt: skip
-    assert shown.node_standing.tolist() == [Standing.DOWN, Standing.CRIT, Standing.WARN]
+    assert shown.node_standing.tolist() == [RowStatus.DOWN, RowStatus.CRIT, RowStatus.WARN]
     node = drawn(node_listing(shown, "", nodes("b")))[0]
     assert node.startswith("▲ CRIT")
     assert "rule +1" in node
@@ -191,13 +191,13 @@ def test_only_the_worst_reason_that_holds_the_clocks_is_shown(number: int) -> No
 
 def test_a_gpu_whose_node_is_not_listed_yet_is_nobodys_sum() -> None:
     shown = board()
-    alone = Board(nodes=(NodeLine("b", "online", 0.1, 2),), gpus=shown.gpus)
+    alone = DashboardState(nodes=(NodeLine("b", "online", 0.1, 2),), gpus=shown.gpus)
     assert alone.node_sum(POWER).tolist() == [400.0]
 
 
 @given(st.integers(20, 300), st.booleans())
 def test_columns_never_take_more_than_there_is(width: int, of_gpus: bool) -> None:
-    columns: Sequence[Column[Any]] = GPU_COLUMNS if of_gpus else NODE_COLUMNS
+    columns: Sequence[TableColumn[Any]] = GPU_COLUMNS if of_gpus else NODE_COLUMNS
     shares = share(columns, width)
     taken = sum(size for _, size in shares) + len(shares) - 1
     assert all(size >= column.width for column, size in shares)

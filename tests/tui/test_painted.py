@@ -14,7 +14,7 @@ from textual.widget import Widget
 from tests.tui.test_app import staged
 from tui.app import Top
 from tui.kit.surface import Surface
-from tui.table import VirtualTable
+from tui.tables.table import VirtualTable
 
 
 def cells(strip: Iterable[Segment]) -> list[tuple[str, str]]:

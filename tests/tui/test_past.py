@@ -12,12 +12,12 @@ from textual.pilot import Pilot
 
 from aggregator.http.app import ROUTES
 from alerts.notice import Incident
-from power.board import Board as PowerBoard
+from power.snapshot.snapshot import PowerSnapshot as PowerBoard
 from telemetry.errors import StoreError
 from tests.aggregator.node import START, sampled_at
 from tests.tui.cluster import text_of, until
 from tests.tui.hindsight import LAST, LATE, SECOND, SILENT, Hindsight, dashboard, watts
-from tui.text import clock_of
+from tui.kit.text import clock_of
 
 
 @pytest.fixture

@@ -5,20 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.tui.test_trail import frame
-from tui.board import Board
-from tui.documents import CIRCUITS, Doc
-from tui.feed.wants import ALWAYS, Ask
-from tui.gpus import Gpus
-from tui.messages.alerts import Alert, Incident, Note
-from tui.messages.pages import GpuPage, History
-from tui.messages.past import LoadHistory, PackedFrame, PackedFrames, PastRows
-from tui.messages.power import Circuits
-from tui.past.asks import SECOND, then, window
-from tui.past.reel import HEARD, MOST_BYTES, Frame, Reel, frames_of
-from tui.past.then import board_then, incident_then
-from tui.past_loads import joined
-from tui.readings import POWER, WALL
+from api.alerts import Alert, Incident, Note
+from api.pages import GpuPage, History
+from api.past import LoadHistory, PackedFrame, PackedFrames, PastRows
+from api.power import Circuits
+from tests.tui.test_recent_frames import frame
+from tui.feed.wants import ALWAYS, DocumentRequest
+from tui.past.frame_cache import HEARD, MOST_BYTES, CachedFrame, FrameCache, frames_of
+from tui.past.queries import SECOND, then, window
+from tui.past.state_at import board_then, incident_then
+from tui.state.circuit_loads import joined
+from tui.state.dashboard_state import DashboardState
+from tui.state.documents import CIRCUITS, Doc
+from tui.state.gpus import Gpus
+from tui.state.readings import POWER, WALL
 
 NOW = 1_795_284_130 * SECOND  # 2026-11-21T18:02:10Z
 
@@ -77,7 +77,7 @@ def packed(at: int, watts: list[float], gaps: dict[str, dict[str, str]]) -> Pack
     return PackedFrame(at * SECOND, {POWER: np.array(watts, "<f4").tobytes()}, gaps)
 
 
-def frames(*found: PackedFrame) -> list[Frame]:
+def frames(*found: PackedFrame) -> list[CachedFrame]:
     """Made of answers, with node n1 heard of and n2 silent."""
     nodes = PackedFrames(
         PastRows(["n1", "n2"]),
@@ -119,11 +119,11 @@ def test_a_board_is_made_of_a_frame() -> None:
 def test_the_reel_holds_frames_by_slot_and_drops_the_farthest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    reel = Reel()
+    reel = FrameCache()
     reel.pace(5 * SECOND)
     found = frames(*(packed(at, [1.0, 2.0, 3.0], {}) for at in range(0, 50, 5)))
     size = len(found[0].columns)
-    monkeypatch.setattr("tui.past.reel.MOST_BYTES", 4 * size)
+    monkeypatch.setattr("tui.past.frame_cache.MOST_BYTES", 4 * size)
     reel.add(found, shown=45 * SECOND)
     assert [slot in reel for slot in range(10)] == [False] * 6 + [True] * 4
     assert reel.find(47 * SECOND) is found[9]
@@ -136,12 +136,12 @@ def test_the_reel_holds_frames_by_slot_and_drops_the_farthest(
 def test_questions_about_the_past_name_the_instant() -> None:
     """A page and a chart of then stand for those of now; what has no past is not asked for."""
     at = NOW - 600 * SECOND + 250_000_000
-    page = then(Ask("api/v1/gpus/GPU-1", GpuPage, 1.0), at, NOW)
+    page = then(DocumentRequest("api/v1/gpus/GPU-1", GpuPage, 1.0), at, NOW)
     assert page is not None
     assert page.path == "api/v1/gpus/GPU-1?at=1795283530.25"
     assert page.stands_for == "api/v1/gpus/GPU-1"
     path = "api/v1/history?gpu=GPU-1&metric=gpu_power_watts&from=-900s"
-    chart = then(Ask(path, History, 2.0), at, NOW)
+    chart = then(DocumentRequest(path, History, 2.0), at, NOW)
     assert chart is not None
     start, end = window(900, at, NOW)
     assert chart.path.endswith(f"&from={start // SECOND}&to={end // SECOND}")
@@ -152,8 +152,8 @@ def test_questions_about_the_past_name_the_instant() -> None:
     assert circuits.whole is not None
     assert circuits.path.startswith("api/v1/circuits?columns=")
     assert circuits.path.endswith("&at=1795283530")
-    assert then(Ask("api/v1/report?days=30", Circuits, 1.0), at, NOW) is None
-    events = then(Ask("api/v1/events?from=-24h&limit=60", GpuPage, 5.0), at, NOW)
+    assert then(DocumentRequest("api/v1/report?days=30", Circuits, 1.0), at, NOW) is None
+    events = then(DocumentRequest("api/v1/events?from=-24h&limit=60", GpuPage, 5.0), at, NOW)
     assert events is not None
     assert events.path == "api/v1/events?from=1795197180&to=1795283580&limit=60"
     assert at < 1795283580 * SECOND < at + 60 * SECOND
@@ -163,7 +163,7 @@ def test_questions_about_the_past_name_the_instant() -> None:
         "api/v1/gpus/GPU-1?at=17",
         "api/v1/history?gpu=GPU-1&from=17&to=18",
     ):
-        asked = then(Ask(fixed, GpuPage, 1.0), at, NOW)
+        asked = then(DocumentRequest(fixed, GpuPage, 1.0), at, NOW)
         assert asked is not None
         assert asked.path == asked.stands_for == fixed
 
@@ -190,9 +190,9 @@ def test_a_circuits_past_is_what_was_stored_and_then_what_was_seen() -> None:
 
 def test_a_board_without_a_status_has_none_then() -> None:
     (one,) = frames(packed(50, [1.0, 2.0, 3.0], {}))
-    assert board_then(Board(), one, [], {}).status is None
-    assert board_then(Board(), one, [], {}).incidents_unknown == ""
-    assert board_then(Board(), one, None, {}).incidents_unknown == "loading …"
+    assert board_then(DashboardState(), one, [], {}).status is None
+    assert board_then(DashboardState(), one, [], {}).incidents_unknown == ""
+    assert board_then(DashboardState(), one, None, {}).incidents_unknown == "loading …"
 
 
 def test_circuits_of_which_nothing_is_stored_are_not_called_unconfigured() -> None:
@@ -201,4 +201,6 @@ def test_circuits_of_which_nothing_is_stored_are_not_called_unconfigured() -> No
     newest = frame(1000)
     assert newest.circuits
     assert "nothing of them is stored" in board_then(newest, one, [], listed).circuits_unknown
-    assert board_then(Board(), one, [], listed).circuits_unknown == "", "there are none to this day"
+    assert board_then(DashboardState(), one, [], listed).circuits_unknown == "", (
+        "there are none to this day"
+    )

@@ -17,8 +17,8 @@ from pathlib import Path
 from rich.cells import cell_len
 from textual.events import Key
 
-from aggregator.electrical import Electrical
-from alerts.alert import Alert, Severity, State
+from aggregator.electrical.service import ElectricalService
+from alerts.alert import Alert, AlertState, Severity
 from tests.tui.cluster import Cluster, served, text_of, until
 from tests.tui.test_app import press_until, shown, staged
 from tui.app import Top
@@ -33,7 +33,7 @@ HARM = (b"\x1b]0;PWNED", b"\x1b[31mx", b"\xc2\x9b6n", "\u202e".encode(), b"\xc2\
 async def test_two_hundred_alerts_at_once_are_shown_and_taken() -> None:
     async with staged((100, 30), write=True, who="ops") as (pilot, app, stage):
         many = [
-            Alert(key=f"gpu_lost/burst-{n:03d}/G{n}", rule="gpu_lost", state=State.FIRING, severity=Severity.PAGE,
+            Alert(key=f"gpu_lost/burst-{n:03d}/G{n}", rule="gpu_lost", state=AlertState.FIRING, severity=Severity.PAGE,
                   node=f"burst-{n:03d}", gpu=f"G{n}", since=stage.wall(), changed=stage.wall(),
                   summary=f"burst-{n:03d} GPU 0 has fallen off the bus")
             for n in range(200)
@@ -79,7 +79,7 @@ async def test_names_of_strangers_reach_the_terminal_on_no_screen() -> None:
     """Every byte that the dashboard writes to a real terminal, through all its views and dialogs."""
     cluster = Cluster(nodes=0)
     cluster.place(EVIL, 2, f"GPU {EVIL}")
-    cluster.electrical = Electrical(
+    cluster.electrical = ElectricalService(
         {"circuits": {EVIL: {"breaker": 20, "nodes": [EVIL]}}, "nodes": {EVIL: {"gpus": "2x RTX 4090"}}},
         Path("/nowhere"),
     )  # fmt: skip

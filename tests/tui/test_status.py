@@ -11,14 +11,14 @@ from click.testing import CliRunner
 
 from aggregator.http.app import listening
 from aggregator.http.config import HttpConfig
+from api.alerts import Incident, Note
+from api.stream import Fault
 from bench.dashboard_stage import Stage
 from kilowatch.cli.views import status, web
 from telemetry.errors import ConfigError
 from tests.tui.cluster import Cluster, served
 from tests.tui.test_lines import HOT, board, incidents
-from tui.documents import INCIDENTS
-from tui.messages.alerts import Incident, Note
-from tui.messages.stream import Fault
+from tui.state.documents import INCIDENTS
 from tui.status import CRITICAL, OK, UNKNOWN, WARNING, as_json, severity, summary, text_lines
 
 

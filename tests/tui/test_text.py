@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from tui import text
+from tui.kit import text
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.color import Color
 from rich.style import Style
 
-from tui.text import clean, fit
+from tui.kit.text import clean, fit
 from tui.theme import CONTRAST, DARK, LIGHT, MONO, SIXTEEN, STATES, THEMES, Theme, Tones, luminance
 
 COLOURED = [DARK, LIGHT, CONTRAST]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from api.fleet import NodeLine
+from api.pages import GpuFacts, GpuPage
 from tests.tui.cluster import Cluster, until
 from tests.tui.test_app import press_until, shown
 from tests.tui.test_lines import board, said
-from tui import readings
-from tui.messages.fleet import NodeLine
-from tui.messages.pages import GpuFacts, GpuPage
 from tui.screens.compare import _GPU_ROWS
 from tui.screens.then import Then, then_lines, then_of
+from tui.state import readings
 
 NOON = 1_785_585_600 * 10**9
 """2026-08-01 12:00 UTC."""

@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from api.fleet import NodeLine
 from tests.tui.cluster import Cluster, served
-from tests.tui.test_trail import frame
+from tests.tui.test_recent_frames import frame
 from tui.kit.fleetmap import FleetMap
-from tui.messages.fleet import NodeLine
 from tui.theme import DARK, Tones
 
 ROOT = Path(__file__).parents[2]

@@ -8,25 +8,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from api.alerts import Alert, Incident, Matcher, Silence
+from api.fleet import NodeLine
+from api.pages import GpuFacts, GpuPage, GpuPart, LinkFacts, LinkPart, MemoryPool, NodePage
+from api.power import BudgetRows
+from api.report import Report
 from telemetry.words import all_firing, counted
 from tests.tui.test_lines import SECOND, board, said
-from tui.circuits import Now
-from tui.documents import BUDGETS, TODAY
-from tui.incidents import silenced_until
-from tui.listing import MARKS, unread
-from tui.messages.alerts import Alert, Incident, Matcher, Silence
-from tui.messages.fleet import NodeLine
-from tui.messages.pages import GpuFacts, GpuPage, GpuPart, LinkFacts, LinkPart, MemoryPool, NodePage
-from tui.messages.power import BudgetRows
-from tui.messages.report import Report
+from tui.kit.text import CROSS, DASH
 from tui.screens.circuit import circuit_lines
 from tui.screens.energy import energy_lines
 from tui.screens.gpu import gpu_lines
 from tui.screens.gpu import page_of as gpu_page_of
 from tui.screens.incident import incident_lines
-from tui.screens.matrix import matrix_lines
 from tui.screens.node import node_lines, page_of
-from tui.text import CROSS, DASH
+from tui.screens.pools import matrix_lines
+from tui.state.circuits import Now
+from tui.state.documents import BUDGETS, TODAY
+from tui.state.incidents import silenced_until
+from tui.tables.listing import MARKS, unread
 
 NODE = NodeLine("rig", "online")
 UNREAD = [

@@ -1,29 +1,23 @@
 """The feed: a board that is kept up to date.
 
-`Feed.run` never ends and never raises for a fault of the network: it says what is wrong in
-`Feed.line`, waits a random while (so that a hundred dashboards do not come back at once) and tries
-again. What came stays in `Feed.board`.
+`DashboardFeed.run` never ends and never raises for a fault of the network: it says what is wrong in
+`DashboardFeed.line`, waits a random while (so that a hundred dashboards do not come back at once) and tries
+again. What came stays in `DashboardFeed.board`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Callable
 from dataclasses import replace
 
 import msgspec
 
-from tui.board import Board
-from tui.feed.line import Line, LineState
-from tui.feed.reading import Reading
-from tui.feed.requests import PATIENCE, RefusedError, why
-from tui.feed.stream import Stream
-from tui.feed.wants import ALWAYS, Wants
-from tui.gpus import tidy
-from tui.messages.alerts import Alerts
-from tui.messages.fleet import NodeReadings, Nodes, Status
-from tui.messages.stream import (
+from api.alerts import Alerts
+from api.fleet import NodeReadings, Nodes, Status
+from api.stream import (
     AlertsMessage,
     DataMessage,
     ErrorMessage,
@@ -32,7 +26,170 @@ from tui.messages.stream import (
     PackedMessage,
     RowsMessage,
 )
-from tui.readings import WALL
+from tui.feed.http import HttpConnection
+from tui.feed.line import Connection, ConnectionState
+from tui.feed.requests import PATIENCE, ActionRefusedError, ApiRequests, refusal, why
+from tui.feed.socket import Socket
+from tui.feed.wants import ALWAYS, RARE, SELDOM, SHARE, DocumentRequest, Wants
+from tui.state.dashboard_state import DashboardState
+from tui.state.gpus import tidy
+from tui.state.readings import WALL
+
+# The documents that a screen shows: each looked at when it is due, none waiting for another.
+
+AT_ONCE = 4
+"""Documents that are asked for beside each other."""
+
+
+class DocumentPoller(ApiRequests):
+    """Keeps the documents of a board up to date."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None,
+        changed: Callable[[], None],
+        clock: Callable[[], float],
+        every: float = 1.0,
+    ) -> None:
+        super().__init__(url, token)
+        self.board = DashboardState()
+        self._changed, self._clock, self._every = changed, clock, every
+        self._wants = Wants()
+        self._data_came = float("-inf")
+        self._news = asyncio.Event()
+        """Something is wanted, or has come."""
+        self._few = asyncio.Semaphore(AT_ONCE)
+        self._due: dict[str, float] = {}
+        self._asked: set[str] = set()
+        """Documents that are on their way."""
+
+    @property
+    def wants(self) -> Wants:
+        """What is asked for."""
+        return self._wants
+
+    def want(self, wants: Wants) -> None:
+        """Ask for something else from now on."""
+        for ask in wants.asks:
+            if ask not in self._wants.asks:
+                self._due.pop(ask.path, None)
+        self._wants = wants
+        self._news.set()
+
+    def hurry(self, *paths: str) -> None:
+        """Look at documents again at once: something was done to them."""
+        for path in paths:
+            self._due.pop(path, None)
+        self._news.set()
+
+    @property
+    def _all(self) -> tuple[DocumentRequest, ...]:
+        return (*self._wants.asks, *ALWAYS)
+
+    async def _keep_reading(self) -> None:
+        """Look at what is wanted whenever it is due. Returns only by an exception."""
+        self._due.clear()
+        self._asked.clear()
+        try:
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    self._news.clear()
+                    for ask in self._all:
+                        if self._when(ask) <= self._clock():
+                            self._asked.add(ask.path)
+                            group.create_task(self._read(ask), name=f"dashboard {ask.path}")
+                    soon = min(map(self._when, self._all)) - self._clock()
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(max(0.05, min(soon, SELDOM))):
+                            await self._news.wait()
+        except ExceptionGroup as faults:
+            raise faults.exceptions[0] from None
+
+    def _when(self, ask: DocumentRequest) -> float:
+        """When a document is due; never while it is on its way."""
+        return float("inf") if ask.path in self._asked else self._due.get(ask.path, 0.0)
+
+    async def _read(self, ask: DocumentRequest) -> None:
+        try:
+            async with self._few:
+                began = self._clock()
+                value = await self.document(ask)
+        finally:
+            self._asked.discard(ask.path)
+            self._news.set()
+        now = self._clock()
+        rest = min((now - began) / SHARE, RARE if ask.every >= RARE / 10 else SELDOM)
+        self._due[ask.path] = now + max(ask.every, self._every, rest)
+        self.board = self.board.with_doc(ask.path, value, now)
+        wanted = {one.path for one in self._all}
+        if len(self.board.docs) > len(wanted) + 16:
+            kept = {path: doc for path, doc in self.board.docs.items() if path in wanted}
+            self.board = replace(self.board, docs=kept)
+        self._looked()
+        if ask in self._wants.asks:  # what the screen is about: at once
+            self._changed()
+
+    def _looked(self) -> None:
+        """Readings that flow show what else is new in passing: one repaint for each of them."""
+        if self._clock() - self._data_came > 1.5 * self._every:
+            self._changed()
+
+
+# The stream of readings: what is asked of it, and its messages.
+
+PATH = "api/v1/stream"
+_texts = msgspec.json.Decoder(Message)
+_packed = msgspec.msgpack.Decoder(PackedMessage)
+
+
+class Stream:
+    """One, open."""
+
+    def __init__(self, socket: Socket, every: float) -> None:
+        self._socket, self._every = socket, every
+        self._pack = True
+        """Whether readings come packed; an older aggregator knows no such thing."""
+        self.asked = Wants()
+        """For what, last."""
+
+    @classmethod
+    async def open(cls, http: HttpConnection, every: float) -> Stream:
+        """Connect. Raises `OSError`, and `ActionRefusedError` where nothing else would help."""
+        found = await http.socket(PATH)
+        if isinstance(found, Socket):
+            return cls(found, every)
+        said = refusal(found.body) or f"the stream answers {found.status}"
+        raise ActionRefusedError(said) if found.status in {401, 403} else ConnectionError(said)
+
+    def ask(self, wants: Wants) -> None:
+        """Say what to send from now on."""
+        self.asked = wants
+        request: dict[str, object] = {
+            "table": "gpu", "columns": wants.columns, "every": self._every, "alerts": True,
+            "rows": None if wants.nodes is None else {"nodes": wants.nodes},
+        }  # fmt: skip
+        if self._pack:
+            request["packed"] = True
+        self._socket.send(msgspec.json.encode(request).decode())
+
+    async def next(self) -> Message | PackedMessage:
+        """Wait for a message. Raises `OSError` and `msgspec.DecodeError`."""
+        while True:
+            text, body = await self._socket.receive()
+            if not text:
+                return _packed.decode(body)
+            message: Message = _texts.decode(body)
+            if self._pack and isinstance(message, ErrorMessage) and "packed" in str(message.error):
+                self._pack = False
+                self.ask(self.asked)
+            else:
+                return message
+
+    def close(self) -> None:
+        """End it."""
+        self._socket.close()
+
 
 LONGEST_WAIT = 8.0
 """Seconds between two tries, at most."""
@@ -42,7 +199,7 @@ STATUS, NODES, READINGS = "status", "nodes", "readings"
 """Without these there is no picture."""
 
 
-class Feed(Reading):
+class DashboardFeed(DocumentPoller):
     """Keeps a board up to date, and calls `changed` whenever it or the line is another."""
 
     def __init__(
@@ -54,7 +211,7 @@ class Feed(Reading):
         every: float = 1.0,
     ) -> None:
         super().__init__(url, token, changed, clock, every)
-        self.line = Line(LineState.CONNECTING, clock())
+        self.line = Connection(ConnectionState.CONNECTING, clock())
         self._stream: Stream | None = None
         self._rows: RowsMessage | None = None
         self._missing: set[str] = set()
@@ -78,26 +235,26 @@ class Feed(Reading):
             slow = False
             try:
                 await self._follow()
-            except RefusedError as error:
-                fault, state, tries = str(error), LineState.REFUSED, 4
+            except ActionRefusedError as error:
+                fault, state, tries = str(error), ConnectionState.REFUSED, 4
             except OSError as error:  # what is given up for being late, too
-                fault, state = why(error), LineState.LOST
+                fault, state = why(error), ConnectionState.LOST
                 slow = isinstance(error, TimeoutError)
             except (msgspec.DecodeError, ValueError) as error:
                 fault = f"the aggregator's answer is not understood: {error}"
-                state = LineState.REFUSED
+                state = ConnectionState.REFUSED
             finally:
                 self._http.close()
-            was_live = self.line.state is LineState.LIVE
+            was_live = self.line.state is ConnectionState.LIVE
             tries = 1 if was_live else tries + 1
             wait = random.uniform(0.2, min(LONGEST_WAIT, 0.5 * 2**tries))  # noqa: S311 - jitter
             now = self._clock()
             same = state is self.line.state
-            self._say(Line(state, self.line.since if same else now, fault, now + wait, slow))
+            self._say(Connection(state, self.line.since if same else now, fault, now + wait, slow))
             await asyncio.sleep(wait)
 
-    async def look_once(self) -> Board:
-        """Ask once for all that the header and the lists show; no stream. Raises `RefusedError`."""
+    async def look_once(self) -> DashboardState:
+        """Ask once for all that the header and the lists show; no stream. Raises `ActionRefusedError`."""
         try:
             await self._look()
             await self._look_at_nodes()
@@ -161,7 +318,7 @@ class Feed(Reading):
             case EventsMessage():
                 pass
             case ErrorMessage():
-                raise RefusedError(str(message.error))
+                raise ActionRefusedError(str(message.error))
 
     async def _keep_looking(self, first: asyncio.Task[None]) -> None:
         await first
@@ -195,13 +352,13 @@ class Feed(Reading):
         if not self._ready.is_set():
             self.board = replace(self.board, ready=True)
             self._ready.set()
-            self._say(Line(LineState.LIVE, self._clock()))
+            self._say(Connection(ConnectionState.LIVE, self._clock()))
         elif part == READINGS:
             self._changed()
         else:
             self._looked()
 
-    def _say(self, line: Line) -> None:
+    def _say(self, line: Connection) -> None:
         self.line = line
         self._changed()
 

@@ -31,12 +31,12 @@ _NEAR = {"localhost", "127.0.0.1", "::1"}
 """Where packing costs more than the bytes that it saves."""
 
 
-class AnswerError(ConnectionError):
+class HttpReplyError(ConnectionError):
     """What came is no answer of HTTP, or breaks off."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpReply:
     """What a server said."""
 
     status: int
@@ -45,7 +45,7 @@ class Answer:
     body: bytes
 
 
-class Http:
+class HttpConnection:
     """One server, and the connections to it that wait for the next request."""
 
     def __init__(self, url: str, token: str | None) -> None:
@@ -63,7 +63,7 @@ class Http:
             self._headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
         self._idle: list[_Line] = []
 
-    async def request(self, method: str, path: str, body: bytes | None = None) -> Answer:
+    async def request(self, method: str, path: str, body: bytes | None = None) -> HttpReply:
         """Ask. Raises `OSError`."""
         line = self._idle.pop() if self._idle and method == "GET" else None
         if line is not None:
@@ -71,7 +71,7 @@ class Http:
                 return await self._ask(line, method, path, body)
         return await self._ask(await self._open(), method, path, body)
 
-    async def socket(self, path: str) -> Socket | Answer:
+    async def socket(self, path: str) -> Socket | HttpReply:
         """Open a WebSocket; an answer where the server wants none. Raises `OSError`."""
         line = await self._open()
         key = base64.b64encode(os.urandom(16)).decode()
@@ -91,7 +91,7 @@ class Http:
         proof = hashlib.sha1(f"{key}{GUID}".encode(), usedforsecurity=False).digest()
         if answer.headers.get("sec-websocket-accept") != base64.b64encode(proof).decode():
             line.close()
-            raise AnswerError("the server upgrades to something that is no WebSocket")
+            raise HttpReplyError("the server upgrades to something that is no WebSocket")
         return Socket(line.reader, line.writer, MOST_BYTES)
 
     def close(self) -> None:
@@ -113,7 +113,7 @@ class Http:
 
         return ssl.create_default_context()
 
-    async def _ask(self, line: _Line, method: str, path: str, body: bytes | None) -> Answer:
+    async def _ask(self, line: _Line, method: str, path: str, body: bytes | None) -> HttpReply:
         headers = dict(self._headers)
         if self.host not in _NEAR:
             headers["Accept-Encoding"] = "gzip"
@@ -144,18 +144,18 @@ class _Line:
         lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]  # fmt: skip
         self.writer.write("\r\n".join([*lines, "", ""]).encode("latin-1") + (body or b""))
 
-    async def answer(self) -> Answer:
+    async def answer(self) -> HttpReply:
         try:
             status, headers = _head(await self.reader.readuntil(b"\r\n\r\n"))
             body = b"" if status in {101, 204, 304} else await self._body(headers)
             if headers.get("content-encoding", "").lower() == "gzip":
                 body = zlib.decompress(body, 31)
         except (asyncio.LimitOverrunError, ValueError, zlib.error) as error:
-            raise AnswerError(f"its answer is no HTTP: {error}") from error
+            raise HttpReplyError(f"its answer is no HTTP: {error}") from error
         except asyncio.IncompleteReadError as error:
-            raise AnswerError("it closed the connection without an answer") from error
+            raise HttpReplyError("it closed the connection without an answer") from error
         self.kept = self.kept and headers.get("connection", "").lower() != "close"
-        return Answer(status, headers, body)
+        return HttpReply(status, headers, body)
 
     async def _body(self, headers: dict[str, str]) -> bytes:
         if "chunked" in headers.get("transfer-encoding", "").lower():

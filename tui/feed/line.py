@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class LineState(StrEnum):
+class ConnectionState(StrEnum):
     """How the line is."""
 
     CONNECTING = "connecting"
@@ -19,10 +19,10 @@ class LineState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Connection:
     """How the line is, and since when."""
 
-    state: LineState
+    state: ConnectionState
     since: float
     """Monotonic seconds."""
     reason: str = ""

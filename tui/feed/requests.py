@@ -7,9 +7,9 @@ from typing import TypeVar
 
 import msgspec
 
-from tui.feed.http import Answer, Http
-from tui.feed.wants import Ask
-from tui.messages.stream import Fault, Refusal
+from api.stream import Fault, Refusal
+from tui.feed.http import HttpConnection, HttpReply
+from tui.feed.wants import DocumentRequest
 
 T = TypeVar("T")
 
@@ -21,16 +21,16 @@ class ActionError(Exception):
     """The aggregator did not do what a user asked of it; the text says why."""
 
 
-class RefusedError(Exception):
+class ActionRefusedError(Exception):
     """The other side answers, and it will not help to ask again."""
 
 
-class Requests:
+class ApiRequests:
     """Where the aggregator is, and how to ask it one thing."""
 
     def __init__(self, url: str, token: str | None) -> None:
         self.url = url
-        self._http = Http(url, token)
+        self._http = HttpConnection(url, token)
         self._long: set[str] = set()
         """Documents that this aggregator has in no short form."""
 
@@ -46,13 +46,13 @@ class Requests:
         return answer.body
 
     async def get(self, path: str, kind: type[T]) -> T:
-        """Ask for what every aggregator has. Raises `OSError`, and `RefusedError` where it is none."""
+        """Ask for what every aggregator has. Raises `OSError`, and `ActionRefusedError` where it is none."""
         answer = await self._answer(path)
         if answer.status != 200:
-            raise RefusedError(f"it answers {answer.status}: is this a kilowatch aggregator?")
+            raise ActionRefusedError(f"it answers {answer.status}: is this a kilowatch aggregator?")
         return msgspec.json.decode(answer.body, type=kind)
 
-    async def document(self, ask: Ask) -> object:
+    async def document(self, ask: DocumentRequest) -> object:
         """Ask for a document: what it says, or a `Fault` where it can't be had."""
         short = ask.short if ask.path not in self._long else None
         answer = await self._answer(ask.path if short is None else f"{ask.path}?{short.query}")
@@ -65,19 +65,19 @@ class Requests:
             return msgspec.json.decode(answer.body, type=ask.kind)
         return Fault(what=refusal(answer.body) or f"it answers {answer.status}")
 
-    async def raw(self, path: str, patience: float) -> Answer:
+    async def raw(self, path: str, patience: float) -> HttpReply:
         """Ask, and take whatever the answer is. Raises `OSError`."""
         async with asyncio.timeout(patience):
             return await self._http.request("GET", path)
 
-    async def _answer(self, path: str) -> Answer:
+    async def _answer(self, path: str) -> HttpReply:
         """Ask, unless the aggregator is ill or refuses us."""
         async with asyncio.timeout(PATIENCE):
             answer = await self._http.request("GET", path)
         if answer.status >= 500:
             raise ConnectionError(f"it answers {answer.status}")
         if answer.status in {401, 403}:
-            raise RefusedError(f"it refuses us. {refusal(answer.body)}")
+            raise ActionRefusedError(f"it refuses us. {refusal(answer.body)}")
         return answer
 
 

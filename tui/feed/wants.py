@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from tui import circuit_columns
-from tui.documents import BUDGETS, CIRCUITS, INCIDENTS, POWER_PAGE, TODAY
-from tui.messages.alerts import Incidents
-from tui.messages.power import BudgetRows, CircuitColumns, Circuits, Power
-from tui.messages.report import Report
-from tui.readings import COLUMNS
+from api.alerts import Incidents
+from api.power import BudgetRows, CircuitColumns, Circuits, Power
+from api.report import Report
+from tui.state import circuit_columns
+from tui.state.documents import BUDGETS, CIRCUITS, INCIDENTS, POWER_PAGE, TODAY
+from tui.state.readings import COLUMNS
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Short:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class DocumentRequest:
     """A document that a screen shows."""
 
     path: str
@@ -39,13 +39,13 @@ class Ask:
 
 
 ALWAYS = (
-    Ask(INCIDENTS, Incidents, 1.0),
-    Ask(
+    DocumentRequest(INCIDENTS, Incidents, 1.0),
+    DocumentRequest(
         CIRCUITS, Circuits, 1.0, Short(circuit_columns.QUERY, CircuitColumns, circuit_columns.whole)
     ),
-    Ask(POWER_PAGE, Power, 5.0),
-    Ask(BUDGETS, BudgetRows, 5.0),
-    Ask(TODAY, Report, 30.0),
+    DocumentRequest(POWER_PAGE, Power, 5.0),
+    DocumentRequest(BUDGETS, BudgetRows, 5.0),
+    DocumentRequest(TODAY, Report, 30.0),
 )
 """What the header shows, whatever is below it."""
 SELDOM, RARE = 5.0, 300.0
@@ -62,4 +62,4 @@ class Wants:
     columns: tuple[str, ...] = COLUMNS
     nodes: tuple[str, ...] | None = None
     """Only the GPUs of these; None for all."""
-    asks: tuple[Ask, ...] = ()
+    asks: tuple[DocumentRequest, ...] = ()

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from rich.cells import cell_len
 
-from tui import lines
-from tui.barline import bar_line
-from tui.board import Board
-from tui.crumbs import gpu_name, joined
-from tui.filter import ALL
+from tui.frame import lines
+from tui.frame.breadcrumbs import gpu_name, joined
+from tui.frame.header import WIDE, header
 from tui.frame.state import State
-from tui.header import WIDE, header
-from tui.incidents import counts
 from tui.keys import footer
 from tui.kit.surface import Surface
+from tui.kit.text import clean, fit
 from tui.screens import VIEWS
 from tui.screens.view import View
-from tui.text import clean, fit
+from tui.state.dashboard_state import DashboardState
+from tui.state.incidents import counts
+from tui.tables.filter import ALL
 from tui.theme import Line, Piece
-from tui.timebar import time_of
+from tui.time.barline import bar_line
+from tui.time.timebar import time_of
 
 SMALLEST = (60, 16)
 """Below this pictures make no sense; counts and alerts are shown instead."""
@@ -49,7 +49,7 @@ class Drawing(State):
             self.redraw()
 
     @property
-    def _picture(self) -> tuple[Board, int]:
+    def _picture(self) -> tuple[DashboardState, int]:
         """What a picture is made of: the board, and how much of the past has come."""
         return self.shown, 0 if self.clock.past is None else self.clock.past.came
 

@@ -6,12 +6,12 @@ import numpy as np
 from textual import on
 from textual.widgets import Input
 
-from tui.board import Board
-from tui.fields import ALERT_KEYS, CIRCUIT_KEYS, GPU_KEYS, NODE_KEYS, gpu_fields
-from tui.filter import ALL, Filter, FilterError, parse
 from tui.frame.drawing import Drawing
+from tui.kit.text import clean
 from tui.screens.view import View
-from tui.text import clean
+from tui.state.dashboard_state import DashboardState
+from tui.tables.fields import ALERT_KEYS, CIRCUIT_KEYS, GPU_KEYS, NODE_KEYS, gpu_fields
+from tui.tables.filter import ALL, Filter, FilterError, parse
 
 _KEYS_OF = {"nodes": NODE_KEYS, "circuits": CIRCUIT_KEYS, "alerts": ALERT_KEYS}
 
@@ -43,7 +43,7 @@ class Filtering(Drawing):
         """Whether the list on the screen has the filter's keys."""
         return not hasattr(self.view, "do_filter") or self.wanted(self.view) is not ALL
 
-    def dimmed(self, board: Board) -> np.ndarray[tuple[int], np.dtype[np.bool_]] | None:
+    def dimmed(self, board: DashboardState) -> np.ndarray[tuple[int], np.dtype[np.bool_]] | None:
         """GPUs that the map shows without colour."""
         wanted = self.wanted(self.view)
         if wanted is ALL and not self.faults:

@@ -13,19 +13,19 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.theme import Theme as TextualTheme
 
-from tui.board import Board
-from tui.circuits import Now
-from tui.feed.feed import Feed
-from tui.feed.line import LineState
-from tui.filter import ALL
+from tui.feed.feed import DashboardFeed
+from tui.feed.line import ConnectionState
 from tui.kit.surface import Surface
-from tui.moment import FRESH, Moment, countdown_now
 from tui.past.reader import Past
-from tui.past_loads import Loads
 from tui.screens.history import SPANS
 from tui.screens.view import View
+from tui.state.circuit_loads import Loads
+from tui.state.circuits import Now
+from tui.state.dashboard_state import DashboardState
+from tui.tables.filter import ALL
 from tui.theme import MONO, THEMES, Theme, Tones
-from tui.timebar import Clock
+from tui.time.screen_time import FRESH, ScreenTime, countdown_now
+from tui.time.timebar import TimeControls
 
 
 class Changed(Message):
@@ -63,21 +63,21 @@ class State(App[None]):
         self.who = who or _user()
         plain = "NO_COLOR" in os.environ if colour is None else not colour
         self._clock, self._every = clock, every
-        self.feed = Feed(url, token, self._tell, clock, every)
+        self.feed = DashboardFeed(url, token, self._tell, clock, every)
         self.ascii_only = ascii_only
         for each in THEMES.values():
             if each.background:
                 self.register_theme(_textual(each))
         self.tones = Tones(MONO if plain else THEMES[theme], ascii_only=ascii_only)
         self.theme = theme_name(self.tones.theme)
-        self.clock = Clock(past=Past(self.feed, self._tell, clock), recorded=recorded)
+        self.clock = TimeControls(past=Past(self.feed, self._tell, clock), recorded=recorded)
         self.utc, self.faults = True, False
         self._filter = ALL
         self._fault = ""
         self._span = SPANS.index(900)
         self._told = self._laid_out = self._live_drawn = False
         self._drawn = 0.0
-        self._pictured: tuple[Board, int] = (Board(), -1)
+        self._pictured: tuple[DashboardState, int] = (DashboardState(), -1)
         """What was drawn last, but for the lines around it."""
         self._stack: list[tuple[str, str]] = [(view, "")]
         self.tray: list[tuple[str, str]] = []
@@ -97,7 +97,7 @@ class State(App[None]):
         return self._root.query_one(f"#view-{self._stack[-1][0]}", View)
 
     @property
-    def shown(self) -> Board:
+    def shown(self) -> DashboardState:
         """What the screen shows: the newest, or what was."""
         return self.clock.board(self.feed.board)
 
@@ -106,7 +106,10 @@ class State(App[None]):
         """Whether what is shown is no longer true, or not what was asked for."""
         if self.clock.replaying:
             return self.clock.loading
-        return self._behind or self.feed.line.state in {LineState.LOST, LineState.REFUSED}
+        return self._behind or self.feed.line.state in {
+            ConnectionState.LOST,
+            ConnectionState.REFUSED,
+        }
 
     @property
     def _behind(self) -> bool:
@@ -117,10 +120,10 @@ class State(App[None]):
         return old and self.view.wants().nodes is None
 
     @property
-    def moment(self) -> Moment:
+    def moment(self) -> ScreenTime:
         """When the screen is."""
         board = self.feed.board
-        return Moment(
+        return ScreenTime(
             self._clock(), self.clock.paused, self.clock.words(board.at, utc=self.utc), self.utc,
             self.clock.loading, self._every,
         )  # fmt: skip

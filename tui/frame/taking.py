@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tui.export import Export
+from tui.frame.export import Export
 from tui.frame.places import Places
+from tui.kit.text import clean
 from tui.screens.forms import Palette
 from tui.screens.then import Then, ThenForm
-from tui.text import clean
 
 
 class Taking(Places):

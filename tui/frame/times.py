@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from tui.frame.drawing import Drawing
-from tui.past_loads import Past, joined
+from tui.kit.text import span
 from tui.screens.history import SPANS
 from tui.screens.page import PageView
 from tui.screens.time_form import TimeForm
-from tui.text import span
+from tui.state.circuit_loads import Past, joined
 
 
 class Times(Drawing):
-    """The keys of time; `tui.timebar` knows what is shown."""
+    """The keys of time; `tui.time.timebar` knows what is shown."""
 
     def circuit_past(self, name: str) -> Past:
         """Watts of a circuit up to the time that is shown: times in ns, and values."""

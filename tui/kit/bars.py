@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
-from tui.text import bar, clean, fit
+from tui.kit.text import bar, clean, fit
 from tui.theme import Line, Piece
 
 

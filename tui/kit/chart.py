@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tui.text import fit
+from tui.kit.text import fit
 from tui.theme import Line, Piece
 
 Floats = npt.NDArray[np.float64]

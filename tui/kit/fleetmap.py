@@ -10,18 +10,42 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
+from api.fleet import NodeLine
 from telemetry.words import counted
-from tui.board import Board
-from tui.cards import TALL, cards, columns_of
-from tui.gpus import Floats
-from tui.kit.grid import MOST_DIGITS, Grid, Zoom
-from tui.kit.heatmap import Bytes, Cells, draw, quantise
-from tui.kit.placing import placed
+from tui.kit.cards import TALL, cards, columns_of
+from tui.kit.grid import MOST_DIGITS, Grid, Zoom, lay_out
+from tui.kit.heatmap import Bytes, HeatmapCells, draw, quantise
 from tui.kit.surface import Surface
-from tui.messages.fleet import NodeLine
-from tui.metrics import METRICS, STATE
-from tui.text import clean
+from tui.kit.text import clean
+from tui.state.dashboard_state import DashboardState
+from tui.state.gpus import Floats, natural
+from tui.state.metrics import METRICS, STATE, group_names
 from tui.theme import Line, Tones
+
+# The order of the GPUs on the map: by rack, circuit, job, or by what they do. Pure.
+
+
+def placed(
+    board: DashboardState, group: str, metric: str, zoom: Zoom | None, width: int, height: int
+) -> Grid:
+    """Place the GPUs of a board. `metric`: by which they stand where the group is `value`."""
+    order = board.gpus.order
+    names = group_names(board, group)
+    known = list(dict.fromkeys(names[row] for row in order.tolist()))
+    if group not in {"value", "node"}:
+        known.sort(key=lambda name: (name.startswith("no "), natural(name)))
+    number = {name: n for n, name in enumerate(known)}
+    groups = np.array([number[names[row]] for row in order.tolist()], np.intp)
+    if group == "value":
+        values = METRICS[metric if metric in METRICS else "power"].values(board)[order]
+        place = np.argsort(np.where(np.isnan(values), np.inf, -values), kind="stable")
+    else:
+        place = np.argsort(groups, kind="stable")
+    order, groups = order[place], groups[place]
+    homes = {node: n for n, node in enumerate(dict.fromkeys(board.gpus.who.node))}
+    node = np.array([homes[board.gpus.who.node[row]] for row in order.tolist()], np.intp)
+    return lay_out(order, node, groups, known, width, height, zoom)
+
 
 CARDS = "cards"
 _PAST = 240
@@ -51,7 +75,7 @@ class FleetMap(Surface, can_focus=True):
         self.group = "rack"
         self.metric: str | None = None
         """None: power, or only who is ill where a cell is a whole node."""
-        self.board = Board()
+        self.board = DashboardState()
         self.dimmed: np.ndarray[tuple[int], np.dtype[np.bool_]] | None = None
         self.cursor: str | None = None
         """UUID; None before the first key."""
@@ -93,21 +117,21 @@ class FleetMap(Surface, can_focus=True):
 
     _most: tuple[int, int] = (0, 0)
 
-    def need(self, board: Board, width: int, most: int) -> int:
+    def need(self, board: DashboardState, width: int, most: int) -> int:
         """Lines that the map takes of at most `most`; decides the zoom."""
         self.board, self._most = board, (width, most)
         if (across := self.across) > 0:
             return -(-len(board.gpus) // across) * TALL
         return min(most, max(1, self._layout(width, most).height))
 
-    def present(self, board: Board, dimmed: np.ndarray[tuple[int], np.dtype[np.bool_]] | None, *,
+    def present(self, board: DashboardState, dimmed: np.ndarray[tuple[int], np.dtype[np.bool_]] | None, *,
                 faded: bool) -> None:  # fmt: skip
         """Show a board; `dimmed`: what a filter leaves out."""
         self.board, self.dimmed = board, dimmed
         self._remember(board)
         self.show(self._draw_map, faded=faded)
 
-    def _remember(self, board: Board) -> None:
+    def _remember(self, board: DashboardState) -> None:
         """Keep the past of a few GPUs for their cards."""
         if len(board.gpus) > 16 or board.at == self._past_at:
             return
@@ -132,10 +156,10 @@ class FleetMap(Surface, can_focus=True):
     def _shaded(self) -> bool:
         return self.tones.theme.shaded and not self.tones.ascii_only
 
-    def _cells(self, grid: Grid) -> Cells:
+    def _cells(self, grid: Grid) -> HeatmapCells:
         board, word = self.board, self.shown_metric
         if word == STATE:
-            return Cells(None, [""] * len(board.gpus), board.gpu_standing, self.dimmed)
+            return HeatmapCells(None, [""] * len(board.gpus), board.gpu_standing, self.dimmed)
         metric = METRICS[word]
         values = metric.values(board)
         before = self._level[1] if self._level is not None and self._level[0] == word else None
@@ -144,7 +168,7 @@ class FleetMap(Surface, can_focus=True):
         digits: list[str] = []
         if grid.zoom is Zoom.DIGITS:
             digits = ["—" if np.isnan(v) else metric.digits(v) for v in values.tolist()]
-        return Cells(level, digits, board.gpu_standing, self.dimmed)
+        return HeatmapCells(level, digits, board.gpu_standing, self.dimmed)
 
     def _layout(self, width: int, height: int) -> Grid:
         board = self.board
@@ -241,7 +265,7 @@ class FleetMap(Surface, can_focus=True):
         return "  ".join(filter(None, [many, what, each, f"by {self.group}"]))
 
 
-def cursor_words(board: Board, uuid: str | None, metric: str) -> str:
+def cursor_words(board: DashboardState, uuid: str | None, metric: str) -> str:
     """Say what is under the cursor."""
     row = None if uuid is None else board.gpus.row_of.get(uuid)
     if row is None:

@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from tui.text import clean, fit
+from tui.kit.text import clean, fit
 
 Ints = npt.NDArray[np.intp]
 MOST_DIGITS = 400

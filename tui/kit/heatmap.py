@@ -19,7 +19,7 @@ Bytes = npt.NDArray[np.uint8]
 MISSING = 255
 """Level of a GPU whose metric is not known."""
 OK, STALE, WARN, CRIT, DOWN = range(5)
-"""`tui.board.Standing`, as numbers in a column."""
+"""`tui.state.dashboard_state.Standing`, as numbers in a column."""
 _DOTS = (0x01, 0x08, 0x02, 0x10, 0x04, 0x20, 0x40, 0x80)
 """Dot of each of eight GPUs: left to right, then down."""
 _CHIPS = {STALE: "stale_chip", WARN: "warn_chip", CRIT: "crit_chip", DOWN: "down"}
@@ -45,7 +45,7 @@ def quantise(
 
 
 @dataclass(frozen=True)
-class Cells:
+class HeatmapCells:
     """What the map shows, by row of the board."""
 
     level: Bytes | None
@@ -57,7 +57,7 @@ class Cells:
     """What the filter leaves out stays where it is, without colour: position is memory."""
 
 
-def draw(grid: Grid, cells: Cells, *, shaded: bool, cursor: int | None = None) -> list[Line]:
+def draw(grid: Grid, cells: HeatmapCells, *, shaded: bool, cursor: int | None = None) -> list[Line]:
     """Draw the map. `shaded`: levels are colours; else signs."""
     slots, present = grid.slots, grid.slots >= 0
     if not present.any():
@@ -80,7 +80,7 @@ def draw(grid: Grid, cells: Cells, *, shaded: bool, cursor: int | None = None) -
 
 
 def _halves(
-    grid: Grid, cells: Cells, y: int, standing: npt.NDArray[np.int8],
+    grid: Grid, cells: HeatmapCells, y: int, standing: npt.NDArray[np.int8],
     worst: npt.NDArray[np.int8], here: int | None, shaded: bool,
 ) -> list[Piece]:  # fmt: skip
     """Two GPUs a cell. Cells that look the same are one run of text: 8 times fewer bytes."""
@@ -106,7 +106,7 @@ _SHADES = (*(f"r{level}" for level in range(STEPS)), "faint", "none")
 """Tones of half a cell: 8 levels, not known, nobody there."""
 
 
-def _levels(cells: Cells, slots: Ints) -> Bytes:
+def _levels(cells: HeatmapCells, slots: Ints) -> Bytes:
     """Code of each slot: 0 to 7, 8 for not known (and for what the filter leaves out), 9 for
     nobody."""
     if cells.level is None:
@@ -125,7 +125,7 @@ def _runs(key: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
 
 
 def _plain(
-    grid: Grid, cells: Cells, y: int, standing: npt.NDArray[np.int8],
+    grid: Grid, cells: HeatmapCells, y: int, standing: npt.NDArray[np.int8],
     worst: npt.NDArray[np.int8], here: int | None, shaded: bool,
 ) -> list[Piece]:  # fmt: skip
     """One sign or more a cell: digits, dots, groups, and halves where there is no colour."""
@@ -144,7 +144,7 @@ def _plain(
 
 
 def _cell(
-    grid: Grid, cells: Cells, y: int, x: int, code: Bytes,
+    grid: Grid, cells: HeatmapCells, y: int, x: int, code: Bytes,
     standing: npt.NDArray[np.int8], worst: int, shaded: bool,
 ) -> Piece:  # fmt: skip
     blank = " " * grid.wide

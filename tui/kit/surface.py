@@ -8,7 +8,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from tui.painted import painted
+from tui.kit.painted import painted
 from tui.theme import Line, Tones
 
 Drawing = Callable[[int, int], Sequence[Line]]

@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from tui.board import Board
-from tui.documents import BUDGETS, CIRCUITS
-from tui.feed.requests import Requests, refusal
-from tui.feed.wants import ALWAYS, Ask
-from tui.messages.alerts import Incident, Incidents
-from tui.messages.past import LoadHistory, PackedFrames
-from tui.messages.stream import Fault
-from tui.past.asks import SECOND, Then, seconds, then
-from tui.past.reel import HEARD, Frame, Reel, frames_of
-from tui.readings import COLUMNS, WALL
+from api.alerts import Incident, Incidents
+from api.past import LoadHistory, PackedFrames
+from api.stream import Fault
+from tui.feed.requests import ApiRequests, refusal
+from tui.feed.wants import ALWAYS, DocumentRequest
+from tui.past.frame_cache import HEARD, CachedFrame, FrameCache, frames_of
+from tui.past.queries import SECOND, Then, seconds, then
+from tui.state.dashboard_state import DashboardState
+from tui.state.documents import BUDGETS, CIRCUITS
+from tui.state.readings import COLUMNS, WALL
 
 PATIENCE = 30.0
 """Seconds that the store may take: a fleet's hour on disk is read whole."""
@@ -43,7 +43,7 @@ class Wish:
     """Instants whose frames are not here: the one that is waited for, then those that come next."""
     begin: int = 0
     """Left end of the bar."""
-    asks: tuple[Ask, ...] = ()
+    asks: tuple[DocumentRequest, ...] = ()
     open: bool = False
     """Whether the bar is: then marks, and where the store begins, are wanted too."""
 
@@ -53,7 +53,7 @@ Job = tuple[str, str | int]
 
 
 @dataclass
-class Known:
+class KnownPast:
     """What has come."""
 
     begins: int | None = None
@@ -73,15 +73,15 @@ class Fetching:
     """Single questions, each with its answer in `reel` or `known`."""
 
     def __init__(
-        self, line: Requests, changed: Callable[[], None], clock: Callable[[], float]
+        self, line: ApiRequests, changed: Callable[[], None], clock: Callable[[], float]
     ) -> None:
         self._line, self._changed, self._clock = line, changed, clock
-        self.reel = Reel()
-        self.known = Known()
+        self.reel = FrameCache()
+        self.known = KnownPast()
         self._wish = Wish()
-        self._newest = Board()
+        self._newest = DashboardState()
 
-    def _questions(self, asks: tuple[Ask, ...], at: int) -> list[Then]:
+    def _questions(self, asks: tuple[DocumentRequest, ...], at: int) -> list[Then]:
         found = (then(ask, at, self._newest.at) for ask in asks)
         return [question for question in found if question is not None]
 
@@ -108,7 +108,7 @@ class Fetching:
             self._get(f"{path}&table=node&columns={WALL},{HEARD}"),
         )
 
-        def made() -> tuple[list[Frame], int | None]:
+        def made() -> tuple[list[CachedFrame], int | None]:
             found = msgspec.msgpack.decode(gpus, type=PackedFrames)
             others = msgspec.msgpack.decode(nodes, type=PackedFrames)
             return frames_of(found, others, newest.gpus), found.begins

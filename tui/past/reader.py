@@ -11,15 +11,15 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from tui.board import Board
-from tui.circuit_columns import page_of
-from tui.documents import Doc
-from tui.feed.requests import Requests, why
-from tui.feed.wants import Ask
-from tui.messages.past import LoadHistory
-from tui.past.asks import SECOND, seconds, then
+from api.past import LoadHistory
+from tui.feed.requests import ApiRequests, why
+from tui.feed.wants import DocumentRequest
 from tui.past.fetching import CIRCUITS_ASKS, SETTLES, Fetching, Job, Wish
-from tui.past.then import NOT_KEPT, board_then
+from tui.past.queries import SECOND, seconds, then
+from tui.past.state_at import NOT_KEPT, board_then
+from tui.state.circuit_columns import page_of
+from tui.state.dashboard_state import DashboardState
+from tui.state.documents import Doc
 
 AGAIN = 5.0
 """Seconds before what failed is asked for again."""
@@ -33,7 +33,7 @@ class Past(Fetching):
     """The past of one aggregator."""
 
     def __init__(
-        self, line: Requests, changed: Callable[[], None], clock: Callable[[], float]
+        self, line: ApiRequests, changed: Callable[[], None], clock: Callable[[], float]
     ) -> None:
         super().__init__(line, changed, clock)
         self.came = 0
@@ -41,7 +41,7 @@ class Past(Fetching):
         self._news = asyncio.Event()
         self._loads: list[str] = []
         """Paths of the histories of circuits that were looked for last."""
-        self._made: tuple[tuple[object, ...], Board] | None = None
+        self._made: tuple[tuple[object, ...], DashboardState] | None = None
 
     @property
     def fault(self) -> str:
@@ -52,7 +52,7 @@ class Past(Fetching):
         found = self.known.faults.get(("frames", self._first(self.reel.slot(at))))
         return found[1] if found is not None else ""
 
-    def wish(self, wish: Wish, newest: Board, step: int) -> None:
+    def wish(self, wish: Wish, newest: DashboardState, step: int) -> None:
         """Say what is wanted from now on. `step`: ns between two frames."""
         self.reel.pace(step)
         changed = wish != self._wish
@@ -60,7 +60,7 @@ class Past(Fetching):
         if changed:
             self._news.set()
 
-    def board(self, at: int, newest: Board) -> Board | None:
+    def board(self, at: int, newest: DashboardState) -> DashboardState | None:
         """Return the board of an instant; None while it is not here."""
         frame = self.reel.find(at)
         if frame is None:
@@ -76,7 +76,7 @@ class Past(Fetching):
         """Return the documents of the open screen at an instant, by the paths of now."""
         return self._docs(at, only=self._wish.asks)
 
-    def _docs(self, at: int, only: tuple[Ask, ...] | None = None) -> dict[str, Doc]:
+    def _docs(self, at: int, only: tuple[DocumentRequest, ...] | None = None) -> dict[str, Doc]:
         asks = (*self._wish.asks, *CIRCUITS_ASKS) if only is None else only
         found = {
             ask.path: Doc(NOT_KEPT, 0.0) for ask in asks if then(ask, at, self._newest.at) is None

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote
 
-from tui.documents import INCIDENTS, SILENCES
+from api.alerts import Incident
 from tui.feed.requests import ActionError
-from tui.messages.alerts import Incident
+from tui.kit.text import clean
 from tui.screens.forms import AckForm, SilenceForm
 from tui.screens.view import View
-from tui.text import clean
+from tui.state.documents import INCIDENTS, SILENCES
 
 RUNBOOK = "docs/runbook.md#"
 

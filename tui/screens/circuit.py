@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from api.power import Circuit, CircuitPage
 from telemetry.words import counted
-from tui.board import Board
-from tui.circuit_columns import page_of
-from tui.circuits import (
+from tui.feed.wants import DocumentRequest, Wants
+from tui.kit.bars import over
+from tui.kit.flow import flow, wrapped
+from tui.kit.text import DASH, clean, clock, fit, number, percent, span, watts
+from tui.screens.load_history import Past, past_lines
+from tui.screens.page import PageView
+from tui.state.circuit_columns import page_of
+from tui.state.circuits import (
     Now,
     about,
     assumed,
@@ -20,24 +26,18 @@ from tui.circuits import (
     share,
     tone_of,
 )
-from tui.feed.wants import Ask, Wants
-from tui.kit.bars import over
-from tui.kit.flow import flow, wrapped
-from tui.messages.power import Circuit, CircuitPage
-from tui.screens.load_history import Past, past_lines
-from tui.screens.page import PageView
-from tui.standing import Standing
-from tui.text import DASH, clean, clock, fit, number, percent, span, watts
+from tui.state.dashboard_state import DashboardState
+from tui.state.row_status import RowStatus
 from tui.theme import Line, Piece
 
 
-def circuit_asks(name: str) -> tuple[Ask, ...]:
+def circuit_asks(name: str) -> tuple[DocumentRequest, ...]:
     """What its page shows beside what the header has."""
-    return (Ask(page_of(name), CircuitPage, 1.0),)
+    return (DocumentRequest(page_of(name), CircuitPage, 1.0),)
 
 
 def circuit_lines(
-    board: Board, name: str, past: Past, since: Now, width: int, height: int, *, utc: bool,
+    board: DashboardState, name: str, past: Past, since: Now, width: int, height: int, *, utc: bool,
     within: int | None = None,
 ) -> list[Line]:  # fmt: skip
     """Draw the page of a circuit. `within`: seconds of its past, all that is known without."""
@@ -45,7 +45,7 @@ def circuit_lines(
     if circuit is None:
         gone = f"there is no circuit {clean(name)} any more"
         return [[(clean(board.circuits_unknown) or gone, "dim")]]
-    standing = board.circuit_standing.get(name, Standing.OK)
+    standing = board.circuit_standing.get(name, RowStatus.OK)
     lines: list[Line] = [
         *flow(_what(circuit), width), *flow(_next(circuit, standing, since), width),
         *flow(_carries(circuit), width), _heat(circuit, width), *flow(_now(circuit), width),
@@ -66,7 +66,7 @@ def _what(circuit: Circuit) -> list[list[Piece]]:
     return [*parts, [(f"  fed by {clean(circuit.parent)}", "dim")]] if circuit.parent else parts
 
 
-def _next(circuit: Circuit, standing: Standing, since: Now) -> list[list[Piece]]:
+def _next(circuit: Circuit, standing: RowStatus, since: Now) -> list[list[Piece]]:
     """When it trips if the load stays, as a band."""
     said, tone = countdown(circuit, standing, since)
     if circuit.trip_seconds.earliest is None:
@@ -118,7 +118,7 @@ def _now(circuit: Circuit) -> list[list[Piece]]:
     ]  # fmt: skip
 
 
-def _minute(circuit: Circuit, standing: Standing) -> list[list[Piece]]:
+def _minute(circuit: Circuit, standing: RowStatus) -> list[list[Piece]]:
     """The mean of the last minute, which the continuous limit is about."""
     above = circuit.above_continuous_seconds
     tone = tone_of(standing) if (circuit.continuous_ratio or 0) > 1 else ""
@@ -144,12 +144,12 @@ def _could(circuit: Circuit) -> list[list[Piece]]:
     return parts
 
 
-def pressed(circuit: Circuit, standing: Standing) -> bool:
+def pressed(circuit: Circuit, standing: RowStatus) -> bool:
     """Whether a limit is passed or foreseen: only then is it of use to say what relieves it."""
-    return standing is not Standing.OK or countdown(circuit, standing, Now(0.0))[0] != DASH
+    return standing is not RowStatus.OK or countdown(circuit, standing, Now(0.0))[0] != DASH
 
 
-def _relief(circuit: Circuit, standing: Standing, width: int) -> list[Line]:
+def _relief(circuit: Circuit, standing: RowStatus, width: int) -> list[Line]:
     text, command = relief(circuit)
     if not text or not pressed(circuit, standing):
         return []
@@ -160,7 +160,7 @@ def _relief(circuit: Circuit, standing: Standing, width: int) -> list[Line]:
     return [*lines, [("       [y] copies ", "dim"), (command, "key")]] if command else lines
 
 
-def _members(board: Board, nodes: Sequence[str], width: int) -> list[Line]:
+def _members(board: DashboardState, nodes: Sequence[str], width: int) -> list[Line]:
     if not nodes:
         return []
     lines: list[Line] = [[(f"{counted(len(nodes), 'node')} on it", "head")]]
@@ -213,7 +213,7 @@ class CircuitView(PageView):
     def do_copy(self) -> None:
         """Copy the command that relieves it, else its name."""
         circuit = self.record()
-        standing = self.top.shown.circuit_standing.get(self.subject, Standing.OK)
+        standing = self.top.shown.circuit_standing.get(self.subject, RowStatus.OK)
         shown = circuit is not None and pressed(circuit, standing)
         self.top.copy((relief(circuit)[1] if shown else "") or self.subject)
 

@@ -10,8 +10,16 @@ import numpy as np
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 
-from tui.board import Board
-from tui.circuits import (
+from api.power import Circuit, Plan
+from tui.feed.requests import ActionError
+from tui.feed.wants import Wants
+from tui.kit.bars import over
+from tui.kit.flow import wrapped
+from tui.kit.surface import Drawing, Surface
+from tui.kit.text import clean, clock, number, percent, watts
+from tui.screens.circuit import circuit_asks, circuit_lines, pressed
+from tui.screens.lists import ListView
+from tui.state.circuits import (
     Now,
     about,
     assumed,
@@ -25,29 +33,53 @@ from tui.circuits import (
     tone_of,
     tree,
 )
-from tui.columns import Column
-from tui.feed.requests import ActionError
-from tui.feed.wants import Wants
-from tui.fields import circuit_fields
-from tui.filter import Filter
-from tui.kit.bars import over
-from tui.kit.flow import wrapped
-from tui.kit.surface import Drawing, Surface
-from tui.listing import MARKS, Listing
-from tui.messages.power import Circuit, Plan
-from tui.screens.circuit import circuit_asks, circuit_lines, pressed
-from tui.screens.lists import ListView
-from tui.screens.what_if import what_if_lines
-from tui.standing import Standing
-from tui.text import clean, percent, watts
+from tui.state.dashboard_state import DashboardState
+from tui.state.row_status import RowStatus
+from tui.tables.columns import TableColumn
+from tui.tables.fields import circuit_fields
+from tui.tables.filter import Filter
+from tui.tables.listing import MARKS, Listing
 from tui.theme import Line, Piece
+
+# The answer to: what if this circuit is lost?
+
+
+def what_if_lines(name: str, plan: Plan, board: DashboardState) -> list[Line]:
+    """Say what a loss does to the others, worst first."""
+    before = {circuit.id: circuit.load_ratio or 0.0 for circuit in board.circuits}
+    others = [c for c in (*plan.panels, *plan.circuits) if c.id != name and c.load_ratio is not None
+              and c.load_ratio > before.get(c.id, 0.0) + 0.005]  # fmt: skip
+    others.sort(
+        key=lambda c: ((c.trip_seconds or {}).get("earliest") or 1e12, -(c.load_ratio or 0))
+    )
+    title = f"what if {clean(name)} is lost"
+    if not others:
+        return [
+            [(f"{title}: no other circuit takes its load; what hangs on it goes dark", "strong")]
+        ]
+    over_ = sum((c.load_ratio or 0) > 1 for c in others)
+    lines: list[Line] = [
+        [(f"{title}: {len(others)} take more, {over_} of them over 100%", "strong")]
+    ]
+    for circuit in others[:5]:
+        trip = (circuit.trip_seconds or {}).get("earliest")
+        said = "does not trip" if trip is None else f"may trip in {clock(trip)}"
+        lines.append([(f"  {clean(circuit.id):<20} ", ""), (f"{percent(before.get(circuit.id))} → {percent(circuit.load_ratio)}  ", ""),
+                      (said, "crit" if trip is not None else "dim")])  # fmt: skip
+    if len(others) > 5:
+        lines.append([(f"  and {number(len(others) - 5)} more", "dim")])
+    return lines
 
 
 class Rows:
     """What the cells of the table are drawn from."""
 
     def __init__(
-        self, board: Board, rows: Sequence[tuple[int, Circuit]], now: Now, folded: frozenset[str]
+        self,
+        board: DashboardState,
+        rows: Sequence[tuple[int, Circuit]],
+        now: Now,
+        folded: frozenset[str],
     ) -> None:
         self.board, self.rows, self.now, self.folded = board, rows, now, folded
         self.parents = {circuit.parent for circuit in board.circuits}
@@ -56,9 +88,9 @@ class Rows:
         """The circuit of a row."""
         return self.rows[row][1]
 
-    def standing(self, row: int) -> Standing:
+    def standing(self, row: int) -> RowStatus:
         """What fires on it."""
-        return self.board.circuit_standing.get(self.circuit(row).id, Standing.OK)
+        return self.board.circuit_standing.get(self.circuit(row).id, RowStatus.OK)
 
 
 def _name(source: Rows, row: int, width: int) -> Piece:
@@ -75,15 +107,15 @@ def _load(circuit: Circuit) -> Piece:
     return about(circuit, watts(load(circuit))), "stale" if assumed(circuit) else ""
 
 
-COLUMNS: tuple[Column[Rows], ...] = (
-    Column("STATE", 6, lambda s, row, _: MARKS[s.standing(row)]),
-    Column("circuit", 14, _name, grow=2, most=34),
-    Column("load 10s", 8, lambda s, row, _: _load(s.circuit(row)), right=True),
-    Column("breaker", 8, lambda s, row, _: (percent(share(s.circuit(row))), tone_of(s.standing(row))), right=True),
-    Column("", 4, lambda s, row, width: (over(share(s.circuit(row)), width), bar_tone(s.standing(row))), grow=3, most=30),
-    Column("what next", 15, _countdown, grow=1, most=28),
-    Column("all day", 8, lambda s, row, _: (watts(most(s.circuit(row))), "dim"), right=True),
-    Column("to all day", 10, lambda s, row, _: (headroom(s.circuit(row)), "dim"), right=True),
+COLUMNS: tuple[TableColumn[Rows], ...] = (
+    TableColumn("STATE", 6, lambda s, row, _: MARKS[s.standing(row)]),
+    TableColumn("circuit", 14, _name, grow=2, most=34),
+    TableColumn("load 10s", 8, lambda s, row, _: _load(s.circuit(row)), right=True),
+    TableColumn("breaker", 8, lambda s, row, _: (percent(share(s.circuit(row))), tone_of(s.standing(row))), right=True),
+    TableColumn("", 4, lambda s, row, width: (over(share(s.circuit(row)), width), bar_tone(s.standing(row))), grow=3, most=30),
+    TableColumn("what next", 15, _countdown, grow=1, most=28),
+    TableColumn("all day", 8, lambda s, row, _: (watts(most(s.circuit(row))), "dim"), right=True),
+    TableColumn("to all day", 10, lambda s, row, _: (headroom(s.circuit(row)), "dim"), right=True),
 )  # fmt: skip
 
 
@@ -164,8 +196,8 @@ class CircuitsView(ListView):
         """Begin with the circuit that needs somebody first, if there is one."""
         board = self.top.shown
         fires = board.circuit_standing
-        worst = max(board.urgent, key=lambda circuit: fires.get(circuit.id, Standing.OK))
-        if self.rows.key is None and fires.get(worst.id, Standing.OK) > Standing.OK:
+        worst = max(board.urgent, key=lambda circuit: fires.get(circuit.id, RowStatus.OK))
+        if self.rows.key is None and fires.get(worst.id, RowStatus.OK) > RowStatus.OK:
             self.rows.select(worst.id)
 
     def _hint(self) -> list[Line]:
@@ -184,7 +216,7 @@ class CircuitsView(ListView):
 
     def _relief(self, circuit: Circuit) -> tuple[str, str]:
         """What relieves it, and the command in that; nothing where nothing presses."""
-        standing = self.top.shown.circuit_standing.get(circuit.id, Standing.OK)
+        standing = self.top.shown.circuit_standing.get(circuit.id, RowStatus.OK)
         return relief(circuit) if pressed(circuit, standing) else ("", "")
 
     def do_longer(self) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from tui import readings
-from tui.board import Board
-from tui.feed.wants import Ask, Wants
-from tui.messages.pages import GpuPage, NodePage
+from api.pages import GpuPage, NodePage
+from tui.feed.wants import DocumentRequest, Wants
+from tui.kit.text import DASH, celsius, clean, fit, gibibytes, number, percent, watts
 from tui.screens import gpu as gpus
 from tui.screens import node as nodes
 from tui.screens.history import (
@@ -23,7 +22,8 @@ from tui.screens.history import (
 )
 from tui.screens.page import PageView
 from tui.screens.then import Then, then_lines
-from tui.text import DASH, celsius, clean, fit, gibibytes, number, percent, watts
+from tui.state import readings
+from tui.state.dashboard_state import DashboardState
 from tui.theme import Line, Piece
 
 Say = Callable[[float | None], str]
@@ -45,20 +45,29 @@ _ODD = 0.1
 """Share by which a value differs from the first before it is marked."""
 
 
-def tray_asks(tray: Sequence[tuple[str, str]], span: int) -> tuple[Ask, ...]:
+def tray_asks(tray: Sequence[tuple[str, str]], span: int) -> tuple[DocumentRequest, ...]:
     """What it shows."""
-    asks: list[Ask] = []
+    asks: list[DocumentRequest] = []
     for kind, name in tray:
         path, page, metrics = (
             (gpus.page_of(name), GpuPage, (readings.POWER, readings.TEMPERATURE, readings.UTILIZATION)) if kind == "gpu"
             else (nodes.page_of(name), NodePage, (readings.WALL, nodes.CPU))
         )  # fmt: skip
-        asks += [Ask(path, page, 1.0), *(ask_of(kind, name, metric, span) for metric in metrics)]
+        asks += [
+            DocumentRequest(path, page, 1.0),
+            *(ask_of(kind, name, metric, span) for metric in metrics),
+        ]
     return tuple(asks)
 
 
 def tray_lines(
-    board: Board, tray: Sequence[tuple[str, str]], span: int, width: int, height: int, *, utc: bool
+    board: DashboardState,
+    tray: Sequence[tuple[str, str]],
+    span: int,
+    width: int,
+    height: int,
+    *,
+    utc: bool,
 ) -> list[Line]:
     """Draw the tray."""
     if not tray:

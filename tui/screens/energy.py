@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from tui.board import Board
-from tui.documents import BUDGETS, LOADING, TODAY
-from tui.feed.wants import Ask, Wants
-from tui.header import of_budget
+from api.power import BudgetRows
+from api.report import Energy, Report
+from tui.feed.wants import DocumentRequest, Wants
+from tui.frame.header import of_budget
 from tui.kit.bars import Bar, bar_list
 from tui.kit.flow import flow
-from tui.messages.power import BudgetRows
-from tui.messages.report import Energy, Report
+from tui.kit.text import DASH, clean, kilowatt_hours, money, number, percent, span, watts
 from tui.screens.page import PageView
-from tui.text import DASH, clean, kilowatt_hours, money, number, percent, span, watts
+from tui.state.dashboard_state import DashboardState
+from tui.state.documents import BUDGETS, LOADING, TODAY
 from tui.theme import Line
 
 MONTH = "api/v1/report?days=30"
@@ -41,7 +41,7 @@ def _energy(word: str, found: Energy | None, currency: str | None, width: int) -
     return [[(f"{word:<14}", "dim"), *first], *([(" " * 14, ""), *line] for line in rest)]
 
 
-def energy_lines(board: Board, width: int, height: int) -> list[Line]:
+def energy_lines(board: DashboardState, width: int, height: int) -> list[Line]:
     """Draw the page."""
     today, month = board.today, board.doc(MONTH, Report)
     if today is None:
@@ -93,7 +93,7 @@ def energy_lines(board: Board, width: int, height: int) -> list[Line]:
     return lines
 
 
-def _bars(names: Sequence[str], board: Board) -> list[Bar]:
+def _bars(names: Sequence[str], board: DashboardState) -> list[Bar]:
     """Wall power by name, the highest first; of nodes that tell."""
     sums: dict[str, float] = {}
     for name, line in zip(names, board.nodes, strict=True):
@@ -115,7 +115,7 @@ class EnergyView(PageView):
 
     def wants(self) -> Wants:
         """The report of thirty days beside what the header has."""
-        return Wants(nodes=(), asks=(Ask(MONTH, Report, 30.0),))
+        return Wants(nodes=(), asks=(DocumentRequest(MONTH, Report, 30.0),))
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Draw it."""

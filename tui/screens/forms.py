@@ -14,11 +14,11 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input, Label
 
+from api.alerts import Incident
 from telemetry.words import counted
-from tui.board import Board
 from tui.kit.surface import Surface
-from tui.messages.alerts import Incident
-from tui.text import clean, fit, number
+from tui.kit.text import clean, fit, number
+from tui.state.dashboard_state import DashboardState
 from tui.theme import Line, Tones
 
 
@@ -107,7 +107,7 @@ def how_long_and_why(who: str) -> ComposeResult:
 class SilenceForm(Dialog):
     """What, how long, and why; says what it would hide now."""
 
-    def __init__(self, tones: Tones, incident: Incident, board: Board, who: str) -> None:
+    def __init__(self, tones: Tones, incident: Incident, board: DashboardState, who: str) -> None:
         super().__init__(tones, "Silence: tell nobody of")
         self._incident, self._board, self._who = incident, board, who
 

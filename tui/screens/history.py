@@ -10,11 +10,11 @@ from urllib.parse import quote, urlencode
 
 import numpy as np
 
-from tui.board import Board
-from tui.feed.wants import Ask
+from api.pages import History
+from tui.feed.wants import DocumentRequest
 from tui.kit.chart import LATE, Mark, apart, chart, held
-from tui.messages.pages import History
-from tui.text import DASH, clock_of
+from tui.kit.text import DASH, clock_of
+from tui.state.dashboard_state import DashboardState
 from tui.theme import Line, Piece
 
 HERE, ACROSS = "▲", "┊"
@@ -45,9 +45,9 @@ def path_of(kind: str, name: str, metric: str, span: int) -> str:
     return f"api/v1/history?{urlencode({kind: name, 'metric': metric, 'from': f'-{span}s'}, quote_via=quote)}"
 
 
-def ask_of(kind: str, name: str, metric: str, span: int) -> Ask:
+def ask_of(kind: str, name: str, metric: str, span: int) -> DocumentRequest:
     """Ask for a history, about as often as it moves by a dot."""
-    return Ask(path_of(kind, name, metric, span), History, max(2.0, span / 150))
+    return DocumentRequest(path_of(kind, name, metric, span), History, max(2.0, span / 150))
 
 
 def span_word(span: int) -> str:
@@ -56,7 +56,15 @@ def span_word(span: int) -> str:
 
 
 def plot_lines(
-    board: Board, kind: str, name: str, plot: Plot, span: int, width: int, height: int, *, utc: bool
+    board: DashboardState,
+    kind: str,
+    name: str,
+    plot: Plot,
+    span: int,
+    width: int,
+    height: int,
+    *,
+    utc: bool,
 ) -> list[Line]:
     """Draw a titled chart of `height` lines."""
     path = path_of(kind, name, plot.metric, span)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from api.alerts import Incident, Silences, Story
 from telemetry.words import all_firing, counted
-from tui.board import Board
-from tui.documents import SILENCES
-from tui.feed.wants import Ask, Wants
+from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.flow import flow, wrapped
-from tui.messages.alerts import Incident, Silences, Story
+from tui.kit.text import DASH, clean, clock_of, number, span
 from tui.screens.actions import RUNBOOK, acknowledge, runbook, silence, unsilence
+from tui.screens.incident_timeline import path_of, story_ask, story_lines
 from tui.screens.page import PageView
-from tui.screens.story import path_of, story_ask, story_lines
-from tui.text import DASH, clean, clock_of, number, span
+from tui.state.dashboard_state import DashboardState
+from tui.state.documents import SILENCES
 from tui.theme import Line, Piece
 
 SEVERITY_MARKS: dict[str, Piece] = {"page": ("▲ CRIT", "crit"), "ticket": ("! WARN", "warn")}
@@ -29,7 +29,13 @@ def where(incident: Incident) -> str:
 
 
 def incident_lines(
-    board: Board, key: str, width: int, height: int, *, utc: bool, story: Story | None = None
+    board: DashboardState,
+    key: str,
+    width: int,
+    height: int,
+    *,
+    utc: bool,
+    story: Story | None = None,
 ) -> list[Line]:
     """Draw the page of an incident; `story`: what happened to it, where that is known."""
     incident = next((i for i in board.incidents if i.key == key), None)
@@ -52,7 +58,7 @@ def incident_lines(
     return [*lines, *_alerts(incident, room, width, utc=utc), *tail]
 
 
-def _since(board: Board, incident: Incident, width: int, *, utc: bool) -> list[Line]:
+def _since(board: DashboardState, incident: Incident, width: int, *, utc: bool) -> list[Line]:
     hidden = f"  {counted(incident.hidden, 'consequence')} hidden" if incident.hidden else ""
     began: Line = [("began ", "dim"), (clock_of(incident.began, utc=utc), ""),
                    (f"  {span((board.at - incident.began) / 1e9)} ago  ", "dim"),
@@ -112,7 +118,7 @@ def _alerts(incident: Incident, room: int, width: int, *, utc: bool) -> list[Lin
     return lines
 
 
-def _silences(board: Board, *, utc: bool) -> list[Line]:
+def _silences(board: DashboardState, *, utc: bool) -> list[Line]:
     running = [s for s in board.silences if board.at < s.ends]
     lines: list[Line] = [[], [("silences", "head")]] if running else []
     for each in running[:5]:
@@ -130,7 +136,9 @@ class IncidentView(PageView):
 
     def wants(self) -> Wants:
         """Silences beside what the header has, and what happened to it."""
-        return Wants(nodes=(), asks=(Ask(SILENCES, Silences, 2.0), story_ask(self.subject)))
+        return Wants(
+            nodes=(), asks=(DocumentRequest(SILENCES, Silences, 2.0), story_ask(self.subject))
+        )
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Draw it."""

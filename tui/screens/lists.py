@@ -11,18 +11,18 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.widget import Widget
 
-from tui.feed.wants import Ask, Wants
-from tui.filter import Filter
-from tui.gpu_table import GPU_SORTS, gpu_listing
-from tui.header import WIDE
+from api.pages import Events
+from tui.feed.wants import DocumentRequest, Wants
+from tui.frame.header import WIDE
 from tui.kit.surface import Drawing, Surface
-from tui.listing import Listing
-from tui.messages.pages import Events
-from tui.node_table import NODE_SORTS, node_listing
-from tui.readings import COLUMNS
-from tui.screens.beyond import EVENTS, EVENTS_ASK, VERY_WIDE, beyond_lines
+from tui.screens.side_column import EVENTS, EVENTS_ASK, VERY_WIDE, beyond_lines
 from tui.screens.view import View
-from tui.table import VirtualTable
+from tui.state.readings import COLUMNS
+from tui.tables.filter import Filter
+from tui.tables.gpu_table import GPU_SORTS, gpu_listing
+from tui.tables.listing import Listing
+from tui.tables.node_table import NODE_SORTS, node_listing
+from tui.tables.table import VirtualTable
 from tui.theme import Line
 
 THIRD = 52
@@ -83,7 +83,7 @@ class ListView(View):
             utc=top.utc, alerts=self.NAME != "alerts",
         )  # fmt: skip
 
-    def also(self) -> tuple[Ask, ...]:
+    def also(self) -> tuple[DocumentRequest, ...]:
         """What the third column asks for, where there is one."""
         return (EVENTS_ASK,) if self.size.width >= VERY_WIDE else ()
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from tui.circuits import most
+from api.power import Circuit
 from tui.kit.chart import LATE, Floats, Mark, held
-from tui.kit.fan import REACH, Fan, Flag, axis, fan_chart, fan_of
-from tui.messages.power import Circuit
+from tui.kit.text import clean, clock_of, span
+from tui.kit.trip_forecast import REACH, Fan, Flag, axis, fan_chart, fan_of
 from tui.screens.history import say_watts
-from tui.text import clean, clock_of, span
+from tui.state.circuits import most
 from tui.theme import Line
 
 Past = tuple[Floats, Floats]

@@ -7,17 +7,17 @@ from urllib.parse import quote
 
 from textual import on
 
-from tui import readings
-from tui.board import Board
-from tui.circuits import Now, about, countdown, share
-from tui.feed.wants import Ask, Wants
+from api.pages import GpuPart, NodePage
+from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.flow import flow
-from tui.listing import unread
-from tui.messages.pages import GpuPart, NodePage
+from tui.kit.text import DASH, clean, fit, gibibytes, number, percent, span, watts
 from tui.screens.history import Plot, ask_of, plot_lines, say_percent, say_watts
 from tui.screens.page import PageView, Scroll
-from tui.standing import Standing
-from tui.text import DASH, clean, fit, gibibytes, number, percent, span, watts
+from tui.state import readings
+from tui.state.circuits import Now, about, countdown, share
+from tui.state.dashboard_state import DashboardState
+from tui.state.row_status import RowStatus
+from tui.tables.listing import unread
 from tui.theme import Line, Piece
 
 CPU = "node_cpu_utilization_ratio"
@@ -28,16 +28,16 @@ def page_of(name: str) -> str:
     return f"api/v1/nodes/{quote(name, safe='')}"
 
 
-def node_asks(name: str, span_: int) -> tuple[Ask, ...]:
+def node_asks(name: str, span_: int) -> tuple[DocumentRequest, ...]:
     """What its page shows."""
     return (
-        Ask(page_of(name), NodePage, 1.0),
+        DocumentRequest(page_of(name), NodePage, 1.0),
         ask_of("node", name, readings.WALL, span_),
         ask_of("node", name, CPU, span_),
     )
 
 
-def node_lines(board: Board, name: str, span_: int, width: int, height: int, since: Now, *, utc: bool,
+def node_lines(board: DashboardState, name: str, span_: int, width: int, height: int, since: Now, *, utc: bool,
                cursor: int | None = None) -> list[Line]:  # fmt: skip
     """Draw the page."""
     path = page_of(name)
@@ -95,7 +95,7 @@ def _head(page: NodePage, width: int) -> list[Line]:
     return [*flow(who, width), *flow(now, width), [(fit(facts, width).rstrip(), "dim")]]
 
 
-def _alerts(board: Board, page: NodePage, width: int) -> list[Line]:
+def _alerts(board: DashboardState, page: NodePage, width: int) -> list[Line]:
     lines: list[Line] = []
     firing = [alert for alert in page.alerts if alert.state == "firing"]
     for alert in firing[:3]:
@@ -162,7 +162,7 @@ def _gpu(part: GpuPart, usual: float | None, *, here: bool) -> Line:
     return pieces
 
 
-def _circuits(board: Board, page: NodePage, since: Now) -> list[Line]:
+def _circuits(board: DashboardState, page: NodePage, since: Now) -> list[Line]:
     names = board.feeds.get(page.node.node, [])
     if not names:
         unknown = clean(board.circuits_unknown)
@@ -172,7 +172,7 @@ def _circuits(board: Board, page: NodePage, since: Now) -> list[Line]:
     lines: list[Line] = []
     for name in names[:4]:
         circuit = by_name[name]
-        standing = board.circuit_standing.get(name, Standing.OK)
+        standing = board.circuit_standing.get(name, RowStatus.OK)
         lines.append([("circuit ", "dim"), (clean(name), "strong"), (f" {about(circuit, percent(share(circuit)))}  ", ""),
                       countdown(circuit, standing, since)])  # fmt: skip
     return lines

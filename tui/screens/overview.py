@@ -10,20 +10,20 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.widget import Widget
 
-from tui.cards import MOST as MOST_CARDS
 from tui.feed.wants import Wants
-from tui.header import WIDE
-from tui.incidents import alert_lines
+from tui.frame.header import WIDE
+from tui.frame.lines import circuit_bars
 from tui.kit.bars import bar_list
+from tui.kit.cards import MOST as MOST_CARDS
 from tui.kit.fleetmap import CARDS, FleetMap, cursor_words
 from tui.kit.grid import Zoom
 from tui.kit.surface import Surface
-from tui.lines import circuit_bars
-from tui.listing import gpu_mark
-from tui.metrics import BASE, GROUPS, METRICS, STATE
-from tui.readings import COLUMNS
 from tui.screens.load_history import past_lines
 from tui.screens.view import View
+from tui.state.incidents import alert_lines
+from tui.state.metrics import BASE, GROUPS, METRICS, STATE
+from tui.state.readings import COLUMNS
+from tui.tables.listing import gpu_mark
 from tui.theme import Line
 
 

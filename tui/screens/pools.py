@@ -6,36 +6,106 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from api.pages import GpuPage, NodePage
 from telemetry.words import counted
-from tui import readings
-from tui.board import Board
-from tui.columns import Column
-from tui.feed.wants import Ask, Wants
-from tui.fields import gpu_fields
-from tui.filter import Filter
-from tui.header import WIDE
+from tui.feed.wants import DocumentRequest, Wants
+from tui.frame.header import WIDE
 from tui.kit.surface import Drawing
-from tui.listing import Listing, highest_first
-from tui.messages.pages import GpuPage, NodePage
+from tui.kit.text import CROSS, DASH, bar, clean, fit, number, percent, watts, watts_of
 from tui.screens.gpu import page_of as gpu_page_of
 from tui.screens.lists import ListView
-from tui.screens.matrix import matrix_lines
 from tui.screens.node import page_of
-from tui.standing import Standing
-from tui.text import CROSS, DASH, bar, clean, number, percent, watts_of
+from tui.state import readings
+from tui.state.dashboard_state import DashboardState
+from tui.state.row_status import RowStatus
+from tui.tables.columns import TableColumn
+from tui.tables.fields import gpu_fields
+from tui.tables.filter import Filter
+from tui.tables.listing import Listing, highest_first, unread
 from tui.theme import Line, Piece
+
+# The matrix of a node: which of its GPUs reach each other, and over what. Pure.
+
+
+def matrix_lines(board: DashboardState, node: str, width: int) -> list[Line]:
+    """As `nvidia-smi topo -m`: NV<links> to a peer, SW<links> over a switch, PHB over the bus."""
+    page = board.doc(page_of(node), NodePage)
+    if page is None:
+        return [[(board.fault(page_of(node)) or "loading …", "dim")]]
+    pages = [board.doc(gpu_page_of(part.gpu.uuid), GpuPage) for part in page.gpus]
+    over = {uuid: pool.over for pool in page.pools if len(pool.gpus) > 1 for uuid in pool.gpus}
+    lines: list[Line] = [
+        [
+            (f"matrix of {clean(node)}", "strong"),
+            ("   NV links to a peer · SW over a switch · PHB over PCIe", "dim"),
+        ]
+    ]
+    gone = {part.gpu.uuid: unread(part.gpu.present, set(part.gaps.values()))
+            for part in page.gpus
+            if not part.readings or not part.gpu.present or "device_lost" in part.gaps.values()}  # fmt: skip
+    heads = "".join(f"{f'gpu{part.gpu.index}':>6}" for part in page.gpus)
+    lines.append([(fit("", 6), ""), (fit(heads, max(1, width - 6)).rstrip(), "head")])
+    for row, mine in enumerate(page.gpus):
+        pieces: list[Piece] = [(f"gpu{mine.gpu.index:<3}", "strong")]
+        for column, other in enumerate(page.gpus):
+            if row == column:
+                pieces.append(("     X", "dim"))
+            elif mine.gpu.uuid in gone or other.gpu.uuid in gone:
+                pieces.append((f"{DASH:>6}", "dim"))
+            else:
+                pieces.append(_between(pages[row], mine.gpu.uuid, other.gpu.uuid, over))
+        if mine.gpu.uuid in gone:
+            word, tone = gone[mine.gpu.uuid]
+            pieces.append((f"  {word}", tone))
+        lines.append(pieces)
+    for part in pages:
+        if part is None or part.gpu.uuid in gone:
+            continue
+        down = [
+            link.link.number for link in part.links if link.readings.get("link_state", 1.0) != 1.0
+        ]
+        if down:
+            lines.append(
+                [
+                    (
+                        f"{CROSS} gpu{part.gpu.index}: links {', '.join(map(str, down[:12]))} are down",
+                        "crit",
+                    )
+                ]
+            )
+    lines.append([("wall ", "dim"), (watts(page.readings.get(readings.WALL)), "")])
+    return lines
+
+
+def _between(page: GpuPage | None, mine: str, other: str, over: dict[str, str]) -> Piece:
+    if page is None:
+        return "     …", "dim"
+    direct = [link for link in page.links if link.link.peer == other]
+    switch = [link for link in page.links if link.link.peer_kind == "switch"]
+    for links, word in (
+        (direct, "NV"),
+        (switch if over.get(mine) and over.get(other) else [], "SW"),
+    ):
+        if links:
+            states = [link.readings.get("link_state") for link in links]
+            up, known = states.count(1.0), len(states) - states.count(None)
+            if not known:  # so many there are; how they stand nobody tells
+                return f"{f'{word}{len(links)}?':>6}", "dim"
+            return f"{f'{word}{up}':>6}", "" if up == known else "crit"
+    return ("   SW?" if over.get(mine) and over.get(other) else "   PHB"), "dim"
+
 
 _IDLE = 0.05
 """Utilisation below which a GPU counts as free."""
-_DRAWN = {Standing.CRIT: ("▲", "crit_chip"), Standing.WARN: ("!", "warn_chip"),
-          Standing.DOWN: (CROSS, "down"), Standing.STALE: ("▒", "stale_chip")}  # fmt: skip
+_DRAWN = {RowStatus.CRIT: ("▲", "crit_chip"), RowStatus.WARN: ("!", "warn_chip"),
+          RowStatus.DOWN: (CROSS, "down"), RowStatus.STALE: ("▒", "stale_chip")}  # fmt: skip
 
 
 class Rows:
     """Columns by pool: all GPUs of one model in nodes of the same size; of those that fit."""
 
     def __init__(
-        self, board: Board, fits: np.ndarray[Any, np.dtype[np.bool_]] | None = None
+        self, board: DashboardState, fits: np.ndarray[Any, np.dtype[np.bool_]] | None = None
     ) -> None:
         who = board.gpus.who
         sizes = {line.node: line.gpus for line in board.nodes}
@@ -74,17 +144,17 @@ def _worst(source: Rows, row: int, width: int) -> Piece:
     standing = source.board.gpu_standing[source.of(row)]
     counts = [
         (state, int((standing == state).sum()))
-        for state in (Standing.CRIT, Standing.WARN, Standing.DOWN, Standing.STALE)
+        for state in (RowStatus.CRIT, RowStatus.WARN, RowStatus.DOWN, RowStatus.STALE)
     ]
     said = " ".join(f"{_DRAWN[state][0]}{count}" for state, count in counts if count)
     tone = next(
         (
             t
             for s, t in (
-                (Standing.CRIT, "crit"),
-                (Standing.WARN, "warn"),
-                (Standing.DOWN, "down"),
-                (Standing.STALE, "stale"),
+                (RowStatus.CRIT, "crit"),
+                (RowStatus.WARN, "warn"),
+                (RowStatus.DOWN, "down"),
+                (RowStatus.STALE, "stale"),
             )
             if dict(counts)[s]
         ),
@@ -93,14 +163,14 @@ def _worst(source: Rows, row: int, width: int) -> Piece:
     return said or "· ok", tone
 
 
-COLUMNS: tuple[Column[Rows], ...] = (
-    Column("pool", 24, lambda s, row, _: (clean(s.names[row]), "strong"), grow=2, most=44),
-    Column("GPUs", 6, lambda s, row, _: (number(len(s.of(row))), ""), right=True),
-    Column("free", 6, _free, right=True),
-    Column("util", 5, lambda s, row, _: (percent(s.mean(readings.UTILIZATION, row)), ""), right=True),
-    Column("", 7, lambda s, row, width: (bar(s.mean(readings.UTILIZATION, row), width), "bar"), grow=1, most=24),
-    Column("power/limit", 14, lambda s, row, _: (watts_of(s.sum(readings.POWER, row), s.sum(readings.LIMIT, row)), ""), right=True),
-    Column("ill", 12, _worst, grow=2),
+COLUMNS: tuple[TableColumn[Rows], ...] = (
+    TableColumn("pool", 24, lambda s, row, _: (clean(s.names[row]), "strong"), grow=2, most=44),
+    TableColumn("GPUs", 6, lambda s, row, _: (number(len(s.of(row))), ""), right=True),
+    TableColumn("free", 6, _free, right=True),
+    TableColumn("util", 5, lambda s, row, _: (percent(s.mean(readings.UTILIZATION, row)), ""), right=True),
+    TableColumn("", 7, lambda s, row, width: (bar(s.mean(readings.UTILIZATION, row), width), "bar"), grow=1, most=24),
+    TableColumn("power/limit", 14, lambda s, row, _: (watts_of(s.sum(readings.POWER, row), s.sum(readings.LIMIT, row)), ""), right=True),
+    TableColumn("ill", 12, _worst, grow=2),
 )  # fmt: skip
 
 
@@ -118,10 +188,10 @@ class PoolsView(ListView):
         """Power, limits and use; the node of the matrix."""
         asks = self.also()
         if self.node:
-            asks += (Ask(page_of(self.node), NodePage, 5.0),)
+            asks += (DocumentRequest(page_of(self.node), NodePage, 5.0),)
             page = self.top.shown.doc(page_of(self.node), NodePage)
             asks += tuple(
-                Ask(gpu_page_of(p.gpu.uuid), GpuPage, 10.0)
+                DocumentRequest(gpu_page_of(p.gpu.uuid), GpuPage, 10.0)
                 for p in (page.gpus if page else ())[:16]
             )
         return Wants(
@@ -133,7 +203,7 @@ class PoolsView(ListView):
         board = self.top.shown
         fits = wanted.mask(gpu_fields(board, board.gpus), len(board.gpus))
         if self.top.faults:
-            fits = fits & (board.gpu_standing > Standing.OK)
+            fits = fits & (board.gpu_standing > RowStatus.OK)
         source = Rows(board, fits)
         there = np.flatnonzero([len(source.of(row)) > 0 for row in range(len(source.names))])
         key = np.array([self._weight(source, row) for row in range(len(source.names))], np.float64)
@@ -197,7 +267,7 @@ class PoolsView(ListView):
         return had
 
 
-def island_lines(board: Board, pool: str, width: int, height: int) -> list[Line]:
+def island_lines(board: DashboardState, pool: str, width: int, height: int) -> list[Line]:
     """Every node of a pool as one bar cell: how busy it is, and whether it is ill."""
     source = Rows(board)
     if pool not in source.names:
@@ -215,8 +285,8 @@ def island_lines(board: Board, pool: str, width: int, height: int) -> list[Line]
     ]
     pieces: list[Piece] = []
     for its in islands.values():
-        worst = Standing(int(board.gpu_standing[its].max()))
-        if worst is Standing.OK:
+        worst = RowStatus(int(board.gpu_standing[its].max()))
+        if worst is RowStatus.OK:
             values = use[its]
             pieces.append(
                 (

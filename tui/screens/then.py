@@ -13,12 +13,12 @@ from textual import on
 from textual.app import ComposeResult
 from textual.widgets import Input, Label
 
-from tui.board import Board
-from tui.feed.wants import Ask
-from tui.messages.pages import GpuPage, History, NodePage
+from api.pages import GpuPage, History, NodePage
+from tui.feed.wants import DocumentRequest
+from tui.kit.text import DASH, clean, clock_of, fit, percent, span
 from tui.screens.forms import Dialog
 from tui.screens.history import Plot, beside, history_lines, share_room, span_word
-from tui.text import DASH, clean, clock_of, fit, percent, span
+from tui.state.dashboard_state import DashboardState
 from tui.theme import Line, Piece, Tones
 
 SECOND = 1_000_000_000
@@ -87,18 +87,18 @@ class Then:
             asked |= {"from": str(end - within), "to": str(end + 1)}
         return f"api/v1/history?{urlencode(asked, quote_via=quote)}"
 
-    def asks(self, metrics: Sequence[str], within: int) -> tuple[Ask, ...]:
+    def asks(self, metrics: Sequence[str], within: int) -> tuple[DocumentRequest, ...]:
         """What the comparison shows; what was does not change any more."""
         page = GpuPage if self.kind == "gpu" else NodePage
         return (
-            Ask(self.page(then=False), page, 1.0), Ask(self.page(then=True), page, 600.0),
-            *(Ask(self.history(m, within, then=False), History, max(2.0, within / 150)) for m in metrics),
-            *(Ask(self.history(m, within, then=True), History, 600.0) for m in metrics),
+            DocumentRequest(self.page(then=False), page, 1.0), DocumentRequest(self.page(then=True), page, 600.0),
+            *(DocumentRequest(self.history(m, within, then=False), History, max(2.0, within / 150)) for m in metrics),
+            *(DocumentRequest(self.history(m, within, then=True), History, 600.0) for m in metrics),
         )  # fmt: skip
 
 
 def then_lines(
-    board: Board, then: Then, rows: Sequence[tuple[str, str, Say]], plots: Sequence[Plot], within: int,
+    board: DashboardState, then: Then, rows: Sequence[tuple[str, str, Say]], plots: Sequence[Plot], within: int,
     width: int, height: int, *, utc: bool,
 ) -> list[Line]:  # fmt: skip
     """Draw the comparison."""

@@ -1,0 +1,132 @@
+"""The clerk: writes down what the desk decided, in order, in a thread of its own.
+
+A disk that is slow or full holds up nobody: what has come meanwhile is joined and written together,
+and what could not be written is tried again, ever more patiently. The journal keeps it in memory and
+hands it out to be sent; a page must not wait for a disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from alerts.engine.restore import AlertRecord
+from alerts.incidents.state import StateChanges
+from alerts.journal.journal import Journal, Route
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+FIRST_RETRY, LONGEST_RETRY = 0.5, 30.0
+"""Seconds between two tries."""
+IDLE_SECONDS = 60.0
+
+
+class JournalWriter:
+    """Owns the thread in which the journal is written."""
+
+    def __init__(self, journal: Journal, route: Route, told: Callable[[], None]) -> None:
+        """`told` is called after each commit: there may be something to send."""
+        self._journal = journal
+        self._route = route
+        self._told = told
+        self._thread = ThreadPoolExecutor(1, "journal")
+        self._step: StateChanges | None = None
+        self._records: Sequence[AlertRecord] | None = None
+        self._waiting: list[asyncio.Future[bool]] = []
+        self._work = asyncio.Event()
+        self.commits = 0
+        self.errors = 0
+        """Commits that did not reach the disk at first."""
+        self.seconds = 0.0
+        """Time spent in commits."""
+        self.last = 0.0
+        """What the last one took."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether anything is not on disk yet."""
+        return self._step is not None or self._records is not None or bool(self._journal.trouble)
+
+    def add(self, step: StateChanges, records: Sequence[AlertRecord] | None = None) -> None:
+        """Take a step, and the engine's lives where they have changed."""
+        if not step and not step.records and records is None:
+            return
+        self._step = step if self._step is None else self._step.then(step)
+        if records is not None:
+            self._records = records
+        self._work.set()
+
+    async def saved(self, seconds: float) -> bool:
+        """Wait until all that was added is on disk; False when it can't be, or takes too long."""
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        self._work.set()
+        try:
+            async with asyncio.timeout(seconds):
+                return await future
+        except TimeoutError:
+            return False
+
+    async def run(self) -> None:
+        """Commit whenever there is something to commit, until cancelled."""
+        retry = FIRST_RETRY
+        while True:
+            pause = retry if self._journal.trouble else IDLE_SECONDS
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):  # `wait_for` can lose a cancellation
+                    await self._work.wait()
+            good = await self._commit()
+            retry = FIRST_RETRY if good else min(LONGEST_RETRY, 2 * retry)
+
+    async def close(self) -> None:
+        """Commit the rest and close the journal."""
+        try:
+            if not await self._commit():
+                log.error("alerts: the journal could not be written before the end: %s. What it "
+                          "does not have is forgotten.", self._journal.trouble)  # fmt: skip
+            await self.call(self._journal.close)
+        finally:
+            self._thread.shutdown(wait=False)
+
+    async def _commit(self) -> bool:
+        self._work.clear()
+        step, records, waiting = self._step, self._records, self._waiting
+        self._step, self._records, self._waiting = None, None, []
+        if step is None and records is None and not self._journal.trouble and not waiting:
+            return True
+        began = time.monotonic()
+        before = self._journal.trouble
+        good = await self.call(lambda: self._write(step, records))
+        self.commits += 1
+        self.errors += not good
+        self.last = time.monotonic() - began
+        self.seconds += self.last
+        self._say(before)
+        for future in waiting:
+            if not future.done():
+                future.set_result(good)
+        self._told()
+        return good
+
+    def _write(self, step: StateChanges | None, records: Sequence[AlertRecord] | None) -> bool:
+        if step is None and records is None:
+            return self._journal.flush()
+        return self._journal.commit(step or StateChanges(), self._route, records)
+
+    def _say(self, before: str) -> None:
+        trouble = self._journal.trouble
+        if trouble and not before:
+            log.error("alerts: the journal can't be written: %s. Alerts and pages go on; a crash "
+                      "now would forget what is not on disk.", trouble)  # fmt: skip
+        elif before and not trouble:
+            log.warning("alerts: the journal is written again")
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """Call something of the journal in its thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function)

@@ -1,0 +1,133 @@
+"""The fleet as one sample of the account: watts at the wall, energy by counters, idle GPUs."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import numpy as np
+import numpy.typing as npt
+
+from power.devices.supply import Tier, efficiency, points_of
+from power.report.energy import counted
+from power.report.energy_ledger import IDLE_BELOW, EnergySample
+from power.site.machine import HOST_WATTS
+from power.snapshot.snapshot import PowerSnapshot
+from telemetry.errors import ConfigError
+from telemetry.fleet import Fleet
+from telemetry.metric import Table
+
+Wide = npt.NDArray[np.float64]
+Index = npt.NDArray[np.intp]
+
+_EFFICIENCY = efficiency(points_of(Tier.GOLD, 230.0), 0.5)
+
+
+@dataclass(slots=True)
+class _Places:
+    """Who is where, for one version of the fleet and one list of machines."""
+
+    version: int
+    machines: tuple[str, ...]
+    hosts: Index
+    """Rows of the nodes."""
+    machine: Index
+    """For each of them its machine; the number of machines where it is none."""
+    owner: Index
+    """For each GPU row the position of its node in `hosts`; the number of nodes for free rows."""
+
+
+class EnergySampler:
+    """Makes samples; remembers the GPUs' counters between two."""
+
+    def __init__(self) -> None:
+        self._places: _Places | None = None
+        self._counters: Wide = np.empty(0)
+
+    def sample(
+        self, fleet: Fleet, now: float, machines: tuple[str, ...] = (), walls: Wide | None = None
+    ) -> EnergySample:
+        """Return the whole fleet at `now`, monotonic seconds. `walls`: watts at the wall of the
+        machines that the electrical side knows better than they do themselves."""
+        places = self._places
+        moved = places is None or places.version != fleet.version
+        if places is None or moved or places.machines != machines:
+            places = self._places = _places(fleet, machines)
+        power = fleet.column("gpu_power_watts", now).astype(np.float64)
+        busy = fleet.column("gpu_utilization_ratio", now)
+        idle = busy < IDLE_BELOW
+        wall = _wall(fleet, now, places, power, np.empty(0) if walls is None else walls)
+        return EnergySample(
+            watts=float(np.nansum(wall)) if np.isfinite(wall).any() else math.nan,
+            nodes=int(np.isfinite(wall).sum()),
+            gpu_joules=0.0 if moved else self._joules(fleet, now),
+            gpus=int(np.isfinite(busy).sum()),
+            busy_gpus=float(np.nansum(busy)),
+            idle_gpus=int(idle.sum()),
+            idle_watts=float(np.nansum(power[idle])),
+        )
+
+    def _joules(self, fleet: Fleet, now: float) -> float:
+        counters = fleet.column("gpu_energy_joules_total", now).astype(np.float64)
+        before, self._counters = self._counters, counters
+        return counted(before, counters) if len(before) == len(counters) else 0.0
+
+
+def _places(fleet: Fleet, machines: tuple[str, ...]) -> _Places:
+    number = {name: index for index, name in enumerate(machines)}
+    owner = np.full(fleet.size(Table.GPU), len(fleet.nodes), np.intp)
+    for position, node in enumerate(fleet.nodes.values()):
+        owner[node.rows[Table.GPU]] = position
+    return _Places(
+        fleet.version,
+        machines,
+        np.array([node.rows[Table.NODE].start for node in fleet.nodes.values()], np.intp),
+        np.array([number.get(name, len(machines)) for name in fleet.nodes], np.intp),
+        owner,
+    )
+
+
+def _wall(fleet: Fleet, now: float, places: _Places, power: Wide, walls: Wide) -> Wide:
+    """Return watts at the wall of each node: as the electrical side says, else as the node's own
+    meter does, else what its GPUs draw and a plain host. NaN where nobody says anything."""
+    if not len(places.hosts):
+        return np.empty(0)
+    own = fleet.column("node_wall_power_watts", now).astype(np.float64)[places.hosts]
+    told = np.isfinite(power)
+    count = len(places.hosts)
+    drawn = np.bincount(places.owner, np.where(told, power, 0.0), count + 1)[:count]
+    any_told = np.bincount(places.owner, told.astype(np.float64), count + 1)[:count] > 0
+    modelled = np.where(any_told, (drawn + HOST_WATTS) / _EFFICIENCY, np.nan)
+    known = np.append(walls, np.nan)[places.machine] if len(walls) else np.full(count, np.nan)
+    found: Wide = np.where(np.isfinite(known), known, np.where(np.isfinite(own), own, modelled))
+    return found
+
+
+def told_watts(supply: PowerSnapshot) -> Wide:
+    """Return the watts at the wall of each machine without what is assumed of it: money is counted
+    for what somebody told. NaN where nobody tells anything."""
+    watts = np.asarray(supply.column("supply_wall_watts"), float)
+    assumed = np.asarray(supply.column("supply_assumed_watts"), float)
+    return np.where(assumed < watts, watts - assumed, np.nan)
+
+
+def zone_of(where: str, name: str | None) -> tzinfo | None:
+    """Return the time zone of a site; None is the machine's. Raises `ConfigError`."""
+    if name is None:
+        return None
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise ConfigError(f"{where}: site.timezone", f"no time zone is called {name!r}", "Write Europe/Berlin, or leave it out for the machine's.") from error  # fmt: skip
+
+
+def local(wall_ns: int, zone: tzinfo | None) -> tuple[str, int]:
+    """Return the date and the minute of the week at a place."""
+    if zone is None:
+        at = time.localtime(wall_ns // 1_000_000_000)
+        return time.strftime("%Y-%m-%d", at), at.tm_wday * 1440 + at.tm_hour * 60 + at.tm_min
+    there = datetime.fromtimestamp(wall_ns / 1e9, zone)
+    return there.date().isoformat(), there.weekday() * 1440 + there.hour * 60 + there.minute

@@ -1,0 +1,217 @@
+"""What the fleet says of power, one entry a machine of the layout: a few sums over the matrix.
+
+Which row belongs to which machine changes only with the fleet's version; a tick is gathering and
+counting. Nothing is filled in here: what a GPU does not tell is told as such, and the live state
+counts it with what it may draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from power.live.inputs import PowerInputs
+from power.report.cluster_parts import card_named
+from telemetry.fleet import STALE_INTERVALS, Fleet
+from telemetry.inventory import Gpu
+from telemetry.metric import Table
+from telemetry.schema import GPU_FAST, GPU_SLOW, NODE_FAST
+
+Wide = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+Index = npt.NDArray[np.intp]
+
+RAPL_SECONDS = 5.0
+"""CPU power is the growth of its counter over one to two times this: frames come in bunches, and
+over a second their arrival would tell more than the CPU."""
+_ONLY_MODULES = ("GH200",)
+"""GPUs whose own watts are those of the module, as the driver tells them."""
+
+
+@dataclass(slots=True)
+class _Places:
+    """Who is where, for one version of the fleet."""
+
+    version: int
+    host: Index
+    """For each machine its row in the table of nodes; 0 where the fleet has no such node."""
+    here: Flags
+    """For each machine whether the fleet has a node of its name."""
+    owner: Index
+    """For each GPU row its machine; the number of machines for rows of none."""
+    fallback: Wide
+    """For each GPU row the limit to go by where the driver tells none; NaN when nobody knows."""
+    modules: Flags
+    """For each GPU row whether its own watts are those of its module."""
+    gpus: Wide
+    """For each machine its GPUs; NaN where the fleet has no such node."""
+    jobs: dict[str, str] = field(default_factory=dict)
+
+
+class FleetPowerReader:
+    """Reads what machines draw, tick by tick. The names decide the order."""
+
+    def __init__(self, machines: Sequence[str]) -> None:
+        self.machines = tuple(machines)
+        self._places: _Places | None = None
+        self._cpu = _Rate(len(self.machines))
+        self._memory = _Rate(len(self.machines))
+
+    def read(self, fleet: Fleet, now: float, listening_since: float = -np.inf) -> PowerInputs:
+        """Return what the machines draw at `now`, the fleet's monotonic seconds; without meters.
+
+        `listening_since`: nobody is called silent for a time in which we were deaf.
+        """
+        places = self._places
+        if places is None or places.version != fleet.version:
+            places = self._places = _places(fleet, self.machines)
+        watts, told, module = _gpu_watts(fleet, places, now)
+        limit = _limits(fleet, places, now)
+        silent = _silence(fleet, places, now, listening_since)
+        nodes = fleet.matrices[NODE_FAST]
+        heard = np.where(places.here, nodes.seen[places.host], -np.inf)
+        interval = np.where(places.here, nodes.max_age[places.host] / STALE_INTERVALS, 1.0)
+        cpu = self._cpu.step(
+            self._of_nodes(fleet, places, "node_cpu_package_energy_joules_total"), heard, now
+        )
+        memory = self._memory.step(
+            self._of_nodes(fleet, places, "node_memory_energy_joules_total"), heard, now
+        )
+        any_told = self._sum(places, told) > 0
+        unread = places.gpus - self._sum(places, told)
+        return PowerInputs(
+            gpu_watts=np.where(any_told, self._sum(places, np.where(told, watts, 0.0)), np.nan),
+            gpu_limit_watts=self._known(places, limit),
+            gpus_unread=np.where(places.here, unread, 0.0),
+            unread_limit_watts=self._known(places, np.where(told, 0.0, limit)),
+            gpus=places.gpus,
+            floor_watts=self._highest(places, _column(fleet, GPU_SLOW, "gpu_power_limit_min_watts")),
+            # Desktops have no counter of their memory: then the packages are all that is known.
+            host_watts=np.where(np.isnan(memory), cpu, cpu + memory),
+            module_scope=self._sum(places, module & told) > 0,
+            wall_watts=self._of_nodes(fleet, places, "node_wall_power_watts"),
+            wall_age=now - heard,
+            wall_period=interval,
+            silent_seconds=silent,
+            interval=interval,
+            jobs=places.jobs,
+        )  # fmt: skip
+
+    def _sum(self, places: _Places, values: Wide | Flags) -> Wide:
+        count = len(self.machines)
+        sums = np.bincount(places.owner, values.astype(np.float64), count + 1)
+        return sums[:count].astype(np.float64, copy=False)
+
+    def _known(self, places: _Places, values: Wide) -> Wide:
+        """Return sums; NaN where one of the values, or the node, is not known."""
+        found: Wide = np.where(places.here, self._sum(places, values), np.nan)
+        return found
+
+    def _highest(self, places: _Places, values: Wide) -> Wide:
+        found = np.full(len(self.machines) + 1, np.nan)
+        np.fmax.at(found, places.owner, values)
+        return found[: len(self.machines)]
+
+    def _of_nodes(self, fleet: Fleet, places: _Places, metric: str) -> Wide:
+        column = _column(fleet, NODE_FAST, metric)
+        if not len(column):
+            return np.full(len(self.machines), np.nan)
+        found: Wide = np.where(places.here, column[places.host], np.nan)
+        return found
+
+
+class _Rate:
+    """Watts from counters of joules, over `RAPL_SECONDS` and more."""
+
+    def __init__(self, count: int) -> None:
+        self._old = self._newer = (np.full(count, np.nan), np.full(count, -np.inf))
+        self._turned = -np.inf
+
+    def step(self, joules: Wide, heard: Wide, now: float) -> Wide:
+        """Return the watts of each counter; NaN until it is known, and after a reset."""
+        if now - self._turned >= RAPL_SECONDS:
+            self._old, self._newer = self._newer, (joules, heard)
+            self._turned = now
+        before, at = self._old
+        with np.errstate(invalid="ignore", divide="ignore"):
+            watts: Wide = (joules - before) / (heard - at)
+            return np.where((heard > at) & (watts >= 0) & np.isfinite(watts), watts, np.nan)
+
+
+def _places(fleet: Fleet, machines: Sequence[str]) -> _Places:
+    size, count = fleet.size(Table.GPU), len(machines)
+    found = _Places(
+        fleet.version,
+        np.zeros(count, np.intp),
+        np.zeros(count, np.bool_),
+        np.full(size, count, np.intp),
+        np.full(size, np.nan),
+        np.zeros(size, np.bool_),
+        np.full(count, np.nan),
+    )
+    limits: dict[str, float] = {}
+    for number, name in enumerate(machines):
+        node = fleet.nodes.get(name)
+        if node is None:
+            continue
+        rows = node.rows[Table.GPU]
+        gpus = node.inventory.gpus
+        found.here[number] = True
+        found.host[number] = node.rows[Table.NODE].start
+        found.owner[rows] = number
+        found.gpus[number] = len(gpus)
+        found.fallback[rows] = [_fallback(gpu, limits) for gpu in gpus]
+        found.modules[rows] = [any(word in gpu.name for word in _ONLY_MODULES) for gpu in gpus]
+        if job := node.inventory.host.get("job"):
+            found.jobs[name] = job
+    return found
+
+
+def _fallback(gpu: Gpu, known: dict[str, float]) -> float:
+    """Return the limit that a GPU had when its inventory was taken, else its model's."""
+    if gpu.power_limit_watts is not None:
+        return gpu.power_limit_watts
+    if gpu.name not in known:
+        card = card_named(gpu.name)
+        known[gpu.name] = np.nan if card is None else card.tdp_watts
+    return known[gpu.name]
+
+
+def _silence(fleet: Fleet, places: _Places, now: float, listening_since: float) -> Wide:
+    """Return seconds since each machine was heard; inf for one that never was."""
+    seen = fleet.matrices[NODE_FAST].seen[places.host]
+    heard = places.here & np.isfinite(seen)
+    found: Wide = np.where(heard, now - np.maximum(seen, listening_since), np.inf)
+    return found
+
+
+def _column(fleet: Fleet, block: int, metric: str) -> Wide:
+    """Return one metric of every row, however old."""
+    matrix = fleet.matrices[block]
+    number, split = matrix.columns[metric], len(matrix.block.gauges)
+    count = fleet.size(matrix.block.table)
+    if number < split:
+        return matrix.gauges[:count, number].astype(np.float64)
+    return matrix.counters[:count, number - split].copy()
+
+
+def _gpu_watts(fleet: Fleet, places: _Places, now: float) -> tuple[Wide, Flags, Flags]:
+    """Return watts of each GPU row, whether it tells them, and whether they are its module's."""
+    matrix = fleet.matrices[GPU_FAST]
+    count = len(places.owner)
+    fresh = now - matrix.seen[:count] <= matrix.max_age[:count]
+    own = _column(fleet, GPU_FAST, "gpu_power_watts")
+    whole = _column(fleet, GPU_FAST, "gpu_module_power_watts")
+    module = ~np.isfinite(own) & np.isfinite(whole)
+    watts = np.where(module, whole, own)
+    return watts, fresh & np.isfinite(watts), module | places.modules
+
+
+def _limits(fleet: Fleet, places: _Places, now: float) -> Wide:
+    """Return the limit of each GPU row; one that is lost has the limit that it had."""
+    told = fleet.column("gpu_power_limit_watts", now).astype(np.float64)
+    found: Wide = np.where(np.isfinite(told), told, places.fallback)
+    return found

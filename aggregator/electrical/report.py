@@ -1,0 +1,52 @@
+"""What a running cluster is and has taken: its report, from the fleet and the account."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from aggregator.electrical.service import ElectricalService
+from power.live import PowerSnapshots
+from power.report.cluster_parts import running_part
+from power.report.energy_ledger import total
+from power.report.measured import idle, measured, utilisation
+from power.report.report import Report, describe
+from telemetry.fleet import Fleet
+
+
+def running_report(electrical: ElectricalService, fleet: Fleet, days: int) -> Report:
+    """Return the report of the nodes that are there; energy and use are of the last `days` days.
+
+    Sustained draw is the mean of that time, peak the highest second of it.
+    """
+    site = electrical.plant.site
+    place = site.site
+    account = electrical.account
+    day = total(account.days[date] for date in sorted(account.days)[-days:])
+    parts = [running_part(n.inventory, site.nodes.get(name)) for name, n in fleet.nodes.items()]
+    mean = day.joules / day.seconds if day.seconds else account.watts
+    report = describe(
+        parts,
+        place,
+        source="running",
+        sustained=mean,
+        peak=day.peak_watts or account.watts,
+        committed=_committed(electrical.latest, electrical),
+    )
+    return msgspec.structs.replace(
+        report,
+        measured=measured(day, place),
+        utilisation=utilisation(day),
+        idle=idle(day, report, place),
+    )
+
+
+def _committed(boards: PowerSnapshots | None, electrical: ElectricalService) -> float | None:
+    """Return what the limits in force allow at the wall; None when some node is on no circuit."""
+    layout = electrical.plant.layout
+    if boards is None or layout is None or electrical.unmapped:
+        return None
+    roots = [row for row, name in enumerate(boards.circuit.names) if layout.lines[name].parent is None]  # fmt: skip
+    watts = float(boards.circuit.column("circuit_committed_watts")[roots].sum())
+    return watts if math.isfinite(watts) else None

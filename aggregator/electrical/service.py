@@ -1,0 +1,267 @@
+"""The electrical side of a running aggregator: configuration, live state, account, and memory.
+
+The shell around `power.live`: it reads the fleet and the meters, hands boards to rules, pages and
+metrics, keeps what must survive a restart, and takes a new configuration while it runs. A new
+configuration that is wrong changes nothing: the last good one goes on, and says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from aggregator.electrical import checkpoint as electrical_memory
+from aggregator.electrical.checkpoint import ElectricalCheckpoint
+from aggregator.electrical.energy_sampler import EnergySampler, local, told_watts
+from aggregator.electrical.fleet_power import FleetPowerReader
+from aggregator.electrical.site_loader import WHERE, SiteConfiguration, plant_of, tell_notices
+from aggregator.electrical.snapshot_log import SnapshotLog
+from aggregator.meters import MeterHub
+from power.devices.thermal import Heat
+from power.live import Live, PowerSnapshots
+from power.meters.meter_record import MeterState
+from power.report.energy_ledger import EnergyLedger
+from power.report.tariff import price_at
+from telemetry.errors import ConfigError
+from telemetry.fleet import Fleet
+from telemetry.mqtt import BrokerConfig
+
+log = logging.getLogger(__name__)
+
+SAVE_SECONDS = 10.0
+"""How often the memory is written: what heat a crash can cost, and a breaker warms in minutes."""
+FRESH_SECONDS = 0.9
+"""Boards younger than this are given again: breakers are no faster, and rules may run often."""
+
+
+class ElectricalService:
+    """All of it. The event loop owns it; only `run` waits."""
+
+    def __init__(
+        self,
+        tree: Mapping[str, Any],
+        folder: Path,
+        reread: Callable[[], Mapping[str, Any]] | None = None,
+        broker: BrokerConfig | None = None,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        """`tree`: the [power] section. `reread` reads it anew. `broker`: for meters that name none
+        of their own. Raises `ConfigError`."""
+        self.plant = plant_of(WHERE, tree)
+        self.configuration = SiteConfiguration(version=1, loaded_at=clock())
+        self.latest: PowerSnapshots | None = None
+        """The boards of the last tick; None before the first, and without circuits."""
+        self.seconds = 0.0
+        """What the last tick took."""
+        self.account = EnergyLedger()
+        self.told_nodes = 0
+        """Nodes whose draw at the wall somebody told at the last tick."""
+        self.unmapped: tuple[str, ...] = ()
+        """Nodes of the fleet that hang on no circuit of the configuration."""
+        self.failure: str | None = None
+        """Why there are no boards though there are circuits: a fault of ours."""
+        self.latest_at = 0
+        """Wall clock of `latest`, ns since 1970."""
+        self.tape = SnapshotLog(folder)
+        """What the boards were like, one in `SAVE_SECONDS`."""
+        self._taped = 0
+        self._folder = folder
+        self._reread = reread
+        self._clock = clock
+        self._remembered: ElectricalCheckpoint | None = None
+        self._sampler = EnergySampler()
+        self._live: Live | None = None
+        self._reader = FleetPowerReader(())
+        self._ticked = -np.inf
+        self._listening_since = -np.inf
+        self._listened = True
+        self._looked = -1
+        self._told: set[str] = set()
+        self._hub = MeterHub(self.plant.site, broker or BrokerConfig(), where=WHERE)
+        self._build()
+
+    # -- Ticks -----------------------------------------------------------------------------------
+
+    def boards(
+        self, fleet: Fleet, now: float, wall_ns: int, *, listening: bool = True
+    ) -> PowerSnapshots | None:
+        """Return the boards at `now`, the fleet's monotonic seconds; None without circuits.
+
+        `listening`: whether the aggregator hears the bus. While it does not, and for as long as it
+        then takes, nobody is called silent. Called more often than once a second, it gives what it
+        gave.
+        """
+        self._hear(now, listening)
+        if now - self._ticked < FRESH_SECONDS:
+            return self.latest
+        began = time.perf_counter()
+        self._ticked = now
+        if fleet.version != self._looked:
+            self._look(fleet)
+        live = self._live
+        if live is not None:
+            if self._remembered is not None:
+                live.restore(self._remembered.live, now, wall_ns)
+                self._remembered = None
+            self.latest = self._tick(live, fleet, now, wall_ns, listening)
+        self.latest_at = wall_ns
+        self._count(fleet, now, wall_ns)
+        self.seconds = time.perf_counter() - began
+        return self.latest
+
+    def _tick(
+        self, live: Live, fleet: Fleet, now: float, wall_ns: int, listening: bool
+    ) -> PowerSnapshots | None:
+        """Return the boards; None when they can't be computed: then nothing is known of circuits,
+        and all else goes on."""
+        try:
+            tick = replace(
+                self._reader.read(fleet, now, self._listening_since),
+                listening=listening,
+                readings=self._hub.readings(),
+                metered=self.plant.metered,
+            )
+            boards = live.tick(now, wall_ns, tick)
+        except Exception as error:  # a fault of ours here must not silence the rules of GPUs
+            if self.failure != repr(error):
+                log.exception("power: circuits can't be computed; it is tried again every second")
+            self.failure = repr(error)
+            return None
+        self.failure = None
+        return boards
+
+    def _hear(self, now: float, listening: bool) -> None:
+        if listening and not self._listened:
+            self._listening_since = now
+        self._listened = listening
+
+    def _look(self, fleet: Fleet) -> None:
+        """Say once which nodes hang on no circuit."""
+        self._looked = fleet.version
+        if self.plant.layout is None:
+            self.unmapped = ()
+            return
+        self.unmapped = tuple(sorted(fleet.nodes.keys() - self.plant.layout.machines.keys()))
+        fresh = [name for name in self.unmapped if name not in self._told]
+        if fresh:
+            self._told.update(fresh)
+            more = f" and {len(fresh) - 5} more" if len(fresh) > 5 else ""
+            log.info("power: %s%s hang on no circuit; name them in a circuit's nodes, and what they "
+                     "draw counts", ", ".join(fresh[:5]), more)  # fmt: skip
+
+    def meters(self) -> Sequence[MeterState]:
+        """Return how each meter stands."""
+        return self._hub.states()
+
+    def _count(self, fleet: Fleet, now: float, wall_ns: int) -> None:
+        place = self.plant.site.site
+        day, minute = local(wall_ns, self.plant.zone)
+        price = price_at(place.tariff, place.tariffs, minute)
+        boards = self.latest
+        walls = None if boards is None else told_watts(boards.supply)
+        names = () if boards is None else boards.supply.names
+        sample = self._sampler.sample(fleet, now, names, walls)
+        self.told_nodes = sample.nodes
+        self.account.add(sample, wall_ns / 1e9, day, 1.0, price)
+
+    def heat(self) -> Heat | None:
+        """Return the heat of every line of the layout; None before the first tick."""
+        live = self._live
+        return None if live is None or self.latest is None else live.heats.heat
+
+    # -- Configuration ---------------------------------------------------------------------------
+
+    def reload(self) -> SiteConfiguration:
+        """Read the configuration anew. What is wrong with it is in the answer, and logged once;
+        then the last good one goes on, with all that it remembers."""
+        if self._reread is None:
+            return self.configuration
+        try:
+            plant = plant_of(WHERE, self._reread())
+            self._hub.configure(plant.site)
+        except ConfigError as error:
+            if str(error) != self.configuration.error:
+                log.warning("power: the new configuration is refused, the one before goes on. %s", error)  # fmt: skip
+            self.configuration = msgspec.structs.replace(
+                self.configuration, error=str(error), refused_at=self._clock()
+            )
+            return self.configuration
+        if plant.tree != self.plant.tree:
+            self.plant = plant
+            self.configuration = SiteConfiguration(
+                version=self.configuration.version + 1, loaded_at=self._clock()
+            )
+            self._build()
+            log.info("power: a new configuration is in force")
+        else:
+            self.configuration = msgspec.structs.replace(
+                self.configuration, error=None, refused_at=None
+            )
+        return self.configuration
+
+    def _build(self) -> None:
+        """Begin with a configuration; what the one before knew of the same circuits stays."""
+        layout, before = self.plant.layout, self._live
+        if before is not None and self._remembered is None:
+            self._remembered = ElectricalCheckpoint(live=before.memory())
+        self._live = None if layout is None else Live(layout, self.configuration.version)
+        self._reader = FleetPowerReader(() if self._live is None else self._live.machines)
+        self.latest, self._ticked, self._looked = None, -np.inf, -1
+        tell_notices(self.plant)
+
+    # -- Memory ----------------------------------------------------------------------------------
+
+    def recall(self) -> None:
+        """Take up what was saved before a restart; call it before the first tick."""
+        self._remembered = electrical_memory.load(self._folder)
+        self.account = self._remembered.account
+
+    def remember(self) -> bytes:
+        """Return the file as it should be now."""
+        known = self._live.memory() if self._live is not None and self._remembered is None else {}
+        if self._remembered is not None:  # no tick has taken it up yet
+            known = self._remembered.live
+        return msgspec.json.encode(
+            ElectricalCheckpoint(at=self._clock(), live=known, account=self.account)
+        )
+
+    async def run(self) -> None:
+        """Read the meters, and save the memory every few seconds, until cancelled; then once more."""
+        reading = asyncio.create_task(self._hub.run(), name="meters")
+        try:
+            while True:
+                await asyncio.wait({reading}, timeout=SAVE_SECONDS)
+                if reading.done():  # it never ends by itself: a fault, and the circuits go on
+                    log.error("power: meters are read no longer", exc_info=reading.exception())
+                    reading = asyncio.create_task(self._hub.run(), name="meters")
+                await self._save()
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+            self.save()
+
+    async def _save(self) -> None:
+        await asyncio.to_thread(self._write, self.remember())
+        at, boards = self.latest_at, self.latest
+        if boards is not None and at != self._taped:
+            self._taped = at
+            version = self.configuration.version
+            await asyncio.to_thread(self.tape.add, at, version, boards.all())
+
+    def save(self) -> None:
+        """Write the memory now."""
+        self._write(self.remember())
+
+    def _write(self, body: bytes) -> None:
+        try:
+            electrical_memory.save(self._folder, body)
+        except OSError as error:
+            log.warning("%s: %s. Heat and energy would not survive a restart now.", self._folder, error.strerror)  # fmt: skip

@@ -1,0 +1,68 @@
+"""Which configuration of the electrical side is in force, and what follows from it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import tzinfo
+from typing import Any
+
+import msgspec
+
+from aggregator.electrical.energy_sampler import zone_of
+from power.meters.attach import attach
+from power.site.config import PowerConfig, decode
+from power.site.layout import SiteLayout, lay_out
+
+log = logging.getLogger(__name__)
+
+WHERE = "power"
+"""What a fault in the settings is said to be in, where the file is not known."""
+
+MOST_NOTICES = 10
+"""Notes on a configuration that are logged when it is taken."""
+
+
+class SiteConfiguration(msgspec.Struct, frozen=True, kw_only=True):
+    """Which configuration is in force, and what is wrong with a newer one that is not."""
+
+    version: int = 0
+    """Counts up with every configuration that was taken."""
+    loaded_at: int = 0
+    """ns since 1970."""
+    error: str | None = None
+    """Why the newest was refused: place, problem and cure. Null when it is in force."""
+    refused_at: int | None = None
+    """When it was refused, ns since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class SiteLoader:
+    """A configuration that holds, and what follows from it."""
+
+    tree: Mapping[str, Any]
+    site: PowerConfig
+    layout: SiteLayout | None
+    """None where no circuit is configured."""
+    zone: tzinfo | None
+    metered: frozenset[tuple[str, str]]
+    """Kind and name of everything that a meter is configured for."""
+
+
+def plant_of(where: str, tree: Mapping[str, Any]) -> SiteLoader:
+    """Return what a configuration describes. Raises `ConfigError` with place and cure."""
+    site = decode(where, {"power": dict(tree)})
+    layout = lay_out(where, site) if site.circuits or site.panels else None
+    metered = {(put.kind, put.target) for meter in attach(where, site) for put in meter.puts}
+    zone = zone_of(where, site.site.timezone)
+    return SiteLoader(tree, site, layout, zone, frozenset(metered))
+
+
+def tell_notices(plant: SiteLoader) -> None:
+    """Log what is allowed in a configuration and probably wrong."""
+    notices = () if plant.layout is None else plant.layout.notices
+    for notice in notices[:MOST_NOTICES]:
+        log.warning("power: %s (E24)", notice)
+    if len(notices) > MOST_NOTICES:
+        log.warning("power: and %d more notes (E24); /api/v1/power has all", len(notices) - MOST_NOTICES)  # fmt: skip

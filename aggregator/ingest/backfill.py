@@ -1,0 +1,164 @@
+"""Backfill: which missing frames to ask for now. Decides, and sends nothing itself.
+
+New frames come first: only so many requests are under way at a time, each for so many frames, and
+none while the store can't keep up (`paused`). What is not answered is asked for again, ever more
+patiently. A frame that a node says it sent, alone, and that never arrives readable is given up:
+one bad record must not hold up the rest for ever.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import count
+
+from aggregator.config import BackfillConfig
+from aggregator.ingest.ledger import SessionAccount
+from aggregator.model import Hole
+from telemetry.inventory import Command, CommandKind, CommandReply
+
+DENSITY = 4
+"""One request spans neighbouring holes while at least one frame in four of it is missing: a frame
+sent twice costs less than a request."""
+GIVE_UP_AFTER = 12
+"""Answers in a row that brought nothing, the last ones for a single frame each."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCommand:
+    """A command to send to a node."""
+
+    node: str
+    command: Command
+
+
+@dataclass(slots=True)
+class _Request:
+    first: int
+    last: int
+    deadline: float
+    missing: int
+    """How many of these were missing when they were asked for."""
+
+
+@dataclass(slots=True)
+class _Effort:
+    """How it went so far with one account."""
+
+    due: float
+    tries: int = 0
+    """Requests in a row that brought nothing."""
+    barren: int = 0
+    """Of those, the ones that the node answered."""
+
+
+class BackfillPlanner:
+    """Requests under way and to come."""
+
+    def __init__(self, config: BackfillConfig) -> None:
+        self._config = config
+        self._efforts: dict[SessionAccount, _Effort] = {}
+        self._asked: dict[SessionAccount, _Request] = {}
+        self._heap: list[tuple[float, int, SessionAccount]] = []
+        self._order = count()
+        self.paused = False
+        """Set while the store is behind: nothing is asked for."""
+
+    def wake(self, accounts: Iterable[SessionAccount], now: float) -> None:
+        """Take up accounts that have become incomplete, or whose node is back."""
+        for account in accounts:
+            if account.missing and account not in self._efforts:
+                self._schedule(account, _Effort(0.0), now + self._config.grace_seconds)
+
+    def plan(self, ready: Callable[[str], bool], now: float) -> list[NodeCommand]:
+        """Return what to send now; `ready` says whether a node can answer and be understood."""
+        self._expire(now)
+        asks: list[NodeCommand] = []
+        while (
+            not self.paused
+            and self._heap
+            and self._heap[0][0] <= now
+            and len(self._asked) < self._config.nodes_at_once
+        ):
+            due, _, account = heapq.heappop(self._heap)
+            effort = self._efforts.get(account)
+            if effort is None or effort.due != due or account in self._asked:
+                continue
+            if not account.missing or not ready(account.node):
+                del self._efforts[account]  # `wake` takes it up again
+                continue
+            first, last = self._range(account, effort)
+            missing = _missing(account, first, last)
+            self._asked[account] = _Request(first, last, now + self._wait(effort), missing)
+            command = Command(
+                kind=CommandKind.RESEND, about=account.session, first=first, last=last
+            )
+            asks.append(NodeCommand(account.node, command))
+        return asks
+
+    def replied(self, account: SessionAccount, reply: CommandReply, now: float) -> list[Hole]:
+        """Take a node's answer, which comes after its frames; return what is lost for good."""
+        holes: list[Hole] = []
+        for span in reply.gone:
+            if span.session == account.session:
+                # No further than was asked for: a node can't declare its future lost.
+                last = min(span.last, reply.last, account.end)
+                holes += account.lose(span.first, last, "gone")
+        request = self._asked.get(account)
+        if request is None or (reply.first, reply.last) != (request.first, request.last):
+            return holes
+        del self._asked[account]
+        effort = self._efforts[account]
+        if _missing(account, request.first, request.last) < request.missing:
+            self._schedule(account, _Effort(0.0), now)
+            return holes
+        wait = self._wait(effort)
+        effort.tries += 1
+        if reply.sent and not self.paused:
+            effort.barren += 1
+            if effort.barren >= GIVE_UP_AFTER and request.first == request.last:
+                holes += account.lose(request.first, request.last, "unreadable")
+                effort.tries = effort.barren = 0
+                wait = 0.0
+        self._schedule(account, effort, now + wait)
+        return holes
+
+    def _expire(self, now: float) -> None:
+        for account, request in list(self._asked.items()):
+            if request.deadline <= now:
+                del self._asked[account]
+                effort = self._efforts[account]
+                left = _missing(account, request.first, request.last)
+                effort.tries = 0 if left < request.missing else effort.tries + 1
+                self._schedule(account, effort, now)
+
+    def _schedule(self, account: SessionAccount, effort: _Effort, due: float) -> None:
+        effort.due = due
+        self._efforts[account] = effort
+        heapq.heappush(self._heap, (due, next(self._order), account))
+
+    def _wait(self, effort: _Effort) -> float:
+        config = self._config
+        return min(
+            config.longest_wait_seconds, config.first_wait_seconds * 2.0 ** min(effort.tries, 16)
+        )
+
+    def _range(self, account: SessionAccount, effort: _Effort) -> tuple[int, int]:
+        """Return the oldest missing frames, and their neighbours if that is worth one request."""
+        most = max(1, self._config.frames_per_request >> effort.barren)
+        spans = account.spans()
+        first, last = spans[0]
+        last = min(last, first + most - 1)
+        wanted = last - first + 1
+        for begin, end in spans[1:]:
+            stop = min(end, first + most - 1)
+            if stop < begin or (stop - first + 1) > DENSITY * (wanted + stop - begin + 1):
+                break
+            wanted += stop - begin + 1
+            last = stop
+        return first, last
+
+
+def _missing(account: SessionAccount, first: int, last: int) -> int:
+    return sum(end - begin + 1 for begin, end in account.have.missing(first, last))

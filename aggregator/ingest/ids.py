@@ -1,0 +1,44 @@
+"""Small numbers for runs and devices, so that a row of readings carries no text.
+
+The store keeps the numbers for good; ingest gives out new ones, and each batch names the new ones.
+"""
+
+from __future__ import annotations
+
+from aggregator.model import CollectorRun, StoredDevice, StoredState
+
+
+class IdRegistry:
+    """Numbers given out so far, and those that no batch has named yet."""
+
+    def __init__(self, known: StoredState) -> None:
+        self._runs = {(run.node, run.session): run.id for run in known.runs}
+        self._devices = {(device.node, device.key): device.id for device in known.devices}
+        self._next_run = max(self._runs.values(), default=-1) + 1
+        self._next_device = max(self._devices.values(), default=-1) + 1
+        self._new_runs: list[CollectorRun] = []
+        self._new_devices: list[StoredDevice] = []
+
+    def run(self, node: str, session: int) -> int:
+        """Return the number of a node's session."""
+        number = self._runs.get((node, session))
+        if number is None:
+            number = self._runs[node, session] = self._next_run
+            self._next_run += 1
+            self._new_runs.append(CollectorRun(number, node, session))
+        return number
+
+    def device(self, node: str, key: str, index: int | None, name: str) -> int:
+        """Return the number of a GPU, a link or a node (`aggregator.model.Device`)."""
+        number = self._devices.get((node, key))
+        if number is None:
+            number = self._devices[node, key] = self._next_device
+            self._next_device += 1
+            self._new_devices.append(StoredDevice(number, node, key, index, name))
+        return number
+
+    def take_new(self) -> tuple[list[CollectorRun], list[StoredDevice]]:
+        """Return what is new since the last call; the caller must see to it that it is stored."""
+        new = self._new_runs, self._new_devices
+        self._new_runs, self._new_devices = [], []
+        return new

@@ -1,0 +1,145 @@
+"""A layout: where the rows and columns of one node's frames go.
+
+Made once from an inventory, used for every frame. A frame of this release's schema is copied as it
+is; one of another release is mapped by metric names: columns we don't know are left out, columns it
+does not have are the gap `not_supported`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from aggregator.ingest.ids import IdRegistry
+from telemetry.errors import WireError
+from telemetry.fleet import Floats, gaps32, gaps64
+from telemetry.frame import Frame
+from telemetry.gap import Gap
+from telemetry.inventory import Inventory
+from telemetry.metric import Table
+from telemetry.schema import SCHEMA, SCHEMA_ID, Block
+
+
+@dataclass(frozen=True, slots=True)
+class BlockLayout:
+    """One block of one node's frames."""
+
+    source: Block
+    """As it stands in the frame."""
+    target: int
+    """Block of our schema, or -1: we have none such, and its rows are left out."""
+    rows: int
+    gauge_bytes: int
+    counter_bytes: int
+    devices: npt.NDArray[np.int32]
+    """Number of the device of each row."""
+    same: bool
+    """Whether its columns are ours, in our order."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLayout:
+    """All blocks of one node's frames, by their number in the frame."""
+
+    schema_id: int
+    taken_at: int
+    """When the inventory was taken, ns of the node's clock."""
+    inventory: Inventory
+    blocks: tuple[BlockLayout, ...]
+
+    def fits(self, frame: Frame) -> bool:
+        """Return whether the frame's blocks have the sizes of this layout, each at most once."""
+        if frame.schema != self.schema_id:
+            return False
+        last = -1
+        for packed in frame.blocks:
+            number = packed.block
+            if not last < number < len(self.blocks):
+                return False
+            last = number
+            block = self.blocks[number]
+            if (
+                packed.rows != block.rows
+                or len(packed.gauges) != block.gauge_bytes
+                or len(packed.counters) != block.counter_bytes
+            ):
+                return False
+        return True
+
+
+def check_inventory(inventory: Inventory) -> None:
+    """Raise `WireError` when an inventory contradicts itself."""
+    uuids = [gpu.uuid for gpu in inventory.gpus]
+    links = [(link.gpu, link.number) for link in inventory.links]
+    if len(set(uuids)) != len(uuids) or not all(uuids):
+        raise WireError("malformed", "two GPUs of one UUID, or one without")
+    if len(set(links)) != len(links):
+        raise WireError("malformed", "two links of one number")
+    names = [(block.table, block.lane) for block in inventory.schema.blocks]
+    if len(set(names)) != len(names):
+        raise WireError("malformed", "two blocks of one table and lane in the schema")
+
+
+def make_layout(inventory: Inventory, registry: IdRegistry) -> NodeLayout:
+    """Make the layout of an inventory; gives new devices their numbers."""
+    node, names = inventory.node, {gpu.uuid: gpu.name for gpu in inventory.gpus}
+    numbers = {
+        Table.GPU: [registry.device(node, gpu.uuid, gpu.index, gpu.name) for gpu in inventory.gpus],
+        Table.LINK: [
+            registry.device(node, f"{link.gpu}/{link.number}", link.number, names.get(link.gpu, ""))
+            for link in inventory.links
+        ],
+        Table.NODE: [registry.device(node, node, None, "")],
+    }
+    devices = {table: np.array(found, np.int32) for table, found in numbers.items()}
+    schema = inventory.schema
+    identity = schema.id
+    ours = identity == SCHEMA_ID
+    blocks = tuple(
+        _block(number, block, devices, same=ours) for number, block in enumerate(schema.blocks)
+    )
+    return NodeLayout(identity, inventory.taken_at, inventory, blocks)
+
+
+def _block(
+    number: int,
+    block: Block,
+    devices: Mapping[Table, npt.NDArray[np.int32]],
+    *,
+    same: bool,
+) -> BlockLayout:
+    rows = len(devices[block.table])
+    try:
+        target = number if same else SCHEMA.index(block.table, block.lane)
+    except KeyError:
+        target = -1
+    return BlockLayout(
+        block,
+        target,
+        rows,
+        4 * rows * len(block.gauges),
+        8 * rows * len(block.counters),
+        devices[block.table],
+        same or (target >= 0 and SCHEMA.blocks[target] == block),
+    )
+
+
+def translate(source: Block, target: Block, gauges: Floats, counters: Floats) -> tuple[
+    npt.NDArray[np.float32], npt.NDArray[np.float64]
+]:  # fmt: skip
+    """Bring rows of another release's block into the columns of ours, by name."""
+    rows = len(gauges)
+    found: dict[str, Floats] = {name: gauges[:, at] for at, name in enumerate(source.gauges)}
+    found.update({name: counters[:, at] for at, name in enumerate(source.counters)})
+    wide = gaps32((rows, len(target.gauges)), Gap.NOT_SUPPORTED)
+    tall = gaps64((rows, len(target.counters)), Gap.NOT_SUPPORTED)
+    for at, name in enumerate(target.gauges):
+        if name in found:
+            wide[:, at] = found[name]
+    for at, name in enumerate(target.counters):
+        if name in found:
+            tall[:, at] = found[name]
+    return wide, tall

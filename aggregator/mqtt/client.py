@@ -1,0 +1,210 @@
+"""The aggregator's door to the bus: the only file that knows gmqtt.
+
+gmqtt takes a message in 10 µs where aiomqtt takes 83. Its own reconnecting is switched off: every
+connection is a client of its own here, made by one loop with full jitter, so that there is one
+place that decides, and nothing is left over from a connection that broke.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import secrets
+from collections.abc import Callable, Sequence
+
+from gmqtt import Client, Subscription
+from gmqtt.mqtt.constants import MQTTv311
+from gmqtt.mqtt.handler import MQTTConnectError
+
+from aggregator.model import Stats
+from telemetry import inventory as messages
+from telemetry.errors import BusError
+from telemetry.inventory import Command
+from telemetry.mqtt import Backoff, BrokerConfig, pause
+from telemetry.topics import Topic, pattern, topic
+
+log = logging.getLogger(__name__)
+
+CONNECT_SECONDS = 10.0
+WATCH_SECONDS = 0.5
+LONGEST_PAUSE = 3.0
+"""Seconds between two tries to connect: aggregators are few, and no herd."""
+KINDS = {
+    Topic.STATUS: 1,
+    Topic.INVENTORY: 1,
+    Topic.EVENT: 1,
+    Topic.REPLY: 1,
+    Topic.FRAME: 0,
+    Topic.BACKFILL: 0,
+}
+"""What is subscribed to, and the QoS. What is retained comes first: frames need the inventory."""
+_NO_RECONNECT = -2  # gmqtt compares it with its count of failures; -1 means for ever
+_FILTERS_AT_ONCE = 64
+
+
+def filters(cluster: str, shards: Sequence[str]) -> list[tuple[str, int]]:
+    """Return the subscription filters of a cluster or of some of its shards, with their QoS.
+
+    The status is subscribed to in all versions of the topic tree, so that a collector of another
+    release is noticed (`version` among the dropped) instead of just missing.
+    """
+    found = []
+    for kind, qos in KINDS.items():
+        for shard in shards or ["+"]:
+            text = pattern(cluster, shard, kind=kind)
+            if kind is Topic.STATUS:
+                root, _, rest = text.partition("/")
+                text = f"{root}/+/{rest.partition('/')[2]}"
+            found.append((text, qos))
+    return found
+
+
+class FanInClient:
+    """Subscribes to a cluster, hands every message to `take`, publishes commands."""
+
+    def __init__(
+        self,
+        broker: BrokerConfig,
+        cluster: str,
+        shards: Sequence[str],
+        take: Callable[[str, bytes], None],
+        stats: Stats,
+        more: Sequence[str] = (),
+    ) -> None:
+        """`more`: further filters to subscribe to, at QoS 1."""
+        self._broker = broker
+        self._cluster = cluster
+        self._filters = [*filters(cluster, shards), *((text, 1) for text in more)]
+        self._take = take
+        self._stats = stats
+        self._client: Client | None = None
+
+    async def run(self) -> None:
+        """Stay connected until cancelled."""
+        logging.getLogger("gmqtt").setLevel(logging.CRITICAL)  # it is said here, in our words
+        backoff = Backoff(LONGEST_PAUSE)
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            try:
+                await self._session()
+            except BusError as error:
+                backoff.lasted(loop.time() - began)
+                await pause(backoff, error)
+            finally:
+                self._stats.bus_connected = False
+
+    def command(self, node: str, command: Command) -> bool:
+        """Send a command to a node; False when there is no connection to send it on."""
+        return self.publish(topic(self._cluster, node, Topic.COMMAND), messages.encode(command))
+
+    def publish(self, name: str, payload: bytes, *, retain: bool = False) -> bool:
+        """Send a message at QoS 1; False when there is no connection to send it on. What is
+        retained is cleared by an empty payload."""
+        client = self._client
+        if client is None or not client.is_connected:
+            return False
+        client.publish(name, payload, qos=1, retain=retain)
+        return True
+
+    async def _session(self) -> None:
+        """Connect, subscribe, and stay until the connection breaks. Raises `BusError`."""
+        broker = self._broker
+        where = f"MQTT broker {broker.host}:{broker.port}"
+        client = self._make_client()
+        lost = asyncio.Event()
+        client.on_disconnect = lambda *_: lost.set()
+        client.on_message = self._on_message
+        client.on_subscribe = self._on_subscribe
+        try:
+            await self._connect(client, lost, where)
+            subscriptions = [Subscription(text, qos) for text, qos in self._filters]
+            for start in range(0, len(subscriptions), _FILTERS_AT_ONCE):
+                client.subscribe(subscriptions[start : start + _FILTERS_AT_ONCE])
+            self._client = client
+            self._stats.bus_connects += 1
+            self._stats.bus_connected = True
+            log.info("%s: connected", where)
+            while not lost.is_set() and client.is_connected:
+                # A dead peer is noticed by gmqtt's keepalive, which then only begins to close: on a
+                # connection whose buffer can't be sent, that would never end.
+                try:
+                    async with asyncio.timeout(WATCH_SECONDS):  # `wait_for` can lose a cancellation
+                        await lost.wait()
+                except TimeoutError:
+                    continue
+            raise BusError(f"{where}: the connection is gone")
+        finally:
+            self._client = None
+            await _drop(client)
+
+    async def _connect(self, client: Client, lost: asyncio.Event, where: str) -> None:
+        broker = self._broker
+        # gmqtt gives up a silent connection after two to two and a half of its keepalives: this
+        # keeps the promise of `BrokerConfig.keepalive`, one and a half of what the operator says.
+        keepalive = max(1, math.ceil(0.6 * broker.keepalive))
+        connecting = asyncio.ensure_future(
+            client.connect(
+                broker.host,
+                broker.port,
+                ssl=broker.context() or False,
+                keepalive=keepalive,
+                version=MQTTv311,
+            )
+        )
+        losing = asyncio.ensure_future(lost.wait())
+        try:
+            await asyncio.wait(
+                {connecting, losing}, timeout=CONNECT_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not connecting.done():
+                problem = "it hung up" if losing.done() else f"no answer in {CONNECT_SECONDS} s"
+                raise BusError(f"{where}: {problem}")
+            try:
+                connecting.result()
+            except (OSError, MQTTConnectError) as error:
+                raise BusError(f"{where}: {error}") from error
+        finally:
+            for task in (connecting, losing):
+                task.cancel()
+            await asyncio.gather(connecting, losing, return_exceptions=True)
+
+    def _make_client(self) -> Client:
+        client = Client(
+            f"kilowatch-aggregator-{os.getpid()}-{secrets.token_hex(4)}",
+            clean_session=True,
+            logger=logging.getLogger("gmqtt"),
+        )
+        client.set_config({"reconnect_retries": _NO_RECONNECT})
+        if self._broker.username is not None:
+            client.set_auth_credentials(self._broker.username, self._broker.password())
+        return client
+
+    def _on_subscribe(
+        self, _client: Client, _mid: int, granted: Sequence[int], _properties: object
+    ) -> None:
+        if any(qos >= 0x80 for qos in granted):
+            log.error("MQTT broker %s:%d refuses a subscription to cluster %s: nothing of that kind "
+                      "will come. Allow this user to read kilowatch/+/%s/#.", self._broker.host,
+                      self._broker.port, self._cluster, self._cluster)  # fmt: skip
+
+    def _on_message(
+        self, _client: Client, name: str, payload: bytes, _qos: int, _properties: object
+    ) -> int:
+        self._take(name, payload)
+        return 0
+
+
+async def _drop(client: Client) -> None:
+    """Let go of a connection, whatever state it is in."""
+    client.on_message = lambda *_: 0
+    connection = client._connection  # noqa: SLF001 - there is no public way to end it at once
+    if connection is None:
+        return
+    try:
+        await asyncio.wait_for(client.disconnect(), 0.5)
+    except (TimeoutError, OSError, AttributeError):
+        log.debug("the old connection did not end by itself")
+    connection._transport.abort()  # noqa: SLF001

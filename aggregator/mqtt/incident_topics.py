@@ -1,0 +1,86 @@
+"""The billboard: every incident as a retained state on the bus, for screens and other programs.
+
+`kilowatch/1/<cluster>/alerts/<key>/state` is JSON while an incident is open and for a quarter of an
+hour after its end; then it is empty, which is how a broker forgets.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+import msgspec
+
+from aggregator.mqtt.retained import RetainedTopics
+from alerts.alert import Severity
+from alerts.notice import Incident, IncidentNote
+from telemetry.topics import ROOT, state_topic
+
+SHOWN = 900.0
+"""Seconds for which an incident that is over is still shown."""
+
+
+class IncidentTopic(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands on the bus of one incident."""
+
+    by: str
+    """Which aggregator says so: its shards, or `all`."""
+    key: str
+    state: str
+    """`firing`, `acknowledged` or `resolved`."""
+    severity: Severity
+    title: str
+    group: dict[str, str]
+    began: int
+    """ns since 1970."""
+    changed: int
+    ended: int | None
+    firing: int
+    """How many of its alerts fire now."""
+    total: int
+    acknowledged: IncidentNote | None
+
+
+class IncidentTopics:
+    """All posters."""
+
+    def __init__(self, cluster: str, shards: Iterable[str]) -> None:
+        self._cluster = cluster
+        self._by = ",".join(shards) or "all"
+        mark = b'"by":' + msgspec.json.encode(self._by)
+        self.states = RetainedTopics(f"{ROOT}/{cluster}/alerts/", mark)
+        self._over: deque[tuple[float, str, int]] = deque()
+        self._ends: dict[str, int] = {}
+
+    def show(self, incidents: Iterable[Incident], now: float) -> None:
+        """Say how incidents stand; those that are over go away after a while."""
+        for incident in incidents:
+            topic = state_topic(self._cluster, "alerts", incident.key)
+            self.states.put(topic, msgspec.json.encode(self._poster(incident)))
+            if incident.ended is None:
+                self._ends.pop(topic, None)
+            elif self._ends.get(topic) != incident.ended:
+                self._ends[topic] = incident.ended
+                self._over.append((now, topic, incident.ended))
+        while self._over and now - self._over[0][0] > SHOWN:
+            _, topic, ended = self._over.popleft()
+            if self._ends.get(topic) == ended:
+                del self._ends[topic]
+                self.states.clear(topic)
+
+    def _poster(self, incident: Incident) -> IncidentTopic:
+        state = "firing" if incident.acknowledged is None else "acknowledged"
+        return IncidentTopic(
+            by=self._by,
+            key=incident.key,
+            state=state if incident.ended is None else "resolved",
+            severity=incident.severity,
+            title=incident.title,
+            group=incident.group,
+            began=incident.began,
+            changed=incident.changed,
+            ended=incident.ended,
+            firing=incident.firing,
+            total=incident.total,
+            acknowledged=incident.acknowledged,
+        )

@@ -1,0 +1,175 @@
+"""Circuits, budgets and UPS as retained states on the bus, for screens and other programs.
+
+`kilowatch/1/<cluster>/circuits/<name>/state` is JSON; a message comes when the row has changed so
+that a person would see it, and every ten seconds. A circuit that is no longer configured is cleared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from aggregator.electrical.service import ElectricalService
+from aggregator.mqtt.retained import Publish, RetainedTopics
+from alerts.alert import Alert, AlertState, Subject
+from alerts.incidents.manager import AlertStanding
+from alerts.notice import NotificationState
+from power.site.layout import SiteLayout
+from power.snapshot.documents import (
+    Alerts,
+    CircuitState,
+    RowState,
+    circuit_states,
+    only,
+    row_states,
+)
+from power.snapshot.snapshot import PowerSnapshot
+from telemetry.topics import ROOT, state_topic
+
+Wide = npt.NDArray[np.float64]
+
+AGAIN_SECONDS = 10.0
+MOST_AT_ONCE = 200
+"""Rows that are written anew in one call; the oldest go first, so that all of 2,000 come in ten."""
+_GROWING = ("energy_joules", "above_continuous_seconds")
+KINDS = ("circuits", "budgets", "ups")
+
+
+class PowerTopic(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands on the bus of one row."""
+
+    by: str
+    """Which aggregator says so: its shards, or `all`."""
+    at: int
+    """ns since 1970, of the computation."""
+    state: CircuitState | RowState
+
+
+class _Kind:
+    """The rows of one board, and what was last said of each."""
+
+    def __init__(self, cluster: str, what: str, mark: bytes) -> None:
+        self.what = what
+        self.states = RetainedTopics(f"{ROOT}/{cluster}/{what}/", mark)
+        self.names: tuple[str, ...] = ()
+        self._said = np.empty((0, 0))
+        self._at = np.empty(0)
+        self._alerts: dict[str, tuple[str, ...]] = {}
+
+    def due(self, board: PowerSnapshot, alerts: Alerts, now: float) -> list[str]:
+        """Return the names of the rows to be said again, and count them as said."""
+        seen = _seen(board)
+        if board.names != self.names or seen.shape != self._said.shape:
+            self.names = board.names
+            self._said = np.full(seen.shape, np.nan)
+            self._at = np.full(len(board.names), -np.inf)
+            self._alerts = {}
+        if not board.names:
+            return []
+        changed = ~np.isclose(seen, self._said, equal_nan=True).all(axis=1)
+        told = np.array([tuple(alerts.get(n, ())) != self._alerts.get(n, ()) for n in board.names], bool)  # fmt: skip
+        wanted = changed | told | (now - self._at >= AGAIN_SECONDS)
+        rows = np.flatnonzero(wanted)
+        rows = rows[np.argsort(self._at[rows], kind="stable")][:MOST_AT_ONCE]
+        self._said[rows], self._at[rows] = seen[rows], now
+        names = [board.names[row] for row in rows]
+        self._alerts |= {name: tuple(alerts.get(name, ())) for name in names}
+        return names
+
+
+def _seen(board: PowerSnapshot) -> Wide:
+    """Return numbers that stay the same as long as no person would see a change: ratios to a
+    percent, all else to a tenth. Shape (rows, quantities)."""
+    seen = np.zeros((len(board.names), len(board.columns)))
+    for column, (name, values) in enumerate(sorted(board.columns.items())):
+        if name.endswith(_GROWING):
+            continue  # they only grow, and are said every ten seconds
+        if name.endswith("_ratio"):
+            seen[:, column] = np.round(values, 2)
+        else:
+            seen[:, column] = np.round(10 * np.log(np.maximum(np.abs(values), 1.0)))
+    return seen
+
+
+class PowerTopics:
+    """All of them."""
+
+    def __init__(self, cluster: str, shards: Iterable[str]) -> None:
+        self._cluster = cluster
+        self._by = ",".join(shards) or "all"
+        mark = b'"by":' + msgspec.json.encode(self._by)
+        self._kinds = {what: _Kind(cluster, what, mark) for what in KINDS}
+
+    def filters(self) -> list[str]:
+        """What to subscribe to, so that what an earlier life left behind is cleared."""
+        return [f"{ROOT}/{self._cluster}/{what}/+/state" for what in KINDS]
+
+    def heard(self, topic: str, payload: bytes) -> bool:
+        """Take a message off the bus; returns whether its topic is one of these."""
+        return any(kind.states.heard(topic, payload) for kind in self._kinds.values())
+
+    def show(self, electrical: ElectricalService, alerts: Iterable[Alert], now: float) -> None:
+        """Say how all stands."""
+        boards, layout = electrical.latest, electrical.plant.layout
+        if layout is None:
+            for kind in self._kinds.values():
+                for topic in kind.states.topics():
+                    kind.states.clear(topic)
+        if boards is None or layout is None:
+            return
+        listed = list(alerts)
+        for what, board, subject in (
+            ("circuits", boards.circuit, Subject.CIRCUIT),
+            ("budgets", boards.budget, Subject.BUDGET),
+            ("ups", boards.ups, Subject.UPS),
+        ):
+            self._show(what, board, layout, firing(listed, subject), electrical.latest_at, now)
+
+    def send(self, publish: Publish, connection: int) -> int:
+        """Send what is not as it should be; returns how many messages were sent."""
+        return sum(kind.states.send(publish, connection) for kind in self._kinds.values())
+
+    def _show(
+        self,
+        what: str,
+        board: PowerSnapshot,
+        layout: SiteLayout,
+        alerts: Alerts,
+        at: int,
+        now: float,
+    ) -> None:
+        kind = self._kinds[what]
+        wanted = {state_topic(self._cluster, what, name) for name in board.names}
+        for topic in kind.states.topics():
+            if topic not in wanted:
+                kind.states.clear(topic)
+        names = kind.due(board, alerts, now)
+        if not names:
+            return
+        part = only(board, names)
+        states: list[CircuitState] | list[RowState]
+        states = circuit_states(layout, part, alerts) if what == "circuits" else row_states(part, alerts)  # fmt: skip
+        for state in states:
+            payload = msgspec.json.encode(PowerTopic(by=self._by, at=at, state=state))
+            kind.states.put(state_topic(self._cluster, what, state.id), payload)
+
+
+def spoken(alerts: Iterable[Alert], held: Callable[[str], AlertStanding | None]) -> Iterator[Alert]:
+    """Iterate over the alerts that speak for themselves: of the levels of one trouble the worst, of a
+    cause and what follows the cause. `held`: what the desk says of an alert's key."""
+    for alert in alerts:
+        found = held(alert.key)
+        if found is None or found.standing is not NotificationState.INHIBITED:
+            yield alert
+
+
+def firing(alerts: Iterable[Alert], subject: Subject) -> Alerts:
+    """Return the ids of the rules that fire, by the name of what they fire on."""
+    found: dict[str, set[str]] = {}
+    for alert in alerts:
+        if alert.subject is subject and alert.state is AlertState.FIRING:
+            found.setdefault(alert.name, set()).add(alert.id or alert.rule)
+    return {name: sorted(ids) for name, ids in found.items()}

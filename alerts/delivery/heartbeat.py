@@ -1,0 +1,93 @@
+"""The dead-man switch: a service outside is pinged while we work, and pages when the pings end.
+
+Who watches the watcher must not be on its machine. A ping means that the rules were run and the
+store was written to just now; a process that only still runs does not ping.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from alerts.config import HeartbeatConfig
+from alerts.delivery.channel_stats import ChannelStats
+from alerts.delivery.clock import DeliveryClock
+from alerts.notifiers import secret
+from alerts.notifiers.http_sender import HttpSender, doors, judge
+from alerts.notifiers.result import Delivered
+from telemetry.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+PARTS = ("rules", "store")
+_LEAST_LIMIT = 30.0
+_TIMEOUT = 10.0
+
+
+class Heartbeat:
+    """Pings while all parts make progress; `run` it once."""
+
+    def __init__(
+        self,
+        config: HeartbeatConfig,
+        *,
+        parts: tuple[str, ...] = PARTS,
+        proxy: str = "",
+        version: str = "",
+        clock: DeliveryClock | None = None,
+    ) -> None:
+        self._config = config
+        self._proxy = proxy
+        self._version = version
+        self._clock = clock or DeliveryClock()
+        self._limit = config.limit or max(config.every, _LEAST_LIMIT)
+        self._last = dict.fromkeys(parts, self._clock.monotonic())
+        """When each part last made progress. The start counts as such: it may take a while."""
+        self.tally = ChannelStats()
+        """`delivered` counts the pings."""
+        self._held = ""
+
+    def progress(self, part: str) -> None:
+        """Say that a part did what it is for: the rules judged, the store committed."""
+        self._last[part] = self._clock.monotonic()
+
+    def stuck(self) -> str:
+        """Return the part that makes no progress, or "" while all do."""
+        now = self._clock.monotonic()
+        return next((part for part, at in self._last.items() if now - at > self._limit), "")
+
+    async def run(self) -> None:
+        """Ping for ever."""
+        async with doors(self._proxy, self._version) as door:
+            while True:
+                await self._beat(door)
+                await self._clock.wait(asyncio.Event(), self._config.every)
+
+    async def _beat(self, door: HttpSender) -> None:
+        stuck = self.stuck()
+        if stuck != self._held:
+            if stuck:
+                log.error("heartbeat: no ping goes out, for the %s make no progress", stuck)
+            else:
+                log.info("heartbeat: pings go out again")
+            self._held = stuck
+        if stuck:
+            return
+        config = self._config
+        try:
+            url = config.url or secret.read(
+                "alerts.delivery.heartbeat", config.url_file, config.url_env
+            )
+        except ConfigError as error:
+            self._failed(str(error))
+            return
+        answer = judge(await door.get(url, seconds=min(_TIMEOUT, config.every)))
+        if isinstance(answer, Delivered):
+            if self.tally.took(self._clock.wall()):
+                log.info("heartbeat: it is heard again")
+        else:
+            self._failed(answer.reason)
+
+    def _failed(self, reason: str) -> None:
+        if self.tally.fails(reason, self._clock.monotonic()):
+            log.warning("heartbeat: a ping is not heard: %s", reason)

@@ -1,0 +1,69 @@
+"""How fast a channel may be told, and how patient it is tried again. Pure: `now` is an argument."""
+
+from __future__ import annotations
+
+import random
+
+LONGEST_RETRY = 120.0
+"""Seconds: a page must not wait long for a receiver that is back."""
+LONGEST_PAUSE = 30.0
+FIRST = 1.0
+
+
+def retry_after(tries: int, asked: float | None, dice: random.Random) -> float:
+    """Return seconds until a delivery is tried again: full jitter below a bound that doubles, and
+    never earlier than the receiver asks for."""
+    bound: float = min(LONGEST_RETRY, FIRST * 2 ** min(tries + 1, 16))
+    return max(dice.uniform(0, bound), asked or 0.0)
+
+
+class RateLimiter:
+    """One channel's: a bucket of tokens, and a pause that grows while nothing gets through.
+
+    While a channel fails, one message at a time finds out whether it is back: a thousand that wait
+    are no thousand tries.
+    """
+
+    def __init__(self, per_minute: float, burst: int, at_once: int, dice: random.Random) -> None:
+        self._per_second = per_minute / 60
+        self._burst = float(burst)
+        self._at_once = at_once
+        self._dice = dice
+        self._tokens = self._burst
+        self._filled: float | None = None
+        self._paused_until = 0.0
+        self.failures = 0
+        """Tries that failed since the last that did not."""
+
+    @property
+    def at_once(self) -> int:
+        """Messages that may be under way now."""
+        return 1 if self.failures else self._at_once
+
+    def wait(self, now: float) -> float:
+        """Return seconds until the next message may go; 0 is now."""
+        self._fill(now)
+        missing = max(0.0, 1.0 - self._tokens) / self._per_second
+        return max(missing, self._paused_until - now, 0.0)
+
+    def take(self, now: float) -> None:
+        """One message goes."""
+        self._fill(now)
+        self._tokens -= 1.0
+
+    def succeeded(self) -> None:
+        """It is back, or was never away."""
+        self.failures = 0
+
+    def failed(self, now: float, asked: float | None) -> None:
+        """A try failed; `asked`: seconds that the receiver wants to be left alone for."""
+        self.failures += 1
+        bound = min(LONGEST_PAUSE, FIRST * 2 ** min(self.failures - 1, 16))
+        pause = max(self._dice.uniform(0, bound), asked or 0.0)
+        self._paused_until = max(self._paused_until, now + pause)
+
+    def _fill(self, now: float) -> None:
+        if self._filled is not None and now > self._filled:
+            grown = (now - self._filled) * self._per_second
+            self._tokens = min(self._burst, self._tokens + grown)
+        self._filled = now

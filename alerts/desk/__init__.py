@@ -1,1 +1,0 @@
-"""The desk: who is told of what. Pure: no clock, no I/O."""

@@ -1,0 +1,169 @@
+"""What a cluster of errors means as a whole: its fault, how bad it is, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from alerts.diagnosis.burst import Burst
+from alerts.diagnosis.burst_group import BurstGroup
+from alerts.xid.catalogue import XidSeverity, meaning_of
+
+QUICK_SECONDS = 60.0
+"""A recovery action that is taken back within this time was none (the rule's `hold`)."""
+
+MEMORY = frozenset({
+    "ecc_uncontained", "ecc_dbe", "ecc_contained", "ecc_detail", "ecc_repeat", "remap_pending",
+    "remap_failure", "sbe_rate",
+})  # fmt: skip
+"""Faults of one GPU's memory: they come together and are one incident."""
+
+_ROOTS = (
+    "gpu_lost", "gsp_dead", "driver_hung", "c2c", "pcie", "ecc_uncontained", "ecc_dbe",
+    "memory_subsystem", "ecc_contained", "pmu_halt", "gpu_timeout", "security_fault",
+    "gpu_init_failed", "nvswitch_fatal", "nvlink_errors", "remap_failure", "ecc_detail",
+    "remap_pending", "nvswitch_link", "sbe_rate",
+)  # fmt: skip
+"""Which of several faults at one time is the cause: the first of these that is there."""
+_RESULTS = ("recovery_action", "recovery_action_p2p", "recovery_drain", "driver_hung")
+
+_WISHES = {
+    1: "reset the GPU",
+    2: "reboot the node",
+    3: "end all work that uses peer to peer access, then look again",
+    4: "drain the GPU, then reset it",
+    5: "recover the IMEX domain",
+    6: "reset the GPU's bus",
+    7: "reboot the whole system",
+}
+
+
+def wish_of(cluster: BurstGroup) -> int | None:
+    """Return the recovery action last asked for; 0 when it was taken back quickly, or is the
+    only one; None when none was."""
+    asked: Burst | None = None
+    withdrawn = False
+    for burst in cluster.bursts:
+        if burst.wish is None:
+            continue
+        if burst.wish != 0:
+            asked, withdrawn = burst, False
+        elif asked is not None and burst.gpu == asked.gpu:
+            held = asked.first.before(burst.first)
+            withdrawn = held is not None and held < QUICK_SECONDS and asked.first.axis != ""
+    if asked is not None:
+        return 0 if withdrawn else asked.wish
+    return 0 if 154 in cluster.xids else None
+
+
+def severities(cluster: BurstGroup) -> list[XidSeverity]:
+    """Return how bad each burst is among the others of its cluster, in their order."""
+    wish = wish_of(cluster) if 154 in cluster.xids else None
+    return [_severity(burst, cluster.xids, wish) for burst in cluster.bursts]
+
+
+def _severity(burst: Burst, xids: set[int], wish: int | None) -> XidSeverity:
+    if burst.xid == 48 and 94 in xids:
+        return XidSeverity.TICKET  # contained: only the program that touched it is hurt
+    if burst.xid == 157 and 48 in xids:
+        return XidSeverity.PAGE
+    if burst.xid == 154 and wish == 0:
+        return XidSeverity.INFO
+    if burst.xid == 154 and wish == 4 and xids & {48, 95, 149}:
+        return XidSeverity.PAGE
+    return burst.severity
+
+
+class FaultVerdict(NamedTuple):
+    """What a cluster comes to."""
+
+    fault: str
+    severity: XidSeverity
+    burst: Burst
+    """The one that shows it best."""
+
+
+def judge(cluster: BurstGroup) -> FaultVerdict:
+    """Return the fault that is the cause, and the severity of the whole."""
+    weighed = list(zip(cluster.bursts, severities(cluster), strict=True))
+    severity = min((own for _, own in weighed), key=lambda own: own.rank)
+    causes = sorted(
+        (
+            (own.rank, burst.first.order, burst)
+            for burst, own in weighed
+            if own.rank <= XidSeverity.TICKET.rank and burst.fault not in _RESULTS
+        ),
+        key=lambda one: one[:2],
+    )
+    for root in _ROOTS:
+        for _, _, burst in causes:
+            if burst.fault == root:
+                contained = root == "ecc_dbe" and 94 in cluster.xids
+                return FaultVerdict("ecc_contained" if contained else root, severity, burst)
+    shown = causes[0][2] if causes else next(burst for burst, own in weighed if own is severity)
+    return FaultVerdict(shown.fault, severity, shown)
+
+
+def action_of(fault: str, severity: XidSeverity, clusters: Sequence[BurstGroup]) -> str:
+    """Return what the incident means and what to do, in a few sentences."""
+    bursts = [burst for cluster in clusters for burst in cluster.bursts]
+    parts: list[str] = []
+    shown = {
+        burst.xid
+        for burst in bursts
+        if burst.xid is not None and burst.fault == fault and burst.xid != 154
+    }
+    named_only = fault != "application" and shown == {45}
+    shown -= {45} if named_only else set()
+    for xid in sorted(shown)[:2]:
+        known = meaning_of(xid)
+        parts.append(f"{known.meaning} {known.remedy}")
+    if len(parts) == 2 and parts[0] == parts[1]:
+        parts.pop()
+    if named_only:
+        parts.append(
+            "The driver ended a program's channels because of an error that the line names; where "
+            "it is not in this log, it has been lost."
+        )
+    elif not parts:
+        parts.append(_SENTENCES.get(fault, "See the line."))
+    wishes = [wish for cluster in clusters if (wish := wish_of(cluster)) is not None]
+    if wishes and severity.rank <= XidSeverity.TICKET.rank and wishes[-1] in _WISHES:
+        parts.append(f"The driver asks to {_WISHES[wishes[-1]]}.")
+    elif wishes and wishes[-1] == 0 and fault.startswith("recovery"):
+        parts.append("The driver has since taken this back: nothing is left to do.")
+    looks = {burst.code.investigate for burst in bursts if burst.code is not None}
+    if fault == "nvlink_errors" and "INVESTIGATE_PEER_DEVICE" in looks:
+        parts.append("The cause may lie at the other end of the link: look at the peer first.")
+    gpus = sorted({burst.gpu for burst in bursts if burst.gpu and burst.sxid is None})
+    if len(gpus) > 1:
+        parts.append(f"GPUs: {', '.join(gpus[:16])}{' ...' if len(gpus) > 16 else ''}.")
+    return " ".join(parts)
+
+
+_SENTENCES = {
+    "gpu_lost": meaning_of(79).meaning + " " + meaning_of(79).remedy,
+    "driver_hung": "A process hangs in the driver and can't be killed. Drain the node and reboot "
+    "it; do not kill what waits.",
+    "gpu_init_failed": "The driver could not bring this GPU up. Reboot the node; if it fails "
+    "again, check the driver's version and the board.",
+    "driver_mismatch": "The driver's library and kernel module are of two versions. Reboot the "
+    "node, or unload and load the modules.",
+    "nvlink_errors": "An NVLink could not be brought up. Check the fabric and the state of the "
+    "links; restart Fabric Manager or reset the GPUs if it stays.",
+    "nvswitch_link": "An NVSwitch lost a link; mostly the GPU behind it went away. Check the GPUs' "
+    "links; reset GPUs and switches if one stays down.",
+    "nvswitch_fatal": "An NVSwitch reported a fatal error: work over NVLink fails. Drain the node "
+    "and reset all its GPUs and switches together.",
+    "nvswitch_unknown": "An NVSwitch reported an error that does not say how bad it is. Look it up "
+    "in the Fabric Manager guide.",
+    "nvswitch_noise": "An NVSwitch corrected an error. Nothing.",
+    "recovery_action": "The driver says what must be done to this GPU before it can be trusted.",
+    "recovery_action_p2p": "The NVLink domain of this GPU is disturbed.",
+    "recovery_drain": "Place no new work on this GPU.",
+    "ecc_repeat": "Uncorrectable memory errors came again within a day, or after a reset. Drain "
+    "the GPU and run the field diagnostics; candidate for replacement.",
+    "xid_app_repeat": "The same error came on the same unit of this GPU from three programs or "
+    "more, and on no other GPU. Run the diagnostics (`dcgmi diag`, EUD) when it is idle.",
+    "nvlink_noise": "An NVLink reported an error that asks for nothing at once.",
+}

@@ -1,0 +1,74 @@
+"""Which GPUs may be compared: those of the same model, in the same job or on the same node."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+
+import numpy as np
+
+from alerts.engine.row_index import RowIndex
+from alerts.rules.condition import Index
+from telemetry.fleet import Fleet
+from telemetry.metric import Table
+
+FORGOTTEN = 1000
+"""Numbers of jobs and nodes that are no more, before all are given anew."""
+
+
+class PeerGroups:
+    """For each way of comparing, a number for each GPU row that alike ones share."""
+
+    def __init__(self) -> None:
+        self._ways = {"job": _Groups(), "model": _Groups()}
+        self._jobs: dict[str, str] = {}
+        self._places: Mapping[str, Mapping[str, str]] | None = None
+
+    def groups(self, among: str) -> tuple[Index, int]:
+        """Return the number of each row's group, 0 for a free row, and how many numbers there are."""
+        groups = self._ways[among]
+        return groups.of, len(groups.numbers) + 1
+
+    def follow(
+        self, fleet: Fleet, census: RowIndex, places: Mapping[str, Mapping[str, str]]
+    ) -> None:
+        """Bring the groups up to date; work only for nodes that have changed."""
+        changed = set(census.arrived)
+        if places is not self._places:
+            self._places = places
+            jobs = {node: labels["job"] for node, labels in places.items() if "job" in labels}
+            changed |= {
+                node for node in jobs | self._jobs if jobs.get(node) != self._jobs.get(node)
+            }
+            self._jobs = jobs
+        for groups in self._ways.values():
+            groups.grow(fleet.size(Table.GPU))
+            if len(groups.numbers) > FORGOTTEN + 4 * len(fleet.nodes):  # jobs that are long over
+                groups.numbers.clear()
+                changed = set(fleet.nodes)
+        for name in changed:
+            node = fleet.nodes.get(name)
+            if node is None:
+                continue
+            rows = node.rows[Table.GPU]
+            job = self._jobs.get(name)
+            place = ("node", name) if job is None else ("job", job)
+            models = [gpu.name for gpu in node.inventory.gpus]
+            self._ways["job"].put(rows, [(model, *place) for model in models])
+            self._ways["model"].put(rows, models)
+
+
+class _Groups:
+    def __init__(self) -> None:
+        self.numbers: dict[Hashable, int] = {}
+        self.of: Index = np.zeros(0, np.intp)
+
+    def grow(self, size: int) -> None:
+        if size > len(self.of):
+            larger = np.zeros(size, np.intp)
+            larger[: len(self.of)] = self.of
+            self.of = larger
+
+    def put(
+        self, rows: slice, keys: list[Hashable] | list[str] | list[tuple[str, str, str]]
+    ) -> None:
+        self.of[rows] = [self.numbers.setdefault(key, len(self.numbers) + 1) for key in keys]

@@ -1,0 +1,135 @@
+"""What has happened: where an event belongs, whether it was judged, and whom it disturbs."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from alerts.alert import Subject
+from alerts.engine.row_memory import RowChange, RowMemory
+from alerts.rules.condition import Floats, Index
+from telemetry.fleet import Fleet, Node
+from telemetry.inventory import Event
+from telemetry.metric import Table
+
+REMEMBERED = 200_000
+"""Ids of events of which it is known that they were judged; the oldest go first."""
+DISTURBS = frozenset({
+    "driver_reloaded", "driver_up", "gpu_back", "gpu_replaced", "gpu_answers", "mig_changed",
+    "collector_started",
+})  # fmt: skip
+"""Events after which counters, links and clocks need a while before they mean anything."""
+
+
+class EvaluatedEvents:
+    """Which events have been seen: each is judged once, however often it comes."""
+
+    def __init__(self) -> None:
+        self._ids: OrderedDict[tuple[str, str], None] = OrderedDict()
+
+    def sift(self, events: Iterable[Event]) -> list[Event]:
+        """Return the events that were not seen before, and remember them."""
+        fresh = []
+        for event in events:
+            key = event.node, event.id
+            if key not in self._ids:
+                self._ids[key] = None
+                fresh.append(event)
+        while len(self._ids) > REMEMBERED:
+            self._ids.popitem(last=False)
+        return fresh
+
+
+class DisturbanceTracker:
+    """Since when each row's readings are undisturbed: no reset, no reload, no start of ours."""
+
+    def __init__(self) -> None:
+        self._rows = {table: RowMemory() for table in Table}
+
+    @property
+    def since(self) -> Mapping[Table, Floats]:
+        """Monotonic seconds; -inf for a row that was never disturbed since we watch."""
+        return {table: self._array(table) for table in Table}
+
+    @property
+    def bytes(self) -> int:
+        """What it takes in memory."""
+        return sum(rows.bytes for rows in self._rows.values())
+
+    def _array(self, table: Table) -> Floats:
+        array: Floats = self._rows[table].array("since", np.float64, -np.inf)
+        return array
+
+    def move(self, changes: Mapping[Subject, RowChange], now: float) -> None:
+        """Follow the devices; one that is new is disturbed."""
+        for table, rows in self._rows.items():
+            change = changes.get(Subject(table))
+            if change is None:
+                continue
+            rows.move(change)
+            array = self._array(table)
+            new = np.setdiff1d(change.touched[change.touched < change.size], change.new)
+            array[new] = now
+
+    def watch(self, energy: Floats, gpu_of_link: Index, now: float) -> None:
+        """A GPU whose joules went back has been reset, whatever the events say."""
+        last = self._rows[Table.GPU].array("energy", np.float64, np.nan)
+        back = energy < last
+        if back.any():
+            self._array(Table.GPU)[back] = now
+            self._array(Table.LINK)[back[gpu_of_link]] = now
+        np.copyto(last, energy, where=~np.isnan(energy))
+
+    def disturb(
+        self, fleet: Fleet, placed: Mapping[Table, list[tuple[int, Event]]], now: float
+    ) -> None:
+        """Take in the events of this tick."""
+        for table in (Table.NODE, Table.GPU):
+            for _, event in placed[table]:
+                if event.kind in DISTURBS:
+                    for other, rows in fleet.nodes[event.node].rows.items():
+                        self._array(other)[rows] = now
+
+
+def place_events(
+    fleet: Fleet, events: Sequence[Event], oldest: int
+) -> tuple[dict[Table, list[tuple[int, Event]]], int]:
+    """Return the rows that events belong to, and how many belong nowhere.
+
+    A GPU is found by its UUID, else by its PCI address; an event of no GPU that we know is its
+    node's. Events before `oldest` (ns since 1970) are history and left out; those of nodes that
+    the fleet does not know can't be placed.
+    """
+    placed: dict[Table, list[tuple[int, Event]]] = {table: [] for table in Table}
+    lost = 0
+    for event in events:
+        node = fleet.nodes.get(event.node)
+        if node is None:
+            lost += 1
+        elif event.at >= oldest:
+            row = _gpu_row(node, event)
+            if row is None:
+                placed[Table.NODE].append((node.rows[Table.NODE].start, event))
+            else:
+                placed[Table.GPU].append((row, event))
+    return placed, lost
+
+
+def _gpu_row(node: Node, event: Event) -> int | None:
+    first: int = node.rows[Table.GPU].start
+    for offset, gpu in enumerate(node.inventory.gpus):
+        if event.gpu == gpu.uuid:
+            return first + offset
+    address = _slot(event.pci)
+    if event.gpu is None and address is not None:
+        for offset, gpu in enumerate(node.inventory.gpus):
+            if _slot(gpu.pci) == address:
+                return first + offset
+    return None
+
+
+def _slot(pci: str | None) -> str | None:
+    """Domain, bus and device without the function, which log lines leave out."""
+    return None if pci is None else pci.lower().partition(".")[0]

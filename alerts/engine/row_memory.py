@@ -1,0 +1,93 @@
+"""What a rule remembers of each device: arrays with one entry a row, that follow the device.
+
+Which rows have got another meaning says `alerts.engine.row_index`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from alerts.engine.subjects import RowSubject
+
+Index = npt.NDArray[np.intp]
+
+
+@dataclass(slots=True)
+class RowChange:
+    """What the rows of one table or board have become."""
+
+    size: int
+    old: Index
+    """Rows whose device is still there ..."""
+    new: Index
+    """... and the rows where it stands now."""
+    touched: Index
+    """All rows whose meaning may have changed, before and after."""
+    gone: list[tuple[int, RowSubject]] = field(default_factory=list)
+    """Row of every device that is no longer there, and what stood there."""
+
+
+class RowMemory:
+    """Named arrays whose last axis is the rows of one table; new rows hold a fill value."""
+
+    def __init__(self, size: int = 0) -> None:
+        self.size = size
+        self._arrays: dict[str, npt.NDArray[Any]] = {}
+        self._fills: dict[str, Any] = {}
+        self._parts: list[RowMemory] = []
+        self.moments: list[float] = []
+        """Monotonic seconds that concern all rows alike: when a ring was turned."""
+        self.state: dict[str, Any] = {}
+        """What else concerns all rows alike."""
+        self.notes: dict[int, Any] = {}
+        """What only a few rows have, by row."""
+
+    def part(self, number: int) -> RowMemory:
+        """Return the memory of one part of a condition, apart from those of its other parts."""
+        while len(self._parts) <= number:
+            self._parts.append(RowMemory(self.size))
+        return self._parts[number]
+
+    def array(
+        self, name: str, dtype: npt.DTypeLike, fill: float, depth: int | None = None
+    ) -> npt.NDArray[Any]:
+        """Return an array of shape (size,), or (depth, size); made at the first call."""
+        if name not in self._arrays:
+            shape = (self.size,) if depth is None else (depth, self.size)
+            self._arrays[name] = np.full(shape, fill, dtype)
+            self._fills[name] = fill
+        return self._arrays[name]
+
+    @property
+    def bytes(self) -> int:
+        """What all of it takes, for whoever plans a large fleet."""
+        own = sum(array.nbytes for array in self._arrays.values())
+        return own + sum(part.bytes for part in self._parts)
+
+    def move(self, change: RowChange) -> None:
+        """Let each device find its entries in its new row; all other rows start anew."""
+        for name, array in self._arrays.items():
+            kept = array[..., change.old].copy()
+            fill = self._fills[name]
+            if change.size != array.shape[-1]:
+                other = np.full((*array.shape[:-1], change.size), fill, array.dtype)
+                common = min(change.size, array.shape[-1])
+                other[..., :common] = array[..., :common]
+                array = self._arrays[name] = other  # noqa: PLW2901 - the array under its name
+            array[..., change.touched[change.touched < change.size]] = fill
+            array[..., change.new] = kept
+        if self.notes:
+            stands = dict(zip(change.old.tolist(), change.new.tolist(), strict=True))
+            touched = set(change.touched.tolist())
+            self.notes = {
+                stands.get(row, row): note
+                for row, note in self.notes.items()
+                if row in stands or row not in touched
+            }
+        for part in self._parts:
+            part.move(change)
+        self.size = change.size

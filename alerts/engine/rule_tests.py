@@ -1,0 +1,223 @@
+"""Plays a rule's example timelines: the real engine on a real fleet of one node, or on one board.
+
+Used by the tests of the shipped rules, and by whoever checks rules of their own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from alerts.alert import AlertState, Subject
+from alerts.engine.engine import STALL, RuleEngine
+from alerts.rules.names import home
+from alerts.rules.presence import Silent, Skewed
+from alerts.rules.rule import Example, Rule, conditions_of, words_of
+from alerts.xid.event import event_data
+from power.snapshot.snapshot import PowerSnapshot, SnapshotKind
+from telemetry.errors import ConfigError
+from telemetry.fleet import Fleet, Node
+from telemetry.gap import GAP, Gap
+from telemetry.inventory import Event, Gpu, Inventory, Link
+from telemetry.kernel_log import parse_line
+
+_EPOCH = 1_700_000_000_000_000_000
+_BEFORE = 1_000_000.0
+"""Monotonic seconds at the first step; any number but 0 would do."""
+_LETTERS = {AlertState.PENDING: "P", AlertState.FIRING: "F", AlertState.RESOLVED: "R"}
+_GAPS = {gap.word: GAP[gap] for gap in Gap} | {"_": GAP[Gap.ERROR]}
+_UUID = "GPU-0"
+_WORD = re.compile(r"([xs])(\d+)(?:@(\w+))?|([a-z_]+)!|\$(\w+)")
+
+
+def play(rule: Rule, example: Example) -> list[str]:
+    """Return what the rule makes of an example, a letter a step as in `Example.then`.
+
+    Raises `ConfigError` for a word that means nothing.
+    """
+    return list(_Play(rule, example).steps())
+
+
+def failures(rule: Rule) -> list[tuple[Example, list[str]]]:
+    """Return the examples of a rule that it does not fulfil, with what it does instead."""
+    played = [(example, play(rule, example)) for example in rule.example]
+    return [(example, found) for example, found in played if found != words_of(example.then)]
+
+
+def scenes(rule: Rule, example: Example) -> list[ExampleScene]:
+    """Return what an example gives at each step, for those who judge it by other means."""
+    return list(_Play(rule, example).scenes())
+
+
+class ExampleScene(NamedTuple):
+    """One step of an example."""
+
+    now: float
+    """Monotonic seconds."""
+    wall: int
+    """ns since 1970."""
+    readings: dict[str, float]
+    """Of the first device; what is not named, it does not have."""
+    events: list[Event]
+    heard: bool
+    """Whether a frame came."""
+    ahead: float
+    """Seconds by which the nodes' clocks are ahead."""
+
+
+class _Play:
+    """One example on its stage."""
+
+    def __init__(self, rule: Rule, example: Example) -> None:
+        self._rule = rule
+        self._example = example
+        self._engine = RuleEngine([rule])
+        self._metric = next(rule.when.metrics(), None)
+        self._silent = any(isinstance(part, Silent) for part in conditions_of(rule.when))
+        self._skewed = any(isinstance(part, Skewed) for part in conditions_of(rule.when))
+        self._ahead = 0
+        """ns by which the nodes' clocks are ahead, where that is what is given."""
+        self._fleet = Fleet()
+        self._nodes = [self._place(number) for number in range(example.nodes)]
+        # What is disturbed by the start is calm long before the first step.
+        self._engine.evaluate(self._fleet, _BEFORE - 1e6, _EPOCH - 10**15)
+
+    def _place(self, number: int) -> Node:
+        example = self._example
+        others = max((len(values) for values in example.peers.values()), default=0)
+        uuids = [f"GPU-{number}", *(f"GPU-{number}-{other}" for other in range(1, others + 1))]
+        inventory = Inventory(
+            node=f"node-{number}",
+            driver_state=example.driver,
+            gpus=tuple(
+                Gpu(uuid=uuid, index=index, name="Example", pci=f"0000:{index + 24:02x}:00.0")
+                for index, uuid in enumerate(uuids)
+            ),
+            links=(Link(gpu=uuids[0], number=0),),
+        )
+        node = self._fleet.place(inventory)
+        self._fleet.pace(node, example.every, example.every)
+        return node
+
+    def steps(self) -> Iterator[str]:
+        """Play all steps."""
+        for scene in self.scenes():
+            yield self._step(scene.now, scene.wall, scene.readings, scene.events, scene.heard)
+
+    def scenes(self) -> Iterator[ExampleScene]:
+        """Read all steps."""
+        example = self._example
+        for number, words in enumerate(words_of(example.given)):
+            now = _BEFORE + number * example.every
+            wall = _EPOCH + int(number * example.every * 1e9)
+            readings = {name: self._beside(name, number) for name in example.beside}
+            events, heard = [], False
+            for word in words.split("+"):
+                heard = heard or word != "."
+                code = _WORD.fullmatch(word)
+                if code:
+                    events += [self._event(node, number, wall, code) for node in self._nodes]
+                elif word not in {".", "-"}:
+                    value = self._number(word)
+                    if self._metric is not None:
+                        readings[self._metric] = value
+                    elif self._skewed:
+                        self._ahead = int(value * 1e9)
+            yield ExampleScene(now, wall, readings, events, heard, self._ahead / 1e9)
+
+    def _step(
+        self, now: float, wall: int, readings: dict[str, float], events: list[Event], heard: bool
+    ) -> str:
+        boards = self._boards(readings) if heard else []
+        if heard:
+            for node in self._nodes:
+                node.seen, node.sampled_at = now, wall + self._ahead
+                node.ended = False
+                self._store(node, readings, now)
+        for event in events:
+            if event.kind == "collector_stopped":
+                self._fleet.nodes[event.node].ended = True
+        engine = self._engine
+        changes = engine.evaluate(self._fleet, now, wall, events, boards=boards)
+        changed = {alert.state for alert in changes if self._first(alert.node)}
+        listed = {alert.state for alert in engine.alerts() if self._first(alert.node)}
+        state = next(iter(changed & {AlertState.RESOLVED} or listed - {AlertState.RESOLVED}), None)
+        if self._silent:
+            # A real engine ticks between two steps too; this one must not think that it slept.
+            for tick in np.arange(now, now + self._example.every, STALL)[1:]:
+                engine.evaluate(self._fleet, float(tick), wall)
+        return "-" if state is None else _LETTERS[state]
+
+    @staticmethod
+    def _first(node: str) -> bool:
+        return node in {"", "node-0"}
+
+    def _beside(self, name: str, step: int) -> float:
+        words = self._example.beside[name]
+        return self._number(words_of(words)[step]) if isinstance(words, str) else float(words)
+
+    def _number(self, word: str) -> float:
+        if word in _GAPS:
+            return _GAPS[word]
+        try:
+            return float(word)
+        except ValueError as error:
+            raise self._wrong(word) from error
+
+    def _wrong(self, word: str) -> ConfigError:
+        return ConfigError(
+            f"rule {self._rule.name}, example",
+            f"{word!r} means nothing",
+            "Write a number, a gap such as `_` or `timed_out`, `.`, `-`, an XID such as `x79`, "
+            "`gpu_lost!`, or `$name` of a line in `lines`.",
+        )
+
+    def _event(self, node: Node, number: int, at: int, code: re.Match[str]) -> Event:
+        name = node.inventory.node
+        kind, gpu = code[4], node.inventory.gpus[0].uuid
+        data: dict[str, Any] = {}
+        if code[5]:
+            record = parse_line(self._example.lines.get(code[5], ""))
+            if record is None:
+                raise self._wrong(code[0])
+            kind, data = event_data(record, self._example.lines[code[5]])
+        elif kind is None:
+            kind = "xid" if code[1] == "x" else "sxid"
+            data = {kind: int(code[2]), **({"pid": int(code[3])} if code[3] else {})}
+        of_gpu = kind not in {"sxid", "driver_log", "collector_stopped", "driver_reloaded"}
+        return Event(
+            id=f"1-{number}-{code[0]}", node=name, at=at, kind=kind, gpu=gpu if of_gpu else None,
+            data=data,
+        )  # fmt: skip
+
+    def _store(self, node: Node, readings: Mapping[str, float], now: float) -> None:
+        """Store the rows of every block: what is not named, the device does not have."""
+        for number, matrix in enumerate(self._fleet.matrices):
+            block = matrix.block
+            rows = node.rows[block.table]
+            values = [
+                [self._value(readings, name, row) for name in block.names]
+                for row in range(rows.stop - rows.start)
+            ]
+            table = np.array(values).reshape(-1, len(block.names))
+            split = len(block.gauges)
+            with np.errstate(invalid="ignore"):
+                gauges = table[:, :split].astype(np.float32)
+            self._fleet.store(number, rows, gauges, table[:, split:].copy(), now)
+
+    def _value(self, readings: Mapping[str, float], name: str, row: int) -> float:
+        if row and name in self._example.peers:
+            return self._example.peers[name][row - 1]
+        return readings.get(name, GAP[Gap.NOT_SUPPORTED])
+
+    def _boards(self, readings: Mapping[str, float]) -> list[PowerSnapshot]:
+        subject: Subject = self._rule.table
+        if subject.board is None:
+            return []
+        columns = {
+            name: np.array([value]) for name, value in readings.items() if home(name) is subject
+        }
+        return [PowerSnapshot(SnapshotKind(subject), 1, ("example",), columns, ({},))]

@@ -1,0 +1,112 @@
+"""Where an alert is: what it stands on, what holds that, and what it shares with others."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from alerts.alert import Alert, Subject
+from alerts.incidents.policy import RuleScope
+
+Place = tuple[str, str]
+"""Kind and name: `("node", "dgx-01")`."""
+_ABOVE = (("circuit", "circuits"), ("circuit", "panel"), ("ups", "ups"))
+"""What feeds something, and the label that names it."""
+
+
+def own(alert: Alert) -> Place:
+    """Return what an alert is about."""
+    match alert.subject:
+        case Subject.NODE:
+            return ("node", alert.node)
+        case Subject.GPU:
+            return ("gpu", alert.gpu or alert.key)
+        case Subject.LINK:
+            return ("link", alert.key.partition("/")[2])
+        case subject:
+            return (subject.value, alert.name)
+
+
+def around(alert: Alert) -> tuple[Place, ...]:
+    """Return what an alert is about and all that holds it: what is wrong there may be its cause."""
+    labels = alert.labels
+    found = [own(alert), ("gpu", alert.gpu or ""), ("node", _node(alert)), _domain(alert)]
+    for kind, label in _ABOVE:
+        if label in labels:
+            found.extend((kind, name) for name in names(labels[label]))
+    return tuple(place for place in dict.fromkeys(found) if place[1])
+
+
+def reach(alert: Alert, within: RuleScope) -> tuple[Place, ...]:
+    """Return where the consequences of an alert may be."""
+    match within:
+        case RuleScope.GPU:
+            found = [("gpu", alert.gpu or "")]
+        case RuleScope.NODE:
+            found = [("node", _node(alert))]
+        case RuleScope.DOMAIN:
+            found = [_domain(alert)]
+        case _:
+            joined = alert.labels.get("circuits", "") if alert.subject.board is None else ""
+            found = [("circuit", name) for name in names(joined)]
+    if alert.subject.board is not None:  # a circuit may name the nodes that hang on it
+        found.append(own(alert))
+        found.extend(("node", node) for node in names(alert.labels.get("nodes", "")))
+    known = tuple(place for place in dict.fromkeys(found) if place[1])
+    return known or (own(alert),)
+
+
+def common(alert: Alert, scope: RuleScope) -> Place:
+    """Return what an alert shares with those that are told together with it."""
+    match scope:
+        case RuleScope.RULE:
+            return ("rule", alert.rule)
+        case RuleScope.GPU | RuleScope.BURST:
+            wanted = [("gpu", alert.gpu or "")]
+        case RuleScope.NODE:
+            wanted = [("node", _node(alert))]
+        case RuleScope.DOMAIN:
+            wanted = [_domain(alert)]
+        case RuleScope.RACK:
+            wanted = [_rack(alert), _circuits(alert), ("node", _node(alert))]
+        case RuleScope.CIRCUIT if alert.subject.board is None:
+            wanted = [_circuits(alert), _rack(alert), ("node", alert.node)]
+        case RuleScope.CIRCUIT:
+            wanted = []
+    return next((place for place in wanted if place[1]), own(alert))
+
+
+def same_kind(alert: Alert) -> Place:
+    """Return what alerts of one rule on several GPUs of a node have in common."""
+    return ("alike", f"{alert.node}/{alert.rule}")
+
+
+def _rack(alert: Alert) -> Place:
+    return ("rack", alert.labels.get("rack", ""))
+
+
+def _circuits(alert: Alert) -> Place:
+    return ("circuit", ",".join(names(alert.labels.get("circuits", ""))))
+
+
+def _node(alert: Alert) -> str:
+    return alert.name if alert.subject is Subject.SUPPLY else alert.node
+
+
+def _domain(alert: Alert) -> Place:
+    name = alert.labels.get("domain", "")
+    return ("domain", name) if name else ("node", _node(alert))
+
+
+def group(alert: Alert, place: Place) -> dict[str, str]:
+    """Return a place in words, with the rule that began it."""
+    kind, name = place
+    found = {"rule": alert.rule, kind: name}
+    if kind in {"gpu", "link"}:
+        found["node"] = alert.node
+    return found
+
+
+@lru_cache(maxsize=4096)
+def names(joined: str) -> tuple[str, ...]:
+    """Return the names that a label joins by commas."""
+    return tuple(name for part in joined.split(",") if (name := part.strip()))

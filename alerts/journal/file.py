@@ -1,0 +1,144 @@
+"""The journal's file as rows: what must be written waits in memory until it is on disk."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from alerts.journal.schema import connect
+from telemetry.errors import StoreError
+
+Row = tuple[Any, ...]
+
+_PUT = {
+    "record": "insert or replace into record values (?, ?, ?)",
+    "life": "insert or replace into life values (?, ?)",
+    "channel": "insert or replace into channel values (?, ?)",
+    "incident": "insert or replace into incident values (?, ?, ?, ?)",
+    "notice": "insert or replace into notice values (?, ?, ?)",
+    "delivery": "insert or replace into delivery values (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    "counter": "insert or replace into counter values (?, ?)",
+}
+"""By table; its first column is its key, of `record` the first two."""
+_DROP = {
+    "record": "delete from record where kind = ? and key = ?",
+    "life": "delete from life where key = ?",
+    "channel": "delete from channel where key = ?",
+    "incident": "delete from incident where key = ?",
+    "notice": "delete from notice where key = ?",
+    "delivery": "delete from delivery where key = ?",
+    "counter": "delete from counter where key = ?",
+}
+
+
+class JournalFile:
+    """Rows by table and key. A row that is put stays in memory until it is on disk."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self.path = path
+        self.trouble = ""
+        """Why the last try to write failed; "" when it did not."""
+        self._connection: sqlite3.Connection | None = connection
+        self._io = Lock()
+        """Held while the file is read or written: for milliseconds."""
+        self._lock = Lock()
+        """Held while `_unwritten` changes: for an instant."""
+        self._unwritten: dict[Row, Row | None] = {}
+        """By table and key; None is to be deleted."""
+
+    def put(self, table: str, *row: Any) -> None:
+        """Let a row stand in a table, in place of the one with its key."""
+        with self._lock:
+            self._unwritten[table, *row[: 2 if table == "record" else 1]] = row
+
+    def drop(self, table: str, *key: Any) -> None:
+        """Remove a row, if it is there."""
+        with self._lock:
+            self._unwritten[table, *key] = None
+
+    def unwritten(self, table: str) -> list[Row]:
+        """Return the rows of a table that are not on disk yet."""
+        with self._lock:
+            items = list(self._unwritten.items())
+        return [row for key, row in items if key[0] == table and row is not None]
+
+    def write(self) -> bool:
+        """Bring to disk, in one transaction, all that was put; return whether it is there. What
+        another thread is writing at the moment is waited for."""
+        with self._io:
+            with self._lock:
+                batch, self._unwritten = self._unwritten, {}
+            if not batch:
+                return True
+            try:
+                self._write(self._connected(), batch)
+            except sqlite3.Error as error:
+                self.trouble = str(error)
+                self._disconnect()
+                with self._lock:
+                    self._unwritten = {**batch, **self._unwritten}
+                return False
+            self.trouble = ""
+            return True
+
+    def rows(self, statement: str, *values: Any) -> list[Any]:
+        """Return what a question gives. Raises `StoreError`."""
+        with self._io:
+            try:
+                return self._connected().execute(statement, values).fetchall()
+            except sqlite3.Error as error:
+                raise StoreError(f"{self.path}: {error}") from error
+
+    def run(self, statements: Iterable[tuple[str, Row]]) -> None:
+        """Change rows by statement, in one transaction; where that fails, let them be."""
+        with self._io, suppress(sqlite3.Error):
+            connection = self._connected()
+            connection.execute("begin immediate")
+            try:
+                for statement, values in statements:
+                    connection.execute(statement, values)
+                connection.execute("commit")
+            except sqlite3.Error:
+                connection.execute("rollback")
+
+    def close(self) -> None:
+        """Write what is left, and close the file."""
+        self.write()
+        with self._io:
+            self._disconnect()
+
+    def _write(self, connection: sqlite3.Connection, batch: dict[Row, Row | None]) -> None:
+        puts: dict[str, list[Row]] = {}
+        drops: dict[str, list[Row]] = {}
+        for (table, *key), row in batch.items():
+            if row is None:
+                drops.setdefault(table, []).append(tuple(key))
+            else:
+                puts.setdefault(table, []).append(row)
+        connection.execute("begin immediate")
+        try:
+            for table, rows in puts.items():
+                connection.executemany(_PUT[table], rows)
+            for table, keys in drops.items():
+                connection.executemany(_DROP[table], keys)
+            connection.execute("commit")
+        except BaseException:
+            with suppress(sqlite3.Error):
+                connection.execute("rollback")
+            raise
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = connect(self.path)
+        return self._connection
+
+    def _disconnect(self) -> None:
+        """Let go of the file: the next call opens it anew, whatever has become of it."""
+        if self._connection is not None:
+            with suppress(sqlite3.Error):
+                self._connection.close()
+        self._connection = None

@@ -1,0 +1,63 @@
+"""A page as plain text, as Markdown and as a table, no longer than a receiver takes."""
+
+from __future__ import annotations
+
+from alerts.message.page import ADVICE, Page
+from alerts.message.text import cut
+
+_SHORT = 200
+"""Characters of advice where room is short."""
+
+
+def text(page: Page, limit: int | None = None) -> str:
+    """Return it as plain text of at most `limit` characters; the least needed goes first."""
+    shorter = ((page.others, ADVICE), ((), ADVICE), ((), _SHORT))
+    whole = ""
+    for others, advice in shorter:
+        lines = [page.headline, *(f"{fact.name}: {fact.value}" for fact in page.facts)]
+        if page.advice:
+            lines.append(f"What to do: {cut(page.advice, advice)}")
+        lines += [f"Also: {other}" for other in others]
+        lines += [f"{fact.name}: {fact.value}" for fact in (*page.links, *page.commands)]
+        whole = "\n".join(lines)
+        if limit is None or len(whole) <= limit:
+            return whole
+    return cut(whole, limit or 0)
+
+
+def markdown(page: Page, limit: int | None = None, *, headline: bool = True) -> str:
+    """Return it as Markdown of at most `limit` characters, where that is possible at all."""
+    whole = ""
+    for others, advice in ((page.others, ADVICE), ((), ADVICE), ((), _SHORT)):
+        blocks = [f"**{escaped(page.headline)}**"] if headline else []
+        blocks.append("\n".join(f"- {fact.name}: {escaped(fact.value)}" for fact in page.facts))
+        if page.advice:
+            blocks.append(escaped(cut(page.advice, advice)))
+        if others:
+            blocks.append("\n".join(f"- {escaped(other)}" for other in others))
+        if page.links:
+            blocks.append(" · ".join(f"[{link.name}]({link.value})" for link in page.links))
+        blocks += [
+            f"{command.name}: `{command.value.replace('`', '')}`" for command in page.commands
+        ]
+        whole = "\n\n".join(block for block in blocks if block)
+        if limit is None or len(whole) <= limit:
+            return whole
+    return cut(whole, limit or 0)
+
+
+def details(page: Page) -> dict[str, object]:
+    """Return it as plain values, for receivers that show a table."""
+    table: dict[str, object] = {fact.name: fact.value for fact in page.facts}
+    if page.advice:
+        table["What to do"] = page.advice
+    if page.others:
+        table["Also"] = list(page.others)
+    table.update(page.commands)
+    return table
+
+
+def escaped(words: str) -> str:
+    """Return words that mean nothing to Markdown, and call nobody in a chat."""
+    marked = "".join(f"\\{one}" if one in "\\`*_[]<>#|~" else one for one in words)
+    return marked.replace("@", "@\u2060")  # a word joiner: `@channel` is no mention then

@@ -1,0 +1,268 @@
+"""What a page says: what, where, since when, how bad, who is hit, what to do, and how to silence it.
+
+Whoever is woken reads this first and perhaps nothing else. Nothing unknown is said, and nothing
+that came from the bus can do more than stand there.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+from urllib.parse import quote
+
+from alerts.alert import Alert, AlertState
+from alerts.message.text import clean, lasting, stamp
+from alerts.notice import Action, Incident, Notice
+
+_SECOND = 1_000_000_000
+_AROUND = 1800
+"""Seconds before and after an incident that a dashboard shows."""
+_OTHERS = 5
+"""Further alerts of an incident that are told by name."""
+_FACT = 300
+_TITLE = 2000
+ADVICE = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Where the links of pages lead; "" where there is no such place."""
+
+    cluster: str = ""
+    external: str = ""
+    runbook: str = ""
+    dashboard: str = ""
+    """A template, see `alerts.config.DASHBOARD_FIELDS`."""
+
+
+class Fact(NamedTuple):
+    """One thing that is known."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """All that is said, in the order in which it is read."""
+
+    tag: str
+    """`PAGE`, `TICKET`, `INFO`, `TEST`, `RESOLVED`, `ACKNOWLEDGED`, `UPDATE`."""
+    title: str
+    facts: tuple[Fact, ...]
+    advice: str
+    """What it means and what to do."""
+    others: tuple[str, ...]
+    """Further alerts of the same incident, a line each."""
+    links: tuple[Fact, ...]
+    """Name and URL."""
+    commands: tuple[Fact, ...]
+    """What a person types."""
+
+    @property
+    def headline(self) -> str:
+        """What and how grave, in one line."""
+        return f"[{self.tag}] {self.title}"
+
+
+def page_of(notice: Notice, links: Links, now: int) -> Page:
+    """Return what a notice says at a wall time, ns since 1970."""
+    incident = notice.incident
+    lead = incident.alerts[0] if incident.alerts else None
+    over = notice.action is Action.RESOLVE
+    advice = "" if lead is None or over else clean(lead.description, ADVICE)
+    return Page(
+        _tag(notice),
+        clean(incident.title, _TITLE) or clean(incident.key, _TITLE),
+        tuple(_known(_facts(notice, links, now))),
+        advice,
+        () if over else tuple(_others(incident)),
+        tuple(_links(notice, lead, links, now)),
+        () if over or notice.reason == "test" else tuple(_commands(incident, lead)),
+    )
+
+
+def place_of(alert: Alert) -> str:
+    """Return where an alert is, in a few words: `dgx-01 GPU 3`, `circuit A-12`."""
+    if not alert.node:
+        return clean(f"{alert.subject.value} {alert.name}", _FACT)
+    gpu = alert.labels.get("gpu", "")
+    link = alert.labels.get("link", "")
+    words = alert.node + (f" GPU {gpu}" if gpu else "") + (f" link {link}" if link else "")
+    return clean(words, _FACT)
+
+
+def _tag(notice: Notice) -> str:
+    if notice.reason == "test":
+        return "TEST"
+    match notice.action:
+        case Action.RESOLVE:
+            return "RESOLVED"
+        case Action.ACKNOWLEDGE:
+            return "ACKNOWLEDGED"
+        case Action.UPDATE:
+            return "UPDATE"
+        case Action.TRIGGER:
+            return notice.incident.severity.value.upper()
+
+
+def _known(facts: Iterator[tuple[str, str]]) -> Iterator[Fact]:
+    for name, value in facts:
+        if value:
+            yield Fact(name, clean(value, _FACT))
+
+
+def _facts(notice: Notice, links: Links, now: int) -> Iterator[tuple[str, str]]:
+    incident = notice.incident
+    if incident.alerts:
+        lead = incident.alerts[0]
+        labels = lead.labels
+        yield "What", lead.summary if clean(lead.summary) != clean(incident.title) else ""
+        yield "Rule", " ".join(filter(None, (lead.rule, lead.id and f"({lead.id})")))
+        if lead.node:
+            yield "Node", _joined(lead.node, _named("rack", labels), _named("cluster", labels))
+        else:
+            yield lead.subject.value.capitalize(), _joined(lead.name, _named("cluster", labels))
+        yield "GPU", _gpu(lead)
+        yield "Link", labels.get("link", "")
+        yield "Circuits", labels.get("circuits", "")
+        yield "Value", lead.value_text or ("" if lead.value is None else f"{lead.value:g}")
+        yield "Limit", lead.limit_text or ("" if lead.limit is None else f"{lead.limit:g}")
+        yield (
+            "Runs there",
+            _joined(_named("job", labels), _named("user", labels), _named("process", labels)),
+        )
+    end = incident.ended if incident.ended is not None else now
+    length = lasting((end - incident.began) / _SECOND)
+    if incident.ended is None:
+        yield "Since", f"{stamp(incident.began)} ({length})"
+    else:
+        yield "From", stamp(incident.began)
+        yield "Until", f"{stamp(incident.ended)} ({length})"
+    yield "Alike", _alike(incident)
+    if incident.inhibited:
+        yield "Held back", _consequences(incident)
+    if incident.acknowledged is not None:
+        note = incident.acknowledged
+        why = f": {note.why}" if note.why else ""
+        yield "Acknowledged", f"by {note.who} at {stamp(note.at)}{why}"
+    yield "Told because", _REASONS.get(notice.reason, "")
+    if incident.alerts and not links.runbook:
+        anchor = incident.alerts[0].runbook
+        yield "Runbook", f"docs/runbook.md#{anchor}" if anchor else ""
+
+
+_REASONS = {
+    "worse": "it grew worse",
+    "repeat": "nobody has acknowledged it",
+    "storm": "too many incidents began at once; this one stands for them",
+    "flapping": "it fires and resolves again and again",
+}
+
+
+def _gpu(alert: Alert) -> str:
+    labels = alert.labels
+    uuid = alert.gpu or labels.get("uuid", "")
+    return _joined(
+        labels.get("gpu", ""),
+        labels.get("model", ""),
+        uuid,
+        _named("serial", labels),
+        labels.get("pci") and f"PCI {labels['pci']}",
+        _named("slot", labels),
+    )
+
+
+def _alike(incident: Incident) -> str:
+    firing = [alert for alert in incident.alerts if alert.state is AlertState.FIRING]
+    if max(incident.firing, incident.total) <= 1:
+        return ""
+    nodes = len({alert.node for alert in firing if alert.node})
+    least = "at least " if incident.firing > len(firing) else ""
+    where = f" on {least}{nodes} node{'s' * (nodes != 1)}" if nodes else ""
+    more = f", {incident.total} since it began" if incident.total > incident.firing else ""
+    verb = "fires" if incident.firing == 1 else "fire"
+    return f"{incident.firing} alert{'s' * (incident.firing != 1)} {verb}{where}{more}"
+
+
+def _consequences(incident: Incident) -> str:
+    number = max(incident.hidden, len(incident.inhibited))
+    return f"{number} alert{'s that are' if number != 1 else ' that is'} its consequence"
+
+
+def _others(incident: Incident) -> Iterator[str]:
+    lead = clean(incident.alerts[0].summary) if incident.alerts else ""
+    rest = [one for one in incident.alerts[1:] if one.state is AlertState.FIRING]
+    rest = [one for one in rest if clean(one.summary) != lead]
+    for alert in rest[:_OTHERS]:
+        yield clean(alert.summary or f"{alert.rule}: {place_of(alert)}", _FACT)
+    if len(rest) > _OTHERS:
+        yield f"and {len(rest) - _OTHERS} more"
+
+
+def _links(notice: Notice, lead: Alert | None, links: Links, now: int) -> Iterator[Fact]:
+    if lead is None:
+        return
+    if lead.runbook and links.runbook:
+        yield Fact("Runbook", f"{links.runbook}#{quote(lead.runbook, safe='-._~')}")
+    if links.dashboard:
+        incident = notice.incident
+        end = min(now, (incident.ended or now) + _AROUND * _SECOND)
+        yield Fact("Dashboard", dashboard_of(lead, links, incident.began, end))
+
+
+def dashboard_of(alert: Alert, links: Links, began: int, end: int) -> str:
+    """Return the link to the dashboard of what an alert is about; from and to in ns since 1970."""
+    values = {
+        "cluster": alert.labels.get("cluster", links.cluster),
+        "node": alert.node,
+        "gpu": alert.labels.get("gpu", ""),
+        "uuid": alert.gpu or alert.labels.get("uuid", ""),
+        "circuit": alert.name or alert.labels.get("circuits", "").partition(",")[0],
+        "from": str((began - _AROUND * _SECOND) // 1_000_000),
+        "to": str(end // 1_000_000),
+    }
+    filled = {name: quote(value, safe="") for name, value in values.items()}
+    return links.dashboard.format_map(filled)
+
+
+def silence_of(conditions: Iterable[str]) -> str:
+    """Return the command that silences what fulfils some conditions."""
+    joined = " ".join(_argument(one) for one in conditions)
+    return f"kilowatch silence {joined} --for 2h --why '...'"
+
+
+def _commands(incident: Incident, lead: Alert | None) -> Iterator[Fact]:
+    yield Fact("Acknowledge", f"kilowatch ack {_argument(incident.key)} --why 'I am on it'")
+    if lead is not None:
+        yield Fact("Silence", silence_of(_silencing(incident, lead)))
+
+
+def _silencing(incident: Incident, lead: Alert) -> Iterator[str]:
+    """Conditions that cover the lead and its like, and no more than the incident does."""
+    yield f"rule={lead.rule}"
+    if not lead.node:
+        yield f"name={lead.name}"
+        return
+    like = [alert for alert in incident.alerts if alert.rule == lead.rule]
+    if all(alert.node == lead.node for alert in like):
+        yield f"node={lead.node}"
+        return
+    rack = lead.labels.get("rack")
+    if rack and all(alert.labels.get("rack") == rack for alert in like):
+        yield f"rack={rack}"
+
+
+def _argument(words: str) -> str:
+    """Return words as one argument of a shell: a node's name must run no command."""
+    return shlex.quote(clean(words))
+
+
+def _named(name: str, labels: dict[str, str]) -> str:
+    return f"{name} {labels[name]}" if labels.get(name) else ""
+
+
+def _joined(*parts: str | None) -> str:
+    return " · ".join(part for part in parts if part)

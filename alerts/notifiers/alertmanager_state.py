@@ -1,0 +1,140 @@
+"""The roll of alerts that an Alertmanager is to know: those that fire, and those that just ended.
+
+Pure. An Alertmanager knows an alert by its labels alone; so an alert whose labels change is, for it,
+one that ends and another that begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from alerts.alert import Alert, AlertState
+from alerts.message.page import Links
+from alerts.message.text import rfc3339
+from alerts.notifiers.labels import fingerprint, identity_of, remarks_of
+
+
+class ActiveAlert(msgspec.Struct, kw_only=True):
+    """One set of labels."""
+
+    labels: dict[str, str]
+    annotations: dict[str, str] = {}
+    """Of one that has ended; while it fires they follow from the alert."""
+    starts: int
+    """ns since 1970."""
+    ends: int | None = None
+    """None while it fires."""
+    forget: int = 0
+    """When its end need not be sent any more."""
+    version: int = 0
+    """Another number when it has begun, ended or begun again."""
+
+
+class AlertmanagerState:
+    """What is true now, by fingerprint."""
+
+    def __init__(self, links: Links, keep_seconds: float, state: bytes | None) -> None:
+        self._links = links
+        self._keep = round(keep_seconds * 1e9)
+        self._version = 0
+        self._alerts: dict[str, Alert] = {}
+        """Those that fire, by key."""
+        self._marks: dict[str, str] = {}
+        """Fingerprint of each of these."""
+        self.entries: dict[str, ActiveAlert] = _restored(state)
+        self.unsaved = False
+        """Whether `state` is another than when it was last asked for."""
+
+    def take(self, alerts: Mapping[str, Alert], now: int) -> bool:
+        """Take all alerts that are told now, by key; returns whether something began or ended."""
+        before = self._version
+        for key, alert in alerts.items():
+            if alert.state is AlertState.FIRING:
+                known = self._alerts.get(key)
+                self._alerts[key] = alert
+                if known is None or _differ(known, alert):
+                    self._begin(alert, now)
+            elif alert.state is AlertState.RESOLVED and key not in self._alerts:
+                self._end_unseen(alert, now)
+        for key in [key for key in self._alerts if not _fires(alerts.get(key))]:
+            alert = self._alerts.pop(key)
+            told = alerts.get(key)
+            self._end(self._marks.pop(key), told or alert, told.changed if told else now, now)
+        return self._version != before
+
+    def forget(self, now: int) -> None:
+        """Strike out ends that were sent for long enough."""
+        for mark in [mark for mark, one in self.entries.items() if one.ends and one.forget <= now]:
+            del self.entries[mark]
+            self.unsaved = True
+
+    def bodies(self, marks: Iterable[str], now: int, ahead: int) -> list[dict[str, Any]]:
+        """Return alerts as they are posted; what fires ends by itself `ahead` ns from now."""
+        alerts = {mark: self._alerts[key] for key, mark in self._marks.items()}
+        return [self._body(self.entries[mark], alerts.get(mark), now + ahead) for mark in marks]
+
+    def state(self) -> bytes:
+        """Return what must survive a restart: ends that are still being sent."""
+        self.unsaved = False
+        return msgspec.json.encode({m: one for m, one in self.entries.items() if one.ends})
+
+    def _begin(self, alert: Alert, now: int) -> None:
+        identity = identity_of(alert, self._links.cluster)
+        mark = fingerprint(identity)
+        before = self._marks.get(alert.key)
+        if before is not None and before != mark:
+            self._end(before, alert, now, now)
+        self._marks[alert.key] = mark
+        known = self.entries.get(mark)
+        if known is not None and known.ends is None and known.starts == alert.since:
+            return
+        self.unsaved |= known is not None
+        self._version += 1
+        self.entries[mark] = ActiveAlert(labels=identity, starts=alert.since, version=self._version)
+
+    def _end(self, mark: str, alert: Alert, at: int, now: int) -> None:
+        entry = self.entries[mark]
+        self._version += 1
+        entry.version = self._version
+        entry.annotations = remarks_of(alert, self._links)
+        entry.ends = max(at, entry.starts)  # an end before the beginning is refused
+        entry.forget = now + self._keep
+        self.unsaved = True
+
+    def _end_unseen(self, alert: Alert, now: int) -> None:
+        """One that has ended and that this process has not seen firing: it began before a restart."""
+        identity = identity_of(alert, self._links.cluster)
+        mark = fingerprint(identity)
+        if mark not in self.entries and alert.changed + self._keep > now:
+            self.entries[mark] = ActiveAlert(labels=identity, starts=alert.since)
+            self._end(mark, alert, alert.changed, now)
+
+    def _body(self, entry: ActiveAlert, alert: Alert | None, ahead: int) -> dict[str, Any]:
+        said = entry.annotations if alert is None else remarks_of(alert, self._links)
+        return {
+            "labels": entry.labels,
+            "annotations": said,
+            "startsAt": rfc3339(entry.starts),
+            "endsAt": rfc3339(ahead if entry.ends is None else entry.ends),
+            "generatorURL": self._links.external,
+        }
+
+
+def _differ(one: Alert, other: Alert) -> bool:
+    return (one.labels, one.severity, one.since) != (other.labels, other.severity, other.since)
+
+
+def _fires(alert: Alert | None) -> bool:
+    return alert is not None and alert.state is AlertState.FIRING
+
+
+def _restored(state: bytes | None) -> dict[str, ActiveAlert]:
+    if not state:
+        return {}
+    try:
+        return msgspec.json.decode(state, type=dict[str, ActiveAlert])
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return {}  # of a later version; the Alertmanager lets these end by itself

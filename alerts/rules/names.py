@@ -1,0 +1,81 @@
+"""All names that a rule may judge: the metrics of the catalogue and the quantities of the boards."""
+
+from __future__ import annotations
+
+from alerts.alert import Subject
+from power.snapshot.quantities import QUANTITY_BY_NAME
+from power.snapshot.snapshot import Quantity
+from telemetry.catalogue import BY_NAME
+from telemetry.metric import Metric, Unit
+
+Word = Metric | Quantity
+"""What a name stands for; both have unit, help, kind and states."""
+
+WORDS: dict[str, Word] = {**BY_NAME, **QUANTITY_BY_NAME}
+"""By name. The prefixes keep them apart: `gpu_`, `link_`, `node_`, and one for each board."""
+
+
+def home(name: str) -> Subject:
+    """Return what a name is read of. Raises `KeyError` for a name that means nothing."""
+    word = WORDS[name]
+    return Subject(word.board if isinstance(word, Quantity) else word.table)
+
+
+_ABOVE = {
+    Subject.GPU: (Subject.GPU, Subject.NODE),
+    Subject.LINK: (Subject.LINK, Subject.GPU, Subject.NODE),
+}
+
+
+def in_reach(subject: Subject) -> tuple[Subject, ...]:
+    """Return whose names a rule about `subject` may use: its device's and what holds it."""
+    return _ABOVE.get(subject, (subject,))
+
+
+def say(name: str, value: float) -> str:
+    """Return a value of a name as people write it: `91 °C`, `7.2 %`, `gpu reset`, `never`."""
+    word = WORDS[name]
+    if value != value:  # noqa: PLR0124 - the only test of NaN that calls nothing
+        return "unknown"
+    if value == float("inf"):
+        return "never"
+    match word.unit:
+        case Unit.STATE:
+            return dict(word.states).get(int(value), f"state {value:g}")
+        case Unit.CELSIUS:
+            return f"{value:.4g} °C"
+        case Unit.WATTS:
+            return f"{value:.0f} W"
+        case Unit.AMPERES:
+            return f"{value:.1f} A"
+        case Unit.RATIO:
+            return f"{100 * value:.1f} %" if value >= 1e-3 or value == 0 else f"{value:.2g}"
+        case Unit.SECONDS:
+            return say_seconds(value)
+        case Unit.HERTZ:
+            return f"{value / 1e6:.0f} MHz"
+        case Unit.BYTES:
+            return f"{value / 2**30:.1f} GiB"
+        case Unit.JOULES:
+            return f"{value / 3.6e6:.3g} kWh"
+        case Unit.FLAG:
+            return "yes" if value else "no"
+        case _:
+            return f"{value:.7g}"
+
+
+def say_seconds(value: float) -> str:
+    """Return a span of time as people say it: `45 s`, `12 min`, `3 h 05 min`, `never`."""
+    if value == float("inf"):
+        return "never"
+    size = abs(value)
+    if size < 1:
+        return f"{1000 * value:.3g} ms"
+    if size < 120:
+        return f"{value:.3g} s" if size < 10 and value % 1 else f"{value:.0f} s"
+    if size < 7200:
+        return f"{value / 60:.0f} min"
+    if size < 172_800:
+        minutes = round(value / 60)
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    return f"{value / 86400:.1f} days"

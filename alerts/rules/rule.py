@@ -1,0 +1,285 @@
+"""Rules are data: this reads them, ours and the operator's, and says what is wrong with them.
+
+A rule stands in `rules.toml` with its proof beside it: example timelines that are executed as its
+test (`alerts.engine.rule_tests`). An operator's file has the same form; a rule there with the name of a
+shipped one replaces it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from alerts.alert import Severity, Subject
+from alerts.engine.templates import field_problems
+from alerts.rules.condition import ConditionKind
+from alerts.rules.conditions import Condition
+from alerts.rules.names import WORDS, home, in_reach
+from alerts.rules.peers import Outlier
+from alerts.rules.presence import DriverCondition, Silent, Skewed
+from telemetry.errors import ConfigError, did_you_mean
+from telemetry.metric import Kind as Moves
+
+FOLDER = Path(__file__).parent
+"""All `*rules.toml` in it are shipped."""
+
+
+Span = Literal["gpu", "burst", "node", "rack", "circuit", "domain", "rule"]
+"""What alerts have in common that are one incident; `rule` is all alerts of the rule, `burst` a GPU
+alone, or several of a node within a minute."""
+
+
+_TIMES = re.compile(r"(.+)\*([0-9]{1,18})")
+MOST_STEPS = 100_000
+"""Of a timeline: a day of seconds and some. More is a slip, and would fill the memory."""
+
+
+def words_of(text: str) -> list[str]:
+    """The steps of a timeline: words, of which `60*144` is 144 times `60`."""
+    words: list[str] = []
+    for word in text.split():
+        match = _TIMES.fullmatch(word)
+        words += [match[1]] * int(match[2]) if match else [word]
+    return words
+
+
+def _too_long(text: str) -> bool:
+    matches = [_TIMES.fullmatch(word) for word in text.split()]
+    return sum(int(match[2]) if match else 1 for match in matches) > MOST_STEPS
+
+
+class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"beside": "with"}):
+    """A timeline that proves a rule: readings in, states out."""
+
+    every: float
+    """Seconds between two steps."""
+    given: str
+    """A word a step: a number for the rule's first metric, `_` for an unread value, the name of a
+    gap (`timed_out`), `.` where no frame came, `-` for nothing of note; `x79` is an XID (`x13@7` of
+    process 7), `s20034` an SXID, `gpu_lost!` another event, `$name` one of `lines`; `65+x79` is
+    both. `60*144` is 144 times `60`."""
+    then: str
+    """A letter a step: `-` inactive, `P` pending, `F` firing, `R` resolved; `-*144` too."""
+    beside: dict[str, float | str] = {}
+    """Other metrics that the rule looks at: a number that is the same at every step, or words as
+    in `given`. Written `with`."""
+    peers: dict[str, tuple[float, ...]] = {}
+    """What the other GPUs of the node read, at every step; all else as the GPU itself."""
+    nodes: int = 1
+    """How many nodes there are of which this is given; the states are the first one's."""
+    driver: str = "up"
+    """What the node's inventory says of its driver."""
+    lines: dict[str, str] = {}
+    """Lines of the kernel's log; `$name` in `given` is the line `name`."""
+
+
+class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What is bad, how long it must be so, who hears of it, and what they read."""
+
+    name: str
+    id: str = ""
+    """Of the electrical rules: `E02`."""
+    table: Subject = Subject.GPU
+    """What it is about: one GPU, link or node, or one line of a board: circuit, budget, UPS,
+    supply."""
+    when: Condition
+    unless: Condition | None = None
+    """While this is bad, the rule knows nothing: it neither fires nor clears."""
+    hold: float = 0.0
+    """Seconds that it must be bad before it fires."""
+    keep: float = 0.0
+    """Seconds that it must be good before it resolves."""
+    settle: float = 0.0
+    """Seconds after a reset, a reload of the driver or our own start in which the rule knows
+    nothing: counters begin anew, links train, clocks rise."""
+    severity: Severity
+    summary: str
+    """One line; `{where}` and `{value}` stand for the device and the reading."""
+    description: str
+    """What it means and what to do, for whoever is woken."""
+    causes: str = ""
+    """What is behind it as a rule, the likeliest first. For the runbook."""
+    steps: tuple[str, ...] = ()
+    """What to do, in order. For the runbook."""
+    replace: str = ""
+    """When it is a case for the maker. For the runbook."""
+    runbook: str
+    """Anchor in docs/runbook.md."""
+    group: Span = "gpu"
+    """What one incident of this rule spans. [gpu for a GPU or a link, node for a node, circuit for
+    what is on a board]"""
+    inhibits: tuple[str, ...] = ()
+    """Rules whose alerts in the same place are a consequence of this one's: they are shown below
+    it, and nobody is told of them."""
+    within: Literal["gpu", "node", "circuit", "domain"] = "node"
+    """What they must have in common for that; `domain` is the node's NVLink domain."""
+    enabled: bool = True
+    example: tuple[Example, ...] = ()
+
+
+_SPANS = {Subject.GPU: "gpu", Subject.LINK: "gpu", Subject.NODE: "node"}
+
+
+def load(paths: Sequence[Path] = (), *, shipped: bool = True) -> tuple[Rule, ...]:
+    """Return the shipped rules and those of the operator's files, later ones in place of earlier
+    ones of the same name. Raises `ConfigError` that says where, what and what to write instead."""
+    rules: dict[str, Rule] = {}
+    for path in [*(sorted(FOLDER.glob("*rules.toml")) if shipped else []), *paths]:
+        rules.update({rule.name: rule for rule in read(path)})
+    for rule in rules.values():
+        for name in rule.inhibits:
+            if name not in rules:
+                hint = did_you_mean(name, rules)
+                raise ConfigError(
+                    f"rule {rule.name}", f"it inhibits {name!r}, which is no rule", hint
+                )
+    return tuple(rule for rule in rules.values() if rule.enabled)
+
+
+def read(path: Path) -> tuple[Rule, ...]:
+    """Return the rules of one file, checked."""
+    try:
+        raw = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(str(path), error.strerror or str(error)) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(str(path), f"not TOML: {error}") from error
+    unknown = next((key for key in raw if key != "rule"), None)
+    if unknown is not None or not isinstance(raw.get("rule", []), list):
+        raise ConfigError(str(path), f"{unknown or 'rule'!r} can't stand here", "Write [[rule]].")
+    rules: list[Rule] = []
+    for number, table in enumerate(raw.get("rule", []), 1):
+        rule = _rule(path, number, table)
+        if any(rule.name == other.name for other in rules):
+            raise ConfigError(f"{path}, rule {rule.name}", "there are two of this name")
+        rules.append(rule)
+    return tuple(rules)
+
+
+def _rule(path: Path, number: int, raw: Any) -> Rule:
+    name = raw.get("name", number) if isinstance(raw, dict) else number
+    where = f"{path}, rule {name}"
+    if isinstance(raw, dict) and raw.keys() == {"name", "enabled"} and raw["enabled"] is False:
+        return _switched_off(where, name)
+    try:
+        rule = msgspec.convert(raw, Rule)
+        if "group" not in raw:
+            span: Any = _SPANS.get(rule.table, "circuit")
+            rule = msgspec.structs.replace(rule, group=span)
+    except msgspec.ValidationError as error:
+        raise ConfigError(where, str(error), _hint(str(error))) from error
+    for problem, cure in _problems(rule):
+        raise ConfigError(where, problem, cure)
+    return rule
+
+
+def _switched_off(where: str, name: Any) -> Rule:
+    """Return a shipped rule that an operator's file names only to have it off."""
+    shipped = {
+        rule.name: rule for path in sorted(FOLDER.glob("*rules.toml")) for rule in read(path)
+    }
+    if name not in shipped:
+        raise ConfigError(
+            where, "no shipped rule of this name to switch off", did_you_mean(str(name), shipped)
+        )
+    return msgspec.structs.replace(shipped[name], enabled=False)
+
+
+def _hint(message: str) -> str:
+    """Guess what was meant by an unknown word in a decoder's message."""
+    field = re.search(r"unknown field `(\w+)`", message)
+    if field:
+        known = [*Rule.__struct_fields__, *Example.__struct_encode_fields__]
+        for member in get_args(Condition):
+            known.extend(member.__struct_fields__)
+        return did_you_mean(field[1], known)
+    kind = re.search(r"Invalid value '(\w+)'.*(?:when|unless|of\[)", message)
+    return f"{did_you_mean(kind[1], KINDS)} Kinds: {', '.join(KINDS)}.".lstrip() if kind else ""
+
+
+KINDS = tuple(str(member.__struct_config__.tag) for member in get_args(Condition))
+"""What `type` may be in a condition."""
+
+
+def conditions_of(condition: ConditionKind) -> Iterator[ConditionKind]:
+    """A condition and all that it is made of."""
+    yield condition
+    for part in condition.parts:
+        yield from conditions_of(part)
+
+
+def _problems(rule: Rule) -> Iterator[tuple[str, str]]:
+    """What is wrong with a rule that decodes, with its cure."""
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", rule.name):
+        yield f"{rule.name!r} is no name", "Use lower case letters, digits and '_'."
+    unless = list(conditions_of(rule.unless)) if rule.unless else []
+    for part in (*conditions_of(rule.when), *unless):
+        yield from _part_problems(rule, part)
+    for part in unless:
+        if part.edge or part.remembers:
+            yield "`unless` can only ask what is now", "Use above, below, in, expr, any or all."
+    yield from _time_problems(rule)
+    for template in (rule.summary, rule.description):
+        yield from field_problems(template, facts=rule.table.board is not None)
+    for example in rule.example:
+        yield from _example_problems(example)
+
+
+def _example_problems(example: Example) -> Iterator[tuple[str, str]]:
+    if not 0 < example.every < math.inf:
+        yield "`every` of an example is the seconds from step to step", "Write more than 0."
+    beside = [words for words in example.beside.values() if isinstance(words, str)]
+    if any(_too_long(text) for text in (example.given, example.then, *beside)):
+        yield f"an example has {MOST_STEPS} steps at most", "Make `every` longer."
+    given, then = len(words_of(example.given)), len(words_of(example.then))
+    if given != then:
+        yield f"an example has {given} steps given and {then} then", "Write one for each."
+    for name, words in example.beside.items():
+        if name not in WORDS:
+            yield f"an example gives {name!r}, which is no metric", did_you_mean(name, WORDS)
+        elif isinstance(words, str) and len(words_of(words)) != given:
+            yield f"an example has {given} steps, and other ones of {name}", "Write one for each."
+
+
+def _time_problems(rule: Rule) -> Iterator[tuple[str, str]]:
+    if not all(0 <= seconds < math.inf for seconds in (rule.hold, rule.keep, rule.settle)):
+        yield "hold, keep and settle are seconds, and not below 0", ""
+    edge = any(part.edge for part in conditions_of(rule.when))
+    if rule.hold and rule.when.edge:
+        yield "what lasts an instant can't be held", "Remove `hold`."
+    if edge and not rule.keep:
+        yield "what lasts an instant would resolve at once", "Say with `keep` how long it fires."
+    if edge and rule.settle:
+        yield "what lasts an instant would be missed while it settles", "Remove `settle`."
+
+
+def _part_problems(rule: Rule, part: ConditionKind) -> Iterator[tuple[str, str]]:
+    reach = in_reach(rule.table)
+    for name in part.metrics() if not part.parts else ():
+        word = WORDS.get(name)
+        if word is None:
+            number = re.fullmatch(r"[-+]?\d+(\.\d+)?", name)
+            cure = "Write a number without quotes." if number else did_you_mean(name, WORDS)
+            yield f"no metric is called {name!r}", cure
+        elif home(name) not in reach:
+            yield (
+                f"{name} is of a {home(name)}, and the rule is about a {rule.table}",
+                f'Write table = "{home(name)}".',
+            )
+    for name in part.counters():
+        if name in WORDS and WORDS[name].kind is not Moves.COUNTER:
+            yield f"{name} is no counter", 'Use type = "above" or "in".'
+    numbers = [each for each in msgspec.structs.astuple(part) if isinstance(each, float)]
+    if not all(math.isfinite(number) for number in numbers):
+        yield "nothing can be compared with nan or inf", "Write a number."
+    yield from part.problems()
+    if isinstance(part, Outlier) and rule.table is not Subject.GPU:
+        yield "only GPUs have peers", 'Write table = "gpu".'
+    if isinstance(part, Silent | Skewed | DriverCondition) and rule.table is not Subject.NODE:
+        yield "only nodes fall silent, have a clock or a driver", 'Write table = "node".'

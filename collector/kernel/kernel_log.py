@@ -1,0 +1,295 @@
+"""The kernel's messages, read as they come: the one path to XIDs that no hung driver can block.
+
+A thread of its own reads /dev/kmsg (or a file that grows, or a FIFO) and keeps the few lines that
+tell of a GPU. That it may not read is a state and one event, never an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import re
+import select
+import stat
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from collector.source import DeviceEvent
+from telemetry.kernel_log import Assembler, DriverNote, GpuLost, Record, SXid, Xid
+from telemetry.kernel_stamp import parse_stamp
+
+# From a record of the kernel log to a happening on the bus.
+
+MAX_LINE = 1024
+"""Characters of the raw line that go along."""
+
+_NOTES = {
+    "init_failed": "the driver could not start a GPU",
+    "nvlink_failed": "the driver could not bring up NVLinks",
+    "mismatch": "the driver's library and its kernel module are of different releases",
+    "task_hung": "a process hangs in the driver",
+}
+
+
+def happening_of(record: Record, line: str, at: int) -> DeviceEvent:
+    """Return the happening of a record; `at` is ns since 1970, `line` its (last) raw line."""
+    match record:
+        case Xid():
+            data = {
+                "xid": record.xid,
+                "pid": record.pid,
+                "process": record.process,
+                "gpu_instance": record.gpu_instance,
+                "compute_instance": record.compute_instance,
+                "action_from": record.action[0] if record.action else None,
+                "action_to": record.action[1] if record.action else None,
+                "fatal": record.fatal,
+                "link": record.link,
+                "registers": list(record.registers) or None,
+                "reset": record.reset,
+                "drain_and_reset": record.drain_and_reset,
+            }
+            kind, message = "xid", f"XID {record.xid}: {record.detail[:200]}".rstrip(": ")
+        case SXid():
+            data = {
+                "sxid": record.sxid,
+                "switch": record.switch,
+                "fatal": record.fatal,
+                "link": record.link,
+                "continuation": record.continuation or None,
+            }
+            kind, message = "sxid", f"SXID {record.sxid}: {record.detail[:200]}".rstrip(": ")
+        case GpuLost():
+            data, kind, message = {}, "gpu_lost", "GPU has fallen off the bus"
+        case DriverNote():
+            data, kind, message = {"what": record.what}, "driver_log", _NOTES[record.what]
+    raw = record.detail if isinstance(record, GpuLost) else line
+    said: dict[str, object] = {name: value for name, value in data.items() if value is not None}
+    said |= {"line": raw.strip()[:MAX_LINE], "source": "kernel"}
+    return DeviceEvent(kind, at, pci=record.pci, message=message, data=said)
+
+
+log = logging.getLogger(__name__)
+
+MAX_WAITING = 8192
+"""Happenings that wait to be drained; older ones are dropped first, and counted."""
+_CHUNK = 65536
+_LONGEST_LINE = 65536
+_LOOK = 0.25
+"""Seconds between two looks at a file that grows."""
+_RETRY = 5.0
+"""Seconds between two looks for a file that is not there."""
+_DEVICES = Path("/dev")
+_ROTATION = 20
+"""Looks at a file that was moved away, before it is news that no other takes its place."""
+_ESCAPE = re.compile(r"\\x([0-9a-f]{2})")
+
+
+class KernelLog:
+    """Reads one log from now on. `start`, then `drain` every tick, then `close`."""
+
+    def __init__(
+        self,
+        path: Path | str = "/dev/kmsg",
+        *,
+        from_start: bool = False,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self.path = Path(path)
+        self.state = "new"
+        """`new`, `reading`, `absent`, `no_permission`, `failed` or `closed`."""
+        self.message = ""
+        """What is wrong and what to do, "" while all is well."""
+        self.overruns = 0
+        """Times that the kernel wrote faster than we read, and messages were lost."""
+        self.dropped = 0
+        self._from_start = from_start
+        self._patience = 0
+        """Further looks before a file that is not there is news."""
+        self._clock = clock
+        self._waiting: deque[DeviceEvent] = deque(maxlen=MAX_WAITING)
+        self._assembler = Assembler()
+        self._wake, self._waker = os.pipe()
+        self._ending = False
+        self._thread = threading.Thread(target=self._read, name="kernel-log", daemon=True)
+
+    def start(self) -> None:
+        """Begin to listen; only what is written from now on counts."""
+        self._thread.start()
+
+    def drain(self) -> list[DeviceEvent]:
+        """Return what came since the last call, oldest first. Never waits."""
+        happened: list[DeviceEvent] = []
+        while self._waiting:
+            happened.append(self._waiting.popleft())
+        return happened
+
+    def close(self) -> None:
+        """Stop listening, at once."""
+        if self.state == "closed":
+            return
+        self._ending = True
+        os.write(self._waker, b"x")
+        if self._thread.ident is not None:
+            self._thread.join(timeout=2.0)
+        self.state = "closed"
+        if not self._thread.is_alive():
+            os.close(self._wake)
+            os.close(self._waker)
+
+    def _read(self) -> None:
+        try:
+            while not self._ending:
+                try:
+                    self._listen()
+                except FileNotFoundError:
+                    self._patience -= 1
+                    if self._patience < 0:
+                        self._trouble("absent", f"{self.path}: not there; looking for it again")
+                    self._from_start = True  # what is in it when it comes has come since
+                    if self._asleep(_RETRY if self.path.parent == _DEVICES else _LOOK):
+                        return
+                except PermissionError:
+                    self._trouble(
+                        "no_permission",
+                        f"{self.path}: may not be read, so XIDs come from NVML only. Give the "
+                        "collector CAP_SYSLOG, or set kernel.dmesg_restrict=0 and let its group "
+                        "read the file",
+                    )
+                    return
+        except OSError as error:
+            self._trouble("failed", f"{self.path}: {error.strerror or error}")
+
+    def _listen(self) -> None:
+        """Open the log and read it until the end is asked for, or the file is another one."""
+        mode = self.path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        # A FIFO opened for writing too never ends when its writer does.
+        both = stat.S_ISFIFO(mode) and os.access(self.path, os.W_OK)
+        access = os.O_RDWR if both else os.O_RDONLY
+        file = os.open(self.path, access | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if stat.S_ISREG(mode):
+                self._follow(file)
+            else:
+                if stat.S_ISCHR(mode):
+                    with contextlib.suppress(OSError):  # a terminal has no end to seek
+                        os.lseek(file, 0, os.SEEK_END)
+                self._wait_and_read(file, records=stat.S_ISCHR(mode))
+        finally:
+            os.close(file)
+
+    def _wait_and_read(self, file: int, records: bool) -> None:
+        """Read a device or a FIFO. Of /dev/kmsg each read is one record."""
+        lines = _Lines()
+        poll = select.poll()
+        poll.register(file, select.POLLIN)
+        poll.register(self._wake, select.POLLIN)
+        self._well()
+        while not self._ending:
+            poll.poll()
+            if self._ending:
+                return
+            try:
+                data = os.read(file, _CHUNK)
+            except BlockingIOError:
+                continue
+            except BrokenPipeError:  # the kernel's buffer went round; the next read goes on
+                self.overruns += 1
+                continue
+            if not data:
+                if self._asleep(_LOOK):
+                    return
+            elif records:
+                self._line(_unescaped(data.partition(b"\n")[0].decode(errors="replace")))
+            else:
+                for line in lines.feed(data):
+                    self._line(line)
+
+    def _follow(self, file: int) -> None:
+        """Read a file that grows, until another takes its place; begin again when it is cut."""
+        lines = _Lines()
+        identity, renamed = os.fstat(file), False
+        position = 0 if self._from_start else os.lseek(file, 0, os.SEEK_END)
+        self._from_start = True  # a file that takes its place is new from its first line
+        self._well()
+        while not self._ending:
+            data = os.read(file, _CHUNK)
+            if data:
+                position += len(data)
+                for line in lines.feed(data):
+                    self._line(line)
+                continue
+            now = _stat(self.path)
+            if now is None or (now.st_dev, now.st_ino) != (identity.st_dev, identity.st_ino):
+                if not renamed:  # read once more what was written before it got another name
+                    renamed = True
+                    continue
+                self._patience = _ROTATION
+                return
+            if now.st_size < position:
+                position = os.lseek(file, 0, os.SEEK_SET)
+                lines = _Lines()
+            elif self._asleep(_LOOK):
+                return
+
+    def _line(self, line: str) -> None:
+        record = self._assembler.feed(line)
+        if record is None:
+            return
+        if len(self._waiting) == MAX_WAITING:
+            self.dropped += 1
+        at = parse_stamp(line).unix_ns
+        self._waiting.append(happening_of(record, line, self._clock() if at is None else at))
+
+    def _well(self) -> None:
+        self.state, self.message = "reading", ""
+
+    def _trouble(self, state: str, message: str) -> None:
+        """Tell of a new trouble, once."""
+        if self.state != state:
+            self.state, self.message = state, message
+            log.warning("%s", message)
+            self._waiting.append(
+                DeviceEvent("driver_log", self._clock(), message=message,
+                          data={"what": "kernel_log", "state": state, "source": "kernel"})
+            )  # fmt: skip
+
+    def _asleep(self, seconds: float) -> bool:
+        """Sleep, or less when the end is asked for; say whether it is."""
+        select.select([self._wake], [], [], seconds)
+        return self._ending
+
+
+class _Lines:
+    """Whole lines out of chunks; a line without end is cut."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> Iterator[str]:
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > _LONGEST_LINE:
+            self._rest = self._rest[:_LONGEST_LINE]
+        for line in whole:
+            yield line.decode(errors="replace")
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None
+
+
+def _unescaped(line: str) -> str:
+    """Undo how /dev/kmsg writes bytes that do not print."""
+    if "\\x" not in line:
+        return line
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), line)

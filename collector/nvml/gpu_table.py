@@ -1,0 +1,197 @@
+"""The GPUs that this node has ever shown: who is there, who is gone, which device is which row.
+
+A GPU keeps its row for as long as the collector runs, whatever becomes of it, unless another is
+found in its place. Pure: descriptions and statuses in, happenings out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from collector.probe.protocol import ProbeDescription, ProbeStatus
+from collector.source import DeviceEvent
+from telemetry.inventory import Gpu, Link
+
+HUNG_TICKS = 2
+"""A GPU is said to hang when it has not answered for so many ticks in a row."""
+_LOST = {
+    ProbeStatus.LOST: "The GPU has left the bus: reset it, or reboot the node.",
+    ProbeStatus.RESET_REQUIRED: "The GPU answers nothing until it is reset (`nvidia-smi --gpu-reset`).",
+}
+
+
+class Row:
+    """One GPU of the roster."""
+
+    __slots__ = ("gpu", "hung", "links", "silent")
+
+    def __init__(self, gpu: Gpu, links: tuple[Link, ...] = ()) -> None:
+        self.gpu = gpu
+        self.links = links
+        self.silent = 0
+        """Ticks in a row without an answer."""
+        self.hung = False
+
+
+class GpuTable:
+    """All rows, and the devices of the present probe process."""
+
+    def __init__(self, expected: Iterable[Gpu] = (), links: Iterable[Link] = ()) -> None:
+        linked = list(links)
+        self.rows = [
+            Row(gpu, tuple(link for link in linked if link.gpu == gpu.uuid)) for gpu in expected
+        ]
+        self._descriptions: dict[int, ProbeDescription] = {}
+        self._devices = 0
+        self._nameless: set[int] = set()
+        """Devices of which it has been told that they hang, and are nobody we know."""
+        self.row_of: dict[int, int] = {}
+        """Row by device of the probe."""
+        self.changed = False
+        """The inventory must be made anew; the reader clears it."""
+
+    def start(self, devices: int, now: int) -> list[DeviceEvent]:
+        """A new probe has opened the driver and counts so many devices."""
+        self._devices = devices
+        self._descriptions.clear()
+        self._nameless.clear()
+        return self._map(now)
+
+    def meet(self, described: Mapping[int, ProbeDescription], now: int) -> list[DeviceEvent]:
+        """Take in what devices are; return what is new. `now` in ns since 1970."""
+        if not described:
+            return []
+        self._descriptions.update(described)
+        happenings = self._map(now)
+        for device, description in described.items():
+            if not description.gpu.uuid and device not in self.row_of:
+                text = f"GPU {device} does not answer, and has not told its name since the start."
+                happenings.append(
+                    DeviceEvent("gpu_lost", now, message=text, data={"index": device})
+                )
+        return happenings
+
+    def _map(self, now: int) -> list[DeviceEvent]:
+        """Find the row of each device."""
+        happenings: list[DeviceEvent] = []
+        claimed: dict[int, int] = {}
+        for device, description in sorted(self._descriptions.items()):
+            if description.gpu.uuid:
+                claimed[device] = self._adopt(description, now, happenings)
+        taken = set(claimed.values())
+        for device in range(self._devices):
+            # One that does not say who it is: the GPU that had its index, if that is free.
+            if device not in claimed:
+                for number, row in enumerate(self.rows):
+                    if row.gpu.index == device and number not in taken:
+                        claimed[device] = number
+                        taken.add(number)
+                        break
+        self.row_of = claimed
+        if len(self._descriptions) == self._devices:
+            for number, row in enumerate(self.rows):
+                if number not in taken:
+                    self._lose(row, "The driver does not list the GPU any more.", now, happenings)
+        return happenings
+
+    def judge(self, statuses: Sequence[ProbeStatus], now: int) -> list[DeviceEvent]:
+        """Take in how each device answered; return what is new."""
+        happenings: list[DeviceEvent] = []
+        for device, status in enumerate(statuses):
+            number = self.row_of.get(device)
+            if number is None:
+                if status is ProbeStatus.HUNG and device not in self._nameless:
+                    self._nameless.add(device)
+                    text = f"A call for GPU {device} hangs before it has told its name."
+                    happenings.append(
+                        DeviceEvent("gpu_hung", now, message=text, data={"index": device})
+                    )
+                continue
+            row = self.rows[number]
+            match status:
+                case ProbeStatus.OK:
+                    self._answers(row, now, happenings)
+                case ProbeStatus.LOST | ProbeStatus.RESET_REQUIRED:
+                    self._lose(row, _LOST[status], now, happenings)
+                case ProbeStatus.HUNG:
+                    row.silent += 1
+                    if row.silent >= HUNG_TICKS and not row.hung:
+                        row.hung = True
+                        text = "A driver call for this GPU does not return; the others are read on."
+                        happenings.append(_news("gpu_hung", row.gpu, now, text))
+                case ProbeStatus.LATE | ProbeStatus.FAILED:
+                    pass
+        return happenings
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """All GPUs in the order of their rows."""
+        return tuple(row.gpu for row in self.rows)
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """All links in the order of their rows."""
+        return tuple(link for row in self.rows for link in row.links)
+
+    @property
+    def missing(self) -> set[str]:
+        """UUIDs of those that are gone."""
+        return {row.gpu.uuid for row in self.rows if not row.gpu.present}
+
+    def _adopt(self, description: ProbeDescription, now: int, happenings: list[DeviceEvent]) -> int:
+        """Find the row of a GPU, or give it one; return the row's number."""
+        gpu = description.gpu
+        for number, row in enumerate(self.rows):
+            if row.gpu.uuid != gpu.uuid:
+                continue
+            if row.gpu.mig != gpu.mig:
+                text = f"MIG was switched {'on' if gpu.mig else 'off'}."
+                happenings.append(_news("mig_changed", gpu, now, text, mig=int(gpu.mig)))
+            if not gpu.capabilities:  # not known yet: better the old ones than none
+                gpu = msgspec.structs.replace(gpu, capabilities=row.gpu.capabilities)
+            # Whether it is there is for its first answer to say.
+            gpu = msgspec.structs.replace(gpu, present=row.gpu.present)
+            if (row.gpu, row.links) != (gpu, description.links):
+                row.gpu, row.links = gpu, description.links
+                self.changed = True
+            return number
+        self.changed = True
+        place = self._replaced(gpu)
+        if place is None:
+            self.rows.append(Row(gpu, description.links))
+            return len(self.rows) - 1
+        before = self.rows[place].gpu.uuid
+        text = f"It has taken the place of {before}."
+        happenings.append(_news("gpu_replaced", gpu, now, text, replaced=before))
+        self.rows[place] = Row(gpu, description.links)
+        return place
+
+    def _replaced(self, gpu: Gpu) -> int | None:
+        """Find the row of the GPU that was at the PCI address of a new one and is there no more."""
+        there = {description.gpu.uuid for description in self._descriptions.values()}
+        for number, row in enumerate(self.rows):
+            if gpu.pci is not None and row.gpu.pci == gpu.pci and row.gpu.uuid not in there:
+                return number
+        return None
+
+    def _answers(self, row: Row, now: int, happenings: list[DeviceEvent]) -> None:
+        row.silent = 0
+        if row.hung:
+            row.hung = False
+            happenings.append(_news("gpu_answers", row.gpu, now, "The GPU answers again."))
+        if not row.gpu.present:
+            row.gpu = msgspec.structs.replace(row.gpu, present=True)
+            self.changed = True
+            happenings.append(_news("gpu_back", row.gpu, now, "The GPU is back."))
+
+    def _lose(self, row: Row, text: str, now: int, happenings: list[DeviceEvent]) -> None:
+        if row.gpu.present:
+            row.gpu = msgspec.structs.replace(row.gpu, present=False)
+            self.changed = True
+            happenings.append(_news("gpu_lost", row.gpu, now, text))
+
+
+def _news(kind: str, gpu: Gpu, now: int, text: str, **data: object) -> DeviceEvent:
+    return DeviceEvent(kind, now, gpu.uuid, gpu.pci, text, data)

@@ -1,0 +1,224 @@
+"""The probe processes of one source: the one in use, those given up, and the scout.
+
+A driver is opened once by a process. When it does not open, goes away or stops to answer, another
+process tries, later and later; the old one is left to end by itself, because killing a process in
+a driver call has frozen GPUs. How many are left so at once is bounded.
+
+A lost GPU is found again only by initialising NVML anew, which may hang. So a *scout* does it in
+another process while the first goes on with the other GPUs, and takes over if it finds one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+
+from collector.nvml import states
+from collector.nvml.states import DriverState
+from collector.probe.parent import Probe
+from collector.probe.protocol import ProbeNotice, ProbeReply
+
+PROCESS_LIMIT = 3
+"""Processes given up that have not ended yet; with so many, no other is started."""
+REPLACE_AFTER = 4.0
+"""A driver that has not opened after so many times its limit is tried by another process."""
+SCOUT_WAIT = 60.0
+EXIT_WAIT = 1.0
+
+
+class _Pause:
+    """A pause that doubles."""
+
+    def __init__(self, bounds: tuple[float, float]) -> None:
+        self._bounds = bounds
+        self.reset()
+
+    def reset(self) -> None:
+        self.until = 0.0
+        self._next = self._bounds[0]
+
+    def begin(self) -> None:
+        self.until = time.monotonic() + self._next
+        self._next = min(self._next * 2, self._bounds[1])
+
+    def over(self) -> bool:
+        return time.monotonic() >= self.until
+
+
+class ProbeSupervisor:
+    """Starts, watches and lets go of probe processes."""
+
+    def __init__(
+        self,
+        driver: str,
+        environment: Mapping[str, str] | None,
+        retry: tuple[float, float],
+        scout: tuple[float, float],
+        open_limit: float,
+        silence_limit: float,
+    ) -> None:
+        self._driver = driver
+        self._environment = environment
+        self._retry = _Pause(retry)
+        self._scouting = _Pause(scout)
+        self._open_limit = open_limit
+        self._silence_limit = silence_limit
+        self._probe: Probe | None = None
+        self._started = 0.0
+        self._leaving: list[Probe] = []
+        self._scout: asyncio.Task[tuple[Probe, ProbeReply] | None] | None = None
+        self._missing: frozenset[str] = frozenset()
+        self._drifted = False
+        self._calls_before = 0
+        self._calls = 0
+        self._processes = 0
+        self._notices: list[ProbeNotice] = []
+        self.found: ProbeReply | None = None
+        """The first answer of a scout that has taken over."""
+
+    @property
+    def abandoned(self) -> int:
+        """Driver calls and processes given up since the start."""
+        return self._calls_before + self._calls + self._processes
+
+    async def begin(self, seconds: float) -> None:
+        """Start a process now, and wait that long for its report. With too many that have not
+        ended yet, `tend` starts one when it may."""
+        self._retry.reset()
+        if not self._crowded():
+            await self._start().reported(seconds)
+
+    def tend(self, missing: set[str]) -> tuple[Probe | None, DriverState | None]:
+        """See to the processes, without waiting: return the one whose driver is open, and the
+        driver's state if there is something to say. `missing` are the UUIDs of lost GPUs."""
+        self._reap()
+        self._send_scout(missing)
+        probe = self._probe
+        if probe is None:
+            if self._retry.over() and not self._crowded():
+                self._start()
+            return None, None
+        if probe.report is not None and not probe.report.up:
+            self._drop(probe)
+            return None, states.after(probe.report)
+        if probe.ended:
+            if not probe.exited() and probe.ended_for() < EXIT_WAIT:
+                return None, None  # the pipe closes a moment before the exit code is there
+            self._drop(probe)
+            return None, states.crashed(probe.exit_code)
+        if probe.silent_for() > self._silence_limit:
+            self._processes += 1
+            self._drop(probe)
+            return None, states.PROBE_SILENT
+        if probe.report is None:
+            waited = time.monotonic() - self._started
+            if waited > self._open_limit * REPLACE_AFTER and len(self._leaving) < PROCESS_LIMIT - 1:
+                self._processes += 1
+                self._drop(probe)
+            return None, states.opening_for(waited) if waited > self._open_limit else None
+        return probe, None
+
+    def heed(self, answer: ProbeReply) -> None:
+        """Learn from an answer what concerns the processes."""
+        self._retry.reset()
+        self._calls = answer.abandoned
+        self._drifted = self._drifted or answer.drifted
+
+    def heard(self) -> list[ProbeNotice]:
+        """Return what the driver said by itself since the last call."""
+        notices, self._notices = self._notices, []
+        if self._probe is not None:
+            notices += self._probe.notices
+            self._probe.notices = []
+        return notices
+
+    async def close(self, seconds: float) -> bool:
+        """Let all processes go; return whether all have ended within `seconds`."""
+        if self._scout is not None:
+            self._scout.cancel()
+            await asyncio.wait([self._scout], timeout=seconds / 4)
+            self._take_scout()
+        if self._probe is not None:
+            self._drop(self._probe)
+        end = time.monotonic() + seconds
+        ended = [await probe.gone(max(end - time.monotonic(), 0.0)) for probe in self._leaving]
+        return all(ended)
+
+    def free(self) -> bool:
+        """Return whether no process holds the driver."""
+        self._reap()
+        return self._probe is None and not self._leaving
+
+    def _reap(self) -> None:
+        self._leaving = [probe for probe in self._leaving if not probe.exited()]
+
+    def _crowded(self) -> bool:
+        self._reap()
+        return len(self._leaving) >= PROCESS_LIMIT
+
+    def _start(self) -> Probe:
+        self._probe = Probe(self._driver, self._environment)
+        self._started = time.monotonic()
+        self.found = None
+        return self._probe
+
+    def _drop(self, probe: Probe) -> None:
+        self._notices += probe.notices
+        probe.close()
+        self._leaving.append(probe)
+        if probe is self._probe:
+            self._probe = None
+            self._calls_before += self._calls
+            self._calls = 0
+            self._retry.begin()
+
+    def _send_scout(self, missing: set[str]) -> None:
+        """Look for lost GPUs, and after a change in their number, with a process of its own."""
+        if self._scout is not None:
+            if self._scout.done():
+                self._take_scout()
+            return
+        if not missing and not self._drifted:
+            self._scouting.reset()
+            return
+        if self._probe is None or self._probe.report is None:
+            return
+        if self._scouting.until == 0.0:
+            self._scouting.begin()
+        elif self._scouting.over() and len(self._leaving) < PROCESS_LIMIT:
+            self._scouting.begin()
+            self._missing = frozenset(missing)
+            self._scout = asyncio.create_task(self._look(), name="nvml scout")
+
+    async def _look(self) -> tuple[Probe, ProbeReply] | None:
+        probe = Probe(self._driver, self._environment)
+        answer: ProbeReply | None = None
+        try:
+            report = await probe.reported(SCOUT_WAIT)
+            if report is not None and report.up:
+                answer = await probe.ask(0, SCOUT_WAIT / 2)
+        finally:
+            if answer is None:
+                probe.close()
+                self._leaving.append(probe)
+        return (probe, answer) if answer is not None else None
+
+    def _take_scout(self) -> None:
+        """Let a scout that found something take over, and any other go."""
+        scout, self._scout = self._scout, None
+        if scout is None or scout.cancelled() or scout.exception() is not None:
+            return
+        result = scout.result()
+        if result is None:
+            return
+        probe, answer = result
+        there = {description.gpu.uuid for description in answer.described.values()}
+        if self._probe is None or not (self._drifted or there & self._missing) or probe.ended:
+            probe.close()
+            self._leaving.append(probe)
+            return
+        self._drop(self._probe)
+        self._retry.reset()
+        self._drifted = False
+        self._probe, self._started, self.found = probe, time.monotonic(), answer

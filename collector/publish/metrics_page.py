@@ -1,0 +1,160 @@
+"""The node's own page: `/metrics` for a Prometheus that scrapes nodes, `/healthz` for a supervisor.
+
+A very small HTTP/1.1 server: GET of two paths, one answer a connection, everything bounded. A web
+framework would cost a collector more memory than all the rest of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from http import HTTPStatus
+from typing import NamedTuple
+
+from collector.assembly import CollectorAssembly, CollectorSummary
+from collector.config import listen_address
+from collector.sampling.sampler import Newest
+from telemetry import exposition
+from telemetry.errors import ConfigError
+from telemetry.exposition import COUNTER, PREFIX, Family
+from telemetry.metric import Lane
+from telemetry.schema import SCHEMA
+
+log = logging.getLogger(__name__)
+
+STALE_INTERVALS = 3.0
+"""As in `telemetry.fleet`, which needs NumPy: what is older is no longer current."""
+MOST_CLIENTS = 16
+MOST_REQUEST_BYTES = 8 * 1024
+ASKING, ANSWERING = 5.0, 10.0
+"""Seconds that a client may take to ask, and to take the answer."""
+
+_COUNTERS = {
+    "frames": "Frames sampled.",
+    "frames_published": "Frames handed to the network live.",
+    "frames_unsent": "Live frames that a slow network did not take; the ring has them.",
+    "frames_unkept": "Frames that the ring on disk could not keep.",
+    "frames_resent": "Frames sent again on request.",
+    "frames_gone": "Frames asked for that the ring no longer had.",
+    "source_errors": "Ticks at which the source raised, overran or returned nonsense.",
+    "events": "Events, such as XIDs.",
+    "events_dropped": "Events beyond what frames can carry.",
+    "connects": "Connections to the broker.",
+    "commands": "Commands received.",
+    "commands_malformed": "Commands that made no sense.",
+}
+"""Fields of `CollectorSummary` that are on the page."""
+
+
+class PageReply(NamedTuple):
+    """What is sent back."""
+
+    status: HTTPStatus
+    body: bytes
+    kind: str = "text/plain; charset=utf-8"
+
+
+def own_families(summary: CollectorSummary, pairs: dict[str, str | None]) -> list[Family]:
+    """Return the collector's own counters as families of the page."""
+    values = asdict(summary)
+    label = exposition.labels(pairs)
+    return [
+        Family(f"{PREFIX}collector_{name}_total", text, COUNTER, [(label, float(values[name]))])
+        for name, text in _COUNTERS.items()
+    ]
+
+
+def metrics_page(
+    newest: Newest, summary: CollectorSummary, now: float, interval: float, slow_interval: float
+) -> bytes:
+    """Return the page at `now` (monotonic seconds): what is stale is left out."""
+    ages = {Lane.FAST: STALE_INTERVALS * interval, Lane.SLOW: STALE_INTERVALS * slow_interval}
+    rows = {
+        number: block
+        for number, block in newest.rows.items()
+        if now - newest.taken[number] <= ages[SCHEMA.blocks[number].lane]
+    }
+    up = now - newest.at <= STALE_INTERVALS * interval
+    families = exposition.node_families(
+        newest.inventory, rows, up=up, last_frame=newest.sampled_at / 1e9
+    )
+    own = own_families(summary, exposition.node_pairs(newest.inventory))
+    return exposition.render([*families, *own])
+
+
+def answer(parts: CollectorAssembly, path: str, now: float) -> PageReply:
+    """Return the answer to a GET."""
+    newest, config = parts.sampler.newest, parts.config
+    match path:
+        case "/metrics" if newest is not None:
+            page = metrics_page(newest, parts.summary(), now, config.interval, config.slow_interval)
+            return PageReply(HTTPStatus.OK, page, exposition.CONTENT_TYPE)
+        case "/healthz" if newest is not None:
+            age = now - newest.at
+            if age <= STALE_INTERVALS * config.interval:
+                return PageReply(HTTPStatus.OK, b"ok\n")
+            text = f"the newest frame is {age:.1f} s old\n"
+            return PageReply(HTTPStatus.SERVICE_UNAVAILABLE, text.encode())
+        case "/metrics" | "/healthz":
+            return PageReply(HTTPStatus.SERVICE_UNAVAILABLE, b"no frame yet\n")
+        case _:
+            return PageReply(HTTPStatus.NOT_FOUND, b"here are /metrics and /healthz\n")
+
+
+async def serve(listen: str, parts: CollectorAssembly) -> None:
+    """Serve until cancelled. Raises `ConfigError` when the address can't be listened on."""
+    host, port = listen_address("collector.metrics_listen", listen)
+    clients = _Clients(lambda path: answer(parts, path, time.monotonic()))
+    try:
+        server = await asyncio.start_server(clients.serve, host, port, limit=MOST_REQUEST_BYTES)
+    except OSError as error:
+        raise ConfigError(
+            "collector.metrics_listen",
+            f"{listen} can't be listened on: {error.strerror or error}",
+            "Choose an address of this machine and a free port.",
+        ) from error
+    async with server:
+        log.info("node=%s metrics page at http://%s:%d/metrics", parts.config.node, host, port)
+        await server.serve_forever()
+
+
+class _Clients:
+    """Those who are being answered; a bounded number."""
+
+    def __init__(self, answer_to: Callable[[str], PageReply]) -> None:
+        self._answer_to = answer_to
+        self._count = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._count += 1
+        try:
+            if self._count <= MOST_CLIENTS:
+                async with asyncio.timeout(ASKING):
+                    request = await reader.readuntil(b"\r\n\r\n")
+                async with asyncio.timeout(ANSWERING):
+                    writer.write(self._response(request))
+                    await writer.drain()
+                    writer.close()
+                    await writer.wait_closed()
+        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            writer.transport.abort()  # too slow, too long, or gone
+        finally:
+            self._count -= 1
+            writer.close()
+
+    def _response(self, request: bytes) -> bytes:
+        method, _, rest = request.split(b"\r\n", 1)[0].decode("latin-1").partition(" ")
+        path = rest.partition(" ")[0].partition("?")[0]
+        if method in {"GET", "HEAD"}:
+            found = self._answer_to(path)
+        else:
+            found = PageReply(HTTPStatus.METHOD_NOT_ALLOWED, b"only GET\n")
+        head = (
+            f"HTTP/1.1 {found.status.value} {found.status.phrase}\r\n"
+            f"Content-Type: {found.kind}\r\nContent-Length: {len(found.body)}\r\n"
+            "Connection: close\r\n\r\n"
+        ).encode()
+        return head if method == "HEAD" else head + found.body

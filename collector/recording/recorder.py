@@ -1,0 +1,141 @@
+"""`kilowatch record`: writes a recording of a cluster's bus, or of a source without any bus."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import aiomqtt
+
+from collector.config import CollectorConfig
+from collector.recording.file import RecordingHeader, RecordingWriter
+from collector.sampling.event_queue import EventQueue
+from collector.sampling.sampler import Sampler
+from collector.service import facts_of, host_of, kernel_log_of
+from collector.source import Source
+from collector.sources import make_source
+from telemetry import inventory as messages
+from telemetry.errors import BusError, ConfigError, StoreError
+from telemetry.inventory import Inventory
+from telemetry.mqtt import Backoff, BrokerConfig, connect, pause
+from telemetry.release import release
+from telemetry.tasks import end
+from telemetry.topics import Topic, parse, pattern
+
+log = logging.getLogger(__name__)
+
+RECORDED = (Topic.STATUS, Topic.INVENTORY, Topic.FRAME, Topic.BACKFILL, Topic.EVENT)
+"""What a recording of the bus holds; commands and replies are between two programs."""
+
+
+async def record_bus(
+    broker: BrokerConfig, cluster: str, path: Path, stop: asyncio.Event, node: str = "+"
+) -> int:
+    """Record a cluster, or one node of it, until `stop`; return how many messages were written.
+
+    Raises `ConfigError` when the file is there already, `StoreError` when it can't be written.
+    """
+    what = f"mqtt://{broker.host}:{broker.port} {pattern(cluster=cluster, node=node)}"
+
+    async def listen(writer: RecordingWriter) -> None:
+        backoff = Backoff()
+        while True:
+            try:
+                async with connect(broker, f"kilowatch-record-{time.time_ns():x}") as client:
+                    for kind in RECORDED:
+                        await client.subscribe(
+                            pattern(cluster=cluster, node=node, kind=kind), qos=1
+                        )
+                    await _take(client, writer)
+            except BusError as error:
+                await pause(backoff, error)
+
+    return await _record(path, what, stop, listen)
+
+
+async def record_source(
+    config: CollectorConfig, path: Path, stop: asyncio.Event, source: Source | None = None
+) -> int:
+    """Record what this machine's source says, without a broker, until `stop`; else as above."""
+    if source is None:
+        source = make_source(config.source, config, time.time_ns() / 1e9)
+
+    async def sample(writer: RecordingWriter) -> None:
+        sink = _Sink(config.node, writer)
+        journal = EventQueue(config.node, 0, lambda event, payload: sink.event(event.at, payload))
+        await source.open()
+        try:
+            with contextlib.ExitStack() as stack:
+                host, kernel = host_of(config), kernel_log_of(config)
+                for part in (host, kernel):
+                    if part is not None:
+                        stack.callback(part.close)
+                others = [] if kernel is None else [kernel.drain]
+                facts = facts_of(config)
+                await Sampler(config, source, 0, journal, [sink], host, others, facts).run()
+        finally:
+            await source.close()
+
+    return await _record(path, config.source, stop, sample)
+
+
+async def _record(
+    path: Path, what: str, stop: asyncio.Event, work: Callable[[RecordingWriter], Awaitable[None]]
+) -> int:
+    header = RecordingHeader(kilowatch=release(), made_at=time.time_ns(), source=what)
+    try:
+        writer = RecordingWriter(path, header)
+    except FileExistsError as error:
+        raise ConfigError(str(path), "is there already", "Choose another name.") from error
+    except OSError as error:
+        raise StoreError(f"{path} can't be written: {error.strerror}.") from error
+    try:
+        with contextlib.closing(writer):
+            working = asyncio.ensure_future(_awaited(work(writer)))
+            stopping = asyncio.ensure_future(stop.wait())
+            try:
+                await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                if working.done():
+                    working.result()  # raises what ended it
+            finally:
+                await end({working, stopping}, 1.0)
+    except OSError as error:
+        raise StoreError(f"{path} can't be written: {error.strerror}.") from error
+    return writer.written
+
+
+async def _awaited(work: Awaitable[None]) -> None:
+    await work
+
+
+async def _take(client: aiomqtt.Client, writer: RecordingWriter) -> None:
+    try:
+        async for message in client.messages:
+            address = parse(str(message.topic))
+            if address is not None and isinstance(message.payload, bytes):
+                writer.write(time.time_ns(), address.kind, address.node, message.payload)
+    except aiomqtt.MqttError as error:
+        raise BusError(str(error)) from error
+
+
+class _Sink:
+    """Takes what the sampler makes into a recording."""
+
+    def __init__(self, node: str, writer: RecordingWriter) -> None:
+        self._node = node
+        self._writer = writer
+
+    def frame(self, seq: int, payload: bytes) -> None:
+        del seq
+        self._writer.write(time.time_ns(), Topic.FRAME, self._node, payload)
+
+    def inventory(self, inventory: Inventory) -> None:
+        payload = messages.encode(inventory)
+        self._writer.write(time.time_ns(), Topic.INVENTORY, self._node, payload)
+
+    def event(self, at: int, payload: bytes) -> None:
+        self._writer.write(at, Topic.EVENT, self._node, payload)

@@ -1,0 +1,220 @@
+"""The ring: the newest frames of this node on disk, bounded, for whoever missed them.
+
+Frames are appended to files that are dropped whole, oldest first. What is written survives the
+death of the process at any instant (the page cache holds it); a power cut loses what came after
+the last `sync`, a few seconds. Memory holds a few numbers per file and none per frame.
+
+Nothing here waits or retries: that is `collector.ring.writer`. Appending is one thread's business;
+reading may happen in others meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from collector.ring.segment import HEADER_BYTES, RingSegment, header, record, records, scan
+from telemetry.inventory import FrameSpan
+
+MOST_FILES = 1024
+"""A collector that starts over and over must not fill the folder with tiny files."""
+
+
+class Ring:
+    """Frames of this and earlier sessions in a folder. Methods raise `OSError` as the disk does."""
+
+    def __init__(self, folder: Path, max_bytes: int, segment_bytes: int | None = None) -> None:
+        self.folder = folder
+        self.max_bytes = max_bytes
+        self.segment_bytes = segment_bytes or min(max(max_bytes // 64, 32 * 1024), 8 * 1024 * 1024)
+        self.torn_bytes = 0
+        """Bytes cut off behind the last whole record of a file at `open`."""
+        self.damaged = 0
+        """Damaged places found in files at `open`."""
+        self.overwritten = 0
+        """Frames dropped since `open` to keep within `max_bytes`."""
+        self._segments: list[RingSegment] = []
+        self._ordinal = 0
+        self._bytes = 0
+        self._descriptor: int | None = None
+        """The newest file while it can be appended to."""
+        self._lock = threading.Lock()
+
+    def open(self) -> None:
+        """Read what the folder holds: cut torn tails, step over damage, drop what is too much."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        found: list[RingSegment] = []
+        for path in self.folder.glob("*.seg"):
+            result = scan(path)
+            if result is None or not result.segment.records:
+                path.unlink()
+                continue
+            if result.torn:
+                os.truncate(path, result.segment.size)
+                self.torn_bytes += result.torn
+            self.damaged += result.damaged
+            found.append(result.segment)
+        found.sort(key=lambda segment: segment.ordinal)
+        with self._lock:
+            self._segments = found
+            self._ordinal = max((segment.ordinal for segment in found), default=0)
+            self._bytes = sum(segment.size for segment in found)
+        self._make_room(0)
+
+    @property
+    def size(self) -> int:
+        """How much disk the ring takes."""
+        return self._bytes
+
+    def append(self, session: int, seq: int, payload: bytes) -> None:
+        """Add a frame. When this raises, the frame is not in the ring and the ring is whole."""
+        entry = record(seq, payload)
+        size = len(entry)
+        self._make_room(size)
+        place = self._newest(session, seq, size)
+        if place is None:
+            self._make_room(size + HEADER_BYTES, files=1)
+            place = self._begin(session, seq)
+        segment, descriptor = place
+        try:
+            _write(descriptor, entry, segment.size)
+        except OSError:
+            self._cut(descriptor, segment.size)
+            raise
+        with self._lock:
+            segment.note(seq, segment.size, segment.size + size)
+        self._bytes += size
+
+    def sync(self) -> None:
+        """Put what was appended on the platter. After a failure the file is never written again."""
+        if self._descriptor is None:
+            return
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError:
+            self._leave()
+            raise
+
+    def close(self) -> None:
+        """Sync and let go of the files."""
+        try:
+            self.sync()
+        finally:
+            self._leave()
+
+    def spans(self) -> tuple[FrameSpan, ...]:
+        """Return what is here, oldest first; neighbours of a session are one span."""
+        spans: list[FrameSpan] = []
+        with self._lock:
+            for segment in self._segments:
+                for first, last in segment.seqs:
+                    before = spans[-1] if spans else None
+                    if before and (before.session, before.last + 1) == (segment.session, first):
+                        spans[-1] = FrameSpan(segment.session, before.first, last)
+                    else:
+                        spans.append(FrameSpan(segment.session, first, last))
+        return tuple(spans)
+
+    def read(self, session: int, first: int, last: int) -> Iterator[tuple[int, bytes]]:
+        """Iterate over the frames `first` to `last` of a session that are here: number, bytes."""
+        with self._lock:
+            places = [
+                (segment.path, segment.offset(first), segment.size)
+                for segment in self._segments
+                if segment.session == session
+                and segment.seqs.missing(first, last) != [(first, last)]
+            ]
+        for path, start, stop in places:
+            # A file may be dropped while we are on our way to it: its frames are gone, no error.
+            with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+                for found in records(file, start):
+                    if found.seq > last or found.stop > stop:
+                        break
+                    if found.seq >= first:
+                        yield found.seq, found.payload
+
+    def chunk(
+        self, session: int, first: int, last: int, most_bytes: int, most_frames: int
+    ) -> list[tuple[int, bytes]]:
+        """Return the first frames of `read`, as many as fit in one message; at least one if any."""
+        frames: list[tuple[int, bytes]] = []
+        total = 0
+        for seq, payload in self.read(session, first, last):
+            total += len(payload)
+            if frames and total > most_bytes:
+                break
+            frames.append((seq, payload))
+            if len(frames) >= most_frames:
+                break
+        return frames
+
+    def _make_room(self, size: int, files: int = 0) -> None:
+        """Drop oldest files until so many more bytes and files keep the bounds."""
+        while self._segments and (
+            self._bytes + size > self.max_bytes or len(self._segments) + files > MOST_FILES
+        ):
+            oldest = self._segments[0]
+            if len(self._segments) == 1:
+                self._leave()
+            oldest.path.unlink(missing_ok=True)
+            with self._lock:
+                self._segments.pop(0)
+            self._bytes -= oldest.size
+            self.overwritten += len(oldest.seqs)
+
+    def _newest(self, session: int, seq: int, size: int) -> tuple[RingSegment, int] | None:
+        """Return the newest file and its descriptor if it can take this frame."""
+        if self._descriptor is None:
+            return None
+        newest = self._segments[-1]
+        if newest.session != session or seq <= newest.seqs.end:
+            return None
+        full = newest.records > 0 and newest.size + size > self.segment_bytes
+        return None if full else (newest, self._descriptor)
+
+    def _begin(self, session: int, seq: int) -> tuple[RingSegment, int]:
+        """Begin a new file."""
+        if self._descriptor is not None:
+            self.close()
+        ordinal = self._ordinal + 1
+        path = self.folder / f"{ordinal:08d}-{session:012x}-{seq}.seg"
+        descriptor = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_RDWR | os.O_CLOEXEC, 0o640)
+        try:
+            _write(descriptor, header(ordinal, session), 0)
+        except OSError:
+            os.close(descriptor)
+            with contextlib.suppress(OSError):
+                path.unlink()
+            raise
+        segment = RingSegment(path, ordinal, session)
+        self._ordinal = ordinal
+        self._descriptor = descriptor
+        self._bytes += segment.size
+        with self._lock:
+            self._segments.append(segment)
+        return segment, descriptor
+
+    def _cut(self, descriptor: int, size: int) -> None:
+        """Take back half a record. If even that fails, this file is not written again."""
+        try:
+            os.ftruncate(descriptor, size)
+        except OSError:
+            self._leave()
+
+    def _leave(self) -> None:
+        """Let go of the newest file."""
+        if self._descriptor is not None:
+            descriptor, self._descriptor = self._descriptor, None
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+
+def _write(descriptor: int, data: bytes, offset: int) -> None:
+    """Write all of it. A disk that takes a part raises at the next try."""
+    while data:
+        written = os.pwrite(descriptor, data, offset)
+        data = data[written:]
+        offset += written

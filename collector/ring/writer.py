@@ -1,0 +1,183 @@
+"""Keeps frames in the ring without ever holding up a tick: a thread of its own writes them.
+
+A disk that is full, read-only, broken or hung costs the frames of that time their place in the
+ring, counted and told once; they still go out live. The ring is tried again every few seconds.
+The thread speaks to the loop only when there is news: a frame that is kept wakes nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from threading import Thread
+
+from collector.ring.ring import Ring
+from telemetry.inventory import FrameSpan
+
+log = logging.getLogger(__name__)
+
+MOST_WAITING = 16
+"""Frames that wait for a slow disk; more are not kept."""
+SYNC_EVERY = 5.0
+"""Seconds between two syncs: what a power cut can cost."""
+RETRY_AFTER = 5.0
+"""Seconds between two tries of a disk that failed."""
+
+Frames = list[tuple[int, bytes]]
+
+
+class RingWriter:
+    """The ring of one session, for a loop. `tell` is called with (works, message) on a change."""
+
+    def __init__(self, ring: Ring, session: int, tell: Callable[[bool, str], None]) -> None:
+        self._ring = ring
+        self._session = session
+        self._tell = tell
+        self._waiting: deque[tuple[int, bytes]] = deque()
+        """Frames that are not in the ring yet: the loop adds, the thread takes away."""
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        """Work of the thread, in its order; None ends it."""
+        self._loop = asyncio.get_running_loop()
+        self._ended = asyncio.Event()
+        self._works = True
+        """As it was last told."""
+        self._open = False
+        self._retry_at = 0.0
+        self._synced = 0.0
+        self._unkept = 0
+        """Frames that the disk did not take; only the thread counts here."""
+        self._refused = 0
+        """Frames that found no place to wait; only the loop counts here."""
+        self.ready = asyncio.Event()
+        """Set when the ring has been read, or could not be."""
+
+    @property
+    def unkept(self) -> int:
+        """Frames that are not in the ring because the disk did not take them."""
+        return self._unkept + self._refused
+
+    def put(self, seq: int, payload: bytes) -> None:
+        """Have a frame written soon; never waits."""
+        if len(self._waiting) >= MOST_WAITING:
+            self._refused += 1
+            self._set_works(False, "the disk does not answer")
+            return
+        self._waiting.append((seq, payload))
+        self._jobs.put(self._keep)
+
+    def spans(self) -> tuple[FrameSpan, ...]:
+        """Return what the ring holds."""
+        return self._ring.spans() if self._open else ()
+
+    async def chunk(
+        self, session: int, first: int, last: int, most_bytes: int, most_frames: int
+    ) -> Frames:
+        """Return frames of the ring, as `Ring.chunk`; none when the disk can't be read."""
+        if not self._open:
+            return []
+        try:
+            return await asyncio.to_thread(
+                self._ring.chunk, session, first, last, most_bytes, most_frames
+            )
+        except OSError as error:
+            log.warning("ring: frames %d to %d can't be read: %s", first, last, error)
+            return []
+
+    def waiting(self) -> int | None:
+        """Return the number of the first frame that is not in the ring yet, if there is one."""
+        try:
+            return self._waiting[0][0]
+        except IndexError:  # the thread has just taken the last one
+            return None
+
+    async def settled(self, seconds: float) -> None:
+        """Wait until every frame that was put is in the ring, or given up; bounded."""
+        done = asyncio.Event()
+        self._jobs.put(lambda: self._in_loop(done.set))
+        try:
+            async with asyncio.timeout(seconds):
+                await done.wait()
+        except TimeoutError:
+            log.warning("ring: the disk is behind by %d frames", len(self._waiting))
+
+    async def run(self) -> None:
+        """Write until `close`."""
+        # A daemon: a thread that hangs in a disk's fsync can't be ended, and must not hold us.
+        Thread(target=self._work, name="ring", daemon=True).start()
+        try:
+            await self._ended.wait()
+        finally:
+            self._jobs.put(None)
+
+    def close(self) -> None:
+        """Have `run` write what waits, sync and return."""
+        self._jobs.put(self._end)
+        self._jobs.put(None)
+
+    # -- In the thread -------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        self._try(self._open_ring)
+        self._in_loop(self.ready.set)
+        while (job := self._jobs.get()) is not None:
+            job()
+        self._in_loop(self._ended.set)
+
+    def _keep(self) -> None:
+        """Write the oldest frame that waits."""
+        try:
+            now = time.monotonic()
+            if now < self._retry_at or not self._try(self._append):
+                self._unkept += 1
+            elif now - self._synced >= SYNC_EVERY:
+                self._synced = now
+                self._try(self._ring.sync)
+        finally:
+            self._waiting.popleft()
+
+    def _append(self) -> None:
+        self._open_ring()
+        self._ring.append(self._session, *self._waiting[0])
+
+    def _open_ring(self) -> None:
+        if not self._open:
+            self._ring.open()
+            self._open = True
+            self._synced = time.monotonic()
+
+    def _end(self) -> None:
+        if self._open:
+            self._try(self._ring.close)
+
+    def _try(self, work: Callable[[], None]) -> bool:
+        """Do something with the disk; return whether it went well, and tell when that is new."""
+        try:
+            work()
+        except OSError as error:
+            self._retry_at = time.monotonic() + RETRY_AFTER
+            self._in_loop(self._set_works, False, str(error))
+            return False
+        if not self._works:
+            self._in_loop(self._set_works, True, "")
+        return True
+
+    def _in_loop(self, function: Callable[..., None], *arguments: object) -> None:
+        try:
+            self._loop.call_soon_threadsafe(function, *arguments)
+        except RuntimeError:  # the loop has ended while the disk hung
+            return
+
+    # -- In the loop ---------------------------------------------------------------------------
+
+    def _set_works(self, works: bool, message: str) -> None:
+        if works != self._works:
+            self._works = works
+            if works:
+                log.warning("ring: frames are kept on disk again")
+            else:
+                log.error("ring: frames are not kept on disk: %s", message)
+            self._tell(works, message)

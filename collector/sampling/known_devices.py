@@ -1,0 +1,120 @@
+"""The GPUs and links that this node had, on disk: one that was lost before a start keeps its row.
+
+Without it, a GPU that is gone when the collector starts would be one that never was: no gap, no
+alert. Three ways lead out of the list, for a GPU that is gone for good:
+
+- another GPU answers at its PCI address: it was replaced (`collector.nvml.gpu_table`);
+- it has been gone for `FORGOTTEN_AFTER` when the collector starts;
+- somebody deletes `gpus.json` in the state folder while the collector does not run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from pathlib import Path
+
+import msgspec
+
+from telemetry.inventory import Gpu, Inventory, Link
+
+log = logging.getLogger(__name__)
+
+FILE = "gpus.json"
+"""Name in the state folder."""
+FORGOTTEN_AFTER = 7 * 86400
+"""Seconds after which a GPU that is gone is expected no more."""
+_SECOND = 1_000_000_000
+
+
+class KnownGpus(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node has shown."""
+
+    gpus: tuple[Gpu, ...] = ()
+    links: tuple[Link, ...] = ()
+    gone_since: dict[str, int] = {}
+    """By UUID, of those that are not there: when that was seen first, ns since 1970."""
+
+
+def recall(folder: Path, now_ns: int) -> KnownGpus:
+    """Read what the node had, less what has been gone for too long. A file that is not there or
+    can't be read is a node that had nothing: the driver will tell what there is."""
+    path = folder / FILE
+    try:
+        known = msgspec.json.decode(path.read_bytes(), type=KnownGpus)
+    except FileNotFoundError:
+        return KnownGpus()
+    except (OSError, msgspec.DecodeError) as error:
+        log.warning("%s can't be read: %s; GPUs lost before this start are not missed", path, error)
+        return KnownGpus()
+    old = {uuid for uuid, at in known.gone_since.items() if now_ns - at > FORGOTTEN_AFTER * _SECOND}
+    for uuid in sorted(old):
+        log.warning("gpu=%s has been gone for a week, and is expected no more", uuid)
+    return KnownGpus(
+        gpus=tuple(gpu for gpu in known.gpus if gpu.uuid not in old),
+        links=tuple(link for link in known.links if link.gpu not in old),
+        gone_since={uuid: at for uuid, at in known.gone_since.items() if uuid not in old},
+    )
+
+
+class RememberedDevices:
+    """Writes what the node has whenever that changes; never waits for the disk."""
+
+    def __init__(self, folder: Path, now_ns: int) -> None:
+        self._path = folder / FILE
+        self._known = recall(folder, now_ns)
+        self._due: KnownGpus | None = None
+        self._lock = threading.Lock()
+        self._writing = False
+        self.written = 0
+        """How often the file has been replaced."""
+
+    def inventory(self, inventory: Inventory, now_ns: int) -> None:
+        """Take an inventory."""
+        before = self._known.gone_since
+        known = KnownGpus(
+            gpus=inventory.gpus,
+            links=inventory.links,
+            gone_since={
+                gpu.uuid: before.get(gpu.uuid, now_ns) for gpu in inventory.gpus if not gpu.present
+            },
+        )
+        if known == self._known:
+            return
+        self._known = known
+        with self._lock:
+            self._due = known
+            if self._writing:
+                return
+            self._writing = True
+        # A daemon: a disk that hangs must not keep the process.
+        threading.Thread(target=self._write_all, name="known-gpus", daemon=True).start()
+
+    def _write_all(self) -> None:
+        while True:
+            with self._lock:
+                known, self._due = self._due, None
+                if known is None:
+                    self._writing = False
+                    return
+            try:
+                self._write(known)
+            except OSError as error:
+                log.warning("%s can't be written: %s", self._path, error.strerror or error)
+
+    def _write(self, known: KnownGpus) -> None:
+        """Replace the file whole, so that none that is torn is ever read."""
+        new = self._path.with_suffix(".new")
+        try:
+            with new.open("wb") as file:
+                file.write(msgspec.json.encode(known))
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(self._path)
+            self.written += 1
+        except OSError:
+            with contextlib.suppress(OSError):
+                new.unlink()
+            raise

@@ -1,0 +1,159 @@
+"""`kilowatch collect --once --json`: everything that this node knows now, in one JSON document.
+
+Exact numbers, as the source gave them (a frame would round gauges to float32), in base units by
+catalogue name; what is absent stands under `gaps` with its reason. No broker and no ring.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from collector.config import CollectorConfig
+from collector.sampling.reading import read
+from collector.sampling.rows import blocks, filled, has_node, overlaid
+from collector.sampling.sampler import BOTH, LONGEST_DEADLINE
+from collector.sampling.self_metrics import vitals
+from collector.service import facts_of, host_of
+from collector.source import DeviceEvent, Rows, Source
+from collector.sources import is_elsewhere, make_source
+from telemetry.gap import NOT_READ, NOT_SUPPORTED, Gap, reason_of
+from telemetry.inventory import Inventory
+from telemetry.metric import Table
+from telemetry.release import release
+from telemetry.schema import SCHEMA
+
+log = logging.getLogger(__name__)
+
+GRACE_SECONDS = 0.5
+"""Seconds after the deadline at which a source that does not return is given up."""
+SECOND_LOOK = 0.25
+"""Seconds between the two readings: rates, such as a CPU's utilisation, need two."""
+
+OPENING_SECONDS = 30.0
+"""How long a driver may take to open."""
+OPENING_POLL = 0.2
+
+Document = dict[str, Any]
+
+
+async def once(config: CollectorConfig, source: Source | None = None) -> Document:
+    """Open the source, read both lanes, and return the document.
+
+    Raises `ConfigError` or `SourceError` for a source that names nothing readable.
+    """
+    if source is None:
+        source = make_source(config.source, config, time.time_ns() / 1e9)
+    host = host_of(config)
+    facts = facts_of(config)
+    happenings: list[DeviceEvent] = []
+    try:
+        await source.open()
+        await _opened(source, config)
+        rows: Rows = {}
+        for look in range(1 if is_elsewhere(config.source) else 2):
+            if look:
+                await asyncio.sleep(SECOND_LOOK)
+            now_ns = time.time_ns()
+            tick = int(now_ns / 1e9 / config.interval)
+            fresh, problem = await read(source, BOTH, tick, now_ns, LONGEST_DEADLINE, GRACE_SECONDS)
+            rows |= fresh  # a source with a pace of its own has nothing new so soon
+            happenings += source.happenings()
+            if problem:
+                log.error("source=%s: %s", config.source, problem)
+            if not has_node(fresh):
+                rows |= filled(source.inventory, blocks(BOTH, Table.NODE), NOT_SUPPORTED)
+                rows |= {} if host is None else host.read(BOTH, now_ns)
+    finally:
+        await source.close()
+        if host is not None:
+            host.close()
+    found = source.inventory
+    inventory = msgspec.structs.replace(
+        found,
+        node=config.node,
+        cluster=config.cluster,
+        kilowatch=release(),
+        host={**facts, **found.host},
+        taken_at=found.taken_at or now_ns,
+        source=found.source or config.source,
+    )
+    known = vitals(inventory, rows, len(inventory.gpus))
+    return document(inventory, {**rows, **overlaid(rows, known)}, happenings)
+
+
+async def _opened(source: Source, config: CollectorConfig) -> None:
+    """Wait for a driver that is still being opened: without persistence mode that takes seconds."""
+    deadline = asyncio.get_running_loop().time() + OPENING_SECONDS
+    while source.inventory.driver_state == "unknown":
+        if asyncio.get_running_loop().time() > deadline:
+            return
+        now_ns = time.time_ns()
+        tick = int(now_ns / 1e9 / config.interval)
+        await read(source, BOTH, tick, now_ns, OPENING_POLL, GRACE_SECONDS)
+        await asyncio.sleep(OPENING_POLL)
+
+
+def document(inventory: Inventory, rows: Rows, happenings: Sequence[DeviceEvent]) -> Document:
+    """Return what `once` prints, of JSON's own types only."""
+    facts = msgspec.json.decode(msgspec.json.encode(inventory))
+    facts.pop("schema")  # the names stand beside the numbers
+    nodes = _table(rows, Table.NODE, 1)
+    return {
+        "inventory": facts,
+        "gpus": [
+            {"uuid": gpu.uuid, "index": gpu.index, "name": gpu.name, **readings}
+            for gpu, readings in zip(
+                inventory.gpus, _table(rows, Table.GPU, len(inventory.gpus)), strict=True
+            )
+        ],
+        "links": [
+            {"gpu": link.gpu, "number": link.number, **readings}
+            for link, readings in zip(
+                inventory.links, _table(rows, Table.LINK, len(inventory.links)), strict=True
+            )
+        ],
+        "node": nodes[0],
+        "events": [_event(happening) for happening in happenings],
+    }
+
+
+def natural(value: float) -> float | int:
+    """Return a whole number as an int, so that 1.0 prints as 1, and any other as it is."""
+    return int(value) if float(value).is_integer() else value
+
+
+def _table(rows: Rows, table: Table, count: int) -> list[dict[str, dict[str, Any]]]:
+    """Return readings and gaps of each row of a table; every metric is in one of the two."""
+    found: list[dict[str, dict[str, Any]]] = [{"readings": {}, "gaps": {}} for _ in range(count)]
+    for number, block in enumerate(SCHEMA.blocks):
+        if block.table is not table:
+            continue
+        unread = [[NOT_READ] * len(block.names)] * count
+        for row, into in zip(rows.get(number, unread), found, strict=True):
+            for name, value in zip(block.names, row, strict=True):
+                reason = (
+                    Gap.ERROR if math.isinf(value) else reason_of(value)
+                )  # JSON has no infinity
+                if reason is None:
+                    into["readings"][name] = natural(value)
+                else:
+                    into["gaps"][name] = reason.word
+    return found
+
+
+def _event(happening: DeviceEvent) -> Document:
+    return {
+        "kind": happening.kind,
+        "at": happening.at,
+        "gpu": happening.gpu,
+        "pci": happening.pci,
+        "message": happening.message,
+        "data": happening.data,
+    }

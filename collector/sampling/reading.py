@@ -1,0 +1,28 @@
+"""One reading of a source, with a guard against sources that break their contract."""
+
+from __future__ import annotations
+
+import asyncio
+
+from collector.sampling import rows as readings
+from collector.source import Rows, Source
+from telemetry.gap import ERROR, TIMED_OUT
+from telemetry.metric import Lane, Table
+
+
+async def read(
+    source: Source, lanes: frozenset[Lane], tick: int, now_ns: int, deadline: float, grace: float
+) -> tuple[Rows, str]:
+    """Return the rows of a tick and what was wrong, "" if nothing; always within `deadline` and
+    `grace` seconds. A source that raises, overruns or returns nonsense is all gaps."""
+    numbers = readings.blocks(lanes, Table.GPU, Table.LINK)
+    try:
+        async with asyncio.timeout(deadline + grace):
+            rows = await source.read(lanes, tick, now_ns, deadline)
+    except TimeoutError:
+        gaps = readings.filled(source.inventory, numbers, TIMED_OUT)
+        return gaps, "the source did not return in time"
+    except Exception as error:  # noqa: BLE001 - a source at fault must not silence its node
+        gaps = readings.filled(source.inventory, numbers, ERROR)
+        return gaps, f"the source raised {type(error).__name__}: {error}"
+    return readings.mended(source.inventory, rows, lanes)

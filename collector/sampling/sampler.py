@@ -1,0 +1,366 @@
+"""The tick: asks the source, makes a frame, hands it on. One task, never two ticks at once.
+
+A frame always leaves on time: a source that is late, raises or returns nonsense is published as
+gaps, which is news for an operator and no reason to fall silent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from collector.config import CollectorConfig
+from collector.sampling import rows as readings
+from collector.sampling.event_queue import EventQueue
+from collector.sampling.reading import read
+from collector.sampling.self_metrics import own, vitals
+from collector.sampling.xid_events import XidEvents
+from collector.source import DeviceEvent, Rows, Source
+from telemetry import frame
+from telemetry.gap import NOT_SUPPORTED
+from telemetry.inventory import CommandKind, Inventory
+from telemetry.metric import Lane, Table
+from telemetry.release import release
+from telemetry.topics import phase_of
+
+# When a collector ticks: on a grid that differs from node to node, whatever the clock does.
+#
+# Tick k of an interval falls at (k + phase) x interval seconds since 1970, the phase being a hash of
+# the node's name: a fleet never ticks at once, and a node always ticks at the same place.
+# Pure: the loop that sleeps is `collector.sampling.sampler`.
+
+LATE = 0.5
+"""Share of an interval by which a tick may be late and is still taken; later it is skipped."""
+GRAIN = 1e-4
+"""Share of an interval below which two times are one: a wall clock in seconds is no finer as a float."""
+
+
+class Due(NamedTuple):
+    """The next tick."""
+
+    tick: int
+    wait: float
+    """Seconds until then; 0 when it is due now."""
+    skipped: int
+    """Ticks between the last one and this that came too late to be taken."""
+
+
+def passed(now: float, interval: float, phase: float) -> int:
+    """Return the number of the newest tick that has passed at `now` (seconds since 1970)."""
+    return math.floor(now / interval - phase)
+
+
+def next_tick(now: float, last: int, interval: float, phase: float) -> Due:
+    """Return the tick after `last` that can still be taken, and how long to wait for it."""
+    position = now / interval - phase
+    newest = math.floor(position)
+    if newest > last and position - newest < LATE + GRAIN:
+        return Due(newest, 0.0, newest - last - 1)
+    tick = max(newest, last) + 1
+    return Due(tick, (tick - position) * interval, tick - last - 1)
+
+
+def rebase(last: int, step: float, interval: float) -> int:
+    """Return the number that the last tick has after the wall clock was set by `step` seconds.
+
+    So a clock that is set is no skipped tick, and two ticks stay half to one and a half intervals
+    apart.
+    """
+    return last + round(step / interval)
+
+
+log = logging.getLogger(__name__)
+
+DEADLINE = 0.8
+"""Share of the interval that the source may take."""
+LONGEST_DEADLINE = 5.0
+"""Seconds: with a long interval, a hung GPU is still news soon."""
+LONGEST_COMMAND = 8.0
+"""Seconds that a source may take to release a driver or to take it again."""
+GRACE = 0.1
+"""Share of the interval after the deadline at which a source that does not return is given up."""
+LONGEST_SLEEP = 2.0
+"""Seconds after which the sleeper looks whether somebody has set the clock."""
+SKIPPED_NEWS_EVERY = 60.0
+"""Seconds between two events that say that ticks were skipped."""
+
+BOTH = frozenset(Lane)
+FAST = frozenset({Lane.FAST})
+
+
+class Sink(Protocol):
+    """Who takes what the sampler makes. Neither call may wait."""
+
+    def frame(self, seq: int, payload: bytes) -> None:
+        """Take an encoded frame."""
+
+    def inventory(self, inventory: Inventory) -> None:
+        """Take an inventory that differs from the one before; frames after it have its rows."""
+
+
+class HostRows(Protocol):
+    """The machine around the GPUs."""
+
+    def read(self, lanes: frozenset[Lane], now_ns: int) -> Rows:
+        """Return the blocks of the `node` table on these lanes."""
+
+    def close(self) -> None:
+        """Let go of everything."""
+
+
+@dataclass(slots=True)
+class Newest:
+    """The newest readings of each block, for the node's own page."""
+
+    inventory: Inventory
+    rows: Rows = field(default_factory=dict)
+    taken: dict[int, float] = field(default_factory=dict)
+    """When each block was read, monotonic seconds."""
+    at: float = 0.0
+    """When the newest frame was taken, monotonic seconds."""
+    sampled_at: int = 0
+    """The same by the wall clock, ns."""
+
+
+class Sampler:
+    """Ticks until it is cancelled."""
+
+    def __init__(
+        self,
+        config: CollectorConfig,
+        source: Source,
+        session: int,
+        journal: EventQueue,
+        sinks: Sequence[Sink],
+        host: HostRows | None = None,
+        others: Sequence[Callable[[], list[DeviceEvent]]] = (),
+        facts: Mapping[str, str] | None = None,
+        wall_ns: Callable[[], int] = time.time_ns,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._config = config
+        self._source = source
+        self._session = session
+        self._journal = journal
+        self._sinks = sinks
+        self._host = host
+        self._others = others
+        self._facts = facts or {}
+        self._xids = XidEvents()
+        self._wall_ns = wall_ns
+        self._monotonic = monotonic
+        self._phase = phase_of(config.node)
+        self._slow_phase = phase_of(f"{config.node}/slow")
+        self._silent: Callable[[int], bool] | None = getattr(source, "silent", None)
+        self._commands: list[CommandKind] = []
+        self._alarm: asyncio.Future[None] | None = None
+        """Done when the sleep is over."""
+        self._version = 0
+        self._seen: Inventory | None = None
+        self._slow_tick: int | None = None
+        self._trouble = ""
+        self._expected = 0
+        self._news = (0, -SKIPPED_NEWS_EVERY)
+        self.seq = -1
+        """Number of the newest frame."""
+        self.skipped = 0
+        self.errors = 0
+        """Ticks at which the source broke its contract: raised, overran or returned nonsense."""
+        self.newest: Newest | None = None
+
+    def command(self, kind: CommandKind) -> None:
+        """Have the source told at once; it is never called while it reads."""
+        self._commands.append(kind)
+        if self._alarm is not None:
+            _ring(self._alarm)
+
+    async def run(self) -> None:
+        """Take the first tick at once with both lanes, then tick on the grid."""
+        interval = self._config.interval
+        now = self._wall_ns() / 1e9
+        last = passed(now, interval, self._phase)
+        offset = now - self._monotonic()
+        await self.take(last, BOTH)
+        while True:
+            now, mono = self._wall_ns() / 1e9, self._monotonic()
+            step = (now - mono) - offset
+            if abs(step) > interval / 4:
+                log.warning("node=%s the clock was set by %.3f s", self._config.node, step)
+                last = rebase(last, step, interval)
+                offset = now - mono
+            due = next_tick(now, last, interval, self._phase)
+            if due.wait > 0:
+                await self._sleep(min(due.wait, LONGEST_SLEEP))
+                continue
+            if due.skipped > 0:
+                self._skip(due.skipped, mono)
+            last = due.tick
+            slow = passed(now, self._config.slow_interval, self._slow_phase)
+            await self.take(due.tick, FAST if slow == self._slow_tick else BOTH)
+
+    async def take(self, tick: int, lanes: frozenset[Lane]) -> None:
+        """Take one tick: read, make the frame, hand it on."""
+        if self._silent is not None and self._silent(tick):
+            return  # a simulated node that is down says nothing
+        now_ns = self._wall_ns()
+        if Lane.SLOW in lanes:
+            self._slow_tick = passed(now_ns / 1e9, self._config.slow_interval, self._slow_phase)
+        rows = await self._read(lanes, tick, now_ns)
+        inventory = self._take_stock(now_ns)
+        self._gather(inventory, now_ns)
+        if not readings.has_node(rows):
+            rows = {**rows, **self._host_rows(inventory, lanes, now_ns)}
+        known = vitals(inventory, rows, self._expected)
+        known |= own(self._source, self.skipped, lanes)
+        rows = {**rows, **readings.overlaid(rows, known)}
+        self._emit(now_ns, rows)
+        if self.newest is None or self.newest.inventory is not inventory:
+            self.newest = Newest(inventory)
+        self.newest.rows.update(rows)
+        self.newest.at = self._monotonic()
+        self.newest.taken.update(dict.fromkeys(rows, self.newest.at))
+        self.newest.sampled_at = now_ns
+
+    def last_words(self) -> None:
+        """Send the events that no frame has taken along, in a frame without readings."""
+        self._emit(self._wall_ns(), {})
+
+    def _emit(self, now_ns: int, rows: Rows) -> None:
+        events = self._journal.take()
+        if not rows and not events:
+            return
+        self.seq += 1
+        payload = frame.encode(frame.build(self._session, self.seq, now_ns, rows, events))
+        for sink in self._sinks:
+            sink.frame(self.seq, payload)
+
+    async def _read(self, lanes: frozenset[Lane], tick: int, now_ns: int) -> Rows:
+        interval = self._config.interval
+        deadline = min(DEADLINE * interval, LONGEST_DEADLINE)
+        rows, problem = await read(self._source, lanes, tick, now_ns, deadline, GRACE * interval)
+        if problem:
+            self._complain(problem)
+        else:
+            self._trouble = ""
+        return rows
+
+    def _complain(self, problem: str) -> None:
+        self.errors += 1
+        if problem != self._trouble:
+            self._trouble = problem
+            log.error("node=%s source=%s: %s", self._config.node, self._config.source, problem)
+
+    def _gather(self, inventory: Inventory, now_ns: int) -> None:
+        """Bring what happened into the journal; what came twice, by two ways, comes once."""
+        found: list[DeviceEvent] = []
+        for happenings in (self._source.happenings, *self._others):
+            try:
+                found += happenings()
+            except Exception as error:  # noqa: BLE001 - as in `collector.sampling.reading`
+                self._complain(f"its events can't be read: {type(error).__name__}: {error}")
+        gpus = {gpu.pci: gpu.uuid for gpu in inventory.gpus if gpu.pci is not None}
+        for happening in self._xids.merge(found, now_ns, gpus):
+            self._journal.add(happening)
+
+    def _take_stock(self, now_ns: int) -> Inventory:
+        """Return the inventory with our part filled in; hand it on when it is a new one."""
+        found = self._source.inventory
+        if self.newest is not None and found is self._seen:
+            return self.newest.inventory
+        self._seen = found
+        self._version += 1
+        if self._version > 1:
+            self._slow_tick = None  # new rows have a slow lane too: read it at the next tick
+        inventory = msgspec.structs.replace(
+            found,
+            node=self._config.node,
+            cluster=self._config.cluster,
+            session=self._session,
+            version=self._version,
+            taken_at=found.taken_at or now_ns,
+            kilowatch=release(),
+            host={**self._facts, **found.host},
+            source=found.source or self._config.source,
+        )
+        self._expected = max(self._expected, len(inventory.gpus))
+        for sink in self._sinks:
+            sink.inventory(inventory)
+        return inventory
+
+    def _host_rows(self, inventory: Inventory, lanes: frozenset[Lane], now_ns: int) -> Rows:
+        node = readings.filled(inventory, readings.blocks(lanes, Table.NODE), NOT_SUPPORTED)
+        if self._host is not None:
+            try:
+                found = self._host.read(lanes, now_ns)
+                problem = readings.misshapen(inventory, found)
+            except Exception as error:  # noqa: BLE001 - as in `collector.sampling.reading`
+                found, problem = {}, f"{type(error).__name__}: {error}"
+            if problem:
+                self._complain(f"the host can't be read: {problem}")
+            else:
+                node.update(found)
+        return node
+
+    def _skip(self, ticks: int, mono: float) -> None:
+        """Count skipped ticks; tell at most once a minute."""
+        self.skipped += ticks
+        told, at = self._news
+        if mono - at >= SKIPPED_NEWS_EVERY:
+            self._news = (self.skipped, mono)
+            many = self.skipped - told
+            self._journal.add(
+                DeviceEvent(
+                    "ticks_skipped",
+                    self._wall_ns(),
+                    message=f"{many} ticks came too late to be taken",
+                    data={"ticks": many},
+                )
+            )
+
+    async def _sleep(self, seconds: float) -> None:
+        """Sleep, or less when there is a command; then obey it."""
+        if not self._commands:
+            # Not `asyncio.timeout`: it ends by cancelling, and this happens at every tick.
+            loop = asyncio.get_running_loop()
+            alarm = self._alarm = loop.create_future()
+            timer = loop.call_later(seconds, _ring, alarm)
+            try:
+                await alarm
+            finally:
+                timer.cancel()
+                self._alarm = None
+        commands, self._commands = self._commands, []
+        for kind in commands:
+            await self._obey(kind)
+
+    async def _obey(self, kind: CommandKind) -> None:
+        log.info("node=%s command=%s", self._config.node, kind)
+        limit = LONGEST_COMMAND
+        try:
+            async with asyncio.timeout(limit):
+                match kind:
+                    case CommandKind.RELEASE:
+                        await self._source.release()
+                    case CommandKind.RESUME:
+                        await self._source.resume()
+                    case CommandKind.INVENTORY:
+                        self._slow_tick = None  # the next tick reads the slow lane again,
+                        self._seen = None  # and sends the inventory whether it changed or not
+                    case CommandKind.RESEND:
+                        pass  # the publisher's business
+        except TimeoutError:
+            self._complain(f"{kind} took longer than {limit} s")
+        except Exception as error:  # noqa: BLE001 - as in `collector.sampling.reading`
+            self._complain(f"{kind} failed: {type(error).__name__}: {error}")
+
+
+def _ring(alarm: asyncio.Future[None]) -> None:
+    if not alarm.done():
+        alarm.set_result(None)

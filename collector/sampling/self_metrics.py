@@ -1,0 +1,46 @@
+"""What the collector knows about itself and its node: columns of the `node` table."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+from collector.sampling.rows import answering
+from collector.source import Rows, Source
+from telemetry.gap import NOT_READ, NOT_SUPPORTED
+from telemetry.inventory import Inventory
+from telemetry.metric import Lane
+
+
+def vitals(inventory: Inventory, rows: Rows, expected: int) -> dict[str, float]:
+    """Return what a single reading tells about the node, by metric name. `expected` is how many
+    GPUs it has ever shown."""
+    found = {
+        "node_gpus_expected": float(expected),
+        "node_gpus_answering": float(answering(rows)),
+    }
+    if inventory.driver_state in ("released", "unknown"):
+        found["node_driver_up"] = NOT_READ  # let go of on purpose, or just being opened: no fault
+    elif inventory.driver_state != "none":
+        found["node_driver_up"] = float(inventory.driver_state == "up")
+    return found
+
+
+def own(source: Source, skipped: int, lanes: frozenset[Lane]) -> dict[str, float]:
+    """Return what the collector knows about itself."""
+    found = {"node_ticks_skipped_total": float(skipped)}
+    if Lane.SLOW in lanes:
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        found["node_collector_cpu_seconds_total"] = usage.ru_utime + usage.ru_stime
+        found["node_collector_memory_bytes"] = resident_bytes()
+        found["node_probes_abandoned_total"] = float(getattr(source, "abandoned", 0))
+    return found
+
+
+def resident_bytes() -> float:
+    """Return the memory that this process holds now. Linux only, as the driver is."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return NOT_SUPPORTED
+    return float(pages * resource.getpagesize())

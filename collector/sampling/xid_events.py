@@ -1,0 +1,212 @@
+"""One fault, one event: XIDs reach us twice, from NVML and from the kernel log, and in bursts.
+
+The first sight of a fault is published at once. What repeats it is counted, and told when its
+minute is over as one `xid_repeated` (`sxid_repeated`, `gpu_lost_repeated`) with the count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from collector.source import DeviceEvent
+
+SECOND = 1_000_000_000
+WINDOW = 60 * SECOND
+"""The same XID of the same GPU within this time is one event."""
+BETWEEN_SOURCES = 2 * SECOND
+"""How far NVML and the kernel log are apart when they tell of the same thing."""
+LOST_AFTER_XID = 300 * SECOND
+"""A GPU lost "in words" this soon after its Xid 79 is the same loss."""
+UNKNOWN_XID = 999
+"""What NVML says of an XID that it has no number for; the kernel log has it."""
+MAX_OPEN = 4096
+
+_FALLEN_OFF = 79
+_KINDS = ("xid", "sxid", "gpu_lost")
+
+Key = tuple[str, str | None, object]
+
+
+@dataclass(slots=True)
+class _Open:
+    """A fault whose minute is not over."""
+
+    first: DeviceEvent
+    kernel: int = 0
+    """Lines seen."""
+    nvml: int = 0
+    """Events of NVML seen."""
+    kernel_at: int = -WINDOW
+    nvml_at: int = -WINDOW
+    last: DeviceEvent | None = None
+    """The newest line of the kernel behind the first sight."""
+
+
+class XidEvents:
+    """Merges what NVML and the kernel log tell. Times are ns since 1970, from the happenings."""
+
+    def __init__(self) -> None:
+        self._open: dict[Key, dict[object, _Open]] = {}
+        """By kind, GPU and number; then by what makes a repetition worth telling at once."""
+        self._fallen: dict[str | None, int] = {}
+        self._late: list[DeviceEvent] = []
+        """Counts of faults that began anew before their end was noticed."""
+
+    def merge(
+        self,
+        happenings: Iterable[DeviceEvent],
+        now: int,
+        gpus: Mapping[str, str] | None = None,
+    ) -> list[DeviceEvent]:
+        """Return what to publish, oldest first: first sights, the counts of minutes that are over,
+        and everything that is no XID as it came. `gpus` gives the UUID of each PCI address."""
+        told: list[DeviceEvent] = []
+        for happening in sorted(happenings, key=lambda happening: happening.at):
+            if happening.gpu is None and gpus is not None and happening.pci is not None:
+                happening.gpu = gpus.get(happening.pci)
+            if (
+                happening.kind not in _KINDS
+                or self._is_the_drivers_word(happening)
+                or self._is_new(happening)
+            ):
+                told.append(happening)
+        late, self._late = self._late, []
+        return [*told, *late, *self._close(now)]
+
+    def _is_the_drivers_word(self, happening: DeviceEvent) -> bool:
+        """A GPU that the driver no longer answers for is a state of its own, told once by the
+        source, XID or not; only what the kernel says "in words" may repeat an XID."""
+        if happening.kind != "gpu_lost" or happening.data.get("source") == "kernel":
+            return False
+        self._fallen.setdefault(happening.pci, happening.at)
+        return True
+
+    def _is_new(self, happening: DeviceEvent) -> bool:
+        data = happening.data
+        if happening.kind == "gpu_lost" and self._is_known_loss(happening):
+            return False
+        if data.get("continuation"):
+            return False
+        from_nvml = data.get("source") == "nvml"
+        number = data.get("xid", data.get("sxid"))
+        key = (happening.kind, happening.pci, number)
+        if happening.kind == "xid" and number == _FALLEN_OFF:
+            self._fallen[happening.pci] = happening.at
+        if from_nvml and number == UNKNOWN_XID:
+            found = self._any_of(happening)
+        elif from_nvml:
+            found = self._newest(key, happening.at)
+        else:
+            found = self._of_kernel(key, happening)
+        if found is None:
+            found = _Open(happening)
+            self._make_room()
+            variants = self._open.setdefault(key, {})
+            variant = "" if from_nvml else _variant(happening)
+            if variant in variants:
+                self._late += _repeated(variants[variant], happening.at)
+            variants[variant] = found
+            _count(found, happening, from_nvml)
+            return True
+        _count(found, happening, from_nvml)
+        if not from_nvml:
+            found.last = happening
+        return False
+
+    def _is_known_loss(self, happening: DeviceEvent) -> bool:
+        fallen = self._fallen.get(happening.pci)
+        return fallen is not None and 0 <= happening.at - fallen <= LOST_AFTER_XID
+
+    def _newest(self, key: Key, at: int) -> _Open | None:
+        """Find the fault that an event of NVML repeats: any variant, as NVML tells only numbers."""
+        known = self._open.get(key, {}).values()
+        near = [fault for fault in known if _within(fault, at, from_nvml=True)]
+        return max(near, key=lambda fault: max(fault.kernel_at, fault.nvml_at), default=None)
+
+    def _of_kernel(self, key: Key, happening: DeviceEvent) -> _Open | None:
+        """Find the fault that a line repeats: the same variant, or NVML's word of it just now."""
+        known = self._open.get(key, {})
+        variant = _variant(happening)
+        fault = known.get(variant)
+        if fault is not None and _within(fault, happening.at, from_nvml=False):
+            return fault
+        heard = known.get("")
+        if heard is None or not _within(heard, happening.at, from_nvml=False):
+            return None
+        late = happening.at - heard.nvml_at > BETWEEN_SOURCES
+        if late and variant != _PLAIN:  # perhaps another variant than NVML spoke of
+            return None
+        known[variant] = known.pop("")
+        return known[variant]
+
+    def _any_of(self, happening: DeviceEvent) -> _Open | None:
+        """Find any line of this GPU that NVML's unknown XID may be."""
+        for (kind, pci, _), variants in self._open.items():
+            if kind == "xid" and pci == happening.pci:
+                for fault in variants.values():
+                    if 0 <= happening.at - fault.kernel_at <= BETWEEN_SOURCES:
+                        return fault
+        return None
+
+    def _close(self, now: int) -> list[DeviceEvent]:
+        """Forget the faults whose minute is over; tell of those that were seen again."""
+        over: list[DeviceEvent] = []
+        for key in list(self._open):
+            variants = self._open[key]
+            for variant in [name for name, fault in variants.items() if _is_over(fault, now)]:
+                over += _repeated(variants.pop(variant), now)
+            if not variants:
+                del self._open[key]
+        self._fallen = {pci: at for pci, at in self._fallen.items() if now - at <= LOST_AFTER_XID}
+        return over
+
+    def _make_room(self) -> None:
+        while len(self._open) >= MAX_OPEN:
+            del self._open[next(iter(self._open))]
+
+
+_TELLING = ("action_to", "fatal", "reset", "gpu_instance")
+_PLAIN = (None,) * len(_TELLING)
+
+
+def _variant(happening: DeviceEvent) -> object:
+    """What a repetition must have in common to be one: a change of these is news."""
+    return tuple(happening.data.get(name) for name in _TELLING)
+
+
+def _within(fault: _Open, at: int, from_nvml: bool) -> bool:
+    """Whether something at this time belongs to a fault: its minute, or the echo of its end."""
+    if at - fault.first.at < WINDOW:
+        return True
+    behind = fault.kernel - fault.nvml if from_nvml else fault.nvml - fault.kernel
+    other_at = fault.kernel_at if from_nvml else fault.nvml_at
+    return behind > 0 and at - other_at <= BETWEEN_SOURCES
+
+
+def _is_over(fault: _Open, now: int) -> bool:
+    return now - fault.first.at >= WINDOW + BETWEEN_SOURCES
+
+
+def _count(fault: _Open, happening: DeviceEvent, from_nvml: bool) -> None:
+    if from_nvml:
+        fault.nvml += 1
+        fault.nvml_at = happening.at
+    else:
+        fault.kernel += 1
+        fault.kernel_at = happening.at
+
+
+def _repeated(fault: _Open, now: int) -> list[DeviceEvent]:
+    """Say how often a fault was seen, when that or its line is more than was told at once."""
+    count = max(fault.kernel, fault.nvml)
+    if count < 2 and (fault.last is None or "line" in fault.first.data):
+        return []
+    line = fault.first.data.get("line") or (fault.last and fault.last.data.get("line"))
+    first = fault.first
+    data = {**first.data, "count": count, "first_at": first.at, "line": line}
+    if line is None:
+        del data["line"]
+    times = "once" if count == 1 else f"{count} times within a minute"
+    return [replace(first, kind=f"{first.kind}_repeated", at=now, data=data,
+                    message=f"{first.message} ({times})")]  # fmt: skip

@@ -1,0 +1,119 @@
+"""A running aggregator's HTTP API, for commands: one request, one answer, errors in one line."""
+
+from __future__ import annotations
+
+import http.client
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import quote, urlencode, urlsplit
+
+import msgspec
+
+from alerts.message.text import clean
+from telemetry.errors import ConfigError, KilowattError
+
+T = TypeVar("T")
+
+PATIENCE = 30.0
+"""Seconds for one answer."""
+
+
+class ApiError(KilowattError):
+    """The aggregator can't be reached, or refuses; `status` is its answer's, if there was one."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class _Fault(msgspec.Struct):
+    where: str
+    what: str
+    cure: str = ""
+
+
+class _ErrorReply(msgspec.Struct):
+    error: _Fault
+
+
+class ApiClient:
+    """One aggregator."""
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        """`url`: `http://127.0.0.1:9400`. Raises `ConfigError` for what is none."""
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ConfigError("--http", f"{url!r} is no address", "Write 127.0.0.1:9400.")
+        self.url = url.rstrip("/")
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        # Never through a proxy: an aggregator is a neighbour, and its token is for nobody else.
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def get(self, path: str, kind: type[T], **asked: object) -> T:
+        """Return what stands at a path; parameters that are None or empty are left out."""
+        query = urlencode({name: value for name, value in asked.items() if value not in {None, ""}})
+        return self._ask("GET", f"{path}?{query}" if query else path, None, kind)
+
+    def post(self, path: str, body: object, kind: type[T]) -> T:
+        """Send something and return the answer."""
+        return self._ask("POST", path, msgspec.json.encode(body), kind)
+
+    def delete(self, path: str, kind: type[T], body: object) -> T:
+        """Take something back, saying who and why, and return the answer."""
+        return self._ask("DELETE", path, msgspec.json.encode(body), kind)
+
+    def _ask(self, method: str, path: str, body: bytes | None, kind: type[T]) -> T:
+        request = urllib.request.Request(  # noqa: S310 - the scheme was looked at above
+            self.url + path,
+            body,
+            {**self._headers, "Content-Type": "application/json", "Accept": "application/json"},
+            method=method,
+        )
+        try:
+            with self._opener.open(request, timeout=PATIENCE) as answer:
+                found = answer.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                raise _refusal(self.url, error.code, error.read()) from error
+        except (OSError, http.client.HTTPException) as error:
+            # It may be what a stranger's program sent to a port that we were pointed at.
+            reason = clean(str(getattr(error, "reason", error)))[:200]
+            raise ApiError(
+                f"{self.url}: no aggregator answers ({reason}). Start one with `kilowatch"
+                " aggregate`, or name its address with --http HOST:PORT."
+            ) from error
+        try:
+            return msgspec.json.decode(found, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ApiError(
+                f"{self.url}{path}: the answer is not understood ({error}). Is it an aggregator of"
+                " this release?"
+            ) from error
+
+
+def part(name: str) -> str:
+    """Return a name as one part of a path."""
+    return quote(name, safe="")
+
+
+def read_token(path: Path | None) -> str | None:
+    """Return the token in a file. Raises `ConfigError` when it can't be read."""
+    if path is None:
+        return None
+    try:
+        return path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError("--token-file", f"{path} can't be read: {error}") from error
+
+
+def _refusal(url: str, status: int, body: bytes) -> ApiError:
+    try:
+        fault = msgspec.json.decode(body, type=_ErrorReply).error
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ApiError(f"{url}: it answers {status}; is it an aggregator?", status)
+    cure = fault.cure
+    if status == 401:
+        cure = "Name the file with the aggregator's token: --token-file FILE."
+    return ApiError(f"{fault.where}: {fault.what}. {cure}".rstrip(), status)

@@ -1,0 +1,174 @@
+"""Reads the bus for people: one line a message, or one JSON document a line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from telemetry import frame as frames
+from telemetry import inventory as messages
+from telemetry.catalogue import BY_NAME
+from telemetry.errors import WireError
+from telemetry.gap import reason_of
+from telemetry.inventory import Inventory
+from telemetry.metric import Table
+from telemetry.mqtt import BrokerConfig, connect
+from telemetry.schema import SCHEMA, Schema
+from telemetry.topics import Address, Topic, parse, pattern
+
+
+class TapReader:
+    """Turns messages into text; remembers the schema that each node's inventory told."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self._schemas: dict[int, Schema] = {SCHEMA.id: SCHEMA}
+        self._inventories: dict[str, Inventory] = {}
+
+    def lines(self, topic: str, payload: bytes) -> list[str]:
+        """Return the lines that one message is worth."""
+        address = parse(topic)
+        if address is None:
+            return [f"{topic}  foreign, {len(payload)} bytes"]
+        try:
+            return self._known(address, payload)
+        except WireError as error:
+            return [f"{address.node}  {address.kind}  {error}"]
+
+    def _known(self, address: Address, payload: bytes) -> list[str]:
+        match address.kind:
+            case Topic.FRAME:
+                return [self._frame(address, payload)]
+            case Topic.BACKFILL:
+                return [self._frame(address, part) for part in frames.decode_many(payload)]
+            case Topic.INVENTORY:
+                inventory = messages.decode(payload, Inventory)
+                self._schemas[inventory.schema.id] = inventory.schema
+                self._inventories[address.node] = inventory
+                if self._as_json:
+                    return [self._json(address, json.loads(payload))]
+                return [
+                    f"{address.node}  inventory  {len(inventory.gpus)} GPUs, "
+                    f"{len(inventory.links)} links, driver {inventory.driver_state} "
+                    f"{inventory.driver_version or ''}, from {inventory.source}"
+                ]
+            case _:
+                text = payload.decode(errors="replace")
+                if self._as_json:
+                    return [self._json(address, json.loads(text) if text else None)]
+                return [f"{address.node}  {address.kind}  {text}"]
+
+    def _frame(self, address: Address, payload: bytes) -> str:
+        frame = frames.decode(payload)
+        schema = self._schemas.get(frame.schema)
+        at = datetime.fromtimestamp(frame.sampled_at / 1e9, UTC).isoformat(timespec="milliseconds")
+        if schema is None:
+            return (
+                f"{address.node}  {address.kind}  {at}  #{frame.seq}  "
+                f"schema {frame.schema:012x}, whose inventory has not come yet"
+            )
+        frames.check(frame, schema)
+        if self._as_json:
+            return self._json(address, self._tree(address.node, frame, schema))
+        parts = [f"{schema.blocks[part.block].name} {part.rows}" for part in frame.blocks]
+        power = [
+            value
+            for part in frame.blocks
+            for row in frames.unpack(part, schema)
+            for name, value in zip(schema.blocks[part.block].names, row, strict=True)
+            if name == "gpu_power_watts" and reason_of(value) is None
+        ]
+        watts = f"{sum(power):.0f} W" if power else "— W"
+        return (
+            f"{address.node}  {address.kind}  {at}  #{frame.seq}  {watts}  "
+            f"{', '.join(parts)}  {len(payload)} bytes"
+        )
+
+    def _tree(self, node: str, frame: frames.Frame, schema: Schema) -> dict[str, Any]:
+        """Return a frame as plain values: readings by name, gaps by reason."""
+        inventory = self._inventories.get(node)
+        rows: list[dict[str, Any]] = []
+        for part in frame.blocks:
+            block = schema.blocks[part.block]
+            for number, values in enumerate(frames.unpack(part, schema)):
+                named = dict(zip(block.names, values, strict=True))
+                rows.append(
+                    {
+                        "table": block.table,
+                        "row": number,
+                        "device": _device(inventory, block.table, number),
+                        "readings": {
+                            name: _tidy(name, value)
+                            for name, value in named.items()
+                            if reason_of(value) is None
+                        },
+                        "gaps": {
+                            name: reason.word
+                            for name, value in named.items()
+                            if (reason := reason_of(value)) is not None
+                        },
+                    }
+                )
+        return {
+            "session": frame.session,
+            "seq": frame.seq,
+            "sampled_at": frame.sampled_at,
+            "rows": rows,
+            "events": [json.loads(event) for event in frame.events],
+        }
+
+    def _json(self, address: Address, content: object) -> str:
+        return json.dumps({"node": address.node, "kind": address.kind, "content": content})
+
+
+def _device(inventory: Inventory | None, table: Table, row: int) -> str | None:
+    if inventory is None or table is Table.NODE:
+        return None
+    if table is Table.GPU:
+        return inventory.gpus[row].uuid if row < len(inventory.gpus) else None
+    link = inventory.links[row] if row < len(inventory.links) else None
+    return f"{link.gpu}/{link.number}" if link else None
+
+
+def _tidy(name: str, value: float) -> float:
+    """A float32 shown as a float64 has digits that nobody measured; cut them."""
+    metric = BY_NAME.get(name)
+    return float(f"{value:.7g}") if metric is None or not name.endswith("_total") else value
+
+
+async def run_tap(
+    broker: BrokerConfig,
+    cluster: str,
+    node: str,
+    kind: str,
+    *,
+    as_json: bool,
+    count: int | None,
+    stop: asyncio.Event,
+    say: Callable[[str], None],
+) -> None:
+    """Print messages until `stop` is set or `count` have come. Raises `BusError`."""
+    reader = TapReader(as_json=as_json)
+    async with connect(broker, f"kilowatch-tap-{id(stop):x}") as client:
+        await client.subscribe(pattern(cluster, node=node, kind=Topic.INVENTORY), qos=1)
+        if kind != Topic.INVENTORY:
+            await client.subscribe(pattern(cluster, node=node, kind=kind))
+        stopped = asyncio.ensure_future(stop.wait())
+        messages_in = aiter(client.messages)
+        while count is None or count > 0:
+            coming = asyncio.ensure_future(anext(messages_in))
+            await asyncio.wait({coming, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if not coming.done():
+                coming.cancel()
+                break
+            message = coming.result()
+            lines = reader.lines(str(message.topic), bytes(message.payload))
+            if kind not in ("+", Topic.INVENTORY) and str(message.topic).endswith("/inventory"):
+                continue  # only read for its schema
+            for line in lines:
+                say(line)
+            count = None if count is None else count - 1
+        stopped.cancel()

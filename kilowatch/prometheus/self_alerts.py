@@ -1,0 +1,78 @@
+"""Alerts on kilowatch itself, as Prometheus sees it: above all that it is gone, which only somebody
+outside can say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from aggregator.alerting.self_alerts import KEEP, OWN, RUNBOOK
+from alerts.alert import Severity
+from alerts.notifiers.labels import SEVERITY
+from kilowatch.prometheus.vectors import span
+from telemetry.exposition import PREFIX
+
+_A = f"{PREFIX}aggregator_"
+
+
+@dataclass(frozen=True, slots=True)
+class SelfAlertRule:
+    """One thing that can be wrong with it."""
+
+    name: str
+    expr: str
+    hold: float
+    severity: Severity
+    summary: str
+    description: str
+
+
+_SEEN = {
+    "bus_lost": f"{_A}bus_connected == 0",
+    "rules_failing": f"rate({_A}rules_seconds_count[2m]) == 0",
+    "store_failing": f"{_A}store_ok == 0",
+    "influxdb_failing": f"{PREFIX}influxdb_connected == 0 and {PREFIX}influxdb_spool_points > 0",
+}
+"""What of its own alerts its page shows."""
+
+WATCHES = (
+    SelfAlertRule(
+        "aggregator_down", f"absent({_A}uptime_seconds)", 60, Severity.PAGE,
+        "kilowatch's aggregator is not there",
+        "Nothing is watched: no rule is judged and nobody is paged. On its machine: systemctl status "
+        "kilowatch-aggregator, and its log. The collectors keep all frames and send them when it is "
+        "back.",
+    ),
+    *(
+        SelfAlertRule(own.name, _SEEN[own.name], own.hold, own.severity,
+              own.summary.removesuffix(": {}"), own.description)
+        for own in OWN if own.name in _SEEN
+    ),
+    SelfAlertRule(
+        "delivery_failing", f"{PREFIX}channel_failing == 1", 0, Severity.PAGE,
+        "nothing gets through kilowatch's channel {{ $labels.channel }}",
+        "Pages by this way don't arrive. Look at kilowatch notify list for the cause.",
+    ),
+)  # fmt: skip
+
+
+def group(runbook: str) -> dict[str, Any]:
+    """Return them as a group of a rule file."""
+    return {
+        "name": "kilowatch-itself",
+        "rules": [
+            {
+                "alert": watch.name,
+                "expr": watch.expr,
+                **({"for": span(watch.hold)} if watch.hold else {}),
+                "keep_firing_for": span(KEEP),
+                "labels": {"severity": SEVERITY[watch.severity], "subject": "kilowatch"},
+                "annotations": {
+                    "summary": watch.summary,
+                    "description": watch.description,
+                    "runbook_url": f"{runbook}#{RUNBOOK}",
+                },
+            }
+            for watch in WATCHES
+        ],
+    }

@@ -1,0 +1,73 @@
+"""`kilowatch top --replay FILE`: a process that has read the recording, and the dashboard before it."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from collector.recording.file import read, read_header
+from kilowatch import settings
+from kilowatch.stack.foreground import announce, watch_with_dashboard
+from kilowatch.stack.ports import free_port
+from kilowatch.stack.signals import stop_at_eof, stop_on_signals
+from telemetry.errors import SourceError
+from telemetry.words import counted
+
+PATIENCE = 900.0
+"""Seconds that reading a recording may take: a big cluster's hour."""
+NAME = "recording"
+
+
+def watch_recording(file: Path, config: Path | None, show: Callable[[str], None]) -> None:
+    """Read FILE in a process behind us and show the dashboard on it. Raises `SourceError` for a file
+    that is no recording, or holds nothing."""
+    check(file)
+    announce(f"reading {file} …")
+    host, port = "127.0.0.1", free_port()
+    arguments = ["top", "--replay", str(file), "--serve", f"{host}:{port}"]
+    if config is not None:
+        arguments += ["--config", str(config)]
+    watch_with_dashboard(arguments, host, port, show, PATIENCE)
+
+
+def check(file: Path) -> None:
+    """Raise `SourceError` for what can't be shown, before anything is started."""
+    read_header(file)
+    if next(read(file), None) is None:
+        raise SourceError(f"{file} holds no message. Record with `kilowatch record {file}`.")
+
+
+def serve_recording(
+    file: Path, config: Path | None, where: tuple[str, int], *, until_eof: bool
+) -> None:
+    """Read FILE, and serve it until told to end."""
+    from aggregator.config import (  # noqa: PLC0415 - the dashboard's process needs none of it
+        AggregatorConfig,
+        StoreConfig,
+    )
+    from kilowatch.replay.cluster import RecordedCluster  # noqa: PLC0415 - loads DuckDB
+
+    check(file)
+    loaded = settings.load(config).aggregator if config is not None else None
+
+    async def main(folder: str) -> None:
+        stop = stop_on_signals()
+        watcher = asyncio.create_task(stop_at_eof(stop)) if until_eof else None
+        usual = loaded or AggregatorConfig()
+        given = msgspec.structs.replace(
+            usual, cluster=usual.cluster if loaded else NAME, data_dir=Path(folder),
+            store=StoreConfig(),
+        )  # fmt: skip
+        view = RecordedCluster(given, given.power)
+        messages = await asyncio.to_thread(view.read, file, read(file))
+        announce(f"read {counted(messages, 'message')} of {file}")
+        await view.serve(*where, stop)
+        if watcher is not None:
+            watcher.cancel()
+
+    with tempfile.TemporaryDirectory(prefix="kilowatch-replay-") as folder:
+        asyncio.run(main(folder))

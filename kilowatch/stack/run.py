@@ -1,0 +1,107 @@
+"""`kilowatch run`: one machine, everything on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from aggregator.config import AggregatorConfig
+from collector.sources import has_nvml
+from kilowatch.settings import Settings
+from kilowatch.stack.demo_site import desktop, plugged
+from kilowatch.stack.ports import free_port, is_free
+from kilowatch.stack.signals import stop_at_eof, stop_on_signals
+from kilowatch.stack.stack import StackOutcome, StackPart, local_broker, run_stack
+from telemetry.errors import ConfigError
+
+DEMO_SOURCE = "simulated:desktop-4x5090"
+
+
+async def run_machine(
+    settings: Settings,
+    *,
+    reread: Callable[[], AggregatorConfig] | None = None,
+    http: tuple[str, int],
+    broker_port: int | None,
+    data: Path | None,
+    seconds: float | None,
+    until_eof: bool,
+    announce: Callable[[str], None],
+) -> StackOutcome:
+    """Run broker, collector and aggregator of this machine until told to stop."""
+    stop = stop_on_signals()
+    if until_eof:
+        watcher = asyncio.create_task(stop_at_eof(stop), name="until eof")
+        stop_watcher = watcher.cancel
+    else:
+        stop_watcher = lambda *_: False  # noqa: E731
+    source, alerts = settings.collector.source, settings.aggregator.alerts
+    if source == "auto" and not has_nvml():
+        source = DEMO_SOURCE
+        announce(
+            "No NVIDIA driver on this machine: SIMULATED data of a desktop with four RTX 5090.\n"
+            "With a driver, this shows your GPUs. To look for one all the same: --source nvml"
+        )
+        if alerts.channels or alerts.heartbeat:
+            announce("Nobody is told of simulated alerts: [alerts] is left aside.")
+        alerts = alerts.muted()
+    node, simulated = settings.collector.node, source == DEMO_SOURCE
+
+    def power(tree: Mapping[str, Any]) -> dict[str, Any]:
+        return desktop((node,)) if simulated and not tree else plugged(tree, node)
+
+    def again() -> AggregatorConfig:
+        assert reread is not None  # noqa: S101 - only then it is handed on
+        fresh = reread()
+        return msgspec.structs.replace(fresh, power=power(fresh.power))
+
+    port = _broker_port(settings, broker_port, announce)
+    broker = local_broker(port)
+    state = data or settings.collector.state_dir
+    collector = msgspec.structs.replace(
+        settings.collector, source=source, broker=broker, state_dir=state / "collector"
+    )
+    aggregator = msgspec.structs.replace(
+        settings.aggregator,
+        broker=broker,
+        listen=f"{http[0]}:{http[1]}",
+        data_dir=data / "data" if data else settings.aggregator.data_dir,
+        power=power(settings.aggregator.power),
+        alerts=alerts,
+    )
+    announce(
+        f"http://{aggregator.listen}  (kilowatch top {aggregator.listen})\n"
+        f"MQTT 127.0.0.1:{port}  (kilowatch tap --broker 127.0.0.1:{port})\n"
+        f"data {aggregator.data_dir}"
+    )
+    state.mkdir(parents=True, exist_ok=True)
+    try:
+        return await run_stack(
+            [StackPart(collector)],
+            aggregator,
+            state,
+            stop=stop,
+            scenario=source,
+            seconds=seconds,
+            reread=None if reread is None else again,
+        )
+    finally:
+        stop_watcher()
+
+
+def _broker_port(settings: Settings, asked: int | None, announce: Callable[[str], None]) -> int:
+    if asked is not None:
+        if not is_free("127.0.0.1", asked):
+            raise ConfigError(
+                f"--broker-port {asked}", "somebody listens there already", "Choose another port."
+            )
+        return asked
+    if is_free("127.0.0.1", settings.broker.port):
+        return settings.broker.port
+    port = free_port()
+    announce(f"Port {settings.broker.port} is taken; the embedded broker listens on {port}.")
+    return port

@@ -1,0 +1,156 @@
+"""A whole kilowatch in one process: embedded broker, collectors, aggregator.
+
+`run` uses it with one real collector, `demo` with a simulated cluster. The parts are the same as in
+a cluster and talk over the same bus; only the wiring is short.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from aggregator.config import AggregatorConfig
+from aggregator.service import Aggregator
+from collector.config import CollectorConfig
+from collector.service import run_collector
+from collector.source import Source
+from kilowatch.stack.broker import EmbeddedBroker
+from kilowatch.stack.signals import on_hangup
+from telemetry.errors import KilowattError
+from telemetry.mqtt import BrokerConfig
+
+log = logging.getLogger(__name__)
+
+DRAIN_SECONDS = 8.0
+"""How long the aggregator may take to account for the last frames when all ends."""
+QUIET_SECONDS = 1.5
+"""How long nothing must come and nothing be missing: longer than a commit and a request."""
+
+
+@dataclass(frozen=True, slots=True)
+class StackPart:
+    """One collector: its settings, and its source unless the settings name it."""
+
+    config: CollectorConfig
+    source: Source | None = None
+
+
+class StackOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run amounted to; `kilowatch demo --json` prints it."""
+
+    scenario: str
+    seconds: float
+    nodes: int
+    gpus: int
+    frames_published: int
+    """Numbered frames that the collectors made, whatever became of them."""
+    frames_stored: int
+    frames_lost: int
+    """Published and neither stored nor still on their way."""
+    frames_backfilled: int
+    ticks_skipped: int
+    events: int
+    alerts: int
+    """Alerts that fired."""
+    http: str
+    data: str
+
+
+async def run_stack(
+    parts: Sequence[StackPart],
+    aggregator_config: AggregatorConfig,
+    folder: Path,
+    *,
+    stop: asyncio.Event,
+    scenario: str = "",
+    seconds: float | None = None,
+    reread: Callable[[], AggregatorConfig] | None = None,
+) -> StackOutcome:
+    """Run everything until `stop` is set or `seconds` are over; then drain, end, and count."""
+    broker_config = aggregator_config.broker
+    broker = EmbeddedBroker(broker_config.host, broker_config.port, folder)
+    await asyncio.to_thread(broker.start)
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    aggregator = Aggregator(aggregator_config, reread=reread)
+    on_hangup(aggregator.reload)
+    collectors_stop, linger, aggregator_stop = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(aggregator.run(aggregator_stop), name="aggregator")
+            tasks = [
+                group.create_task(
+                    run_collector(
+                        part.config, stop=collectors_stop, source=part.source, linger=linger
+                    ),
+                    name=f"collector {part.config.node}",
+                )
+                for part in parts
+            ]
+            await _wait(stop, seconds)
+            collectors_stop.set()
+            await _drain(aggregator)
+            linger.set()
+            summaries = await asyncio.gather(*tasks)
+            fired = aggregator.alerts_fired
+            aggregator_stop.set()
+    except BaseExceptionGroup as errors:
+        ours = errors.subgroup(KilowattError)
+        if ours is None:
+            raise
+        raise _first(ours) from errors
+    finally:
+        await asyncio.to_thread(broker.stop)
+    published = sum(summary.frames for summary in summaries)
+    stats = aggregator.stats
+    return StackOutcome(
+        scenario=scenario,
+        seconds=round(loop.time() - started, 1),
+        nodes=len(parts),
+        gpus=len(aggregator.fleet.by_uuid),
+        frames_published=published,
+        frames_stored=stats.frames_stored,
+        frames_lost=published - stats.frames_stored,
+        frames_backfilled=stats.frames_backfilled,
+        ticks_skipped=sum(summary.ticks_skipped for summary in summaries),
+        events=stats.events_stored,
+        alerts=fired,
+        http=aggregator_config.listen,
+        data=str(aggregator_config.data_dir),
+    )
+
+
+def _first(errors: BaseExceptionGroup[KilowattError]) -> KilowattError:
+    error = errors.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error
+
+
+async def _wait(stop: asyncio.Event, seconds: float | None) -> None:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(stop.wait(), seconds)
+
+
+async def _drain(aggregator: Aggregator) -> None:
+    """Wait until the aggregator misses nothing and nothing more comes."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + DRAIN_SECONDS
+    stored, since = -1, loop.time()
+    while loop.time() < deadline:
+        now = loop.time()
+        if aggregator.stats.frames_stored != stored or aggregator.stats.holes_open:
+            stored, since = aggregator.stats.frames_stored, now
+        if now - since > QUIET_SECONDS:
+            return
+        await asyncio.sleep(0.05)
+    log.warning("%d frames are still missing", aggregator.stats.holes_open)
+
+
+def local_broker(port: int) -> BrokerConfig:
+    """Return how to reach an embedded broker of this machine."""
+    return BrokerConfig(host="127.0.0.1", port=port)

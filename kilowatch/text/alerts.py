@@ -1,0 +1,183 @@
+"""Alerts, incidents, silences, rules and deliveries as text for people. Pure: values in, lines out."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+
+from aggregator.alerting.messages import AlertRow, ChannelRow, DeliveryRow, RuleRow
+from alerts.alert import Alert, AlertState, Severity
+from alerts.incidents.matchers import written
+from alerts.message.text import clean, lasting, stamp
+from alerts.notice import DeliveryOutcome as Outbound
+from alerts.notice import Incident, NotificationState, Silence
+from kilowatch.replay.rules import ReplayOutcome
+from kilowatch.text.table import WIDTH, columns
+from telemetry.words import all_firing, counted
+
+COLOURS = {Severity.PAGE: "red", Severity.TICKET: "yellow", Severity.INFO: "cyan"}
+_SECOND = 1_000_000_000
+
+
+def incident_lines(incidents: Sequence[Incident], now: int) -> Iterator[str]:
+    """Return incidents, each with its key, since when, how many alerts, and how it stands."""
+    for incident in incidents:
+        yield from _wrapped(f"{incident.severity.upper():6} ", incident.title)
+        facts = [
+            f"since {_age(incident.began, now)}" if incident.ended is None else _over(incident)
+        ]
+        facts += _lead_facts(incident)
+        facts.append(all_firing(incident.firing, incident.total))
+        if incident.inhibited:
+            hidden = max(incident.hidden, len(incident.inhibited))
+            facts.append(
+                f"{hidden} more {'is its consequence' if hidden == 1 else 'are its consequences'}"
+            )
+        if incident.acknowledged is not None:
+            facts.append(_taken(incident, now))
+        yield from _wrapped(" " * 7, ", ".join(facts))
+        yield f"{' ' * 7}key {clean(incident.key)}"
+
+
+def alert_lines(alerts: Sequence[AlertRow], now: int) -> list[str]:
+    """Return alerts one by one, a line each."""
+    if not alerts:
+        return []
+    head = ("STATE", "SEVERITY", "SINCE", "VALUE", "TOLD", "WHAT")
+    rows = [
+        (alert.state, alert.severity, _age(alert.since, now), _value(alert), _told(alert),
+         alert.summary or alert.key)
+        for alert in alerts
+    ]  # fmt: skip
+    return columns([head, *rows])
+
+
+def silence_lines(silences: Sequence[Silence], now: int) -> list[str]:
+    """Return silences and maintenance windows, a line each."""
+    head = ("ID", "KIND", "STATE", "BY", "OF WHAT, AND WHY")
+    rows = [
+        (one.id, "maintenance" if one.maintenance else "silence", _silence_state(one, now),
+         clean(one.who, 16), f"{' '.join(map(written, one.matchers))}: {one.why}")
+        for one in silences
+    ]  # fmt: skip
+    return columns([head, *rows]) if rows else ["nothing is silenced"]
+
+
+def rule_lines(rules: Sequence[RuleRow]) -> list[str]:
+    """Return rules, a line each."""
+    head = ("RULE", "ID", "OF", "SEVERITY", "FIRES AFTER", "NOW", "WHAT IT SAYS")
+    rows = [
+        (one.name, one.id, one.subject, one.severity,
+         f"{one.hold:g} s" if one.hold else "at once", _counts(one), one.summary)
+        for one in rules
+    ]  # fmt: skip
+    return columns([head, *rows])
+
+
+def channel_lines(channels: Sequence[ChannelRow], now: int) -> list[str]:
+    """Return channels, and how they do."""
+    if not channels:
+        return ["no channel is configured: alerts are shown, and nobody is told (docs/alerts.md)"]
+    head = ("CHANNEL", "KIND", "SENT", "WAITING", "LAST", "STATE")
+    rows = [
+        (one.name, one.kind, one.delivered, _waiting(one),
+         "never" if one.last_delivered is None else f"{_age(one.last_delivered, now)} ago",
+         f"FAILING: {one.failing}" if one.failing else one.last_error or "ok")
+        for one in channels
+    ]  # fmt: skip
+    return columns([head, *rows])
+
+
+def delivery_lines(deliveries: Sequence[DeliveryRow], now: int) -> list[str]:
+    """Return deliveries, newest first."""
+    head = ("AGE", "CHANNEL", "OUTCOME", "TRIES", "WHY", "WHAT")
+    rows = [
+        (_age(one.created, now), one.channel, _outcome(one, now), one.tries,
+         one.reason or one.action,
+         f"{one.title} {f'({one.error})' if one.error else ''}")
+        for one in deliveries
+    ]  # fmt: skip
+    return columns([head, *rows]) if rows else []
+
+
+def replay_lines(outcome: ReplayOutcome) -> Iterator[str]:
+    """Return what a recording would have come to."""
+    span = lasting((outcome.last - outcome.first) / _SECOND)
+    yield (
+        f"{counted(outcome.messages, 'message')} of {counted(outcome.nodes, 'node')} "
+        f"with {counted(outcome.gpus, 'GPU')}, "
+        f"{span} from {stamp(outcome.first)}"
+    )
+    if outcome.unreadable:
+        yield f"{outcome.unreadable} messages could not be read"
+    rows = [
+        (f"+{lasting((one.at - outcome.first) / _SECOND)}", one.severity.upper(), one.action,
+         one.reason, one.title)
+        for one in outcome.told
+    ]  # fmt: skip
+    yield from columns([("AT", "SEVERITY", "TOLD", "BECAUSE", "WHAT"), *rows]) if rows else []
+    yield f"{counted(outcome.pages, 'page')}, {counted(outcome.tickets, 'ticket')}"
+
+
+def _wrapped(head: str, text: str) -> Iterable[str]:
+    return textwrap.wrap(
+        clean(text), WIDTH, initial_indent=head, subsequent_indent=" " * len(head),
+        break_on_hyphens=False,
+    )  # fmt: skip
+
+
+def _age(since: int, now: int) -> str:
+    return lasting((now - since) / _SECOND)
+
+
+def _over(incident: Incident) -> str:
+    ended = incident.ended or incident.changed
+    return f"{stamp(incident.began)}, over after {_age(incident.began, ended)}"
+
+
+def _lead_facts(incident: Incident) -> Iterator[str]:
+    if incident.alerts:
+        lead = incident.alerts[0]
+        if lead.state is AlertState.FIRING and lead.value_text:
+            yield lead.value_text + (f" (limit {lead.limit_text})" if lead.limit_text else "")
+
+
+def _taken(incident: Incident, now: int) -> str:
+    note = incident.acknowledged
+    assert note is not None  # noqa: S101 - the caller looked
+    until = "" if note.until is None else f" for {_age(now, note.until)} more"
+    return f"taken by {note.who}{until}" + (f": {note.why}" if note.why else "")
+
+
+def _value(alert: Alert) -> str:
+    return alert.value_text or ("" if alert.value is None else f"{alert.value:g}")
+
+
+def _told(alert: AlertRow) -> str:
+    if alert.severity is Severity.INFO or alert.state is AlertState.PENDING:
+        return "nobody"
+    return "yes" if alert.standing is NotificationState.TOLD else alert.standing
+
+
+def _silence_state(silence: Silence, now: int) -> str:
+    if now < silence.starts:
+        return f"in {_age(now, silence.starts)}"
+    return f"{_age(now, silence.ends)} left" if now < silence.ends else "over"
+
+
+def _counts(rule: RuleRow) -> str:
+    each = ((rule.firing, "firing"), (rule.pending, "pending"))
+    found = [f"{n} {word}" for n, word in each if n]
+    return ", ".join(found)
+
+
+def _outcome(delivery: DeliveryRow, now: int) -> str:
+    """A ticket that waits for working hours says when it goes."""
+    if delivery.outcome is not Outbound.WAITING or delivery.due - now < 60 * _SECOND:
+        return delivery.outcome
+    return f"in {_age(now, delivery.due)}"
+
+
+def _waiting(channel: ChannelRow) -> str:
+    age = channel.oldest_seconds
+    return f"{channel.waiting}" + (f" ({lasting(age)})" if channel.waiting and age else "")

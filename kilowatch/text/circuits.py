@@ -1,0 +1,219 @@
+"""Circuits as a tree for people: load, amps per pole, both limits, what is left, when it may trip."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from alerts.message.text import clean, cut
+from kilowatch.text.table import WIDTH
+from power.snapshot.documents import CircuitState, RowState
+
+BAR = 24
+_LIKE = 0.02
+"""Shares of the rating that differ by less are one load."""
+WORDS = {
+    "E01": "near its continuous limit",
+    "E02": "above its continuous limit, which holds for 3 hours and more",
+    "E03": "above what the breaker is rated for",
+    "E04": "the breaker may trip soon, or is hot",
+    "E05": "a peak can trip the breaker at once",
+    "E06": "by its trend it reaches a limit",
+    "E07": "the GPUs' limits in force allow more than the continuous limit",
+    "E08": "above its continuous limit when another feed is lost",
+    "E09": "this feed is lost: its partners carry everything",
+    "E10": "two cords of a node share unevenly",
+    "E11": "its poles are uneven",
+    "E12": "the neutral is near its rating",
+    "E13": "the voltage is too low or too high",
+    "E14": "the UPS is near its rating, or runs on its battery",
+    "E15": "what its supplies must carry alone is near their rating",
+    "E16": "near the limit of the smart plug",
+    "E17": "its breaker has probably tripped",
+    "E18": "its meter and its nodes do not agree",
+    "E19": "a meter says nothing",
+    "E20": "GPUs may draw more than their cap",
+    "E21": "its load swings",
+    "E22": "near or above its budget",
+    "E24": "the configuration is probably not as it was meant",
+}
+"""What each rule says, in a few words."""
+ESTIMATE = "Times are estimates; a breaker may trip earlier or later."
+
+
+def circuit_lines(circuits: Sequence[CircuitState], width: int = WIDTH) -> list[str]:
+    """Return the tree; what feeds stands above what it feeds."""
+    children: dict[str | None, list[CircuitState]] = {}
+    known = {circuit.id for circuit in circuits}
+    for circuit in circuits:
+        parent = circuit.parent if circuit.parent in known else None
+        children.setdefault(parent, []).append(circuit)
+    lines: list[str] = []
+    for top in children.get(None, []):
+        lines += _branch(top, children, "", "")
+    return [cut(line, width).rstrip() for line in lines]
+
+
+def _branch(
+    circuit: CircuitState, children: dict[str | None, list[CircuitState]], first: str, rest: str
+) -> list[str]:
+    below = children.get(circuit.id, [])
+    lines = [f"{first}{clean(circuit.id)}  {load_text(circuit)}"]
+    inner = rest + ("│   " if below else "    ")
+    lines += [f"{inner}{text}" for text in details(circuit)]
+    for number, child in enumerate(below):
+        last = number == len(below) - 1
+        lines += _branch(
+            child, children, rest + ("└─ " if last else "├─ "), rest + ("   " if last else "│  ")
+        )
+    return lines
+
+
+def load_text(circuit: CircuitState) -> str:
+    """Return the bar, the load and the amps of each pole."""
+    if circuit.load_ratio is None:
+        watts = "no reading yet" if circuit.watts is None else f"{circuit.watts:,.0f} W"
+        return f"{watts}{_amps(circuit)}"
+    about = "~" if circuit.assumed_watts else " "
+    return f"{bar(circuit)}{about}{circuit.load_ratio:4.0%}{_amps(circuit)}"
+
+
+def bar(circuit: CircuitState) -> str:
+    """Return the load as a bar up to the rating, with a mark at the continuous limit."""
+    ratio = circuit.load_ratio or 0.0
+    full = min(BAR, max(0, round(ratio * BAR)))
+    cells = ["█" if cell < full else "·" for cell in range(BAR)]
+    if circuit.continuous_amps and circuit.rated_amps:
+        mark = min(BAR - 1, round(circuit.continuous_amps / circuit.rated_amps * BAR))
+        cells[mark] = "┃" if ratio * BAR > mark else "│"
+    return "".join(cells) + (">" if ratio > 1 else " ")
+
+
+def _amps(circuit: CircuitState) -> str:
+    poles = [f"{pole} {amps:.1f}" for pole, amps in circuit.amps.items() if amps is not None]
+    if not poles:
+        return ""
+    neutral = "" if circuit.neutral_amps is None else f" N {circuit.neutral_amps:.1f}"
+    return f"  {' '.join(poles)}{neutral} A"
+
+
+def details(circuit: CircuitState) -> list[str]:
+    """Return what stands below a circuit, most telling first."""
+    lines = [limits_text(circuit)]
+    if circuit.watts is not None:
+        lines += [f"{watts_text(circuit)}; {heat_text(circuit)}"]
+    if circuit.assumed_watts:
+        lines.append(clean(circuit.facts.get("assumed", "a part of it is assumed")))
+    if circuit.trip_seconds.earliest is not None:
+        lines.append(band_text(circuit))
+    could = []
+    if circuit.committed_watts is not None:
+        share = circuit.committed_continuous_ratio
+        over = "" if share is None else f", {share:.0%} of all day"
+        could.append(f"limits in force allow {circuit.committed_watts:,.0f} W{over}")
+    if circuit.survivor_continuous_ratio is not None:
+        could.append(f"after the loss of a feed {circuit.survivor_continuous_ratio:.0%} of all day")
+    if circuit.forecast_continuous_seconds:
+        could.append(f"by its trend above all day in {span(circuit.forecast_continuous_seconds)}")
+    if could:
+        lines.append("; ".join(could))
+    if circuit.alerts:
+        lines += [broken(rule) for rule in circuit.alerts]
+    if unknown := circuit.facts.get("unknown_nodes"):
+        lines.append(f"not known, and counted as nothing: {clean(unknown)}")
+    if circuit.nodes:
+        lines.append(f"nodes {', '.join(map(clean, circuit.nodes))}")
+    return lines  # fmt: skip
+
+
+def broken(rule: str) -> str:
+    """Return a rule that fires, by the number that docs/power.md has it under, and what it says."""
+    return f"! {clean(rule)} {WORDS.get(rule, '')}".rstrip()
+
+
+def limits_text(circuit: CircuitState) -> str:
+    """Return both limits and what is left."""
+    if circuit.rated_amps is None or circuit.continuous_amps is None:
+        return "its main breaker is not known"
+    text = f"{circuit.continuous_amps:g} A all day, {circuit.rated_amps:g} A breaker"
+    if circuit.effective_amps is not None and circuit.effective_amps < circuit.rated_amps - 0.05:
+        text += f" ({circuit.effective_amps:.1f} A in this heat)"
+    left = circuit.headroom_amps
+    if left is None:
+        return text
+    if left >= 0:
+        minute = circuit.continuous_ratio or 0.0
+        before = f", in the last minute {minute:.0%}" if minute > 1 else ""
+        return f"{text}; {left:.1f} A left all day{before}"
+    if circuit.assumed_watts and circuit.continuous_ratio is None:
+        return f"{text}; {-left:.1f} A above the continuous limit, if what is assumed flows"
+    since = circuit.above_continuous_seconds
+    how_long = f" for {span(since)}" if since else ""
+    return f"{text}; {-left:.1f} A above the continuous limit{how_long}"
+
+
+def watts_text(circuit: CircuitState) -> str:
+    """Return the watts, how sure they are, and where they come from."""
+    sigma = "" if circuit.sigma_watts is None else f" ± {circuit.sigma_watts:,.0f}"
+    text = f"{circuit.watts or 0.0:,.0f}{sigma} W by {circuit.source or 'no source'}"
+    return f"{text}, a meter is silent" if circuit.more.get("meter_stale") else text
+
+
+def heat_text(circuit: CircuitState) -> str:
+    """Return the breaker's heat, and that no trip is expected where none is."""
+    if not circuit.trip_known:
+        known = "the breaker's own rating is not known"
+        return f"no trip time: {'part of its load is assumed' if circuit.assumed_watts else known}"
+    heat = "" if circuit.heat_ratio is None else f"breaker heat {circuit.heat_ratio:.0%}"
+    if circuit.trip_seconds.earliest is not None:
+        return heat
+    return f"{heat}, {band_text(circuit)}" if heat else band_text(circuit)
+
+
+def band_text(circuit: CircuitState) -> str:
+    """Return `may trip in 22 s .. 75 s (estimate)`; earliest edge to latest."""
+    earliest, latest = circuit.trip_seconds.earliest, circuit.trip_seconds.latest
+    if earliest is None:
+        return "no trip expected at this load"
+    end = "never" if latest is None else span(latest)
+    return f"may trip in {span(earliest)} .. {end} at {_lasting(circuit)} (estimate)"
+
+
+def _lasting(circuit: CircuitState) -> str:
+    """Return which load a time to trip is told for: not always the one that flows now."""
+    now, lasting = circuit.load_ratio, circuit.lasting_ratio
+    if now is None or lasting is None or abs(now - lasting) < _LIKE:
+        return "this load"
+    return f"the {lasting:.0%} of the last 10 s"
+
+
+def row_lines(what: str, rows: Sequence[RowState]) -> list[str]:
+    """Return budgets or UPS, a line each."""
+    lines = []
+    for row in rows:
+        told = [
+            f"{name.replace('_', ' ')} {_number(name, value)}"
+            for name, value in row.quantities.items()
+            if value is not None
+        ]
+        lines.append(f"{what} {clean(row.id)}  {', '.join(told) or 'no reading yet'}")
+        lines += [f"    {broken(rule)}" for rule in row.alerts]
+    return lines
+
+
+def _number(name: str, value: float) -> str:
+    if name.endswith("_ratio"):
+        return f"{value:.0%}"
+    if name.endswith("_watts") or name == "watts":
+        return f"{value:,.0f}"
+    return span(value) if name.endswith("_seconds") else f"{value:g}"
+
+
+def span(seconds: float) -> str:
+    """Return a time as precise as an estimate may be: `22 s`, `33 min`, `3 h 10 min`."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 120:
+        return f"{minutes} min"
+    hours, rest = divmod(minutes, 60)
+    return f"{hours} h {rest} min" if rest and hours < 24 else f"{hours} h"

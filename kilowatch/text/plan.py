@@ -1,0 +1,84 @@
+"""A plan for people: every circuit under the supposed load, what it breaks, and what would help."""
+
+from __future__ import annotations
+
+import textwrap
+
+from alerts.message.text import clean
+from kilowatch.text.circuits import ESTIMATE, broken, span
+from power.plan.result import Cap, CircuitPlan, NodePlan, PlanResult
+
+WIDTH = 80
+
+
+def plan_lines(answer: PlanResult) -> list[str]:
+    """Return the plan, no line wider than `WIDTH`."""
+    lines: list[str] = []
+    for circuit in [*answer.panels, *answer.circuits]:
+        lines += _circuit(circuit)
+    for node in answer.nodes:
+        lines += _node(node)
+    for budget in answer.budgets:
+        limit = "no limit in kW" if budget.limit_kw is None else f"{budget.limit_kw:g} kW"
+        lines.append(f"budget {clean(budget.id)}  {budget.kw:.2f} kW of {limit}")
+        lines += _broken(budget.alerts)
+    for notice in answer.notices:
+        # What is said of an option is no fault of the configuration.
+        head = "note" if notice.startswith("--") else "note (E24)"
+        lines += _wrapped(f"{head}: {clean(notice)}", "    ")
+    return [*lines, ESTIMATE]
+
+
+def _circuit(circuit: CircuitPlan) -> list[str]:
+    name = clean(circuit.id)
+    if circuit.lost:
+        return [f"{name}  off, as supposed", *_broken(circuit.alerts)]
+    amps = " ".join(f"{pole} {value:.1f}" for pole, value in circuit.amps.items())
+    limits = "its main breaker is not known"
+    if circuit.rated_amps != float("inf"):
+        limits = f"{circuit.continuous_amps:g} A all day, {circuit.rated_amps:g} A breaker"
+    lines = [f"{name}  {circuit.watts:,.0f} W  {amps} A; {limits}", f"    {_trip(circuit)}"]
+    if circuit.survivor_amps is not None:
+        lines.append(f"    {circuit.survivor_amps:.1f} A after the worst loss of another feed")
+    lines += _broken(circuit.alerts)
+    return lines if circuit.cap is None else [*lines, *_cap(circuit.cap)]
+
+
+def _broken(alerts: list[str]) -> list[str]:
+    return [f"    {broken(rule)}" for rule in alerts]
+
+
+def _cap(cap: Cap) -> list[str]:
+    if cap.reachable:
+        return [f"    a cap of {cap.watts_per_gpu} W per GPU clears it"]
+    if cap.watts_per_gpu <= 0:
+        told = "no cap of the GPUs clears it: the rest alone is too much"
+    else:
+        told = f"it would take a cap of {cap.watts_per_gpu} W per GPU"
+        if cap.floor_watts is not None:
+            told += f", below the card's floor of {cap.floor_watts:g} W"
+    lines = [f"    {told}"]
+    for way in cap.instead:
+        lines += _wrapped(f"    or {way}", "       ")
+    return lines
+
+
+def _node(node: NodePlan) -> list[str]:
+    if node.dark:
+        return [f"node {clean(node.id)}  goes dark: no cord of it has power"]
+    if not node.alerts:
+        return []
+    load = "" if node.supply_load is None else f"  supplies {node.supply_load:.0%} loaded"
+    return [f"node {clean(node.id)}{load}", *_broken(node.alerts)]
+
+
+def _trip(circuit: CircuitPlan) -> str:
+    earliest, latest = circuit.trip_seconds["earliest"], circuit.trip_seconds["latest"]
+    if earliest is None:
+        return "no trip expected at this load"
+    end = "never" if latest is None else span(latest)
+    return f"may trip in {span(earliest)} .. {end} (estimate)"
+
+
+def _wrapped(text: str, inside: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, subsequent_indent=inside, break_on_hyphens=False)

@@ -1,0 +1,112 @@
+"""A report for people: one cluster, or two side by side."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from alerts.message.text import clean
+from power.report.report import Report, Upkeep
+
+LABEL = 13
+CELL = 42
+
+
+def report_lines(reports: Mapping[str, Report]) -> list[str]:
+    """Return the clusters side by side, a column each, under their names."""
+    names = [clean(name) for name in reports]
+    table = [_rows(one) for one in reports.values()]
+    lines = _line("", names)
+    for label in table[0]:
+        cells = [rows[label] for rows in table]
+        if any(cells):
+            lines += _line(label, [cell or "-" for cell in cells])
+    return lines
+
+
+def cheaper(names: Sequence[str], times: float | None) -> str | None:
+    """Return which cluster costs less, and by how much; None when a price is not known."""
+    if times is None or times <= 0:
+        return None
+    first, other = names
+    if times < 1:
+        first, other, times = other, first, 1 / times
+    return f"{other} is {times:.0f} times cheaper than {first}" if times >= 10 else f"{other} is {times:.1f} times cheaper than {first}"  # fmt: skip
+
+
+def _line(label: str, cells: Sequence[str]) -> list[str]:
+    wrapped = [textwrap.wrap(cell, CELL) or [""] for cell in cells]
+    lines = []
+    for number in range(max(map(len, wrapped))):
+        row = [cell[number] if number < len(cell) else "" for cell in wrapped]
+        head = (label if number == 0 else "").ljust(LABEL)
+        lines.append((head + "  ".join(text.ljust(CELL) for text in row)).rstrip())
+    return lines
+
+
+def _rows(one: Report) -> dict[str, str]:
+    gpus = ", ".join(f"{count} x {clean(model)}" for model, count in one.gpus.items())
+    return {
+        "GPUs": f"{gpus or 'none'}; {'mixed' if one.mixed else 'one kind'}",
+        "memory": f"{one.memory_gb:,g} GB {pools_text(one.pools)}",
+        "verdict": f"a {one.verdict}" + (" of cards" if one.verdict == "pile" else ""),
+        "because": one.verdict_reason,
+        "nodes": ", ".join(f"{count} {clean(role)}" for role, count in one.roles.items()),
+        "draw": _draw(one),
+        "limits allow": "" if one.committed_watts is None else f"{one.committed_watts:,.0f} W",
+        "homes": "" if one.homes is None else f"{one.homes:.2f} average homes of {one.home_watts:,g} W",
+        "electric car": "" if one.ev_hours is None else f"{one.ev_hours:.2f} h to drain {one.ev_kwh:g} kWh",
+        "a month": "" if one.month is None else _upkeep(one.month, one.currency),
+        "measured": "" if one.measured is None else _measured(one.measured, one.currency),
+        "utilisation": "" if one.utilisation is None else f"{one.utilisation:.0%}",
+        "idle": _idle(one),
+        "price": _price(one),
+        "rental": "" if one.prices.hourly is None else f"{one.prices.hourly:,.2f} {clean(one.currency)} an hour",
+    }  # fmt: skip
+
+
+def pools_text(pools: Sequence[tuple[int, float]]) -> str:
+    """Return `as 2 NVLink pools of 640 GB`, or `as four separate pools of 32 GB`."""
+    found = []
+    for (gpus, gb), count in Counter(pools).items():
+        kind = "NVLink" if gpus > 1 else "separate"
+        size = f"of {gb:,g} GB" + (f" over {gpus} GPUs" if gpus > 1 else "")
+        found.append(f"{count} {kind} {'pool' if count == 1 else 'pools'} {size}")
+    return f"as {', '.join(found)}" if found else "in no pool"
+
+
+def _draw(one: Report) -> str:
+    if one.sustained_watts is None or one.peak_watts is None:
+        return "not known"
+    return f"{one.sustained_watts:,.0f} W sustained, {one.peak_watts:,.0f} W peak"
+
+
+def _upkeep(one: Upkeep, currency: str) -> str:
+    money = "" if one.cost is None else f", {one.cost:,.2f} {clean(currency)}"
+    return f"{one.kwh:,.4g} kWh{money}, {one.co2_kg:,.4g} kg CO2" if one.kwh < 1000 else f"{one.kwh:,.0f} kWh{money}, {one.co2_kg:,.0f} kg CO2"  # fmt: skip
+
+
+def _measured(one: Upkeep, currency: str) -> str:
+    text = f"{_upkeep(one, currency)} in {one.hours:,.4g} h"
+    if one.estimated_ratio > 0.005:
+        text += f", {one.estimated_ratio:.0%} of it estimated"
+    if one.unknown_hours > 0.05:
+        text += f"; {one.unknown_hours:,.1f} h are not known"
+    return text
+
+
+def _idle(one: Report) -> str:
+    if one.idle is None:
+        return ""
+    money = "" if one.idle.cost is None else f", {one.idle.cost:,.2f} {clean(one.currency)} ({one.idle.cost_basis})"  # fmt: skip
+    return f"{one.idle.gpu_hours:,.4g} GPU hours, {one.idle.ratio:.0%} of all{money}"
+
+
+def _price(one: Report) -> str:
+    known = one.prices
+    if known.gpus is not None and known.hosts is not None:
+        return f"{known.gpus + known.hosts:,.0f} USD: {known.gpus:,.0f} of GPUs + {known.hosts:,.0f} around them" if known.total == known.gpus + known.hosts else f"{known.total:,.0f} USD" if known.total is not None else "not known"  # fmt: skip
+    if known.total is not None:
+        return f"{known.total:,.0f} USD"
+    return f"not known; the GPUs {known.gpus:,.0f} USD" if known.gpus is not None else "not known"

@@ -1,0 +1,310 @@
+"""What a person should read beside a circuit: what it is, what it carries, and what would help."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import overload
+
+import numpy as np
+
+from power.devices.wall_power import WallSource
+from power.live.heat import BreakerHeat
+from power.live.inputs import PowerInputs
+from power.live.loads import CircuitLoads
+from power.live.walls import WallPower
+from power.network.flow import Flow
+from power.network.topology import SiteTopology
+from power.network.wiring import POLES, Flags, Floats
+from power.plan.remedy import RemedyPart, cap_of
+from power.plan.result import Cap
+from power.site.layout import Circuit, SiteLayout
+from power.snapshot.quantities import SOURCES
+
+# Facts of a board's rows, put into words only when somebody reads them.
+
+
+class LazyFacts(Sequence[Mapping[str, str]]):
+    """Looks like a tuple of mappings; 2,000 circuits cost nothing until one of them is asked."""
+
+    def __init__(self, size: int, say: Callable[[int], Mapping[str, str]]) -> None:
+        self._size, self._say = size, say
+
+    def __len__(self) -> int:
+        return self._size
+
+    @overload
+    def __getitem__(self, index: int) -> Mapping[str, str]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Mapping[str, str]]: ...
+    def __getitem__(self, index: int | slice) -> Mapping[str, str] | Sequence[Mapping[str, str]]:
+        if isinstance(index, slice):
+            return [self._say(row) for row in range(*index.indices(self._size))]
+        row = index + self._size if index < 0 else index
+        if not 0 <= row < self._size:
+            raise IndexError(index)
+        return self._say(row)
+
+    def __iter__(self) -> Iterator[Mapping[str, str]]:
+        return (self._say(row) for row in range(self._size))
+
+
+# Spans of time, bands and lists as people read them. Every time to a trip is an estimate, and says so.
+
+ESTIMATE = "an estimate; a breaker may trip earlier or later"
+NO_RATING = "not known: the breaker's own rating is not configured"
+
+
+def span(seconds: float) -> str:
+    """Return a span of time: `22 s`, `5 min 10 s`, `33 min`, `3 h 05 min`."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if seconds < 600:
+        minutes, rest = divmod(round(seconds), 60)
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def band(trips: Floats) -> str:
+    """Return when a breaker of known rating trips, of (earliest, nominal, latest) seconds: never a
+    single number."""
+    earliest, nominal, latest = (float(seconds) for seconds in trips)
+    if np.isnan(earliest):
+        return "not known, as its load is not"
+    if np.isinf(earliest):
+        return "it does not trip at this load"
+    if earliest == 0:
+        end = "perhaps never" if np.isinf(latest) else f"within {span(latest)}"
+        usual = "" if np.isinf(nominal) else f", typically after {span(nominal)}"
+        return f"at any moment{usual}, {end}; {ESTIMATE}"
+    if np.isinf(nominal):
+        return f"after {span(earliest)} at the earliest, more likely never; {ESTIMATE}"
+    if np.isinf(latest):
+        return f"after {span(earliest)} at the earliest, typically after {span(nominal)}, perhaps never; {ESTIMATE}"
+    return f"between {span(earliest)} and {span(latest)}, typically after {span(nominal)}; {ESTIMATE}"  # fmt: skip
+
+
+def listed(names: Sequence[str], most: int = 8) -> str:
+    """Return names with commas between; of many the first, and how many more."""
+    shown = ", ".join(names[:most])
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
+
+
+def per_pole(amps: Floats, poles: Sequence[int]) -> str:
+    """Return `L1 47.2 A, L2 47.1 A`."""
+    return ", ".join(
+        f"{POLES[p]} {amps[p]:.1f} A" if not np.isnan(amps[p]) else f"{POLES[p]} not known"
+        for p in poles
+    )
+
+
+_WORDS = dict(SOURCES)
+
+
+@dataclass(frozen=True, slots=True)
+class FactContext:
+    """All of one tick that the words are made of."""
+
+    layout: SiteLayout
+    fixed: SiteTopology
+    tick: PowerInputs
+    walls: WallPower
+    carried: CircuitLoads
+    undeclared: Floats
+    committed: Flow
+    survivor: Floats
+    trips: Floats
+    above: Floats
+    heats: BreakerHeat
+    assumed: Flags
+    suspected: Flags
+    off: Flags
+    before: Floats
+    notes: Mapping[str, Sequence[str]]
+    """Notes on the configuration of each line that has any."""
+
+    def facts(self, row: int) -> dict[str, str]:
+        """Return the facts of one line."""
+        line = self.layout.lines[self.fixed.network.names[row]]
+        facts = _what(line, self) | self._carries(row, line) | self._people(row)
+        survivor = float(self.survivor[row])
+        if not np.isnan(survivor):
+            facts["failover"] = f"{survivor:.1f} A of {line.continuous_amps:g} A when another feed of {line.group} is lost"  # fmt: skip
+        facts["committed"] = (
+            f"{self.committed.watts[row]:.0f} W, {self.committed.highest[row]:.1f} A"
+        )
+        cap = self.cap(row, line, failing=survivor > line.continuous_amps)
+        facts["remedy"] = _remedy(cap, self._move(row, line))
+        if cap is not None:
+            facts["cap"] = f"{cap.watts_per_gpu} W"
+            facts["floor"] = "not known" if cap.floor_watts is None else f"{cap.floor_watts:.0f} W"
+        if line.id in self.notes:
+            facts["notices"] = "; ".join(self.notes[line.id])
+        if self.suspected[row] or self.off[row]:
+            facts |= self._after_trip(row)
+        return facts
+
+    def _carries(self, row: int, line: Circuit) -> dict[str, str]:
+        carried = self.carried
+        watts, sigma = float(carried.watts[row]), float(carried.sigma[row])
+        source = _WORDS[int(carried.rank[row])]
+        rough = "not known" if np.isnan(watts) else f"± {sigma:.0f} W"
+        facts = {
+            "amps": per_pole(carried.amps[row], line.poles),
+            "limits": f"{line.continuous_amps:g} A continuous, {line.rated_amps:g} A rated",
+            "source": source,
+            "uncertainty": rough,
+            "above": span(float(np.nan_to_num(self.above[row]))),
+            "band": NO_RATING if line.curve is None else band(self.trips[row]),
+        }
+        if line.curve is not None and line.effective_amps < line.rated_amps:
+            facts["limits"] += f", {line.effective_amps:.1f} A in this heat and grouping"
+        if self.assumed[row]:
+            facts["band"] += "; its heat at the start is assumed from its load"
+        assumed = float(carried.assumed[row])
+        if assumed > 0:
+            part = "all" if assumed >= watts else f"{assumed:,.0f} W"
+            facts["assumed"] = f"{part} of it is assumed: {self._unheard(row)}"
+            if np.isnan(self.trips[row, 0]) and line.curve is not None:
+                facts["band"] = "not known, as part of its load is assumed"
+        unknown = float(self.undeclared[row])
+        if abs(unknown) > max(0.15 * watts, 100.0):
+            more = "more" if unknown > 0 else "less"
+            facts["unknown_load"] = f"{abs(unknown):.0f} W {more} than its nodes and declared loads add up to"  # fmt: skip
+        return facts
+
+    def _unheard(self, row: int) -> str:
+        """Return why a part of a line's load is assumed."""
+        walls, below = self.walls, self.fixed.machines_below(row)
+        names = [self.fixed.network.machines[m] for m in below if walls.assumed[m] > 0]
+        why = "silent, counted with what was drawn last"
+        if _WORDS[int(self.carried.rank[row])] == WallSource.COMMITTED:
+            why = "silent, counted with all that may be drawn"
+        elif not any(walls.silent[m] for m in below if walls.assumed[m] > 0):
+            why = "GPUs that were not read, counted with their limits"
+        return f"{listed(names)}: {why}"
+
+    def _people(self, row: int) -> dict[str, str]:
+        """Return who is on it: all, the largest, the silent."""
+        names, walls = self.fixed.network.machines, self.walls
+        below = self.fixed.machines_below(row)
+        share = self.fixed.below[2][self.fixed.starts[row] : self.fixed.starts[row + 1]]
+        watts = np.nan_to_num(walls.watts[below]) * share
+        top = [k for k in np.argsort(-watts, kind="stable")[:3] if watts[k] > 0]
+        facts = {
+            "nodes": ", ".join(names[m] for m in below),
+            "contributors": ", ".join(self._one(int(below[k]), float(watts[k])) for k in top),
+        }
+        silent = [names[m] for m in below if walls.silent[m]]
+        if silent:
+            facts["silent"] = listed(silent)
+        blind = [names[m] for m in below if np.isnan(walls.watts[m])]
+        if blind:
+            facts["unknown_nodes"] = listed(blind)
+        return facts
+
+    def _one(self, machine: int, watts: float) -> str:
+        name = self.fixed.network.machines[machine]
+        gpus, job = self.walls.gpus[machine], self.tick.jobs.get(name)
+        about = [f"{gpus:.0f} GPUs"] if gpus > 0 else []
+        about += [f"job {job}"] if job else []
+        return f"{name} {watts:.0f} W" + (f" ({', '.join(about)})" if about else "")
+
+    def cap(self, row: int, line: Circuit, *, failing: bool) -> Cap | None:
+        """Return what would bring it under its limit, if the limits in force or a loss exceed it."""
+        watts, amps = float(self.committed.watts[row]), float(self.committed.highest[row])
+        if not amps > 0 or not (amps > line.continuous_amps or failing):
+            return None
+        walls, below = self.walls, self.fixed.machines_below(row)
+        share = self.fixed.below[2][self.fixed.starts[row] : self.fixed.starts[row + 1]]
+        parts = [self._part(int(m), 1.0 if failing else float(s)) for m, s in zip(below, share, strict=True)]  # fmt: skip
+        known = [part for part in parts if part is not None]
+        drawn = float((np.nan_to_num(walls.committed[below]) * share).sum())
+        other = max(watts - drawn, 0.0)
+        if len(known) < len(parts):  # those of which no limit is known can't be capped
+            other += drawn - sum(p.at(p.limit_watts) for p in known) if not failing else 0.0
+        return cap_of(line, known, watts * line.continuous_amps / amps - other, amps / watts)
+
+    def _part(self, machine: int, share: float) -> RemedyPart | None:
+        walls = self.walls
+        committed, host = float(walls.committed[machine]), float(walls.host_watts[machine])
+        limit, gpus = float(walls.limit_watts[machine]), float(walls.gpus[machine])
+        if np.isnan(committed):
+            return None
+        if not gpus > 0 or not limit > 0:
+            return RemedyPart(share, 0, committed, 1.0, 0.0, None)
+        floor = float(walls.floor_watts[machine])
+        per_watt = max(committed - host, 0.0) / limit
+        return RemedyPart(share, gpus, min(host, committed), per_watt, limit / gpus, None if np.isnan(floor) else floor)  # fmt: skip
+
+    def _move(self, row: int, line: Circuit) -> str:
+        """Return which node could go where, so that both circuits stay below their limits."""
+        over = float(self.carried.highest[row]) - line.continuous_amps
+        if not over > 0:
+            return ""
+        network = self.fixed.network
+        below = self.fixed.machines_below(row)
+        whole = self.fixed.whole[self.fixed.starts[row] : self.fixed.starts[row + 1]]
+        room = network.continuous - self.carried.highest
+        same = (self.fixed.volts == self.fixed.volts[row]) & (self.fixed.poles.sum(axis=1) == len(line.poles))  # fmt: skip
+        same &= ~np.isnan(room) & (self.fixed.parent != row)
+        same[row] = False
+        per_watt = float(self.carried.highest[row] / self.carried.watts[row])
+        for machine in sorted(
+            below[whole], key=lambda m: float(np.nan_to_num(self.walls.watts[m]))
+        ):
+            amps = float(self.walls.watts[machine]) * per_watt
+            if amps >= over and same.any():
+                best = int(np.argmax(np.where(same, room, -np.inf)))
+                target = self.layout.lines[network.names[best]]
+                if room[best] >= amps and not target.is_panel:
+                    return f"move {network.machines[machine]} ({amps:.1f} A) to {target.id}, which has {room[best]:.1f} A left"  # fmt: skip
+        return ""
+
+    def _after_trip(self, row: int) -> dict[str, str]:
+        wait = self.heats.cool_seconds(row)
+        facts = {
+            "before": f"{self.before[row]:.1f} A" if not np.isnan(self.before[row]) else "not known",
+            "reset": "cool enough to be switched on again" if wait == 0 else f"let it cool for about {span(wait)} before it is switched on again, an estimate",
+        }  # fmt: skip
+        facts["restart"] = "start its nodes one by one, 10 s apart: their supplies' inrush adds up"
+        return facts
+
+
+def _what(line: Circuit, scene: FactContext) -> dict[str, str]:
+    """Return what never changes of a line."""
+    volts = line.volts / line.sag * (line.outlet_ratio if len(line.poles) > 1 else 1.0)
+    curve = "unknown curve" if line.curve is None else line.curve.value
+    facts = {
+        "breaker": f"{line.rated_amps:g} A {curve}, {len(line.poles)}-pole, {volts:.0f} V",
+        "kind": "panel" if line.is_panel else "circuit",
+    }
+    if line.parent is not None:
+        facts["parent"] = line.parent
+    spec = scene.layout.site.circuits.get(line.id)
+    if spec is not None and spec.rack is not None:
+        facts["rack"] = spec.rack
+    top = line
+    while top.parent is not None:
+        top = scene.layout.lines[top.parent]
+    if top is not line and top.is_panel:
+        facts["fed_by"] = top.id
+    if line.group is not None:
+        facts["group"], facts["role"] = line.group, line.role or ""
+        others = [o.id for o in scene.layout.lines.values() if o.group == line.group and o is not line]  # fmt: skip
+        facts["partners"] = ", ".join(others)
+    return facts
+
+
+def _remedy(cap: Cap | None, move: str) -> str:
+    ways = []
+    if cap is not None and cap.reachable:
+        ways.append(f"cap each GPU at {cap.watts_per_gpu} W (nvidia-smi -pl {cap.watts_per_gpu})")
+    elif cap is not None and cap.watts_per_gpu > 0:
+        ways.append(f"a cap of {cap.watts_per_gpu} W per GPU would do, below the {cap.floor_watts or 0:.0f} W that these cards take")  # fmt: skip
+    if move:
+        ways.append(move)
+    if cap is not None:
+        ways += cap.instead
+    return "; or ".join(ways) if ways else "move load to another circuit"

@@ -1,0 +1,267 @@
+"""What every line carries now: meters where they are fresh, the nodes' sum elsewhere.
+
+A meter on a line replaces what the lines and nodes below it add up to; what it says beyond that is
+a load that nobody declared, and its feeders carry it too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from power.devices.wall_power import SIGMA_RATIO, WallSource
+from power.live.metering import CIRCUIT, RANK, SOURCES, Metering
+from power.live.walls import WallPower
+from power.network.feeds import at_lines, climb, cord_flow
+from power.network.flow import Ints
+from power.network.topology import SiteTopology
+from power.network.wiring import Complex, Flags, Floats
+
+_SIGMAS = np.array([SIGMA_RATIO[source] for source in SOURCES])
+_CLOSE = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class CircuitMeters:
+    """What the meters of lines say that is fresh; arrays over lines, NaN where none does."""
+
+    watts: Floats
+    amps: Floats
+    """Shape (lines, 3), as measured."""
+    neutral: Floats
+    """Amps of the neutral, as measured."""
+    volts: Floats
+    """Measured over nominal, mean of the poles."""
+    rank: Ints
+    stale: Flags
+    """A meter of it has fallen silent, or one that is configured has never spoken."""
+    tripped: Flags
+    input_lost: Flags
+    limit_amps: Floats
+    limit_watts: Floats
+    """Of a plug in the line."""
+    pole_watts: Floats
+    energy: Floats
+    """Counter, joules."""
+    energy_at: Floats
+    """When it was read."""
+    energy_slot: Ints
+    """Which meter counts: another's counter begins elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class CircuitLoads:
+    """What flows; arrays over lines."""
+
+    watts: Floats
+    """NaN where nothing is known of it."""
+    sigma: Floats
+    rank: Ints
+    amps: Floats
+    """Shape (lines, 3)."""
+    currents: Complex
+    """Phasors at the voltage that the layout reckons with."""
+    modelled: Floats
+    """Sum of nodes and lines below, without its own meter."""
+    unknown: Floats
+    """Its meter less that sum: undeclared load. 0 without a meter."""
+    unknown_nodes: Floats
+    """Nodes of whose draw nothing is known; they are missing in the sum."""
+    metered: Floats
+    """Watts by its own meter; NaN without one."""
+    assumed: Floats
+    """What of `watts` nobody tells now: of silent nodes and GPUs that were not read. 0 by its own
+    meter."""
+    surplus: Floats
+    """What of `assumed` is beyond what was drawn when it was last told."""
+
+    @property
+    def highest(self) -> Floats:
+        """Amps of the pole that decides."""
+        highest: Floats = self.amps.max(axis=1)
+        return highest
+
+
+def read_lines(
+    fixed: SiteTopology, metering: Metering, now: float, metered: Flags, started: float
+) -> CircuitMeters:
+    """Return what the meters of lines say. `metered`: lines for which one is configured."""
+    count = len(fixed.network.names)
+    kind, target, pole, rank = (metering.whole(n) for n in ("kind", "target", "pole", "rank"))
+    fresh = metering.fresh(now)
+    mine = kind == CIRCUIT
+    # The best source is written last, over the others.
+    order = np.flatnonzero(mine & fresh)
+    order = order[np.argsort(-rank[order], kind="stable")]
+    total = np.full(count, np.nan)
+    by_pole, amps, volts = (np.full((count, 3), np.nan) for _ in range(3))
+    ranks = np.full(count, RANK[WallSource.MODEL], dtype=np.int64)
+    limit_amps, limit_watts, neutral = (np.full(count, np.nan) for _ in range(3))
+    for name, table in (("watts", by_pole), ("amps", amps), ("volts", volts)):
+        values = metering.number(name)
+        use = order[~np.isnan(values[order])]
+        of_pole, of_all = use[pole[use] >= 0], use[pole[use] < 0]
+        table[target[of_pole], pole[of_pole]] = values[of_pole]
+        if name == "watts":
+            total[target[of_all]] = values[of_all]
+        else:
+            # A current of three poles belongs to nobody knows which; a voltage is that of all.
+            most = 2 if name == "amps" else 3
+            _spread(table, fixed, target[of_all], values[of_all], most)
+        ranks[target[use]] = rank[use]
+    for name, told in (("limit_amps", limit_amps), ("limit_watts", limit_watts), ("neutral_amps", neutral)):  # fmt: skip
+        values = metering.number(name)
+        use = order[~np.isnan(values[order])]
+        told[target[use]] = values[use]
+    energy, energy_at = np.full(count, np.nan), np.full(count, np.nan)
+    counts = order[~np.isnan(metering.number("energy_joules")[order]) & (pole[order] < 0)]
+    energy[target[counts]] = metering.number("energy_joules")[counts]
+    energy_at[target[counts]] = metering.number("at")[counts]
+    slot = np.full(count, -1, dtype=np.int64)
+    slot[target[counts]] = counts
+    complete = (~np.isnan(by_pole) | ~fixed.poles).all(axis=1)
+    total = np.where(np.isnan(total) & complete, np.nansum(by_pole, axis=1), total)
+    heard = np.bincount(target[mine], minlength=count) > 0
+    stale = np.bincount(target[mine & ~fresh], minlength=count) > 0
+    stale |= metered & ~heard & (now - started > 30.0)
+    return CircuitMeters(
+        total, amps, neutral, _voltage(fixed, volts), ranks, stale,
+        _any(count, target[mine & fresh & metering.flag("tripped")]),
+        _any(count, target[mine & fresh & metering.flag("input_lost")]),
+        limit_amps, limit_watts, by_pole, energy, energy_at, slot,
+    )  # fmt: skip
+
+
+def settle(
+    fixed: SiteTopology, walls: WallPower, shares: Floats, dead: Flags, meters: CircuitMeters
+) -> CircuitLoads:
+    """Return what flows, from the deepest lines up, each with its own meter's word."""
+    network = fixed.network
+    count = len(network.names)
+    watts, currents, linear, square, rank, blind, assumed, surplus = _from_cords(
+        fixed, walls, shares, dead
+    )
+    modelled, unknown, told = np.zeros(count), np.zeros(count), meters.watts.copy()
+    ratio = _inherit(fixed, meters.volts)
+    steps = {int(children[0]): (children, parents, r) for children, parents, r in network.climbs if len(children)}  # fmt: skip
+    for level in fixed.levels:
+        modelled[level] = watts[level]
+        watts[level], currents[level], told[level] = _measure(
+            fixed, meters, ratio, level, watts[level], currents[level]
+        )
+        sure = level[~np.isnan(told[level])]
+        unknown[sure] = watts[sure] - modelled[sure]
+        linear[sure], square[sure] = 0.0, np.square(_SIGMAS[meters.rank[sure]] * watts[sure])
+        rank[sure], blind[sure] = meters.rank[sure], 0
+        assumed[sure], surplus[sure] = 0.0, 0.0
+        if not len(level) or int(level[0]) not in steps:
+            continue
+        children, parents, volts = steps[int(level[0])]
+        for total in (watts, linear, square, blind, assumed, surplus):
+            np.add(total, at_lines(parents, total[children], count), out=total)
+        np.maximum.at(rank, parents, rank[children])
+        climb(currents, children, parents, volts)
+    heard = np.bincount(fixed.below[0], ~np.isnan(walls.watts[fixed.below[1]]), count) > 0
+    nothing = (blind > 0) & ~heard & (network.other_watts == 0)
+    amps = np.abs(currents) / ratio[:, None]
+    return CircuitLoads(
+        np.where(nothing, np.nan, watts), np.where(nothing, np.nan, linear + np.sqrt(square)),
+        rank, np.where(nothing[:, None], np.nan, amps), currents, modelled, unknown, blind, told,
+        np.where(nothing, np.nan, assumed), surplus,
+    )  # fmt: skip
+
+
+def _from_cords(
+    fixed: SiteTopology, walls: WallPower, shares: Floats, dead: Flags
+) -> tuple[Floats, Complex, Floats, Floats, Ints, Floats, Floats, Floats]:
+    """Return each line's own part of watts, currents, sigma (alike and apart), rank, unknown, assumed,
+    and surplus."""
+    network = fixed.network
+    count = len(network.names)
+    at, machine = network.cord_line, network.cord_machine
+    lost = np.isnan(walls.watts)
+    sigma = np.where(lost, 0.0, walls.sigma)[machine] * shares
+    # Models err alike, so their errors add up; two meters' errors partly cancel.
+    alike = walls.rank[machine] >= RANK[WallSource.MODEL]
+    own = cord_flow(fixed, np.where(lost, 0.0, walls.watts), network.other_watts, shares, dead)
+    rank = np.zeros(count, dtype=np.int64)
+    np.maximum.at(rank, at, np.where(shares > 0, walls.rank[machine], 0))
+    empty = np.bincount(at, minlength=count) == 0
+    rank[empty & (network.other_watts > 0)] = RANK[WallSource.MODEL]
+    return (
+        own.watts, own.currents, at_lines(at, np.where(alike, sigma, 0.0), count),
+        at_lines(at, np.where(alike, 0.0, np.square(sigma)), count), rank,
+        at_lines(at, np.where(lost[machine], 1.0, 0.0), count),
+        at_lines(at, walls.assumed[machine] * shares, count), at_lines(at, walls.surplus[machine] * shares, count),
+    )  # fmt: skip
+
+
+def _measure(
+    fixed: SiteTopology,
+    meters: CircuitMeters,
+    ratio: Floats,
+    level: Ints,
+    sums: Floats,
+    summed: Complex,
+) -> tuple[Floats, Complex, Floats]:
+    """Return watts and currents of one level's lines by meter or sum, and the metered watts alone."""
+    told = meters.watts[level]
+    has = ~np.isnan(told)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        scale = np.where(has & (sums > 0), told / sums, 1.0)
+    flowing = summed * scale[:, None]
+    fresh = has & (sums <= 0)
+    flowing[fresh] = fixed.pattern[level][fresh] * told[fresh, None]
+    factor = (fixed.volts * fixed.power_factor)[level, None]
+    amps = np.where(
+        np.isnan(meters.amps[level]),
+        meters.pole_watts[level] / factor,
+        meters.amps[level] * ratio[level, None],
+    )
+    poles = fixed.poles[level]
+    known = ~np.isnan(amps) & poles
+    amps = np.where(known, amps, 0.0)
+    # The phase of a current that is measured is the one that the nodes below would give it.
+    like = np.where(np.abs(flowing) < _CLOSE, fixed.pattern[level], flowing)
+    direction = like / np.maximum(np.abs(like), _CLOSE)
+    flowing = np.where(known, amps * direction, flowing)
+    # A meter that tells the amps of all poles tells the watts too.
+    told = np.where(has | ~(known | ~poles).all(axis=1), told, amps.sum(axis=1) * factor[:, 0])
+    return np.where(np.isnan(told), sums, told), flowing, told
+
+
+def _spread(table: Floats, fixed: SiteTopology, target: Ints, values: Floats, most: int) -> None:
+    """A figure of a whole line holds for each of its poles, if they are `most` or fewer."""
+    simple = fixed.poles[target].sum(axis=1) <= most
+    target, values = target[simple], values[simple]
+    table[target] = np.where(fixed.poles[target], values[:, None], table[target])
+
+
+def _voltage(fixed: SiteTopology, volts: Floats) -> Floats:
+    """Return measured over nominal; a meter may tell volts to neutral or between poles."""
+    to_neutral = volts / fixed.nominal_volts[:, None]
+    between = to_neutral / fixed.between[:, None]
+    nearer = np.abs(np.log(np.maximum(between, _CLOSE))) < np.abs(np.log(np.maximum(to_neutral, _CLOSE)))  # fmt: skip
+    ratio = np.where(nearer, between, to_neutral)
+    known = (
+        ~np.isnan(ratio) & fixed.poles & (ratio > 0.3)
+    )  # a dead feed has no voltage to reckon with
+    total = np.where(known, ratio, 0.0).sum(axis=1)
+    with np.errstate(invalid="ignore"):
+        mean: Floats = total / known.sum(axis=1)
+    return mean
+
+
+def _inherit(fixed: SiteTopology, measured: Floats) -> Floats:
+    """Return volts over those that amps are reckoned with; a line without a word has its feeder's."""
+    ratio = np.clip(measured * fixed.nominal_volts / fixed.volts, 0.8, 1.2)
+    for children, parents, _ in reversed(fixed.network.climbs):
+        ratio[children] = np.where(np.isnan(ratio[children]), ratio[parents], ratio[children])
+    return np.where(np.isnan(ratio), 1.0, ratio)
+
+
+def _any(count: int, targets: Ints) -> Flags:
+    found = np.zeros(count, dtype=bool)
+    found[targets] = True
+    return found

@@ -1,0 +1,67 @@
+"""What meters say beyond the sum of the nodes: whose it is when a feed is lost or a node is silent."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from power.live.loads import CircuitLoads
+from power.live.walls import WallPower
+from power.network.feeds import at_lines
+from power.network.topology import SiteTopology
+from power.network.wiring import Floats
+from power.thresholds import DEVIATION_RATIO, DEVIATION_WATTS
+
+HELD_SECONDS = 15.0
+"""A meter falls before its nodes are called silent: what it said so long ago still counts."""
+
+
+def undeclared(fixed: SiteTopology, walls: WallPower, carried: CircuitLoads) -> Floats:
+    """Return what each line's meter says beyond the sum below it; NaN without a meter.
+
+    The meter of the only node of a line is compared with what the node itself says.
+    """
+    told = np.where(np.isnan(carried.metered), np.nan, carried.unknown)
+    only = fixed.single_feed
+    if not len(walls.modelled):
+        return told
+    return np.where(only >= 0, carried.metered - walls.modelled[only], told)
+
+
+class UndeclaredLoad:
+    """Load of each line that its nodes and declared loads do not explain.
+
+    As much of it as a model may err by is the nodes' own, and goes where they go; what is more is a
+    load that nobody declared, and stays on its line.
+    """
+
+    def __init__(self, fixed: SiteTopology) -> None:
+        self._fixed = fixed
+        none: Floats = np.zeros(len(fixed.network.names))
+        self._before, self._lately = none, none
+        """Highest of the last span and of this one."""
+        self._turned = -np.inf
+
+    def of(self, now: float, walls: WallPower, carried: CircuitLoads) -> tuple[Floats, Floats]:
+        """Return the watts of each line, and of each machine; 0 where a meter says less."""
+        network, count = self._fixed.network, len(self._lately)
+        held = self._hold(now, walls, np.maximum(carried.unknown, 0.0))
+        if not held.any():
+            return held, np.zeros(len(network.machines))
+        at, machine = network.cord_line, network.cord_machine
+        cords = np.nan_to_num(walls.held)[machine] * network.cord_share
+        drawn = at_lines(at, cords, count)
+        may = np.maximum(DEVIATION_RATIO * drawn, DEVIATION_WATTS)
+        theirs = np.where(drawn > 0, np.minimum(held, may), 0.0)
+        part = np.divide(theirs, drawn, out=np.zeros(count), where=drawn > 0)
+        return held - theirs, at_lines(machine, part[at] * cords, len(network.machines))
+
+    def _hold(self, now: float, walls: WallPower, unknown: Floats) -> Floats:
+        if now - self._turned >= HELD_SECONDS:
+            # A node that is silent draws again, and what was beside it then is there again.
+            hushed = np.zeros(len(unknown), dtype=bool)
+            lines, machines, _ = self._fixed.below
+            hushed[lines[walls.silent[machines]]] = True
+            self._before = np.where(hushed, np.fmax(self._before, self._lately), self._lately)
+            self._lately, self._turned = unknown, now
+        self._lately = np.fmax(self._lately, unknown)
+        return np.fmax(self._before, self._lately)

@@ -1,0 +1,234 @@
+"""The newest readings of one meter, and how it stands. Pure: times are arguments.
+
+A meter that sends by itself says how often only by doing so: its period is learnt. A device that
+says good-bye is stale at once, whatever its period.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from power.meters.attach import Attached, Put
+from power.meters.nut import Nut
+from power.meters.reading import MeterReading
+from power.meters.sample import OFFLINE, REVERSED, WHOLE, MeterSample
+
+LONGEST = 600.0
+"""Seconds; no meter is believed for three times as long."""
+SLOW = 60.0
+"""Seconds; a meter that reports less often is told of: a breaker is faster."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeterState:
+    """How a meter stands, for people."""
+
+    name: str
+    type: str
+    where: str
+    """Broker and topic, or address."""
+    targets: tuple[str, ...]
+    """`circuit R12-A.L1` for each thing that it is on."""
+    last_seen: float | None = None
+    """Monotonic seconds; None before the first reading."""
+    period: float = 0.0
+    online: bool | None = None
+    """What the device or its server says, where it says that."""
+    readings: int = 0
+    malformed: int = 0
+    """Messages and answers that made no sense."""
+    errors: int = 0
+    """Questions that were not answered."""
+    message: str = ""
+    """What is wrong, and what to do; empty when all is well."""
+
+
+class PeriodEstimator:
+    """How often something comes: the second longest of the last gaps, so that one outage is none."""
+
+    def __init__(self, least: float, fixed: bool) -> None:
+        self._least = least
+        self._fixed = fixed
+        self._gaps: deque[float] = deque(maxlen=8)
+        self._last: float | None = None
+
+    def beat(self, now: float) -> None:
+        """It came."""
+        if self._last is not None and now > self._last:
+            self._gaps.append(now - self._last)
+        self._last = now
+
+    def broken(self) -> None:
+        """It was away: the time until it is back is no gap of its own."""
+        self._last = None
+
+    @property
+    def period(self) -> float:
+        """Seconds."""
+        if self._fixed or not self._gaps:
+            return self._least
+        longest = sorted(self._gaps)[-2:]
+        return min(LONGEST, max(self._least, longest[0]))
+
+
+class MeterRecord:
+    """One meter's readings."""
+
+    def __init__(self, meter: Attached, where: str, *, asked: bool) -> None:
+        """`asked` when we set the pace ourselves: its period is then no secret."""
+        self.meter = meter
+        config = meter.config
+        self._rhythm = PeriodEstimator(config.period, asked or config.every is not None)
+        self._newest: dict[tuple[str, str, str | None], MeterReading] = {}
+        self._reversed: set[str] = set()
+        self._said: set[str] = set()
+        self.state = MeterState(
+            name=meter.name,
+            type=str(config.__struct_config__.tag),
+            where=where,
+            targets=tuple(f"{p.kind} {p.target}{'.' + p.pole if p.pole else ''}" for p in meter.puts),
+            period=config.period,
+        )  # fmt: skip
+
+    def take(self, samples: Iterable[MeterSample], now: float) -> list[str]:
+        """Keep what came in; return what should be said of it, each thing once."""
+        samples = list(samples)
+        made = [one for sample in samples for one in self._readings_of(sample, now)]
+        if not made:
+            return self._mismatch(samples)
+        self._rhythm.beat(now)
+        period = self._rhythm.period
+        for one in made:
+            key = (one.kind, one.target, one.pole)
+            self._newest[key] = msgspec.structs.replace(one, period=period)
+        told = self._reversals(made)
+        message = "" if period <= SLOW else f"it reports every {period:.0f} s, slower than a breaker trips: set it to 10 s"  # fmt: skip
+        if message and message != self.state.message:
+            told.append(message)
+        self.state = replace(
+            self.state, last_seen=now, period=period, readings=self.state.readings + len(made),
+            message=message, online=True if self.state.online is not None else None,
+        )  # fmt: skip
+        return told
+
+    def presence(self, online: bool, now: float) -> bool:
+        """The device came or went; True when that is news."""
+        news = self.state.online is not online
+        self.state = replace(self.state, online=online)
+        if not online:
+            self.lost(now, "the device is offline, it says itself")
+        elif news:
+            self.state = replace(self.state, message="")
+        return news
+
+    def lost(self, now: float, message: str) -> None:
+        """It is known to be away: what it said last is stale now, not in three periods."""
+        self._rhythm.broken()
+        self.state = replace(self.state, message=message)
+        for key, one in self._newest.items():
+            if OFFLINE not in one.flags:
+                at = min(one.at, now - 3 * max(one.period, 10.0) - 1e-3)
+                self._newest[key] = msgspec.structs.replace(one, at=at, flags=(*one.flags, OFFLINE))
+
+    def malformed(self, reason: str, message: str) -> bool:
+        """Count what made no sense; True the first time for each reason: it is said once."""
+        news = reason not in self._said
+        self._said.add(reason)
+        self.state = replace(self.state, malformed=self.state.malformed + 1, message=message)
+        return news
+
+    def failed(self, message: str) -> bool:
+        """Count a question without an answer; True when that is news."""
+        news = self.state.message != message
+        self._rhythm.broken()
+        self.state = replace(self.state, errors=self.state.errors + 1, message=message)
+        return news
+
+    def disconnected(self) -> None:
+        """Our own way to it broke: what comes next says nothing about its pace."""
+        self._rhythm.broken()
+
+    def note(self, message: str) -> bool:
+        """Set what people should know; True when it is news."""
+        news = self.state.message != message
+        self.state = replace(self.state, message=message)
+        return news
+
+    def readings(self) -> tuple[MeterReading, ...]:
+        """The newest of each target and pole."""
+        return tuple(self._newest.values())
+
+    def _readings_of(self, sample: MeterSample, now: float) -> list[MeterReading]:
+        puts = [put for put in self.meter.puts if sample.channel == put.channel and sample.part_of is None]  # fmt: skip
+        found = [self._reading(sample, put, put.pole, now) for put in puts]
+        for put in self.meter.puts:
+            if sample.part_of is not None and sample.channel == put.channel:
+                found.append(self._reading(sample, put, put.pole, now))
+            elif sample.part_of == put.channel and put.pole is None and put.kind == "circuit":
+                found.append(self._reading(sample, put, sample.pole, now))
+        if (
+            isinstance(self.meter.config, Nut)
+            and sample.part_of is None
+            and sample.channel != WHOLE
+            and not any(
+                put.kind == "ups"
+                for put in self.meter.puts
+                if put.channel in {WHOLE, sample.channel}
+            )
+        ):
+            # A UPS is a thing of its own, beside what it feeds.
+            found.append(self._reading(sample, Put(sample.channel, "ups", sample.channel), None, now))  # fmt: skip
+        return found
+
+    def _reading(self, sample: MeterSample, put: Put, pole: str | None, now: float) -> MeterReading:
+        config = self.meter.config
+        watts, amps = sample.watts, sample.amps
+        flags = sample.flags
+        if watts is not None and watts < 0:
+            # A clamp around the wrong way reads negative; the power is the same.
+            watts, flags = -watts, (*flags, REVERSED)
+        return MeterReading(
+            meter=self.meter.name,
+            kind=put.kind,
+            target=put.target,
+            pole=pole,
+            source=config.source_of(put.kind, sample),
+            at=now,
+            period=config.period,
+            watts=watts,
+            volt_amps=None if sample.volt_amps is None else abs(sample.volt_amps),
+            amps=None if amps is None else abs(amps),
+            neutral_amps=None if sample.neutral_amps is None else abs(sample.neutral_amps),
+            volts=sample.volts,
+            power_factor=sample.power_factor,
+            energy_joules=sample.energy_joules,
+            limit_watts=config.limit_watts,
+            limit_amps=config.limit_amps,
+            load_ratio=sample.load_ratio,
+            runtime_seconds=sample.runtime_seconds,
+            flags=flags,
+        )
+
+    def _reversals(self, made: list[MeterReading]) -> list[str]:
+        told = []
+        for one in made:
+            what = one.target if one.pole is None else f"{one.target} {one.pole}"
+            if REVERSED in one.flags and what not in self._reversed:
+                self._reversed.add(what)
+                told.append(f"{what} reads below 0 W: the clamp or plug is the wrong way round; the amount is used")  # fmt: skip
+        return told
+
+    def _mismatch(self, samples: list[MeterSample]) -> list[str]:
+        """It says something, and nothing of what it is put on."""
+        if not samples or isinstance(self.meter.config, Nut):
+            return []
+        parts = sorted({sample.channel for sample in samples} - {WHOLE})
+        message = f"it does not tell {', '.join(put.channel or 'a whole' for put in self.meter.puts)}; it tells {', '.join(parts) or 'only a whole, so write on'}"  # fmt: skip
+        if message == self.state.message or self.state.readings:
+            return []
+        self.state = replace(self.state, message=message)
+        return [message]

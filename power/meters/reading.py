@@ -1,0 +1,49 @@
+"""What a meter says, whatever its make: one reading in base units.
+
+`power.meters` makes these from payloads; the live state chooses the best fresh one.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from power.devices.wall_power import WallSource
+
+
+class MeterReading(msgspec.Struct, frozen=True, kw_only=True):
+    """One reading of one thing. What the meter does not tell is None, never 0."""
+
+    meter: str
+    """Name in the configuration."""
+    kind: Literal["circuit", "node", "ups"]
+    """What the meter is on."""
+    target: str
+    """Name of the circuit, node or UPS."""
+    pole: str | None = None
+    """`L1`, `L2`, `L3` when it measures one pole of several."""
+    source: WallSource
+    at: float
+    """When it came, monotonic seconds of the aggregator."""
+    period: float
+    """Seconds between two readings, as configured or observed: stale is three of them, 30 s at least."""
+    watts: float | None = None
+    volt_amps: float | None = None
+    amps: float | None = None
+    neutral_amps: float | None = None
+    volts: float | None = None
+    power_factor: float | None = None
+    energy_joules: float | None = None
+    """Counter; a decrease is a reset."""
+    limit_watts: float | None = None
+    """The plug's own limit: it cuts off by itself."""
+    limit_amps: float | None = None
+    load_ratio: float | None = None
+    """UPS: load over rating."""
+    runtime_seconds: float | None = None
+    """UPS: what the battery still gives."""
+    flags: tuple[str, ...] = ()
+    """UPS status words (`OL`, `OB`, `LB`, `OVER`), `tripped` for a breaker, `reversed` for a clamp
+    that was put on the wrong way round, `input_lost` for a supply without input, `offline` for a
+    device that said good-bye (its `at` is then put back, so that it is stale by any rule)."""

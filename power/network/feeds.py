@@ -1,0 +1,180 @@
+"""Feeds that stand in for each other: what flows when some are off, and what the worst loss brings."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from power.network.flow import Flow, Ints, shares_without
+from power.network.topology import SiteTopology
+from power.network.wiring import Complex, Flags, Floats
+from power.thresholds import FEED_GONE, FEED_THERE
+
+
+def at_lines(lines: Ints, values: Floats, count: int) -> Floats:
+    """Return the sum of the values that belong to each line."""
+    return np.bincount(lines, values, count).astype(np.float64, copy=False)
+
+
+def climb(currents: Complex, children: Ints, parents: Ints, ratio: Floats) -> None:
+    """Add what children carry to their parents; `ratio` is child volts over parent volts."""
+    for pole in range(3):
+        part = currents[children, pole] * ratio
+        currents[:, pole] += np.bincount(parents, part.real, len(currents))
+        currents[:, pole] += 1j * np.bincount(parents, part.imag, len(currents))
+
+
+def cord_flow(
+    fixed: SiteTopology, machine_watts: Floats, local_watts: Floats, shares: Floats, dead: Flags
+) -> Flow:
+    """Return what enters each line by its own cords and loads, not yet what its children bring."""
+    network = fixed.network
+    at, count = fixed.kind_line, len(network.names)
+    local = np.where(dead, 0.0, local_watts)
+    cords = machine_watts[network.cord_machine] * shares
+    watts = at_lines(fixed.cord_kind, cords, len(at))
+    currents = fixed.pattern * local[:, None]
+    for pole in range(3):
+        phasor = fixed.kind_amps[:, pole]
+        currents[:, pole] += np.bincount(at, watts * phasor.real, count)
+        currents[:, pole] += 1j * np.bincount(at, watts * phasor.imag, count)
+    return Flow(currents, local + at_lines(at, watts, count))
+
+
+def carry(
+    fixed: SiteTopology, machine_watts: Floats, local_watts: Floats, shares: Floats, dead: Flags
+) -> Flow:
+    """Return what flows in every line: machines by the cords' `shares`, and each line's own loads.
+
+    What is dead carries nothing of its own; what its machines draw is in `shares` elsewhere.
+    """
+    found = cord_flow(fixed, machine_watts, local_watts, shares, dead)
+    for children, parents, ratio in fixed.network.climbs:
+        found.watts[:] += at_lines(parents, found.watts[children], len(found.watts))
+        climb(found.currents, children, parents, ratio)
+    return found
+
+
+def dead_below(fixed: SiteTopology, off: Flags) -> Flags:
+    """Return the lines that are off when those marked in `off` are: they and all that they feed."""
+    dead = off.copy()
+    for children, parents, _ in reversed(fixed.network.climbs):
+        dead[children] |= dead[parents]
+    return dead
+
+
+class Losses:
+    """Every loss of one feed of a group, and the shares that the other feeds then carry.
+
+    Groups do not share machines, so the n-th feed of all groups is lost at once: as many flows as
+    the largest group has feeds. The shares are worked out anew only when another line is dead.
+    """
+
+    def __init__(self, fixed: SiteTopology) -> None:
+        self._fixed = fixed
+        self._for: bytes | None = None
+        self._cases: list[tuple[Flags, Flags, Floats]] = []
+        self.shares: Floats = fixed.network.cord_share
+        """With what is dead now."""
+        members = np.zeros(len(fixed.network.names), dtype=bool)
+        for group in fixed.groups:
+            members[group] = True
+        self.members: Flags = dead_below(fixed, members)
+        """Lines of groups, and all that they feed."""
+
+    def prepare(self, dead: Flags) -> None:
+        """Work out the shares for the lines that are dead now."""
+        key = dead.tobytes()
+        if key == self._for:
+            return
+        self._for, self._cases = key, []
+        fixed, network = self._fixed, self._fixed.network
+        self.shares = shares_without(network, dead) if dead.any() else network.cord_share
+        for turn in range(max((len(group) for group in fixed.groups), default=0)):
+            off = dead.copy()
+            off[[group[turn] for group in fixed.groups if turn < len(group)]] = True
+            gone = dead_below(fixed, off)
+            self._cases.append((gone, self.members & ~gone, shares_without(network, gone)))
+
+    def survivors(self, machine_watts: Floats, local_watts: Floats) -> Floats:
+        """Return the highest amps of each line after the worst loss; NaN outside groups."""
+        worst = np.full(len(self._fixed.network.names), np.nan)
+        for gone, affected, shares in self._cases:
+            after = carry(self._fixed, machine_watts, local_watts, shares, gone)
+            worst = np.where(affected, np.fmax(worst, after.highest), worst)
+        return worst
+
+
+def lost_by_load(fixed: SiteTopology, amps: Floats, expected: Floats) -> Flags:
+    """Return the feeds that carry next to nothing while another of their group carries a lot.
+
+    `expected`: amps by the configured shares; a feed with standby cords alone carries nothing, and
+    is not lost.
+    """
+    load, usual = amps / fixed.network.rated, expected / fixed.network.rated
+    most = np.zeros(len(fixed.groups) + 1)
+    np.fmax.at(most, fixed.group_of, load)
+    most[-1] = 0.0  # lines without a group
+    busy = most[fixed.group_of] > FEED_THERE
+    return busy & (load < FEED_GONE) & (usual >= FEED_GONE)
+
+
+class Cords:
+    """Machines with two cords into redundant feeds, and how unevenly the cords share."""
+
+    def __init__(self, fixed: SiteTopology) -> None:
+        network = fixed.network
+        self._lines = len(network.names)
+        one, two = _pairs(fixed).T
+        share = network.cord_share
+        both = (share[one] > 0) & (share[two] > 0)  # a standby cord is not uneven
+        one, two = one[both], two[both]
+        heavier = np.where(share[one] >= share[two], one, two)
+        spread = np.abs(share[one] - share[two]) / (share[one] + share[two])
+        # A line needs no more than the worst of each partner: as good as all of its machines.
+        found: dict[tuple[int, int], float] = {}
+        for heavy, a, b, part in zip(heavier, one, two, spread, strict=True):
+            here = int(network.cord_line[heavy])
+            there = int(network.cord_line[a]) + int(network.cord_line[b]) - here
+            found[here, there] = max(found.get((here, there), 0.0), float(part))
+        self._pairs: Ints = np.array(list(found), dtype=np.int64).reshape(-1, 2)
+        self._spread: Floats = np.array(list(found.values()), dtype=float)
+        alike = [
+            group for group in fixed.groups
+            if len(group) == 2 and len(fixed.machines_below(int(group[0])))
+            and np.array_equal(fixed.machines_below(int(group[0])), fixed.machines_below(int(group[1])))
+        ]  # fmt: skip
+        self._alike: Ints = np.array(alike, dtype=np.int64).reshape(-1, 2)
+        """Feeds that carry the same machines, so that their meters can be compared."""
+
+    def uneven(self, dead: Flags, metered_amps: Floats | None = None) -> Floats:
+        """Return, on the heavier of two feeds, the largest difference over sum of one node's cords;
+        NaN elsewhere. By the configured shares, and by meters where both feeds have one."""
+        worst = np.full(self._lines, np.nan)
+        both = ~dead[self._pairs].any(axis=1)
+        np.fmax.at(worst, self._pairs[both, 0], self._spread[both])
+        if metered_amps is None or not len(self._alike):
+            return worst
+        amps = np.where(dead, np.nan, metered_amps)[self._alike]
+        total = amps.sum(axis=1)
+        told = total > 0
+        lines, amps, total = self._alike[told], amps[told], total[told]
+        heavy = np.argmax(amps, axis=1)
+        rows = np.arange(len(lines))
+        worst[lines[rows, 1 - heavy]] = np.nan
+        worst[lines[rows, heavy]] = np.abs(amps[:, 0] - amps[:, 1]) / total
+        return worst
+
+
+def _pairs(fixed: SiteTopology) -> Ints:
+    """Cords of machines that have exactly two into redundant feeds; shape (pairs, 2)."""
+    network = fixed.network
+    grouped = np.zeros(len(network.names), dtype=bool)
+    for group in fixed.groups:
+        grouped[group] = True
+    cords = np.flatnonzero(grouped[network.cord_line])
+    order = cords[np.argsort(network.cord_machine[cords], kind="stable")]
+    machine = network.cord_machine[order]
+    first = np.flatnonzero(np.diff(machine, prepend=-1))
+    count = np.diff(np.append(first, len(machine)))
+    starts = first[count == 2]
+    return np.stack([order[starts], order[starts + 1]], axis=1) if len(starts) else np.zeros((0, 2), np.int64)  # fmt: skip

@@ -1,0 +1,249 @@
+"""What if: the same evaluation as on a live cluster, over watts that someone supposes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+
+from power.devices.breaker import EDGES
+from power.devices.catalogue import SYSTEM_BY_ID, counted, key_of
+from power.devices.supply import set_load
+from power.devices.thermal import Heat, steady
+from power.network.topology import SiteTopology, fix
+from power.network.wiring import POLES, Floats
+from power.plan.plan_rules import LineState, evaluate
+from power.plan.remedy import RemedyPart, cap_of
+from power.plan.result import BudgetPlan, Cap, CircuitPlan, NodePlan, PlanResult
+from power.site.config import CordConfig, NodeConfig, PowerConfig
+from power.site.layout import Circuit, SiteLayout, lay_out
+from power.site.machine import Machine
+from power.thresholds import SUPPLY
+from telemetry.errors import ConfigError, did_you_mean
+
+MOST_ADDED = 1_000
+"""Machines that may be added: more are a site of their own, and a plan must not keep a cluster waiting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suppose:
+    """What is supposed, beside the configuration."""
+
+    watts: Mapping[str, float] = field(default_factory=dict)
+    """At the wall, by node; a node without draws what it may."""
+    add: Sequence[tuple[str, str]] = ()
+    """(`MODEL:N`, circuit)."""
+    cap: float | None = None
+    """Enforced watts per GPU."""
+    lose: Sequence[str] = ()
+    """Circuits, panels or sources that are off."""
+    move: Mapping[str, str] = field(default_factory=dict)
+    """Circuit by node."""
+    preload: float = 0.0
+    """Load over rating that the breakers have carried for hours."""
+
+
+def make(where: str, site: PowerConfig, suppose: Suppose, heat: Heat | None = None) -> PlanResult:
+    """Return the plan. Raises `ConfigError` for what does not exist, with the nearest that does, and
+    for what can't be.
+
+    `heat`: of every line of the site's layout, where breakers are known to be warm; else `preload`.
+    """
+    _check(suppose)
+    layout = lay_out(where, _changed(site, suppose))
+    fixed = fix(layout)
+    machines = layout.machines
+    if suppose.cap is not None:
+        machines = {name: m.capped(suppose.cap) for name, m in machines.items()}
+    for name in suppose.watts:
+        _known("--watts", name, machines)
+    given = np.array([suppose.watts.get(n, m.committed_watts) for n, m in machines.items()])
+    committed = np.array([
+        m.committed_watts if m.known else suppose.watts.get(n, 0.0) for n, m in machines.items()
+    ])  # fmt: skip
+    lost = frozenset(line for name in suppose.lose for line in _feeds(name, layout))
+    if heat is None:
+        heat = steady(np.full(len(fixed.network.names), suppose.preload))
+    known = np.array([m.known for m in machines.values()], dtype=bool)
+    state = evaluate(fixed, given, committed, known=known, lost=lost, heat=heat)
+    dead = set().union(*(layout.below(name) for name in lost)) if lost else set()
+    plans = {
+        line.id: _circuit(line, index, fixed, list(machines.values()), state, dead)
+        for index, line in enumerate(layout.lines.values())
+    }
+    silent = [n for n, m in machines.items() if not m.known and n not in suppose.watts]
+    return PlanResult(
+        circuits=[p for name, p in plans.items() if not layout.lines[name].is_panel],
+        panels=[p for name, p in plans.items() if layout.lines[name].is_panel],
+        nodes=_nodes(layout, given, committed, dead),
+        budgets=_budgets(layout, plans),
+        notices=[
+            *layout.notices,
+            *_too_low(suppose.cap, machines),
+            *(f"nodes.{n}: its draw is not known and counts as nothing here; write gpus, profile or watts, or give --watts {n}=W" for n in silent),
+        ],
+    )  # fmt: skip
+
+
+def _check(suppose: Suppose) -> None:
+    for node, watts in suppose.watts.items():
+        if not (math.isfinite(watts) and watts >= 0):
+            raise ConfigError(f"--watts {node}", f"{watts:g} is no power", f"Write {node}=2500.")
+    if suppose.cap is not None and not (math.isfinite(suppose.cap) and suppose.cap > 0):
+        raise ConfigError(
+            "--cap", f"{suppose.cap:g} is no power limit", "Write watts per GPU: 300."
+        )
+    added = sum(counted("--add", what)[0] for what, _ in suppose.add)
+    if added > MOST_ADDED:
+        raise ConfigError("--add", f"{added:,} devices are more than {MOST_ADDED:,}", "Add fewer, or "
+                          "write them into a configuration of their own.")  # fmt: skip
+
+
+def _changed(site: PowerConfig, suppose: Suppose) -> PowerConfig:
+    nodes, circuits = dict(site.nodes), dict(site.circuits)
+    for node, target in suppose.move.items():
+        _known("--move", target, circuits)
+        listed = [name for name, c in circuits.items() if node in c.nodes]
+        if node not in nodes and not listed:
+            _known("--move", node, [*nodes, *(n for c in circuits.values() for n in c.nodes)])
+        for name in listed:
+            left = tuple(n for n in circuits[name].nodes if n != node)
+            circuits[name] = msgspec.structs.replace(circuits[name], nodes=left)
+        nodes[node] = msgspec.structs.replace(
+            nodes.get(node, NodeConfig()), cords=(CordConfig(circuit=target),)
+        )
+    for number, (what, target) in enumerate(suppose.add, 1):
+        _known("--on", target, circuits)
+        count, model = counted("--add", what)
+        systems = key_of(model) in SYSTEM_BY_ID
+        for copy in range(count if systems else 1):
+            new = (
+                NodeConfig(profile=model)
+                if systems
+                else NodeConfig(gpus=f"{count}x {model}", host_watts=0.0)
+            )
+            name = f"added-{number}" if copy == 0 else f"added-{number}-{copy + 1}"
+            nodes[name] = msgspec.structs.replace(new, cords=(CordConfig(circuit=target),))
+    return msgspec.structs.replace(site, nodes=nodes, circuits=circuits)
+
+
+def _known(where: str, name: str, names: Mapping[str, object] | Sequence[str]) -> None:
+    if name not in names:
+        cure = did_you_mean(name, names) or f"Known: {', '.join(names)}."
+        raise ConfigError(where, f"there is no {name!r}", cure)
+
+
+def _too_low(cap: float | None, machines: Mapping[str, Machine]) -> list[str]:
+    """Say which cards do not take a cap: what they take instead is planned with."""
+    if cap is None:
+        return []
+    floors: dict[float, list[str]] = {}
+    for name, machine in machines.items():
+        if machine.gpus and machine.floor_watts is not None and cap < machine.floor_watts:
+            floors.setdefault(machine.floor_watts, []).append(name)
+    return [
+        f"--cap {cap:g}: the cards of {', '.join(names)} take no less than {floor:g} W, and are planned with that"
+        for floor, names in floors.items()
+    ]
+
+
+def _feeds(name: str, layout: SiteLayout) -> list[str]:
+    if name in layout.lines:
+        return [name]
+    behind = [line.id for line in layout.lines.values() if line.source == name]
+    if not behind:
+        _known(
+            "--lose", name, [*layout.lines, *{x.source for x in layout.lines.values() if x.source}]
+        )
+    return behind
+
+
+def _circuit(
+    line: Circuit, index: int, fixed: SiteTopology, machines: Sequence[Machine], state: LineState,
+    dead: AbstractSet[str],
+) -> CircuitPlan:  # fmt: skip
+    amps = state.now.amps[index]
+    survivor = float(state.survivor_amps[index])
+    alerts = list(state.alerts[index])
+    seconds = [float(s) for s in state.trip_seconds[index]]
+    return CircuitPlan(
+        id=line.id,
+        watts=round(float(state.now.watts[index]), 1),
+        amps={POLES[pole]: round(float(amps[pole]), 3) for pole in line.poles},
+        neutral_amps=round(float(state.neutral[index]), 3) if len(line.poles) > 1 else None,
+        rated_amps=line.rated_amps,
+        continuous_amps=round(line.continuous_amps, 3),
+        load_ratio=round(float(amps.max()) / line.rated_amps, 4),
+        trip_seconds={e: round(s, 1) if np.isfinite(s) else None for e, s in zip(EDGES, seconds, strict=True)},
+        committed_watts=round(float(state.committed.watts[index]), 1),
+        survivor_amps=round(survivor, 3) if np.isfinite(survivor) else None,
+        alerts=alerts,
+        cap=_cap(line, index, fixed, machines, state) if {"E02", "E03", "E04", "E07", "E08"} & set(alerts) else None,
+        lost=line.id in dead,
+    )  # fmt: skip
+
+
+def _cap(
+    line: Circuit, index: int, fixed: SiteTopology, machines: Sequence[Machine], state: LineState
+) -> Cap | None:
+    """Watts scale with amps: the part that the limit allows of one it allows of the other."""
+    watts, amps = float(state.committed.watts[index]), float(state.committed.highest[index])
+    if amps == 0:
+        return None
+    part = slice(fixed.starts[index], fixed.starts[index + 1])
+    shares = fixed.below[2][part]
+    if "E08" in state.alerts[index]:  # all that hangs on the group comes here when the others go
+        shares = np.ones(len(shares))
+    parts = [
+        RemedyPart(float(share), m.gpus, m.fixed_watts, m.watts_per_gpu_watt, m.limit_watts, m.floor_watts)
+        for m, share in zip((machines[k] for k in fixed.below[1][part]), shares, strict=True)
+    ]  # fmt: skip
+    other = watts - float(sum(p.at(p.limit_watts) for p in parts))
+    if "E08" in state.alerts[index]:
+        other = float(fixed.other_below[index])
+    return cap_of(line, parts, watts * line.continuous_amps / amps - other, amps / watts)
+
+
+def _nodes(
+    layout: SiteLayout, watts: Floats, committed: Floats, dead: AbstractSet[str]
+) -> list[NodePlan]:
+    plans = []
+    for index, machine in enumerate(layout.machines.values()):
+        cords = [cord for cord in layout.cords if cord.machine == machine.id]
+        gone = [cord for cord in cords if cord.line in dead]
+        dark = len(gone) == len(cords)
+        load = None
+        if machine.supply_watts is not None:
+            each = machine.supplies / len(cords)
+            lost_supplies = sum(each if c.supplies is None else c.supplies for c in gone)
+            working = machine.supplies - round(lost_supplies)
+            dc = 0.0 if dark else machine.dc(float(watts[index]))
+            load = 0.0 if dark else set_load(dc, machine.supply_watts, working, machine.needed)
+        plans.append(
+            NodePlan(
+                id=machine.id,
+                watts=0.0 if dark else round(float(watts[index]), 1),
+                committed_watts=round(float(committed[index]), 1),
+                supply_load=round(load, 3) if load is not None and np.isfinite(load) else None,
+                alerts=["E15"] if load is not None and load > SUPPLY else [],
+                dark=dark,
+            )
+        )
+    return plans
+
+
+def _budgets(layout: SiteLayout, plans: Mapping[str, CircuitPlan]) -> list[BudgetPlan]:
+    found = []
+    ceilings = [(n, b.circuits, b.kw, b.warn) for n, b in layout.site.budgets.items()]
+    ceilings += [(n, (n,), p.budget_kw, 0.9) for n, p in layout.site.panels.items() if p.budget_kw]
+    for name, circuits, limit, warn in ceilings:
+        # A circuit that hangs below another of the same budget is counted with it, once.
+        inside = {below for c in circuits for below in layout.below(c) - {c}}
+        kw = sum(plans[c].watts for c in circuits if c not in inside) / 1000
+        over = limit is not None and kw >= warn * limit
+        found.append(BudgetPlan(id=name, kw=round(kw, 3), limit_kw=limit, alerts=["E22"] * over))
+    return found

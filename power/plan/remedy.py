@@ -1,0 +1,79 @@
+"""What clears an alert: the cap per GPU and, where no card takes it, what else would."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from power.devices.breaker import Curve
+from power.plan.result import Cap
+from power.site.layout import Circuit
+
+_SIZES_UL = (15, 20, 25, 30, 35, 40, 45, 50, 60, 70, 80, 90, 100, 110, 125)
+_SIZES_IEC = (10, 13, 16, 20, 25, 32, 40, 50, 63, 80, 100, 125)
+
+
+@dataclass(frozen=True, slots=True)
+class RemedyPart:
+    """What one machine brings to a line."""
+
+    share: float
+    gpus: float
+    fixed_watts: float
+    """At the wall, with its GPUs at nothing."""
+    watts_per_gpu_watt: float
+    limit_watts: float
+    """Per GPU, in force."""
+    floor_watts: float | None
+    """Lowest cap that the driver takes; None when nobody knows."""
+
+    def at(self, cap: float) -> float:
+        """Return the watts that it brings when each GPU draws `cap`."""
+        return self.share * (self.fixed_watts + self.gpus * cap * self.watts_per_gpu_watt)
+
+
+def cap_of(
+    line: Circuit, parts: Sequence[RemedyPart], allowed: float, amps_per_watt: float
+) -> Cap | None:
+    """Return the cap per GPU that brings a line under its continuous limit; None without GPUs.
+
+    `allowed`: watts of these parts at which the limit is met; `amps_per_watt` of the line's highest
+    pole, which goes with the watts.
+    """
+    slope = sum(part.share * part.gpus * part.watts_per_gpu_watt for part in parts)
+    if slope <= 0:
+        return None
+    found = max(0, math.floor((allowed - sum(part.at(0.0) for part in parts)) / slope))
+    floors = [p.floor_watts for p in parts if p.gpus and p.floor_watts is not None]
+    floor = max(floors, default=None)
+    reachable = found > 0 and (floor is None or found >= floor)
+    ways = () if reachable else _instead(line, parts, allowed, floor, amps_per_watt, found)
+    return Cap(watts_per_gpu=found, floor_watts=floor, reachable=reachable, instead=ways)
+
+
+def _instead(
+    line: Circuit, parts: Sequence[RemedyPart], allowed: float, floor: float | None,
+    amps_per_watt: float, cap: int,
+) -> tuple[str, ...]:  # fmt: skip
+    fixed = sum(part.at(0.0) for part in parts)
+    least = sum(part.at(part.limit_watts if floor is None else floor) for part in parts)
+    most = sum(part.at(part.limit_watts) for part in parts) * amps_per_watt
+    gpus = sum(part.gpus for part in parts)
+    keep = max(0, int((allowed - fixed) // ((least - fixed) / gpus)))
+    ways = []
+    if floor is not None and cap > 0:
+        ways.append(f"hold the clocks down (nvidia-smi -lgc) until each GPU draws at most {cap} W")  # fmt: skip
+    if keep:
+        capped = "" if floor is None else f", each capped at {floor:g} W"
+        ways.append(f"run {keep} of the {gpus:g} GPUs here{capped}")
+    if line.volts < 200 and len(line.poles) == 1:
+        ways.append(f"move it to 240 V, where {most * line.volts / 240:.1f} A do")
+    # What else hangs on the line goes through a larger breaker, too.
+    most += line.continuous_amps - allowed * amps_per_watt
+    limit = line.continuous_amps / line.rated_amps
+    sizes = _SIZES_UL if line.curve is Curve.UL489 else _SIZES_IEC
+    wanted = next((a for a in sizes if a * limit >= most), None)
+    if wanted is not None and wanted > line.rated_amps:
+        ways.append(f"a circuit of {wanted} A at this voltage, by an electrician")
+    return tuple(ways)

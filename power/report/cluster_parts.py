@@ -1,0 +1,167 @@
+"""The parts of a cluster, for its report: from its configuration, or from running nodes.
+
+Link topology is measured on a running node (its inventory). Without one, `linked_gpus` says how
+many GPUs share memory, else how a complete system is built; cards alone are lone GPUs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from functools import lru_cache
+
+from power.devices.catalogue import Card, counted, find_card, find_system
+from power.report.report import ReportPart
+from power.site.config import NodeConfig, PowerConfig
+from power.site.machine import HOST_WATTS
+from telemetry.errors import ConfigError
+from telemetry.inventory import Gpu, Inventory
+
+_GIB = 2**30
+
+
+def parts_of(where: str, site: PowerConfig) -> list[ReportPart]:
+    """Return the parts of all nodes. Raises `ConfigError` when none has GPUs."""
+    listed = [node for circuit in site.circuits.values() for node in circuit.nodes]
+    specs = {**dict.fromkeys(listed, NodeConfig()), **site.nodes}
+    parts = [part_of(f"{where}: nodes.{name}", node) for name, node in specs.items()]
+    if not any(part.gpus for part in parts):
+        raise ConfigError(
+            f"{where}: nodes", "no node has GPUs", 'Write [nodes.rig1] and gpus = "4x RTX 5090".'
+        )
+    return parts
+
+
+def part_of(where: str, node: NodeConfig) -> ReportPart:
+    """Return one configured node as a part."""
+    if node.profile is not None:
+        return _system(where, node, node.profile)
+    if node.gpus is None:
+        watts = math.nan if node.watts is None else node.watts
+        return ReportPart({}, (), watts, watts, price=node.price_usd, role=node.role or "support")
+    number, model = counted(f"{where}.gpus", node.gpus)
+    card = find_card(f"{where}.gpus", model)
+    limit = node.cap_watts if node.cap_watts is not None else card.tdp_watts
+    host = HOST_WATTS if node.host_watts is None else node.host_watts
+    # As clusters are published: the sum of the parts' watts, before the supplies' losses.
+    watts = number * limit + host
+    return ReportPart(
+        {card.name: number},
+        _pools(where, number, card.memory_gb, 1 if node.linked_gpus is None else node.linked_gpus),
+        watts,
+        watts,
+        *_price(node, number, card),
+        node.hourly_rate,
+        node.role or "gpu",
+    )
+
+
+def _system(where: str, node: NodeConfig, profile: str) -> ReportPart:
+    system = find_system(where, profile)
+    card = find_card(where, system.card) if system.card else None
+    memory = system.gpus * card.memory_gb if card else system.memory_gb or 0.0
+    return ReportPart(
+        {card.name if card else system.name: system.gpus},
+        _pools(
+            where,
+            system.gpus,
+            memory / system.gpus,
+            system.linked_gpus if node.linked_gpus is None else node.linked_gpus,
+        ),
+        system.sustained_watts or system.max_watts,
+        system.max_watts,
+        price=node.price_usd if node.price_usd is not None else system.price_usd,
+        hourly_rate=node.hourly_rate,
+        role=node.role or "gpu",
+    )
+
+
+def _price(
+    node: NodeConfig, number: int, card: Card | None
+) -> tuple[float | None, float | None, float | None]:
+    """Return the price of the GPUs, of all else, and of the whole."""
+    if node.price_usd is not None:
+        return None, None, node.price_usd
+    gpus = None if card is None or card.price_usd is None else number * card.price_usd
+    if gpus is None or node.host_price_usd is None:
+        return gpus, node.host_price_usd, None
+    return gpus, node.host_price_usd, gpus + node.host_price_usd
+
+
+def _pools(where: str, gpus: int, each_gb: float, linked: int) -> tuple[tuple[int, float], ...]:
+    if linked < 1 or gpus % linked:
+        raise ConfigError(f"{where}.linked_gpus", f"{gpus} GPUs do not fall into pools of {linked}", "Write how many reach each other over NVLink, as `nvidia-smi topo -m` shows.")  # fmt: skip
+    return tuple((linked, linked * each_gb) for _ in range(gpus // linked))
+
+
+def running_part(inventory: Inventory, node: NodeConfig | None) -> ReportPart:
+    """Return a running node as a part: its devices and links as its inventory tells them, its
+    prices and role as it is configured, if it is. Its watts are measured elsewhere."""
+    node = node or NodeConfig()
+    models = Counter(gpu.name for gpu in inventory.gpus)
+    cards = {name: card_named(name) for name in models}
+    prices: tuple[float | None, float | None, float | None]
+    if node.profile is not None and node.price_usd is None:
+        prices = None, None, find_system(f"nodes.{inventory.node}.profile", node.profile).price_usd
+    else:
+        only = cards[next(iter(models))] if len(models) == 1 else None
+        prices = _price(node, len(inventory.gpus), only)
+    return ReportPart(
+        dict(models),
+        pools_of(inventory),
+        math.nan,
+        math.nan,
+        *prices,
+        hourly_rate=node.hourly_rate,
+        role=node.role or ("gpu" if inventory.gpus else "support"),
+    )
+
+
+def pools_of(inventory: Inventory) -> tuple[tuple[int, float], ...]:
+    """Return (GPUs, GB) of each set of GPUs that reach each other's memory: as the node says, or
+    as its links show; a GPU in none is a pool of its own."""
+    by_uuid = {gpu.uuid: gpu for gpu in inventory.gpus}
+    sets = [
+        set(pool.gpus) & by_uuid.keys() for pool in inventory.pools if len(pool.gpus) > 1
+    ] or _linked(inventory)
+    alone = by_uuid.keys() - set().union(*sets)
+    groups = [*(group for group in sets if group), *({uuid} for uuid in alone)]
+    return tuple((len(group), sum(memory_gb(by_uuid[uuid]) for uuid in group)) for group in groups)
+
+
+def _linked(inventory: Inventory) -> list[set[str]]:
+    """Return the sets that links join: GPU to GPU, or through a switch that both see."""
+    groups: list[set[str]] = []
+    for link in inventory.links:
+        far = link.peer or (link.peer_pci if link.peer_kind == "switch" else None)
+        if far is None:
+            continue
+        ends = {link.gpu, far}
+        joined = [group for group in groups if group & ends]
+        groups = [group for group in groups if not group & ends] + [ends.union(*joined)]
+    known = {gpu.uuid for gpu in inventory.gpus}
+    return [group & known for group in groups if len(group & known) > 1]
+
+
+@lru_cache(maxsize=256)  # asked for every GPU of a fleet, and a miss compares with every name
+def card_named(name: str) -> Card | None:
+    """Return the catalogue's card for a driver's name (`NVIDIA H100 80GB HBM3`), if it has one."""
+    try:
+        return find_card("gpu", name)
+    except ConfigError:
+        return None
+
+
+def memory_gb(gpu: Gpu) -> float:
+    """Return a GPU's memory as vendors count it; 0 when nothing is known of it.
+
+    That is what the driver says in GiB, rounded up: 81,559 MiB are sold as 80 GB. Where ECC takes a
+    part (an L40S of 48 GB shows 45 GiB), the catalogue's figure, if it is near.
+    """
+    card = card_named(gpu.name)
+    if gpu.memory_bytes is None:
+        return 0.0 if card is None else card.memory_gb
+    told = gpu.memory_bytes / _GIB
+    if card is not None and 0.9 * card.memory_gb <= told <= card.memory_gb:
+        return card.memory_gb
+    return float(math.ceil(told))

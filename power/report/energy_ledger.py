@@ -1,0 +1,114 @@
+"""The account of a running cluster: energy, money and idle GPUs by day, one sample at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+from power.report.energy import JOULES_PER_KWH, between
+
+IDLE_BELOW = 0.05
+"""A GPU whose utilisation is below this is idle."""
+KEPT_DAYS = 400
+"""A year, and the month before it to compare with."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnergySample:
+    """The whole cluster at one instant."""
+
+    watts: float
+    """At the wall, all nodes that tell; NaN where not one does."""
+    nodes: int = 0
+    """How many those are."""
+    gpu_joules: float = 0.0
+    """What the GPUs' own counters counted since the sample before."""
+    gpus: int = 0
+    """GPUs whose utilisation is known."""
+    busy_gpus: float = 0.0
+    """Sum of their utilisation."""
+    idle_gpus: int = 0
+    idle_watts: float = 0.0
+    """What the idle ones draw."""
+
+
+class Day(msgspec.Struct, kw_only=True):
+    """One day of an account, local time."""
+
+    joules: float = 0.0
+    seconds: float = 0.0
+    """Time that `joules` covers."""
+    estimated_seconds: float = 0.0
+    unknown_seconds: float = 0.0
+    cost: float = 0.0
+    """Money for `priced_joules`, without the building's overhead."""
+    priced_joules: float = 0.0
+    gpu_joules: float = 0.0
+    peak_watts: float = 0.0
+    gpu_seconds: float = 0.0
+    busy_gpu_seconds: float = 0.0
+    idle_gpu_seconds: float = 0.0
+    idle_joules: float = 0.0
+    idle_cost: float = 0.0
+
+
+class EnergyLedger(msgspec.Struct, kw_only=True):
+    """All days, and the sample before."""
+
+    days: dict[str, Day] = {}
+    """By date, `2026-11-21`."""
+    at: float = 0.0
+    """Wall clock of the last sample, seconds since 1970; 0 before the first."""
+    watts: float | None = None
+    """Its watts."""
+
+    def add(
+        self, sample: EnergySample, at: float, day: str, period: float, price: float | None
+    ) -> None:
+        """Count the time since the sample before. `price` is money per kWh now."""
+        passed = at - self.at
+        first = self.at == 0.0
+        before = math.nan if self.watts is None else self.watts
+        self.at, self.watts = at, sample.watts if math.isfinite(sample.watts) else None
+        book = self.days.get(day)
+        if book is None:
+            book = self.days[day] = Day()
+            for old in sorted(self.days)[:-KEPT_DAYS]:
+                del self.days[old]
+        if first or passed <= 0:  # a clock that was set back: nothing passed that we could count
+            return
+        energy = between(before, sample.watts, passed, period)
+        book.joules += energy.joules
+        book.seconds += energy.seconds
+        book.estimated_seconds += energy.estimated_seconds
+        book.unknown_seconds += energy.unknown_seconds
+        if self.watts is not None:
+            book.peak_watts = max(book.peak_watts, self.watts)
+        if price is not None:
+            book.priced_joules += energy.joules
+            book.cost += energy.kwh * price
+        if energy.seconds and not energy.estimated_seconds:
+            self._count_gpus(book, sample, passed, price)
+
+    @staticmethod
+    def _count_gpus(book: Day, sample: EnergySample, seconds: float, price: float | None) -> None:
+        book.gpu_joules += sample.gpu_joules
+        book.gpu_seconds += sample.gpus * seconds
+        book.busy_gpu_seconds += sample.busy_gpus * seconds
+        book.idle_gpu_seconds += sample.idle_gpus * seconds
+        idle = sample.idle_watts * seconds
+        book.idle_joules += idle
+        book.idle_cost += idle / JOULES_PER_KWH * (price or 0.0)
+
+
+def total(days: Iterable[Day]) -> Day:
+    """Return many days as one."""
+    found = Day()
+    for day in days:
+        for name in Day.__struct_fields__:
+            joined = max if name == "peak_watts" else float.__add__
+            setattr(found, name, joined(getattr(found, name), float(getattr(day, name))))
+    return found

@@ -1,0 +1,242 @@
+"""What a cluster is, as its owner would compare it with another."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from power.report.energy import carbon_kg, homes, hours_to_drain
+from power.report.tariff import mean_price
+from power.site.config import SiteConfig
+
+MONTH_HOURS = 730.0
+"""Hours of a mean month."""
+_PREFERRED = ("gpu", "support")
+
+
+@dataclass(frozen=True, slots=True)
+class ReportPart:
+    """One node of a cluster. Pools come from the link topology, never from a name."""
+
+    gpus: dict[str, int]
+    """GPUs by model."""
+    pools_gb: tuple[tuple[int, float], ...]
+    """(GPUs, GB) of every set of GPUs that reach each other's memory."""
+    sustained_watts: float
+    """NaN where nobody knows."""
+    peak_watts: float
+    gpu_price: float | None = None
+    """Of its GPUs, where they are bought apart from the rest."""
+    host_price: float | None = None
+    """Of all but the GPUs."""
+    price: float | None = None
+    """Of the whole."""
+    hourly_rate: float | None = None
+    """Of one of its GPUs."""
+    role: str = "gpu"
+
+
+class Prices(msgspec.Struct, frozen=True, kw_only=True):
+    """What the hardware costs; absent is not known."""
+
+    total: float | None = None
+    gpus: float | None = None
+    """Of it, GPUs that are bought apart from the rest."""
+    hosts: float | None = None
+    """Of it, what they are built into."""
+    hourly: float | None = None
+    """What an hour of all GPUs is rented for."""
+
+
+class Upkeep(msgspec.Struct, frozen=True, kw_only=True):
+    """Energy and what follows from it, over some time."""
+
+    basis: str
+    """What it rests on: `sustained draw`, or `measured`."""
+    hours: float
+    kwh: float
+    """At the wall of the machines; money and CO2 are of the building's energy, PUE times that."""
+    gpu_kwh: float | None = None
+    """Of it, by the GPUs' own counters."""
+    cost: float | None = None
+    co2_kg: float
+    estimated_ratio: float = 0.0
+    """Part of the time that was bridged between distant readings."""
+    unknown_hours: float = 0.0
+    """Hours of which nothing is known: they are in no figure here."""
+
+
+class IdleReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Capacity that nobody used: GPUs below 5 % utilisation."""
+
+    gpu_hours: float
+    ratio: float
+    """Of all hours of all GPUs."""
+    kwh: float
+    """What the idle GPUs drew themselves."""
+    cost: float | None
+    """Their hours at the hourly rate, else at the hardware's price over its life, and their energy."""
+    cost_basis: str
+    """`hourly rate`, `price over life`, or `energy only`."""
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures of one cluster."""
+
+    source: str = "configuration"
+    """`configuration` or `running`."""
+    nodes: int
+    roles: dict[str, int]
+    """Nodes by what they are for."""
+    gpus: dict[str, int]
+    """By model."""
+    mixed: bool
+    memory_gb: float
+    """As vendors count; of what is in pools of one it can't be used as one."""
+    pools: tuple[tuple[int, float], ...]
+    """(GPUs, GB) each, largest first."""
+    verdict: str
+    """`cluster` when most GPUs share memory over links, else `pile`."""
+    verdict_reason: str
+    sustained_watts: float | None
+    """Null when not one node's draw is known."""
+    peak_watts: float | None
+    committed_watts: float | None = None
+    """What the limits in force allow, at the wall; of a running cluster."""
+    homes: float | None
+    """Average homes that draw as much as `sustained_watts`."""
+    home_watts: float
+    ev_hours: float | None
+    """Hours in which it empties an electric car; null when it draws nothing, or nobody knows."""
+    ev_kwh: float
+    currency: str
+    pue: float
+    g_per_kwh: float
+    price_usd: float | None
+    prices: Prices
+    month: Upkeep | None
+    """A month of 730 h at the sustained draw."""
+    measured: Upkeep | None = None
+    """What a running cluster did take."""
+    utilisation: float | None = None
+    """Mean of all GPUs over the measured time."""
+    idle: IdleReport | None = None
+    times_cheaper: float | None = None
+    """Than the cluster that it is compared with, by price."""
+
+
+def describe(
+    parts: Sequence[ReportPart],
+    place: SiteConfig | None = None,
+    *,
+    source: str = "configuration",
+    sustained: float | None = None,
+    peak: float | None = None,
+    committed: float | None = None,
+) -> Report:
+    """Return the figures of a cluster of these parts. `sustained` and `peak` stand in for the sums
+    of the parts' where the whole was measured: its highest draw is not the sum of theirs."""
+    place = place or SiteConfig()
+    models: Counter[str] = Counter()
+    roles: Counter[str] = Counter()
+    for part in parts:
+        models.update(part.gpus)
+        roles[part.role] += 1
+    pools = sorted((pool for part in parts for pool in part.pools_gb), reverse=True)
+    verdict, reason = judge(pools)
+    watts = _sum([part.sustained_watts for part in parts]) if sustained is None else sustained
+    highest = _sum([part.peak_watts for part in parts]) if peak is None else peak
+    prices = _prices(parts)
+    hours = math.inf if watts is None else hours_to_drain(watts, place.ev_kwh)
+    return Report(
+        source=source,
+        nodes=len(parts),
+        roles=dict(sorted(roles.items(), key=lambda role: (role[0] not in _PREFERRED, role))),
+        gpus=dict(models.most_common()),
+        mixed=len(models) > 1,
+        memory_gb=round(sum(gb for _, gb in pools), 1),
+        pools=tuple(pools),
+        verdict=verdict,
+        verdict_reason=reason,
+        sustained_watts=None if watts is None else round(watts, 1),
+        peak_watts=None if highest is None else round(highest, 1),
+        committed_watts=None if committed is None else round(committed, 1),
+        homes=None if watts is None else homes(watts, place.home_watts),
+        home_watts=place.home_watts,
+        ev_hours=hours if math.isfinite(hours) else None,
+        ev_kwh=place.ev_kwh,
+        currency=place.currency,
+        pue=place.pue,
+        g_per_kwh=place.g_per_kwh,
+        price_usd=prices.total,
+        prices=prices,
+        month=None if watts is None else at_draw(watts, MONTH_HOURS, place),
+    )
+
+
+def judge(pools: Sequence[tuple[int, float]]) -> tuple[str, str]:
+    """Return `cluster` or `pile`, and why: whether most GPUs reach another's memory over a link."""
+    total = sum(gpus for gpus, _ in pools)
+    linked = [pool for pool in pools if pool[0] > 1]
+    together = sum(gpus for gpus, _ in linked)
+    if not total:
+        return "pile", "there are no GPUs"
+    if not linked:
+        apart = "the GPU stands alone" if total == 1 else f"none of {total} GPUs reaches another's memory over a link"  # fmt: skip
+        return "pile", apart
+    largest = max(gb for _, gb in linked)
+    reason = (
+        f"{together} of {total} GPUs share memory over links, in {len(linked)} "
+        f"{'pool' if len(linked) == 1 else 'pools'} of up to {largest:g} GB"
+    )
+    return "cluster" if 2 * together > total else "pile", reason
+
+
+def at_draw(watts: float, hours: float, place: SiteConfig) -> Upkeep:
+    """Return what a draw that never changes takes."""
+    kwh = watts * hours / 1000
+    price = mean_price(place.tariff, place.tariffs)
+    return Upkeep(
+        basis="sustained draw",
+        hours=hours,
+        kwh=round(kwh, 1),
+        cost=None if price is None else round(kwh * place.pue * price, 2),
+        co2_kg=round(carbon_kg(kwh, place.g_per_kwh, place.pue), 1),
+    )
+
+
+def times_cheaper(one: Report, other: Report) -> float | None:
+    """Return by which factor `other` costs less than `one`; None when a price is not known."""
+    if one.price_usd is None or not other.price_usd:
+        return None
+    return one.price_usd / other.price_usd
+
+
+def _prices(parts: Sequence[ReportPart]) -> Prices:
+    rates = [
+        None if part.hourly_rate is None else part.hourly_rate * sum(part.gpus.values())
+        for part in parts
+        if part.gpus
+    ]
+    apart = [part for part in parts if part.gpu_price is not None or part.host_price is not None]
+    return Prices(
+        total=_all([part.price for part in parts]),
+        gpus=_all([part.gpu_price for part in apart]) if apart else None,
+        hosts=_all([part.host_price for part in apart]) if apart else None,
+        hourly=_all(rates),
+    )
+
+
+def _all(values: Sequence[float | None]) -> float | None:
+    """Return the sum; None when one is missing, because the sum of the others is no answer."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known and len(known) == len(values) else None
+
+
+def _sum(values: Sequence[float]) -> float | None:
+    known = [value for value in values if math.isfinite(value)]
+    return math.fsum(known) if known else None

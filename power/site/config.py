@@ -1,0 +1,368 @@
+"""The configuration of the electrical side, as it is written: from three lines to a whole site.
+
+[circuits.office]
+breaker = 15
+nodes = ["rig1"]
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from power.devices.breaker import Curve
+from power.devices.supply import Tier
+from power.meters.attach import attach
+from power.meters.config import Meter, MeterBroker, decode_meter
+from power.network.wiring import Wiring
+from power.report.tariff import TariffRate, check_rates
+from telemetry.errors import ConfigError, did_you_mean
+
+# From what TOML holds to what the configuration means; what does not fit is said with its cure.
+
+T = TypeVar("T")
+_CHOICES = {
+    "wiring": [wiring.value for wiring in Wiring],
+    "curve": [curve.value for curve in Curve],
+    "scheme": ["2N", "N+1"],
+    "tier": [tier.value for tier in Tier],
+}
+
+
+def convert(where: str, raw: object, kind: type[T]) -> T:
+    """Return `raw` as a `kind` of the configuration. Raises `ConfigError` with place and cure."""
+    try:
+        return msgspec.convert(raw, kind)
+    except msgspec.ValidationError as error:
+        problem, _, at = str(error).partition(" - at ")
+        inside = at.strip("`").removeprefix("$")
+        place = f"{where} {inside.lstrip('.')}" if where.endswith(":") else where + inside
+        cure = _cure(problem, inside, kind.__struct_fields__)  # type: ignore[attr-defined]
+        raise ConfigError(place, problem[0].lower() + problem[1:], cure) from error
+
+
+def _cure(problem: str, inside: str, known: tuple[str, ...]) -> str:
+    """Return what to write instead of what the decoder did not take."""
+    unknown = re.search(r"unknown field `(.+)`", problem)
+    if unknown:
+        return did_you_mean(unknown[1], known)
+    choices = _CHOICES.get(inside.rpartition(".")[2])
+    if choices and "enum value" in problem:
+        return f"Write {', '.join(choices[:-1])} or {choices[-1]}."
+    if problem.startswith("Expected `array`"):
+        return 'Write a list in brackets, as in ["rig1"].'
+    return "Write a number." if problem.startswith(("Expected `float", "Expected `int")) else ""
+
+
+# Numbers and names of a configuration that can mean nothing.
+
+_MAY_BE_NEGATIVE = frozenset({"ambient_c", "tariff", "price"})
+"""Cold places, and hours in which energy is paid for taking it."""
+_ABOVE_ZERO = frozenset({
+    "volts", "poles", "volt_amps", "plug_amps", "neutral_amps", "kw", "budget_kw", "kwh_month",
+    "cost_month", "pue", "count", "needed", "home_watts", "ev_kwh", "atx", "cap_watts",
+})  # fmt: skip
+_HOTTEST_CELSIUS = 100.0
+
+
+def check_numbers(where: str, site: PowerConfig) -> None:
+    """Refuse NaN, infinity, what is below 0, and names that lists could not hold."""
+    _numbers(f"{where}: site", site.site)
+    if site.site.ambient_c > _HOTTEST_CELSIUS:
+        raise ConfigError(f"{where}: site.ambient_c", f"{site.site.ambient_c:g} degrees are too hot for any breaker", "Write degrees Celsius: ambient_c = 35.")  # fmt: skip
+    if site.region is not None and not re.fullmatch("[A-Z]{2}", site.region):
+        # A region that is not known means 230 V: "USA" would halve every current.
+        raise ConfigError(f"{where}: region", f"{site.region!r} is no region", "Write two capital letters: US, CA, JP, EU, UK or another.")  # fmt: skip
+    for table in ("panels", "circuits", "ups", "nodes", "budgets"):
+        for name, spec in getattr(site, table).items():
+            place = f"{where}: {table}.{name}"
+            if not name.strip() or "," in name:
+                raise ConfigError(place, f"{name!r} is no name", "Names are joined by commas in lists: use letters, digits, '-', '_', '.' and '/'.")  # fmt: skip
+            _numbers(place, spec)
+            if table == "ups" and spec.watts == 0:
+                raise ConfigError(f"{place}.watts", "0 is no rating", "Write the watts on its label.")  # fmt: skip
+    for name, node in site.nodes.items():
+        supply = node.supply
+        if supply is not None and supply.watts == 0:
+            raise ConfigError(f"{where}: nodes.{name}.supply.watts", "0 is no rating", "Write the watts on its label, or remove it.")  # fmt: skip
+        if supply is not None and supply.needed is not None and supply.needed > supply.count:
+            raise ConfigError(f"{where}: nodes.{name}.supply.needed", f"{supply.needed} are needed and {supply.count} are there", "Write at most count.")  # fmt: skip
+
+
+def _numbers(place: str, spec: msgspec.Struct) -> None:
+    for name in spec.__struct_fields__:
+        _number(f"{place}.{name}", name, getattr(spec, name))
+
+
+def _number(place: str, name: str, value: object) -> None:
+    if isinstance(value, msgspec.Struct):
+        _numbers(place, value)
+    elif isinstance(value, tuple):
+        for number, part in enumerate(value):
+            _number(f"{place}[{number}]", name, part)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        if not math.isfinite(value):
+            raise ConfigError(place, f"{value} is no number", "Write a number, or remove the key.")
+        if value < 0 and name not in _MAY_BE_NEGATIVE:
+            raise ConfigError(place, f"{value:g} is below 0", "Write a number above 0, or remove the key.")  # fmt: skip
+        if value == 0 and name in _ABOVE_ZERO:
+            raise ConfigError(place, "0 means nothing here", "Write a number above 0, or remove the key.")  # fmt: skip
+
+
+class _Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """People write these: an unknown key is a mistake."""
+
+
+class SiteConfig(_Strict, frozen=True):
+    """What holds for the whole site."""
+
+    tariff: float | None = None
+    """Money per kWh, at all hours that `tariffs` does not name."""
+    tariffs: tuple[TariffRate, ...] = ()
+    """Prices by hour and day; the first that holds counts."""
+    timezone: str | None = None
+    """Whose hours they are: `Europe/Berlin`. [the machine's]"""
+    currency: str = "USD"
+    pue: float = 1.0
+    """Energy of the building over energy of the machines."""
+    g_per_kwh: float = 475.0
+    """Grams of CO2 per kWh; the world's average of 2019."""
+    ambient_c: float = 30.0
+    """Degrees around the breakers."""
+    home_watts: float = 1200.0
+    """Mean draw of a home, for comparison."""
+    ev_kwh: float = 90.0
+    """Battery of an electric car, for comparison."""
+    life_years: float = 4.0
+    """Years in which a machine is written off: what an idle hour costs where no rate is known."""
+
+
+class PanelConfig(_Strict, frozen=True):
+    """A distribution panel with its main breaker."""
+
+    volts: float | None = None
+    wiring: Wiring | None = None
+    breaker: float | str | None = None
+    """Amps of the main breaker."""
+    budget_kw: float | None = None
+    source: str | None = None
+    """The utility or generator behind it."""
+    generator: bool = False
+    """Its source is a generator, which load that swings disturbs."""
+
+
+class RedundancyConfig(_Strict, frozen=True):
+    """Which feeds stand in for each other."""
+
+    group: str
+    role: str
+    scheme: Literal["2N", "N+1"] = "2N"
+
+
+class CircuitConfig(_Strict, frozen=True):
+    """A breaker and all that hangs on it."""
+
+    breaker: float | str | None = None
+    """Amps: 15, or "15A"."""
+    rated_amps: float | str | None = None
+    """Amps of a circuit known only by rating (NetBox, Redfish)."""
+    rating_is_derated: bool = False
+    """The rating is the continuous limit already: nothing is taken off twice, and no trip time is known."""
+    volts: float | None = None
+    """Between lines on three-phase and split-phase circuits. [120 in the US, 100 in JP, else 230]"""
+    poles: int | None = None
+    phase: str | None = None
+    """The poles it takes of its parent: L1, or L1-L2."""
+    wiring: Wiring | None = None
+    curve: Curve | None = None
+    continuous: float = 0.8
+    """Part of the rating that it may carry for 3 h and more."""
+    grouping: float = 1.0
+    """What a row of loaded breakers leaves of the rating."""
+    pf: float = 0.97
+    sag: float = 1.0
+    """Real voltage over nominal; 0.97 plans for a weak line, where constant power draws more amps."""
+    panel: str | None = None
+    parent: str | None = None
+    nodes: tuple[str, ...] = ()
+    other_w: float = 0.0
+    """Watts of everything that kilowatch does not see."""
+    neutral_amps: float | None = None
+    """Rating of the neutral. [that of the poles]"""
+    plug_amps: float | None = None
+    """Limit of a smart plug in the line."""
+    redundancy: RedundancyConfig | None = None
+    meter: str | None = None
+    """An entry of [meters], or a short form: `tasmota:tele/plug-lab/SENSOR`."""
+    rack: str | None = None
+    """The rack that it feeds: a label, for people and for grouping."""
+    rcd_ma: float | None = None
+    """A note only: residual currents are not modelled."""
+
+
+class CordConfig(_Strict, frozen=True):
+    """One way in for a node's power."""
+
+    circuit: str
+    psu: str | int | None = None
+    """Supplies behind it: 1, or "1-3"."""
+    share: float | None = None
+    phase: str | None = None
+    """Poles of the circuit that it uses: L1 or L1-L2. [all of them, evenly]"""
+
+
+class SupplyConfig(_Strict, frozen=True):
+    """A node's power supplies."""
+
+    tier: Tier = Tier.GOLD
+    watts: float | None = None
+    """Rating of one."""
+    count: int = 1
+    needed: int | None = None
+    """How many must work for full performance. [all]"""
+    points: tuple[tuple[float, float], ...] | None = None
+    """[load, efficiency] pairs in place of the grade's."""
+    atx: float | None = None
+    """Version of the ATX guide that they follow: those before 3.0 need not bear a GPU's spikes."""
+    inrush_amps: float | None = None
+    """Peak of one when it is switched on. [30]"""
+
+
+class NodeConfig(_Strict, frozen=True):
+    """A machine: what is in it, and where it is plugged in."""
+
+    profile: str | None = None
+    """A complete system of the catalogue: `dgx-h100`."""
+    gpus: str | None = None
+    """`4x RTX 5090`."""
+    host_watts: float | None = None
+    """Everything but the GPUs at full load, inside the case. [250]"""
+    watts: float | None = None
+    """At the wall, for a machine without GPUs or a measured one."""
+    cap_watts: float | None = None
+    """Enforced limit per GPU."""
+    floor_watts: float | None = None
+    """Lowest cap that the driver takes, in place of the catalogue's."""
+    linked_gpus: int | None = None
+    """GPUs that reach each other's memory over NVLink, as the driver's topology shows; for reports.
+    [what the profile has; else 1]"""
+    price_usd: float | None = None
+    """Of the whole node."""
+    host_price_usd: float | None = None
+    """Of everything but the GPUs."""
+    hourly_rate: float | None = None
+    """What an hour of one of its GPUs is rented for."""
+    role: str | None = None
+    """What it is for: `training`, `login`. [gpu or support]"""
+    meter: str | None = None
+    """What measures all of it at the wall: an entry of [meters], or a short form."""
+    supply: SupplyConfig | None = None
+    cords: tuple[CordConfig, ...] = ()
+
+
+class UpsConfig(_Strict, frozen=True):
+    """A battery between some circuits or nodes and the line: a protective device of its own."""
+
+    watts: float
+    """Rating."""
+    volt_amps: float | None = None
+    """Rating. [watts over 0.9]"""
+    circuits: tuple[str, ...] = ()
+    """Circuits behind it."""
+    nodes: tuple[str, ...] = ()
+    """Nodes behind it, where no circuit says so."""
+    overload: tuple[tuple[float, float], ...] | None = None
+    """[load, seconds] pairs: up to that load it bears so many seconds. [a usual ladder]"""
+
+
+class BudgetConfig(_Strict, frozen=True):
+    """A ceiling that someone set."""
+
+    circuits: tuple[str, ...]
+    kw: float | None = None
+    warn: float = 0.9
+    crit: float = 0.97
+    clear: float = 0.85
+    kwh_month: float | None = None
+    cost_month: float | None = None
+
+
+class PowerConfig(_Strict, frozen=True):
+    """The whole electrical side."""
+
+    region: str | None = None
+    """Two capital letters, US, CA, JP, EU, UK ...: picks voltage and curve."""
+    site: SiteConfig = SiteConfig()
+    panels: dict[str, PanelConfig] = {}
+    circuits: dict[str, CircuitConfig] = {}
+    meters: dict[str, Meter] = {}
+    """What measures, and what it is on; `aggregator.meters` reads them."""
+    brokers: dict[str, MeterBroker] = {}
+    """MQTT brokers of meters that do not publish to kilowatch's own."""
+    ups: dict[str, UpsConfig] = {}
+    nodes: dict[str, NodeConfig] = {}
+    budgets: dict[str, BudgetConfig] = {}
+
+
+_TABLES: dict[str, type[msgspec.Struct]] = {
+    "panels": PanelConfig,
+    "circuits": CircuitConfig,
+    "ups": UpsConfig,
+    "brokers": MeterBroker,
+    "nodes": NodeConfig,
+    "budgets": BudgetConfig,
+}
+
+
+def section(where: str, tree: dict[str, Any]) -> dict[str, Any]:
+    """Return what describes the site in parsed TOML: its `[power]`, else all of it."""
+    inner = tree.get("power", tree)
+    if not isinstance(inner, dict):
+        raise ConfigError(f"{where}: power", "it is a section, not a value", "Write [power].")
+    beside = [name for name in PowerConfig.__struct_fields__ if name in tree and inner is not tree]
+    if beside:
+        raise ConfigError(f"{where}: {beside[0]}", "it stands beside [power], where nothing reads it", f"Write power.{beside[0]} in its heading.")  # fmt: skip
+    return inner
+
+
+def decode(where: str, tree: dict[str, Any]) -> PowerConfig:
+    """Return the site that `tree` (parsed TOML) describes; a `[power]` section may hold it all.
+
+    Raises `ConfigError` that names place and cure.
+    """
+    inner = section(where, tree)
+    sections = {name: kind for name, kind in _TABLES.items() if isinstance(inner.get(name), dict)}
+    for name, kind in sections.items():
+        # One by one: the decoder's own message does not say which of a table it means.
+        for key, raw in inner[name].items():
+            convert(f"{where}: {name}.{key}", raw, kind)
+    rest = dict(inner)
+    meters = rest.pop("meters", {})
+    if not isinstance(meters, dict):
+        raise ConfigError(f"{where}: meters", "it is a section, not a value", "Write [power.meters.plug] and its keys below.")  # fmt: skip
+    site = convert(f"{where}:", rest, PowerConfig)
+    read = {name: decode_meter(f"{where}: meters.{name}", raw) for name, raw in meters.items()}
+    site = msgspec.structs.replace(site, meters=read)
+    check_numbers(where, site)
+    attach(where, site)
+    check_rates(f"{where}: site", site.site.tariff, site.site.tariffs)
+    return site
+
+
+def amps(where: str, value: float | str) -> float:
+    """Return amps of 15, "15" or "15A"."""
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*A?\s*", value)
+        if not match:
+            number = re.match(r"\s*(\d+(?:\.\d+)?)", value)
+            example = number[1] if number else "15"
+            raise ConfigError(
+                where, f"{value!r} is no current", f'Write {example} or "{example}A".'
+            )
+        value = float(match[1])
+    if value <= 0:
+        raise ConfigError(where, f"a current of {value:g} A is none", "Write the breaker's amps.")
+    return value

@@ -1,0 +1,97 @@
+"""Every quantity of every board: a row each, as the catalogue has one for each metric."""
+
+from __future__ import annotations
+
+from power.devices.wall_power import WallSource
+from power.snapshot.snapshot import Quantity, SnapshotKind
+from telemetry.metric import Kind, Unit
+
+SOURCES = tuple(enumerate(source.value for source in WallSource))
+"""`circuit_source` as number and words, the best source first."""
+
+
+def _circuit(
+    name: str,
+    unit: Unit,
+    text: str,
+    *,
+    kind: Kind = Kind.GAUGE,
+    states: tuple[tuple[int, str], ...] = (),
+) -> Quantity:
+    board = SnapshotKind.CIRCUIT
+    return Quantity(name=f"{board}_{name}", unit=unit, help=text, board=board, kind=kind, states=states)  # fmt: skip
+
+
+def _other(board: SnapshotKind, name: str, unit: Unit, text: str) -> Quantity:
+    return Quantity(name=f"{board}_{name}", unit=unit, help=text, board=board)
+
+
+QUANTITIES: tuple[Quantity, ...] = (
+    _circuit("watts", Unit.WATTS, "What the circuit draws, at the wall."),
+    _circuit("sigma_watts", Unit.WATTS, "One standard deviation of circuit_watts."),
+    _circuit("source", Unit.STATE, "Where circuit_watts comes from: the worst source that it is made of.", states=SOURCES),
+    _circuit("assumed_watts", Unit.WATTS, "What of circuit_watts nobody tells now: silent nodes count with what they may draw, then with what they drew last; GPUs that were not read with their limits."),
+    _circuit("amps", Unit.AMPERES, "Current of the pole that carries most."),
+    _circuit("l1_amps", Unit.AMPERES, "Current of pole L1."),
+    _circuit("l2_amps", Unit.AMPERES, "Current of pole L2."),
+    _circuit("l3_amps", Unit.AMPERES, "Current of pole L3."),
+    _circuit("neutral_amps", Unit.AMPERES, "Current of the neutral, where there is one."),
+    _circuit("rated_amps", Unit.AMPERES, "Rating of the breaker."),
+    _circuit("effective_amps", Unit.AMPERES, "What heat and grouping leave of the rating."),
+    _circuit("continuous_amps", Unit.AMPERES, "What it may carry for three hours and more."),
+    _circuit("headroom_amps", Unit.AMPERES, "What is left below the continuous limit; negative above it."),
+    _circuit("load_ratio", Unit.RATIO, "Current over rating."),
+    _circuit("continuous_ratio", Unit.RATIO, "Mean current of the last 60 s over the continuous limit; a gap where only circuit_assumed_watts would bring it above."),
+    _circuit("lasting_ratio", Unit.RATIO, "Current over rating that times to trip are worked out with: mean of the last 10 s, or what has lasted 3 s where that is more."),
+    _circuit("overload_ratio", Unit.RATIO, "Mean current of the last 10 s over what heat and grouping leave of the rating; a gap where only circuit_assumed_watts would bring it above."),
+    _circuit("above_continuous_seconds", Unit.SECONDS, "For how long it has been above the continuous limit; dips below 60 s do not count."),
+    _circuit("heat_ratio", Unit.RATIO, "Heat of the breaker over what trips it, earliest edge; an estimate."),
+    _circuit("trip_earliest_seconds", Unit.SECONDS, "Seconds until it may trip at this load, an estimate; +Inf is never."),
+    _circuit("trip_nominal_seconds", Unit.SECONDS, "Seconds until a typical breaker trips at this load, an estimate; +Inf is never."),
+    _circuit("trip_latest_seconds", Unit.SECONDS, "Seconds until it must have tripped at this load, an estimate; +Inf is never."),
+    _circuit("magnetic_ratio", Unit.RATIO, "Highest current that a moment or a planned restart brings over the lowest that trips at once."),
+    _circuit("heat_assumed", Unit.FLAG, "1 while the heat begins from an assumption: hours of the load that was first seen."),
+    _circuit("committed_watts", Unit.WATTS, "What the limits in force allow it to draw in the next second."),
+    _circuit("committed_continuous_ratio", Unit.RATIO, "Current at committed_watts over the continuous limit."),
+    _circuit("committed_rated_ratio", Unit.RATIO, "Current at committed_watts over the rating."),
+    _circuit("survivor_continuous_ratio", Unit.RATIO, "Current after the worst loss of another feed of its group, over the continuous limit."),
+    _circuit("survivor_rated_ratio", Unit.RATIO, "Current after the worst loss of another feed of its group, over the rating."),
+    _circuit("feed_lost", Unit.FLAG, "1 while it carries nothing and its partner does, or its breaker says that it tripped."),
+    _circuit("cord_imbalance_ratio", Unit.RATIO, "Largest difference between the two cords of one node on it, over their sum."),
+    _circuit("phase_imbalance_ratio", Unit.RATIO, "Largest difference of a pole from the mean of the poles, over the mean; 0 below 30 % load, where it means nothing."),
+    _circuit("neutral_ratio", Unit.RATIO, "Current of the neutral over its rating."),
+    _circuit("voltage_ratio", Unit.RATIO, "Measured voltage over the nominal one."),
+    _circuit("plug_ratio", Unit.RATIO, "Load over the limit of the smart plug in the line."),
+    _circuit("deviation_ratio", Unit.RATIO, "Difference of meter and model over what may be: 15 % and at least 100 W; 1 is too much."),
+    _circuit("meter_stale", Unit.FLAG, "1 while a meter that is configured for it says nothing and the next source is used."),
+    _circuit("forecast_continuous_seconds", Unit.SECONDS, "Seconds until the trend reaches the continuous limit; +Inf is not in sight."),
+    _circuit("forecast_rated_seconds", Unit.SECONDS, "Seconds until the trend reaches the rating; +Inf is not in sight."),
+    _circuit("swing_ratio", Unit.RATIO, "Difference between highest and lowest current of the last 60 s over the rating, when it swung five times; 0 otherwise."),
+    _circuit("swing_weak_ratio", Unit.RATIO, "circuit_swing_ratio of a circuit behind a UPS or a generator, which swings disturb."),
+    _circuit("unknown_watts", Unit.WATTS, "What its meter says beyond what its nodes and declared loads add up to; negative when it says less."),
+    _circuit("unknown_nodes", Unit.COUNT, "Nodes on it of whose draw nothing is known: they are missing in circuit_watts."),
+    _circuit("survivor_amps", Unit.AMPERES, "Current after the worst loss of another feed of its group."),
+    _circuit("silent_nodes", Unit.COUNT, "Nodes on it that are silent: they count with what they may draw, never with 0."),
+    _circuit("trip_suspected", Unit.FLAG, "1 when several nodes on it fell silent within 5 s while others report: the breaker has probably tripped."),
+    _circuit("notices", Unit.COUNT, "Notes on its configuration: what is allowed and probably wrong."),
+    _circuit("energy_joules", Unit.JOULES, "Energy since kilowatch first saw it; what is assumed does not count.", kind=Kind.COUNTER),
+    _other(SnapshotKind.BUDGET, "watts", Unit.WATTS, "What counts against the budget."),
+    _other(SnapshotKind.BUDGET, "assumed_watts", Unit.WATTS, "What of budget_watts nobody tells now."),
+    _other(SnapshotKind.BUDGET, "power_ratio", Unit.RATIO, "budget_watts over the budget's kW."),
+    _other(SnapshotKind.BUDGET, "level_ratio", Unit.RATIO, "budget_power_ratio on the scale on which the budget's own clear, warn and crit stand at 0.85, 0.90 and 0.97; a gap where only budget_assumed_watts would bring it above."),
+    _other(SnapshotKind.BUDGET, "energy_ratio", Unit.RATIO, "Energy projected for the end of the month over the budget's kWh."),
+    _other(SnapshotKind.BUDGET, "cost_ratio", Unit.RATIO, "Cost projected for the end of the month over the budget's."),
+    _other(SnapshotKind.UPS, "load_ratio", Unit.RATIO, "Load over the rating, of watts or of volt-amperes, whichever is nearer to it."),
+    _other(SnapshotKind.UPS, "on_battery", Unit.FLAG, "1 while it runs on its battery."),
+    _other(SnapshotKind.UPS, "battery_low", Unit.FLAG, "1 when it says that its battery ends."),
+    _other(SnapshotKind.UPS, "runtime_seconds", Unit.SECONDS, "What its battery still gives at this load."),
+    _other(SnapshotKind.UPS, "overload_seconds", Unit.SECONDS, "For how long it bears this load by its table; +Inf is for ever."),
+    _other(SnapshotKind.SUPPLY, "load_ratio", Unit.RATIO, "Load of the supplies that must carry it alone when the spare ones fail, over their rating."),
+    _other(SnapshotKind.SUPPLY, "spike_ratio", Unit.RATIO, "Sum of the GPUs' shortest spikes and the host over the rating, for supplies that bear no spikes."),
+    _other(SnapshotKind.SUPPLY, "cap_excess_watts", Unit.WATTS, "What the limits of the node's GPUs that are in force add up to beyond the cap that is configured; negative below it."),
+    _other(SnapshotKind.SUPPLY, "wall_watts", Unit.WATTS, "What the node draws at the wall, from its best source."),
+    _other(SnapshotKind.SUPPLY, "assumed_watts", Unit.WATTS, "What of supply_wall_watts nobody tells now: the node is silent, or GPUs were not read."),
+    _other(SnapshotKind.SUPPLY, "wall_sigma_watts", Unit.WATTS, "One standard deviation of supply_wall_watts."),
+)  # fmt: skip
+
+QUANTITY_BY_NAME = {quantity.name: quantity for quantity in QUANTITIES}

@@ -1,0 +1,114 @@
+"""Many faults at once, and one that comes and goes: how often people are called, by the shipped rules
+and the patience of the settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from alerts.alert import Severity
+from alerts.notice import Action, NotificationState
+from alerts.rules.rule import load
+from tests.aggregator.alerting_stack import Hall, calls
+
+TOASTY = """
+[[rule]]
+name = "toasty"
+when = { type = "above", metric = "gpu_temperature_celsius", level = 80 }
+severity = "page"
+summary = "{where} is at {value}"
+description = "Let it cool."
+runbook = "toasty"
+"""
+
+
+def test_five_hundred_nodes_that_fall_silent_at_once_are_one_page_and_one_end() -> None:
+    hall = Hall(500)
+    assert hall.pass_by(10) == []
+    hall.silent = set(hall.names)
+    said = hall.pass_by(150, every=2.0)
+    assert len(calls(said)) == 1
+    (page,) = [one for one in said if one.action is Action.TRIGGER]
+    assert page.incident.severity is Severity.PAGE
+    assert page.incident.group == {"rule": "nodes_silent"}
+    (incident,) = hall.alarms.desk.incidents()
+    assert incident.firing == 500
+    assert incident.hidden == 500  # each node's own ticket is its consequence
+    hall.silent = set()
+    over = hall.pass_by(60, every=2.0)
+    assert [one.action for one in over if one.action is not Action.UPDATE] == [Action.RESOLVE]
+    assert hall.alarms.desk.incidents() == []
+
+
+def test_a_lost_broker_is_one_page_and_no_node_is_silent() -> None:
+    """Nobody was heard; that says nothing of the nodes."""
+    hall = Hall(50)
+    hall.pass_by(10)
+    hall.listening, hall.troubles = False, {"bus_lost": ""}
+    said = hall.pass_by(300, every=2.0)
+    assert calls(said) == ["kilowatch hears nothing: it has no connection to the broker"]
+    hall.listening, hall.troubles = True, {}
+    back = hall.pass_by(240, every=2.0)
+    assert calls(back) == []
+    assert [one.action for one in back] == [Action.RESOLVE]
+
+
+def test_a_gpu_of_every_node_that_is_lost_at_once_is_one_page_for_all() -> None:
+    """The storm brake; what it holds back is listed, and ends with it."""
+    hall = Hall(300)
+    hall.pass_by(5)
+    said = hall.pass_by(30, *(hall.xid(name, 0) for name in hall.names))
+    (page,) = [one for one in said if one.action is Action.TRIGGER]
+    assert page.reason == "storm"
+    assert page.incident.title.startswith("Storm: 300 incidents held back on 300 nodes")
+    assert len(hall.alarms.desk.incidents()) == 301
+    held = hall.alarms.held("gpu_lost/n7/GPU-n7-0")
+    assert held is not None
+    assert held.standing is NotificationState.STORM
+
+
+def test_a_handful_of_lost_gpus_are_a_page_each() -> None:
+    hall = Hall(50)
+    hall.pass_by(5)
+    said = hall.pass_by(30, *(hall.xid(name, 1) for name in hall.names[:5]))
+    assert sorted(calls(said)) == [f"n{n} GPU 1 has fallen off the bus" for n in range(5)]
+
+
+def test_a_lost_gpu_hides_the_faults_that_follow_from_it() -> None:
+    """Inhibition by cause, through rules and desk."""
+    hall = Hall(2)
+    hall.pass_by(5)
+    said = hall.pass_by(5, hall.xid("n0", 0, 79), hall.xid("n0", 0, 154), hall.xid("n0", 0, 45))
+    assert calls(said) == ["n0 GPU 0 has fallen off the bus"]
+    assert len(hall.alarms.desk.incidents()) == 1
+
+
+def test_an_xid_says_its_number_and_who_ran_there() -> None:
+    hall = Hall(1)
+    hall.pass_by(5)
+    event = hall.xid("n0", 1)
+    told = {"xid": 79, "process": "python", "pid": 4242}
+    (page,) = hall.pass_by(3, msgspec.structs.replace(event, data=told))
+    (alert,) = page.incident.alerts
+    assert alert.value_text == "XID 79"
+    assert alert.labels["process"] == "python (pid 4242)"
+
+
+def test_an_alert_that_comes_and_goes_for_ten_minutes_is_told_twice_at_most(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(TOASTY)
+    hall = Hall(2, load([tmp_path / "mine.toml"], shipped=False))
+    hall.pass_by(5)
+    for _ in range(30):
+        hall.hot = {("n0", 0)}
+        hall.pass_by(10)
+        hall.hot = set()
+        hall.pass_by(10)
+    told = calls(hall.notices)
+    assert 1 <= len(told) <= 2
+    assert len({one.incident.key for one in hall.notices}) == 1
+    held = hall.alarms.desk.incidents()
+    assert len(held) == 1
+    hall.pass_by(700, every=5.0)
+    assert hall.notices[-1].action is Action.RESOLVE
+    assert hall.alarms.desk.incidents() == []

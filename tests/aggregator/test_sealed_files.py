@@ -1,0 +1,208 @@
+"""A sealed file that somebody removed or cut short costs what it held, and nothing else."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from aggregator.config import StoreConfig
+from aggregator.model import FleetPast, HistorySeries, PastInstants
+from aggregator.store import embedded
+from aggregator.store.sealed_files import SealedFiles
+from telemetry.errors import StoreError
+from telemetry.metric import Lane, Table
+from telemetry.schema import GPU_FAST, SCHEMA
+from tests.aggregator.feed import HOUR, Feed
+from tests.aggregator.http_client import door
+from tests.aggregator.node import START, expected, sampled_at
+from tests.aggregator.test_http_past import Fed
+
+SECOND = 10**9
+POWER = SCHEMA.blocks[GPU_FAST].names.index("gpu_power_watts")
+REACH = {Lane.FAST: 3 * SECOND, Lane.SLOW: 45 * SECOND}
+SEQS = range(120)
+
+
+@pytest.fixture
+def feed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Feed:
+    """An hour of nodes a and b that is sealed, a file each, and what came after it; nobody waits for
+    what does not come back."""
+    monkeypatch.setattr(embedded, "LOOK_AGAIN", -1.0)  # to sleep so long is an error
+    feed = Feed(tmp_path / "data", StoreConfig(slice_rows=240))
+    for node in "ab":
+        feed.hello(node)
+        feed.send(node, *SEQS)
+    feed.commit()
+    feed.wall += HOUR
+    feed.seal()
+    for node in "ab":
+        feed.send(node, *range(120, 130))
+    feed.commit()
+    return feed
+
+
+def files(feed: Feed, kind: str = "sealed") -> list[Path]:
+    """Those of the GPUs' fast readings: of node a, of node b."""
+    there = (feed.config.data_dir / kind / "gpu_fast").glob("*.parquet")
+    found = sorted(there, key=lambda path: len(path.name))
+    assert len(found) == 2
+    return found
+
+
+def past(feed: Feed, seq: int) -> FleetPast:
+    """All GPUs at the time of a frame."""
+    when = PastInstants(sampled_at(seq), SECOND, 1)
+    return feed.store.past(Table.GPU, ("gpu_power_watts",), when, REACH, None)
+
+
+def history(feed: Feed, node: str) -> HistorySeries:
+    """Every reading of a GPU."""
+    return feed.store.history(
+        f"GPU-{node}-0", "gpu_power_watts", START, START + HOUR, 0
+    )  # fmt: skip
+
+
+def powers(found: FleetPast) -> dict[str, float]:
+    """By GPU."""
+    values = found.columns["gpu_power_watts"][0].tolist()
+    return dict(zip([device.key for device in found.devices], values, strict=True))
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["removed", "cut short"])
+def test_a_file_that_is_lost_is_said_once_and_the_rest_is_answered(
+    feed: Feed, caplog: pytest.LogCaptureFixture, cut: bool
+) -> None:
+    """By the past and by history, whoever meets it first."""
+    whole = powers(past(feed, 50))
+    assert sorted(whole) == [f"GPU-{node}-{row}" for node in "ab" for row in range(2)]
+    lost = files(feed)[0]
+    if cut:
+        lost.write_bytes(lost.read_bytes()[:1000])
+    else:
+        lost.unlink()
+    caplog.set_level(logging.ERROR)
+    for _ in range(3):
+        left = powers(past(feed, 50))
+        assert {key: left[key] for key in ("GPU-b-0", "GPU-b-1")} == {
+            key: whole[key] for key in ("GPU-b-0", "GPU-b-1")
+        }
+        assert "GPU-a-0" not in left
+        assert powers(past(feed, 125))["GPU-a-0"] == expected("a", 0, [125])[0, POWER]
+        assert len(history(feed, "b").at) == 130
+        assert history(feed, "a").step == 10  # of that hour the roll-up is there still
+    said = [record.getMessage() for record in caplog.records if str(lost) in record.getMessage()]
+    assert len(said) == 1
+    assert ("size has changed" if cut else "not there any more") in said[0]
+    assert "240 rows of gpu_fast" in said[0]
+    assert "restart the aggregator" in said[0]
+    assert feed.store.lost_files == 1
+
+
+def test_history_that_meets_it_first_goes_on_too(feed: Feed) -> None:
+    """It asks in another thread, in another way."""
+    for path in [*files(feed), *files(feed, "rollup_10")]:
+        path.unlink()
+    assert history(feed, "a").step == 60
+    assert feed.store.lost_files == 4
+
+
+def test_the_manifest_forgets_it_and_retention_goes_on(
+    feed: Feed, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At the next start nothing is missed; a file that was put back is read again."""
+    lost = files(feed)[0]
+    kept = lost.read_bytes()
+    sealed = feed.store.size()["sealed"]
+    lost.unlink()
+    past(feed, 50)
+    assert feed.store.size()["sealed"] == sealed - len(kept)
+    feed.wall += 60 * SECOND
+    feed.seal()
+    feed.reopen()
+    assert "in the manifest but not there" not in caplog.text
+    assert "GPU-a-0" not in powers(past(feed, 50))
+    lost.write_bytes(kept)
+    feed.reopen()
+    assert powers(past(feed, 50))["GPU-a-0"] == expected("a", 0, [50])[0, POWER]
+    assert feed.store.lost_files == 0
+
+
+def test_many_that_are_lost_together_are_not_named_one_by_one(
+    feed: Feed, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Somebody removed a folder: five lines and a number."""
+    several = [*files(feed), *files(feed, "rollup_10"), *files(feed, "rollup_60")]
+    several += files(feed, "rollup_3600")
+    for path in several:
+        path.unlink()
+    caplog.set_level(logging.ERROR)
+    assert powers(past(feed, 125))["GPU-b-1"] == expected("b", 1, [125])[0, POWER]
+    assert past(feed, 50).devices == []
+    assert len(caplog.records) == 6
+    assert "3 more sealed files" in caplog.records[-1].getMessage()
+
+
+def test_a_fault_that_is_none_of_a_file_is_told_at_once(feed: Feed) -> None:
+    """Nothing is lost, so that nothing is left out."""
+    with pytest.raises(StoreError, match="node_load_1m"):
+        feed.store.past(Table.GPU, ("node_load_1m",), PastInstants(START, 1, 1), REACH, None)
+    assert feed.store.lost_files == 0
+
+
+def test_what_retention_removes_is_not_lost(feed: Feed) -> None:
+    """It takes a file off the shelf before it removes it."""
+    feed.wall += round(8 * 86_400 * SECOND)
+    feed.seal()
+    assert feed.store.size()["sealed"] == 0
+    assert powers(past(feed, 50))
+    assert feed.store.lost_files == 0
+
+
+def test_what_retention_can_not_remove_is_said_and_tried_again(feed: Feed) -> None:
+    """The aggregator goes on meanwhile, and so do questions."""
+    path = files(feed)[0]
+    aside = path.rename(path.with_suffix(".aside"))
+    path.mkdir()
+    feed.wall += round(8 * 86_400 * SECOND)
+    with pytest.raises(StoreError, match=r"can.t remove what is too old: .* Make it writable"):
+        feed.seal()
+    path.rmdir()
+    aside.rename(path)
+    assert powers(past(feed, 50))["GPU-a-0"]
+    feed.wall += 60 * SECOND
+    feed.seal()
+    assert feed.store.size()["sealed"] == 0
+    assert not path.exists()
+    assert feed.store.lost_files == 0
+
+
+def test_a_disk_that_does_not_answer_has_lost_nothing(feed: Feed, tmp_path: Path) -> None:
+    """Only what is certainly gone is forgotten."""
+    index = feed.store._shelf.index
+    for name in ("sealed", "rollup_10", "rollup_60", "rollup_3600"):
+        (tmp_path / name).symlink_to(name)  # it leads to itself: an error, and not "no such file"
+    shelf = SealedFiles(tmp_path)
+    shelf.put(index.files)
+    assert not shelf.look()
+    assert shelf.index.files == index.files
+    (tmp_path / "sealed").unlink()
+    assert shelf.look()
+    assert {file.step for file in shelf.index.files} == {10, 60, 3600}
+
+
+async def test_health_and_metrics_count_it(feed: Feed) -> None:
+    """A warning: no restart brings the file back."""
+    view = Fed(feed)
+    async with door(view) as client:
+        assert (await client.json("/healthz"))[1]["warnings"] == []
+        files(feed)[1].unlink()
+        past(feed, 50)
+        status, body = await client.json("/healthz")
+        assert (status, body["ok"]) == (200, True)
+        assert body["warnings"] == [
+            "1 file(s) of the store were removed or damaged by somebody else; the log names them."
+        ]
+        async with client.session.get(f"{client.url}/metrics") as answer:
+            assert "kilowatch_aggregator_store_files_lost_total 1" in await answer.text()

@@ -1,0 +1,241 @@
+"""What holds at the desk whatever happens: alerts, causes, silences, steps of the clock, restarts.
+
+Two desks see the same; one of them dies and comes back again and again. They must say the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hypothesis.strategies as st
+from hypothesis import Phase, settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from alerts.alert import Alert, Severity
+from alerts.incidents.matchers import labels_of, matches, parse_all
+from alerts.incidents.policy import NotificationTimings
+from alerts.notice import Action, NotificationState
+from telemetry.errors import DeskError
+from tests.alerts.deliveries import SECOND, Office, alert, over, trip
+
+NODES = ("n1", "n2", "n3")
+RULES = ("gpu_lost", "gpu_hung", "thermal", "ecc_contained")
+ALERTS: tuple[Alert, ...] = (
+    trip("A1"),
+    trip("B1", nodes="n3"),
+    *(alert("node_silent", node, circuits="A1", rack=f"r{node}") for node in NODES),
+    *(alert("driver_down", node, severity=Severity.TICKET) for node in NODES),
+    *(
+        alert(
+            name,
+            node,
+            f"GPU-{node}-{number}",
+            severity=Severity.TICKET if name == "ecc_contained" else Severity.PAGE,
+            circuits="A1" if node == "n1" else "",
+        )
+        for name in RULES
+        for node in NODES
+        for number in range(2)
+    ),
+)
+MATCHERS = ("node=n1", "rule=~gpu_.*", "severity=ticket", "circuits=A1")
+PATIENCE = NotificationTimings(
+    storm_size=4, late_cause=60.0, flap_window=60.0, settle_restless=60.0
+)
+
+
+class TwoDesks(RuleBasedStateMachine):
+    """The machine that Hypothesis drives."""
+
+    @initialize()
+    def open(self) -> None:
+        self.steady = Office(patience=PATIENCE)
+        self.mortal = Office(patience=PATIENCE)
+        self.offices = (self.steady, self.mortal)
+        self.firing: dict[str, Alert] = {}
+        self.since: dict[str, float] = {}
+        self.unclear = False
+        """The wall clock was stepped, and the mortal has not written since."""
+
+    def both(self, *changes: Alert, seconds: float, recovering: frozenset[str]) -> None:
+        for office in self.offices:
+            before = dict(office.records)
+            office.tick(*changes, seconds=seconds, recovering=recovering)
+        if self.mortal.records.items() - before.items():
+            self.unclear = False
+
+    @rule(
+        picked=st.sets(st.sampled_from(range(len(ALERTS))), max_size=12),
+        seconds=st.sampled_from([0.1, 0.5, 1.0, 1.0, 5.0, 16.0, 70.0]),
+    )
+    def change(self, picked: set[int], seconds: float) -> None:
+        """Alerts that fire resolve, and those that do not begin to."""
+        changes = []
+        for number in sorted(picked):
+            one = ALERTS[number]
+            if one.key in self.firing:
+                del self.firing[one.key]
+                changes.append(over(one))
+            else:
+                self.firing[one.key] = one
+                self.since[one.key] = self.steady.now + seconds
+                changes.append(one)
+        self.both(*changes, seconds=seconds, recovering=frozenset())
+
+    @rule(
+        seconds=st.sampled_from([0.3, 1.0, 10.0, 15.0, 61.0, 300.0, 4000.0]),
+        recovering=st.sets(st.sampled_from([one.key for one in ALERTS]), max_size=3),
+    )
+    def wait(self, seconds: float, recovering: set[str]) -> None:
+        self.both(seconds=seconds, recovering=frozenset(recovering))
+
+    @rule(
+        matcher=st.sampled_from(MATCHERS),
+        starts=st.sampled_from([0, 30]),
+        lasts=st.sampled_from([20, 200, 3000]),
+        maintenance=st.booleans(),
+    )
+    def silence(self, matcher: str, starts: int, lasts: int, maintenance: bool) -> None:
+        for office in self.offices:
+            begins = office.wall + starts * SECOND
+            _, step = office.desk.silence(
+                parse_all([matcher]), who="ada", why="x", starts=begins,
+                ends=begins + lasts * SECOND, maintenance=maintenance,
+                now=office.now, wall_ns=office.wall,
+            )  # fmt: skip
+            office.keep(step)
+        self.unclear = False
+
+    @rule(number=st.integers(0, 5))
+    def unsilence(self, number: int) -> None:
+        found = self.steady.desk.silences()[number : number + 1]
+        self.ask("unsilence", found[0].id if found else "none", who="bob", why="")
+
+    @rule(number=st.integers(0, 8), lasts=st.sampled_from([None, 60, 6000]))
+    def acknowledge(self, number: int, lasts: int | None) -> None:
+        found = self.steady.desk.incidents()[number : number + 1]
+        until = None if lasts is None else self.steady.wall + lasts * SECOND
+        key = found[0].key if found else "none"
+        self.ask("acknowledge", key, who="ada", why="", until=until)
+
+    @rule(number=st.integers(0, 8))
+    def unacknowledge(self, number: int) -> None:
+        found = self.steady.desk.incidents()[number : number + 1]
+        self.ask("unacknowledge", found[0].key if found else "none", who="ada", why="")
+
+    def ask(self, what: str, key: str, **how: Any) -> None:
+        answers = []
+        for office in self.offices:
+            try:
+                thing, step = getattr(office.desk, what)(
+                    key, now=office.now, wall_ns=office.wall, **how
+                )
+            except DeskError as error:
+                answers.append(str(error))
+            else:
+                office.keep(step)
+                answers.append(thing)
+                self.unclear = False
+        assert answers[0] == answers[1]
+
+    @rule(jump=st.sampled_from([-86_400, -30, 30, 86_400]))
+    def step_the_wall_clock(self, jump: int) -> None:
+        for office in self.offices:
+            office.wall += jump * SECOND
+        self.unclear = True
+
+    @precondition(lambda self: not self.unclear)
+    @rule(now=st.sampled_from([0.0, 17.0, 1e6]))
+    def die_and_come_back(self, now: float) -> None:
+        self.mortal.restart(now=now)
+
+    # -- What always holds -----------------------------------------------------------------------
+
+    @invariant()
+    def a_restart_changes_nothing(self) -> None:
+        mine = [(one.id, one.action, one.reason, one.at) for one in self.mortal.sent]
+        assert mine == [(one.id, one.action, one.reason, one.at) for one in self.steady.sent]
+        assert self.mortal.sent == self.steady.sent
+        assert self.mortal.desk.incidents() == self.steady.desk.incidents()
+        assert self.mortal.desk.recent() == self.steady.desk.recent()
+        assert self.mortal.desk.silences() == self.steady.desk.silences()
+        for one in ALERTS:
+            assert self.mortal.desk.held(one.key) == self.steady.desk.held(one.key)
+
+    @invariant()
+    def a_story_has_a_beginning_and_one_end(self) -> None:
+        begun: set[str] = set()
+        ended: set[str] = set()
+        for notice in self.steady.sent:
+            key = notice.incident.key
+            assert key not in ended
+            assert len(key) <= 255
+            if notice.action is Action.TRIGGER:
+                begun.add(key)
+            assert key in begun
+            if notice.action is Action.RESOLVE:
+                ended.add(key)
+        ids = [notice.id for notice in self.steady.sent]
+        assert len(ids) == len(set(ids))
+
+    @invariant()
+    def every_page_was_told_or_is_held_back_for_a_reason(self) -> None:
+        desk = self.steady.desk
+        told = {one.incident.key for one in self.steady.sent if one.action is Action.TRIGGER}
+        open_ones = {one.key: one for one in desk.incidents()}
+        windows = {one.id: one for one in desk.silences()}
+        for key, one in self.firing.items():
+            held = desk.held(key)
+            assert held is not None
+            match held.standing:
+                case NotificationState.TOLD | NotificationState.FLAPPING:
+                    assert held.incident in open_ones
+                    wait = PATIENCE.page_wait
+                    wait = PATIENCE.ticket_wait if one.severity is Severity.TICKET else wait
+                    waited = self.steady.now - max(self.since[key], self.began(held.incident))
+                    assert held.incident in told or waited <= wait
+                case NotificationState.STORM:
+                    assert held.incident in open_ones
+                    assert held.by in told
+                    assert held.by in open_ones
+                case NotificationState.INHIBITED:
+                    cause = self.firing.get(held.by)
+                    assert cause is not None or self.ended_lately(held.by)
+                case NotificationState.SILENCED | NotificationState.MAINTENANCE:
+                    assert matches(windows[held.by].matchers, labels_of(one))
+
+    def began(self, incident: str) -> float:
+        """When an incident was opened, on the monotonic clock of the steady office."""
+        dossier = self.steady.desk._cabinet.dossiers[incident]
+        return self.steady.desk._clock.monotonic(dossier.opened)
+
+    def ended_lately(self, key: str) -> bool:
+        """Whether a cause has resolved; what was below it waits, until it is bad again if it is
+        good already."""
+        return key in self.since
+
+    @invariant()
+    def nothing_that_fires_is_in_no_incident(self) -> None:
+        listed = {
+            one.key: incident.key
+            for incident in self.steady.desk.incidents()
+            for one in incident.alerts
+            if incident.group["rule"] != "storm"
+        }
+        for key in self.firing:
+            held = self.steady.desk.held(key)
+            assert held is not None
+            assert listed.get(key, "") == held.incident
+
+
+TestTwoDesks = TwoDesks.TestCase
+TestTwoDesks.settings = settings(
+    max_examples=60,
+    stateful_step_count=40,
+    deadline=None,
+    phases=(
+        Phase.explicit,
+        Phase.reuse,
+        Phase.generate,
+    ),  # a shrunk story is short, but takes minutes
+)

@@ -1,0 +1,152 @@
+"""What does not fit gives way in order, and what is cut says so."""
+
+from __future__ import annotations
+
+import pytest
+from rich.cells import cell_len
+
+from api.alerts import Alert, Incident
+from api.pages import History
+from api.report import Energy, Report
+from api.stream import GpuRows
+from tests.tui.cluster import until
+from tests.tui.test_app import staged
+from tests.tui.test_lines import LIVE, NOW, SECOND, board, incidents, said
+from tui.frame.breadcrumbs import gpu_name, joined
+from tui.frame.header import header
+from tui.kit.chart import Mark
+from tui.screens.circuits import COLUMNS as CIRCUITS
+from tui.screens.energy import energy_lines
+from tui.screens.history import Plot, history_lines, rounded, say_percent, say_watts
+from tui.screens.incident import incident_lines
+from tui.screens.pools import COLUMNS as POOLS
+from tui.state.documents import TODAY
+from tui.state.gpus import Gpus
+from tui.state.incidents import counts
+from tui.tables.columns import share
+from tui.theme import MONO, Tones
+
+PATH = ["Overview", "node-0003", "a-node-with-a-long-name \u203a gpu0"]
+
+
+@pytest.mark.parametrize("width", range(60, 120))
+def test_a_path_gives_way_and_the_counts_of_alerts_stay(width: int) -> None:
+    shown = board(incidents(7) + incidents(13, "ticket"))
+    [first, _] = header(shown, LIVE, NOW, width)
+    for chips in ([], [(" /power>300 ", "chip")]):
+        line = said(joined(first, len(counts(shown)), chips, PATH, width))
+        assert "▲7 !13 " in line
+        assert "● LIVE " in line
+        assert "name \u203a gpu0" in line
+        assert cell_len(line) == width
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_counts_of_alerts_stay_where_the_header_alone_is_too_long(width: int) -> None:
+    found = incidents(1234) + incidents(5678, "ticket")
+    assert said(header(board(found), LIVE, NOW, width)[0]).endswith("▲1,234 !5,678 ")
+
+
+def test_a_path_has_as_many_parts_as_there_is_room_for() -> None:
+    first = [("● LIVE ", "good"), ("▲1", "crit")]
+    path = ["Nodes", "node-1", "gpu0"]
+    assert said(joined(first, 1, [], path, 40)).endswith(
+        "▲1" + " " * 9 + " Nodes \u203a node-1 \u203a gpu0"
+    )
+    assert said(joined(first, 1, [], path, 26)).endswith("▲1    node-1 \u203a gpu0")
+    assert said(joined(first, 1, [], path, 15)) == "● LIVE ▲1  gpu0"
+    assert said(joined(first, 1, [], [], 12)) == "● LIVE ▲1   "
+
+
+def test_a_gpu_is_called_by_its_node_while_its_page_is_not_here() -> None:
+    gpus = Gpus(who=GpuRows(["rig"], [3], ["GPU-1f"], ["RTX"], [True]))
+    assert gpu_name("GPU-1f", Gpus(), gpus) == "rig \u203a gpu3"
+    assert gpu_name("GPU-1f", Gpus()) == "GPU"
+
+
+def test_a_line_that_is_cut_ends_in_an_ellipsis() -> None:
+    tones = Tones(MONO)
+    assert tones.strip([("power ", "dim"), ("training", "")], 12).text == "power train…"
+    assert tones.strip([("power ", "dim"), ("training", "")], 14).text == "power training"
+    assert tones.strip([("power", "dim"), ("    ", "")], 7).text == "power  ", "blanks are no loss"
+    assert tones.strip([("power", "dim")], 0).text == ""
+
+
+def test_what_a_day_took_goes_on_in_the_next_line() -> None:
+    energy = Energy(kwh=84_200.0, cost=7578.0, co2_kg=31_990.0, gpu_kwh=70_000.0, hours=24.0,
+                    unknown_hours=2.0, estimated_ratio=0.2)  # fmt: skip
+    shown = board().with_doc(TODAY, Report(currency="USD", measured=energy), 100.0)
+    lines = [said(line) for line in energy_lines(shown, 80, 30)]
+    assert all(cell_len(line) <= 80 for line in lines)
+    assert "over 24 h" in "\n".join(lines)
+    assert "2 h not known  20% estimated" in "\n".join(lines)
+
+
+def test_what_an_alert_says_is_broken_between_words_and_not_cut() -> None:
+    words = "PDU-002A of node-0003 is at 121% of its breaker and is about to trip within minutes"
+    alerts = [
+        Alert(f"{n}", "r", "firing", "page", "node-0003", summary=words, since=SECOND)
+        for n in range(9)
+    ]
+    shown = board([Incident("k", "page", "what", SECOND, firing=9, total=9, alerts=alerts)])
+    lines = [said(line) for line in incident_lines(shown, "k", 60, 14, utc=True)]
+    assert words in " ".join(" ".join(lines).split())
+    assert all(cell_len(line) <= 60 for line in lines)
+    assert len(lines) <= 14
+    told = sum("PDU-002A" in line for line in lines)
+    assert 1 <= told < 9
+    assert lines[-1] == f"  and {9 - told} more"
+
+
+def test_columns_of_the_tables_fit_80_cells() -> None:
+    for columns in (CIRCUITS, POOLS):
+        shares = share(columns, 80)
+        assert sum(width for _, width in shares) + len(shares) - 1 == 80
+        for column, width in shares:
+            assert len(column.title) <= width
+    titles = [column.title for column in CIRCUITS]
+    assert titles.index("to all day") == titles.index("all day") + 1
+    assert "breaker" in titles
+
+
+async def test_160_columns_say_what_is_wrong_in_full() -> None:
+    async with staged((160, 50)) as (pilot, _app, _):
+        await pilot.press("5")
+        words = "the breaker of circuit PDU-002A is about to trip"
+        text = await until(pilot, lambda text: words in text and "1 consequence hidden" in text)
+        rows = [line for line in text.splitlines() if "CRIT" in line[:12] and words in line[:72]]
+        assert rows
+
+
+async def test_circuits_open_on_the_one_that_is_worst() -> None:
+    async with staged((80, 24)) as (pilot, app, _):
+        await pilot.press("4")
+        await until(pilot, lambda text: "what next" in text and " of " in text)
+        board_ = app.shown
+        worst = max(board_.circuit_standing.values())
+        chosen = app.view.chosen()
+        assert chosen is not None
+        assert board_.circuit_standing[chosen[1]] == worst
+        await pilot.press("home", "1", "4")
+        await pilot.pause()
+        assert app.view.chosen() != chosen, "only the first time"
+
+
+@pytest.mark.parametrize(
+    ("value", "end"),
+    [(770.0, 800.0), (6613.0, 7000.0), (1.03, 1.2), (100.0, 100.0), (500.0, 500.0), (0.3, 0.3), (98.0, 100.0)],
+)  # fmt: skip
+def test_a_scale_ends_at_a_round_value(value: float, end: float) -> None:
+    assert rounded(value) == pytest.approx(end)
+
+
+def test_percent_goes_beyond_100_only_where_values_do() -> None:
+    def top(high: float, plot: Plot) -> str:
+        found = History("m", 1.0, 0, 4 * SECOND, at=[0, SECOND, 2 * SECOND], mean=[0.5, high, 0.5])
+        return said(history_lines(found, "", plot, "1 m", 60, 7, utc=True)[1]).split("┤")[0].strip()
+
+    busy = Plot("Utilisation", "u", (0.0, 1.0), say_percent, "")
+    power = Plot("Power", "p", (0.0, 770.0), say_watts, "", [Mark(700.0, "limit 700", "dim")])
+    assert top(1.0, busy) == "100%"
+    assert top(1.1, busy) == "120%"
+    assert top(650.0, power) == "800"

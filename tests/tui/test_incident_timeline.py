@@ -1,0 +1,79 @@
+"""What happened to an incident, in the order in which it happened, in words."""
+
+from __future__ import annotations
+
+from rich.cells import cell_len
+
+from api.alerts import Happening, Sent, Story
+from tests.tui.cluster import until
+from tests.tui.test_app import press_until, staged
+from tui.screens.incident_timeline import story_lines
+
+MINUTE = 60 * 10**9
+NOON = 1_790_000_000 * 10**9
+STORY = Story(
+    NOON + 60 * MINUTE, NOON,
+    ended=NOON + 40 * MINUTE,
+    story=[
+        Happening(NOON + MINUTE, "told", why="new"),
+        Happening(NOON + 2 * MINUTE, "acknowledged", "ops", "on it\x1b[2J"),
+        Happening(NOON + 30 * MINUTE, "lapsed"),
+        Happening(NOON + 31 * MINUTE, "told", why="repeat"),
+        Happening(NOON + 32 * MINUTE, "taken_back", "mia", "not mine"),
+        Happening(NOON + 40 * MINUTE, "ended", why="resolved"),
+    ],
+    deliveries=[
+        Sent("oncall", NOON + 40 * MINUTE, "waiting", "resolved"),
+        Sent("chat", NOON + MINUTE, "refused", "new", tries=3, error="HTTP 404"),
+        Sent("oncall", NOON + MINUTE, "delivered", "new", tries=1),
+        Sent("chat", NOON + 20 * MINUTE, "superseded", "more"),
+    ],
+)  # fmt: skip
+
+
+def text(story: Story, at: int, **more: int) -> list[str]:
+    """The lines without their tones."""
+    drawn = story_lines(story, at, 100, utc=True, **more)
+    return ["".join(piece for piece, _ in line) for line in drawn]
+
+
+def test_it_is_told_in_order_with_who_and_why_and_to_whom() -> None:
+    assert text(STORY, NOON + 60 * MINUTE) == [
+        "what happened",
+        "  14:13:20Z began",
+        "  14:14:20Z told (it is new); chat refused after 3 tries: HTTP 404, oncall delivered",
+        "  14:15:20Z ops took it: on it?[2J",
+        "  14:33:20Z told: chat superseded",
+        "  14:43:20Z the time of the acknowledgement is over",
+        "  14:44:20Z to be told, but no channel takes it (nobody has answered)",
+        "  14:45:20Z mia gave it back: not mine",
+        "  14:53:20Z over; oncall waiting",
+    ]
+
+
+def test_in_the_past_nothing_has_happened_that_came_later() -> None:
+    assert text(STORY, NOON + 3 * MINUTE)[-1].endswith("ops took it: on it?[2J")
+
+
+def test_of_much_the_first_and_the_newest_are_told() -> None:
+    lines = text(STORY, NOON + 60 * MINUTE, most=4)
+    assert len(lines) == 5
+    assert lines[1].endswith("began")
+    assert lines[2] == "  … 5 more"
+    assert lines[-1].endswith("over; oncall waiting")
+
+
+def test_a_long_reason_is_broken_between_words() -> None:
+    long = Story(NOON, NOON, story=[Happening(NOON, "acknowledged", "ops", "word " * 60)])
+    drawn = story_lines(long, NOON, 60, utc=True)
+    assert len(drawn) > 6
+    assert all(sum(cell_len(piece) for piece, _ in line) <= 60 for line in drawn)
+
+
+async def test_the_page_of_an_incident_tells_its_story() -> None:
+    async with staged((120, 40), write=True, who="ops") as (pilot, _, _stage):
+        await press_until(pilot, "5", "enter", holds=lambda text: "what happened" in text)
+        await press_until(pilot, "a", holds=lambda text: "Acknowledge" in text)
+        await press_until(pilot, *"on it", "enter", holds=lambda t: "ops took it: on it" in t)
+        await press_until(pilot, "a", holds=lambda text: "ops gave it back" in text)
+        await until(pilot, lambda text: "began" in text)

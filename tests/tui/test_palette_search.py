@@ -1,0 +1,56 @@
+"""What the palette finds, and what an exported table may hold."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from tests.tui.test_lines import HOT, board, incidents
+from tests.tui.test_recent_frames import frame
+from tui.frame.export import _csv, _tame
+from tui.frame.palette_search import MOST, find
+
+
+def test_nothing_typed_lists_the_views() -> None:
+    assert [what for kind, _, what in find(board(), "") if kind == "view"][:2] == [
+        "overview",
+        "nodes",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "what"),
+    [("pdu-17", "circuit", "PDU-17B"), ("n/gpu1", "gpu", "G1"), ("theme dark", "theme", "dark"),
+     ("what 0", "incident", "r/0"), ("go circuits", "", ""), ("view circ", "view", "circuits")],
+)  # fmt: skip
+def test_a_few_letters_find_a_thing(text: str, kind: str, what: str) -> None:
+    shown = frame(1)
+    hits = [(k, w) for k, _, w in find(shown, text)]
+    assert ((kind, what) in hits) == bool(kind)
+    assert len(find(board(incidents(1)), "")) <= MOST
+    assert HOT.id == "PDU-17B"
+
+
+def test_ten_thousand_gpus_are_not_all_listed() -> None:
+    assert len(find(frame(1, gpus=10_000), "gpu")) == MOST
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [("=cmd()", "'=cmd()"), ("-2.1 kW", "-2.1 kW"), ("+14", "+14"), ("@x", "'@x"), ("node\x1b-1", "node?-1"),
+     (3.5, 3.5), (None, None)],
+)  # fmt: skip
+def test_a_spreadsheet_meets_no_formula(value: object, kept: object) -> None:
+    assert _tame(value) == kept
+
+
+def test_a_table_without_rows_is_a_file_without_rows(tmp_path: Path) -> None:
+    _csv(tmp_path / "a.csv", [])
+    _csv(tmp_path / "b.csv", [{"node": "a,b", "watts": None}])
+    assert (tmp_path / "a.csv").read_text().strip() == ""
+    assert list(csv.reader((tmp_path / "b.csv").read_text().splitlines())) == [
+        ["node", "watts"],
+        ["a,b", ""],
+    ]

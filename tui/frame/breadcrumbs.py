@@ -1,0 +1,57 @@
+"""The first line of the header with the path of the view at its right end. Pure.
+
+Where both don't fit, the path loses its beginning, then the header what stands before the counts of
+alerts: those always stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.cells import cell_len
+
+from tui.kit.text import STEP, clean, fit
+from tui.state.gpus import Gpus
+from tui.theme import Line, Piece
+
+SHORTEST = 20
+"""Cells that the last part of a path has at least, if it is so long."""
+
+
+def joined(
+    first: Sequence[Piece], kept: int, chips: Sequence[Piece], path: Sequence[str], width: int
+) -> Line:
+    """Return the line. `kept`: how many pieces at the end of `first` stay; `chips`: what stands
+    before the path."""
+    cut = len(first) - kept
+    left, stay = list(first[:cut]), list(first[cut:])
+    room = width - 1 - _length(stay) - _length(chips)
+    least = min(SHORTEST, cell_len(path[-1])) if path else 0
+    while len(left) > 1 and _length(left) + least > room:
+        left.pop()
+    said = _path(path, room - _length(left))
+    right: list[Piece] = [*chips, *([(f" {said}", "strong")] if said else [])]
+    blank = max(0, width - _length([*left, *stay, *right]))
+    return [*left, *stay, (" " * blank, ""), *right]
+
+
+def _path(parts: Sequence[str], room: int) -> str:
+    """Return as many of the last parts as there is room for; of one that is too long, its end."""
+    for start in range(len(parts)):
+        said = f" {STEP} ".join(parts[start:])
+        if cell_len(said) <= room:
+            return said
+    return fit(parts[-1], room, tail=True) if parts and room > 1 else ""
+
+
+def _length(pieces: Sequence[Piece]) -> int:
+    return sum(cell_len(text) for text, _ in pieces)
+
+
+def gpu_name(uuid: str, *known: Gpus) -> str:
+    """Return a GPU's node and number, by the first that knows it; of one that none knows, what it is."""
+    for gpus in known:
+        row = gpus.row_of.get(uuid)
+        if row is not None:
+            return f"{clean(gpus.who.node[row])} {STEP} gpu{gpus.who.gpu[row]}"
+    return "GPU"

@@ -1,0 +1,210 @@
+"""The header: who and how fresh, GPUs and power, what needs somebody. Pure: a board in, pieces out."""
+
+from __future__ import annotations
+
+from rich.cells import cell_len
+
+from tui.feed.line import Connection, ConnectionState
+from tui.kit.text import (
+    CROSS,
+    DASH,
+    bar,
+    celsius,
+    clean,
+    clock,
+    clock_of,
+    fit,
+    kilowatt_hours,
+    money,
+    number,
+    percent,
+    span,
+    watts,
+    watts_of,
+)
+from tui.state.circuits import worst_line
+from tui.state.dashboard_state import DashboardState
+from tui.state.incidents import counts
+from tui.theme import Piece
+from tui.time.screen_time import ScreenTime, countdown_now, outdated
+
+WIDE = 120
+"""Columns from which on the header has three lines, and lists show the detail beside them."""
+
+
+def header(
+    board: DashboardState, line: Connection, moment: ScreenTime, width: int
+) -> list[list[Piece]]:
+    """Two lines, or three where there is room: who and how fresh; GPUs and power; what needs
+    somebody."""
+    if board.status is None:
+        return [[("○ ", "dim"), (line_word(line), "dim")], []]
+    since = countdown_now(board, line, moment)
+    if width < WIDE:
+        first = [
+            *live(board, line, moment), *_who(board, moment, short=True),
+            *_gpus(board, short=True), *_power(board, short=True),
+        ]  # fmt: skip
+        alerts = counts(board)
+        room = width - sum(cell_len(text) for text, _ in alerts)
+        return [
+            [*_squeezed(first, room), *alerts],
+            _squeezed([*worst_line(board, since, 2), *energy(board)], width),
+        ]
+    first = [
+        *live(board, line, moment),
+        *_who(board, moment, short=False),
+        *_nodes(board),
+    ]
+    return [
+        first,
+        [*_gpus(board, short=False), *_power(board, short=False)],
+        [*worst_line(board, since, 2), *energy(board), ("  Alerts ", "dim"),
+         *counts(board, words=True)],
+    ]  # fmt: skip
+
+
+def live(board: DashboardState, line: Connection, moment: ScreenTime) -> list[Piece]:
+    """When what stands on the screen is of: LIVE only where it is of now."""
+    if moment.replay:
+        word = "LOADING" if moment.loading else "REPLAY"
+        return [(f" {word} {moment.replay} ", "chip" if moment.loading else "band"), (" ", "")]
+    if moment.paused is not None:
+        return [(f" PAUSED {clock(moment.now - moment.paused)} ", "chip"), (" ", "")]
+    if line.state is not ConnectionState.LIVE:
+        tone = "dim" if line.state is ConnectionState.CONNECTING else "crit"
+        return [(f"○ {line_word(line)} ", tone)]
+    if outdated(board, moment):
+        return [("▒ STALE ", "stale")]
+    return [("● LIVE ", "good")]
+
+
+def line_word(line: Connection) -> str:
+    """The line to the aggregator in a word."""
+    return "DISCONNECTED" if line.state is ConnectionState.LOST else line.state.value.upper()
+
+
+def _who(board: DashboardState, moment: ScreenTime, *, short: bool) -> list[Piece]:
+    assert board.status is not None  # noqa: S101 - the caller has looked
+    fresh = board.age(moment.now)
+    name = fit(clean(board.status.cluster), 16 if short else 40).rstrip()
+    badge: list[Piece] = []
+    if board.badge:
+        badge = [(f" {board.badge[:3] if short else board.badge} ", "chip"), (" ", "")]
+    late = "stale" if fresh is None or outdated(board, moment) else ""
+    if moment.replay:  # how old data was then is nothing that anybody waits for
+        return [(f"{name}  ", "strong"), *badge]
+    if short:
+        age = "no data" if fresh is None else span(fresh)
+        return [(f"{name} ", "strong"), *badge, (f"{age} ", late or "dim")]
+    said: list[Piece] = [("no data yet  ", "stale")]
+    if fresh is not None:
+        said = [("data ", "dim"), (f"{span(fresh)} old  ", late)]
+    return [
+        (f"{name}  ", "strong"),
+        *badge,
+        (f"{clock_of(board.at, utc=moment.utc)}  ", "dim"),
+        *said,
+    ]
+
+
+def _nodes(board: DashboardState) -> list[Piece]:
+    assert board.status is not None  # noqa: S101 - the caller has looked
+    online, total = board.status.summary.nodes.get("online", 0), board.status.nodes
+    tone = "strong" if online == total else "stale"
+    return [(f"{number(online)}/{number(total)}", tone), (" nodes reporting", "dim")]
+
+
+def _gpus(board: DashboardState, *, short: bool) -> list[Piece]:
+    status = board.status
+    assert status is not None  # noqa: S101 - the caller has looked
+    count = {state: sum(model.gpus.get(state, 0) for model in status.summary.models)
+             for state in ("reporting", "silent", "lost")}  # fmt: skip
+    pieces: list[Piece] = [
+        ("GPU " if short else "GPUs ", "dim"), (number(count["reporting"]), "strong"),
+        (f"/{number(status.gpus)} ", "dim"),
+    ]  # fmt: skip
+    if not short:
+        pieces.append(("reporting  ", "dim"))
+    if count["lost"]:
+        pieces.append(
+            (
+                f"{CROSS}{number(count['lost'])} "
+                if short
+                else f"{CROSS}{number(count['lost'])} lost  ",
+                "down",
+            )
+        )
+    if count["silent"]:
+        unread = f"▒{number(count['silent'])}"
+        pieces.append((f"{unread} " if short else f"{unread} no data  ", "stale"))
+    return pieces
+
+
+def _power(board: DashboardState, *, short: bool) -> list[Piece]:
+    """Wall power of its budget where there is one; else of the GPUs' limits, and what flows in the
+    wall as far as nodes tell."""
+    assert board.status is not None  # noqa: S101 - the caller has looked
+    summary = board.status.summary
+    used, limit, ratio = of_budget(board)
+    about = "~" if limit is not None and (_fullest(board).get("assumed_watts") or 0.0) > 0 else ""
+    if limit is None:
+        used, limit = summary.gpu_power_watts, summary.gpu_power_limit_watts
+        ratio = used / limit if used is not None and limit else None
+        word = "" if short else "GPU power "
+    else:
+        word = "" if short else "Power "
+    pieces: list[Piece] = [
+        (word, "dim"),
+        (f"{about}{watts_of(used, limit)}", "strong"),
+        (f" {about}{percent(ratio)} ", "dim"),
+    ]
+    if short:
+        return pieces
+    pieces[2:2] = [(" ", ""), (bar(ratio, 12), "bar")]
+    wall = board.power.wall_watts if board.power is not None else None
+    if of_budget(board)[1] is None and wall is not None:
+        pieces += [("  Wall ", "dim"), (watts(wall), "strong")]
+        if board.power is not None and board.power.wall_nodes is not None:
+            of = f"{number(board.power.wall_nodes)}/{number(board.status.nodes)} nodes"
+            pieces.append((f" ({of}, {number(summary.wall_power_known)} metered)", "dim"))
+    hot = summary.temperature_max_celsius
+    return [*pieces, ("  hottest ", "dim"), (celsius(hot), "strong"),
+            ("  util ", "dim"), (percent(summary.utilization_mean_ratio), "strong")]  # fmt: skip
+
+
+def of_budget(board: DashboardState) -> tuple[float | None, float | None, float | None]:
+    """Watts, limit and share of the budget that is fullest; Nones without one."""
+    fullest = _fullest(board)
+    if not fullest:
+        return None, None, None
+    ratio, used = fullest.get("power_ratio"), fullest.get("watts")
+    return used, used / ratio if used is not None and ratio else None, ratio
+
+
+def _fullest(board: DashboardState) -> dict[str, float | None]:
+    """The quantities of the budget that is fullest; none without one."""
+    found = [row.quantities for row in board.budgets if row.quantities.get("power_ratio")]
+    return max(found, key=lambda row: row.get("power_ratio") or 0.0, default={})
+
+
+def energy(board: DashboardState) -> list[Piece]:
+    """What this day took, and what it cost."""
+    day = None if board.today is None else board.today.measured
+    if day is None or day.kwh is None or board.today is None:
+        return [(f"{DASH} kWh", "dim")]
+    cost = "" if day.cost is None else f" {money(day.cost, board.today.currency)}"
+    return [(kilowatt_hours(day.kwh), "strong"), (f"{cost} today", "dim")]
+
+
+def _squeezed(pieces: list[Piece], width: int) -> list[Piece]:
+    """Leave blanks out where the line is too long, then the last pieces."""
+    while pieces and sum(cell_len(text) for text, _ in pieces) > width:
+        if any("  " in text for text, _ in pieces):
+            pieces = [(text.replace("  ", " "), tone) for text, tone in pieces]
+        else:
+            room = width - sum(cell_len(text) for text, _ in pieces[:-1])
+            if room >= 8:
+                return [*pieces[:-1], (fit(pieces[-1][0], room), pieces[-1][1])]
+            pieces = pieces[:-1]
+    return pieces

@@ -1,0 +1,112 @@
+"""A few GPUs, each as a card: what a desktop shows in place of a map. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from rich.cells import cell_len
+
+from tui.kit.chart import spark
+from tui.kit.text import DASH, bar, celsius, clean, fit, gibibytes, number, percent
+from tui.state import readings
+from tui.state.dashboard_state import DashboardState
+from tui.state.gpus import Floats
+from tui.state.row_status import RowStatus
+from tui.tables.listing import gpu_mark
+from tui.theme import Line, Piece
+
+MOST = 16
+TALL, NARROW = 5, 38
+_FRAMES = {
+    RowStatus.WARN: "warn",
+    RowStatus.CRIT: "crit",
+    RowStatus.DOWN: "down",
+    RowStatus.STALE: "stale",
+}
+
+
+def columns_of(count: int, width: int, height: int) -> int:
+    """How many cards stand beside each other; 0 when they don't fit."""
+    across = max(1, min(width // NARROW, count))
+    return (
+        across
+        if 0 < count <= MOST and -(-count // across) * TALL <= height and width >= NARROW
+        else 0
+    )
+
+
+def cards(board: DashboardState, rows: Sequence[int], width: int, across: int, past: Floats | None,
+          cursor: int | None) -> list[Line]:  # fmt: skip
+    """Draw a card for each row. `past`: earlier power by time and row, watts."""
+    size = width // across
+    lines: list[Line] = []
+    for start in range(0, len(rows), across):
+        drawn = [
+            _card(board, row, size, None if past is None else past[:, row], row == cursor)
+            for row in rows[start : start + across]
+        ]
+        lines += [[piece for card in drawn for piece in card[y]] for y in range(TALL)]
+    return lines
+
+
+def _card(
+    board: DashboardState, row: int, width: int, past: Floats | None, here: bool
+) -> list[list[Piece]]:
+    gpus = board.gpus
+    standing = RowStatus(board.gpu_standing[row])
+    frame = "here" if here else _FRAMES.get(standing, "frame")
+    inner = width - 4
+    power, limit = gpus.value(readings.POWER, row), gpus.value(readings.LIMIT, row)
+    used, total = gpus.value(readings.MEMORY_USED, row), gpus.value(readings.MEMORY_TOTAL, row)
+    util = gpus.value(readings.UTILIZATION, row)
+    model = gpus.who.name[row].removeprefix("NVIDIA ").removeprefix("GeForce ")
+    name = f" gpu{gpus.who.gpu[row]} {clean(model)} "
+    many = len(board.nodes) > 1
+    name = (
+        f" {fit(clean(gpus.who.node[row]), min(12, len(gpus.who.node[row])), tail=True)}{name}"
+        if many
+        else name
+    )
+    word = f" {gpu_mark(board, row)[0]} "
+    title = fit(name, min(cell_len(name), width - 2 - cell_len(word)))
+    rule = "─" * max(0, width - 2 - cell_len(title) - cell_len(word))
+    reasons = [w for m, w in readings.REASONS if gpus.value(m, row)]
+    known = any(gpus.value(m, row) is not None for m, _ in readings.REASONS)
+    held = f"held: {reasons[0]}" if reasons else "clocks free" if known else f"held: {DASH}"
+    hot = celsius(gpus.value(readings.TEMPERATURE, row))
+    drawn = f"{number(power)}/{number(limit)} W"
+    trace = ""
+    room = max(0, inner - len(held) - 1)
+    if past is not None and len(past) and limit:
+        trace = spark(past, (0.0, limit), min(room, 60))
+    elif past is not None and len(past):
+        trace = spark(past, (0.0, float(np.nanmax(past, initial=1.0))), min(room, 60))
+    caution = "dim" if not reasons or reasons[0] == "power cap" else "warn"
+    rows: list[list[Piece]] = [
+        [("╭", frame), (title, "strong" if frame == "frame" else frame), (rule, frame),
+         (word, frame if frame != "frame" else "ok"), ("╮", frame)],
+        _gauge("util", percent(util), util, drawn, inner),
+        _gauge("mem", f"{gibibytes(used)}/{gibibytes(total)} G",
+               used / total if used is not None and total else None, hot, inner),
+        [(fit(trace, room), "bar"), (" ", ""), (held, caution)],
+        [(f"╰{'─' * (width - 2)}╯", frame)],
+    ]  # fmt: skip
+    return [
+        rows[0],
+        *([("│ ", frame), *_filled(middle, inner), (" │", frame)] for middle in rows[1:4]),
+        rows[4],
+    ]
+
+
+def _gauge(word: str, said: str, ratio: float | None, right: str, width: int) -> list[Piece]:
+    room = max(3, width - 5 - 8 - 10 - 2)
+    return [
+        (fit(word, 5), "dim"), (fit(said, 8, right=True), ""), (" ", ""),
+        (bar(ratio, room), "bar"), (" ", ""), (fit(right, 10, right=True), "strong"),
+    ]  # fmt: skip
+
+
+def _filled(pieces: list[Piece], width: int) -> list[Piece]:
+    length = sum(cell_len(text) for text, _ in pieces)
+    return [*pieces, (" " * max(0, width - length), "")]

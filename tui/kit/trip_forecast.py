@@ -1,0 +1,195 @@
+"""Where a load goes: what it was up to now, and to the right a fan of what it may become. Pure.
+
+The fan is the trend's middle and two sigma of its scatter and of its slope to each side: it opens
+with time. Without a clear slope its middle is level. It says nothing beyond `REACH`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from power.forecast import AHEAD_SECONDS, WINDOW_SECONDS, trends
+from tui.kit.chart import LEFT_DOTS, RIGHT_DOTS, Floats, Mark, dots, line_of
+from tui.kit.text import fit
+from tui.theme import Line, Piece
+
+REACH = AHEAD_SECONDS
+"""Seconds beyond which a trend says nothing."""
+_STEP = 5.0
+"""Seconds of one step that the trend reads, as the aggregator's own trend does."""
+_LEAST = 5
+"""Steps below which nothing is foreseen."""
+_SIGMAS = 2.0
+_EVEN = {" ", "\u28ff"}
+"""Signs in which there is no edge to be seen: nothing, and all dots."""
+
+
+@dataclass(frozen=True)
+class Fan:
+    """A band from now on."""
+
+    level: float
+    per_second: float
+    scatter: float
+    """Sigma of the readings around the line."""
+    error: float
+    """Sigma of the slope."""
+    lever: float
+    """Seconds from the middle of what the line was laid through to now."""
+
+    def middle(self, ahead: Floats) -> Floats:
+        """Where it goes, by seconds from now; never below nothing."""
+        return np.maximum(self.level + self.per_second * ahead, 0.0)
+
+    def half(self, ahead: Floats) -> Floats:
+        """How far it may be off."""
+        return _SIGMAS * np.sqrt(self.scatter**2 + (self.error * (self.lever + ahead)) ** 2)
+
+
+def fan_of(at: Floats, values: Floats) -> Fan | None:
+    """Lay a line through the last two minutes; `at` in seconds. None for too few readings."""
+    at, values = at[~np.isnan(values)], values[~np.isnan(values)]
+    if not len(at):
+        return None
+    recent = at >= at[-1] - WINDOW_SECONDS
+    at, values = _steps(at[recent], values[recent])
+    if len(at) < _LEAST:
+        return None
+    level, slope = (float(found[0]) for found in trends(at, values[:, None]))
+    if np.isnan(slope):
+        level, slope = float(np.median(values)), 0.0
+    aside = values - slope * (at - at[-1])
+    scatter = 1.4826 * float(np.median(np.abs(aside - np.median(aside))))
+    lever = float(at[-1] - at.mean())
+    error = scatter / float(np.sqrt(np.square(at - at.mean()).sum()))
+    return Fan(level, slope, scatter, error, lever)
+
+
+def _steps(at: Floats, values: Floats) -> tuple[Floats, Floats]:
+    """Return time and mean of each step of five seconds that has readings."""
+    _, place = np.unique(at // _STEP, return_inverse=True)
+    counts = np.bincount(place)
+    return np.bincount(place, at) / counts, np.bincount(place, values) / counts
+
+
+@dataclass(frozen=True)
+class Flag:
+    """An instant that is to come, on the picture from top to bottom."""
+
+    ahead: float
+    """Seconds from now."""
+    until: float | None = None
+    """Where it may happen until then, seconds from now."""
+    tone: str = "crit"
+
+
+def fan_chart(
+    past: Floats, fan: Fan | None, ahead: float, span: tuple[float, float], width: int, height: int,
+    say: Callable[[float], str], marks: Sequence[Mark] = (), flag: Flag | None = None,
+) -> list[Line]:  # fmt: skip
+    """Draw `height` lines: a scale, what was (`past`: two values a sign), now, and what may be.
+
+    `marks`: limits, the lowest first. What is foreseen above a limit has that limit's tone.
+    """
+    room = max(4, width - 7)
+    before = min(room - 3, -(-len(past) // 2))
+    after = room - before - 1
+    seconds = (np.arange(2 * after) + 0.5) * ahead / max(1, 2 * after)
+    was = dots(past, span, before, height)
+    may = _band(fan, seconds, span, after, height)
+    rows = {line_of(m.value, span, height): m for m in marks if span[0] <= m.value <= span[1]}
+    column, last = _columns(flag, ahead, after)
+    lines: list[Line] = []
+    for y in range(height):
+        value = span[1] - (span[1] - span[0]) * (y / max(1, height - 1))
+        labelled = y in {0, height - 1} or (height >= 5 and y == height // 2)
+        cells: list[Piece] = [(sign, "bar") for sign in was[y]]
+        cells.append(("│", "dim"))
+        cells += [(sign, _above(value, marks)) for sign in may[y]]
+        if y in rows:
+            _cross(cells, rows[y], before)
+        if flag is not None and column < after:
+            _plant(cells, before + 1 + column, before + 1 + last, flag.tone, top=y == 0)
+        scale = f"{fit(say(value) if labelled else '', 6, right=True)}┤"
+        lines.append([(scale, "dim"), *_joined(cells)])
+    return lines
+
+
+def _band(fan: Fan | None, seconds: Floats, span: tuple[float, float], width: int, height: int) -> list[str]:  # fmt: skip
+    """Draw the fan: its middle whole, the rest of it every other point."""
+    full = height * 4
+    grid = np.zeros((full, 2 * width), bool)
+    if fan is not None:
+        scale = full / (span[1] - span[0])
+        middle = np.where(seconds <= REACH, (fan.middle(seconds) - span[0]) * scale, np.nan)
+        half = fan.half(seconds) * scale
+        y = np.arange(full)[:, None] + 0.5
+        with np.errstate(invalid="ignore"):
+            checked = (np.arange(full)[:, None] + np.arange(2 * width)) % 2 == 0
+            grid |= (np.abs(y - middle) <= half) & checked
+            grid |= np.abs(y - np.clip(middle, 0.5, None)) < 0.5 + 1e-9
+    lines: list[str] = []
+    for top in range(full - 4, -1, -4):
+        signs = []
+        for x in range(width):
+            left, right = grid[top : top + 4, 2 * x], grid[top : top + 4, 2 * x + 1]
+            bits = sum(bit for bit, on in zip(LEFT_DOTS, left, strict=True) if on)
+            bits += sum(bit for bit, on in zip(RIGHT_DOTS, right, strict=True) if on)
+            signs.append(chr(0x2800 + bits) if bits else " ")
+        lines.append("".join(signs))
+    return lines
+
+
+def _above(value: float, marks: Sequence[Mark]) -> str:
+    tones = [{"warn": "bar_warn", "crit": "bar_crit"}.get(m.tone, "bar") for m in marks if value > m.value]  # fmt: skip
+    return tones[-1] if tones else "bar"
+
+
+def _columns(flag: Flag | None, ahead: float, after: int) -> tuple[int, int]:
+    """Return the first and last column of a flag, counted from now."""
+    if flag is None or ahead <= 0:
+        return after, after
+    first = int(flag.ahead / ahead * after)
+    last = first if flag.until is None else int(min(flag.until, ahead) / ahead * after)
+    return first, min(max(first, last), after - 1)
+
+
+def _cross(cells: list[Piece], mark: Mark, before: int) -> None:
+    """Draw a limit where the picture leaves its line free or fills it, and its name just before now."""
+    cells[:] = [("┄", mark.tone) if text in _EVEN else (text, tone) for text, tone in cells]
+    label = f" {mark.label} "
+    start = before - len(label)
+    if start >= 0:
+        cells[start:before] = [(sign, mark.tone) for sign in label]
+
+
+def _plant(cells: list[Piece], first: int, last: int, tone: str, *, top: bool) -> None:
+    """Draw an instant as a line down, with its latest edge as a bar at the top."""
+    cells[first] = ("▼" if top else "┊", tone)
+    if top:
+        cells[first + 1 : last + 1] = [("─", tone)] * (last - first)
+
+
+def _joined(cells: Sequence[Piece]) -> list[Piece]:
+    pieces: list[Piece] = []
+    for text, tone in cells:
+        if pieces and pieces[-1][1] == tone:
+            pieces[-1] = (pieces[-1][0] + text, tone)
+        else:
+            pieces.append((text, tone))
+    return pieces
+
+
+def axis(words: Sequence[tuple[int, str]], width: int) -> str:
+    """Write words where they belong, each around its column; one that meets another is left out."""
+    line = [" "] * width
+    taken = [False] * (width + 2)
+    for column, word in words:
+        start = max(0, min(column - len(word) // 2, width - len(word)))
+        if len(word) <= width and not any(taken[start : start + len(word) + 2]):
+            line[start : start + len(word)] = word
+            taken[start + 1 : start + len(word) + 1] = [True] * len(word)
+    return "".join(line)

@@ -1,0 +1,122 @@
+"""Frames of the past that were fetched: packed, one a slot of time, bounded by bytes."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from api.columns import Gaps
+from api.past import PackedFrame, PackedFrames, PastRows
+from api.stream import GpuRows
+from tui.state.gpus import Gpus, tidy_names, unpacked
+from tui.state.readings import WALL
+from tui.time import quantize as coarse
+
+MOST_BYTES = 6 * 1024 * 1024
+HEARD = "node_gpus_answering"
+"""What every node tells in every frame, with GPUs or without."""
+_SILENT = {"stale", "not_read"}
+
+
+@dataclass(frozen=True, slots=True)
+class CachedFrame:
+    """One instant."""
+
+    at: int
+    gpus: Gpus
+    """Who the rows are; without readings."""
+    names: tuple[str, ...]
+    columns: bytes
+    gaps: Gaps
+    nodes: Mapping[str, float | None]
+    """Those that were heard of, with their wall power where they tell it."""
+
+    def readings(self) -> Gpus:
+        """All GPUs with their readings."""
+        rows = coarse.unpack(self.columns, len(self.names))
+        columns = dict(zip(self.names, rows, strict=True))
+        return replace(self.gpus, columns=columns, gaps=self.gaps)
+
+
+class FrameCache:
+    """Frames by slot: number of the step of time that each begins."""
+
+    def __init__(self) -> None:
+        self.step = 0
+        """ns between two."""
+        self._frames: dict[int, CachedFrame] = {}
+        self._bytes = 0
+
+    def pace(self, step: int) -> None:
+        """Begin anew where frames are to be at another distance."""
+        if step != self.step:
+            self.step, self._frames, self._bytes = step, {}, 0
+
+    def slot(self, at: int) -> int:
+        """Number of the slot of an instant."""
+        return at // max(1, self.step)
+
+    def __contains__(self, slot: object) -> bool:
+        """Whether a slot is here."""
+        return slot in self._frames
+
+    def find(self, at: int) -> CachedFrame | None:
+        """Return the frame of the slot of an instant."""
+        return self._frames.get(self.slot(at))
+
+    def holds(self, frames: int) -> bool:
+        """Whether there is room for so many, by those that are here."""
+        return not self._frames or frames * self._bytes <= MOST_BYTES * len(self._frames)
+
+    def add(self, frames: list[CachedFrame], shown: int) -> None:
+        """Keep frames; what is farthest from what is shown goes first."""
+        for frame in frames:
+            slot = self.slot(frame.at)
+            self._drop(slot)
+            self._frames[slot] = frame
+            self._bytes += len(frame.columns)
+        here = self.slot(shown)
+        while self._bytes > MOST_BYTES and len(self._frames) > 1:
+            self._drop(max(self._frames, key=lambda slot: abs(slot - here)))
+
+    def _drop(self, slot: int) -> None:
+        old = self._frames.pop(slot, None)
+        self._bytes -= 0 if old is None else len(old.columns)
+
+
+def frames_of(gpus: PackedFrames, nodes: PackedFrames, newest: Gpus) -> list[CachedFrame]:
+    """Make frames of two answers. `newest`: rows of today, kept where they are the same. Raises
+    `ValueError`. May run in a thread."""
+    who = _identity(gpus.rows, newest)
+    heard = {frame.at: _heard(nodes.rows, frame) for frame in nodes.frames}
+    return [_frame(frame, who, heard.get(frame.at, {})) for frame in gpus.frames]
+
+
+def _identity(rows: PastRows, newest: Gpus) -> Gpus:
+    if rows.uuid == newest.who.uuid and rows.present == newest.who.present:
+        return replace(newest, columns={}, gaps={})
+    version = -2 - zlib.crc32("\n".join(rows.uuid).encode())
+    who = GpuRows(rows.node, rows.gpu, rows.uuid, tidy_names(rows.name), rows.present)
+    return Gpus(version, who)
+
+
+def _frame(frame: PackedFrame, who: Gpus, nodes: Mapping[str, float | None]) -> CachedFrame:
+    names = tuple(frame.columns)
+    columns = [unpacked(frame.columns[name], len(who)) for name in names]
+    table = np.stack(columns) if columns else np.empty((0, len(who)))
+    return CachedFrame(frame.at, who, names, coarse.pack(table), frame.gaps, nodes)
+
+
+def _heard(rows: PastRows, frame: PackedFrame) -> dict[str, float | None]:
+    watts = unpacked(frame.columns[WALL], len(rows.node))
+    told = unpacked(frame.columns[HEARD], len(rows.node))
+    reasons = frame.gaps.get(HEARD, {})
+    found: dict[str, float | None] = {}
+    for row, node in enumerate(rows.node):
+        gap = reasons.get(str(row), reasons.get("*", "")) if np.isnan(told[row]) else ""
+        if gap not in _SILENT:
+            found[node] = None if np.isnan(watts[row]) else float(watts[row])
+    return found

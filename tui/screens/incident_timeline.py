@@ -1,0 +1,81 @@
+"""What happened to an incident: who took it, when it was told of and to whom, how it ended. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from urllib.parse import quote
+
+from api.alerts import Happening, Sent, Story
+from tui.feed.wants import DocumentRequest
+from tui.kit.flow import wrapped
+from tui.kit.text import clean, clock_of, number
+from tui.theme import Line
+
+_WORDS = {"taken_back": "{who} gave it back", "lapsed": "the time of the acknowledgement is over",
+          "acknowledged": "{who} took it", "told": "told", "ended": "over"}  # fmt: skip
+_REASONS = {"new": "it is new", "worse": "it grew worse", "more": "there is more", "fewer": "there is less",
+            "cause": "its cause has shown", "repeat": "nobody has answered", "flapping": "it comes and goes",
+            "storm": "there are too many", "merged": "it is part of another", "resolved": ""}  # fmt: skip
+
+
+def path_of(key: str) -> str:
+    """Path of an incident's story."""
+    return f"api/v1/incidents/{quote(key, safe='')}/story"
+
+
+def story_ask(key: str) -> DocumentRequest:
+    """Ask for it."""
+    return DocumentRequest(path_of(key), Story, 3.0)
+
+
+def story_lines(story: Story, at: int, width: int, *, utc: bool, most: int = 12) -> list[Line]:
+    """Draw what had happened by `at`, newest last; of much, the first and the newest."""
+    rest = list(story.deliveries)
+    told: list[tuple[int, str]] = [(story.began, "began")]
+    for happening in story.story:
+        its = [one for one in rest if one.created == happening.at]
+        rest = [one for one in rest if one.created != happening.at]
+        told.append((happening.at, _said(happening, its)))
+    told += [(one.created, f"told: {_channels([one])}") for one in rest]
+    told = sorted(one for one in told if one[0] <= at)
+    if len(told) > most:
+        hidden = len(told) - most + 1
+        told = [told[0], (0, f"… {number(hidden)} more"), *told[-(most - 2) :]]
+    lines: list[Line] = [[("what happened", "head")]]
+    for when, words in told:
+        clock = f"  {clock_of(when, utc=utc)} " if when else "  "
+        for n, line in enumerate(wrapped(clean(words), max(20, width - len(clock)))):
+            lines.append([(clock if n == 0 else " " * len(clock), "dim"), (line, "")])
+    return lines
+
+
+def _said(happening: Happening, sent: Sequence[Sent]) -> str:
+    words = _WORDS.get(happening.what, happening.what).format(who=happening.who or "somebody")
+    why = happening.why
+    if happening.what in {"told", "ended"}:
+        why = _REASONS.get(why, why)
+    if happening.what == "told" and not sent:
+        words = "to be told, but no channel takes it"
+    parts = [
+        words
+        + (
+            f" ({why})"
+            if happening.what in {"told", "ended"} and why
+            else f": {why}"
+            if why
+            else ""
+        )
+    ]
+    if sent:
+        parts.append(_channels(sent))
+    return "; ".join(parts)
+
+
+def _channels(sent: Sequence[Sent]) -> str:
+    """`oncall delivered, chat waiting after 3 tries: 500`."""
+    return ", ".join(
+        f"{one.channel} {one.outcome}"
+        + (f" after {one.tries} tries" if one.tries > 1 else "")
+        + (f": {one.error}" if one.error and one.outcome != "delivered" else "")
+        for one in sorted(sent, key=lambda one: one.channel)
+    )

@@ -1,0 +1,56 @@
+"""Circuits by columns: the short form in which the dashboard looks at all of them.
+
+The whole object, with its words and its poles, is asked for the one circuit whose page is open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote
+
+from api.columns import Numbers
+from api.power import Circuit, CircuitColumns, Circuits, Trip
+
+FIELDS = (
+    "watts", "assumed_watts", "rated_amps", "effective_amps", "continuous_amps", "headroom_amps", "load_ratio",
+    "lasting_ratio", "continuous_ratio", "above_continuous_seconds", "heat_ratio",
+    "forecast_continuous_seconds", "forecast_rated_seconds",
+)  # fmt: skip
+"""What lists, maps and the header show, by the name that `Circuit` has for it."""
+_AMPS, _TRIP = "circuit_amps", "circuit_trip_earliest_seconds"
+QUERY = "columns=" + ",".join([*(f"circuit_{field}" for field in FIELDS), _AMPS, _TRIP])
+
+
+def page_of(name: str) -> str:
+    """Path of the page of one circuit."""
+    return f"api/v1/circuits/{quote(name, safe='')}"
+
+
+def whole(found: CircuitColumns) -> Circuits:
+    """Make circuits of columns, as far as they go."""
+    rows, count = found.rows, len(found.rows.id)
+
+    def column(name: str) -> Numbers:
+        return found.columns.get(name) or [None] * count
+
+    values = zip(*(column(f"circuit_{field}") for field in FIELDS), strict=True)
+    who = zip(rows.id, rows.kind, rows.parent, rows.nodes, strict=True)
+    return Circuits(
+        found.at,
+        [
+            _circuit(*each, row, amps, trip)
+            for each, row, amps, trip in zip(who, values, column(_AMPS), column(_TRIP), strict=True)
+        ],
+    )
+
+
+def _circuit(
+    name: str, kind: str, parent: str | None, nodes: list[str],
+    values: Sequence[float | None], amps: float | None, trip: float | None,
+) -> Circuit:  # fmt: skip
+    numbers: dict[str, Any] = dict(zip(FIELDS, values, strict=True))
+    return Circuit(
+        id=name, kind=kind, parent=parent, nodes=nodes, trip_seconds=Trip(earliest=trip),
+        amps={} if amps is None else {"": amps}, **numbers,
+    )  # fmt: skip

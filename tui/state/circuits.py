@@ -1,0 +1,214 @@
+"""What a circuit says of itself: how long it has, how bad it is, and what to do. Pure.
+
+Two countdowns, never mixed: TRIP is the breaker's curve and the heat in it; `100% in` is where the
+trend goes. Both tick on the screen between two answers, and stand still when no answers come.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from api.power import Circuit
+from tui.kit.text import DASH, clean, clock, percent, span, watts
+from tui.state.dashboard_state import DashboardState
+from tui.state.row_status import RowStatus
+from tui.theme import Piece
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """What countdowns are counted from."""
+
+    elapsed: float
+    """Seconds since the answer came; of an answer that is old, 0: its countdowns stand still."""
+    as_of: str = ""
+    """When they stood so, for an answer that is old; else empty."""
+
+
+def tone_of(standing: RowStatus, otherwise: str = "") -> str:
+    """Tone of the words about a circuit."""
+    return {RowStatus.CRIT: "crit", RowStatus.WARN: "warn"}.get(standing, otherwise)
+
+
+def bar_tone(standing: RowStatus) -> str:
+    """Tone of its bar."""
+    return {RowStatus.CRIT: "bar_crit", RowStatus.WARN: "bar_warn"}.get(standing, "bar")
+
+
+def until_trip(circuit: Circuit, now: Now) -> float | None:
+    """Seconds until the breaker may trip, earliest edge; None for never or not known."""
+    edge = circuit.trip_seconds.earliest
+    return None if edge is None else max(0.0, edge - now.elapsed)
+
+
+def until_full(circuit: Circuit, now: Now) -> float | None:
+    """Seconds until the trend reaches the rating; None when that is not in sight."""
+    edge = circuit.forecast_rated_seconds
+    return None if edge is None else max(0.0, edge - now.elapsed)
+
+
+def countdown(circuit: Circuit, standing: RowStatus, now: Now, *, short: bool = False) -> Piece:
+    """Say what happens to it next, in a few words."""
+    frozen = (" old" if short else f" as of {now.as_of}") if now.as_of else ""
+    trip = until_trip(circuit, now)
+    if trip is not None:
+        word = "TRIP" if short else "MAY TRIP IN"
+        tone = "crit" if standing is RowStatus.CRIT else tone_of(standing, "strong")
+        if trip < 1:
+            return f"{'TRIP NOW' if short else 'MAY TRIP NOW'}{frozen}", tone
+        if trip > 86_400:
+            return f"{word} {span(trip)}{frozen}", tone
+        return f"{word} {clock(trip)}{frozen}", tone
+    full = until_full(circuit, now)
+    if full is not None:
+        return f"100% in {span(full)}{frozen}", tone_of(standing, "")
+    if over_all_day(circuit):
+        if assumed(circuit) and circuit.continuous_ratio is None:  # nobody knows if it is
+            return ("assumed" if short else "assumed: not all of it is told"), "stale"
+        since = circuit.above_continuous_seconds
+        if short:
+            return "> all-day limit", tone_of(standing, "")
+        held = f" for {span(since)}" if since else ""
+        return f"over all-day limit{held}", tone_of(standing, "")
+    if circuit.forecast_continuous_seconds is not None:
+        return f"80% in {span(max(0.0, circuit.forecast_continuous_seconds - now.elapsed))}", "dim"
+    if (circuit.continuous_ratio or 0) > 1:  # of the last minute, while the load has fallen
+        return ("was > all-day" if short else "fell below its all-day limit"), "dim"
+    return DASH, "dim"
+
+
+def over_all_day(circuit: Circuit) -> bool:
+    """Whether the load of about the last ten seconds is above the continuous limit."""
+    ratio = share(circuit)
+    if ratio is None or circuit.continuous_amps is None or circuit.rated_amps is None:
+        return (circuit.continuous_ratio or 0) > 1
+    return ratio * circuit.rated_amps > circuit.continuous_amps
+
+
+def share(circuit: Circuit) -> float | None:
+    """Amps of the highest pole over the rating, of the load of about the last ten seconds: the one
+    that countdowns are worked out with. An older aggregator tells only that of now."""
+    if circuit.load_ratio is None:
+        return None
+    return circuit.load_ratio if circuit.lasting_ratio is None else circuit.lasting_ratio
+
+
+def assumed(circuit: Circuit) -> bool:
+    """Whether a part of its load is nothing that anybody tells now: silent nodes, GPUs not read."""
+    return (circuit.assumed_watts or 0.0) > 0
+
+
+def about(circuit: Circuit, text: str) -> str:
+    """A figure of its load, with the sign for "about" where a part of it is assumed."""
+    return f"~{text}" if assumed(circuit) and text != DASH else text
+
+
+def told(circuit: Circuit) -> float | None:
+    """The watts that a chart may draw: of a load of which most is assumed, none."""
+    watts = circuit.watts
+    return None if watts is None or (circuit.assumed_watts or 0.0) > watts / 2 else watts
+
+
+def load(circuit: Circuit) -> float | None:
+    """The watts of that same load."""
+    ratio, now = share(circuit), circuit.load_ratio
+    if circuit.watts is None or not ratio or not now:
+        return circuit.watts
+    return circuit.watts * ratio / now
+
+
+def headroom(circuit: Circuit) -> str:
+    """What that load leaves below the continuous limit: watts where they are known, with a sign."""
+    amps, per_amp = _left(circuit), _watts_per_amp(circuit)
+    if amps is None:
+        return DASH
+    if per_amp is None:
+        return f"{amps:+.1f} A"
+    return f"{'+' if amps >= 0 else '-'}{watts(abs(amps * per_amp))}"
+
+
+def _left(circuit: Circuit) -> float | None:
+    if circuit.load_ratio is None or circuit.lasting_ratio is None:
+        return circuit.headroom_amps
+    if circuit.continuous_amps is None or circuit.rated_amps is None:
+        return None
+    return circuit.continuous_amps - circuit.lasting_ratio * circuit.rated_amps
+
+
+def most(circuit: Circuit) -> float | None:
+    """What it may carry all day, watts at the present mix of poles."""
+    per_amp = _watts_per_amp(circuit)
+    if circuit.continuous_amps is None or per_amp is None:
+        return None
+    return circuit.continuous_amps * per_amp
+
+
+def _watts_per_amp(circuit: Circuit) -> float | None:
+    """Of the pole that carries most, which decides."""
+    highest = max((a for a in circuit.amps.values() if a), default=None)
+    return None if circuit.watts is None or not highest else circuit.watts / highest
+
+
+_COMMAND = re.compile(r"\((nvidia-smi [^)]*)\)")
+"""One that ends in an option lacks its argument, and is only named."""
+
+
+def relief(circuit: Circuit) -> tuple[str, str]:
+    """What would bring it back under its limit, and the command in it, if there is one."""
+    said = clean(circuit.facts.get("remedy", ""))
+    commands = (found[1] for found in _COMMAND.finditer(said))
+    return said, next((each for each in commands if not each.split()[-1].startswith("-")), "")
+
+
+def worst_line(board: DashboardState, now: Now, most_circuits: int) -> list[Piece]:
+    """The circuits that need somebody, on one line; what is known of them all when none does."""
+    pieces: list[Piece] = []
+    for circuit in board.urgent[:most_circuits]:
+        standing = board.circuit_standing.get(circuit.id, RowStatus.OK)
+        text, tone = countdown(circuit, standing, now)
+        if text == DASH and (pieces or standing is RowStatus.OK):
+            break
+        tone = tone if tone != "dim" else ""
+        of = " of its breaker," if text.startswith("over ") else ""  # not of the all-day limit
+        said = "" if text == DASH else f"{of} {text}"
+        full = about(circuit, percent(share(circuit)))
+        pieces += [(f"{clean(circuit.id)} {full}{said}", tone), ("  ", "")]
+    if pieces:
+        return pieces
+    if not board.circuits:
+        none = f"circuits {DASH}" if board.circuits_unknown else "no circuits configured"
+        return [(none, "dim"), ("  ", "")]
+    fullest = max(board.circuits, key=lambda each: share(each) or 0.0)
+    return [("fullest circuit ", "dim"), (clean(fullest.id), ""),
+            (f" {about(fullest, percent(share(fullest)))}", "strong"), ("  ", "")]  # fmt: skip
+
+
+def members(board: DashboardState, circuit: str) -> list[str]:
+    """Every node on a circuit or below a panel."""
+    below = {circuit}
+    for each in board.circuits:  # parents come before what they feed
+        if each.parent in below:
+            below.add(each.id)
+    found = [node for each in board.circuits if each.id in below for node in each.nodes]
+    return list(dict.fromkeys(found))
+
+
+def tree(circuits: Sequence[Circuit], folded: frozenset[str]) -> list[tuple[int, Circuit]]:
+    """Depth and circuit, each below what feeds it; what is folded shows none of its own."""
+    children: dict[str | None, list[Circuit]] = {}
+    known = {circuit.id for circuit in circuits}
+    for circuit in circuits:
+        parent = circuit.parent if circuit.parent in known else None
+        children.setdefault(parent, []).append(circuit)
+    found: list[tuple[int, Circuit]] = []
+
+    def walk(parent: str | None, depth: int) -> None:
+        for circuit in children.get(parent, ()):
+            found.append((depth, circuit))
+            if circuit.id not in folded:
+                walk(circuit.id, depth + 1)
+
+    walk(None, 0)
+    return found

@@ -1,0 +1,202 @@
+"""The board: all that the screen shows at one instant, as columns. Never changed, only replaced.
+
+So a paused screen keeps the board it has, while newer ones come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from api.alerts import Alert
+from api.fleet import NodeLine, NodeReadings, Nodes, Status
+from api.power import Circuit
+from api.stream import DataMessage, PackedMessage, RowsMessage
+from tui.state.documents import LOADING, Doc, Documents
+from tui.state.gpus import Floats, Gpus, numbers, unpacked
+from tui.state.readings import TEMPERATURE, WALL
+from tui.state.row_status import RowStatus, severity_of
+
+
+@dataclass(frozen=True)
+class DashboardState(Documents):
+    """One instant."""
+
+    status: Status | None = None
+    status_came: float = 0.0
+    """When the status came, monotonic seconds of this machine."""
+    nodes: tuple[NodeLine, ...] = ()
+    wall: Mapping[str, float] = field(default_factory=dict)
+    """Wall power by node, of those that tell."""
+    gpus: Gpus = field(default_factory=Gpus)
+    """All GPUs, as they were when a screen last looked at all."""
+    gpus_at: int = 0
+    """When that was, ns since 1970."""
+    part: Gpus = field(default_factory=Gpus)
+    """Those of the nodes that a screen asks for alone."""
+    alerts: tuple[Alert, ...] = ()
+    at: int = 0
+    """The aggregator's clock in the newest message, ns since 1970."""
+    ready: bool = False
+    """Whether all parts have come once."""
+
+    @cached_property
+    def badge(self) -> str:
+        """A word that says that these are not real GPUs, or `` when they are."""
+        sources = {line.source.partition(":")[0] for line in self.nodes}
+        if "simulated" in sources:
+            return "SIMULATED"
+        return "RECORDED" if "recording" in sources else ""
+
+    @cached_property
+    def urgent(self) -> tuple[Circuit, ...]:
+        """Every circuit, what needs somebody first: what trips soonest, what something fires on,
+        what is full soonest, what is fullest."""
+        standing, far = self.circuit_standing, 1e12
+
+        def key(circuit: Circuit) -> tuple[float, float, float, float]:
+            trip, full = circuit.trip_seconds.earliest, circuit.forecast_rated_seconds
+            load = max(circuit.load_ratio or 0.0, circuit.continuous_ratio or 0.0)
+            return (far if trip is None else trip, -standing.get(circuit.id, 0),
+                    far if full is None else full, -load)  # fmt: skip
+
+        return tuple(sorted(self.circuits, key=key))
+
+    @cached_property
+    def circuit_standing(self) -> dict[str, RowStatus]:
+        """`RowStatus` of each circuit that something fires on: colours come from the rules."""
+        found: dict[str, RowStatus] = {}
+        for alert in self.alerts:
+            if alert.subject == "circuit":
+                found[alert.name] = max(found.get(alert.name, RowStatus.OK), severity_of(alert))
+        return found
+
+    def age(self, now: float) -> float | None:
+        """Seconds since the newest frame; None when there was none."""
+        if self.status is None or self.status.newest_frame_age_seconds is None:
+            return None
+        return self.status.newest_frame_age_seconds + now - self.status_came
+
+    @property
+    def gpus_unknown(self) -> str:
+        """Why no GPU is listed though there are some, `` where all are."""
+        some = self.status is not None and self.status.gpus > 0
+        return LOADING if some and not len(self.gpus) else ""
+
+    @property
+    def gpu_order(self) -> npt.NDArray[np.intp]:
+        """Place of each GPU by node and index."""
+        places = np.empty(len(self.gpus), np.intp)
+        places[self.gpus.order] = np.arange(len(self.gpus))
+        return places
+
+    @cached_property
+    def node_row(self) -> dict[str, int]:
+        """Position in `nodes` by name."""
+        return {line.node: row for row, line in enumerate(self.nodes)}
+
+    @cached_property
+    def gpu_standing(self) -> npt.NDArray[np.int8]:
+        """`RowStatus` of each GPU: its alerts, and whether anything is known of it."""
+        standing = np.where(self.gpus.reporting, RowStatus.OK, RowStatus.STALE).astype(np.int8)
+        for alert in self.alerts:
+            row = None if alert.gpu is None else self.gpus.row_of.get(alert.gpu)
+            if row is not None:
+                standing[row] = max(int(standing[row]), severity_of(alert))
+        standing[~np.array(self.gpus.who.present, bool)] = RowStatus.DOWN
+        for silent in np.flatnonzero(~self.gpus.reporting).tolist():
+            if self.gpus.gap(TEMPERATURE, silent) in {"device_lost", "timed_out"}:
+                standing[silent] = RowStatus.DOWN
+        return standing
+
+    @cached_property
+    def node_standing(self) -> npt.NDArray[np.int8]:
+        """`RowStatus` of each node: its state, and the worst alert on it."""
+        states = {"online": RowStatus.OK, "stale": RowStatus.STALE}
+        standing = np.array(
+            [states.get(line.state, RowStatus.DOWN) for line in self.nodes], np.int8
+        ).reshape(len(self.nodes))
+        for name, alerts in self.node_alerts.items():
+            row = self.node_row.get(name)
+            if row is not None and alerts:
+                standing[row] = max(int(standing[row]), *map(severity_of, alerts))
+        return standing
+
+    @cached_property
+    def node_alerts(self) -> dict[str, list[Alert]]:
+        """What fires on each node and its GPUs, worst first."""
+        found: dict[str, list[Alert]] = {}
+        for alert in self.alerts:
+            if alert.state == "firing":
+                found.setdefault(alert.node, []).append(alert)
+        return found
+
+    @cached_property
+    def _home(self) -> npt.NDArray[np.intp]:
+        """Position in `nodes` of each GPU's node; one past the end for a node not listed yet."""
+        rows, stray = self.node_row, len(self.nodes)
+        return np.array([rows.get(node, stray) for node in self.gpus.who.node], np.intp)
+
+    def node_sum(self, metric: str) -> Floats:
+        """Sum over each node's GPUs that tell; NaN where none does."""
+        return _grouped(np.add, self.gpus.column(metric), self._home, len(self.nodes))
+
+    def node_max(self, metric: str) -> Floats:
+        """Highest of each node's GPUs that tell; NaN where none does."""
+        return _grouped(np.maximum, self.gpus.column(metric), self._home, len(self.nodes))
+
+    def node_mean(self, metric: str) -> Floats:
+        """Mean over each node's GPUs that tell; NaN where none does."""
+        known = (~np.isnan(self.gpus.column(metric))).astype(np.float64)
+        counts = _grouped(np.add, known, self._home, len(self.nodes))
+        return self.node_sum(metric) / np.where(counts > 0, counts, np.nan)
+
+    def node_reporting(self) -> Floats:
+        """How many GPUs of each node report."""
+        known = self.gpus.reporting.astype(np.float64)
+        return np.nan_to_num(_grouped(np.add, known, self._home, len(self.nodes)))
+
+    def with_data(
+        self, message: DataMessage | PackedMessage, who: RowsMessage, *, part: bool = False
+    ) -> DashboardState:
+        """Return the board with new readings, of all GPUs or of a part."""
+        columns = (
+            {name: numbers(values) for name, values in message.columns.items()}
+            if isinstance(message, DataMessage)
+            else {
+                name: unpacked(values, len(who.rows.uuid))
+                for name, values in message.columns.items()
+            }
+        )
+        gpus = Gpus(message.version, who.rows, columns, message.gaps).known_from(self.gpus)
+        if part:
+            return replace(self, part=gpus, at=message.at)
+        return replace(self, gpus=gpus, gpus_at=message.at, at=message.at)
+
+    def with_doc(self, path: str, value: object, now: float) -> DashboardState:
+        """Return the board with a newer document."""
+        return replace(self, docs={**self.docs, path: Doc(value, now)})
+
+    def with_nodes(self, nodes: Nodes, wall: NodeReadings) -> DashboardState:
+        """Return the board with new nodes."""
+        watts = wall.columns.get(WALL, [])
+        told = {
+            node: value
+            for node, value in zip(wall.rows.node, watts, strict=False)
+            if value is not None
+        }
+        return replace(self, nodes=tuple(nodes.nodes), wall=told)
+
+
+def _grouped(join: np.ufunc, values: Floats, groups: npt.NDArray[np.intp], count: int) -> Floats:
+    known = ~np.isnan(values)
+    start = 0.0 if join is np.add else -np.inf
+    result = np.full(count + 1, start)
+    join.at(result, groups[known], values[known])
+    told = np.zeros(count + 1, bool)
+    told[groups[known]] = True
+    return np.where(told, result, np.nan)[:count]

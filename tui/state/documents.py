@@ -1,0 +1,131 @@
+"""The documents of the API that a screen shows, as they came last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeVar
+
+from api.alerts import Incident, Incidents, Silence, Silences
+from api.power import BudgetRow, BudgetRows, Circuit, CircuitPage, Circuits, Power
+from api.report import Report
+from api.stream import Fault
+from tui.state.circuit_columns import page_of
+
+T = TypeVar("T")
+
+CIRCUITS = "api/v1/circuits"
+INCIDENTS = "api/v1/incidents"
+SILENCES = "api/v1/silences"
+POWER_PAGE = "api/v1/power"
+BUDGETS = "api/v1/budgets"
+TODAY = "api/v1/report?days=1"
+LOADING = "loading …"
+"""In place of what has been asked for and has not come: that is not nothing."""
+PAGE_WITHIN = 5_000_000_000
+"""ns that the page of a circuit may be older than the list of all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doc:
+    """A document of the API as it came last."""
+
+    value: object
+    """What was decoded, or a `Fault`."""
+    came: float
+    """Monotonic seconds of this machine."""
+
+
+@dataclass(frozen=True)
+class Documents:
+    """All of them, and what is in them."""
+
+    docs: Mapping[str, Doc] = field(default_factory=dict)
+    """Documents by path, with their query."""
+
+    def doc(self, path: str, kind: type[T]) -> T | None:
+        """Return a document, None before it came or while it is refused."""
+        found = self.docs.get(path)
+        return found.value if found is not None and isinstance(found.value, kind) else None
+
+    def fault(self, path: str) -> str:
+        """Why a document is refused, or ``."""
+        found = self.docs.get(path)
+        return str(found.value) if found is not None and isinstance(found.value, Fault) else ""
+
+    def came(self, path: str) -> float:
+        """When a document came, monotonic seconds; 0 before."""
+        found = self.docs.get(path)
+        return 0.0 if found is None else found.came
+
+    @cached_property
+    def circuits(self) -> tuple[Circuit, ...]:
+        """Every circuit and panel, parents before what they feed."""
+        found = self.doc(CIRCUITS, Circuits)
+        return () if found is None else tuple(found.circuits)
+
+    @property
+    def circuits_unknown(self) -> str:
+        """Why nothing is known of circuits, `` where it is known that there are some or none."""
+        if self.doc(CIRCUITS, Circuits) is not None:
+            return ""
+        return self.fault(CIRCUITS) or LOADING
+
+    def circuit(self, name: str) -> Circuit | None:
+        """One circuit: with all that is known of it while its page is looked at, else in short."""
+        page = self.doc(page_of(name), CircuitPage)
+        if page is not None and page.at >= self.circuits_at - PAGE_WITHIN:
+            return page.circuit
+        return next((each for each in self.circuits if each.id == name), None)
+
+    @property
+    def circuits_at(self) -> int:
+        """The aggregator's clock when it computed them, ns since 1970; 0 when nothing is known."""
+        found = self.doc(CIRCUITS, Circuits)
+        return 0 if found is None else found.at
+
+    @cached_property
+    def feeds(self) -> dict[str, list[str]]:
+        """Circuits by node that they feed directly."""
+        found: dict[str, list[str]] = {}
+        for circuit in self.circuits:
+            for node in circuit.nodes:
+                found.setdefault(node, []).append(circuit.id)
+        return found
+
+    @cached_property
+    def incidents(self) -> tuple[Incident, ...]:
+        """Open incidents, worst first."""
+        found = self.doc(INCIDENTS, Incidents)
+        return () if found is None else tuple(found.incidents)
+
+    @property
+    def incidents_unknown(self) -> str:
+        """Why nothing is known of what is wrong, `` where it is known that there is something or
+        nothing."""
+        if self.doc(INCIDENTS, Incidents) is not None:
+            return ""
+        return self.fault(INCIDENTS) or LOADING
+
+    @property
+    def silences(self) -> tuple[Silence, ...]:
+        """Silences in force, to come, and just ended."""
+        found = self.doc(SILENCES, Silences)
+        return () if found is None else tuple(found.silences)
+
+    @property
+    def budgets(self) -> tuple[BudgetRow, ...]:
+        """Every budget."""
+        found = self.doc(BUDGETS, BudgetRows)
+        return () if found is None else tuple(found.rows)
+
+    @property
+    def power(self) -> Power | None:
+        """The electrical side as a whole."""
+        return self.doc(POWER_PAGE, Power)
+
+    @property
+    def today(self) -> Report | None:
+        """Energy and cost of this day."""
+        return self.doc(TODAY, Report)

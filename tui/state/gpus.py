@@ -1,0 +1,117 @@
+"""Every GPU of the cluster, by columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from api.columns import Gaps, Numbers
+from api.stream import GpuRows as Identity
+from api.stream import RowsMessage
+from tui.kit.text import clean
+from tui.state.readings import LIVELY
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """Every GPU of the cluster, by columns."""
+
+    version: int = -1
+    who: Identity = field(default_factory=lambda: Identity([], [], [], [], []))
+    columns: Mapping[str, Floats] = field(default_factory=dict)
+    gaps: Gaps = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self.who.uuid)
+
+    def column(self, name: str) -> Floats:
+        """One metric, NaN where it is absent."""
+        found = self.columns.get(name)
+        return np.full(len(self), np.nan) if found is None else found
+
+    def value(self, name: str, row: int) -> float | None:
+        """One reading, None where it is absent."""
+        column = self.columns.get(name)
+        if column is None or np.isnan(column[row]):
+            return None
+        return float(column[row])
+
+    def gap(self, name: str, row: int) -> str:
+        """Why a reading is absent."""
+        reasons = self.gaps.get(name, {})
+        return reasons.get(str(row), reasons.get("*", ""))
+
+    def known_from(self, before: Gpus) -> Gpus:
+        """Take over what was worked out of the same rows: it takes as long as drawing them."""
+        if before.who is self.who:
+            for name in ("row_of", "order"):
+                if name in before.__dict__:
+                    self.__dict__[name] = before.__dict__[name]
+        return self
+
+    @cached_property
+    def row_of(self) -> dict[str, int]:
+        """Row by UUID."""
+        return {uuid: row for row, uuid in enumerate(self.who.uuid)}
+
+    @cached_property
+    def order(self) -> npt.NDArray[np.intp]:
+        """Rows by node and index; names with numbers in them as people count."""
+        nodes = sorted(set(self.who.node), key=natural)
+        rank = {node: place for place, node in enumerate(nodes)}
+        homes = np.array([rank[node] for node in self.who.node], np.intp).reshape(len(self))
+        return np.lexsort((np.array(self.who.gpu, np.intp).reshape(len(self)), homes))
+
+    @cached_property
+    def reporting(self) -> npt.NDArray[np.bool_]:
+        """Whether anything that is read at every tick is known of a GPU."""
+        known = np.zeros(len(self), bool)
+        for name in LIVELY:
+            known |= ~np.isnan(self.column(name))
+        return known
+
+
+def numbers(values: Numbers) -> Floats:
+    """Make a column of JSON's numbers; null becomes NaN."""
+    return np.array(values, dtype=np.float64)
+
+
+def unpacked(column: bytes, rows: int) -> Floats:
+    """Make a column of packed numbers. Raises `ValueError` where they are not one a row."""
+    found = np.frombuffer(column, "<f4" if len(column) == 4 * rows else "<f8").astype(np.float64)
+    if len(found) != rows:
+        raise ValueError(f"a column has {len(column)} bytes for {rows} rows")
+    return found
+
+
+def tidy(rows: RowsMessage) -> RowsMessage:
+    """Return rows whose names can do a terminal no harm, each kept once. Keys stay what they are."""
+    who = rows.rows
+    nodes = {node: node for node in who.node}
+    return RowsMessage(
+        rows.version,
+        Identity([nodes[node] for node in who.node], who.gpu, who.uuid, tidy_names(who.name),
+                 who.present),
+    )  # fmt: skip
+
+
+def tidy_names(names: Sequence[str]) -> list[str]:
+    """Return names that can do a terminal no harm, each kept once."""
+    clear = {name: clean(name) for name in set(names)}
+    return [clear[name] for name in names]
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """Sort key: `n2` before `n10`."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in _NUMBERS.split(name)]
+
+
+_NUMBERS = re.compile(r"([0-9]+)")

@@ -1,0 +1,113 @@
+"""Incidents as lines: one each, the worst of them, and how many there are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from rich.cells import cell_len
+
+from api.alerts import Alert, Incident, Silence
+from tui.kit.text import DASH, clean, fit, number, span
+from tui.state.dashboard_state import DashboardState
+from tui.state.documents import LOADING
+from tui.theme import Piece
+
+MORE = re.compile(r" \(and \d+ more\)$")
+"""What a title says of the number of its alerts: the list has a place of its own for that."""
+_SEVERITIES = (("page", "▲", "crit", "CRIT"), ("ticket", "!", "warn", "WARN"))
+
+
+def counts(board: DashboardState, *, words: bool = False) -> list[Piece]:
+    """How many incidents are open, by severity, and how many of them somebody has taken."""
+    if board.incidents_unknown:
+        sign = "…" if board.incidents_unknown == LOADING else DASH
+        return [(sign if words else f"alerts {sign}", "stale")]
+    pieces: list[Piece] = []
+    said = {"page": "crit", "ticket": "warn"}
+    for severity, glyph, tone, _ in _SEVERITIES:
+        count = sum(each.severity == severity for each in board.incidents)
+        if count:
+            pieces += [
+                (f"{glyph}{number(count)}{' ' + said[severity] if words else ''}", tone),
+                (" ", ""),
+            ]
+    taken = sum(each.acknowledged is not None for each in board.incidents)
+    if taken:
+        pieces.append((f"✓{number(taken)}{' acked' if words else ''} ", "dim"))
+    return pieces or [("no alerts", "dim")]
+
+
+def silenced_until(incident: Incident, silences: Sequence[Silence], at: int) -> int | None:
+    """Until when nobody is told of anything that fires in it, ns; None where somebody is."""
+    running = [each for each in silences if each.starts <= at < each.ends]
+    firing = [alert for alert in incident.alerts if alert.state == "firing"]
+    ends = [
+        max((each.ends for each in running if _hushes(each, alert)), default=None)
+        for alert in firing
+    ]
+    known = [end for end in ends if end is not None]
+    return min(known) if known and len(known) == len(ends) else None
+
+
+def _hushes(silence: Silence, alert: Alert) -> bool:
+    """Whether a silence is about an alert, as the aggregator would say."""
+    labels = alert.labels | {
+        "rule": alert.rule, "id": alert.id, "node": alert.node, "severity": alert.severity,
+        "state": alert.state, "subject": alert.subject, "name": alert.name,
+    }  # fmt: skip
+    return all(each.holds(labels.get(each.label, "")) for each in silence.matchers)
+
+
+def incident_line(
+    board: DashboardState, incident: Incident, width: int, *, place: int = 20
+) -> list[Piece]:
+    """One incident: how bad, how long, where, what, and who has taken it."""
+    _, glyph, tone, word = next(
+        (each for each in _SEVERITIES if each[0] == incident.severity), ("", "·", "dim", "info")
+    )
+    taken = incident.acknowledged
+    mark: list[Piece] = [(f"{glyph} {word:<4} ", "dim" if taken else tone)]
+    mark.append((f"{span((board.at - incident.began) / 1e9).replace(' ', ''):>4} ", "dim"))
+    many = f" (+{number(incident.firing - 1)})" if incident.firing > 1 else ""
+    who = f" ✓ {clean(taken.who)}" if taken else ""
+    title = clean(incident.title)
+    if many:
+        title = MORE.sub("", title)
+    room = max(8, width - 12 - cell_len(many) - cell_len(who))
+    return [
+        *mark, (fit(title, room).rstrip(), "dim" if taken else "strong"),
+        (many, "dim"), (who, "good"),
+    ]  # fmt: skip
+
+
+def alert_lines(board: DashboardState, width: int, height: int) -> list[list[Piece]]:
+    """The worst incidents, one a line; the last says how many more there are."""
+    shown = board.incidents
+    if board.incidents_unknown:
+        return [[(clean(board.incidents_unknown), "dim")]]
+    if not shown:
+        pending = sum(alert.state == "pending" for alert in board.alerts)
+        if pending:
+            return [[(f"no alerts; {number(pending)} may become some", "dim")]]
+        resolved = max(
+            (a for a in board.alerts if a.state == "resolved"),
+            key=lambda a: a.changed,
+            default=None,
+        )
+        if resolved is None:
+            return [[("no alerts", "dim")]]
+        ago = span((board.at - resolved.changed) / 1e9)
+        return [[(f"no alerts; {ago} ago resolved: {clean(resolved.summary)}", "dim")]]
+    if len(shown) > height and 0 < height <= 3:  # no line to give away: say it behind the last
+        more = f"  and {number(len(shown) - height)} more"
+        last = incident_line(board, shown[height - 1], width - len(more))
+        return [
+            *(incident_line(board, each, width) for each in shown[: height - 1]),
+            [*last, (more, "dim")],
+        ]
+    room = height if len(shown) <= height else height - 1
+    lines = [incident_line(board, each, width) for each in shown[: max(0, room)]]
+    if room < len(shown):
+        lines.append([(f"  and {number(len(shown) - max(0, room))} more", "dim")])
+    return lines

@@ -1,0 +1,105 @@
+"""What the map can show: metric, span and how a value is written. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from tui.kit.text import celsius, gibibytes, percent, watts
+from tui.state import readings
+from tui.state.dashboard_state import DashboardState
+from tui.state.gpus import Floats
+
+
+@dataclass(frozen=True, slots=True)
+class MapMetric:
+    """One of them."""
+
+    word: str
+    unit: str
+    columns: tuple[str, ...]
+    """What it is made of."""
+    values: Callable[[DashboardState], Floats]
+    span: Callable[[DashboardState], tuple[float, float]]
+    """One scale for the whole fleet, so that two GPUs compare by eye."""
+    digits: Callable[[float], str]
+    """At most four signs."""
+    say: Callable[[float | None], str]
+
+
+def _limit(board: DashboardState) -> tuple[float, float]:
+    """From nothing to what a GPU of this fleet may draw."""
+    limits = board.gpus.column(readings.LIMIT)
+    if np.isfinite(limits).any():
+        return 0.0, float(np.nanmax(limits))
+    status = board.status
+    total = None if status is None else status.summary.gpu_power_limit_watts
+    known = 0 if status is None else sum(m.power_known for m in status.summary.models)
+    return (0.0, -(-total / known // 50) * 50) if total and known else (0.0, 1200.0)
+
+
+def _memory(board: DashboardState) -> tuple[float, float]:
+    totals = board.gpus.column(readings.MEMORY_TOTAL)
+    return 0.0, float(np.nanmax(totals)) if np.isfinite(totals).any() else 80 * 2.0**30
+
+
+def _held(board: DashboardState) -> Floats:
+    """How badly the clocks are held down: 0 free, 0.5 by the power cap, 1 by a fault."""
+    found = np.full(len(board.gpus), np.nan)
+    for metric, word in reversed(readings.REASONS):
+        flags = board.gpus.column(metric)
+        known = ~np.isnan(flags)
+        found[known & np.isnan(found)] = 0.0
+        found[known & (flags > 0)] = 0.5 if word == "power cap" else 1.0
+    return found
+
+
+METRICS: dict[str, MapMetric] = {
+    metric.word: metric
+    for metric in (
+        MapMetric("power", "W", (readings.POWER,), lambda board: board.gpus.column(readings.POWER), _limit,
+                  lambda v: f"{v:.0f}", watts),
+        MapMetric("temperature", "°C", (readings.TEMPERATURE,),
+                  lambda board: board.gpus.column(readings.TEMPERATURE), lambda _: (20.0, 95.0),
+                  lambda v: f"{v:.0f}", celsius),
+        MapMetric("utilisation", "%", (readings.UTILIZATION,),
+                  lambda board: board.gpus.column(readings.UTILIZATION), lambda _: (0.0, 1.0),
+                  lambda v: f"{100 * v:.0f}", percent),
+        MapMetric("memory", "GiB", (readings.MEMORY_USED, readings.MEMORY_TOTAL),
+                  lambda board: board.gpus.column(readings.MEMORY_USED), _memory,
+                  lambda v: f"{v / 2**30:.0f}", lambda v: f"{gibibytes(v)} GiB"),
+        MapMetric("clock", "MHz", (readings.CLOCK,), lambda board: board.gpus.column(readings.CLOCK),
+                  lambda _: (0.0, 3e9), lambda v: f"{v / 1e6:.0f}",
+                  lambda v: "—" if v is None else f"{v / 1e6:.0f} MHz"),
+        MapMetric("held down", "0 free, 1 by a fault", tuple(m for m, _ in readings.REASONS), _held,
+                  lambda _: (0.0, 1.0), lambda v: {0.0: "·", 0.5: "cap"}.get(v, "!"),
+                  lambda v: "—" if v is None else {0.0: "free", 0.5: "power cap"}.get(v, "held down")),
+    )
+}  # fmt: skip
+STATE = "state"
+"""No metric at all: only who is ill."""
+BASE = (readings.POWER, readings.TEMPERATURE)
+"""Always asked for: they say whether a GPU reports."""
+GROUPS = ("rack", "circuit", "job", "model", "node", "value")
+
+
+def group_names(board: DashboardState, group: str) -> list[str]:
+    """The group of each GPU."""
+    who = board.gpus.who
+    lines = {line.node: line for line in board.nodes}
+    match group:
+        case "node":
+            return list(who.node)
+        case "model":
+            return list(who.name)
+        case "rack":
+            names = {node: line.rack or "no rack" for node, line in lines.items()}
+        case "job":
+            names = {node: line.job or "no job" for node, line in lines.items()}
+        case "circuit":
+            names = {node: (board.feeds.get(node) or ["no circuit"])[0] for node in lines}
+        case _:
+            return [""] * len(who.node)
+    return [names.get(node, "?") for node in who.node]

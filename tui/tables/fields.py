@@ -1,0 +1,163 @@
+"""What each table can be filtered by: columns of the board under short names. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from api.alerts import Incident
+from api.power import Circuit
+from tui.state import readings
+from tui.state.circuits import load, share
+from tui.state.dashboard_state import DashboardState
+from tui.state.gpus import Floats, Gpus
+from tui.tables.filter import Fields
+
+GPU_KEYS = ("node", "gpu", "uuid", "model", "rack", "circuit", "job", "sev", "power", "limit", "temp",
+            "util", "mem", "clock", "held")  # fmt: skip
+NODE_KEYS = (
+    "node",
+    "rack",
+    "circuit",
+    "job",
+    "sev",
+    "gpus",
+    "power",
+    "wall",
+    "temp",
+    "util",
+    "state",
+)
+CIRCUIT_KEYS = (
+    "circuit",
+    "kind",
+    "parent",
+    "node",
+    "watts",
+    "load",
+    "allday",
+    "heat",
+    "trip",
+    "sev",
+)
+ALERT_KEYS = ("sev", "rule", "node", "circuit", "gpu", "title", "age", "acked")
+
+_PLAIN = {
+    "power": (readings.POWER, 1.0), "limit": (readings.LIMIT, 1.0), "temp": (readings.TEMPERATURE, 1.0),
+    "mem": (readings.MEMORY_USED, 2.0**-30), "clock": (readings.CLOCK, 1e-6),
+}  # fmt: skip
+
+
+def gpu_fields(board: DashboardState, gpus: Gpus) -> Fields:
+    """GPUs: watts, degrees, a share (or percent with %), GiB, MHz."""
+    who = gpus.who
+    lines = {line.node: line for line in board.nodes}
+
+    def of_node(say: Callable[[str], str]) -> Callable[[], Sequence[str]]:
+        return lambda: _per_node(who.node, say)
+
+    return {
+        "": lambda: [f"{n}/{i} {u} {m}".casefold() for n, i, u, m in zip(who.node, who.gpu, who.uuid, who.name, strict=True)],
+        "node": lambda: who.node,
+        "gpu": lambda: np.array(who.gpu, np.float64),
+        "uuid": lambda: who.uuid,
+        "model": lambda: who.name,
+        "rack": of_node(lambda node: lines[node].rack if node in lines else ""),
+        "job": of_node(lambda node: lines[node].job if node in lines else ""),
+        "circuit": of_node(lambda node: ",".join(board.feeds.get(node, ()))),
+        "sev": lambda: board.gpu_standing.astype(np.float64),
+        "util": lambda: gpus.column(readings.UTILIZATION),
+        "held": lambda: _held(gpus),
+        **{key: _scaled(gpus, metric, scale) for key, (metric, scale) in _PLAIN.items()},
+    }  # fmt: skip
+
+
+def _scaled(gpus: Gpus, metric: str, scale: float) -> Callable[[], Floats]:
+    return lambda: gpus.column(metric) * scale
+
+
+def _per_node(nodes: Sequence[str], say: Callable[[str], str]) -> list[str]:
+    known: dict[str, str] = {}
+    return [known[node] if node in known else known.setdefault(node, say(node)) for node in nodes]
+
+
+def _held(gpus: Gpus) -> list[str]:
+    words = [""] * len(gpus)
+    for metric, word in reversed(readings.REASONS):
+        for row in np.flatnonzero(gpus.column(metric) > 0).tolist():
+            words[row] = word
+    return words
+
+
+def node_fields(board: DashboardState) -> Fields:
+    """Nodes: watts, degrees, a share."""
+    nodes = board.nodes
+
+    def said() -> list[str]:
+        """Its name, and those of its GPUs."""
+        uuids: dict[str, list[str]] = {}
+        for node, uuid in zip(board.gpus.who.node, board.gpus.who.uuid, strict=True):
+            uuids.setdefault(node, []).append(uuid)
+        return [
+            f"{n.node} {n.rack} {n.job} {' '.join(uuids.get(n.node, ()))}".casefold() for n in nodes
+        ]
+
+    return {
+        "": said,
+        "node": lambda: [n.node for n in nodes],
+        "rack": lambda: [n.rack for n in nodes],
+        "job": lambda: [n.job for n in nodes],
+        "state": lambda: [n.state for n in nodes],
+        "circuit": lambda: [",".join(board.feeds.get(n.node, ())) for n in nodes],
+        "sev": lambda: board.node_standing.astype(np.float64),
+        "gpus": board.node_reporting,
+        "power": lambda: board.node_sum(readings.POWER),
+        "wall": lambda: np.array([board.wall.get(n.node, np.nan) for n in nodes], np.float64),
+        "temp": lambda: board.node_max(readings.TEMPERATURE),
+        "util": lambda: board.node_mean(readings.UTILIZATION),
+    }
+
+
+def circuit_fields(board: DashboardState, circuits: Sequence[Circuit]) -> Fields:
+    """Circuits: watts, shares, seconds."""
+
+    def numbers(get: Callable[[Circuit], float | None]) -> Callable[[], Floats]:
+        return lambda: np.array([get(c) for c in circuits], np.float64)
+
+    return {
+        "": lambda: [f"{c.id} {c.parent or ''} {' '.join(c.nodes)}".casefold() for c in circuits],
+        "circuit": lambda: [c.id for c in circuits],
+        "kind": lambda: [c.kind for c in circuits],
+        "parent": lambda: [c.parent or "" for c in circuits],
+        "node": lambda: [",".join(c.nodes) for c in circuits],
+        "watts": numbers(load),
+        "load": numbers(share),
+        "allday": numbers(lambda c: c.continuous_ratio),
+        "heat": numbers(lambda c: c.heat_ratio),
+        "trip": numbers(lambda c: c.trip_seconds.earliest),
+        "sev": lambda: np.array(
+            [board.circuit_standing.get(c.id, 0) for c in circuits], np.float64
+        ),
+    }
+
+
+def alert_fields(incidents: Sequence[Incident], at: int) -> Fields:
+    """Incidents; age in seconds."""
+    of = {"page": 3.0, "ticket": 2.0}
+    return {
+        "": lambda: [f"{i.title} {' '.join(i.group.values())}".casefold() for i in incidents],
+        "sev": lambda: np.array([of.get(i.severity, 0.0) for i in incidents]),
+        "rule": lambda: [
+            ",".join({a.rule for a in i.alerts} | {i.group.get("rule", "")} - {""})
+            for i in incidents
+        ],
+        "node": lambda: [
+            i.group.get("node") or next((a.node for a in i.alerts), "") for i in incidents
+        ],
+        "circuit": lambda: [i.group.get("circuit", "") for i in incidents],
+        "gpu": lambda: [next((a.gpu or "" for a in i.alerts), "") for i in incidents],
+        "title": lambda: [i.title for i in incidents],
+        "age": lambda: np.array([(at - i.began) / 1e9 for i in incidents]),
+        "acked": lambda: ["yes" if i.acknowledged else "no" for i in incidents],
+    }

@@ -1,0 +1,132 @@
+"""The table of GPUs: what stands in a cell, how rows are sorted, which are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tui.kit.text import DASH, bar, clean, gibibytes, number, percent
+from tui.state.dashboard_state import DashboardState
+from tui.state.gpus import Floats
+from tui.state.readings import (
+    CLOCK,
+    LIMIT,
+    MEMORY_TOTAL,
+    MEMORY_USED,
+    POWER,
+    REASONS,
+    TEMPERATURE,
+    UTILIZATION,
+)
+from tui.state.row_status import RowStatus
+from tui.tables.columns import TableColumn
+from tui.tables.fields import gpu_fields
+from tui.tables.filter import ALL, Filter
+from tui.tables.listing import Listing, gpu_mark, highest_first
+from tui.theme import Piece
+
+
+class GpuSource:
+    """What the cells of the GPU table are drawn from."""
+
+    def __init__(self, board: DashboardState) -> None:
+        self.board = board
+        self.gpus = board.gpus
+        self.standing = board.gpu_standing
+
+    def tone(self, row: int) -> str:
+        """Numbers of a GPU that says nothing new are dimmed."""
+        return "" if self.gpus.reporting[row] else "dim"
+
+
+def _gpu_state(source: GpuSource, row: int, width: int) -> Piece:
+    return gpu_mark(source.board, row)
+
+
+def _gpu_power(source: GpuSource, row: int, width: int) -> Piece:
+    power, limit = source.gpus.value(POWER, row), source.gpus.value(LIMIT, row)
+    of = "" if limit is None else f"/{number(limit)}"
+    return f"{number(power)}{of}", source.tone(row)
+
+
+def _gpu_power_bar(source: GpuSource, row: int, width: int) -> Piece:
+    power, limit = source.gpus.value(POWER, row), source.gpus.value(LIMIT, row)
+    return bar(power / limit if power is not None and limit else None, width), "bar"
+
+
+def _gpu_memory(source: GpuSource, row: int, width: int) -> Piece:
+    used, total = source.gpus.value(MEMORY_USED, row), source.gpus.value(MEMORY_TOTAL, row)
+    of = "" if total is None else f"/{gibibytes(total)}"
+    return f"{gibibytes(used)}{of}", source.tone(row)
+
+
+def _gpu_clock(source: GpuSource, row: int, width: int) -> Piece:
+    hertz = source.gpus.value(CLOCK, row)
+    return DASH if hertz is None else f"{hertz / 1e6:.0f}", source.tone(row)
+
+
+def _gpu_held(source: GpuSource, row: int, width: int) -> Piece:
+    known = False
+    for metric, word in REASONS:
+        value = source.gpus.value(metric, row)
+        known |= value is not None
+        if value:
+            # The power cap is how a busy GPU works; all others take speed away for a fault.
+            return word, "dim" if word == "power cap" else "warn"
+    return "" if known else DASH, source.tone(row)
+
+
+GPU_COLUMNS: tuple[TableColumn[GpuSource], ...] = (
+    TableColumn("GPUS", 9, _gpu_state),
+    TableColumn("node", 9, lambda s, row, _: (clean(s.gpus.who.node[row]), s.tone(row)),
+           tail=True, grow=2, most=28),
+    TableColumn("#", 2, lambda s, row, _: (str(s.gpus.who.gpu[row]), s.tone(row)), right=True),
+    TableColumn("name", 22, lambda s, row, _: (s.gpus.who.name[row].removeprefix("NVIDIA "), "dim"),
+           grow=1, most=30, need=112),
+    TableColumn("W/limit", 9, _gpu_power, right=True),
+    TableColumn("", 5, _gpu_power_bar, grow=3, most=24),
+    TableColumn("°C", 3, lambda s, row, _: (number(s.gpus.value(TEMPERATURE, row)), s.tone(row)),
+           right=True),
+    TableColumn("util", 5, lambda s, row, _: (percent(s.gpus.value(UTILIZATION, row)), s.tone(row)),
+           right=True),
+    TableColumn("", 4, lambda s, row, width: (bar(s.gpus.value(UTILIZATION, row), width), "bar"),
+           grow=3, most=24),
+    TableColumn("GiB", 8, _gpu_memory, right=True),
+    TableColumn("MHz", 5, _gpu_clock, right=True),
+    TableColumn("held by", 11, _gpu_held),
+    TableColumn("uuid", 12, lambda s, row, _: (clean(s.gpus.who.uuid[row]), "dim"),
+           grow=1, most=40, need=140),
+)  # fmt: skip
+
+GPU_SORTS: dict[str, Callable[[GpuSource], Floats] | None] = {
+    "": None,
+    "GPUS": lambda s: s.standing.astype(np.float64),
+    "W/limit": lambda s: s.gpus.column(POWER),
+    "°C": lambda s: s.gpus.column(TEMPERATURE),
+    "util": lambda s: s.gpus.column(UTILIZATION),
+    "GiB": lambda s: s.gpus.column(MEMORY_USED),
+}
+"""What the GPU table can be sorted by, in the order of `s`: the first is by node and index."""
+
+
+def gpu_listing(
+    board: DashboardState, sort: str, wanted: Filter = ALL, *, node: str | None = None,
+    reverse: bool = False, faults: bool = False,
+) -> Listing[GpuSource]:  # fmt: skip
+    """List the GPUs of one node or of all that fit a filter. `faults`: only those that are ill."""
+    source, who = GpuSource(board), board.gpus.who
+    mask = wanted.mask(gpu_fields(board, board.gpus), len(board.gpus))
+    if node is not None:
+        mask &= np.array([name == node for name in who.node], bool).reshape(len(mask))
+    if faults:
+        mask &= board.gpu_standing > RowStatus.OK
+    rows = np.flatnonzero(mask)
+    key = GPU_SORTS[sort]
+    if key is None:
+        rows = rows[np.argsort(board.gpu_order[rows], kind="stable")]
+        rows = rows[::-1] if reverse else rows
+    else:
+        rows = highest_first(rows, key(source), reverse=reverse)
+    nothing = board.gpus_unknown or "no GPU yet"
+    return Listing(source, GPU_COLUMNS, rows, who.uuid, len(board.gpus), sort, nothing)

@@ -1,0 +1,107 @@
+"""A table of the screen: rows in their order, and what stands in their cells. Pure views of a board."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from tui.kit.text import CROSS
+from tui.state.dashboard_state import DashboardState
+from tui.state.gpus import Floats
+from tui.state.readings import TEMPERATURE
+from tui.state.row_status import RowStatus
+from tui.tables.columns import TableColumn, head, line, share
+from tui.theme import Piece
+
+Index = npt.NDArray[np.intp]
+S = TypeVar("S")
+
+MARKS: dict[RowStatus, Piece] = {
+    RowStatus.OK: ("· ok", "ok"),
+    RowStatus.STALE: ("▒ STALE", "stale"),
+    RowStatus.WARN: ("! WARN", "warn"),
+    RowStatus.CRIT: ("▲ CRIT", "crit"),
+    RowStatus.DOWN: (f"{CROSS} OFFLINE", "down"),
+}
+"""How a node or circuit is, in a sign and a word; all words are in docs/dashboard.md."""
+
+
+def gpu_mark(board: DashboardState, row: int) -> Piece:
+    """How a GPU is: where nothing is read of it, why."""
+    standing = RowStatus(board.gpu_standing[row])
+    if standing in {RowStatus.DOWN, RowStatus.STALE}:
+        return unread(board.gpus.who.present[row], (board.gpus.gap(TEMPERATURE, row),))
+    return MARKS[standing]
+
+
+def unread(present: bool, gaps: Collection[str]) -> Piece:
+    """Why nothing is read of a GPU, by the reasons that came with its gaps. The store keeps few of them:
+    what was lost then has no data now."""
+    if not present or "device_lost" in gaps:
+        return f"{CROSS} LOST", "down"
+    if "timed_out" in gaps:
+        return f"{CROSS} HUNG", "down"
+    if "stale" in gaps or not any(gaps):
+        return MARKS[RowStatus.STALE]
+    return "▒ NO DATA", "stale"
+
+
+@dataclass(frozen=True)
+class Listing(Generic[S]):
+    """Rows in the order in which they are shown."""
+
+    source: S
+    columns: Sequence[TableColumn[S]]
+    order: Index
+    """Positions in the board."""
+    keys: Sequence[str]
+    """Name of each position: the cursor follows it, whatever the order."""
+    total: int
+    """Rows without the filter."""
+    sorted_by: str = ""
+    nothing: str = ""
+    """What to say when there are no rows at all: why, and the next step."""
+
+    def empty(self) -> list[Piece]:
+        """What stands in place of the rows when there are none."""
+        if self.total:
+            return [(f"none of {self.total:,} matches; esc takes the filter back", "dim")]
+        return [(self.nothing, "dim")]
+
+    def head(self, width: int) -> list[Piece]:
+        """The line of titles."""
+        return head(share(self.columns, width), self.sorted_by)
+
+    def line(self, place: int, width: int) -> list[Piece]:
+        """The row at a place of the order."""
+        return line(share(self.columns, width), self.source, int(self.order[place]))
+
+    def record(self, place: int) -> dict[str, str]:
+        """The row at a place as words by title, for export: what is drawn, uncut."""
+        found = {"key": self.key(place)}
+        for column in self.columns:
+            text = column.draw(self.source, int(self.order[place]), 200)[0].strip()
+            if column.title:
+                found[column.title] = text
+        return found
+
+    def key(self, place: int) -> str:
+        """Name of the row at a place of the order."""
+        return self.keys[int(self.order[place])]
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """Place of each name that is shown."""
+        return {self.keys[row]: place for place, row in enumerate(self.order.tolist())}
+
+
+def highest_first(rows: Index, values: Floats, *, reverse: bool = False) -> Index:
+    """Sort rows by value, highest (or lowest) first; what is missing comes last, equals stay as
+    they are."""
+    chosen = values[rows] if reverse else -values[rows]
+    return rows[np.argsort(np.where(np.isnan(chosen), np.inf, chosen), kind="stable")]

@@ -1,0 +1,116 @@
+"""The table of nodes: what stands in a cell, how rows are sorted, which are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tui.kit.text import DASH, bar, clean, number, percent, span, watts
+from tui.state.dashboard_state import DashboardState
+from tui.state.gpus import Floats
+from tui.state.readings import POWER, TEMPERATURE, UTILIZATION
+from tui.state.row_status import RowStatus
+from tui.tables.columns import TableColumn
+from tui.tables.fields import node_fields
+from tui.tables.filter import ALL, Filter
+from tui.tables.listing import MARKS, Listing, highest_first
+from tui.theme import Piece
+
+
+class NodeSource:
+    """What the cells of the node table are drawn from."""
+
+    def __init__(self, board: DashboardState) -> None:
+        self.board = board
+        self.standing = board.node_standing
+        self.power = board.node_sum(POWER)
+        self.hottest = board.node_max(TEMPERATURE)
+        self.busy = board.node_mean(UTILIZATION)
+        self.reporting = board.node_reporting()
+
+    def tone(self, row: int) -> str:
+        """A node that says nothing new is dimmed."""
+        return "" if self.board.nodes[row].state == "online" else "dim"
+
+
+def known_value(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+def _node_state(source: NodeSource, row: int, width: int) -> Piece:
+    standing = RowStatus(source.standing[row])
+    if standing is RowStatus.OK and source.board.nodes[row].driver_state in _DRIVER_FAULTS:
+        return "! NODRV", "warn"
+    return MARKS[standing]
+
+
+_DRIVER_FAULTS = {"missing", "mismatched", "hung", "no_permission"}
+
+
+def _node_gpus(source: NodeSource, row: int, width: int) -> Piece:
+    reporting, of = int(source.reporting[row]), source.board.nodes[row].gpus
+    return f"{reporting}/{of}", source.tone(row) if reporting == of else "stale"
+
+
+def _node_worst(source: NodeSource, row: int, width: int) -> Piece:
+    node = source.board.nodes[row]
+    alerts = source.board.node_alerts.get(node.node, [])
+    if not alerts:
+        age = node.age_seconds
+        late = node.state != "online" and age is not None
+        return f"{clean(node.state)} for {span(age)}" if late else "", "stale"
+    tone = {"page": "crit", "ticket": "warn"}.get(alerts[0].severity, "dim")
+    more = f" +{len(alerts) - 1}" if len(alerts) > 1 else ""
+    return f"{clean(alerts[0].rule)}{more}", tone
+
+
+NODE_COLUMNS: tuple[TableColumn[NodeSource], ...] = (
+    TableColumn("NODES", 9, _node_state),
+    TableColumn("node", 9, lambda s, row, _: (clean(s.board.nodes[row].node), s.tone(row)),
+           tail=True, grow=2, most=28),
+    TableColumn("GPUs", 5, _node_gpus, right=True),
+    TableColumn("GPU power", 9, lambda s, row, _: (watts(known_value(s.power[row])), s.tone(row)),
+           right=True),
+    TableColumn("wall", 8,
+           lambda s, row, _: (watts(s.board.wall.get(s.board.nodes[row].node)), s.tone(row)),
+           right=True),
+    TableColumn("°C", 3, lambda s, row, _: (number(known_value(s.hottest[row])), s.tone(row)), right=True),
+    TableColumn("util", 5, lambda s, row, _: (percent(known_value(s.busy[row])), s.tone(row)), right=True),
+    TableColumn("", 5, lambda s, row, width: (bar(known_value(s.busy[row]), width), "bar"),
+           grow=2, most=24),
+    TableColumn("driver", 14,
+           lambda s, row, _: (clean(s.board.nodes[row].driver_version or DASH), "dim"), need=112),
+    TableColumn("source", 18,
+           lambda s, row, _: (clean(s.board.nodes[row].source or DASH), "dim"), need=112),
+    TableColumn("worst alert", 15, _node_worst, grow=3),
+)  # fmt: skip
+NODE_SORTS: dict[str, Callable[[NodeSource], Floats] | None] = {
+    "": None,
+    "NODES": lambda s: s.standing.astype(np.float64),
+    "GPU power": lambda s: s.power,
+    "°C": lambda s: s.hottest,
+    "util": lambda s: s.busy,
+}
+
+
+def node_listing(
+    board: DashboardState,
+    sort: str,
+    wanted: Filter = ALL,
+    *,
+    reverse: bool = False,
+    faults: bool = False,
+) -> Listing[NodeSource]:
+    """List the nodes that fit a filter."""
+    source, names = NodeSource(board), [node.node for node in board.nodes]
+    mask = wanted.mask(node_fields(board), len(names))
+    if faults:
+        mask &= source.standing > RowStatus.OK
+    rows = np.flatnonzero(mask)
+    key = NODE_SORTS[sort]
+    if key is not None:
+        rows = highest_first(rows, key(source), reverse=reverse)
+    elif reverse:
+        rows = rows[::-1]
+    return Listing(source, NODE_COLUMNS, rows, names, len(names), sort, "no node yet")

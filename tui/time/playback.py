@@ -1,0 +1,123 @@
+"""When the screen is, and what it shows then: from the trail that this dashboard has kept, else from
+the aggregator's store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from tui.feed.wants import DocumentRequest
+from tui.past.fetching import Wish
+from tui.past.reader import Past
+from tui.state.dashboard_state import DashboardState
+from tui.state.documents import Doc
+from tui.time.recent_frames import RecentFrames, spacing
+
+SECOND = 1_000_000_000
+SPANS = (600, 3600, 6 * 3600, 86_400, 7 * 86_400, 30 * 86_400)
+"""Seconds of the bar, at most: what is not stored it leaves out."""
+LATE = 1.5
+"""A frame of the trail stands for so many spacings."""
+
+
+@dataclass
+class Playback:
+    """What is shown; `tui.time.timebar` goes from there."""
+
+    trail: RecentFrames = field(default_factory=RecentFrames)
+    past: Past | None = None
+    """What the store has; None where nobody can be asked."""
+    paused: float | None = None
+    """Since when it stands still, monotonic seconds."""
+    open: bool = False
+    """Whether the time bar is shown."""
+    length: int = 1
+    """Which of `SPANS` the bar has."""
+    recorded: bool = False
+    """Whether what is there is a recording: its end is no now."""
+    _frozen: DashboardState | None = None
+    _shown: DashboardState | None = None
+    """What was shown last: it stays, faded, until what is waited for has come."""
+    _at: int | None = None
+    """The instant that is shown, ns since 1970; None is now."""
+    _way: int = -1
+    _key: tuple[object, ...] = ()
+    """What `_shown` was made of."""
+
+    @property
+    def replaying(self) -> bool:
+        """Whether the past is shown."""
+        return self._at is not None
+
+    @property
+    def away(self) -> bool:
+        """Whether there is something to come back from."""
+        return self.open or (self.replaying and not self.recorded)
+
+    @property
+    def loading(self) -> bool:
+        """Whether what is shown is not yet what was asked for."""
+        return self._at is not None and (self._shown is None or self._shown.at != self._at)
+
+    def board(self, newest: DashboardState) -> DashboardState:
+        """What to show."""
+        if self._at is None:
+            return self._frozen if self._frozen is not None else newest
+        self._find(self._at, newest)
+        return self._shown or self._frozen or newest
+
+    def _find(self, at: int, newest: DashboardState) -> None:
+        """Show an instant, if it is here; the same board while nothing of it is another."""
+        docs: dict[str, Doc] = {}
+        number = self._frame(at)
+        if number is None:
+            base = None if self.past is None else self.past.board(at, newest)
+        else:
+            base = self.trail.board(number)
+            docs = {} if self.past is None else self.past.documents(at)
+        key = (at, id(base), *((path, id(doc.value)) for path, doc in docs.items()))
+        if base is not None and key != self._key:
+            self._key = key
+            self._shown = replace(base, at=at, docs={**base.docs, **docs})
+
+    def _frame(self, at: int) -> int | None:
+        """Number of the frame of the trail that stands for an instant; None where none does."""
+        if not len(self.trail):
+            return None
+        number = self.trail.nearest(at)
+        frame = self.trail.frames[number]
+        near = 0 <= at - frame.at < LATE * spacing(len(frame.gpus)) * SECOND
+        return number if near else None
+
+    def follow(self, newest: DashboardState, asks: Sequence[DocumentRequest]) -> None:
+        """Let what is wanted be fetched."""
+        if self.past is None:
+            return
+        step = self._step(newest)
+        begin = self._reach(newest)
+        wanted: list[int] = []
+        if self._at is not None:
+            ahead = self._at + self._way * self.past.length
+            wanted = [at for at in (self._at, ahead) if begin <= at and self._frame(at) is None]
+        wish = Wish(self._at, tuple(wanted), begin, tuple(asks), self.open)
+        self.past.wish(wish, newest, step)
+
+    def ends(self, newest: DashboardState) -> tuple[int, int]:
+        """The first and the last instant on the bar."""
+        last = newest.at
+        first = last - SPANS[self.length] * SECOND
+        kept = self.trail.frames[0].at if len(self.trail) else last
+        if self.past is None or not self.past.known.probed:
+            return min(kept, last), last
+        begins = self.past.known.begins
+        return (first if begins is None else min(last, max(first, begins)), last)
+
+    def _reach(self, newest: DashboardState) -> int:
+        """The first instant that may be gone to: before the store has said where it begins, whatever
+        the bar holds."""
+        if self.past is None or self.past.known.probed:
+            return self.ends(newest)[0]
+        return newest.at - SPANS[self.length] * SECOND
+
+    def _step(self, newest: DashboardState) -> int:
+        return round(spacing(len(newest.gpus)) * SECOND)

@@ -1,0 +1,148 @@
+"""The last minutes, kept here: what the time bar scrubs through. Bounded by bytes.
+
+Frames are packed (readings by `tui.time.quantize`, the rest as MessagePack, deflated): one of 10,000 GPUs
+takes some 130 kB. What is no longer here the aggregator still has. The same frame read again is the
+same board.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from api.alerts import Alert, Incidents
+from api.columns import Gaps
+from api.fleet import NodeLine, Status
+from api.power import BudgetRows, Circuits, Power
+from api.report import Report
+from api.stream import Fault
+from tui.state.dashboard_state import DashboardState
+from tui.state.documents import BUDGETS, CIRCUITS, INCIDENTS, POWER_PAGE, TODAY, Doc
+from tui.state.gpus import Gpus
+from tui.time import quantize as coarse
+
+MOST_BYTES = 6 * 1024 * 1024
+MOST_FRAMES = 3600
+_KINDS: dict[str, type[msgspec.Struct]] = {
+    CIRCUITS: Circuits,
+    INCIDENTS: Incidents,
+    POWER_PAGE: Power,
+    BUDGETS: BudgetRows,
+    TODAY: Report,
+}
+_BEFORE = {
+    CIRCUITS: Fault("circuits", "nothing was known of circuits yet", "L goes back to now."),
+    INCIDENTS: Fault("incidents", "nothing was known of alerts yet", "L goes back to now."),
+}
+
+
+class _Rest(msgspec.Struct):
+    status: Status | None
+    nodes: list[NodeLine]
+    wall: dict[str, float]
+    alerts: list[Alert]
+    gaps: Gaps
+    docs: dict[str, msgspec.Raw]
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """One instant."""
+
+    at: int
+    """ns since 1970, the aggregator's clock."""
+    gpus: Gpus
+    """Who the rows are; without readings."""
+    names: tuple[str, ...]
+    columns: bytes
+    rest: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return len(self.columns) + len(self.rest)
+
+
+def spacing(gpus: int) -> float:
+    """Seconds between two frames: the more GPUs, the fewer."""
+    return 1.0 if gpus <= 64 else 2.0 if gpus <= 2000 else 5.0
+
+
+class RecentFrames:
+    """Frames, oldest first."""
+
+    def __init__(self) -> None:
+        self.frames: list[Packed] = []
+        self._bytes = 0
+        self._read: tuple[int, DashboardState] | None = None
+        self._gpus: Gpus | None = None
+
+    def add(self, board: DashboardState) -> None:
+        """Keep a board, if it is time for one."""
+        if not board.ready or not len(board.gpus) or board.gpus is self._gpus:
+            return  # nothing, or what a screen that looks at few GPUs has left of all the others
+        if self.frames and board.at - self.frames[-1].at < spacing(len(board.gpus)) * 0.9e9:
+            return
+        self._gpus = board.gpus
+        packed = pack(board)
+        self.frames.append(packed)
+        self._bytes += packed.size
+        while self._bytes > MOST_BYTES or len(self.frames) > MOST_FRAMES:
+            self._bytes -= self.frames.pop(0).size
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self.frames)
+
+    def nearest(self, at: int) -> int:
+        """Number of the newest frame that is not after `at`; the oldest if all are."""
+        times = [frame.at for frame in self.frames]
+        return max(0, int(np.searchsorted(times, at, side="right")) - 1)
+
+    def board(self, number: int) -> DashboardState:
+        """Return a frame as a board."""
+        frame = self.frames[number]
+        if self._read is None or self._read[0] != frame.at:
+            self._read = (frame.at, unpack(frame))
+        return self._read[1]
+
+
+def pack(board: DashboardState) -> Packed:
+    """Make a frame small."""
+    gpus = board.gpus
+    names = tuple(gpus.columns)
+    table = np.stack([gpus.columns[name] for name in names]) if names else np.empty((0, len(gpus)))
+    docs = {
+        path: msgspec.Raw(msgspec.msgpack.encode(doc.value))
+        for path, doc in board.docs.items()
+        if isinstance(doc.value, _KINDS.get(path, ()))
+    }
+    rest = _Rest(
+        board.status, list(board.nodes), dict(board.wall), list(board.alerts), gpus.gaps, docs
+    )
+    return Packed(
+        board.at, replace(gpus, columns={}, gaps={}), names,
+        coarse.pack(table),
+        zlib.compress(msgspec.msgpack.encode(rest), 1),
+    )  # fmt: skip
+
+
+def unpack(frame: Packed) -> DashboardState:
+    """Make a board of a frame."""
+    rest = msgspec.msgpack.decode(zlib.decompress(frame.rest), type=_Rest)
+    rows = coarse.unpack(frame.columns, len(frame.names))
+    docs: dict[str, Any] = {
+        path: Doc(msgspec.msgpack.decode(raw, type=_KINDS[path]), 0.0)
+        for path, raw in rest.docs.items()
+    }
+    for path, fault in _BEFORE.items():
+        docs.setdefault(path, Doc(fault, 0.0))
+    gpus = replace(frame.gpus, columns=dict(zip(frame.names, rows, strict=True)), gaps=rest.gaps)
+    return DashboardState(
+        status=rest.status, nodes=tuple(rest.nodes), wall=rest.wall, gpus=gpus, docs=docs,
+        alerts=tuple(rest.alerts), at=frame.at, ready=True,
+    )  # fmt: skip

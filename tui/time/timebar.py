@@ -1,0 +1,241 @@
+"""The keys of time: the screen stands still, goes back and on, plays; and in words, when it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tui.feed.wants import DocumentRequest
+from tui.kit.text import clock_of, day_of, span
+from tui.past.fetching import SETTLES
+from tui.state.dashboard_state import DashboardState
+from tui.time.playback import SECOND, SPANS, Playback
+
+JUMPS = 60
+"""A jump is such a part of the bar, a minute at least."""
+SPEEDS = (1, 4, 15, 60)
+"""Seconds that play in one."""
+
+
+@dataclass
+class TimeControls(Playback):
+    """When the screen is."""
+
+    played: float | None = None
+    """Up to when it has played, monotonic seconds; None while it does not."""
+    pace: int = 1
+    """Which of `SPEEDS` it plays at."""
+    early: int | None = None
+    """An instant that somebody named and that is before all that is stored: the frame says so once."""
+    _begun: bool = False
+    """Whether a recording has been wound back to its beginning."""
+
+    @property
+    def speed(self) -> int:
+        """Seconds that play in one."""
+        return SPEEDS[self.pace]
+
+    def follow(self, newest: DashboardState, asks: Sequence[DocumentRequest]) -> None:
+        """Let what is wanted be fetched."""
+        if self.recorded and not self._begun:
+            self._begin(newest)
+        self._bound(newest)
+        super().follow(newest, asks)
+
+    def _bound(self, newest: DashboardState) -> None:
+        """Go to where the store begins, where it has only now become known that this is later."""
+        begins = None if self.past is None else self.past.known.begins
+        if (
+            self._at is None
+            or begins is None
+            or self._at >= begins
+            or self._frame(self._at) is not None
+        ):
+            return
+        self.early = self._at
+        self._to(self._at, self._way, newest)
+
+    def _begin(self, newest: DashboardState) -> None:
+        """Wind a recording back, as soon as it is known where it begins; all of it is on the bar."""
+        self.open = True
+        begins = None if self.past is None else self.past.known.begins
+        if newest.ready and begins is not None:
+            self._begun = True
+            self.to_moment(begins, newest)
+
+    def pause(self, newest: DashboardState, now: float) -> None:
+        """Stand still, or go on."""
+        if self.paused is None:
+            self.paused, self._frozen = now, self.board(newest)
+        else:
+            self.live()
+
+    def toggle(self) -> None:
+        """Open or close the bar."""
+        if self.open:
+            self.close()
+        else:
+            self.open = True
+
+    def close(self) -> None:
+        """Close the bar, and go back to now; in a recording stay."""
+        self.open = False
+        if not self.recorded:
+            self.live()
+
+    def live(self) -> None:
+        """Back to now."""
+        self._at = self.paused = self._frozen = self._shown = self.played = None
+        self._key = ()
+
+    def widen(self, by: int) -> str:
+        """Show more or less of the past on the bar, or play faster or slower; returns what it is now,
+        in words."""
+        if self.played is not None:
+            self.pace = max(0, min(self.pace + by, len(SPEEDS) - 1))
+            return f"{self.speed} times as fast as it was"
+        self.length = max(0, min(self.length + by, len(SPANS) - 1))
+        return f"time bar of {span(SPANS[self.length])} at most"
+
+    def step(self, by: int, newest: DashboardState) -> None:
+        """Go by a frame; after the newest comes now."""
+        here = newest.at if self._at is None else self._at
+        width = self._step(newest)
+        grid = ((here + width - 1) // width - 1 if by < 0 else here // width + 1) * width
+        number = self.trail.nearest(here) if len(self.trail) else 0
+        near = [
+            frame.at
+            for frame in self.trail.frames[max(0, number - 1) : number + 2]
+            if 0 < (frame.at - here) * by <= 2 * width
+        ]
+        self._to(near[0] if by > 0 and near else near[-1] if near else grid, by, newest)
+
+    def jump(self, seconds: int, newest: DashboardState) -> None:
+        """Go by seconds; by a sixtieth of a long bar."""
+        by = 1 if seconds > 0 else -1
+        far = max(abs(seconds), SPANS[self.length] // JUMPS) * by
+        here = newest.at if self._at is None else self._at
+        self.to(here + far * SECOND, newest, by)
+
+    def to(self, at: int, newest: DashboardState, way: int = -1) -> None:
+        """Go to an instant: that of a frame which is here, else one of the grid."""
+        first = self._reach(newest)
+        at = max(at, first)
+        number, width = self._frame(at), self._step(newest)
+        if number is not None:
+            at = self.trail.frames[number].at
+        else:
+            at -= at % width
+            at += width * (at < first)
+        self._to(at, way, newest)
+
+    def to_moment(self, at: int, newest: DashboardState) -> None:
+        """Go to an instant that somebody names; the bar grows to hold it."""
+        while at < newest.at - SPANS[self.length] * SECOND and self.length < len(SPANS) - 1:
+            self.length += 1
+        if at < self.ends(newest)[0] and self.past is not None and self.past.known.probed:
+            self.early = at
+        self.to(at, newest)
+
+    def to_alert(self, newest: DashboardState, by: int) -> None:
+        """Go to the alert before or after."""
+        here = newest.at if self._at is None else self._at
+        width = self._step(newest)
+        # A frame shows what was before it: the first that has the alert is the one after.
+        times = [self._after(at, width) for at, _ in self.marks(newest)]
+        wanted = [at for at in times if (at > here if by > 0 else at < here)]
+        if wanted:
+            self._to(wanted[0] if by > 0 else wanted[-1], by, newest)
+        elif by > 0:
+            self.live()
+
+    def play(self, now: float, newest: DashboardState) -> None:
+        """Let the past go by, or stand still; from now on it begins at the left end."""
+        if self.played is not None:
+            self.played = None
+            return
+        if self._at is None:
+            self.to(self.ends(newest)[0], newest, 1)
+        self.played = now
+        self._way = 1
+
+    def turn(self, now: float, newest: DashboardState) -> bool:
+        """Go on by what has been played; returns whether another instant is shown."""
+        if self.played is None or self._at is None:
+            return False
+        if self.loading:  # it waits
+            self.played = now
+            return False
+        width, gone = self._step(newest), round((now - self.played) * self.speed * SECOND)
+        if gone < width:
+            return False
+        for _ in range(gone // width):
+            self.step(1, newest)
+            if not self.replaying:  # it has arrived at now
+                return True
+        self.played = now
+        return True
+
+    def _after(self, at: int, width: int) -> int:
+        kept = [frame.at for frame in self.trail.frames if 0 < frame.at - at <= 2 * width]
+        return kept[0] if kept else (at // width + 1) * width
+
+    def _to(self, at: int, way: int, newest: DashboardState) -> None:
+        self.open = True
+        width, settled = self._step(newest), newest.at - SETTLES
+        young = at > settled and self._frame(at) is None
+        if way > 0 and (at >= newest.at or young):
+            self.live()
+            return
+        if young:  # not all of it is stored yet
+            at = settled - settled % width
+        first = self._reach(newest)
+        if at < first:
+            at = first if self._frame(first) is not None else -(-first // width) * width
+        if self._at is None and self._shown is None:
+            self._shown = self._frozen or newest
+        self._at, self._way = at, way
+
+    # -- What is said ----------------------------------------------------------------------------
+
+    def marks(self, newest: DashboardState) -> list[tuple[int, str]]:
+        """When an incident or alert of the bar's time began, with its severity."""
+        found = {one.key: (one.began, one.severity) for one in newest.incidents}
+        if self.past is not None:
+            found |= {one.key: (one.began, one.severity) for one in self.past.known.incidents}
+        single = [
+            (alert.since, alert.severity) for alert in newest.alerts if alert.state == "resolved"
+        ]
+        first, last = self.ends(newest)
+        every = [*found.values(), *(single if self.past is None else ())]
+        return sorted((at, severity) for at, severity in every if first <= at <= last)
+
+    def words(self, newest: int, *, utc: bool) -> str:
+        """The time that is shown, or waited for, for the header; `` for now."""
+        if self.recorded:
+            at = newest if self._at is None else self._at
+            end = " (end)" if self._at is None else ""
+            return f"{day_of(at, utc=utc)} {clock_of(at, utc=utc)}{end}"
+        if self._at is None:
+            return ""
+        ago = span(max(0, newest - self._at) / 1e9).replace(" ", "")
+        said = f"{time_of(self._at, newest, utc=utc)} (-{ago})"
+        if self.loading and self._shown is not None and self._shown.at:
+            said += f", still {time_of(self._shown.at, newest, utc=utc)}"
+        return said
+
+    @property
+    def at(self) -> int | None:
+        """The instant that is shown or waited for, ns since 1970; None for now."""
+        return self._at
+
+    @property
+    def fault(self) -> str:
+        """Why what is waited for does not come."""
+        return self.past.fault if self.past is not None and self.loading else ""
+
+
+def time_of(at: int, newest: int, *, utc: bool) -> str:
+    """A time of day, with its day where that is another."""
+    far = newest - at > 20 * 3600 * SECOND
+    return f"{day_of(at, utc=utc)} {clock_of(at, utc=utc)}" if far else clock_of(at, utc=utc)
