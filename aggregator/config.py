@@ -175,7 +175,7 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         if self.listen:
             listen_address(self.listen)
         self.store.check("aggregator.store")
-        self.backfill.check("aggregator.ingest.backfill")
+        self.backfill.check("aggregator.backfill")
         self.alerts.check()
         self.remote_write.check("aggregator.remote_write")
 

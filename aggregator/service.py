@@ -28,12 +28,13 @@ from aggregator.influx.sender import SpoolSender
 from aggregator.ingest.dead_letters import DeadLetters
 from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.router import MessageRouter
-from aggregator.model import Stats, Store
 from aggregator.mqtt.client import FanInClient
 from aggregator.mqtt.power_topics import PowerTopics, spoken
 from aggregator.remote.push import Pusher
-from aggregator.store import Lock, open_store
+from aggregator.stats import Stats
 from aggregator.store.executor import StoreExecutor
+from aggregator.store.open import Lock, open_store
+from aggregator.store.protocol import Store
 from alerts.alert import Alert
 from alerts.rules.rule import load as load_rules
 from power.report.tariff import price_at
@@ -81,7 +82,7 @@ class Aggregator:
         self.http_address: tuple[str, int] | None = None
         """Where HTTP listens, once it does."""
 
-    # -- What HTTP sees (`aggregator.model.View`) ------------------------------------------------
+    # -- What HTTP sees (`aggregator.view.AggregatorView`) ------------------------------------------------
 
     def now(self) -> float:
         """The monotonic clock that the fleet's ages are counted with, seconds."""

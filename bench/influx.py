@@ -33,8 +33,8 @@ from aggregator.influx.config import InfluxConfig
 from aggregator.influx.setup import prepare
 from aggregator.influx.store import InfluxStore
 from aggregator.influx.writer import Writer
-from aggregator.model import Batch, StoredDevice
 from aggregator.store.embedded import EmbeddedStore
+from aggregator.store.protocol import Batch, StoredDevice
 from bench import paging
 from bench.processes import Meter, cpu_seconds
 from bench.report import show

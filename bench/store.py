@@ -24,8 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from aggregator.config import StoreConfig
-from aggregator.model import Batch, BlockRows, CollectorRun, Frames, StoredDevice
 from aggregator.store.embedded import EmbeddedStore
+from aggregator.store.protocol import Batch, BlockRows, CollectorRun, Frames, StoredDevice
 from bench import store_peers
 from bench.exposition import best, make_fleet
 from bench.load import SECOND, TICKS, make_load

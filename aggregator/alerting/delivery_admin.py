@@ -17,7 +17,7 @@ from telemetry.errors import ConfigError
 
 
 class DeliveryAdmin:
-    """Journal and outbox, seen from outside (`aggregator.model.Post`)."""
+    """Journal and outbox, seen from outside (`aggregator.view.DeliveryView`)."""
 
     def __init__(
         self,

@@ -21,8 +21,9 @@ from aggregator.alerting.journal_writer import JournalWriter
 from aggregator.alerting.node_labels import Places
 from aggregator.alerting.pipeline import AlertPipeline, patience_of
 from aggregator.config import AggregatorConfig, shard_names
-from aggregator.model import Stats, StoredEvent
 from aggregator.mqtt.incident_topics import IncidentTopics
+from aggregator.stats import Stats
+from aggregator.store.protocol import StoredEvent
 from alerts.delivery.heartbeat import Heartbeat
 from alerts.delivery.outbox import Outbox
 from alerts.delivery.routing import Router

@@ -23,7 +23,7 @@ from aggregator.http.alerts import refusals
 from aggregator.http.errors import bad, unknown
 from aggregator.http.reply import VIEW, query, send_json
 from aggregator.http.times import duration, moment
-from aggregator.model import AggregatorView
+from aggregator.view import AggregatorView
 from alerts.incidents.matchers import LABELS, parse
 from alerts.notice import Incident, Matcher, Silence
 from telemetry.errors import ConfigError, did_you_mean

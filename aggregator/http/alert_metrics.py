@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from aggregator.alerting.messages import ChannelRow
-from aggregator.model import AggregatorView
+from aggregator.view import AggregatorView
 from alerts.alert import AlertState, Severity
 from alerts.notice import NotificationState
 from telemetry.exposition import COUNTER, GAUGE, PREFIX, SUMMARY, Family, Sample, labels

@@ -26,7 +26,7 @@ from aggregator.alerting.messages import (
 from aggregator.http.errors import RequestError, bad, unknown
 from aggregator.http.reply import VIEW, query, send_json
 from aggregator.http.times import between
-from aggregator.model import AggregatorView
+from aggregator.view import AggregatorView
 from alerts.alert import Alert, AlertState, Severity, Subject
 from alerts.notice import Delivery, DeliveryOutcome, Incident, NotificationState
 from telemetry.errors import DeskError

@@ -42,7 +42,7 @@ from aggregator.http.reply import VIEW
 from aggregator.http.rule_input_metrics import HAPPENINGS, RuleInputMetrics
 from aggregator.http.stream_hub import HUB, Hub
 from aggregator.http.summary import Summarizer
-from aggregator.model import AggregatorView
+from aggregator.view import AggregatorView
 from telemetry.errors import ConfigError
 
 log = logging.getLogger(__name__)

@@ -29,7 +29,7 @@ class FlushBroadcast:
 
 
 class Subscription:
-    """One viewer (`aggregator.model.TickQueue`)."""
+    """One viewer (`aggregator.view.TickQueue`)."""
 
     def __init__(self, ticks: FlushBroadcast) -> None:
         self._ticks = ticks

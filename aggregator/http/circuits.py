@@ -14,8 +14,8 @@ from aggregator.electrical.snapshot_log import LoggedSnapshot
 from aggregator.http.errors import RequestError, bad, unknown
 from aggregator.http.reply import JSON, VIEW, json_bytes, query, send, send_json
 from aggregator.http.times import moment
-from aggregator.model import AggregatorView
 from aggregator.mqtt.power_topics import firing, spoken
+from aggregator.view import AggregatorView
 from alerts.alert import Subject
 from power.live import PowerSnapshots
 from power.site.layout import SiteLayout

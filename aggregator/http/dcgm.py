@@ -18,7 +18,7 @@ from aggregator.http.errors import unknown
 from aggregator.http.node_standing import NodeStanding, standing
 from aggregator.http.numbers import plain
 from aggregator.http.reply import VIEW, query, send
-from aggregator.model import AggregatorView
+from aggregator.view import AggregatorView
 from alerts.xid.catalogue import meaning_of
 from telemetry.exposition import CONTENT_TYPE, COUNTER, GAUGE, Family, labels, render
 from telemetry.fleet import Node

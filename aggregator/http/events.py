@@ -10,7 +10,7 @@ from aiohttp import web
 from aggregator.http.errors import bad
 from aggregator.http.reply import VIEW, query, send_json
 from aggregator.http.times import between
-from aggregator.model import StoredEvent
+from aggregator.store.protocol import StoredEvent
 
 USUAL, MOST = 1000, 10_000
 PATIENCE = 20.0

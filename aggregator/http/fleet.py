@@ -14,7 +14,7 @@ from aggregator.http.metrics import SUMMARIZER, release
 from aggregator.http.reply import JSON, VIEW, json_bytes, query, send, send_json
 from aggregator.http.stream_hub import HUB
 from aggregator.http.summary import FleetSummary
-from aggregator.model import Stats
+from aggregator.stats import Stats
 from telemetry.catalogue import CATALOGUE
 from telemetry.metric import Kind, Lane, Metric, Table, Unit
 

@@ -19,8 +19,8 @@ from aiohttp import web
 from aggregator.http.node_standing import NodeStanding, standing
 from aggregator.http.reply import JSON, VIEW, json_bytes
 from aggregator.influx.metrics import state_of
-from aggregator.model import AggregatorView
 from aggregator.store.sealed_files import lost_files
+from aggregator.view import AggregatorView
 from telemetry.fleet import Fleet
 
 DEAD_AFTER = 10.0

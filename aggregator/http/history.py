@@ -13,7 +13,7 @@ from aggregator.http.errors import bad, unknown
 from aggregator.http.numbers import plain
 from aggregator.http.reply import VIEW, query, send_json
 from aggregator.http.times import between, duration
-from aggregator.model import HistorySeries
+from aggregator.store.protocol import HistorySeries
 from telemetry.fleet import Fleet
 from telemetry.metric import Kind, Lane, Metric, Table, Unit
 

@@ -21,8 +21,9 @@ from aggregator.http.rule_input_metrics import HAPPENINGS, watched_families
 from aggregator.http.stream_hub import HUB, Hub
 from aggregator.http.summary import FleetSummary, Summarizer
 from aggregator.influx.metrics import influx_families
-from aggregator.model import LAG_BOUNDS, AggregatorView, Spread, Stats, Timing
+from aggregator.stats import LAG_BOUNDS, Spread, Stats, Timing
 from aggregator.store.sealed_files import lost_files
+from aggregator.view import AggregatorView
 from telemetry.errors import StoreError
 from telemetry.exposition import (
     CONTENT_TYPE,

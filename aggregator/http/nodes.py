@@ -17,7 +17,8 @@ from aggregator.http.node_standing import NodeStanding, age, standing
 from aggregator.http.numbers import plain
 from aggregator.http.past import PATIENCE, SECOND
 from aggregator.http.reply import VIEW, query, send_json
-from aggregator.model import AggregatorView, StoredEvent
+from aggregator.store.protocol import StoredEvent
+from aggregator.view import AggregatorView
 from alerts.alert import Alert
 from telemetry.fleet import Fleet, Node, gaps_of
 from telemetry.gap import Gap, reason_of

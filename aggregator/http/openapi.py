@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from aggregator import model
 from aggregator.alerting import messages
 from aggregator.http import (
     columns,
@@ -54,6 +53,7 @@ from aggregator.http.stream_hub import (
     StreamPacked,
     StreamRows,
 )
+from aggregator.store import protocol
 from alerts import alert, notice
 from telemetry import inventory
 from telemetry.exposition import CONTENT_TYPE
@@ -65,8 +65,8 @@ from telemetry.metric import Table
 # whoever reads the code and to whoever reads the API's document.
 
 _MODULES = (
-    alert, columns, errors, events, fleet, health, history, inventory, messages, model, nodes, notice, sd, stream,
-    stream_hub, summary,
+    alert, columns, errors, events, fleet, health, history, inventory, messages, nodes, notice, protocol, sd,
+    stream, stream_hub, summary,
 )  # fmt: skip
 
 

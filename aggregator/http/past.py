@@ -23,7 +23,8 @@ from aggregator.http.errors import bad, unknown
 from aggregator.http.reply import JSON, VIEW, json_bytes, query, send
 from aggregator.http.stream_hub import HUB
 from aggregator.http.times import between, duration, moment
-from aggregator.model import AggregatorView, FleetPast, PastInstants, StoredDevice
+from aggregator.store.protocol import FleetPast, PastInstants, StoredDevice
+from aggregator.view import AggregatorView
 from telemetry.catalogue import BY_NAME
 from telemetry.fleet import STALE_INTERVALS, Floats, gaps_of
 from telemetry.gap import GAP, Gap

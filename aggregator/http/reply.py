@@ -13,7 +13,7 @@ import msgspec
 from aiohttp import hdrs, web
 
 from aggregator.http.errors import bad, unknown
-from aggregator.model import AggregatorView
+from aggregator.view import AggregatorView
 
 VIEW: web.AppKey[AggregatorView] = web.AppKey("view", object)  # type: ignore[arg-type]  # a protocol
 JSON = "application/json"

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from aiohttp import web
 
 from aggregator.http.node_standing import NodeStanding, standing
-from aggregator.model import AggregatorView
+from aggregator.view import AggregatorView
 from alerts.xid.event import fault_of
 from telemetry.exposition import GAUGE, PREFIX, Family, Sample, gpu_pairs, labels, node_pairs
 from telemetry.fleet import Node, gaps_of

@@ -19,7 +19,7 @@ from aggregator.http.columns import ColumnChoice, choose
 from aggregator.http.errors import ErrorDetail, RequestError
 from aggregator.http.reply import VIEW, json_bytes, query
 from aggregator.http.stream_hub import HUB, Hub, Shot, StreamAlerts, StreamError, StreamEvents
-from aggregator.model import AggregatorView
+from aggregator.view import AggregatorView
 from telemetry.errors import did_you_mean
 from telemetry.metric import Table
 

@@ -18,7 +18,7 @@ from aggregator.http import columns as by_columns
 from aggregator.http.columns import ColumnChoice, ColumnLayout, ColumnRows, FleetColumns, Gaps
 from aggregator.http.errors import ErrorDetail
 from aggregator.http.reply import MUCH, json_bytes
-from aggregator.model import AggregatorView
+from aggregator.view import AggregatorView
 from alerts.alert import Alert
 from telemetry.inventory import Event
 from telemetry.metric import Table

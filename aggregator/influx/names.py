@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from aggregator.influx.config import InfluxConfig
-from aggregator.model import StoredDevice
+from aggregator.store.protocol import StoredDevice
 from telemetry.catalogue import CATALOGUE
 from telemetry.gap import Gap
 from telemetry.metric import Kind, Lane, Metric, Table, Unit

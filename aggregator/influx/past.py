@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from aggregator.influx.names import METRICS, frames_field, keeps_last
 from aggregator.influx.reader import InfluxReader, quoted, source_of
-from aggregator.model import FleetPast, PastInstants, StoredDevice
 from aggregator.store.past import Asked, Found, Longs, enter
+from aggregator.store.protocol import FleetPast, PastInstants, StoredDevice
 from aggregator.store.rollup import readings
 from telemetry.errors import StoreError
 from telemetry.metric import Kind, Lane, Table

@@ -14,8 +14,8 @@ from aggregator.influx.client import InfluxClient, UnreachableError
 from aggregator.influx.config import InfluxConfig
 from aggregator.influx.names import METRICS, frames_field, keeps_last, measurement, policy
 from aggregator.influx.setup import decoded, refused
-from aggregator.model import HistorySeries
 from aggregator.store.history import MOST_BUCKETS
+from aggregator.store.protocol import HistorySeries
 from aggregator.store.rollup import high, low, readings
 from telemetry.errors import StoreError
 from telemetry.metric import Lane, Metric, Table

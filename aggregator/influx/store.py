@@ -25,7 +25,9 @@ from aggregator.influx.span_ladder import FinishedSpan, SpanLadder, some
 from aggregator.influx.spool import Spool
 from aggregator.influx.state_changes import ChangeWatcher
 from aggregator.influx.writer import Lines, Writer, packed
-from aggregator.model import (
+from aggregator.store.embedded import EmbeddedStore
+from aggregator.store.past import Asked
+from aggregator.store.protocol import (
     Batch,
     BlockRows,
     FleetPast,
@@ -35,8 +37,6 @@ from aggregator.model import (
     StoredEvent,
     StoredState,
 )
-from aggregator.store.embedded import EmbeddedStore
-from aggregator.store.past import Asked
 from aggregator.store.stored import Fresh, StoredSpans
 from telemetry.errors import StoreError
 from telemetry.intervals import IntervalSet

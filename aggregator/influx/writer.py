@@ -29,7 +29,7 @@ from aggregator.influx.names import (
 )
 from aggregator.influx.segments import Loss, SpoolRecord
 from aggregator.influx.state_changes import StateChanges, names_of
-from aggregator.model import Hole, StoredDevice, StoredEvent
+from aggregator.store.protocol import Hole, StoredDevice, StoredEvent
 from aggregator.store.rollup import high, low, readings
 from telemetry.schema import SCHEMA
 

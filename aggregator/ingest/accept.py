@@ -16,7 +16,8 @@ from aggregator.ingest.events import EventIntake
 from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.ledger import FrameLedger, SessionAccount
 from aggregator.ingest.node_tracker import HELD_FRAMES, REJECTIONS, NodeTracker, WaitingFrame
-from aggregator.model import Hole, Stats
+from aggregator.stats import Stats
+from aggregator.store.protocol import Hole
 from telemetry.errors import WireError
 from telemetry.fleet import Fleet
 from telemetry.frame import Frame

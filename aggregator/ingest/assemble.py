@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aggregator.ingest.layout import BlockLayout, NodeLayout, translate
-from aggregator.model import BlockRows, Frames
+from aggregator.store.protocol import BlockRows, Frames
 from telemetry.frame import Frame
 from telemetry.metric import Table
 from telemetry.schema import SCHEMA

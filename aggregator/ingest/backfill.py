@@ -15,7 +15,7 @@ from itertools import count
 
 from aggregator.config import BackfillConfig
 from aggregator.ingest.ledger import SessionAccount
-from aggregator.model import Hole
+from aggregator.store.protocol import Hole
 from telemetry.inventory import Command, CommandKind, CommandReply
 
 DENSITY = 4

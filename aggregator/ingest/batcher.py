@@ -15,7 +15,8 @@ import numpy.typing as npt
 from aggregator.ingest.assemble import ArrivedFrame, Assembled, assemble, frames_of
 from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.node_tracker import NodeTracker
-from aggregator.model import Batch, Frames, Stats
+from aggregator.stats import Stats
+from aggregator.store.protocol import Batch, Frames
 from telemetry.fleet import Fleet
 from telemetry.frame import PackedBlock
 from telemetry.metric import Lane

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 
 from aggregator.ingest.batcher import Pending
-from aggregator.model import Stats, StoredEvent
+from aggregator.stats import Stats
+from aggregator.store.protocol import StoredEvent
 from telemetry import frame as frames
 from telemetry import inventory as messages
 from telemetry.errors import WireError

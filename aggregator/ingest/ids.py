@@ -5,7 +5,7 @@ The store keeps the numbers for good; ingest gives out new ones, and each batch 
 
 from __future__ import annotations
 
-from aggregator.model import CollectorRun, StoredDevice, StoredState
+from aggregator.store.protocol import CollectorRun, StoredDevice, StoredState
 
 
 class IdRegistry:
@@ -29,7 +29,7 @@ class IdRegistry:
         return number
 
     def device(self, node: str, key: str, index: int | None, name: str) -> int:
-        """Return the number of a GPU, a link or a node (`aggregator.model.Device`)."""
+        """Return the number of a GPU, a link or a node (`aggregator.store.protocol.StoredDevice`)."""
         number = self._devices.get((node, key))
         if number is None:
             number = self._devices[node, key] = self._next_device

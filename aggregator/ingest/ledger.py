@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from aggregator.model import Hole
+from aggregator.store.protocol import Hole
 from telemetry.intervals import IntervalSet
 from telemetry.inventory import FrameSpan
 

@@ -26,7 +26,8 @@ from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.layout import check_inventory, make_layout
 from aggregator.ingest.ledger import FrameLedger
 from aggregator.ingest.node_tracker import NodeTracker, WaitingFrame
-from aggregator.model import Batch, Hole, Stats
+from aggregator.stats import Stats
+from aggregator.store.protocol import Batch, Hole
 from telemetry import frame as frames
 from telemetry import inventory as messages
 from telemetry.errors import WireError

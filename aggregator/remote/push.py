@@ -18,9 +18,9 @@ from aggregator.http.metrics import cluster_families, self_families
 from aggregator.http.numbers import plain
 from aggregator.http.rule_input_metrics import RuleInputMetrics, watched_families
 from aggregator.http.summary import Summarizer
-from aggregator.model import AggregatorView
 from aggregator.remote.config import RemoteWriteConfig
 from aggregator.remote.encode import STALE, labels_key, name_key, samples, snappy
+from aggregator.view import AggregatorView
 from telemetry.exposition import PREFIX
 
 log = logging.getLogger(__name__)

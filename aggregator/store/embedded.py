@@ -19,7 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 from aggregator.config import StoreConfig
-from aggregator.model import (
+from aggregator.store import manifest, retention
+from aggregator.store.duck import Columns, DuckEngine, EngineView, MovedError, texts
+from aggregator.store.history import read_history
+from aggregator.store.index import Index
+from aggregator.store.past import Asked, later_than, read_past
+from aggregator.store.protocol import (
     Batch,
     BlockRows,
     CollectorRun,
@@ -31,11 +36,6 @@ from aggregator.model import (
     StoredEvent,
     StoredState,
 )
-from aggregator.store import manifest, retention
-from aggregator.store.duck import Columns, DuckEngine, EngineView, MovedError, texts
-from aggregator.store.history import read_history
-from aggregator.store.index import Index
-from aggregator.store.past import Asked, later_than, read_past
 from aggregator.store.seal import Sealer
 from aggregator.store.sealed_files import SealedFiles
 from aggregator.store.stored import Fresh, NewHole, StoredSpans

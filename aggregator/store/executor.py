@@ -18,7 +18,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from aggregator.model import Batch, Stats, Store
+from aggregator.stats import Stats
+from aggregator.store.protocol import Batch, Store
 from telemetry.errors import StoreError
 
 log = logging.getLogger(__name__)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from aggregator.model import HistorySeries
 from aggregator.store.duck import ReadConnection, column, quoted
 from aggregator.store.index import Index
+from aggregator.store.protocol import HistorySeries
 from aggregator.store.rollup import high, low, readings
 from aggregator.store.tables import BLOCKS
 from telemetry.errors import StoreError

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from aggregator.model import FleetPast, PastInstants, StoredDevice
 from aggregator.store.duck import EngineView, column, quoted
 from aggregator.store.index import Index
 from aggregator.store.manifest import SealedFile
+from aggregator.store.protocol import FleetPast, PastInstants, StoredDevice
 from aggregator.store.rollup import readings
 from aggregator.store.tables import BLOCKS
 from telemetry.errors import StoreError

@@ -14,9 +14,9 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from aggregator.model import Store
 from aggregator.store.index import SECOND, Index
 from aggregator.store.manifest import SealedFile
+from aggregator.store.protocol import Store
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from aggregator.model import Frames, Hole
+from aggregator.store.protocol import Frames, Hole
 from telemetry.intervals import IntervalSet
 
 Fresh = npt.NDArray[np.bool_]

@@ -23,9 +23,10 @@ from aggregator.http.config import HttpConfig
 from aggregator.ingest.dead_letters import DeadLetters
 from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.router import MessageRouter
-from aggregator.model import Stats, Store, StoredState
-from aggregator.store import open_store
+from aggregator.stats import Stats
 from aggregator.store.executor import StoreExecutor
+from aggregator.store.open import open_store
+from aggregator.store.protocol import Store, StoredState
 from alerts.alert import Alert
 from alerts.engine.restore import AlertRecord
 from alerts.incidents.state import StateChanges
@@ -47,7 +48,7 @@ BEAT_SECONDS = 1.0
 
 
 class RecordedAlerts:
-    """What would have been told, kept; `aggregator.model.Post`."""
+    """What would have been told, kept; `aggregator.view.DeliveryView`."""
 
     def __init__(self) -> None:
         self.incidents: dict[str, Incident] = {}
@@ -86,7 +87,7 @@ class RecordedAlerts:
 
 
 class RecordedCluster:
-    """A recording that was read; `aggregator.model.View`."""
+    """A recording that was read; `aggregator.view.AggregatorView`."""
 
     def __init__(self, config: AggregatorConfig, power: Mapping[str, Any]) -> None:
         self._at = 0

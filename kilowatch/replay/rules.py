@@ -18,7 +18,8 @@ from aggregator.config import AggregatorConfig
 from aggregator.ingest.dead_letters import DeadLetters
 from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.router import MessageRouter
-from aggregator.model import Stats, StoredState
+from aggregator.stats import Stats
+from aggregator.store.protocol import StoredState
 from alerts.alert import Severity
 from alerts.engine.restore import AlertRecord
 from alerts.incidents.policy import NotificationTimings

@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from aggregator.alerting.service import AlertingService
 from aggregator.config import AggregatorConfig
-from aggregator.model import Stats, StoredEvent
+from aggregator.stats import Stats
+from aggregator.store.protocol import StoredEvent
 from alerts.config import AlertsConfig
 from alerts.incidents.policy import NotificationTimings
 from alerts.rules.rule import Rule, load

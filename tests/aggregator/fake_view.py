@@ -15,22 +15,21 @@ import numpy as np
 from aggregator.alerting.messages import AlertFigures, ChannelRow, TestReply
 from aggregator.alerting.pipeline import AlertPipeline
 from aggregator.electrical.service import ElectricalService
-from aggregator.model import (
+from aggregator.stats import Stats
+from aggregator.store.protocol import (
     Batch,
     BlockRows,
     CollectorRun,
-    DeliveryView,
     FleetPast,
     Frames,
     HistorySeries,
     PastInstants,
-    Stats,
     Store,
     StoredDevice,
     StoredEvent,
     StoredState,
-    TickQueue,
 )
+from aggregator.view import DeliveryView, TickQueue
 from alerts.alert import Alert
 from alerts.notice import Delivery, Incident
 from telemetry import frame as frames
@@ -261,7 +260,7 @@ class Ticks:
 
 
 class FakePost:
-    """One channel that takes everything, and a journal that forgets; `aggregator.model.Post`."""
+    """One channel that takes everything, and a journal that forgets; `aggregator.view.DeliveryView`."""
 
     def __init__(self) -> None:
         self.sent: list[Delivery] = []

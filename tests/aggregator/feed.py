@@ -8,8 +8,9 @@ from aggregator.config import AggregatorConfig, BackfillConfig, StoreConfig
 from aggregator.ingest.dead_letters import DeadLetters
 from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.router import MessageRouter
-from aggregator.model import Batch, Stats, StoredEvent
+from aggregator.stats import Stats
 from aggregator.store.embedded import EmbeddedStore
+from aggregator.store.protocol import Batch, StoredEvent
 from telemetry import inventory as messages
 from telemetry.fleet import Fleet
 from telemetry.inventory import CollectorStatus, Event, FrameSpan, Inventory, NodeState

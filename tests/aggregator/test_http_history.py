@@ -7,7 +7,7 @@ import pytest
 
 from aggregator.http.errors import RequestError
 from aggregator.http.times import duration, moment
-from aggregator.model import Batch, StoredEvent
+from aggregator.store.protocol import Batch, StoredEvent
 from telemetry.errors import StoreError
 from telemetry.inventory import Event
 from tests.aggregator.fake_view import START, FakeView, inventory, readings

@@ -13,7 +13,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from aggregator.electrical.service import ElectricalService
 from aggregator.http.app import make_app
 from aggregator.http.openapi import OPERATIONS, build
-from aggregator.model import Batch, StoredEvent
+from aggregator.store.protocol import Batch, StoredEvent
 from alerts.alert import Alert, AlertState, Severity
 from alerts.incidents.matchers import parse_all
 from alerts.notice import Action, Delivery, Notice

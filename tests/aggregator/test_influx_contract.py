@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from aggregator.config import StoreConfig
-from aggregator.model import Batch, Frames, HistorySeries, Hole, PastInstants
+from aggregator.store.protocol import Batch, Frames, HistorySeries, Hole, PastInstants
 from telemetry import frame as frames
 from telemetry import inventory as messages
 from telemetry.errors import StoreError

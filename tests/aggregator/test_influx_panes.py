@@ -13,7 +13,7 @@ from aggregator.influx.aggregates import SpanAggregates, of_readings
 from aggregator.influx.config import InfluxConfig
 from aggregator.influx.span_ladder import AHEAD, GRACE, OpenSpans, SpanLadder, closed
 from aggregator.influx.state_changes import ChangeWatcher, names_of
-from aggregator.model import Frames
+from aggregator.store.protocol import Frames
 from telemetry.gap import NOT_SUPPORTED, TIMED_OUT, Gap, bits32
 from telemetry.schema import GPU_FAST, SCHEMA
 

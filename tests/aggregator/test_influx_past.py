@@ -10,7 +10,7 @@ import pytest
 
 from aggregator.influx import client, past
 from aggregator.influx.past import rows_of
-from aggregator.model import FleetPast, PastInstants
+from aggregator.store.protocol import FleetPast, PastInstants
 from telemetry import frame as frames
 from telemetry.errors import StoreError
 from telemetry.gap import TIMED_OUT

@@ -12,8 +12,8 @@ import pytest
 from aggregator.config import AggregatorConfig
 from aggregator.influx.spool import Spool
 from aggregator.influx.store import InfluxStore
-from aggregator.model import Batch, Hole, StoredEvent
-from aggregator.store import open_store
+from aggregator.store.open import open_store
+from aggregator.store.protocol import Batch, Hole, StoredEvent
 from telemetry import frame as frames
 from telemetry.errors import StoreError
 from telemetry.gap import DEVICE_LOST, NOT_SUPPORTED, TIMED_OUT

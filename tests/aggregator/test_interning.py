@@ -8,7 +8,7 @@ import pytest
 
 from aggregator.http.metrics import self_families
 from aggregator.ingest.router import Interner
-from aggregator.model import LAG_BOUNDS, Spread, Stats
+from aggregator.stats import LAG_BOUNDS, Spread, Stats
 from telemetry import inventory as messages
 from telemetry.exposition import render
 from telemetry.inventory import Gpu, Inventory

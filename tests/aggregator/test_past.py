@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from aggregator.config import StoreConfig
-from aggregator.model import FleetPast, PastInstants
 from aggregator.store.embedded import EmbeddedStore
+from aggregator.store.protocol import FleetPast, PastInstants
 from telemetry.errors import StoreError
 from telemetry.metric import Lane, Table
 from telemetry.schema import GPU_FAST, SCHEMA

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from aggregator.config import StoreConfig
-from aggregator.model import FleetPast, HistorySeries, PastInstants
 from aggregator.store import embedded
+from aggregator.store.protocol import FleetPast, HistorySeries, PastInstants
 from aggregator.store.sealed_files import SealedFiles
 from telemetry.errors import StoreError
 from telemetry.metric import Lane, Table

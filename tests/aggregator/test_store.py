@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from aggregator.config import AggregatorConfig, StoreConfig
-from aggregator.model import Batch, Frames, Hole
-from aggregator.store import Lock, open_store
 from aggregator.store.embedded import EmbeddedStore
+from aggregator.store.open import Lock, open_store
+from aggregator.store.protocol import Batch, Frames, Hole
 from telemetry.errors import ConfigError, StoreError
 from telemetry.intervals import IntervalSet
 from telemetry.schema import GPU_FAST, SCHEMA

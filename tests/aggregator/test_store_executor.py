@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.model import Stats
+from aggregator.stats import Stats
 from aggregator.store.executor import SEALING_NICE, StoreExecutor
 from aggregator.store.seal import Sealer
 from telemetry.errors import StoreError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.cells import cell_len
 
-from aggregator.model import StoredEvent
+from aggregator.store.protocol import StoredEvent
 from telemetry.inventory import Event
 from tests.tui.cluster import text_of, until
 from tests.tui.test_app import staged

@@ -1,0 +1,69 @@
+"""The choice of a store, and the lock of its folder."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+from pathlib import Path
+from typing import IO
+
+from aggregator.config import AggregatorConfig, StoreKind
+from aggregator.store.embedded import EmbeddedStore
+from aggregator.store.protocol import Store
+from telemetry.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+
+class Lock:
+    """That this process owns a data folder; ends with the process, however it ends."""
+
+    def __init__(self, folder: Path) -> None:
+        """Make the folder if need be, and take it. Raises `ConfigError`."""
+        self._file: IO[str] | None = None
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file = (folder / "lock").open("a+")
+        except OSError as error:
+            raise ConfigError(
+                "aggregator.data_dir",
+                f"{folder} can't be written: {error.strerror}",
+                "Make it writable for this user, or choose another folder.",
+            ) from error
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._file.seek(0)
+            owner = self._file.read(20).strip() or "unknown"
+            self._file.close()
+            raise ConfigError(
+                "aggregator.data_dir",
+                f"{folder} is in use by another aggregator (process {owner})",
+                "End that one, or give this one a folder of its own.",
+            ) from error
+        self._file.truncate(0)
+        self._file.write(f"{os.getpid()}\n")
+        self._file.flush()
+
+    def release(self) -> None:
+        """Let others have the folder."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def open_store(config: AggregatorConfig) -> Store:
+    """Open the store of an aggregator. Raises `ConfigError` or `StoreError`.
+
+    The caller holds the folder's `Lock`.
+    """
+    if config.store.kind is StoreKind.INFLUXDB:
+        from aggregator.influx.store import InfluxStore  # noqa: PLC0415 - it stands on this package
+
+        return InfluxStore(config)
+    waits = sum(path.stat().st_size for path in (config.data_dir / "spool").glob("*.spool"))
+    if waits:
+        log.warning("store: %d bytes wait in %s for InfluxDB, which is the store no more; delete them, "
+                    'or go back to kind = "influxdb"', waits, config.data_dir / "spool")  # fmt: skip
+    return EmbeddedStore(config.store, config.data_dir)

@@ -1,0 +1,89 @@
+"""What HTTP, remote write and the tests may see of a running aggregator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from aggregator.alerting.messages import AlertFigures, ChannelRow, TestReply
+from aggregator.alerting.pipeline import AlertPipeline
+from aggregator.electrical.service import ElectricalService
+from aggregator.stats import Stats
+from aggregator.store.protocol import Store
+from alerts.alert import Alert
+from alerts.notice import Delivery, Incident
+from telemetry.fleet import Fleet
+from telemetry.inventory import Event
+
+
+class DeliveryView(Protocol):
+    """What is told to people, on its way and there; and the journal that it is written in."""
+
+    async def saved(self, seconds: float) -> bool:
+        """Wait until all that was decided is on disk; False when that takes too long."""
+
+    async def history(self, since: int, limit: int) -> list[Incident]:
+        """Return incidents that are open or ended since a time (ns), newest first."""
+
+    async def deliveries(
+        self, since: int, limit: int, incident: str | None = None
+    ) -> list[Delivery]:
+        """Return deliveries made since a time (ns), newest first; all, or those of one incident."""
+
+    def channels(self) -> list[ChannelRow]:
+        """Return all channels, and how they do."""
+
+    async def test(self, channel: str) -> TestReply:
+        """Send a test notice to a channel now."""
+
+    def figures(self) -> AlertFigures:
+        """Return what journal and heartbeat say of themselves."""
+
+
+class AggregatorView(Protocol):
+    """All that HTTP may see of the aggregator."""
+
+    fleet: Fleet
+    stats: Stats
+    store: Store
+    cluster: str
+    started_at: int
+    """ns since 1970."""
+    electrical: ElectricalService
+    """Circuits, budgets, and what the whole has taken."""
+
+    @property
+    def alarms(self) -> AlertPipeline:
+        """Rules, alerts, incidents, silences."""
+
+    @property
+    def post(self) -> DeliveryView:
+        """Deliveries and channels."""
+
+    def now(self) -> float:
+        """The monotonic clock that the fleet's ages are counted with, seconds."""
+
+    def wall(self) -> int:
+        """The wall clock, ns since 1970."""
+
+    def alerts(self) -> Sequence[Alert]:
+        """Alerts that are pending, firing or just resolved, worst first."""
+
+    def recent_events(self) -> Sequence[Event]:
+        """The last events in memory, newest first, a thousand at most."""
+
+    async def ask_store(self, function: str, *args: object) -> object:
+        """Call a method of the store in its own thread and await the answer."""
+
+    def subscribe(self) -> TickQueue:
+        """Return a queue that gets a token after every flush; for the WebSocket."""
+
+
+class TickQueue(Protocol):
+    """Wakes a viewer once a flush; slow viewers miss ticks instead of holding up ingest."""
+
+    async def wait(self) -> int:
+        """Wait for the next flush after the last one seen; returns its number."""
+
+    def close(self) -> None:
+        """Stop listening."""
