@@ -2,13 +2,14 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+SECONDS ?= 600
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages run demo stack test check format bench faults docs screens clean
+.PHONY: help setup packages run demo stack test test-systems fuzz check format bench faults docs screens clean
 
 help:  ## list what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP)  ## create .venv with everything that kilowatch needs
 
@@ -29,13 +30,19 @@ demo: setup  ## watch a simulated cluster of two DGX H100
 stack: setup packages  ## a simulated cluster with mosquitto, InfluxDB, Prometheus and Alertmanager
 	$(BIN)/python -m deploy.stack
 
-test: setup packages  ## run all tests
-	$(BIN)/python -m pytest -q -n 3 --dist loadfile
+test: setup packages  ## run the fast tests: under 12 minutes on two cores
+	$(BIN)/python -m pytest -q -n 3 --dist loadfile -m "not systems"
+
+test-systems: setup packages  ## run the slow tests: whole clusters, faults, kills, benches in short
+	$(BIN)/python -m pytest -q -n 3 --dist loadfile -m systems
+
+fuzz: setup packages  ## search with fresh seeds: `make fuzz SECONDS=3600`
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
 
 check: setup  ## what CI checks beside the tests: format, lint, types, imports, generated files
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy telemetry power alerts collector aggregator tui kilowatch
+	$(BIN)/mypy telemetry api power alerts collector aggregator tui kilowatch
 	$(BIN)/lint-imports
 	$(BIN)/python -m docs.build --check
 	$(BIN)/python -m grafana.build --check

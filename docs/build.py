@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tomllib
 from pathlib import Path
 
 import msgspec
@@ -187,7 +188,40 @@ def _operation(operation: Operation) -> list[str]:
     ]
 
 
-PAGES = {"metrics.md": metrics_page, "runbook.md": runbook_page, "api.md": api_page}
+def glossary_page() -> str:
+    """Return docs/glossary.md: the words in use, and the words that were retired."""
+    glossary = tomllib.loads((DOCS / "glossary.toml").read_text(encoding="utf-8"))
+    lines = [
+        "# Glossary",
+        "",
+        "Generated from `docs/glossary.toml` by `make docs`; do not edit. Each word has one meaning, in",
+        "code, settings, metrics, rules, documentation and on the screen.",
+        "",
+        "| word | meaning | from |",
+        "| --- | --- | --- |",
+    ]
+    words = sorted(glossary["words"].items(), key=lambda item: item[0].lower())
+    lines += [f"| **{word}** | {row['is']} | {row['from']} |" for word, row in words]
+    lines += [
+        "",
+        "## Retired words",
+        "",
+        "Up to 2026.1 the code had words of its own. `tests/test_vocabulary.py` keeps them out of",
+        "identifiers and file names.",
+        "",
+        "| not | but |",
+        "| --- | --- |",
+    ]
+    lines += [f"| {word} | {instead} |" for word, instead in sorted(glossary["retired"].items())]
+    return "\n".join(lines) + "\n"
+
+
+PAGES = {
+    "glossary.md": glossary_page,
+    "metrics.md": metrics_page,
+    "runbook.md": runbook_page,
+    "api.md": api_page,
+}
 
 
 def main(arguments: list[str]) -> int:

@@ -12,14 +12,27 @@ from hypothesis import settings
 
 from tests.brokers import Broker, Embedded, Mosquitto
 
+ROOT = Path(__file__).resolve().parents[1]
 REAL_PARTS = (
     "mosquitto", "prometheus", "promtool", "prometheus-alertmanager", "amtool", "influxd",
     "victoria-metrics", "jsonnet", "gcc", "tmux",
 )  # fmt: skip
 """What tests start; where one is missing they skip with a reason, but never in CI."""
 
-settings.register_profile("any machine", deadline=None)  # a busy one is no failure
-settings.load_profile("any machine")
+settings.register_profile("any machine", deadline=None, derandomize=True)
+settings.register_profile("fuzz", deadline=None, max_examples=500)
+"""`make fuzz`: fresh seeds. What it finds becomes an `@example`, or a test of its own."""
+settings.load_profile("any machine")  # a busy machine or an unlucky seed is no failure
+
+SYSTEMS = ("bench", "endtoend", "faults")
+"""Folders whose tests need minutes of real time or several servers: `make test-systems`."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test of such a folder as `systems`; `make test` leaves those out."""
+    for item in items:
+        if item.path.relative_to(ROOT / "tests").parts[0] in SYSTEMS:
+            item.add_marker(pytest.mark.systems)
 
 
 def pytest_sessionstart() -> None:
@@ -28,9 +41,6 @@ def pytest_sessionstart() -> None:
     missing = [name for name in REAL_PARTS if shutil.which(name, path=path) is None]
     if os.environ.get("CI") and missing:
         pytest.exit(f"CI must run {', '.join(missing)}: sh deploy/packages.sh", returncode=1)
-
-
-ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture(scope="session")
