@@ -20,13 +20,16 @@ from alerts.rules.condition import Floats, Verdicts
 from alerts.rules.names import WORDS
 from telemetry.errors import did_you_mean
 
+Operand = Floats | float
+"""A column, or a constant."""
 
-def _divide(one: Floats, other: Floats) -> Floats:
-    """Nothing is known of what is divided by 0."""
+
+def _divide(one: Operand, other: Operand) -> Floats:
+    """Return the quotient; unknown where the divisor is 0."""
     return np.where(other == 0, np.nan, np.divide(one, other))
 
 
-def _remainder(one: Floats, other: Floats) -> Floats:
+def _remainder(one: Operand, other: Operand) -> Floats:
     return np.where(other == 0, np.nan, np.mod(one, other))
 
 
@@ -36,14 +39,14 @@ Read = Callable[[str], Floats]
 LONGEST = 2000
 """Characters; more is no rule that anybody can read."""
 LARGEST = 1e100
-_ARITHMETIC: dict[type[ast.operator], Callable[[Floats, Floats], Floats]] = {
+_ARITHMETIC: dict[type[ast.operator], Callable[[Operand, Operand], Floats]] = {
     ast.Add: np.add,
     ast.Sub: np.subtract,
     ast.Mult: np.multiply,
     ast.Div: _divide,
     ast.Mod: _remainder,
 }
-_COMPARISONS: dict[type[ast.cmpop], Callable[[Floats, Floats], np.ndarray]] = {
+_COMPARISONS: dict[type[ast.cmpop], Callable[[Operand, Operand], np.ndarray]] = {
     ast.Gt: np.greater,
     ast.GtE: np.greater_equal,
     ast.Lt: np.less,
@@ -195,7 +198,7 @@ def _truth(tree: ast.expr, read: Read) -> Verdicts:
             raise AssertionError(tree)  # _check let nothing else through
 
 
-def _compared(compare: Callable[..., np.ndarray], one: Floats, other: Floats) -> Verdicts:
+def _compared(compare: Callable[..., np.ndarray], one: Operand, other: Operand) -> Verdicts:
     verdicts: Verdicts = np.asarray(compare(one, other)).astype(np.int8)
     unknown = np.isnan(one) | np.isnan(other)
     return np.where(unknown, np.int8(-1), verdicts)
@@ -216,10 +219,21 @@ def _all(parts: list[Verdicts]) -> Verdicts:
     return found
 
 
-def _number(tree: ast.expr, read: Read) -> Floats:
+def _number(tree: ast.expr, read: Read) -> Operand:
+    """Return a metric's column, or a Python float for what is made of constants only.
+
+    NumPy compares an array with a Python float in the precision of the array. A float32 reading of
+    0.2 therefore equals the constant 0.2, as in the other kinds of condition and in Prometheus,
+    which reads the shortest text of a float32.
+    """
+    found = _value(tree, read)
+    return found if np.ndim(found) else float(found)
+
+
+def _value(tree: ast.expr, read: Read) -> Operand:
     match tree:
         case ast.Constant(value=int() | float() as constant):
-            return np.array(float(constant))
+            return float(constant)
         case ast.Name(id=name):
             return read(name)
         case ast.UnaryOp(op=op, operand=operand):

@@ -91,7 +91,7 @@ def _medians(values: Floats, groups: Index, count: int, there: np.ndarray) -> tu
     ranked = values[rows][order]
     size = np.bincount(groups[rows], minlength=count)
     first = np.cumsum(size) - size
-    median = np.full(count, np.nan)
+    median = np.full(count, np.nan, values.dtype)  # compared in the reading's own precision
     some = size > 0
     low = (first + (size - 1) // 2)[some]
     high = (first + size // 2)[some]

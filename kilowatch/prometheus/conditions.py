@@ -22,6 +22,7 @@ from kilowatch.prometheus.vectors import (
     Said,
     Unsaid,
     identity,
+    literal,
     on,
     series,
     span,
@@ -52,7 +53,7 @@ def said(kind: ConditionKind, rule: Rule) -> Said:
             text += unless_disturbed(kind.settle) if kind.settle else ""
             return Said(text, home(kind.metric), (_MISSED,), spare=SPARE, plain=False)
         case Rate():
-            text = f"rate({series(kind.metric)}[{span(kind.window)}]) >= {kind.level:g}"
+            text = f"rate({series(kind.metric)}[{span(kind.window)}]) >= {literal(kind.level)}"
             return Said(text, home(kind.metric), plain=False)
         case Fraction():
             return _fraction(kind, rule)
@@ -91,15 +92,15 @@ def _fraction(kind: Fraction, rule: Rule) -> Said:
     window = span(kind.window)
     flag = WORDS[kind.metric].unit is Unit.FLAG
     if not flag and kind.load is None:
-        return Said(f"rate({name}[{window}]) >= {kind.level:g}", subject, plain=False)
+        return Said(f"rate({name}[{window}]) >= {literal(kind.level)}", subject, plain=False)
     points = name if flag else f"rate({name}[1m])"
     need = kind.window / STEP
     if kind.load is not None:
         load = present(kind.load, rule)
         points, need = f"({points} and {on(load.subject)} {load.term})", need / 2
     points = f"{points}[{window}:{STEP}s]"
-    known = f"clamp_min(count_over_time({points}), {need:g})"
-    text = f"sum_over_time({points}) / {known} >= {kind.level:g}"
+    known = f"clamp_min(count_over_time({points}), {literal(need)})"
+    text = f"sum_over_time({points}) / {known} >= {literal(kind.level)}"
     return Said(text, subject, plain=False)
 
 
@@ -112,11 +113,11 @@ def _event(kind: Happens, rule: Rule) -> Said:
         matchers.append(f'severity="{kind.severity.value}"')
     last = f"max by ({', '.join(identity(rule.table))}) ({_EVENT}{{%s}})"
     its = last % ",".join(matchers)
-    waits = f" >= {kind.wait:g}" if kind.wait else ""
-    text = f"time() - {its}{waits} < {SPARE:g}"
+    waits = f" >= {literal(kind.wait)}" if kind.wait else ""
+    text = f"time() - {its}{waits} < {literal(SPARE)}"
     if kind.spared_by:
         others = last % _matcher("code", tuple(map(str, kind.spared_by)))
-        text += f" unless {on(rule.table)} abs({its} - {others}) <= {kind.wait:g}"
+        text += f" unless {on(rule.table)} abs({its} - {others}) <= {literal(kind.wait)}"
     return Said(text, rule.table, spare=SPARE, plain=False)
 
 
@@ -136,13 +137,13 @@ def _presence(kind: Absent | DriverCondition | Silent | Skewed) -> Said:
             return Said(f"{PREFIX}node_info{{{_matcher('driver_state', kind.states)}}}", node)
         case Skewed():
             return Said(
-                f"abs({PREFIX}node_clock_skew_seconds) >= {kind.level:g}", node, plain=False
+                f"abs({PREFIX}node_clock_skew_seconds) >= {literal(kind.level)}", node, plain=False
             )
         case Silent():
             if kind.several > 1:
                 raise Unsaid("PromQL can't compare the moments at which nodes fell silent")
             age = f"time() - {PREFIX}node_last_frame_timestamp_seconds"
-            least = f"clamp_min({kind.intervals:g} * {PREFIX}node_frame_interval_seconds, {kind.least:g})"
+            least = f"clamp_min({literal(kind.intervals)} * {PREFIX}node_frame_interval_seconds, {literal(kind.least)})"
             ended = f"{PREFIX}node_ended == {int(kind.planned)}"
             notes = ("Its age is by the node's own clock.",)
             return Said(f"{age} >= {least} and {on(node)} {ended}", node, notes, plain=False)

@@ -10,7 +10,7 @@ import ast
 
 from alerts.alert import Subject
 from alerts.rules.names import home
-from kilowatch.prometheus.vectors import Said, Unsaid, finest, identity, on, series
+from kilowatch.prometheus.vectors import Said, Unsaid, finest, identity, literal, on, series
 
 _SIGNS: dict[type[ast.cmpop], tuple[str, str]] = {
     ast.Gt: (">", "<="),
@@ -109,7 +109,7 @@ def _operated(sign: str, one: _Number, other: _Number) -> _Number:
 def _number(tree: ast.expr) -> _Number:
     match tree:
         case ast.Constant(value=int() | float() as constant):
-            return f"{constant:.15g}", None
+            return literal(constant), None
         case ast.Name(id=name):
             return series(name), home(name)
         case ast.UnaryOp(op=op, operand=operand):
@@ -123,7 +123,7 @@ def _number(tree: ast.expr) -> _Number:
             found = numbers[0]
             for number in numbers[1:]:
                 found = _extreme(name, found, number)
-            return (f"abs({found[0]})" if name == "abs" else found[0]), found[1]
+            return _called("abs", *found) if name == "abs" else found
         case _:
             raise AssertionError(tree)
 
@@ -134,8 +134,15 @@ def _extreme(name: str, one: _Number, other: _Number) -> _Number:
         one, other = other, one
     (left, subject), (right, theirs) = one, other
     if theirs is None:
-        return f"clamp_{'max' if name == 'min' else 'min'}({left}, {right})", subject
+        return _called("clamp_max" if name == "min" else "clamp_min", left, subject, f", {right}")
     if theirs is not subject:
         raise Unsaid(f"{name}() of metrics of different things")
     sign, opposite = ("<=", "<") if name == "min" else (">=", ">")
     return f"(({left} {sign} {right}) or ({right} {opposite} {left}))", subject
+
+
+def _called(function: str, text: str, subject: Subject | None, more: str = "") -> _Number:
+    """Call a function of PromQL, all of which take vectors, on a vector or a plain number."""
+    if subject is None:
+        return f"scalar({function}(vector({text}){more}))", None
+    return f"{function}({text}{more})", subject

@@ -8,7 +8,7 @@ from alerts.rules.levels import Above, Below, In
 from alerts.rules.names import home
 from alerts.rules.rule import Rule
 from kilowatch.prometheus.formulas import formula
-from kilowatch.prometheus.vectors import Said, on, series
+from kilowatch.prometheus.vectors import Said, literal, on, series
 
 _PRIMED = "What a device has shown before is remembered for a day."
 
@@ -35,9 +35,9 @@ def _level(kind: Above | Below, rule: Rule) -> Said:
         theirs = home(kind.level)
         match = "" if theirs is subject else f" {on(theirs)} group_left ()"
         return Said(f"{name} {sign}{match} {series(kind.level)}", subject, plain=False)
-    text = f"{name} {sign} {kind.level:.12g}"
+    text = f"{name} {sign} {literal(kind.level)}"
     if kind.clear is not None:
-        text += f" or ({name} {sign} {kind.clear:.12g} and {on(subject)} {_fires(rule)})"
+        text += f" or ({name} {sign} {literal(kind.clear)} and {on(subject)} {_fires(rule)})"
     return Said(text, subject, plain=False)
 
 

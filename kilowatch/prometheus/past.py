@@ -8,7 +8,7 @@ from alerts.rules.peers import Outlier
 from alerts.rules.rule import Rule
 from alerts.rules.trend import Drift, Forecast, Frozen, Worse
 from kilowatch.prometheus.levels import present
-from kilowatch.prometheus.vectors import Said, Unsaid, identity, on, series, span
+from kilowatch.prometheus.vectors import Said, Unsaid, identity, literal, on, series, span
 
 RECORD_SECONDS = 60
 """How often recording rules are worked out."""
@@ -33,10 +33,10 @@ def outlier(kind: Outlier, rule: Rule) -> Said:
     for share, sign, gap in ((kind.below, "<=", "<="), (kind.above, ">=", ">=")):
         if share is None:
             continue
-        side = f"{there} {sign} {join} {share:g} * {middle}"
+        side = f"{there} {sign} {join} {literal(share)} * {middle}"
         if kind.least:
             least = -kind.least if share < 1 else kind.least
-            side += f" and {on(Subject.GPU)} {there} - {join} {middle} {gap} {least:g}"
+            side += f" and {on(Subject.GPU)} {there} - {join} {middle} {gap} {literal(least)}"
         sides.append(f"({side})")
     some = " or ".join(sides) if len(sides) == 1 else f"({' or '.join(sides)})"
     enough = f"count by (cluster, node) ({there}) > {kind.peers}"
@@ -53,8 +53,8 @@ def trend(kind: Drift | Forecast | Frozen | Worse, rule: Rule) -> Said:
             return _worse(kind, rule)
         case Forecast():
             name = series(kind.metric)
-            level = series(kind.level) if isinstance(kind.level, str) else f"{kind.level:g}"
-            later = f"predict_linear({name}[{span(kind.window)}], {kind.within:g})"
+            level = series(kind.level) if isinstance(kind.level, str) else literal(kind.level)
+            later = f"predict_linear({name}[{span(kind.window)}], {literal(kind.within)})"
             text = f"({later} >= {level} and {name} < {level}) or ({later} <= {level} and {name} > {level})"
             return Said(text, home(kind.metric), (_FORECAST,), plain=False)
         case Frozen():
@@ -87,9 +87,9 @@ def _drift(kind: Drift, rule: Rule) -> Said:
     moved = f"{lately} - {past}" if kind.by > 0 else f"{past} - {lately}"
     known = f"{name} offset {span(kind.after)}"
     if kind.load is not None:
-        known = f"count_over_time({name}[{span(kind.window)}]) >= {kind.after / RECORD_SECONDS:g}"
+        known = f"count_over_time({name}[{span(kind.window)}]) >= {literal(kind.after / RECORD_SECONDS)}"
     here = f" and {on(subject)} {name}" if kind.load is not None else ""
-    text = f"{moved} >= {abs(kind.by):g} and {on(subject)} {known}{here}"
+    text = f"{moved} >= {literal(abs(kind.by))} and {on(subject)} {known}{here}"
     return Said(text, subject, (_DRIFT,), records, plain=False)
 
 
@@ -103,5 +103,5 @@ def _worse(kind: Worse, rule: Rule) -> Said:
     if kind.load is not None:
         load = present(kind.load, rule)
         gated = f"({name} and {on(load.subject)} {load.term})"
-    text = f"{gated} <= {on(subject)} {kind.share:g} * {best}"
+    text = f"{gated} <= {on(subject)} {literal(kind.share)} * {best}"
     return Said(text, subject, (_BEST,), (record,), plain=False)

@@ -12,7 +12,15 @@ from alerts.rules.names import WORDS
 from alerts.rules.rule import Rule
 from kilowatch.prometheus.conditions import said
 from kilowatch.prometheus.formulas import both
-from kilowatch.prometheus.vectors import Said, Unsaid, identity, on, series, unless_disturbed
+from kilowatch.prometheus.vectors import (
+    Said,
+    Unsaid,
+    identity,
+    literal,
+    on,
+    series,
+    unless_disturbed,
+)
 from telemetry.exposition import PREFIX
 from telemetry.metric import Unit
 
@@ -131,7 +139,7 @@ def _field(name: str, rule: Rule) -> str:
         case "value" if judged is not None:
             return _UNITS.get(_unit(judged), "{{ $value | humanize }}")
         case "limit" if judged is not None and isinstance(limit := getattr(rule.when, "level", None), float):  # fmt: skip
-            return f"{limit:g}"
+            return literal(limit)
         case _ if name in WORDS:
             return _asked(name, rule)
         case "name" | "pci" | "serial" | "slot" if rule.table in _OF_A_GPU:

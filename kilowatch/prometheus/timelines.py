@@ -21,7 +21,7 @@ from alerts.rules.rule import Example, Rule, conditions_of, words_of
 from alerts.xid.event import fault_of
 from kilowatch.prometheus.points import Points, dense, notation
 from kilowatch.prometheus.rules import AlertRule
-from kilowatch.prometheus.vectors import identity, series
+from kilowatch.prometheus.vectors import identity, literal, series
 from telemetry.exposition import PREFIX
 from telemetry.fleet import gaps_of
 from telemetry.gap import Gap
@@ -137,7 +137,7 @@ def _expected(alert: AlertRule, example: Example, every: int, steps: int) -> Ite
         state = _STATES.get(letter)
         yield {
             "expr": f'count by (alertstate) (ALERTS{{alertname="{rule.name}",{its}}})',
-            "eval_time": f"{at:g}s",
+            "eval_time": f"{literal(at)}s",
             "exp_samples": [] if state is None else [
                 {"labels": f'{{alertstate="{state}"}}', "value": 1}
             ],

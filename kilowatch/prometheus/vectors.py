@@ -79,16 +79,21 @@ def home_of(names: tuple[str, ...], default: Subject) -> Subject:
     return finest([home(name) for name in names]) if names else default
 
 
+def literal(value: float) -> str:
+    """Return a constant as PromQL writes it, with all the digits that a rule's author wrote."""
+    return f"{value:.15g}"
+
+
 def span(seconds: float) -> str:
     """Return a duration as PromQL writes it."""
     for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
         if seconds >= size and seconds % size == 0:
             return f"{seconds / size:g}{unit}"
-    return f"{seconds:g}s" if seconds == int(seconds) else f"{seconds * 1000:g}ms"
+    return f"{literal(seconds)}s" if seconds == int(seconds) else f"{seconds * 1000:g}ms"
 
 
 def unless_disturbed(seconds: float) -> str:
     """Return what leaves out devices whose driver or node has begun anew a moment ago."""
     kinds = "|".join(sorted(DISTURBS))
     last = f'max by (cluster, node) ({PREFIX}event_timestamp_seconds{{kind=~"{kinds}"}})'
-    return f" unless on (cluster, node) (time() - {last} < {seconds:g})"
+    return f" unless on (cluster, node) (time() - {last} < {literal(seconds)})"

@@ -205,3 +205,79 @@ def test_a_word_in_an_example_that_means_nothing_is_named(tmp_path: Path) -> Non
     path.write_text(GOOD_RULE.replace("80 90", "80 hot"))
     with pytest.raises(ConfigError, match="'hot' means nothing"):
         failures(load([path])[-1])
+
+
+EXACT = {
+    "expr": (
+        ("{m} > {c}", False), ("{m} >= {c}", True), ("{m} < {c}", False), ("{m} <= {c}", True),
+        ("{m} == {c}", True), ("{m} != {c}", False), ("{c} < {m}", False), ("{m} > {c} / 1", False),
+        ("{m} > max({c}, 0.1)", False), ("{m} > min({c}, 0.9)", False), ("{m} > -(-{c})", False), ("{m} > abs(-{c})", False),
+        ("{m} - {c} > 0", False), ("not ({m} > {c})", True),
+    ),
+    "above": (("level = {c}", True),),
+    "below": (("level = {c}", True),),
+}  # fmt: skip
+"""By kind of condition: how a reading is compared with a constant, and whether one that equals it
+is bad."""
+
+
+def exact_rules(constant: float) -> str:
+    """Return a rules file with each comparison, and an example of a reading that equals `constant`."""
+    found = []
+    for kind, rows in EXACT.items():
+        for text, bad in rows:
+            metric = "gpu_utilization_ratio"
+            compared = text.format(m=metric, c=constant)
+            its = f'expr = "{compared}"' if kind == "expr" else f'metric = "{metric}", {compared}'
+            found.append(f"""
+[[rule]]
+name = "exact_{len(found)}"
+when = {{ type = "{kind}", {its} }}
+severity = "info"
+summary = "{{where}}"
+description = "d"
+runbook = "r"
+[[rule.example]]
+every = 60
+given = "{constant} {constant}"
+then = "{"F F" if bad else "- -"}"
+""")
+    return "".join(found)
+
+
+@pytest.mark.parametrize("constant", [0.2, 0.7, 0.1, 1e-5], ids=str)
+def test_a_float32_reading_equals_the_constant_that_it_was_rounded_from(
+    constant: float, tmp_path: Path
+) -> None:
+    """0.2 is rounded up and 0.7 down in a float32; neither is above or below the constant."""
+    path = tmp_path / "exact.toml"
+    path.write_text(exact_rules(constant))
+    rules = read(path)
+    assert len(rules) == sum(map(len, EXACT.values()))
+    assert {rule.when: failures(rule) for rule in rules if failures(rule)} == {}
+
+
+@pytest.mark.parametrize(
+    ("when", "peers"),
+    [
+        ('{ type = "outlier", metric = "gpu_utilization_ratio", below = 0.7 }', 1.0),
+        ('{ type = "outlier", metric = "gpu_utilization_ratio", below = 0.2 }', 1.0),
+        ('{ type = "outlier", metric = "gpu_utilization_ratio", above = 1.4 }', 0.5),
+    ],
+)
+def test_a_share_of_the_median_is_compared_in_the_precision_of_the_reading(
+    when: str, peers: float, tmp_path: Path
+) -> None:
+    share = float(re.search(r"= ([\d.]+) }", when)[1])  # type: ignore[index]
+    path = tmp_path / "exact.toml"
+    path.write_text(
+        exact_rules(share * peers)
+        .split("\n[[rule]]")[1]
+        .join(["[[rule]]", ""])
+        .replace("- -", "F F")
+        + f"peers = {{ gpu_utilization_ratio = [{peers}, {peers}, {peers}] }}\n"
+    )
+    text = re.sub(r"when = .*", f"when = {when}", path.read_text())
+    path.write_text(text)
+    (rule,) = read(path)
+    assert failures(rule) == []

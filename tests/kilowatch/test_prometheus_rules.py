@@ -21,6 +21,7 @@ from kilowatch.prometheus.self_alerts import WATCHES, group
 from kilowatch.prometheus.text import groups, rule_file
 from kilowatch.prometheus.timelines import APART, UNPLAYED, timelines
 from kilowatch.prometheus.vectors import Unsaid
+from tests.alerts.test_rules import exact_rules
 
 MADE, LEFT = translate(load())
 PLAYED = [alert for alert in MADE if alert.rule.name not in UNPLAYED]
@@ -316,3 +317,25 @@ def test_what_is_wrong_with_kilowatch_itself_is_seen_from_outside(
     (tmp_path / "test.json").write_text(json.dumps(test))
     done = promtool("test", "rules", tmp_path / "test.json")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@needs_promtool
+@pytest.mark.parametrize("constant", [0.2, 0.7, 1e-5], ids=str)
+def test_a_reading_that_equals_a_constant_comes_out_in_prometheus_too(
+    constant: float, tmp_path: Path
+) -> None:
+    """Both compare it with the constant as the rule's author wrote it."""
+    path = tmp_path / "exact.toml"
+    path.write_text(exact_rules(constant))
+    made, left = translate(read(path))
+    assert left == []
+    wrong = {alert.expr: found for alert in made if (found := played(tmp_path, alert, {1}))}
+    assert wrong == {}
+
+
+def test_a_constant_is_exported_with_all_its_digits(tmp_path: Path) -> None:
+    when = (
+        '{ type = "rate", metric = "gpu_energy_joules_total", level = 1234567.5, window = 1234567 }'
+    )
+    expr = "rate(kilowatch_gpu_energy_joules_total[1234567s]) >= 1234567.5"
+    assert alert_of(own(tmp_path, when)).expr == expr
