@@ -45,6 +45,8 @@ class IncidentIndex:
         """By key of an alert: those that are held back because of it."""
         self.held: dict[str, _KEYS] = {}
         """By key of a storm: the incidents that it tells of."""
+        self._parted: _KEYS = {}
+        """Alerts that left their incident since the last `drain_parted`."""
         self.touched_cases: _KEYS = {}
         self.touched_dossiers: _KEYS = {}
         self.touched_windows: _KEYS = {}
@@ -200,7 +202,13 @@ class IncidentIndex:
                 self._unmark(place, dossier.key)
             self.touched_dossiers[dossier.key] = None
         case.incident = ""
+        self._parted[case.alert.key] = None
         self.touched_cases[case.alert.key] = None
+
+    def drain_parted(self) -> _KEYS:
+        """Return the keys of alerts that left their incident since the last call."""
+        parted, self._parted = self._parted, {}
+        return parted
 
     def open_at(self, place: Place) -> list[IncidentRecord]:
         """Return the open incidents at a place, the newest first."""

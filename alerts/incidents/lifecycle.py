@@ -50,6 +50,9 @@ class AlertLifecycle:
     def look(self) -> None:
         """Let alerts calm down, and forget what is over."""
         time = self._clock.time
+        for key in self._cabinet.drain_parted():
+            if (parted := self._cabinet.cases.get(key)) is not None:
+                self._watch(parted)
         while self._looks and self._looks[0][0] <= time:
             _, key = heapq.heappop(self._looks)
             case = self._cabinet.cases.get(key)
@@ -58,12 +61,10 @@ class AlertLifecycle:
             if case.flaps and calms_at(case, self._patience) <= time:
                 case.flaps = False
                 self._cabinet.touched_cases[key] = None
-            if case.flaps or (not case.firing and case.flips and time - case.flips[-1] < HOUR):
+            if case.flaps or (not case.firing and over_at(case) > time):
                 self._watch(case)
             elif not case.firing and not case.incident:
                 self._cabinet.forget(key)
-            elif not case.firing:
-                heapq.heappush(self._looks, (time + HOUR, key))
 
     def next_due(self) -> float:
         """Return when the next case must be looked at."""
@@ -97,5 +98,9 @@ class AlertLifecycle:
         if case.flaps:
             heapq.heappush(self._looks, (calms_at(case, self._patience), case.alert.key))
         elif not case.firing:
-            over = (case.flips[-1] if case.flips else 0.0) + HOUR
-            heapq.heappush(self._looks, (over, case.alert.key))
+            heapq.heappush(self._looks, (over_at(case), case.alert.key))
+
+
+def over_at(case: TrackedAlert) -> float:
+    """Return when an alert that has resolved, and belongs to no incident, is removed."""
+    return (case.flips[-1] if case.flips else 0.0) + HOUR
