@@ -15,10 +15,9 @@ their place and the closest known key: a typo must not pass for a setting.
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import msgspec
 
@@ -27,6 +26,7 @@ from alerts.config import AlertsConfig
 from collector.config import CollectorConfig
 from telemetry.errors import ConfigError, did_you_mean
 from telemetry.mqtt import BrokerConfig
+from telemetry.settings import convert, fields_of, read_toml, structs_in
 from telemetry.topics import check_name
 
 PLACES = (Path("kilowatch.toml"), Path("/etc/kilowatch/kilowatch.toml"))
@@ -72,7 +72,7 @@ def load(
     """
     path = find_file(named)
     origin = where(named)
-    tree = _read(path) if path else {}
+    tree = read_toml(path) if path else {}
     check_keys(origin, tree, Settings)
     for name, text in environment.items():
         if name.startswith(PREFIX):
@@ -83,37 +83,21 @@ def load(
         if value is not None:
             _put(tree, dotted.split("."), value, dotted)
     _share(tree)
-    try:
-        settings = msgspec.convert(tree, Settings, strict=False, dec_hook=_decode)
-    except msgspec.ValidationError as error:
-        problem, _, place = str(error).partition(" - at ")
-        key = place.strip("`").removeprefix("$.") or "file"
-        raise ConfigError(f"{origin}: {key}", problem[0].lower() + problem[1:]) from error
+    settings = convert(Settings, tree, f"{origin}:", strict=False)
     check_name(f"{origin}: cluster", settings.cluster)
     settings.aggregator.check()
     return settings
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text())
-    except FileNotFoundError as error:
-        raise ConfigError(str(path), "there is no such file") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(str(path), f"it can't be read: {error}") from error
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(str(path), f"it is not TOML: {error}") from error
-
-
 def check_keys(where: str, tree: Mapping[str, Any], kind: type, prefix: str = "") -> None:
     """Raise `ConfigError` for the first key that `kind` does not have."""
-    hints = _hints(kind)
+    hints = fields_of(kind)
     for key, value in tree.items():
         if key not in hints:
             raise ConfigError(
                 f"{where}: {prefix}{key}", "there is no such key", did_you_mean(key, hints)
             )
-        inner = _struct(hints[key])
+        inner = next(structs_in(hints[key]), None)
         if inner is None:
             continue
         if isinstance(value, list):
@@ -125,21 +109,6 @@ def check_keys(where: str, tree: Mapping[str, Any], kind: type, prefix: str = ""
             raise ConfigError(f"{where}: {prefix}{key}", "it is a section, not a value",
                               f"Write [{prefix}{key}] and its keys below.")  # fmt: skip
         check_keys(where, value, inner, f"{prefix}{key}.")
-
-
-def _hints(kind: type) -> dict[str, Any]:
-    """Return the type of each key, by the name that it has in a file (`continue` is a word of
-    Python)."""
-    hints = get_type_hints(kind)
-    fields = msgspec.structs.fields(kind)
-    return {field.encode_name: hints[field.name] for field in fields}
-
-
-def _struct(hint: object) -> type | None:
-    for candidate in (hint, *get_args(hint)):
-        if isinstance(candidate, type) and issubclass(candidate, msgspec.Struct):
-            return candidate
-    return None
 
 
 def _nest(keys: list[str], value: object) -> dict[str, Any]:
@@ -156,15 +125,6 @@ def _put(tree: dict[str, Any], keys: list[str], value: object, where: str) -> No
             raise ConfigError(where, f"{key} is a value, not a section")
         tree = inner
     tree[keys[-1]] = value
-
-
-def _decode(kind: type, value: object) -> object:
-    """msgspec knows no paths; a leading `~` is the user's home."""
-    if kind is not Path:
-        raise TypeError(f"no setting is a {kind}")
-    if not isinstance(value, str) or not value:
-        raise ValueError(f"expected a path as text, got {value!r}")
-    return Path(value).expanduser()
 
 
 def _share(tree: dict[str, Any]) -> None:

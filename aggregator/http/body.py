@@ -7,19 +7,17 @@ nor a DELETE, unless we agree beforehand (CORS), which we never do. Newer browse
 
 from __future__ import annotations
 
-import re
 from typing import TypeVar
 
 import msgspec
 from aiohttp import hdrs, web
 
 from aggregator.http.errors import RequestError, bad
-from telemetry.errors import did_you_mean
+from telemetry.settings import fault_of
 
 T = TypeVar("T")
 
 MOST_BYTES = 64 * 1024
-_UNKNOWN = re.compile(r"unknown field `([^`]*)`")
 
 
 def same_site(request: web.Request) -> None:
@@ -49,17 +47,9 @@ async def read(request: web.Request, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(raw or b"{}", type=kind)
     except msgspec.ValidationError as error:
-        problem, _, place = str(error).partition(" - at ")
-        where = place.strip("`").replace("$", "body", 1) or "body"
-        found = _UNKNOWN.search(problem)
-        cure = did_you_mean(found[1], _fields(kind)) if found else ""
-        raise bad(where, problem[0].lower() + problem[1:], cure) from error
+        fault = fault_of(error, kind)
+        raise bad(f"body.{fault.place}".rstrip("."), fault.problem, fault.hint) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise bad(
             "body", f"it is not JSON: {error}", 'Send an object, as {"why": "..."}.'
         ) from error
-
-
-def _fields(kind: type) -> tuple[str, ...]:
-    found: tuple[str, ...] = getattr(kind, "__struct_encode_fields__", ())
-    return found

@@ -20,8 +20,8 @@ from aggregator.http.errors import ErrorDetail, RequestError
 from aggregator.http.reply import VIEW, json_bytes, query
 from aggregator.http.stream_hub import HUB, Hub, Shot, StreamAlerts, StreamError, StreamEvents
 from aggregator.view import AggregatorView
-from telemetry.errors import did_you_mean
 from telemetry.metric import Table
+from telemetry.settings import fault_of
 
 SHORTEST, LONGEST = 0.2, 3600.0
 HEARTBEAT = 20.0
@@ -164,12 +164,12 @@ def _parse(text: str) -> StreamRequest:
     """Read a request. Raises `RequestError` that names the key at fault."""
     try:
         request = _requests.decode(text)
+    except msgspec.ValidationError as error:
+        fault = fault_of(error, StreamRequest)
+        hint = fault.hint or "Send one JSON object."
+        raise RequestError(400, fault.place or "request", fault.problem, hint) from error
     except (msgspec.DecodeError, RecursionError) as error:
-        problem, _, place = str(error).partition(" - at ")
-        word = problem.rpartition("unknown field ")[2].strip("`")
-        cure = did_you_mean(word, StreamRequest.__struct_fields__)
-        where = place.strip("`").removeprefix("$.") or "request"
-        raise RequestError(400, where, problem, cure or "Send one JSON object.") from error
+        raise RequestError(400, "request", str(error), "Send one JSON object.") from error
     if not SHORTEST <= request.every <= LONGEST:
         raise RequestError(
             400, "every", f"{request.every:g} s is out of bounds",

@@ -75,9 +75,7 @@ class Heartbeat:
             return
         config = self._config
         try:
-            url = config.url or secret.read(
-                "alerts.delivery.heartbeat", config.url_file, config.url_env
-            )
+            url = config.url or secret.read("alerts.heartbeat", config.url_file, config.url_env)
         except ConfigError as error:
             self._failed(str(error))
             return

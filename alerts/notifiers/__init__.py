@@ -10,10 +10,7 @@ A channel's settings are its class; `type` names it:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, get_args
-
-import msgspec
 
 from alerts.notifiers.alertmanager import Alertmanager
 from alerts.notifiers.apprise import Apprise
@@ -23,6 +20,7 @@ from alerts.notifiers.pagerduty import PagerDuty
 from alerts.notifiers.slack import Slack
 from alerts.notifiers.webhook import Webhook
 from telemetry.errors import ConfigError, did_you_mean
+from telemetry.settings import Fault, convert
 
 AnyChannel = PagerDuty | Alertmanager | Webhook | Slack | Ntfy | Apprise
 """The registry: a union read by `channel` and by the type checker."""
@@ -41,36 +39,18 @@ def channel(name: str, raw: Mapping[str, Any]) -> Channel:
         hint = did_you_mean(str(word), KINDS) or f"Types: {', '.join(KINDS)}."
         raise ConfigError(f"{where}.type", problem, hint)
     member = KINDS[word]
-    fields = list(member.__struct_fields__)
-    for key, value in raw.items():
-        if key != "type" and key not in fields:
-            raise ConfigError(f"{where}.{key}", "there is no such key", _cure(key, value, fields))
-    try:
-        found = msgspec.convert(dict(raw), member, strict=False, dec_hook=_path)
-    except msgspec.ValidationError as error:
-        problem, _, place = str(error).partition(" - at ")
-        key = place.strip("`").removeprefix("$").removeprefix(".")
-        raise ConfigError(
-            f"{where}.{key}" if key else where, problem[0].lower() + problem[1:]
-        ) from error
+    found = convert(member, dict(raw), where, strict=False, hint=_hint)
     for key, problem, cure in found.problems():
         raise ConfigError(f"{where}.{key}", problem, cure)
     return found
 
 
-def _cure(key: str, value: object, fields: list[str]) -> str:
-    """A secret that was written down gets its own answer; a typo gets the closest key."""
+def _hint(fault: Fault) -> str:
+    """Return where a secret belongs that was written into the settings, else the closest key."""
+    key, fields = fault.unknown, fault.known
     if f"{key}_file" in fields:
         return f"Secrets stand in a file: name it in {key}_file, or a variable in {key}_env."
     if key in {"routing_key", "integration_key", "service_key", "password", "api_key", "secret"}:
         named = [field for field in fields if field.endswith(("_file", "_env"))]
         return f"Secrets stand in a file or in the environment: {', '.join(named)}."
-    return did_you_mean(key, fields)
-
-
-def _path(kind: type, value: object) -> object:
-    if kind is not Path:
-        raise TypeError(f"no setting is a {kind}")
-    if not isinstance(value, str) or not value:
-        raise ValueError(f"expected a path as text, got {value!r}")
-    return Path(value).expanduser()
+    return fault.hint

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -25,6 +24,7 @@ from alerts.rules.peers import Outlier
 from alerts.rules.presence import DriverCondition, Silent, Skewed
 from telemetry.errors import ConfigError, did_you_mean
 from telemetry.metric import Kind as Moves
+from telemetry.settings import Fault, convert, read_toml
 
 FOLDER = Path(__file__).parent
 """All `*rules.toml` in it are shipped."""
@@ -144,12 +144,7 @@ def load(paths: Sequence[Path] = (), *, shipped: bool = True) -> tuple[Rule, ...
 
 def read(path: Path) -> tuple[Rule, ...]:
     """Return the rules of one file, checked."""
-    try:
-        raw = tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise ConfigError(str(path), error.strerror or str(error)) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(str(path), f"not TOML: {error}") from error
+    raw = read_toml(path)
     unknown = next((key for key in raw if key != "rule"), None)
     if unknown is not None or not isinstance(raw.get("rule", []), list):
         raise ConfigError(str(path), f"{unknown or 'rule'!r} can't stand here", "Write [[rule]].")
@@ -167,13 +162,10 @@ def _rule(path: Path, number: int, raw: Any) -> Rule:
     where = f"{path}, rule {name}"
     if isinstance(raw, dict) and raw.keys() == {"name", "enabled"} and raw["enabled"] is False:
         return _switched_off(where, name)
-    try:
-        rule = msgspec.convert(raw, Rule)
-        if "group" not in raw:
-            span: Any = _SPANS.get(rule.table, "circuit")
-            rule = msgspec.structs.replace(rule, group=span)
-    except msgspec.ValidationError as error:
-        raise ConfigError(where, str(error), _hint(str(error))) from error
+    rule = convert(Rule, raw, f"{where}:", hint=_hint)
+    if "group" not in raw:
+        span: Any = _SPANS.get(rule.table, "circuit")
+        rule = msgspec.structs.replace(rule, group=span)
     for problem, cure in _problems(rule):
         raise ConfigError(where, problem, cure)
     return rule
@@ -191,16 +183,12 @@ def _switched_off(where: str, name: Any) -> Rule:
     return msgspec.structs.replace(shipped[name], enabled=False)
 
 
-def _hint(message: str) -> str:
-    """Guess what was meant by an unknown word in a decoder's message."""
-    field = re.search(r"unknown field `(\w+)`", message)
-    if field:
-        known = [*Rule.__struct_fields__, *Example.__struct_encode_fields__]
-        for member in get_args(Condition):
-            known.extend(member.__struct_fields__)
-        return did_you_mean(field[1], known)
-    kind = re.search(r"Invalid value '(\w+)'.*(?:when|unless|of\[)", message)
-    return f"{did_you_mean(kind[1], KINDS)} Kinds: {', '.join(KINDS)}.".lstrip() if kind else ""
+def _hint(fault: Fault) -> str:
+    """Return the closest word to an unknown key or kind of condition."""
+    kind = re.search(r"invalid value '(\w+)'", fault.problem)
+    if kind and fault.place.endswith(".type"):
+        return f"{did_you_mean(kind[1], KINDS)} Kinds: {', '.join(KINDS)}.".lstrip()
+    return fault.hint
 
 
 KINDS = tuple(str(member.__struct_config__.tag) for member in get_args(Condition))

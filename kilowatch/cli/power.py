@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,12 @@ from power.plan.plan import Suppose, make
 from power.plan.result import PlanResult
 from power.site.config import PowerConfig, decode, section
 from telemetry.errors import ConfigError
+from telemetry.settings import read_toml
 
 
 def read_site(path: Path) -> PowerConfig:
     """Return the electrical configuration of a TOML file. Raises `ConfigError`."""
-    return decode(str(path), _read(path))
+    return decode(str(path), read_toml(path))
 
 
 def _section(where: str, tree: dict[str, Any]) -> dict[str, Any]:
@@ -28,17 +28,6 @@ def _section(where: str, tree: dict[str, Any]) -> dict[str, Any]:
     if not inner:
         raise ConfigError(f"{where}: power", "there is nothing in it", "Write [power.circuits.office] and breaker = 15.")  # fmt: skip
     return inner
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except FileNotFoundError as error:
-        raise ConfigError(str(path), "there is no such file") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(str(path), f"it can't be read: {error}") from error
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(str(path), f"it is not TOML: {error}") from error
 
 
 _config = click.option(
@@ -146,7 +135,7 @@ def check(file: Path) -> None:
     """
     from aggregator.electrical.site_loader import plant_of  # noqa: PLC0415 - loads all that reads meters
 
-    plant = plant_of(str(file), _section(str(file), _read(file)))
+    plant = plant_of(str(file), _section(str(file), read_toml(file)))
     site, layout = plant.site, plant.layout
     told = {
         "circuits": len(site.circuits),

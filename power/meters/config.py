@@ -10,7 +10,6 @@ The short form stands on the circuit or node itself: `meter = "tasmota:tele/plug
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import msgspec
@@ -26,6 +25,7 @@ from power.meters.shelly_gen1 import ShellyGen1
 from power.meters.tasmota import Tasmota
 from power.meters.zigbee2mqtt import Zigbee2Mqtt
 from telemetry.errors import ConfigError, did_you_mean
+from telemetry.settings import Fault, convert
 
 Meter = Tasmota | Shelly | ShellyGen1 | Zigbee2Mqtt | HomeAssistant | Json | Redfish | Nut
 """The registry."""
@@ -70,23 +70,18 @@ def decode_meter(where: str, raw: object) -> MeterConfig:
     word = fields.pop("type", None) if preset is None else preset
     fields.pop("type", None)
     kind = _kind(f"{where}.{'type' if preset is None else 'preset'}", word)
-    known = kind.__struct_fields__
-    for key in fields:
-        if key not in known:
-            raise ConfigError(f"{where}.{key}", "there is no such key", did_you_mean(key, known) or f"Known: {', '.join(sorted(known))}.")  # fmt: skip
     fields["type"] = kind.__struct_config__.tag
-    try:
-        meter = msgspec.convert(fields, kind)
-    except msgspec.ValidationError as error:
-        problem, _, at = str(error).partition(" - at ")
-        place = where + at.strip("`").removeprefix("$")
-        missing = re.search(r"missing required field `(.+)`", problem)
-        cure = f"Write {missing[1]} = ..., docs/meters.md says what." if missing else ""
-        if place.endswith(".source"):
-            cure = f"Known: {', '.join(MEASURED)}."
-        raise ConfigError(place, problem[0].lower() + problem[1:], cure) from error
+    meter = convert(kind, fields, where, hint=_hint)
     meter.check(where)
     return meter
+
+
+def _hint(fault: Fault) -> str:
+    if fault.unknown is not None:
+        return fault.hint or f"Known: {', '.join(sorted(fault.known))}."
+    if fault.missing is not None:
+        return f"Write {fault.missing} = ..., docs/meters.md says what."
+    return f"Known: {', '.join(MEASURED)}." if fault.place == "source" else ""
 
 
 def _kind(where: str, word: object) -> type[MeterConfig]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import msgspec
 
@@ -19,11 +19,11 @@ from power.meters.attach import attach
 from power.meters.config import Meter, MeterBroker, decode_meter
 from power.network.wiring import Wiring
 from power.report.tariff import TariffRate, check_rates
-from telemetry.errors import ConfigError, did_you_mean
+from telemetry.errors import ConfigError
+from telemetry.settings import Fault, convert
 
 # From what TOML holds to what the configuration means; what does not fit is said with its cure.
 
-T = TypeVar("T")
 _CHOICES = {
     "wiring": [wiring.value for wiring in Wiring],
     "curve": [curve.value for curve in Curve],
@@ -32,29 +32,15 @@ _CHOICES = {
 }
 
 
-def convert(where: str, raw: object, kind: type[T]) -> T:
-    """Return `raw` as a `kind` of the configuration. Raises `ConfigError` with place and cure."""
-    try:
-        return msgspec.convert(raw, kind)
-    except msgspec.ValidationError as error:
-        problem, _, at = str(error).partition(" - at ")
-        inside = at.strip("`").removeprefix("$")
-        place = f"{where} {inside.lstrip('.')}" if where.endswith(":") else where + inside
-        cure = _cure(problem, inside, kind.__struct_fields__)  # type: ignore[attr-defined]
-        raise ConfigError(place, problem[0].lower() + problem[1:], cure) from error
-
-
-def _cure(problem: str, inside: str, known: tuple[str, ...]) -> str:
-    """Return what to write instead of what the decoder did not take."""
-    unknown = re.search(r"unknown field `(.+)`", problem)
-    if unknown:
-        return did_you_mean(unknown[1], known)
-    choices = _CHOICES.get(inside.rpartition(".")[2])
-    if choices and "enum value" in problem:
+def _hint(fault: Fault) -> str:
+    """Return what to write in place of a value that does not decode."""
+    choices = _CHOICES.get(fault.place.rpartition(".")[2])
+    if choices and "enum value" in fault.problem:
         return f"Write {', '.join(choices[:-1])} or {choices[-1]}."
-    if problem.startswith("Expected `array`"):
+    if fault.problem.startswith("expected `array`"):
         return 'Write a list in brackets, as in ["rig1"].'
-    return "Write a number." if problem.startswith(("Expected `float", "Expected `int")) else ""
+    number = fault.problem.startswith(("expected `float", "expected `int"))
+    return "Write a number." if number else fault.hint
 
 
 # Numbers and names of a configuration that can mean nothing.
@@ -338,12 +324,12 @@ def decode(where: str, tree: dict[str, Any]) -> PowerConfig:
     for name, kind in sections.items():
         # One by one: the decoder's own message does not say which of a table it means.
         for key, raw in inner[name].items():
-            convert(f"{where}: {name}.{key}", raw, kind)
+            convert(kind, raw, f"{where}: {name}.{key}", hint=_hint)
     rest = dict(inner)
     meters = rest.pop("meters", {})
     if not isinstance(meters, dict):
         raise ConfigError(f"{where}: meters", "it is a section, not a value", "Write [power.meters.plug] and its keys below.")  # fmt: skip
-    site = convert(f"{where}:", rest, PowerConfig)
+    site = convert(PowerConfig, rest, f"{where}:", hint=_hint)
     read = {name: decode_meter(f"{where}: meters.{name}", raw) for name, raw in meters.items()}
     site = msgspec.structs.replace(site, meters=read)
     check_numbers(where, site)

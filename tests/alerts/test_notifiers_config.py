@@ -112,7 +112,7 @@ CHANNEL = '[alerts.channels.c]\ntype = "{}"\n{}\n'
         ("[alerts]\npage_expiry_hours = 3", "longer than repeat_hours.page (4)"),
         ("[alerts]\ngroup_wait_seconds = -1", "it can't be negative"),
         ("[alerts]\nheartbeat = {}", "it needs one URL"),
-        ('[alerts]\nheartbeat = {url = "http://h/", every = 0}', "alerts.delivery.heartbeat.every"),
+        ('[alerts]\nheartbeat = {url = "http://h/", every = 0}', "alerts.heartbeat.every"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_meant_is_said_with_its_place_and_cure(

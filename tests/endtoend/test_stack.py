@@ -35,7 +35,7 @@ every_seconds = 2
 [alerts.channels.hook]
 type = "webhook"
 url = "{hook}/take"
-[alerts.delivery.heartbeat]
+[alerts.heartbeat]
 url = "{hook}/heard"
 every = 10
 [power]
