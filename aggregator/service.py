@@ -35,8 +35,8 @@ from aggregator.stats import Stats
 from aggregator.store.executor import StoreExecutor
 from aggregator.store.open import Lock, open_store
 from aggregator.store.protocol import Store
-from alerts.alert import Alert
 from alerts.rules.rule import load as load_rules
+from api.alerts import Alert
 from power.report.tariff import price_at
 from power.snapshot.snapshot import PowerSnapshot
 from telemetry.errors import KilowattError

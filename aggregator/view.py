@@ -5,15 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from aggregator.alerting.messages import AlertFigures, ChannelRow, TestReply
+import msgspec
+
 from aggregator.alerting.pipeline import AlertPipeline
 from aggregator.electrical.service import ElectricalService
 from aggregator.stats import Stats
 from aggregator.store.protocol import Store
-from alerts.alert import Alert
-from alerts.notice import Delivery, Incident
+from alerts.notice import Delivery
+from api.alerts import Alert, ChannelRow, Incident, TestReply
 from telemetry.fleet import Fleet
 from telemetry.inventory import Event
+
+
+class AlertStats(msgspec.Struct, frozen=True, kw_only=True):
+    """Counters of the journal and the heartbeat since the start."""
+
+    commits: int = 0
+    commit_errors: int = 0
+    commit_seconds: float = 0.0
+    journal_ok: bool = True
+    heartbeat_at: int | None = None
+    """When the last ping was answered, ns since 1970."""
+    heartbeat_failed: int | None = None
+    """None without a heartbeat."""
 
 
 class DeliveryView(Protocol):
@@ -36,7 +50,7 @@ class DeliveryView(Protocol):
     async def test(self, channel: str) -> TestReply:
         """Send a test notice to a channel now."""
 
-    def figures(self) -> AlertFigures:
+    def figures(self) -> AlertStats:
         """Return what journal and heartbeat say of themselves."""
 
 

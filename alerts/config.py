@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 
-from alerts.alert import Severity
 from alerts.incidents.matchers import parse_all
 from alerts.message.page import Links
 from alerts.notifiers import channel
 from alerts.notifiers.channel import Channel, url_problems
 from alerts.times import Hours, parse_hours, zone_of
+from api.alerts import Severity
 from telemetry.errors import ConfigError, did_you_mean
 
 HOUR = 3600.0

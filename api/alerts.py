@@ -1,142 +1,466 @@
-"""What is wrong, by cause, and what nobody is to be told of: `/api/v1/alerts`, `/incidents`, `/silences`."""
+"""Alerts, incidents, silences, rules, deliveries and channels: `/api/v1/alerts` and its neighbours.
+
+The alerting engine works with the same types: an alert is an `Alert` from the rule that evaluates it
+to the screen that shows it.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 import msgspec
 
+from api.decoding import OpenEnum
+from api.power import SnapshotKind
+from telemetry.metric import Table
+
+
+class AlertState(OpenEnum):
+    """The stage of an alert's life."""
+
+    PENDING = "pending"
+    FIRING = "firing"
+    RESOLVED = "resolved"
+
+
+class Severity(OpenEnum):
+    """Who is notified of an alert."""
+
+    PAGE = "page"
+    """A person, now."""
+    TICKET = "ticket"
+    """A person, in working hours."""
+    INFO = "info"
+    """Nobody; it is stored and shown."""
+
+
+class Subject(OpenEnum):
+    """What an alert is about: a device of the fleet, or a row of a power snapshot."""
+
+    GPU = "gpu"
+    LINK = "link"
+    NODE = "node"
+    CIRCUIT = "circuit"
+    BUDGET = "budget"
+    UPS = "ups"
+    SUPPLY = "supply"
+
+    @property
+    def table(self) -> Table | None:
+        """The fleet's table; None for a row of a power snapshot."""
+        return Table(self.value) if self.value in _TABLES else None
+
+    @property
+    def board(self) -> SnapshotKind | None:
+        """The kind of power snapshot; None for a device of the fleet."""
+        return None if self.value in _TABLES else SnapshotKind(self.value)
+
+
+_TABLES = frozenset(table.value for table in Table)
+
 
 class Alert(msgspec.Struct, frozen=True):
-    """One alert."""
+    """The verdict of a rule on one device or circuit, with its state."""
 
     key: str
+    """`<rule>/<node>/<device>`, or `<rule>/<subject>/<name>` of a power snapshot: one alert per key."""
     rule: str
-    state: str
-    severity: str
+    state: AlertState
+    severity: Severity
     node: str
+    """Empty for what belongs to no single node: a circuit, a budget."""
     gpu: str | None = None
-    subject: str = "gpu"
+    """UUID, when the alert is about one GPU."""
+    subject: Subject = Subject.GPU
     name: str = ""
-    """Of a circuit, budget or UPS."""
-    id: str = ""
-    """The number of its rule, where that has one."""
-    since: int = 0
-    changed: int = 0
-    summary: str = ""
-    description: str = ""
-    runbook: str = ""
-    value_text: str = ""
-    limit_text: str = ""
+    """Name of the circuit, budget or UPS."""
     labels: dict[str, str] = {}
+    """What pages, routes and silences match: `cluster`, `gpu` (index), `uuid`, `serial`, `pci`,
+    `slot`, `model`, `link`, `circuits` (names joined by commas), `rack`, `job`, `process` (the cause
+    of the error, where the kernel's log names it), as far as they are known."""
+    limit: float | None = None
+    """The threshold that `value` is compared with."""
+    value_text: str = ""
+    """`value` with its unit, as people write it."""
+    limit_text: str = ""
+    id: str = ""
+    """The rule's id where it has one: `E02`."""
+    since: int = 0
+    """When the condition was first true, ns since 1970."""
+    changed: int = 0
+    """When `state` was reached."""
+    value: float | None = None
+    summary: str = ""
+    """One line: what and where."""
+    description: str = ""
+    """What it means and what to do."""
+    runbook: str = ""
+
+    def matched_labels(self) -> dict[str, str]:
+        """Return everything that a matcher may name."""
+        return {
+            **self.labels,
+            "rule": self.rule,
+            "id": self.id,
+            "node": self.node,
+            "severity": self.severity,
+            "state": self.state,
+            "subject": self.subject,
+            "name": self.name,
+        }
 
 
-class Alerts(msgspec.Struct, frozen=True):
-    """`/api/v1/alerts`."""
+class NotificationState(OpenEnum):
+    """Whether anybody is notified of an alert now, and if not, why."""
+
+    NOTIFIED = "told"
+    INHIBITED = "inhibited"
+    """Its cause has an alert of its own."""
+    SILENCED = "silenced"
+    MAINTENANCE = "maintenance"
+    FLAPPING = "flapping"
+    STORM = "storm"
+    """Suppressed by the storm limiter: one notification says how many there are."""
+
+
+class AlertRow(Alert, frozen=True, kw_only=True):
+    """An alert, and who is notified of it."""
+
+    notification: NotificationState = msgspec.field(
+        name="standing", default=NotificationState.NOTIFIED
+    )
+    """Whether anybody is notified, and if not, why."""
+    incident: str | None = None
+    """Key of the incident that it belongs to, if any."""
+
+
+class AlertsReply(msgspec.Struct, frozen=True):
+    """Alerts, worst first."""
 
     at: int
-    alerts: list[Alert]
+    """ns since 1970."""
+    alerts: list[AlertRow]
 
 
-class Note(msgspec.Struct, frozen=True):
-    """Who has taken care of an incident."""
+class IncidentNote(msgspec.Struct, frozen=True, kw_only=True):
+    """An acknowledgement: who, when and why."""
 
     who: str
     why: str = ""
     at: int = 0
+    """ns since 1970."""
     until: int | None = None
+    """When it expires; null is at the end of the incident."""
 
 
-class Incident(msgspec.Struct, frozen=True):
-    """All alerts of one cause."""
-
-    key: str
-    severity: str
-    title: str
-    began: int
-    changed: int = 0
-    ended: int | None = None
-    group: dict[str, str] = {}
-    alerts: list[Alert] = []
-    firing: int = 0
-    total: int = 0
-    acknowledged: Note | None = None
-    hidden: int = 0
-    """Consequences of it, told to nobody."""
-
-
-class Incidents(msgspec.Struct, frozen=True):
-    """`/api/v1/incidents`."""
+class IncidentEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """A step in the life of an incident: a notification, or what a person did."""
 
     at: int
-    incidents: list[Incident]
-
-
-class Happening(msgspec.Struct, frozen=True):
-    """Something that happened to an incident."""
-
-    at: int
+    """ns since 1970."""
     what: str
+    """`told` (notified; `why`: the notification's reason), `acknowledged`, `taken_back` (the
+    acknowledgement was removed), `lapsed` (the acknowledgement expired), `ended` (`why`: `resolved` or
+    `merged`)."""
     who: str = ""
+    """Empty where no person did it."""
     why: str = ""
 
 
-class Sent(msgspec.Struct, frozen=True):
-    """One notice on its way to one channel, or there."""
+class Incident(msgspec.Struct, frozen=True, kw_only=True):
+    """All alerts of one cause."""
 
-    channel: str
-    created: int
-    outcome: str
-    reason: str = ""
-    tries: int = 0
-    error: str = ""
+    key: str
+    """Dedup key, the same from trigger to resolve and never used again; at most 255 characters."""
+    group: dict[str, str] = {}
+    """What its alerts have in common: `{"rule": "gpu_lost", "node": "dgx-01"}`."""
+    severity: Severity
+    """The worst of its alerts."""
+    title: str
+    """One line: what and where."""
+    began: int
+    """ns since 1970."""
+    changed: int = 0
+    ended: int | None = None
+    alerts: tuple[Alert, ...] = ()
+    """Those that fire, worst first, then those that have resolved since it began; 100 at most."""
+    firing: int = 0
+    """How many fire now, listed or not."""
+    total: int = 0
+    """How many have fired since it began."""
+    acknowledged: IncidentNote | None = None
+    inhibited: tuple[str, ...] = ()
+    """Keys of the alerts that are its consequence: shown below it, never notified; 100 at most."""
+    hidden: int = 0
+    """How many of these there are, listed or not."""
 
 
-class Story(msgspec.Struct, frozen=True):
-    """`/api/v1/incidents/<key>/story`."""
+class IncidentsReply(msgspec.Struct, frozen=True):
+    """Incidents, worst first; of the past, newest first."""
 
     at: int
+    """ns since 1970."""
+    incidents: list[Incident]
+
+
+class IncidentReply(msgspec.Struct, frozen=True):
+    """One incident."""
+
+    at: int
+    """ns since 1970."""
+    incident: Incident
+    saved: bool = True
+    """False when a change is in force but not yet in the journal: a crash within the next moments
+    would lose it."""
+
+
+class Action(OpenEnum):
+    """What a notification says about its incident."""
+
+    TRIGGER = "trigger"
+    """It began, grew worse, or is repeated because nobody has answered."""
+    UPDATE = "update"
+    """More of the same, or fewer: for channels that show it, never a new page."""
+    ACKNOWLEDGE = "acknowledge"
+    RESOLVE = "resolve"
+
+
+class DeliveryOutcome(OpenEnum):
+    """How a delivery ended."""
+
+    WAITING = "waiting"
+    DELIVERED = "delivered"
+    REFUSED = "refused"
+    """The receiver will never accept it: a 4xx that is no 408, 425 or 429."""
+    EXPIRED = "expired"
+    """Too old to be of use."""
+    SUPERSEDED = "superseded"
+    """Not sent, because a later notification of the same incident says more."""
+
+
+class DeliveryRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One notification to one channel."""
+
+    id: int = 0
+    channel: str
+    incident: str = ""
+    """Key of the incident."""
+    title: str = ""
+    action: Action = Action.TRIGGER
+    reason: str = ""
+    created: int
+    """ns since 1970."""
+    due: int = 0
+    tries: int = 0
+    outcome: DeliveryOutcome
+    error: str = ""
+    """How the last try ended."""
+
+
+class DeliveriesReply(msgspec.Struct, frozen=True):
+    """Deliveries, newest first."""
+
+    at: int
+    """ns since 1970."""
+    deliveries: list[DeliveryRow]
+
+
+class TimelineReply(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened to one incident, and who was notified of it."""
+
+    at: int
+    """ns since 1970."""
+    incident: str = ""
+    """Its whole key."""
     began: int
     ended: int | None = None
-    story: list[Happening] = []
-    deliveries: list[Sent] = []
+    events: tuple[IncidentEvent, ...] = msgspec.field(name="story", default=())
+    """Oldest first."""
+    deliveries: list[DeliveryRow] = []
+    """Newest first."""
 
 
 class Matcher(msgspec.Struct, frozen=True):
-    """One condition of a silence."""
+    """A condition on an alert's labels, written as Alertmanager writes it: `node=~"dgx-.*"`."""
 
     label: str
+    """`rule`, `node`, `severity`, `subject`, `name`, or any of `Alert.labels`."""
     value: str
     is_regex: bool = False
     is_equal: bool = True
 
-    def holds(self, value: str) -> bool:
-        """Whether it is true of a label; one that is not there is empty."""
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether it holds; a label that is absent is an empty one."""
+        value = labels.get(self.label, "")
         if self.is_regex:
-            return (re.fullmatch(self.value, value) is not None) is self.is_equal
-        return (self.value == value) is self.is_equal
+            found = compiled(self.value).fullmatch(value) is not None
+        else:
+            found = self.value == value
+        return found is self.is_equal
 
     def __str__(self) -> str:
-        """As people write it."""
-        sign = ("=" if self.is_equal else "!") + (
-            "~" if self.is_regex else "" if self.is_equal else "="
-        )
-        return f"{self.label}{sign}{self.value}"
+        """Return the text that `alerts.incidents.matchers.parse` reads as this condition."""
+        sign = ("=" if self.is_equal else "!") + ("~" if self.is_regex else "")
+        return f"{self.label}{'!=' if sign == '!' else sign}{self.value}"
 
 
-class Silence(msgspec.Struct, frozen=True):
-    """Alerts that nobody is to be told of for a while."""
+@lru_cache(maxsize=1024)
+def compiled(pattern: str) -> re.Pattern[str]:
+    """Return a matcher's pattern, compiled. Raises `re.error`."""
+    return re.compile(pattern)
+
+
+def matches_all(matchers: Iterable[Matcher], labels: Mapping[str, str]) -> bool:
+    """Whether all conditions hold."""
+    return all(matcher.matches(labels) for matcher in matchers)
+
+
+class Silence(msgspec.Struct, frozen=True, kw_only=True):
+    """Alerts that nobody is notified of for a while."""
 
     id: str
-    matchers: list[Matcher]
+    matchers: tuple[Matcher, ...]
     who: str
     why: str
     starts: int
+    """ns since 1970."""
     ends: int
+    created: int = 0
     maintenance: bool = False
+    """A planned window: what fires in it is no incident at all; neither is what it leaves behind for
+    two minutes after its end (a driver that was reloaded, counters that went back)."""
 
 
-class Silences(msgspec.Struct, frozen=True):
-    """`/api/v1/silences`."""
+class SilencesReply(msgspec.Struct, frozen=True, kw_only=True):
+    """Silences and maintenance windows: in force, planned, and recently ended."""
 
+    at: int = 0
+    """ns since 1970."""
     silences: list[Silence]
+
+
+class SilenceReply(msgspec.Struct, frozen=True):
+    """One silence."""
+
+    at: int
+    """ns since 1970."""
+    silence: Silence
+    saved: bool = True
+    """As in IncidentReply."""
+
+
+class AckRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The acknowledgement of an incident."""
+
+    who: str
+    """Name of the person, as others know it."""
+    why: str = ""
+    duration: str | float | None = msgspec.field(name="for", default=None)
+    """How long, as `2h` or in seconds; until the incident is over if absent."""
+
+
+class EndRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The end of an acknowledgement or of a silence."""
+
+    who: str = "somebody"
+    """Name of the person."""
+    why: str = "no longer needed"
+
+
+class MatcherParts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A matcher in parts, as in Alertmanager's API."""
+
+    name: str
+    value: str
+    is_regex: bool = msgspec.field(name="isRegex", default=False)
+    is_equal: bool = msgspec.field(name="isEqual", default=True)
+
+
+class SilenceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A new silence or maintenance window."""
+
+    matchers: tuple[str | MatcherParts, ...]
+    """Each as `node=dgx-01`, `rule=~"gpu_.*"`, `severity!=page`, or in parts; all must match."""
+    who: str
+    """Name of the person, as others know it."""
+    why: str
+    starts: str | int | None = None
+    """RFC 3339, ns since 1970, or `now`; now if absent."""
+    ends: str | int | None = None
+    """As `starts`. Either `ends` or `for` is required."""
+    duration: str | float | None = msgspec.field(name="for", default=None)
+    """How long from its start, as `2h` or in seconds."""
+    maintenance: bool = False
+    """A planned window: what fires in it is no incident at all."""
+
+
+class RuleRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One rule in force."""
+
+    name: str
+    id: str
+    subject: Subject
+    kind: str
+    """Kind of its condition: `above`, `rate`, `event`, ..."""
+    severity: Severity
+    hold: float
+    """Seconds that the condition must be true before the alert fires."""
+    keep: float
+    """Seconds that the condition must be false before the alert resolves."""
+    summary: str
+    description: str
+    runbook: str
+    pending: int
+    """How many of its alerts are pending."""
+    firing: int
+
+
+class RulesReply(msgspec.Struct, frozen=True):
+    """The rules in force."""
+
+    at: int
+    """ns since 1970."""
+    rules: list[RuleRow]
+
+
+class ChannelRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One receiver of notifications, with its counters since the start."""
+
+    name: str
+    kind: str
+    """`pagerduty`, `alertmanager`, `webhook`, `slack`, ..."""
+    waiting: int
+    """Deliveries that have not arrived yet."""
+    oldest_seconds: float | None
+    """Age of the oldest of them; null when none waits."""
+    delivered: int
+    failed: int
+    """Tries that were, or will be, repeated."""
+    refused: int
+    expired: int
+    superseded: int
+    failing: str
+    """Why it fails now; empty while it works."""
+    last_error: str
+    last_delivered: int | None
+    """ns since 1970."""
+
+
+class ChannelsReply(msgspec.Struct, frozen=True):
+    """All channels."""
+
+    at: int
+    """ns since 1970."""
+    channels: list[ChannelRow]
+
+
+class TestReply(msgspec.Struct, frozen=True):
+    """The outcome of a test notification."""
+
+    channel: str
+    delivered: bool
+    seconds: float
+    error: str = ""
+    """The receiver's or the network's error."""

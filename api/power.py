@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 import msgspec
 
 from api.columns import Numbers
+
+
+class SnapshotKind(StrEnum):
+    """What a row of a power snapshot is."""
+
+    CIRCUIT = "circuit"
+    """A breaker: a circuit or a panel's main."""
+    BUDGET = "budget"
+    """A ceiling on watts or energy that an operator has set."""
+    UPS = "ups"
+    SUPPLY = "supply"
+    """The power supplies of one node."""
 
 
 class Trip(msgspec.Struct, frozen=True):

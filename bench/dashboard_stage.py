@@ -21,8 +21,8 @@ from aggregator.alerting.pipeline import AlertPipeline
 from aggregator.electrical.service import ElectricalService
 from aggregator.http.app import listening
 from aggregator.http.config import HttpConfig
-from alerts.alert import Alert
 from alerts.rules.rule import load
+from api.alerts import Alert
 from telemetry.gap import GAP, Gap
 from telemetry.inventory import Event, Gpu, Inventory, MemoryPool
 from telemetry.metric import Table

@@ -17,15 +17,16 @@ from typing import Any
 
 import numpy as np
 
-from alerts.alert import Subject
 from alerts.engine.engine import RuleEngine
 from alerts.rules.names import home
 from alerts.rules.rule import Rule, load
+from api.alerts import Subject
+from api.power import SnapshotKind
 from bench.report import show
 from collector.simulated import scenario
 from collector.simulated.cluster import SimulatedNode, cluster
 from power.snapshot.quantities import QUANTITIES
-from power.snapshot.snapshot import PowerSnapshot, Quantity, SnapshotKind
+from power.snapshot.snapshot import PowerSnapshot, Quantity
 from telemetry.fleet import Fleet
 from telemetry.gap import GAP, Gap
 from telemetry.inventory import Gpu, Inventory, Link

@@ -13,8 +13,8 @@ from aggregator.http.openapi import OPERATIONS, field_texts
 from aggregator.http.openapi_alerts import WRITES
 from aggregator.http.operation import Operation
 from alerts.rules.rule import load
+from api.power import SnapshotKind
 from power.snapshot.quantities import QUANTITIES
-from power.snapshot.snapshot import SnapshotKind
 from telemetry.catalogue import CATALOGUE
 from telemetry.metric import ALL_LINKS, EACH_LINK, Call, Field, Gpm, Lane, Metric, Nvml, Table
 

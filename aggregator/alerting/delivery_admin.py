@@ -6,13 +6,14 @@ import asyncio
 import time
 
 from aggregator.alerting.journal_writer import JournalWriter
-from aggregator.alerting.messages import AlertFigures, ChannelRow, TestReply
+from aggregator.view import AlertStats
 from alerts.config import AlertsConfig
 from alerts.delivery.heartbeat import Heartbeat
 from alerts.delivery.outbox import ChannelHealth, Outbox, deliver_test
 from alerts.journal.journal import Journal
-from alerts.notice import Delivery, Incident
+from alerts.notice import Delivery
 from alerts.notifiers.result import Delivered, Later
+from api.alerts import ChannelRow, Incident, TestReply
 from telemetry.errors import ConfigError
 
 
@@ -69,10 +70,10 @@ class DeliveryAdmin:
             case refused:
                 return TestReply(channel, False, took, refused.reason)
 
-    def figures(self) -> AlertFigures:
+    def figures(self) -> AlertStats:
         """Return what journal and heartbeat say of themselves."""
         clerk, beat = self._clerk, None if self._heartbeat is None else self._heartbeat.tally
-        return AlertFigures(
+        return AlertStats(
             commits=clerk.commits,
             commit_errors=clerk.errors,
             commit_seconds=clerk.seconds,

@@ -11,15 +11,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from aggregator.alerting.self_alerts import SelfAlerts
-from alerts.alert import Alert, AlertState, Severity
 from alerts.config import AlertsConfig
 from alerts.engine.engine import RuleEngine
 from alerts.engine.restore import AlertRecord
 from alerts.incidents.manager import AlertStanding, IncidentManager
 from alerts.incidents.policy import NotificationTimings, policies_of
 from alerts.incidents.state import IncidentMemory, StateChanges
-from alerts.notice import Incident, Matcher, NotificationState, Silence
 from alerts.rules.rule import Rule
+from api.alerts import Alert, AlertState, Incident, Matcher, NotificationState, Severity, Silence
 from power.snapshot.snapshot import PowerSnapshot
 from telemetry.fleet import Fleet
 from telemetry.inventory import Event
@@ -227,7 +226,7 @@ class AlertPipeline:
             if alert.severity is Severity.INFO or alert.state is AlertState.PENDING:
                 continue
             held = self.desk.held(alert.key) if alert.state is AlertState.FIRING else None
-            if held is None or held.standing is NotificationState.TOLD:
+            if held is None or held.standing is NotificationState.NOTIFIED:
                 found.append(alert)
         return found
 

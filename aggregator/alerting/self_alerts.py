@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from alerts.alert import Alert, AlertState, Severity, Subject
+from api.alerts import Alert, AlertState, Severity, Subject
 
 KEEP = 180.0
 """Seconds for which it must be good again: longer than it takes to find out after a restart."""

@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from power.snapshot.kind import SnapshotKind
+from api.power import SnapshotKind
 from power.snapshot.snapshot import PowerSnapshot
 
 log = logging.getLogger(__name__)

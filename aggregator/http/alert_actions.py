@@ -10,14 +10,6 @@ from collections.abc import Collection
 
 from aiohttp import web
 
-from aggregator.alerting.messages import (
-    AckRequest,
-    DoneRequest,
-    IncidentReply,
-    MatcherWords,
-    SilenceReply,
-    SilenceRequest,
-)
 from aggregator.http import body
 from aggregator.http.alerts import refusals
 from aggregator.http.errors import bad, unknown
@@ -25,7 +17,17 @@ from aggregator.http.reply import VIEW, query, send_json
 from aggregator.http.times import duration, moment
 from aggregator.view import AggregatorView
 from alerts.incidents.matchers import LABELS, parse
-from alerts.notice import Incident, Matcher, Silence
+from api.alerts import (
+    AckRequest,
+    EndRequest,
+    Incident,
+    IncidentReply,
+    Matcher,
+    MatcherParts,
+    Silence,
+    SilenceReply,
+    SilenceRequest,
+)
 from telemetry.errors import ConfigError, did_you_mean
 
 SAVE_SECONDS = 5.0
@@ -40,7 +42,7 @@ async def acknowledge(request: web.Request) -> web.Response:
     view, key = request.app[VIEW], request.match_info["key"]
     asked = await body.read(request, AckRequest)
     now, wall = view.now(), view.wall()
-    until = None if asked.lasts is None else wall + _length("body.for", asked.lasts)
+    until = None if asked.duration is None else wall + _length("body.for", asked.duration)
     with refusals("incident"):
         found = view.alarms.acknowledge(
             key, who=asked.who, why=asked.why, until=until, now=now, wall=wall
@@ -100,12 +102,12 @@ async def test(request: web.Request) -> web.Response:
     return await send_json(request, await view.post.test(name))
 
 
-async def _done(request: web.Request) -> DoneRequest:
+async def _done(request: web.Request) -> EndRequest:
     """Who ends something and why; a DELETE may come without a body."""
     body.same_site(request)
     if not request.body_exists:
-        return DoneRequest()
-    return await body.read(request, DoneRequest)
+        return EndRequest()
+    return await body.read(request, EndRequest)
 
 
 async def _incident(request: web.Request, view: AggregatorView, found: Incident) -> web.Response:
@@ -118,7 +120,7 @@ async def _silence(request: web.Request, view: AggregatorView, found: Silence) -
     return await send_json(request, SilenceReply(view.wall(), found, saved))
 
 
-def _matcher(number: int, given: str | MatcherWords, known: Collection[str]) -> Matcher:
+def _matcher(number: int, given: str | MatcherParts, known: Collection[str]) -> Matcher:
     where = f"body.matchers[{number}]"
     try:
         found = parse(given if isinstance(given, str) else _text(given), where)
@@ -130,7 +132,7 @@ def _matcher(number: int, given: str | MatcherWords, known: Collection[str]) -> 
     return found
 
 
-def _text(given: MatcherWords) -> str:
+def _text(given: MatcherParts) -> str:
     value = given.value.replace("\\", "\\\\").replace('"', '\\"')
     sign = (
         ("=~" if given.is_regex else "=") if given.is_equal else ("!~" if given.is_regex else "!=")
@@ -141,11 +143,11 @@ def _text(given: MatcherWords) -> str:
 def _times(asked: SilenceRequest, wall: int) -> tuple[int | None, int]:
     """Return start (None is now) and end, ns since 1970."""
     starts = None if asked.starts is None else _moment("body.starts", asked.starts, wall)
-    if (asked.ends is None) == (asked.lasts is None):
+    if (asked.ends is None) == (asked.duration is None):
         problem = "there is no end" if asked.ends is None else "there are two ends"
         raise bad("body", problem, 'Give one of "for" ("2h") and "ends".')
-    if asked.lasts is not None:
-        return starts, (starts or wall) + _length("body.for", asked.lasts)
+    if asked.duration is not None:
+        return starts, (starts or wall) + _length("body.for", asked.duration)
     ends = _moment("body.ends", asked.ends, wall)
     if ends - wall > LONGEST * 1e9:
         raise bad("body.ends", "it is more than a year away", "Silence for less, and look again.")

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from aggregator.alerting.messages import ChannelRow
 from aggregator.view import AggregatorView
-from alerts.alert import AlertState, Severity
-from alerts.notice import NotificationState
+from api.alerts import AlertState, ChannelRow, NotificationState, Severity
 from telemetry.exposition import COUNTER, GAUGE, PREFIX, SUMMARY, Family, Sample, labels
 
 _SHOWN = (AlertState.PENDING, AlertState.FIRING)

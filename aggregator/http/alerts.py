@@ -10,25 +10,31 @@ from enum import StrEnum
 import msgspec
 from aiohttp import web
 
-from aggregator.alerting.messages import (
-    AlertRow,
-    AlertsReply,
-    ChannelsReply,
-    DeliveriesReply,
-    DeliveryRow,
-    IncidentReply,
-    IncidentsReply,
-    RuleRow,
-    RulesReply,
-    SilencesReply,
-    StoryReply,
-)
 from aggregator.http.errors import RequestError, bad, unknown
 from aggregator.http.reply import VIEW, query, send_json
 from aggregator.http.times import between
 from aggregator.view import AggregatorView
-from alerts.alert import Alert, AlertState, Severity, Subject
-from alerts.notice import Delivery, DeliveryOutcome, Incident, NotificationState
+from alerts.notice import Delivery
+from api.alerts import (
+    Alert,
+    AlertRow,
+    AlertsReply,
+    AlertState,
+    ChannelsReply,
+    DeliveriesReply,
+    DeliveryOutcome,
+    DeliveryRow,
+    Incident,
+    IncidentReply,
+    IncidentsReply,
+    NotificationState,
+    RuleRow,
+    RulesReply,
+    Severity,
+    SilencesReply,
+    Subject,
+    TimelineReply,
+)
 from telemetry.errors import DeskError
 
 USUAL, MOST = 1000, 10_000
@@ -81,7 +87,7 @@ async def alerts(request: web.Request) -> web.Response:
         row
         for alert in view.alerts()
         if all(getattr(alert, name) == value for name, value in asked.items())
-        and (row := row_of(view, alert)).standing == (standing or row.standing)
+        and (row := row_of(view, alert)).notification == (standing or row.notification)
     ]
     return await send_json(request, AlertsReply(view.wall(), found), values=20 * len(found))
 
@@ -89,9 +95,9 @@ async def alerts(request: web.Request) -> web.Response:
 def row_of(view: AggregatorView, alert: Alert) -> AlertRow:
     """Return an alert with what the desk says of it."""
     held = view.alarms.held(alert.key)
-    standing = NotificationState.TOLD if held is None else held.standing
+    standing = NotificationState.NOTIFIED if held is None else held.standing
     incident = None if held is None else held.incident or None
-    return AlertRow(**msgspec.structs.asdict(alert), standing=standing, incident=incident)
+    return AlertRow(**msgspec.structs.asdict(alert), notification=standing, incident=incident)
 
 
 async def incidents(request: web.Request) -> web.Response:
@@ -141,9 +147,9 @@ async def story(request: web.Request) -> web.Response:
         found, happened = desk.incident(key), desk.story(key)
     async with asyncio.timeout(PATIENCE):
         sent = await view.post.deliveries(found.began, USUAL, found.key)
-    body = StoryReply(
-        view.wall(), found.key, found.began, found.ended, happened,
-        [delivery_row(one) for one in sent],
+    body = TimelineReply(
+        at=view.wall(), incident=found.key, began=found.began, ended=found.ended,
+        events=happened, deliveries=[delivery_row(one) for one in sent],
     )  # fmt: skip
     return await send_json(request, body, values=20 * len(sent))
 
@@ -160,7 +166,7 @@ async def silences(request: web.Request) -> web.Response:
         for silence in view.alarms.desk.silences()
         if wanted is None or silence.maintenance == (wanted == "true")
     ]
-    return await send_json(request, SilencesReply(view.wall(), found))
+    return await send_json(request, SilencesReply(at=view.wall(), silences=found))
 
 
 async def rules(request: web.Request) -> web.Response:

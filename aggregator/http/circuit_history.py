@@ -16,8 +16,8 @@ from aggregator.http.errors import unknown
 from aggregator.http.history import step_of
 from aggregator.http.reply import JSON, MUCH, VIEW, json_bytes, query, send
 from aggregator.http.times import between
+from api.power import SnapshotKind
 from power.snapshot.documents import plain
-from power.snapshot.kind import SnapshotKind
 from power.snapshot.quantities import QUANTITIES
 from power.snapshot.snapshot import Quantity
 from telemetry.metric import Unit

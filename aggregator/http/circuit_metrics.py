@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from aggregator.electrical.service import ElectricalService
+from api.power import SnapshotKind
 from power.live import PowerSnapshots
 from power.network.wiring import POLES
 from power.site.layout import SiteLayout
 from power.snapshot.quantities import QUANTITIES
-from power.snapshot.snapshot import PowerSnapshot, Quantity, SnapshotKind
+from power.snapshot.snapshot import PowerSnapshot, Quantity
 from telemetry.exposition import COUNTER, GAUGE, PREFIX, Family, Sample, labels
 from telemetry.metric import Kind
 

@@ -16,7 +16,8 @@ from aggregator.http.reply import JSON, VIEW, json_bytes, query, send, send_json
 from aggregator.http.times import moment
 from aggregator.mqtt.power_topics import firing, spoken
 from aggregator.view import AggregatorView
-from alerts.alert import Subject
+from api.alerts import Subject
+from api.power import SnapshotKind
 from power.live import PowerSnapshots
 from power.site.layout import SiteLayout
 from power.snapshot.documents import (
@@ -27,7 +28,6 @@ from power.snapshot.documents import (
     only,
     row_states,
 )
-from power.snapshot.kind import SnapshotKind
 from power.snapshot.quantities import QUANTITIES
 from power.snapshot.snapshot import PowerSnapshot
 

@@ -19,7 +19,7 @@ from aggregator.http.past import PATIENCE, SECOND
 from aggregator.http.reply import VIEW, query, send_json
 from aggregator.store.protocol import StoredEvent
 from aggregator.view import AggregatorView
-from alerts.alert import Alert
+from api.alerts import Alert
 from telemetry.fleet import Fleet, Node, gaps_of
 from telemetry.gap import Gap, reason_of
 from telemetry.inventory import Event, Gpu, Link, MemoryPool

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from aggregator.alerting import messages
+from aggregator import stats
 from aggregator.http import (
     columns,
     errors,
@@ -54,7 +54,7 @@ from aggregator.http.stream_hub import (
     StreamRows,
 )
 from aggregator.store import protocol
-from alerts import alert, notice
+from api import alerts as api_alerts
 from telemetry import inventory
 from telemetry.exposition import CONTENT_TYPE
 from telemetry.metric import Table
@@ -65,8 +65,8 @@ from telemetry.metric import Table
 # whoever reads the code and to whoever reads the API's document.
 
 _MODULES = (
-    alert, columns, errors, events, fleet, health, history, inventory, messages, nodes, notice, protocol, sd,
-    stream, stream_hub, summary,
+    api_alerts, columns, errors, events, fleet, health, history, inventory, nodes, protocol, sd,
+    stats, stream, stream_hub, summary,
 )  # fmt: skip
 
 

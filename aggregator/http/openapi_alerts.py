@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from aggregator.alerting.messages import (
+from aggregator.http.alerts import MOST, USUAL
+from aggregator.http.operation import Operation, Parameter
+from api.alerts import (
     AckRequest,
     AlertsReply,
+    AlertState,
     ChannelsReply,
     DeliveriesReply,
-    DoneRequest,
+    DeliveryOutcome,
+    EndRequest,
     IncidentReply,
     IncidentsReply,
+    NotificationState,
     RulesReply,
+    Severity,
     SilenceReply,
     SilenceRequest,
     SilencesReply,
-    StoryReply,
+    Subject,
     TestReply,
+    TimelineReply,
 )
-from aggregator.http.alerts import MOST, USUAL
-from aggregator.http.operation import Operation, Parameter
-from alerts.alert import AlertState, Severity, Subject
-from alerts.notice import DeliveryOutcome, NotificationState
 
 _WHEN = "RFC 3339, seconds since 1970, '-1h' or 'now'."
 _SEVERITY = Parameter("severity", "Only those of this severity.", "page", tuple(Severity))
@@ -79,7 +82,7 @@ READS: dict[str, Operation] = {
         "incidentStory",
         "What happened to one incident, open or ended within the hour: who took it, when it was "
         "told of, to whom, and what became of that.",
-        StoryReply,
+        TimelineReply,
         (_KEY,),
         (404, 503),
     ),
@@ -133,7 +136,7 @@ WRITES: dict[tuple[str, str], Operation] = {
         IncidentReply,
         (_KEY,),
         (*_FAULTS, 404),
-        body=DoneRequest,
+        body=EndRequest,
         body_required=False,
     ),
     ("/api/v1/silences", "post"): Operation(
@@ -155,7 +158,7 @@ WRITES: dict[tuple[str, str], Operation] = {
             ),
         ),
         (*_FAULTS, 404),
-        body=DoneRequest,
+        body=EndRequest,
         body_required=False,
     ),
     ("/api/v1/channels/{name}/test", "post"): Operation(

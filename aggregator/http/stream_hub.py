@@ -19,7 +19,7 @@ from aggregator.http.columns import ColumnChoice, ColumnLayout, ColumnRows, Flee
 from aggregator.http.errors import ErrorDetail
 from aggregator.http.reply import MUCH, json_bytes
 from aggregator.view import AggregatorView
-from alerts.alert import Alert
+from api.alerts import Alert
 from telemetry.inventory import Event
 from telemetry.metric import Table
 

@@ -12,8 +12,7 @@ from collections.abc import Iterable
 import msgspec
 
 from aggregator.mqtt.retained import RetainedTopics
-from alerts.alert import Severity
-from alerts.notice import Incident, IncidentNote
+from api.alerts import Incident, IncidentNote, Severity
 from telemetry.topics import ROOT, state_topic
 
 SHOWN = 900.0

@@ -14,9 +14,8 @@ import numpy.typing as npt
 
 from aggregator.electrical.service import ElectricalService
 from aggregator.mqtt.retained import Publish, RetainedTopics
-from alerts.alert import Alert, AlertState, Subject
 from alerts.incidents.manager import AlertStanding
-from alerts.notice import NotificationState
+from api.alerts import Alert, AlertState, NotificationState, Subject
 from power.site.layout import SiteLayout
 from power.snapshot.documents import (
     Alerts,

@@ -11,19 +11,19 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from alerts.alert import Alert, AlertState, Severity, Subject
 from alerts.config import HOUR, AlertsConfig
 from alerts.delivery.channel_stats import ChannelStats
 from alerts.delivery.clock import DeliveryClock
 from alerts.delivery.routing import Router
 from alerts.delivery.worker import Call, ChannelWorker, DeliveryJournal
 from alerts.message.page import Links, page_of
-from alerts.notice import Action, Delivery, Incident, Notice
+from alerts.notice import Delivery, Notice
 from alerts.notifiers.alertmanager import Alertmanager
 from alerts.notifiers.alertmanager_feed import AlertmanagerFeed
 from alerts.notifiers.channel import Channel, Message
 from alerts.notifiers.http_sender import HttpSender, doors
 from alerts.notifiers.result import Answer, Later
+from api.alerts import Action, Alert, AlertState, Incident, Severity, Subject
 from telemetry.errors import ConfigError, did_you_mean
 
 # Telling one channel of one notice, and the message that says it is a test.

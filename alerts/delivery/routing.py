@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from alerts.alert import Alert, Severity
 from alerts.config import AlertsConfig, RouteConfig, hours
-from alerts.incidents.matchers import labels_of, matches, parse_all
-from alerts.notice import Action, Matcher, Notice
+from alerts.incidents.matchers import parse_all
+from alerts.notice import Notice
 from alerts.notifiers.alertmanager import Alertmanager
 from alerts.times import Hours
+from api.alerts import Action, Alert, Matcher, Severity, matches_all
 
 _TOLD = (Severity.PAGE, Severity.TICKET)
 """Who hears of a route that names no severities: information is for nobody."""
@@ -67,10 +67,10 @@ class Router:
         """Return the Alertmanagers that an alert is sent to; they have hours of their own."""
         if not self._managers:
             return []
-        labels = labels_of(alert)
+        labels = alert.matched_labels()
         names: dict[str, None] = {}
         for way in self._ways:
-            if alert.severity in way.severity and matches(way.matchers, labels):
+            if alert.severity in way.severity and matches_all(way.matchers, labels):
                 names.update(dict.fromkeys(way.channels))
                 if not way.goes_on:
                     break
@@ -115,8 +115,8 @@ def _facts(notice: Notice) -> Iterable[Mapping[str, str]]:
     if not incident.alerts:
         yield {**incident.group, "severity": incident.severity.value}
     for alert in incident.alerts:
-        yield {**incident.group, **labels_of(alert)}
+        yield {**incident.group, **alert.matched_labels()}
 
 
 def _any(matchers: tuple[Matcher, ...], facts: list[Mapping[str, str]]) -> bool:
-    return not matchers or any(matches(matchers, labels) for labels in facts)
+    return not matchers or any(matches_all(matchers, labels) for labels in facts)

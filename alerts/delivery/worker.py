@@ -14,14 +14,14 @@ from typing import Any, Protocol
 
 import msgspec
 
-from alerts.alert import Severity
 from alerts.delivery.channel_stats import ChannelStats
 from alerts.delivery.clock import DeliveryClock
 from alerts.delivery.rate_limiter import RateLimiter, retry_after
 from alerts.message.text import clean
-from alerts.notice import Action, Delivery, Notice
+from alerts.notice import Delivery, Notice
 from alerts.notifiers.channel import Channel
 from alerts.notifiers.result import Answer, Delivered, Later, Refused
+from api.alerts import Action, Severity
 
 # What is still to be said of one incident on one channel, when several notices wait.
 #

@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from alerts.alert import Alert, AlertState, Severity, Subject
 from alerts.engine.peer_groups import PeerGroups
 from alerts.engine.recent_events import DisturbanceTracker, EvaluatedEvents, place_events
 from alerts.engine.restore import AlertRecord, RestoredAlerts, WaitingAlert, ended
@@ -27,7 +26,9 @@ from alerts.engine.templates import UNKNOWN
 from alerts.rules.conditions import happenings_of
 from alerts.rules.names import home, say
 from alerts.rules.rule import Rule
-from power.snapshot.snapshot import PowerSnapshot, SnapshotKind
+from api.alerts import Alert, AlertState, Severity, Subject
+from api.power import SnapshotKind
+from power.snapshot.snapshot import PowerSnapshot
 from telemetry.fleet import Fleet
 from telemetry.inventory import Event
 from telemetry.metric import Table

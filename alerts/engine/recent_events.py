@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from alerts.alert import Subject
 from alerts.engine.row_memory import RowChange, RowMemory
 from alerts.rules.condition import Floats, Index
+from api.alerts import Subject
 from telemetry.fleet import Fleet, Node
 from telemetry.inventory import Event
 from telemetry.metric import Table

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from alerts.alert import Alert, AlertState, Subject
+from api.alerts import Alert, AlertState, Subject
 
 WAITS = 7 * 86_400.0
 """Seconds that an alert waits for a device that nobody has told of; then it is nobody's."""

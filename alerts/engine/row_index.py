@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from alerts.engine.row_memory import Index, RowChange
 from alerts.engine.subjects import DeviceSubject, RowSubject, SnapshotSubject
-from power.snapshot.snapshot import PowerSnapshot, SnapshotKind
+from api.power import SnapshotKind
+from power.snapshot.snapshot import PowerSnapshot
 from telemetry.fleet import Fleet, Node
 from telemetry.inventory import Inventory
 from telemetry.metric import Table

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from alerts.alert import Alert, AlertState, Subject
 from alerts.engine.restore import AlertRecord, WaitingAlert
 from alerts.engine.row_memory import RowChange, RowMemory
 from alerts.engine.snapshot import FleetSnapshot, RuleInput
@@ -17,6 +16,7 @@ from alerts.engine.templates import fill
 from alerts.rules.condition import BAD, UNKNOWN, Judgement
 from alerts.rules.conditions import Condition
 from alerts.rules.rule import Rule
+from api.alerts import Alert, AlertState, Subject
 from telemetry.inventory import Event
 
 _STATES = {AlertPhase.PENDING: AlertState.PENDING, AlertPhase.FIRING: AlertState.FIRING}

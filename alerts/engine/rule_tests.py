@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from alerts.alert import AlertState, Subject
 from alerts.engine.engine import STALL, RuleEngine
 from alerts.rules.names import home
 from alerts.rules.presence import Silent, Skewed
 from alerts.rules.rule import Example, Rule, conditions_of, words_of
 from alerts.xid.event import event_data
-from power.snapshot.snapshot import PowerSnapshot, SnapshotKind
+from api.alerts import AlertState, Subject
+from api.power import SnapshotKind
+from power.snapshot.snapshot import PowerSnapshot
 from telemetry.errors import ConfigError
 from telemetry.fleet import Fleet, Node
 from telemetry.gap import GAP, Gap

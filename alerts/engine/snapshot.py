@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from alerts.alert import Subject
 from alerts.engine.peer_groups import PeerGroups
 from alerts.engine.row_index import RowIndex
 from alerts.engine.state_machine import AlertPhase
 from alerts.rules.condition import Flags, Floats, Index
 from alerts.rules.names import home
-from power.snapshot.snapshot import PowerSnapshot, SnapshotKind
+from api.alerts import Subject
+from api.power import SnapshotKind
+from power.snapshot.snapshot import PowerSnapshot
 from telemetry.fleet import Fleet, gaps_of
 from telemetry.gap import Gap
 from telemetry.inventory import Event

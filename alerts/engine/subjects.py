@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from power.snapshot.snapshot import SnapshotKind
+from api.power import SnapshotKind
 from telemetry.inventory import Gpu, Inventory
 from telemetry.metric import Table
 

@@ -8,9 +8,8 @@ from typing import TypeVar
 
 from alerts.incidents.clock import SteadyClock
 from alerts.incidents.index import IncidentIndex
-from alerts.incidents.matchers import matches, written
 from alerts.incidents.state import IncidentRecord, SilenceWindow
-from alerts.notice import Matcher, Silence
+from api.alerts import Matcher, Silence, matches_all
 from telemetry.errors import DeskError, did_you_mean
 
 _LONGEST = 500
@@ -76,8 +75,8 @@ def silence_of(
     what = "maintenance" if maintenance else "silence"
     if not matchers:
         raise DeskError(f"{what}: of which alerts? Name one label at least, as node=dgx-01.")
-    if matches(matchers, {}):
-        text = ", ".join(written(matcher) for matcher in matchers)
+    if matches_all(matchers, {}):
+        text = ", ".join(map(str, matchers))
         raise DeskError(f"{what}: {text} would hold back every alert. Name a label that they have.")
     begins = clock.wall if starts is None else max(starts, clock.wall)
     if ends <= begins:
@@ -85,7 +84,7 @@ def silence_of(
         raise DeskError(f"{what}: its end {when}. Give a later one.")
     who, why = said(f"{what}: who asks for it", who), said(f"{what}: why", why)
     return Silence(
-        id=_id([str(clock.order()), str(clock.wall), who, *map(written, matchers)]),
+        id=_id([str(clock.order()), str(clock.wall), who, *map(str, matchers)]),
         matchers=tuple(matchers),
         who=who,
         why=why,

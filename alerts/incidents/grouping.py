@@ -10,12 +10,12 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 
-from alerts.alert import Severity
 from alerts.incidents.clock import SteadyClock
 from alerts.incidents.index import IncidentIndex, worst
 from alerts.incidents.places import Place, common, group, same_kind
 from alerts.incidents.policy import NotificationTimings, RuleScope
 from alerts.incidents.state import IncidentRecord, TrackedAlert
+from api.alerts import Severity
 
 TAKEN = 3600.0
 """Seconds: what comes to an incident that somebody took, and that has been calm for so long, is

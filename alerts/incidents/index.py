@@ -8,11 +8,10 @@ from typing import TypeVar
 
 import msgspec
 
-from alerts.alert import Alert, Severity
 from alerts.incidents.places import Place, around, reach, same_kind
 from alerts.incidents.policy import RulePolicy, hidden_by
 from alerts.incidents.state import IncidentMemory, IncidentRecord, RecordKey, TrackedAlert
-from alerts.notice import Incident, NotificationState
+from api.alerts import Alert, Incident, NotificationState, Severity
 
 _K = TypeVar("_K", bound=Hashable)
 _V = TypeVar("_V")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import heapq
 
-from alerts.alert import Alert, AlertState, Severity
 from alerts.incidents.clock import SteadyClock
 from alerts.incidents.flap import HOUR, calms_at, flipped
 from alerts.incidents.index import IncidentIndex
 from alerts.incidents.policy import NotificationTimings
 from alerts.incidents.state import TrackedAlert
 from alerts.incidents.suppression import AlertSuppressor
-from alerts.notice import NotificationState
+from api.alerts import Alert, AlertState, NotificationState, Severity
 
 
 class AlertLifecycle:
@@ -88,7 +87,7 @@ class AlertLifecycle:
     def _resolve(self, case: TrackedAlert, alert: Alert) -> None:
         self._cabinet.leave(case)
         self._holding.asked.update(self._cabinet.effects.get(alert.key, {}))
-        self._cabinet.stand(case, NotificationState.TOLD, "")
+        self._cabinet.stand(case, NotificationState.NOTIFIED, "")
         case.alert, case.firing = alert, False
         flipped(case, self._clock.time, self._patience)
         self._watch(case)

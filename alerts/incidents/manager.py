@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from alerts.alert import Alert, AlertState
 from alerts.incidents.actions import dossier_of, said, silence_of, window_of
 from alerts.incidents.clock import SteadyClock, pulse_of
 from alerts.incidents.grouping import IncidentGrouping
@@ -24,7 +23,16 @@ from alerts.incidents.state import IncidentMemory, IncidentRecord, RecordKey, St
 from alerts.incidents.storm import StormLimiter
 from alerts.incidents.suppression import AlertSuppressor, cut, make
 from alerts.incidents.titles import incident_of
-from alerts.notice import Incident, IncidentEvent, IncidentNote, Matcher, NotificationState, Silence
+from api.alerts import (
+    Alert,
+    AlertState,
+    Incident,
+    IncidentEvent,
+    IncidentNote,
+    Matcher,
+    NotificationState,
+    Silence,
+)
 from telemetry.errors import DeskError
 
 
@@ -208,14 +216,14 @@ class IncidentManager:
         case = self._cabinet.cases.get(alert_key)
         if case is None or not case.firing:
             return None
-        if case.standing is not NotificationState.TOLD:
+        if case.standing is not NotificationState.NOTIFIED:
             return AlertStanding(case.standing, case.by, case.incident)
         dossier = self._cabinet.dossiers.get(case.incident)
         if dossier is not None and dossier.storm:  # first: that it flaps was told to nobody
             return AlertStanding(NotificationState.STORM, dossier.storm, case.incident)
         if case.flaps:
             return AlertStanding(NotificationState.FLAPPING, "", case.incident)
-        return AlertStanding(NotificationState.TOLD, "", case.incident)
+        return AlertStanding(NotificationState.NOTIFIED, "", case.incident)
 
     def silences(self) -> list[Silence]:
         """Return silences and windows: in force, to come, and those that ended within the hour."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from collections.abc import Iterable
 
-from alerts.alert import Alert
-from alerts.notice import Matcher
+from api.alerts import Matcher, compiled
 from telemetry.errors import ConfigError
 
 _FORM = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(=~|!~|!=|=)\s*(.*?)\s*", re.DOTALL)
@@ -41,50 +39,12 @@ def parse_all(texts: Iterable[str], where: str = "matcher") -> tuple[Matcher, ..
     return tuple(parse(text, where) for text in texts)
 
 
-def written(matcher: Matcher) -> str:
-    """Return the text that `parse` reads as this condition."""
-    sign = ("=" if matcher.is_equal else "!") + ("~" if matcher.is_regex else "")
-    return f"{matcher.label}{'!=' if sign == '!' else sign}{matcher.value}"
-
-
-def matches(matchers: Iterable[Matcher], labels: Mapping[str, str]) -> bool:
-    """Whether all conditions hold; a label that is not there is an empty one."""
-    return all(_holds(matcher, labels.get(matcher.label, "")) for matcher in matchers)
-
-
-def labels_of(alert: Alert) -> dict[str, str]:
-    """Everything that a condition may go by."""
-    return {
-        **alert.labels,
-        "rule": alert.rule,
-        "id": alert.id,
-        "node": alert.node,
-        "severity": alert.severity.value,
-        "state": alert.state.value,
-        "subject": alert.subject.value,
-        "name": alert.name,
-    }
-
-
-def _holds(matcher: Matcher, value: str) -> bool:
-    if matcher.is_regex:
-        found = _compiled(matcher.value).fullmatch(value) is not None
-    else:
-        found = matcher.value == value
-    return found is matcher.is_equal
-
-
-@lru_cache(maxsize=1024)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)
-
-
 def _checked(pattern: str, where: str) -> None:
     if len(pattern) > _LONGEST:
         raise ConfigError(where, f"a pattern of {len(pattern)} characters is too long",
                           f"Use at most {_LONGEST}.")  # fmt: skip
     try:
-        _compiled(pattern)
+        compiled(pattern)
     except re.error as error:
         raise ConfigError(where, f"{pattern!r} is no regular expression: {error}") from error
 

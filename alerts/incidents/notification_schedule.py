@@ -5,14 +5,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-from alerts.alert import Severity
 from alerts.incidents.clock import SteadyClock
 from alerts.incidents.flap import HOUR, restless
 from alerts.incidents.index import SEVERITIES, IncidentIndex, worst
 from alerts.incidents.policy import NotificationTimings
 from alerts.incidents.state import IncidentRecord, TrackedAlert
 from alerts.incidents.titles import incident_of
-from alerts.notice import Action, Notice, NotificationState
+from alerts.notice import Notice
+from api.alerts import Action, NotificationState, Severity
 
 NEVER = float("inf")
 
@@ -72,7 +72,7 @@ class NotificationScheduler:
     def _look(self, dossier: IncidentRecord) -> float:
         """Say what is due; return when to look again."""
         active = self._cabinet.active(dossier)
-        voiced = [case for case in active if case.standing is NotificationState.TOLD]
+        voiced = [case for case in active if case.standing is NotificationState.NOTIFIED]
         storm = self._cabinet.dossiers.get(dossier.storm)
         if storm is not None and worse(dossier.severity, storm.severity):
             self._cabinet.release(dossier)
@@ -162,7 +162,9 @@ class NotificationScheduler:
     def trigger(self, dossier: IncidentRecord, reason: str, active: Sequence[TrackedAlert]) -> None:
         """Call somebody."""
         time, patience = self._clock.time, self._patience
-        voiced = (case.alert.severity for case in active if case.standing is NotificationState.TOLD)
+        voiced = (
+            case.alert.severity for case in active if case.standing is NotificationState.NOTIFIED
+        )
         dossier.told = worst([*voiced, dossier.told or dossier.severity])
         if reason != "repeat":
             dossier.told_at = time

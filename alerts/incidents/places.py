@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from alerts.alert import Alert, Subject
 from alerts.incidents.policy import RuleScope
+from api.alerts import Alert, Subject
 
 Place = tuple[str, str]
 """Kind and name: `("node", "dgx-01")`."""

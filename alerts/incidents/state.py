@@ -8,8 +8,16 @@ from typing import NamedTuple
 
 import msgspec
 
-from alerts.alert import Alert, Severity
-from alerts.notice import Incident, IncidentEvent, IncidentNote, Notice, NotificationState, Silence
+from alerts.notice import Notice
+from api.alerts import (
+    Alert,
+    Incident,
+    IncidentEvent,
+    IncidentNote,
+    NotificationState,
+    Severity,
+    Silence,
+)
 
 STORY = 100
 """Happenings that are kept of one incident."""
@@ -25,7 +33,7 @@ class TrackedAlert(msgspec.Struct, kw_only=True):
     firing: bool = False
     since: float = 0.0
     """When it last began to fire."""
-    standing: NotificationState = NotificationState.TOLD
+    standing: NotificationState = NotificationState.NOTIFIED
     """TOLD, INHIBITED, SILENCED or MAINTENANCE; the desk adds FLAPPING and STORM."""
     by: str = ""
     """What holds it back: key of the cause, id of the silence."""

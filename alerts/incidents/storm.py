@@ -7,13 +7,13 @@ pages have come, and ends with the last of them.
 
 from __future__ import annotations
 
-from alerts.alert import Severity
 from alerts.incidents.clock import SteadyClock
 from alerts.incidents.grouping import IncidentGrouping
 from alerts.incidents.index import SEVERITIES, IncidentIndex
 from alerts.incidents.notification_schedule import NotificationScheduler
 from alerts.incidents.policy import NotificationTimings
 from alerts.incidents.state import IncidentRecord
+from api.alerts import Severity
 
 MINUTE = 60.0
 

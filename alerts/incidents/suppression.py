@@ -8,10 +8,9 @@ import msgspec
 
 from alerts.incidents.clock import SteadyClock
 from alerts.incidents.index import IncidentIndex
-from alerts.incidents.matchers import labels_of, matches
 from alerts.incidents.policy import NotificationTimings
 from alerts.incidents.state import SilenceWindow, TrackedAlert
-from alerts.notice import NotificationState, Silence
+from api.alerts import NotificationState, Silence, matches_all
 
 KEEP_OVER = 86_400.0
 """Seconds for which a silence that ended is listed."""
@@ -89,7 +88,7 @@ class AlertSuppressor:
                 del self._releasing[key]
             elif case.release <= time and not self._only_kept(case, recovering):
                 del self._releasing[key]
-                self._cabinet.stand(case, NotificationState.TOLD, "")
+                self._cabinet.stand(case, NotificationState.NOTIFIED, "")
                 free.append(case)
         return [case for case in free if not case.incident]
 
@@ -101,7 +100,7 @@ class AlertSuppressor:
     def _judge(self, case: TrackedAlert, time: float) -> bool:
         """Look at one alert; return whether it may be told now."""
         standing, by = self._held_by(case, time)
-        if standing is NotificationState.TOLD:
+        if standing is NotificationState.NOTIFIED:
             return self._free(case, time)
         if (standing, by) != (case.standing, case.by) or case.release is not None:
             self._cabinet.stand(case, standing, by)
@@ -113,10 +112,10 @@ class AlertSuppressor:
 
     def _free(self, case: TrackedAlert, time: float) -> bool:
         """Nothing holds an alert back: it is told, but not at once when something just did."""
-        if case.standing is NotificationState.TOLD:
+        if case.standing is NotificationState.NOTIFIED:
             return True
         if case.incident:
-            self._cabinet.stand(case, NotificationState.TOLD, "")
+            self._cabinet.stand(case, NotificationState.NOTIFIED, "")
             return True
         if case.release is None:
             grace = self._patience.grace if case.standing is NotificationState.INHIBITED else 0.0
@@ -141,8 +140,8 @@ class AlertSuppressor:
         for key, window in self._cabinet.windows.items():
             if window.over or not window.begun:
                 continue
-            labels = labels or labels_of(case.alert)
-            if matches(window.silence.matchers, labels):
+            labels = labels or case.alert.matched_labels()
+            if matches_all(window.silence.matchers, labels):
                 if window.silence.maintenance:
                     return NotificationState.MAINTENANCE, key
                 silenced = silenced or key
@@ -151,9 +150,9 @@ class AlertSuppressor:
         dossier = self._cabinet.dossiers.get(case.incident)
         told = dossier is not None and dossier.told is not None
         if told and dossier is not None and time - dossier.told_at > self._patience.late_cause:
-            return NotificationState.TOLD, ""  # what was told long before is no consequence
+            return NotificationState.NOTIFIED, ""  # what was told long before is no consequence
         cause = self._cabinet.cause_of(case)
-        return (NotificationState.INHIBITED, cause) if cause else (NotificationState.TOLD, "")
+        return (NotificationState.INHIBITED, cause) if cause else (NotificationState.NOTIFIED, "")
 
     def _only_kept(self, case: TrackedAlert, recovering: Collection[str]) -> bool:
         """Whether an alert is good already, and fires only because its `keep` has not passed. What

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from alerts.incidents.index import SEVERITIES, IncidentIndex
 from alerts.incidents.state import IncidentRecord, TrackedAlert
-from alerts.notice import Incident
+from api.alerts import Incident
 
 LISTED = 100
 """Alerts that an incident lists."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from alerts.alert import Alert, AlertState, Severity, Subject
+from api.alerts import Alert, AlertState, Severity, Subject
 
 RULES = ("journal_lost", "journal_unwritable")
 LOST_SHOWN_NS = 86_400_000_000_000

@@ -19,7 +19,6 @@ from typing import Protocol
 
 import msgspec
 
-from alerts.alert import Alert
 from alerts.engine.restore import AlertRecord
 from alerts.incidents.state import IncidentMemory, StateChanges
 from alerts.journal.file import JournalFile
@@ -27,7 +26,8 @@ from alerts.journal.health import JournalHealth
 from alerts.journal.queue import Queue
 from alerts.journal.reader import JournalReader
 from alerts.journal.schema import begin_anew, is_corrupt, prepare
-from alerts.notice import Delivery, DeliveryOutcome, Incident, Notice
+from alerts.notice import Delivery, Notice
+from api.alerts import Alert, DeliveryOutcome, Incident
 from telemetry.errors import StoreError
 
 KEPT_NS = 30 * 86_400_000_000_000

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from alerts.alert import Severity
-from alerts.notice import Action, Delivery, DeliveryOutcome, Notice
+from alerts.notice import Delivery, Notice
+from api.alerts import Action, DeliveryOutcome, Severity
 
 _SEVERITIES = tuple(Severity)
 

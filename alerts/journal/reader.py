@@ -17,7 +17,8 @@ from alerts.incidents.state import (
     TrackedAlert,
 )
 from alerts.journal.file import JournalFile
-from alerts.notice import Delivery, Incident, Notice
+from alerts.notice import Delivery, Notice
+from api.alerts import Incident
 
 log = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import quote
 
-from alerts.alert import Alert, AlertState
 from alerts.message.text import clean, lasting, stamp
-from alerts.notice import Action, Incident, Notice
+from alerts.notice import Notice
+from api.alerts import Action, Alert, AlertState, Incident
 
 _SECOND = 1_000_000_000
 _AROUND = 1800

@@ -12,7 +12,6 @@ import logging
 import random
 from collections.abc import Mapping
 
-from alerts.alert import Alert
 from alerts.delivery.channel_stats import ChannelStats
 from alerts.delivery.clock import DeliveryClock
 from alerts.delivery.rate_limiter import RateLimiter
@@ -21,6 +20,7 @@ from alerts.notifiers.alertmanager import Alertmanager
 from alerts.notifiers.alertmanager_state import AlertmanagerState
 from alerts.notifiers.http_sender import HttpSender
 from alerts.notifiers.result import Delivered, Later, Refused
+from api.alerts import Alert
 
 log = logging.getLogger(__name__)
 

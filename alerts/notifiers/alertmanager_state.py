@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from alerts.alert import Alert, AlertState
 from alerts.message.page import Links
 from alerts.message.text import rfc3339
 from alerts.notifiers.labels import fingerprint, identity_of, remarks_of
+from api.alerts import Alert, AlertState
 
 
 class ActiveAlert(msgspec.Struct, kw_only=True):

@@ -13,13 +13,12 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from alerts.alert import Severity
 from alerts.message.formats import markdown
 from alerts.message.text import clean, cut
-from alerts.notice import Action
 from alerts.notifiers import secret
 from alerts.notifiers.channel import Channel, Message
 from alerts.notifiers.result import Answer, Delivered, Later, Refused
+from api.alerts import Action, Severity
 from telemetry.errors import ConfigError
 
 if TYPE_CHECKING:

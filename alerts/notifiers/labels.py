@@ -9,9 +9,9 @@ import hashlib
 import re
 from typing import Any
 
-from alerts.alert import Alert, AlertState, Severity
 from alerts.message.page import Links, dashboard_of, place_of, silence_of
 from alerts.message.text import clean, rfc3339
+from api.alerts import Alert, AlertState, Severity
 
 SEVERITY = {Severity.PAGE: "critical", Severity.TICKET: "warning", Severity.INFO: "info"}
 NEVER = "0001-01-01T00:00:00Z"

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
 
-from alerts.alert import Severity
 from alerts.message.formats import details
 from alerts.message.page import place_of
 from alerts.message.text import clean, cut, rfc3339
-from alerts.notice import Action
 from alerts.notifiers import secret
 from alerts.notifiers.channel import Channel, Message, url_problems
 from alerts.notifiers.result import Answer, Refused
+from api.alerts import Action, Severity
 from telemetry.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from alerts.alert import Severity
 from alerts.message.page import Fact, Page
 from alerts.message.text import cut
-from alerts.notice import Action
 from alerts.notifiers.channel import Addressed, Message
 from alerts.notifiers.result import Answer, Refused
+from api.alerts import Action, Severity
 from telemetry.errors import ConfigError
 
 if TYPE_CHECKING:

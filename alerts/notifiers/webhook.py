@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from alerts.notice import Action
 from alerts.notifiers.channel import Addressed, Message
 from alerts.notifiers.labels import common, posted
 from alerts.notifiers.result import Answer, Refused
+from api.alerts import Action
 from telemetry.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from alerts.alert import Severity
 from alerts.engine.row_memory import RowMemory
 from alerts.rules.condition import ConditionInput, ConditionKind, Judgement
 from alerts.xid.catalogue import catalogue
 from alerts.xid.event import fault_of, site_of
+from api.alerts import Severity
 from telemetry.errors import did_you_mean
 from telemetry.inventory import Event
 

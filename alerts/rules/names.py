@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from alerts.alert import Subject
+from api.alerts import Subject
 from power.snapshot.quantities import QUANTITY_BY_NAME
 from power.snapshot.snapshot import Quantity
 from telemetry.catalogue import BY_NAME

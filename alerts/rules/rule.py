@@ -15,13 +15,13 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from alerts.alert import Severity, Subject
 from alerts.engine.templates import field_problems
 from alerts.rules.condition import ConditionKind
 from alerts.rules.conditions import Condition
 from alerts.rules.names import WORDS, home, in_reach
 from alerts.rules.peers import Outlier
 from alerts.rules.presence import DriverCondition, Silent, Skewed
+from api.alerts import Severity, Subject
 from telemetry.errors import ConfigError, did_you_mean
 from telemetry.metric import Kind as Moves
 from telemetry.settings import Fault, convert, read_toml

@@ -58,7 +58,7 @@ def alerts(
 
     Exit code 0: the aggregator answered. 1: it can't be reached, or refuses. 2: a wrong option.
     """
-    from aggregator.alerting.messages import AlertsReply, IncidentsReply  # noqa: PLC0415
+    from api.alerts import AlertsReply, IncidentsReply  # noqa: PLC0415
     from kilowatch.text import alerts as text  # noqa: PLC0415 - loads NumPy; keep --help quick
 
     api = open_api(config, http, token_file)
@@ -109,16 +109,16 @@ def ack(
     KEY is its key, the first characters of it, or the key of one of its alerts; `kilowatch alerts`
     shows them.
     """
-    from aggregator.alerting.messages import AckRequest, DoneRequest, IncidentReply  # noqa: PLC0415
+    from api.alerts import AckRequest, EndRequest, IncidentReply  # noqa: PLC0415
     from kilowatch.clients.api import part  # noqa: PLC0415
 
     api = open_api(config, http, token_file)
     path = f"/api/v1/incidents/{part(key)}/ack"
     if end:
-        done = DoneRequest(who=who, why=why or "no longer needed")
+        done = EndRequest(who=who, why=why or "no longer needed")
         reply = api.delete(path, IncidentReply, done)
     else:
-        reply = api.post(path, AckRequest(who=who, why=why, lasts=seconds), IncidentReply)
+        reply = api.post(path, AckRequest(who=who, why=why, duration=seconds), IncidentReply)
     if as_json:
         _print_json(reply)
         return
@@ -159,31 +159,31 @@ def silence(
     what alerts carry: gpu, uuid, serial, rack, circuits, job. With --maintenance they are no
     incidents at all, and neither is what the window leaves behind for two minutes.
     """
-    from aggregator.alerting import messages  # noqa: PLC0415
+    from api.alerts import EndRequest, SilenceReply, SilenceRequest, SilencesReply  # noqa: PLC0415
     from kilowatch.clients.api import part  # noqa: PLC0415
     from kilowatch.text import alerts as text  # noqa: PLC0415
 
     api = open_api(config, http, token_file)
     if listed:
-        every = api.get("/api/v1/silences", messages.SilencesReply)
+        every = api.get("/api/v1/silences", SilencesReply)
         if as_json:
             _print_json(every)
         else:
             click.echo("\n".join(text.silence_lines(every.silences, every.at)))
         return
     if ended is not None:
-        done = messages.DoneRequest(who=who, why=why or "no longer needed")
-        reply = api.delete(f"/api/v1/silences/{part(ended)}", messages.SilenceReply, done)
+        done = EndRequest(who=who, why=why or "no longer needed")
+        reply = api.delete(f"/api/v1/silences/{part(ended)}", SilenceReply, done)
     else:
         if not matchers:
             raise click.UsageError("Of which alerts? Write node=dgx-01, or --list, or --end ID.")
         if seconds is None and until is None:
             raise click.UsageError("For how long? Write --for 2h.")
-        asked = messages.SilenceRequest(
-            matchers=matchers, who=who, why=why, starts=starts, ends=until, lasts=seconds,
+        asked = SilenceRequest(
+            matchers=matchers, who=who, why=why, starts=starts, ends=until, duration=seconds,
             maintenance=maintenance,
         )  # fmt: skip
-        reply = api.post("/api/v1/silences", asked, messages.SilenceReply)
+        reply = api.post("/api/v1/silences", asked, SilenceReply)
     if as_json:
         _print_json(reply)
         return
@@ -209,7 +209,7 @@ def list_channels(
     token_file: Path | None,
 ) -> None:
     """Show all channels, what waits, and what fails."""
-    from aggregator.alerting.messages import ChannelsReply, DeliveriesReply  # noqa: PLC0415
+    from api.alerts import ChannelsReply, DeliveriesReply  # noqa: PLC0415
     from kilowatch.text import alerts as text  # noqa: PLC0415
 
     api = open_api(config, http, token_file)
@@ -235,8 +235,8 @@ def try_channel(
 
     Exit code 0: it has arrived. 1: it has not; the reason stands there.
     """
-    from aggregator.alerting.messages import TestReply  # noqa: PLC0415
     from alerts.message.text import clean  # noqa: PLC0415
+    from api.alerts import TestReply  # noqa: PLC0415
     from kilowatch.clients.api import part  # noqa: PLC0415
 
     api = open_api(config, http, token_file)

@@ -94,7 +94,7 @@ def list_rules(
     as_json: bool, config: Path | None, http: str | None, token_file: Path | None
 ) -> None:
     """Show the rules that a running aggregator judges by, and what they find now."""
-    from aggregator.alerting.messages import RulesReply  # noqa: PLC0415
+    from api.alerts import RulesReply  # noqa: PLC0415
     from kilowatch.text import alerts as text  # noqa: PLC0415
 
     reply = open_api(config, http, token_file).get("/api/v1/rules", RulesReply)

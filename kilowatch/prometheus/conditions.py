@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from alerts.alert import Subject
 from alerts.rules.condition import ConditionKind
 from alerts.rules.conditions import AllOf, AnyOf
 from alerts.rules.counters import Fraction, Rate, Rises
@@ -14,6 +13,7 @@ from alerts.rules.peers import Outlier
 from alerts.rules.presence import Absent, DriverCondition, Silent, Skewed
 from alerts.rules.rule import Rule
 from alerts.rules.trend import Drift, Forecast, Frozen, Worse
+from api.alerts import Subject
 from kilowatch.prometheus.formulas import both, either
 from kilowatch.prometheus.levels import present
 from kilowatch.prometheus.past import outlier, trend

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import ast
 
-from alerts.alert import Subject
 from alerts.rules.names import home
+from api.alerts import Subject
 from kilowatch.prometheus.vectors import Said, Unsaid, finest, identity, literal, on, series
 
 _SIGNS: dict[type[ast.cmpop], tuple[str, str]] = {

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from alerts.alert import Subject
 from alerts.rules.names import home
 from alerts.rules.peers import Outlier
 from alerts.rules.rule import Rule
 from alerts.rules.trend import Drift, Forecast, Frozen, Worse
+from api.alerts import Subject
 from kilowatch.prometheus.levels import present
 from kilowatch.prometheus.vectors import Said, Unsaid, identity, literal, on, series, span
 

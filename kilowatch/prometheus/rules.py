@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from alerts.alert import Subject
 from alerts.notifiers.labels import SEVERITY
 from alerts.rules.names import WORDS
 from alerts.rules.rule import Rule
+from api.alerts import Subject
 from kilowatch.prometheus.conditions import said
 from kilowatch.prometheus.formulas import both
 from kilowatch.prometheus.vectors import (

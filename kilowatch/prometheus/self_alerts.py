@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from aggregator.alerting.self_alerts import KEEP, OWN, RUNBOOK
-from alerts.alert import Severity
 from alerts.notifiers.labels import SEVERITY
+from api.alerts import Severity
 from kilowatch.prometheus.vectors import span
 from telemetry.exposition import PREFIX
 

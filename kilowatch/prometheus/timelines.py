@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from alerts.alert import Subject
 from alerts.engine.rule_tests import ExampleScene, scenes
 from alerts.rules.counters import Fraction, Rate, Rises
 from alerts.rules.names import WORDS, home
 from alerts.rules.presence import Absent, Silent, Skewed
 from alerts.rules.rule import Example, Rule, conditions_of, words_of
 from alerts.xid.event import fault_of
+from api.alerts import Subject
 from kilowatch.prometheus.points import Points, dense, notation
 from kilowatch.prometheus.rules import AlertRule
 from kilowatch.prometheus.vectors import identity, literal, series

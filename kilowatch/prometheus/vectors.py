@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from aggregator.http.circuit_metrics import LABEL_OF, name_of
-from alerts.alert import Subject
 from alerts.engine.recent_events import DISTURBS
 from alerts.rules.names import WORDS, home
+from api.alerts import Subject
 from power.snapshot.snapshot import Quantity
 from telemetry.exposition import PREFIX
 

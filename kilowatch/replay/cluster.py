@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from aggregator.alerting.messages import AlertFigures, ChannelRow, TestReply
 from aggregator.alerting.pipeline import AlertPipeline, patience_of
 from aggregator.config import AggregatorConfig
 from aggregator.electrical.service import SAVE_SECONDS, ElectricalService
@@ -27,11 +26,12 @@ from aggregator.stats import Stats
 from aggregator.store.executor import StoreExecutor
 from aggregator.store.open import open_store
 from aggregator.store.protocol import Store, StoredState
-from alerts.alert import Alert
+from aggregator.view import AlertStats
 from alerts.engine.restore import AlertRecord
 from alerts.incidents.state import StateChanges
-from alerts.notice import Delivery, Incident
+from alerts.notice import Delivery
 from alerts.rules.rule import load as load_rules
+from api.alerts import Alert, ChannelRow, Incident, TestReply
 from collector.recording.file import RecordedMessage
 from kilowatch.replay.rules import STEP, inventory_of
 from telemetry.errors import DeskError, SourceError
@@ -81,9 +81,9 @@ class RecordedAlerts:
         """Raise `DeskError`: there are no channels."""
         raise DeskError(f"channel: no channel {channel!r}: a recording tells nobody")
 
-    def figures(self) -> AlertFigures:
+    def figures(self) -> AlertStats:
         """Nothing is written."""
-        return AlertFigures()
+        return AlertStats()
 
 
 class RecordedCluster:

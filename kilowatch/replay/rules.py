@@ -20,12 +20,12 @@ from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.router import MessageRouter
 from aggregator.stats import Stats
 from aggregator.store.protocol import StoredState
-from alerts.alert import Severity
 from alerts.engine.restore import AlertRecord
 from alerts.incidents.policy import NotificationTimings
 from alerts.incidents.state import StateChanges
-from alerts.notice import Action, Incident, Notice
+from alerts.notice import Notice
 from alerts.rules.rule import Rule
+from api.alerts import Action, Incident, Severity
 from collector.recording.file import RecordedMessage
 from telemetry.errors import SourceError
 from telemetry.fleet import Fleet

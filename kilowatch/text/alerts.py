@@ -5,12 +5,20 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
-from aggregator.alerting.messages import AlertRow, ChannelRow, DeliveryRow, RuleRow
-from alerts.alert import Alert, AlertState, Severity
-from alerts.incidents.matchers import written
 from alerts.message.text import clean, lasting, stamp
-from alerts.notice import DeliveryOutcome as Outbound
-from alerts.notice import Incident, NotificationState, Silence
+from api.alerts import (
+    Alert,
+    AlertRow,
+    AlertState,
+    ChannelRow,
+    DeliveryRow,
+    Incident,
+    NotificationState,
+    RuleRow,
+    Severity,
+    Silence,
+)
+from api.alerts import DeliveryOutcome as Outbound
 from kilowatch.replay.rules import ReplayOutcome
 from kilowatch.text.table import WIDTH, columns
 from telemetry.words import all_firing, counted
@@ -57,7 +65,7 @@ def silence_lines(silences: Sequence[Silence], now: int) -> list[str]:
     head = ("ID", "KIND", "STATE", "BY", "OF WHAT, AND WHY")
     rows = [
         (one.id, "maintenance" if one.maintenance else "silence", _silence_state(one, now),
-         clean(one.who, 16), f"{' '.join(map(written, one.matchers))}: {one.why}")
+         clean(one.who, 16), f"{' '.join(map(str, one.matchers))}: {one.why}")
         for one in silences
     ]  # fmt: skip
     return columns([head, *rows]) if rows else ["nothing is silenced"]
@@ -156,7 +164,7 @@ def _value(alert: Alert) -> str:
 def _told(alert: AlertRow) -> str:
     if alert.severity is Severity.INFO or alert.state is AlertState.PENDING:
         return "nobody"
-    return "yes" if alert.standing is NotificationState.TOLD else alert.standing
+    return "yes" if alert.notification is NotificationState.NOTIFIED else alert.notification
 
 
 def _silence_state(silence: Silence, now: int) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from api.power import SnapshotKind
 from power.live.confidence import sure, told_of
 from power.network.flow import Ints
 from power.network.topology import SiteTopology
@@ -20,7 +21,7 @@ from power.network.wiring import Floats
 from power.report.energy import JOULES_PER_KWH
 from power.report.tariff import mean_price
 from power.site.layout import SiteLayout
-from power.snapshot.snapshot import PowerSnapshot, SnapshotKind
+from power.snapshot.snapshot import PowerSnapshot
 from power.thresholds import BUDGET, BUDGET_CLEAR, BUDGET_FULL, BUDGET_NEAR
 
 _SEEN_SECONDS = 3600.0

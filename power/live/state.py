@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from api.power import SnapshotKind
 from power import thresholds as levels
 from power.forecast import seconds_until, trends
 from power.live.budgets import Months
@@ -29,7 +30,7 @@ from power.network.feeds import Cords, Losses, carry, dead_below, lost_by_load
 from power.network.topology import SiteTopology, fix
 from power.network.wiring import Flags, Floats
 from power.site.layout import SiteLayout
-from power.snapshot.snapshot import PowerSnapshot, SnapshotKind
+from power.snapshot.snapshot import PowerSnapshot
 from power.thresholds import CONTINUOUS
 
 # Energy of every line: by its meter's own counter, and between two of its readings by the watts.

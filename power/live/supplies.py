@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from api.power import SnapshotKind
 from power.live.confidence import sure, told_of
 from power.live.facts import LazyFacts
 from power.live.walls import WallPower, WallPowerModel
@@ -13,7 +14,7 @@ from power.network.topology import SiteTopology
 from power.network.wiring import Flags, Floats
 from power.site.machine import Machine
 from power.snapshot.quantities import SOURCES
-from power.snapshot.snapshot import PowerSnapshot, SnapshotKind
+from power.snapshot.snapshot import PowerSnapshot
 from power.thresholds import SUPPLY_CLEAR, SUPPLY_OVER
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from api.power import SnapshotKind
 from power.live.confidence import sure, told_of
 from power.live.loads import CircuitLoads
 from power.live.metering import STALE_LEAST, STALE_PERIODS, Metering
@@ -15,7 +16,7 @@ from power.network.flow import Ints
 from power.network.topology import SiteTopology
 from power.network.wiring import Floats
 from power.site.config import UpsConfig
-from power.snapshot.snapshot import PowerSnapshot, SnapshotKind
+from power.snapshot.snapshot import PowerSnapshot
 from power.thresholds import UPS_CLEAR, UPS_OVER
 
 LADDER = ((1.05, np.inf), (1.10, 600.0), (1.30, 60.0), (1.50, 3.0), (np.inf, 0.5))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from api.power import SnapshotKind
 from power.devices.wall_power import WallSource
-from power.snapshot.snapshot import Quantity, SnapshotKind
+from power.snapshot.snapshot import Quantity
 from telemetry.metric import Kind, Unit
 
 SOURCES = tuple(enumerate(source.value for source in WallSource))

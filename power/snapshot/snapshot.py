@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from power.snapshot.kind import SnapshotKind
+from api.power import SnapshotKind
 from telemetry.metric import Kind, Unit
 
 __all__ = ["Floats", "PowerSnapshot", "Quantity", "SnapshotKind"]

@@ -13,8 +13,9 @@ from aggregator.alerting.pipeline import AlertPipeline, patience_of
 from alerts.config import AlertsConfig
 from alerts.engine.restore import AlertRecord
 from alerts.incidents.state import StateChanges
-from alerts.notice import Action, Notice
+from alerts.notice import Notice
 from alerts.rules.rule import Rule, load
+from api.alerts import Action
 from telemetry.fleet import Fleet
 from telemetry.gap import GAP, Gap
 from telemetry.inventory import Event

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 
-from aggregator.alerting.messages import AlertFigures, ChannelRow, TestReply
 from aggregator.alerting.pipeline import AlertPipeline
 from aggregator.electrical.service import ElectricalService
 from aggregator.stats import Stats
@@ -29,9 +28,9 @@ from aggregator.store.protocol import (
     StoredEvent,
     StoredState,
 )
-from aggregator.view import DeliveryView, TickQueue
-from alerts.alert import Alert
-from alerts.notice import Delivery, Incident
+from aggregator.view import AlertStats, DeliveryView, TickQueue
+from alerts.notice import Delivery
+from api.alerts import Alert, ChannelRow, Incident, TestReply
 from telemetry import frame as frames
 from telemetry.catalogue import BY_NAME
 from telemetry.fleet import Fleet
@@ -295,9 +294,9 @@ class FakePost:
         """It arrives."""
         return TestReply(channel, True, 0.01)
 
-    def figures(self) -> AlertFigures:
+    def figures(self) -> AlertStats:
         """All is well."""
-        return AlertFigures(commits=3, commit_seconds=0.012, heartbeat_at=START, heartbeat_failed=0)
+        return AlertStats(commits=3, commit_seconds=0.012, heartbeat_at=START, heartbeat_failed=0)
 
 
 class FakeView:

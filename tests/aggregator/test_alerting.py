@@ -14,8 +14,8 @@ import pytest
 from aggregator.alerting import self_alerts as own
 from aggregator.alerting.self_alerts import SelfAlerts
 from aggregator.alerting.service import FILE
-from alerts.alert import AlertState
 from alerts.config import HeartbeatConfig
+from api.alerts import AlertState
 from telemetry.errors import StoreError
 from tests.aggregator.alerting_scene import Scene
 from tests.alerts.alertmanagers import Hook

@@ -13,8 +13,8 @@ import pytest
 
 from aggregator.alerting.pipeline import patience_of
 from alerts.config import AlertsConfig
-from alerts.notice import Action
 from alerts.rules.rule import load
+from api.alerts import Action
 from collector.recording.file import RecordedMessage
 from collector.simulated import Scenario, scenario
 from collector.simulated.faults import FaultKind

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from alerts.alert import Severity
-from alerts.notice import Action, NotificationState
 from alerts.rules.rule import load
+from api.alerts import Action, NotificationState, Severity
 from tests.aggregator.alerting_stack import Hall, calls
 
 TOASTY = """

@@ -16,7 +16,7 @@ from aggregator.http.app import make_app
 from aggregator.http.config import HttpConfig
 from aggregator.http.openapi import build
 from aggregator.http.openapi_alerts import WRITES
-from alerts.alert import Alert
+from api.alerts import Alert
 from tests.aggregator.alerting_scene import Scene
 from tests.aggregator.fake_view import FakeView
 from tests.aggregator.http_client import Door, door

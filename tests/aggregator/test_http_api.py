@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from alerts.alert import Alert, AlertState, Severity
+from api.alerts import Alert, AlertState, Severity
 from telemetry.catalogue import CATALOGUE
 from telemetry.gap import DEVICE_LOST
 from telemetry.inventory import Event

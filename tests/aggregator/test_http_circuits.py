@@ -18,8 +18,8 @@ from aggregator.alerting.pipeline import AlertPipeline
 from aggregator.electrical.service import ElectricalService
 from aggregator.http.circuit_metrics import circuit_families
 from aggregator.mqtt.power_topics import PowerTopics, spoken
-from alerts.alert import Alert, AlertState, Severity, Subject
 from alerts.rules.rule import load
+from api.alerts import Alert, AlertState, Severity, Subject
 from power.live import PowerSnapshots
 from power.snapshot.documents import circuit_states
 from power.snapshot.quantities import QUANTITIES

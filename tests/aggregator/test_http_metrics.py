@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from alerts.alert import Alert, AlertState, Severity
+from api.alerts import Alert, AlertState, Severity
 from telemetry.errors import StoreError
 from tests.aggregator.fake_view import FakeView, inventory, readings
 from tests.aggregator.http_client import Door, door, small_cluster

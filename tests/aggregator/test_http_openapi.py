@@ -14,9 +14,9 @@ from aggregator.electrical.service import ElectricalService
 from aggregator.http.app import make_app
 from aggregator.http.openapi import OPERATIONS, build
 from aggregator.store.protocol import Batch, StoredEvent
-from alerts.alert import Alert, AlertState, Severity
 from alerts.incidents.matchers import parse_all
-from alerts.notice import Action, Delivery, Notice
+from alerts.notice import Delivery, Notice
+from api.alerts import Action, Alert, AlertState, Severity
 from telemetry.inventory import Event
 from tests.aggregator.fake_view import START, FakePost, FakeView
 from tests.aggregator.http_client import door, small_cluster

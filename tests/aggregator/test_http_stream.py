@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from aggregator.http.config import HttpConfig
-from alerts.alert import Alert, AlertState, Severity
+from api.alerts import Alert, AlertState, Severity
 from telemetry.gap import DEVICE_LOST
 from telemetry.inventory import Event
 from telemetry.schema import GPU_FAST, SCHEMA

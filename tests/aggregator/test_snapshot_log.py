@@ -12,7 +12,7 @@ import pytest
 from aggregator.electrical import snapshot_log as tapes
 from aggregator.electrical.service import ElectricalService
 from aggregator.electrical.snapshot_log import SnapshotLog
-from power.snapshot.kind import SnapshotKind
+from api.power import SnapshotKind
 from power.snapshot.snapshot import PowerSnapshot
 from tests.aggregator.http_client import door
 from tests.aggregator.test_electrical import SITE, Room

@@ -19,13 +19,13 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from alerts.alert import AlertState
 from alerts.engine.engine import RuleEngine
 from alerts.incidents.manager import IncidentManager
 from alerts.incidents.policy import NotificationTimings, policies_of
 from alerts.journal.journal import Journal
-from alerts.notice import Action, Notice
+from alerts.notice import Notice
 from alerts.rules.rule import Rule
+from api.alerts import Action, AlertState
 from telemetry.fleet import Fleet
 from telemetry.gap import GAP, Gap
 from telemetry.inventory import Gpu, Inventory

@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from alerts.alert import Alert, AlertState, Severity, Subject
 from alerts.incidents.manager import IncidentManager
 from alerts.incidents.policy import PATIENCE, NotificationTimings, RulePolicy, RuleScope
 from alerts.incidents.state import (
@@ -18,7 +17,8 @@ from alerts.incidents.state import (
     StateChanges,
     TrackedAlert,
 )
-from alerts.notice import Incident, Notice, NotificationState
+from alerts.notice import Notice
+from api.alerts import Alert, AlertState, Incident, NotificationState, Severity, Subject
 
 SECOND = 1_000_000_000
 NOON = 1_800_000_000 * SECOND

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from alerts.alert import Severity
 from alerts.rules.condition import ConditionKind
 from alerts.rules.conditions import AllOf, AnyOf
 from alerts.rules.counters import Fraction, Rate, Rises
@@ -19,6 +18,7 @@ from alerts.rules.peers import Outlier
 from alerts.rules.presence import Absent, DriverCondition, Silent, Skewed
 from alerts.rules.rule import Rule
 from alerts.rules.trend import Drift, Forecast, Frozen, Worse
+from api.alerts import Severity
 
 _NUMBERS: dict[type[ConditionKind], dict[str, tuple[float, ...]]] = {
     Rate: {"level": (1.1, 0.9), "window": (2.0,)},

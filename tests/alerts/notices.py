@@ -6,11 +6,11 @@ import itertools
 from collections.abc import Iterable
 from pathlib import Path
 
-from alerts.alert import Alert, AlertState, Severity, Subject
 from alerts.delivery.clock import DeliveryClock
 from alerts.incidents.state import StateChanges
 from alerts.journal.journal import Journal, Route
-from alerts.notice import Action, Incident, IncidentNote, Notice
+from alerts.notice import Notice
+from api.alerts import Action, Alert, AlertState, Incident, IncidentNote, Severity, Subject
 
 MINUTE = 60_000_000_000
 NOON = 1_785_585_600_000_000_000

@@ -22,7 +22,7 @@ from alerts.config import AlertsConfig
 from alerts.delivery.clock import DeliveryClock
 from alerts.delivery.outbox import Outbox
 from alerts.delivery.routing import Router
-from alerts.notice import Action
+from api.alerts import Action
 from tests.alerts.notices import Desk
 
 PAUSE = 0.002

@@ -15,11 +15,11 @@ import numpy as np
 
 from aggregator.alerting.pipeline import AlertPipeline
 from aggregator.electrical.service import ElectricalService
-from alerts.alert import Severity
 from alerts.engine.restore import AlertRecord
 from alerts.incidents.state import StateChanges
-from alerts.notice import Action, Notice
+from alerts.notice import Notice
 from alerts.rules.rule import load
+from api.alerts import Action, Severity
 from collector.kernel.kernel_log import happening_of
 from collector.sampling.rows import overlaid
 from collector.sampling.self_metrics import vitals

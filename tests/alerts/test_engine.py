@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from alerts.alert import Alert, AlertState, Severity
 from alerts.engine.engine import RESOLVED_SHOWN, RuleEngine
 from alerts.rules.rule import load
+from api.alerts import Alert, AlertState, Severity
 from telemetry.fleet import Fleet
 from telemetry.gap import GAP, Gap
 from telemetry.inventory import Event, Gpu, Inventory, Link

@@ -6,10 +6,10 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alerts.alert import Alert, AlertState
 from alerts.engine.engine import RuleEngine
 from alerts.engine.restore import AlertRecord
 from alerts.rules.rule import load
+from api.alerts import Alert, AlertState
 from telemetry.gap import GAP, Gap
 from tests.alerts.test_engine import Plant
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from alerts.alert import Severity
 from alerts.incidents.manager import IncidentManager
 from alerts.incidents.policy import RulePolicy, RuleScope, policies_of
-from alerts.notice import Action, NotificationState
 from alerts.rules.rule import load
+from api.alerts import Action, NotificationState, Severity
 from telemetry.errors import ConfigError
 from tests.alerts.deliveries import NOON, SECOND, Office, alert, over, said, trip
 
@@ -244,7 +243,7 @@ def test_a_cause_that_names_its_nodes_hides_them() -> None:
     office.tick(trip("A1", nodes="dgx-01, dgx-02"), mine, other)
     office.wait(5)
     assert office.standing(mine) is NotificationState.INHIBITED
-    assert office.standing(other) is NotificationState.TOLD
+    assert office.standing(other) is NotificationState.NOTIFIED
 
 
 def test_a_lost_gpu_hides_its_own_links_only() -> None:
@@ -254,7 +253,7 @@ def test_a_lost_gpu_hides_its_own_links_only() -> None:
     office.tick(alert("gpu_lost", gpu="GPU-a"), mine, other)
     office.wait(5)
     assert office.standing(mine) is NotificationState.INHIBITED
-    assert office.standing(other) is NotificationState.TOLD
+    assert office.standing(other) is NotificationState.NOTIFIED
 
 
 @pytest.mark.parametrize("late", [2.0, 60.0, 290.0])
@@ -281,7 +280,7 @@ def test_what_was_told_long_before_is_no_consequence() -> None:
     office.wait(600, every=10)
     office.tick(alert("driver_down"))
     office.wait(60)
-    assert office.standing(gpu) is NotificationState.TOLD
+    assert office.standing(gpu) is NotificationState.NOTIFIED
     assert said(office.sent) == ["trigger new", "trigger new"]
 
 
@@ -320,7 +319,7 @@ def test_a_consequence_that_outlives_its_cause_is_told_after_a_grace() -> None:
     assert office.standing(gpu) is NotificationState.INHIBITED
     office.wait(3)
     assert said(office.sent) == ["trigger new", "resolve resolved", "trigger new"]
-    assert office.standing(gpu) is NotificationState.TOLD
+    assert office.standing(gpu) is NotificationState.NOTIFIED
 
 
 def test_a_consequence_that_is_good_again_but_kept_is_not_told() -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from alerts.alert import Severity
 from alerts.incidents.policy import PATIENCE, NotificationTimings
-from alerts.notice import Action, NotificationState
+from api.alerts import Action, NotificationState, Severity
 from tests.alerts.deliveries import Office, alert, over, said
 
 

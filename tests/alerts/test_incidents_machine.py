@@ -14,11 +14,10 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from alerts.alert import Alert, Severity
-from alerts.incidents.matchers import labels_of, matches, parse_all
+from alerts.incidents.matchers import parse_all
 from alerts.incidents.policy import NotificationTimings
 from alerts.incidents.state import RecordKey
-from alerts.notice import Action, NotificationState
+from api.alerts import Action, Alert, NotificationState, Severity, matches_all
 from telemetry.errors import DeskError
 from tests.alerts.deliveries import SECOND, Office, alert, over, trip
 
@@ -192,7 +191,7 @@ class RestartComparison(RuleBasedStateMachine):
             held = desk.held(key)
             assert held is not None
             match held.standing:
-                case NotificationState.TOLD | NotificationState.FLAPPING:
+                case NotificationState.NOTIFIED | NotificationState.FLAPPING:
                     assert held.incident in open_ones
                     wait = PATIENCE.page_wait
                     wait = PATIENCE.ticket_wait if one.severity is Severity.TICKET else wait
@@ -206,7 +205,7 @@ class RestartComparison(RuleBasedStateMachine):
                     cause = self.firing.get(held.by)
                     assert cause is not None or self.ended_lately(held.by)
                 case NotificationState.SILENCED | NotificationState.MAINTENANCE:
-                    assert matches(windows[held.by].matchers, labels_of(one))
+                    assert matches_all(windows[held.by].matchers, one.matched_labels())
 
     def began(self, incident: str) -> float:
         """When an incident was opened, on the monotonic clock of the steady office."""

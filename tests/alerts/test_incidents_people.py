@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from alerts.alert import Severity
 from alerts.incidents.matchers import parse_all
 from alerts.incidents.state import STORY, StateChanges
-from alerts.notice import Action, NotificationState, Silence
+from api.alerts import Action, NotificationState, Severity, Silence
 from telemetry.errors import DeskError
 from tests.alerts.deliveries import SECOND, Office, alert, over, said, trip
 

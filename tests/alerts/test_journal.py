@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from alerts.alert import AlertState
 from alerts.engine.restore import AlertRecord
 from alerts.incidents.manager import IncidentManager
 from alerts.incidents.matchers import parse_all
@@ -18,7 +17,8 @@ from alerts.incidents.policy import RulePolicy
 from alerts.incidents.state import RecordKey, StateChanges
 from alerts.journal.file import JournalFile
 from alerts.journal.journal import KEPT_NS, Journal
-from alerts.notice import Action, DeliveryOutcome, Notice, NotificationState
+from alerts.notice import Notice
+from api.alerts import Action, AlertState, DeliveryOutcome, NotificationState
 from telemetry.errors import StoreError
 from tests.alerts.deliveries import NOON, POLICIES, SECOND, Office, alert, over, said
 
@@ -358,7 +358,7 @@ def test_a_desk_that_lost_a_part_of_its_memory_still_tells_what_fires(kind: str)
     assert held.incident in {one.key for one in office.desk.incidents()}
     assert held.incident in {one.incident.key for one in office.sent}
     assert office.standing(hot) is (
-        NotificationState.TOLD if kind == "window" else NotificationState.SILENCED
+        NotificationState.NOTIFIED if kind == "window" else NotificationState.SILENCED
     )
     new = alert("gpu_lost", "n7", "GPU-n7")
     office.tick(new)

@@ -14,16 +14,16 @@ import jsonschema  # type: ignore[import-untyped]
 import msgspec
 import pytest
 
-from alerts.alert import AlertState
 from alerts.delivery.outbox import tell
 from alerts.message.page import Links, page_of
-from alerts.notice import Action, Notice
+from alerts.notice import Notice
 from alerts.notifiers import KINDS, channel
 from alerts.notifiers.channel import Message
 from alerts.notifiers.http_sender import doors, retry_after
 from alerts.notifiers.pagerduty import BODY, encoded, event
 from alerts.notifiers.result import Answer, Delivered, Later, Refused
 from alerts.notifiers.slack import body as slack_body
+from api.alerts import Action, AlertState
 from tests.alerts.alertmanagers import Hook
 from tests.alerts.notices import MINUTE, NOON, alert, incident, notice
 from tests.alerts.pager import Pager

@@ -14,7 +14,6 @@ import aiohttp
 import msgspec
 import pytest
 
-from alerts.alert import Alert, AlertState, Severity, Subject
 from alerts.config import AlertsConfig
 from alerts.delivery.clock import DeliveryClock
 from alerts.delivery.outbox import Outbox, deliver_test
@@ -22,6 +21,7 @@ from alerts.journal.journal import Journal
 from alerts.message.page import Links
 from alerts.notifiers.alertmanager_state import AlertmanagerState
 from alerts.notifiers.result import Delivered
+from api.alerts import Alert, AlertState, Severity, Subject
 from tests.alerts.alertmanagers import Hook, RealAlertmanager
 from tests.alerts.notices import MINUTE, NOON, alert
 from tests.fakes import until

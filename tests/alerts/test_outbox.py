@@ -11,12 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from alerts.alert import Severity
 from alerts.config import AlertsConfig
 from alerts.delivery.clock import DeliveryClock
 from alerts.delivery.outbox import Outbox
 from alerts.delivery.routing import Router
-from alerts.notice import Action, DeliveryOutcome
+from api.alerts import Action, DeliveryOutcome, Severity
 from tests.alerts.fast_clock import FastClock
 from tests.alerts.notices import NOON, Desk, incident
 from tests.alerts.pager import ACCEPTS, DROPS, FAILS, HANGS, Behaviour, Pager

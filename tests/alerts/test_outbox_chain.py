@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alerts.delivery.worker import plan
-from alerts.notice import Action, Delivery
+from alerts.notice import Delivery
+from api.alerts import Action
 from tests.alerts.notices import MINUTE, NOON, notice
 
 STARTED = NOON - MINUTE

@@ -21,7 +21,7 @@ import msgspec
 from alerts.config import AlertsConfig
 from alerts.delivery.clock import DeliveryClock
 from alerts.delivery.routing import Router
-from alerts.notice import DeliveryOutcome
+from api.alerts import DeliveryOutcome
 from tests.alerts.notices import Desk
 from tests.alerts.outbox_victims import key_of
 from tests.alerts.pager import ACCEPTS, DROPS, FAILS, Behaviour, Call, Pager

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alerts.alert import Alert, AlertState, Severity, Subject
 from alerts.delivery.outbox import trial
 from alerts.message.formats import details, markdown, text
 from alerts.message.page import Links, Page, page_of
 from alerts.message.text import clean, cut, cut_bytes, lasting, rfc3339, stamp
-from alerts.notice import Action, Incident, IncidentNote, Notice
+from alerts.notice import Notice
+from api.alerts import Action, Alert, AlertState, Incident, IncidentNote, Severity, Subject
 from tests.alerts.notices import MINUTE, NOON, alert, incident, notice
 
 LINKS = Links(

@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alerts.alert import Severity
 from alerts.config import AlertsConfig, RouteConfig
 from alerts.delivery.routing import Router
-from alerts.incidents.matchers import labels_of, matches, parse, parse_all, written
-from alerts.notice import Action, Matcher
+from alerts.incidents.matchers import parse, parse_all
 from alerts.times import parse_hours
+from api.alerts import Action, Matcher, Severity, matches_all
 from telemetry.errors import ConfigError
 from tests.alerts.notices import alert, incident, notice
 
@@ -194,7 +193,7 @@ def test_the_next_opening_is_open_and_nothing_is_open_before(
 )
 def test_conditions_are_read_as_alertmanager_reads_them(text: str, expected: Matcher) -> None:
     assert parse(text) == expected
-    assert parse(written(expected)) == expected
+    assert parse(str(expected)) == expected
 
 
 @pytest.mark.parametrize("text", ["node", "", "=x", "no de=x", "node=~(", "node=~" + "a" * 600])
@@ -204,8 +203,8 @@ def test_what_is_no_condition_is_said(text: str) -> None:
 
 
 def test_a_pattern_covers_all_of_a_value_and_what_is_not_there_is_empty() -> None:
-    labels = labels_of(alert())
-    assert matches(parse_all(["node=~dgx", "rule=gpu_lost"]), labels) is False
-    assert matches(parse_all(["node=~dgx-0[12]", "severity=page", "subject=gpu"]), labels)
-    assert matches(parse_all(["nothing="]), labels)
-    assert not matches(parse_all(["nothing=~.+"]), labels)
+    labels = alert().matched_labels()
+    assert matches_all(parse_all(["node=~dgx", "rule=gpu_lost"]), labels) is False
+    assert matches_all(parse_all(["node=~dgx-0[12]", "severity=page", "subject=gpu"]), labels)
+    assert matches_all(parse_all(["nothing="]), labels)
+    assert not matches_all(parse_all(["nothing=~.+"]), labels)

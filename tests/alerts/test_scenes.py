@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from alerts.alert import Severity
-from alerts.notice import Action
+from api.alerts import Action, Severity
 from collector.simulated import FaultKind, Scenario, SimulatedSource, scenario
 from collector.smi.file_source import SmiFileSource
 from collector.source import Source

@@ -13,7 +13,7 @@ import numpy as np
 
 from aggregator.config import AggregatorConfig
 from aggregator.service import Aggregator
-from alerts.alert import AlertState
+from api.alerts import AlertState
 from telemetry import frame as frames
 from telemetry.gap import NOT_SUPPORTED
 from telemetry.mqtt import BrokerConfig

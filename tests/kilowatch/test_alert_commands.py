@@ -11,8 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from aggregator.http.config import HttpConfig
-from alerts.alert import Alert, AlertState, Severity
-from alerts.notice import Incident, IncidentNote
+from api.alerts import Alert, AlertState, Incident, IncidentNote, Severity
 from collector.recording.file import RecordingHeader, RecordingWriter
 from kilowatch.__main__ import main
 from kilowatch.text import alerts as alerting

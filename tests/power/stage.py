@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from alerts.alert import Alert, AlertState
 from alerts.engine.engine import RuleEngine
 from alerts.rules.rule import FOLDER, read
+from api.alerts import Alert, AlertState
 from power.devices.wall_power import WallSource
 from power.live import Live, PowerInputs, PowerSnapshots
 from power.meters.reading import MeterReading

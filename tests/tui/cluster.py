@@ -10,7 +10,7 @@ from textual.pilot import Pilot
 
 from aggregator.http.app import listening
 from aggregator.http.config import HttpConfig
-from alerts.alert import Alert, AlertState, Severity
+from api.alerts import Alert, AlertState, Severity
 from telemetry.gap import GAP, Gap
 from telemetry.inventory import Gpu, Inventory
 from telemetry.metric import Table

@@ -11,8 +11,7 @@ from pathlib import Path
 from textual.pilot import Pilot
 
 from aggregator.electrical.service import ElectricalService
-from alerts.alert import Alert, AlertState, Severity
-from alerts.notice import Incident
+from api.alerts import Alert, AlertState, Incident, Severity
 from telemetry import frame as frames
 from telemetry.gap import NOT_SUPPORTED
 from telemetry.metric import Table

@@ -88,7 +88,19 @@ def test_what_an_alert_says_is_broken_between_words_and_not_cut() -> None:
         Alert(f"{n}", "r", "firing", "page", "node-0003", summary=words, since=SECOND)
         for n in range(9)
     ]
-    shown = board([Incident("k", "page", "what", SECOND, firing=9, total=9, alerts=alerts)])
+    shown = board(
+        [
+            Incident(
+                key="k",
+                severity="page",
+                title="what",
+                began=SECOND,
+                firing=9,
+                total=9,
+                alerts=alerts,
+            )
+        ]
+    )
     lines = [said(line) for line in incident_lines(shown, "k", 60, 14, utc=True)]
     assert words in " ".join(" ".join(lines).split())
     assert all(cell_len(line) <= 60 for line in lines)

@@ -4,34 +4,34 @@ from __future__ import annotations
 
 from rich.cells import cell_len
 
-from api.alerts import Happening, Sent, Story
+from api.alerts import DeliveryOutcome, DeliveryRow, IncidentEvent, TimelineReply
 from tests.tui.cluster import until
 from tests.tui.test_app import press_until, staged
 from tui.screens.incident_timeline import story_lines
 
 MINUTE = 60 * 10**9
 NOON = 1_790_000_000 * 10**9
-STORY = Story(
-    NOON + 60 * MINUTE, NOON,
+STORY = TimelineReply(
+    at=NOON + 60 * MINUTE, began=NOON,
     ended=NOON + 40 * MINUTE,
-    story=[
-        Happening(NOON + MINUTE, "told", why="new"),
-        Happening(NOON + 2 * MINUTE, "acknowledged", "ops", "on it\x1b[2J"),
-        Happening(NOON + 30 * MINUTE, "lapsed"),
-        Happening(NOON + 31 * MINUTE, "told", why="repeat"),
-        Happening(NOON + 32 * MINUTE, "taken_back", "mia", "not mine"),
-        Happening(NOON + 40 * MINUTE, "ended", why="resolved"),
+    events=[
+        IncidentEvent(at=NOON + MINUTE, what="told", why="new"),
+        IncidentEvent(at=NOON + 2 * MINUTE, what="acknowledged", who="ops", why="on it\x1b[2J"),
+        IncidentEvent(at=NOON + 30 * MINUTE, what="lapsed"),
+        IncidentEvent(at=NOON + 31 * MINUTE, what="told", why="repeat"),
+        IncidentEvent(at=NOON + 32 * MINUTE, what="taken_back", who="mia", why="not mine"),
+        IncidentEvent(at=NOON + 40 * MINUTE, what="ended", why="resolved"),
     ],
     deliveries=[
-        Sent("oncall", NOON + 40 * MINUTE, "waiting", "resolved"),
-        Sent("chat", NOON + MINUTE, "refused", "new", tries=3, error="HTTP 404"),
-        Sent("oncall", NOON + MINUTE, "delivered", "new", tries=1),
-        Sent("chat", NOON + 20 * MINUTE, "superseded", "more"),
+        DeliveryRow(channel="oncall", created=NOON + 40 * MINUTE, outcome=DeliveryOutcome.WAITING, reason="resolved"),
+        DeliveryRow(channel="chat", created=NOON + MINUTE, outcome=DeliveryOutcome.REFUSED, reason="new", tries=3, error="HTTP 404"),
+        DeliveryRow(channel="oncall", created=NOON + MINUTE, outcome=DeliveryOutcome.DELIVERED, reason="new", tries=1),
+        DeliveryRow(channel="chat", created=NOON + 20 * MINUTE, outcome=DeliveryOutcome.SUPERSEDED, reason="more"),
     ],
 )  # fmt: skip
 
 
-def text(story: Story, at: int, **more: int) -> list[str]:
+def text(story: TimelineReply, at: int, **more: int) -> list[str]:
     """The lines without their tones."""
     drawn = story_lines(story, at, 100, utc=True, **more)
     return ["".join(piece for piece, _ in line) for line in drawn]
@@ -64,7 +64,11 @@ def test_of_much_the_first_and_the_newest_are_told() -> None:
 
 
 def test_a_long_reason_is_broken_between_words() -> None:
-    long = Story(NOON, NOON, story=[Happening(NOON, "acknowledged", "ops", "word " * 60)])
+    long = TimelineReply(
+        at=NOON,
+        began=NOON,
+        events=[IncidentEvent(at=NOON, what="acknowledged", who="ops", why="word " * 60)],
+    )
     drawn = story_lines(long, NOON, 60, utc=True)
     assert len(drawn) > 6
     assert all(sum(cell_len(piece) for piece, _ in line) <= 60 for line in drawn)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from rich.cells import cell_len
 
-from api.alerts import Alert, Incident, Incidents, Note
+from api.alerts import Alert, Incident, IncidentNote, IncidentsReply
 from api.fleet import Model, NodeLine, Status, Summary
 from api.power import BudgetRow, BudgetRows, Circuit, Circuits, Trip
 from api.report import Energy, Report
@@ -41,7 +41,14 @@ def said(pieces: Drawn) -> str:
 def incidents(count: int, severity: str = "page", **more: Any) -> list[Incident]:
     """Some that began 34 s ago."""
     return [
-        Incident(f"r/{n}", severity, f"what\x1b {n}", 66 * SECOND, firing=1, **more)
+        Incident(
+            key=f"r/{n}",
+            severity=severity,
+            title=f"what\x1b {n}",
+            began=66 * SECOND,
+            firing=1,
+            **more,
+        )
         for n in range(count)
     ]
 
@@ -63,7 +70,7 @@ def board(found: list[Incident] | None = None, circuits: list[Circuit] | None = 
     shown = DashboardState(
         status=status, status_came=100.0, at=100 * SECOND, ready=True, alerts=alerts
     )
-    shown = shown.with_doc(INCIDENTS, Incidents(0, found or []), 100.0)
+    shown = shown.with_doc(INCIDENTS, IncidentsReply(0, found or []), 100.0)
     return shown.with_doc(CIRCUITS, Circuits(100 * SECOND, circuits or []), 98.0)
 
 
@@ -302,7 +309,7 @@ def test_a_storm_is_the_worst_alerts_and_a_number() -> None:
 
 
 def test_who_has_taken_an_incident_is_told_and_it_is_no_alarm_any_more() -> None:
-    taken = incidents(1, acknowledged=Note("ops\x1b", at=90 * SECOND))
+    taken = incidents(1, acknowledged=IncidentNote(who="ops\x1b", at=90 * SECOND))
     line = alert_lines(board(taken), 60, 4)[0]
     assert said(line) == "▲ CRIT  34s what? 0 ✓ ops?"
     assert "crit" not in {tone for _, tone in line}

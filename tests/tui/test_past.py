@@ -11,7 +11,7 @@ import pytest
 from textual.pilot import Pilot
 
 from aggregator.http.app import ROUTES
-from alerts.notice import Incident
+from api.alerts import Incident
 from power.snapshot.snapshot import PowerSnapshot as PowerBoard
 from telemetry.errors import StoreError
 from tests.aggregator.node import START, sampled_at

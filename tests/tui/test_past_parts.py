@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from api.alerts import Alert, Incident, Note
+from api.alerts import Alert, Incident, IncidentNote
 from api.pages import GpuPage, History
 from api.past import LoadHistory, PackedFrame, PackedFrames, PastRows
 from api.power import Circuits
@@ -29,9 +29,9 @@ def alert(key: str, since: int, changed: int, state: str) -> Alert:
 
 
 INCIDENT = Incident(
-    "hot", "page", "it is hot", began=100 * SECOND, ended=300 * SECOND,
+    key="hot", severity="page", title="it is hot", began=100 * SECOND, ended=300 * SECOND,
     alerts=[alert("a", 90, 250, "resolved"), alert("b", 150, 300, "resolved")],
-    firing=0, total=2, acknowledged=Note("ann", at=200 * SECOND),
+    firing=0, total=2, acknowledged=IncidentNote(who="ann", at=200 * SECOND),
 )  # fmt: skip
 
 
@@ -60,7 +60,7 @@ def test_an_incident_stands_as_it_stood(
 
 def test_an_alert_that_fires_today_was_pending_before() -> None:
     today = Incident(
-        "x", "page", "x", began=100 * SECOND,
+        key="x", severity="page", title="x", began=100 * SECOND,
         alerts=[alert("a", 50, 100, "firing"), alert("b", 110, 140, "firing")], firing=30, total=30,
     )  # fmt: skip
     found = incident_then(today, 120 * SECOND)

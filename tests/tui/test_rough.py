@@ -18,7 +18,7 @@ from rich.cells import cell_len
 from textual.events import Key
 
 from aggregator.electrical.service import ElectricalService
-from alerts.alert import Alert, AlertState, Severity
+from api.alerts import Alert, AlertState, Severity
 from tests.tui.cluster import Cluster, served, text_of, until
 from tests.tui.test_app import press_until, shown, staged
 from tui.app import Top

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from aggregator.http.app import listening
 from aggregator.http.config import HttpConfig
-from api.alerts import Incident, Note
+from api.alerts import Incident, IncidentNote
 from api.stream import Fault
 from bench.dashboard_stage import Stage
 from kilowatch.cli.views import status, web
@@ -26,15 +26,15 @@ def test_the_exit_code_is_the_worst_that_nobody_has_taken() -> None:
     assert severity(board(), 0.3) == OK
     assert severity(board(incidents(1, "ticket")), 0.3) == WARNING
     assert severity(board(incidents(1, "ticket") + incidents(1)), 0.3) == CRITICAL
-    assert severity(board(incidents(1, acknowledged=Note("ops"))), 0.3) == OK
+    assert severity(board(incidents(1, acknowledged=IncidentNote(who="ops"))), 0.3) == OK
 
 
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        (incidents(1, acknowledged=Note("ops")), "OK: site?-a 1 page (acknowledged), 0 tickets,"),
+        (incidents(1, acknowledged=IncidentNote(who="ops")), "OK: site?-a 1 page (acknowledged), 0 tickets,"),
         (incidents(1, "ticket"), "WARNING: site?-a 0 pages, 1 ticket,"),
-        (incidents(2) + incidents(1, acknowledged=Note("ops")), "CRITICAL: site?-a 3 pages (1 acknowledged), 0 tickets,"),
+        (incidents(2) + incidents(1, acknowledged=IncidentNote(who="ops")), "CRITICAL: site?-a 3 pages (1 acknowledged), 0 tickets,"),
     ],
     ids=["taken", "one", "some taken"],
 )  # fmt: skip

@@ -93,7 +93,14 @@ def alert(node: str, rule: str = "gpu_lost", state: str = "firing") -> Alert:
 
 def silence(ends: int, *conditions: Matcher, starts: int = 0) -> Silence:
     """One of ops, in seconds."""
-    return Silence("s", list(conditions), "ops", "CHG-1", starts * SECOND, ends * SECOND)
+    return Silence(
+        id="s",
+        matchers=conditions,
+        who="ops",
+        why="CHG-1",
+        starts=starts * SECOND,
+        ends=ends * SECOND,
+    )
 
 
 NODE_A, RACK = Matcher("node", "a"), Matcher("rack", "R.*", is_regex=True)
@@ -118,7 +125,11 @@ NODE_A, RACK = Matcher("node", "a"), Matcher("rack", "R.*", is_regex=True)
 def test_an_incident_is_silenced_where_all_that_fires_is(
     alerts: list[Alert], silences: list[Silence], until: int | None
 ) -> None:
-    found = silenced_until(Incident("k", "page", "t", 0, alerts=alerts), silences, 100 * SECOND)
+    found = silenced_until(
+        Incident(key="k", severity="page", title="t", began=0, alerts=alerts),
+        silences,
+        100 * SECOND,
+    )
     assert found == (None if until is None else until * SECOND)
 
 

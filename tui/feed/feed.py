@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import msgspec
 
-from api.alerts import Alerts
+from api.alerts import AlertsReply
 from api.fleet import NodeReadings, Nodes, Status
 from api.stream import (
     AlertsMessage,
@@ -258,7 +258,7 @@ class DashboardFeed(DocumentPoller):
         try:
             await self._look()
             await self._look_at_nodes()
-            found = await self.get("api/v1/alerts", Alerts)
+            found = await self.get("api/v1/alerts", AlertsReply)
             self.board = replace(self.board, alerts=tuple(found.alerts), at=found.at)
             for ask in ALWAYS:
                 await self._read(ask)

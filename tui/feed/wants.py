@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from api.alerts import Incidents
+from api.alerts import IncidentsReply
 from api.power import BudgetRows, CircuitColumns, Circuits, Power
 from api.report import Report
 from tui.state import circuit_columns
@@ -39,7 +39,7 @@ class DocumentRequest:
 
 
 ALWAYS = (
-    DocumentRequest(INCIDENTS, Incidents, 1.0),
+    DocumentRequest(INCIDENTS, IncidentsReply, 1.0),
     DocumentRequest(
         CIRCUITS, Circuits, 1.0, Short(circuit_columns.QUERY, CircuitColumns, circuit_columns.whole)
     ),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from api.alerts import Incident, Incidents
+from api.alerts import Incident, IncidentsReply
 from api.past import LoadHistory, PackedFrames
 from api.stream import Fault
 from tui.feed.requests import ApiRequests, refusal
@@ -130,7 +130,7 @@ class Fetching:
 
     async def _look_for_marks(self, begin: int) -> None:
         path = f"api/v1/incidents?from={seconds(max(0, begin))}&limit={MOST_INCIDENTS}"
-        found = msgspec.json.decode(await self._get(path), type=Incidents)
+        found = msgspec.json.decode(await self._get(path), type=IncidentsReply)
         self.known.incidents = tuple(found.incidents)
         self.known.marks_from, self.known.marks_at = begin, self._clock()
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from api.alerts import Alert, Incident, Incidents
+from api.alerts import Alert, Incident, IncidentsReply
 from api.fleet import Model, NodeLine, Status, Summary
 from api.power import Circuits, Power
 from api.stream import Fault, GpuRows
@@ -43,7 +43,7 @@ def board_then(
         POWER_PAGE: Doc(msgspec.structs.replace(power, wall_watts=None), 0.0),
     }
     if incidents is not None:
-        kept[INCIDENTS] = Doc(Incidents(frame.at, open_then), 0.0)
+        kept[INCIDENTS] = Doc(IncidentsReply(frame.at, open_then), 0.0)
     listed = docs.get(CIRCUITS)
     if newest.circuits and listed is not None and isinstance(listed.value, Circuits) \
             and not listed.value.circuits:  # there are some: of this time nobody knows  # fmt: skip

@@ -14,7 +14,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.widgets import Input, Label
 
-from api.alerts import Incident, Silences, Story
+from api.alerts import Incident, SilencesReply, TimelineReply
 from telemetry.words import counted
 from tui.feed.requests import ActionError
 from tui.feed.wants import DocumentRequest, Wants
@@ -207,7 +207,7 @@ class AlertsView(ListView):
         """Silences beside what the header has; what happened to the incident beside the table."""
         story = (story_ask(self.beside),) if self.beside is not None else ()
         return Wants(
-            nodes=(), asks=(DocumentRequest(SILENCES, Silences, 2.0), *story, *self.also())
+            nodes=(), asks=(DocumentRequest(SILENCES, SilencesReply, 2.0), *story, *self.also())
         )
 
     def listing(self, wanted: Filter) -> Listing[Any]:
@@ -243,7 +243,7 @@ class AlertsView(ListView):
     def detail(self, key: str) -> Drawing:
         """The incident's page."""
         top = self.top
-        story = top.feed.board.doc(path_of(key), Story)
+        story = top.feed.board.doc(path_of(key), TimelineReply)
         return lambda width, height: incident_lines(
             top.shown, key, width, height, utc=top.utc, story=story
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from api.alerts import Incident, Silences, Story
+from api.alerts import Incident, SilencesReply, TimelineReply
 from telemetry.words import all_firing, counted
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.flow import flow, wrapped
@@ -35,7 +35,7 @@ def incident_lines(
     height: int,
     *,
     utc: bool,
-    story: Story | None = None,
+    story: TimelineReply | None = None,
 ) -> list[Line]:
     """Draw the page of an incident; `story`: what happened to it, where that is known."""
     incident = next((i for i in board.incidents if i.key == key), None)
@@ -137,13 +137,13 @@ class IncidentView(PageView):
     def wants(self) -> Wants:
         """Silences beside what the header has, and what happened to it."""
         return Wants(
-            nodes=(), asks=(DocumentRequest(SILENCES, Silences, 2.0), story_ask(self.subject))
+            nodes=(), asks=(DocumentRequest(SILENCES, SilencesReply, 2.0), story_ask(self.subject))
         )
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Draw it."""
         top = self.top
-        story = top.feed.board.doc(path_of(self.subject), Story)
+        story = top.feed.board.doc(path_of(self.subject), TimelineReply)
         return incident_lines(top.shown, self.subject, width, height, utc=top.utc, story=story)
 
     def title(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from urllib.parse import quote
 
-from api.alerts import Happening, Sent, Story
+from api.alerts import DeliveryRow, IncidentEvent, TimelineReply
 from tui.feed.wants import DocumentRequest
 from tui.kit.flow import wrapped
 from tui.kit.text import clean, clock_of, number
@@ -25,14 +25,16 @@ def path_of(key: str) -> str:
 
 def story_ask(key: str) -> DocumentRequest:
     """Ask for it."""
-    return DocumentRequest(path_of(key), Story, 3.0)
+    return DocumentRequest(path_of(key), TimelineReply, 3.0)
 
 
-def story_lines(story: Story, at: int, width: int, *, utc: bool, most: int = 12) -> list[Line]:
+def story_lines(
+    story: TimelineReply, at: int, width: int, *, utc: bool, most: int = 12
+) -> list[Line]:
     """Draw what had happened by `at`, newest last; of much, the first and the newest."""
     rest = list(story.deliveries)
     told: list[tuple[int, str]] = [(story.began, "began")]
-    for happening in story.story:
+    for happening in story.events:
         its = [one for one in rest if one.created == happening.at]
         rest = [one for one in rest if one.created != happening.at]
         told.append((happening.at, _said(happening, its)))
@@ -49,7 +51,7 @@ def story_lines(story: Story, at: int, width: int, *, utc: bool, most: int = 12)
     return lines
 
 
-def _said(happening: Happening, sent: Sequence[Sent]) -> str:
+def _said(happening: IncidentEvent, sent: Sequence[DeliveryRow]) -> str:
     words = _WORDS.get(happening.what, happening.what).format(who=happening.who or "somebody")
     why = happening.why
     if happening.what in {"told", "ended"}:
@@ -71,7 +73,7 @@ def _said(happening: Happening, sent: Sequence[Sent]) -> str:
     return "; ".join(parts)
 
 
-def _channels(sent: Sequence[Sent]) -> str:
+def _channels(sent: Sequence[DeliveryRow]) -> str:
     """`oncall delivered, chat waiting after 3 tries: 500`."""
     return ", ".join(
         f"{one.channel} {one.outcome}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
 
-from api.alerts import Incident, Incidents, Silence, Silences
+from api.alerts import Incident, IncidentsReply, Silence, SilencesReply
 from api.power import BudgetRow, BudgetRows, Circuit, CircuitPage, Circuits, Power
 from api.report import Report
 from api.stream import Fault
@@ -97,21 +97,21 @@ class Documents:
     @cached_property
     def incidents(self) -> tuple[Incident, ...]:
         """Open incidents, worst first."""
-        found = self.doc(INCIDENTS, Incidents)
+        found = self.doc(INCIDENTS, IncidentsReply)
         return () if found is None else tuple(found.incidents)
 
     @property
     def incidents_unknown(self) -> str:
         """Why nothing is known of what is wrong, `` where it is known that there is something or
         nothing."""
-        if self.doc(INCIDENTS, Incidents) is not None:
+        if self.doc(INCIDENTS, IncidentsReply) is not None:
             return ""
         return self.fault(INCIDENTS) or LOADING
 
     @property
     def silences(self) -> tuple[Silence, ...]:
         """Silences in force, to come, and just ended."""
-        found = self.doc(SILENCES, Silences)
+        found = self.doc(SILENCES, SilencesReply)
         return () if found is None else tuple(found.silences)
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rich.cells import cell_len
 
-from api.alerts import Alert, Incident, Silence
+from api.alerts import Alert, Incident, Silence, matches_all
 from tui.kit.text import DASH, clean, fit, number, span
 from tui.state.dashboard_state import DashboardState
 from tui.state.documents import LOADING
@@ -52,11 +52,7 @@ def silenced_until(incident: Incident, silences: Sequence[Silence], at: int) -> 
 
 def _hushes(silence: Silence, alert: Alert) -> bool:
     """Whether a silence is about an alert, as the aggregator would say."""
-    labels = alert.labels | {
-        "rule": alert.rule, "id": alert.id, "node": alert.node, "severity": alert.severity,
-        "state": alert.state, "subject": alert.subject, "name": alert.name,
-    }  # fmt: skip
-    return all(each.holds(labels.get(each.label, "")) for each in silence.matchers)
+    return matches_all(silence.matchers, alert.matched_labels())
 
 
 def incident_line(

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from api.alerts import Alert, Incidents
+from api.alerts import Alert, IncidentsReply
 from api.columns import Gaps
 from api.fleet import NodeLine, Status
 from api.power import BudgetRows, Circuits, Power
@@ -29,7 +29,7 @@ MOST_BYTES = 6 * 1024 * 1024
 MOST_FRAMES = 3600
 _KINDS: dict[str, type[msgspec.Struct]] = {
     CIRCUITS: Circuits,
-    INCIDENTS: Incidents,
+    INCIDENTS: IncidentsReply,
     POWER_PAGE: Power,
     BUDGETS: BudgetRows,
     TODAY: Report,
