@@ -254,13 +254,13 @@ class Aggregator:
     async def _rules(self, ingest: MessageRouter, bus: FanInClient) -> None:
         """Judge the fleet and what hangs on its circuits, and tell people."""
 
-        def boards(now: float, wall: int) -> Sequence[PowerSnapshot]:
+        def snapshots(now: float, wall: int) -> Sequence[PowerSnapshot]:
             listening = self.stats.bus_connected
-            found = self.electrical.boards(self.fleet, now, wall, listening=listening)
+            found = self.electrical.snapshots(self.fleet, now, wall, listening=listening)
             return () if found is None else found.all()
 
         await self.alerting.run(
-            self.fleet, ingest, boards, lambda topic, body: bus.publish(topic, body, retain=True),
+            self.fleet, ingest, snapshots, lambda topic, body: bus.publish(topic, body, retain=True),
             self._surroundings, self._ailing,
         )  # fmt: skip
 

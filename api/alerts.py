@@ -53,7 +53,7 @@ class Subject(OpenEnum):
         return Table(self.value) if self.value in _TABLES else None
 
     @property
-    def board(self) -> SnapshotKind | None:
+    def snapshot_kind(self) -> SnapshotKind | None:
         """The kind of power snapshot; None for a device of the fleet."""
         return None if self.value in _TABLES else SnapshotKind(self.value)
 

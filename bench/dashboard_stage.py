@@ -90,7 +90,7 @@ class Stage(FakeView):
         for number, node in enumerate(self.fleet.nodes.values()):
             if number not in quiet:
                 node.seen, node.sampled_at, node.seq = now, wall, self.second
-        boards = self.electrical.boards(self.fleet, now, wall)
+        snapshots = self.electrical.snapshots(self.fleet, now, wall)
         events = (
             [_xid(self, number, wall) for number in _picked(LOST, len(self.fleet.nodes))]
             if self.second == 3
@@ -103,7 +103,7 @@ class Stage(FakeView):
             wall,
             events,
             listening=True,
-            boards=() if boards is None else boards.all(),
+            snapshots=() if snapshots is None else snapshots.all(),
         )
         self.second += 1
         await self.flush()

@@ -99,15 +99,15 @@ def _inventory(number: int, links: int) -> Inventory:
     )
 
 
-def boards(circuits: int) -> list[PowerSnapshot]:
-    """Return healthy boards: of circuits, and of their budgets."""
+def snapshots(circuits: int) -> list[PowerSnapshot]:
+    """Return healthy power snapshots: of circuits, and of their budgets."""
     found = []
     for kind in SnapshotKind:
         size = circuits if kind is SnapshotKind.CIRCUIT else max(1, circuits // 10)
         columns = {
             quantity.name: np.full(size, _healthy(quantity))
             for quantity in QUANTITIES
-            if quantity.board is kind
+            if quantity.snapshot_kind is kind
         }
         found.append(PowerSnapshot(kind, 1, tuple(f"{kind}-{n}" for n in range(size)), columns))
     return found
@@ -135,12 +135,12 @@ def measure(gpus: int, links: int, ticks: int, circuits: int) -> dict[str, Any]:
     """Return ms a tick, bytes a GPU, and the ratio to the floor."""
     rules = load()
     stage, engine = Stage(gpus, links), RuleEngine(rules)
-    alike = boards(circuits)
+    alike = snapshots(circuits)
     taken, floors, changes = [], [], 0
     for second in range(ticks + 5):
         now = stage.move(second)
         began = time.process_time()
-        changes += len(engine.evaluate(stage.fleet, now, _EPOCH + second * 10**9, boards=alike))
+        changes += len(engine.evaluate(stage.fleet, now, _EPOCH + second * 10**9, snapshots=alike))
         if second >= 5:  # the first build memory and place all devices
             taken.append(time.process_time() - began)
             floors.append(floor(stage, rules, now))

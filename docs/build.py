@@ -64,7 +64,7 @@ def power_lines() -> list[str]:
         "`kilowatch_circuit_pole_amps` has the poles under one name, with a label `pole`.",
     ]
     for kind in SnapshotKind:
-        rows = [quantity for quantity in QUANTITIES if quantity.board is kind]
+        rows = [quantity for quantity in QUANTITIES if quantity.snapshot_kind is kind]
         lines += ["", f"| {kind} | unit | kind | what it is |", "| --- | --- | --- | --- |"]
         lines += [f"| `{q.name}` | {q.unit} | {q.kind} | {q.help} |" for q in rows]
     return lines

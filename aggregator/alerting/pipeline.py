@@ -95,7 +95,7 @@ class AlertPipeline:
         events: Sequence[Event],
         *,
         listening: bool,
-        boards: Sequence[PowerSnapshot],
+        snapshots: Sequence[PowerSnapshot],
         troubles: Mapping[str, str] = _NONE,
         failing: Sequence[Alert] = (),
         others: Sequence[Alert] = (),
@@ -107,7 +107,7 @@ class AlertPipeline:
         """
         try:
             changes = self.engine.evaluate(
-                fleet, now, wall, events, listening=listening, boards=boards
+                fleet, now, wall, events, listening=listening, snapshots=snapshots
             )
             self.failed = ""
         except Exception as error:  # a rule that fails must not end what collects the data

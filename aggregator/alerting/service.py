@@ -51,7 +51,7 @@ LEAST_PAUSE = 0.02
 """Seconds between two turns of the desk."""
 
 AskStore = Callable[..., Awaitable[object]]
-BoardsNow = Callable[[float, int], Sequence[PowerSnapshot]]
+SnapshotReader = Callable[[float, int], Sequence[PowerSnapshot]]
 Surroundings = Callable[[Fleet, int], tuple[Places, tuple[float, str] | None]]
 """What no reading says, at a wall time: where nodes stand, and what a kWh costs in which money."""
 
@@ -197,7 +197,7 @@ class AlertingService:
         self,
         fleet: Fleet,
         news: AlertInputs,
-        boards: BoardsNow,
+        snapshots: SnapshotReader,
         publish: Callable[[str, bytes], bool],
         surroundings: Surroundings = _nowhere,
         ailing: Ailing = dict,
@@ -212,7 +212,7 @@ class AlertingService:
                 group.create_task(self.heartbeat.run(), name="heartbeat")
             while True:
                 await self._due()
-                self._judge(fleet, news, boards)
+                self._judge(fleet, news, snapshots)
                 self._publish(publish)
 
     async def _due(self) -> None:
@@ -237,18 +237,18 @@ class AlertingService:
                 async with asyncio.timeout(wait):
                     await self._stirred.wait()
 
-    def _judge(self, fleet: Fleet, news: AlertInputs, boards: BoardsNow) -> None:
+    def _judge(self, fleet: Fleet, news: AlertInputs, snapshots: SnapshotReader) -> None:
         parts, stats = self._open, self._stats
         began, cpu = time.monotonic(), time.thread_time()
         self._news = self._urgent = False
         events, clocks = [*self._late, *news.take_events()], news.take_clocks()
         self._late = []
         wall = time.time_ns()
-        found, troubles = self._look(fleet, boards, began, wall)
+        found, troubles = self._look(fleet, snapshots, began, wall)
         parts.alarms.judge(
             fleet, began, wall, events,
             listening=stats.bus_connected,
-            boards=found,
+            snapshots=found,
             troubles=troubles,
             failing=parts.outbox.alerts(),
             others=parts.journal.changes(wall),
@@ -262,9 +262,9 @@ class AlertingService:
             self.progress("rules")
 
     def _look(
-        self, fleet: Fleet, boards: BoardsNow, now: float, wall: int
+        self, fleet: Fleet, snapshots: SnapshotReader, now: float, wall: int
     ) -> tuple[Sequence[PowerSnapshot], Mapping[str, str]]:
-        """Return the boards, and what is wrong with the monitor itself."""
+        """Return the power snapshots, and what is wrong with the monitor itself."""
         stats, troubles, engine = self._stats, dict(self._ailing()), self.alarms.engine
         if not stats.bus_connected:
             troubles["bus_lost"] = ""
@@ -272,7 +272,7 @@ class AlertingService:
             troubles["store_failing"] = ""
         try:
             engine.places, engine.tariff = self._surroundings(fleet, wall)
-            return boards(now, wall), troubles
+            return snapshots(now, wall), troubles
         except Exception as error:  # circuits that can't be computed must not end the other rules
             log.exception("power: the circuits were not computed")
             return (), {**troubles, "circuits_failing": repr(error)}

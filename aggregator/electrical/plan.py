@@ -41,11 +41,11 @@ def live_plan(electrical: ElectricalService, fleet: Fleet, suppose: Suppose) -> 
 
 
 def _drawn(electrical: ElectricalService) -> dict[str, float]:
-    boards = electrical.latest
-    if boards is None:
+    snapshots = electrical.latest
+    if snapshots is None:
         return {}
-    watts = boards.supply.column("supply_wall_watts").tolist()
-    pairs = zip(boards.supply.names, watts, strict=True)
+    watts = snapshots.supply.column("supply_wall_watts").tolist()
+    pairs = zip(snapshots.supply.names, watts, strict=True)
     return {name: value for name, value in pairs if math.isfinite(value)}
 
 

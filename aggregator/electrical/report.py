@@ -42,11 +42,11 @@ def running_report(electrical: ElectricalService, fleet: Fleet, days: int) -> Re
     )
 
 
-def _committed(boards: PowerSnapshots | None, electrical: ElectricalService) -> float | None:
+def _committed(snapshots: PowerSnapshots | None, electrical: ElectricalService) -> float | None:
     """Return what the limits in force allow at the wall; None when some node is on no circuit."""
     layout = electrical.plant.layout
-    if boards is None or layout is None or electrical.unmapped:
+    if snapshots is None or layout is None or electrical.unmapped:
         return None
-    roots = [row for row, name in enumerate(boards.circuit.names) if layout.lines[name].parent is None]  # fmt: skip
-    watts = float(boards.circuit.column("circuit_committed_watts")[roots].sum())
+    roots = [row for row, name in enumerate(snapshots.circuit.names) if layout.lines[name].parent is None]  # fmt: skip
+    watts = float(snapshots.circuit.column("circuit_committed_watts")[roots].sum())
     return watts if math.isfinite(watts) else None

@@ -1,6 +1,6 @@
 """The electrical side of a running aggregator: configuration, live state, account, and memory.
 
-The shell around `power.live`: it reads the fleet and the meters, hands boards to rules, pages and
+The shell around `power.live`: it reads the fleet and the meters, hands power snapshots to rules, pages and
 metrics, keeps what must survive a restart, and takes a new configuration while it runs. A new
 configuration that is wrong changes nothing: the last good one goes on, and says so.
 """
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 SAVE_SECONDS = 10.0
 """How often the memory is written: what heat a crash can cost, and a breaker warms in minutes."""
 FRESH_SECONDS = 0.9
-"""Boards younger than this are given again: breakers are no faster, and rules may run often."""
+"""Power snapshots younger than this are given again: breakers are no faster, and rules may run often."""
 
 
 class ElectricalService:
@@ -58,7 +58,7 @@ class ElectricalService:
         self.plant = plant_of(WHERE, tree)
         self.configuration = SiteConfiguration(version=1, loaded_at=clock())
         self.latest: PowerSnapshots | None = None
-        """The boards of the last tick; None before the first, and without circuits."""
+        """The power snapshots of the last tick; None before the first, and without circuits."""
         self.seconds = 0.0
         """What the last tick took."""
         self.account = EnergyLedger()
@@ -67,11 +67,11 @@ class ElectricalService:
         self.unmapped: tuple[str, ...] = ()
         """Nodes of the fleet that hang on no circuit of the configuration."""
         self.failure: str | None = None
-        """Why there are no boards though there are circuits: a fault of ours."""
+        """Why there are no power snapshots though there are circuits: a fault of ours."""
         self.latest_at = 0
         """Wall clock of `latest`, ns since 1970."""
         self.tape = SnapshotLog(folder)
-        """What the boards were like, one in `SAVE_SECONDS`."""
+        """What the power snapshots were like, one in `SAVE_SECONDS`."""
         self._taped = 0
         self._folder = folder
         self._reread = reread
@@ -90,10 +90,10 @@ class ElectricalService:
 
     # -- Ticks -----------------------------------------------------------------------------------
 
-    def boards(
+    def snapshots(
         self, fleet: Fleet, now: float, wall_ns: int, *, listening: bool = True
     ) -> PowerSnapshots | None:
-        """Return the boards at `now`, the fleet's monotonic seconds; None without circuits.
+        """Return the power snapshots at `now`, the fleet's monotonic seconds; None without circuits.
 
         `listening`: whether the aggregator hears the bus. While it does not, and for as long as it
         then takes, nobody is called silent. Called more often than once a second, it gives what it
@@ -120,7 +120,7 @@ class ElectricalService:
     def _tick(
         self, live: Live, fleet: Fleet, now: float, wall_ns: int, listening: bool
     ) -> PowerSnapshots | None:
-        """Return the boards; None when they can't be computed: then nothing is known of circuits,
+        """Return the power snapshots; None when they can't be computed: then nothing is known of circuits,
         and all else goes on."""
         try:
             tick = replace(
@@ -129,14 +129,14 @@ class ElectricalService:
                 readings=self._hub.readings(),
                 metered=self.plant.metered,
             )
-            boards = live.tick(now, wall_ns, tick)
+            snapshots = live.tick(now, wall_ns, tick)
         except Exception as error:  # a fault of ours here must not silence the rules of GPUs
             if self.failure != repr(error):
                 log.exception("power: circuits can't be computed; it is tried again every second")
             self.failure = repr(error)
             return None
         self.failure = None
-        return boards
+        return snapshots
 
     def _hear(self, now: float, listening: bool) -> None:
         if listening and not self._listened:
@@ -165,9 +165,9 @@ class ElectricalService:
         place = self.plant.site.site
         day, minute = local(wall_ns, self.plant.zone)
         price = price_at(place.tariff, place.tariffs, minute)
-        boards = self.latest
-        walls = None if boards is None else told_watts(boards.supply)
-        names = () if boards is None else boards.supply.names
+        snapshots = self.latest
+        walls = None if snapshots is None else told_watts(snapshots.supply)
+        names = () if snapshots is None else snapshots.supply.names
         sample = self._sampler.sample(fleet, now, names, walls)
         self.told_nodes = sample.nodes
         self.account.add(sample, wall_ns / 1e9, day, 1.0, price)
@@ -250,11 +250,11 @@ class ElectricalService:
 
     async def _save(self) -> None:
         await asyncio.to_thread(self._write, self.remember())
-        at, boards = self.latest_at, self.latest
-        if boards is not None and at != self._taped:
+        at, snapshots = self.latest_at, self.latest
+        if snapshots is not None and at != self._taped:
             self._taped = at
             version = self.configuration.version
-            await asyncio.to_thread(self.tape.add, at, version, boards.all())
+            await asyncio.to_thread(self.tape.add, at, version, snapshots.all())
 
     def save(self) -> None:
         """Write the memory now."""

@@ -1,4 +1,4 @@
-"""The tape: what circuits, budgets and UPS were like, one board of each every ten seconds, on disk.
+"""The tape: what circuits, budgets and UPS were like, one power snapshot of each every ten seconds, on disk.
 
 A file begins with the names of rows and columns and has as many instants behind as fit; with other
 names, or after a restart, another file begins. What a crash leaves half written ends the reading of
@@ -49,10 +49,10 @@ class SnapshotHeader(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class LoggedSnapshot:
-    """All boards at one instant."""
+    """All power snapshots at one instant."""
 
     at: int
-    boards: dict[SnapshotKind, PowerSnapshot]
+    snapshots: dict[SnapshotKind, PowerSnapshot]
 
 
 class SnapshotLog:
@@ -66,17 +66,17 @@ class SnapshotLog:
         self._writing: Path | None = None
         self._ill = False
 
-    def add(self, at: int, version: int, boards: Sequence[PowerSnapshot]) -> None:
+    def add(self, at: int, version: int, snapshots: Sequence[PowerSnapshot]) -> None:
         """Write an instant down; a disk that will not is said once, and tried again next time."""
-        kept = {board.kind: board for board in boards if board.kind in KEPT}
+        kept = {snapshot.kind: snapshot for snapshot in snapshots if snapshot.kind in KEPT}
         heading = SnapshotHeader(
             version,
-            {kind: tuple(board.names) for kind, board in kept.items()},
-            {kind: tuple(board.columns) for kind, board in kept.items()},
+            {kind: tuple(snapshot.names) for kind, snapshot in kept.items()},
+            {kind: tuple(snapshot.columns) for kind, snapshot in kept.items()},
         )
         body = b"".join(
-            np.asarray(board.columns[name], np.float32).tobytes()
-            for kind, board in kept.items()
+            np.asarray(snapshot.columns[name], np.float32).tobytes()
+            for kind, snapshot in kept.items()
             for name in heading.columns[kind]
         )
         with self._lock:
@@ -212,12 +212,12 @@ def _taped(at: int, heading: bytes, body: bytes) -> LoggedSnapshot | None:
     if names is None:
         return None
     values = np.frombuffer(zlib.decompress(body), np.float32).astype(np.float64)
-    boards = {}
+    snapshots = {}
     place = 0
     for kind, rows in names.rows.items():
         columns = {}
         for name in names.columns[kind]:
             columns[name] = values[place : place + len(rows)]
             place += len(rows)
-        boards[kind] = PowerSnapshot(kind, names.version, rows, columns)
-    return LoggedSnapshot(at, boards) if place == len(values) else None
+        snapshots[kind] = PowerSnapshot(kind, names.version, rows, columns)
+    return LoggedSnapshot(at, snapshots) if place == len(values) else None

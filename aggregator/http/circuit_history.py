@@ -25,7 +25,7 @@ from telemetry.metric import Unit
 QUANTITIES_OF_CIRCUITS = {
     quantity.name.removeprefix("circuit_"): quantity
     for quantity in QUANTITIES
-    if quantity.board is SnapshotKind.CIRCUIT
+    if quantity.snapshot_kind is SnapshotKind.CIRCUIT
 }
 _LAST = {Unit.STATE, Unit.SECONDS}
 """Units of which a mean says nothing."""

@@ -1,4 +1,4 @@
-"""Circuits, budgets, UPS and supplies for Prometheus: every quantity of every board."""
+"""Circuits, budgets, UPS and supplies for Prometheus: every quantity of every power snapshot."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def fragments(cluster: str, label: str, names: tuple[str, ...], pole: str | None
     return [labels({"cluster": cluster, label: name, "pole": pole}) for name in names]
 
 
-def board_families(boards: PowerSnapshots, cluster: str) -> list[Family]:
+def snapshot_families(snapshots: PowerSnapshots, cluster: str) -> list[Family]:
     """Return a family for each quantity; what is not known is left out, and never is +Inf."""
-    by_kind = {board.kind: board for board in boards.all()}
+    by_kind = {snapshot.kind: snapshot for snapshot in snapshots.all()}
     families = []
     poles: list[Sample] = []
     for quantity in QUANTITIES:
-        board = by_kind[quantity.board]
+        snapshot = by_kind[quantity.snapshot_kind]
         pole = _POLE.get(quantity.name)
-        samples = _samples(board, quantity.name, cluster, pole)
+        samples = _samples(snapshot, quantity.name, cluster, pole)
         if pole is not None:
             poles += samples
         else:
@@ -49,11 +49,11 @@ def board_families(boards: PowerSnapshots, cluster: str) -> list[Family]:
     return families
 
 
-def _samples(board: PowerSnapshot, name: str, cluster: str, pole: str | None) -> list[Sample]:
-    values = board.columns.get(name)
+def _samples(snapshot: PowerSnapshot, name: str, cluster: str, pole: str | None) -> list[Sample]:
+    values = snapshot.columns.get(name)
     if values is None:
         return []
-    its = fragments(cluster, LABEL_OF[board.kind], board.names, pole)
+    its = fragments(cluster, LABEL_OF[snapshot.kind], snapshot.names, pole)
     return list(zip(its, values.tolist(), strict=True))
 
 
@@ -121,7 +121,7 @@ def power_families(electrical: ElectricalService, cluster: str, now: float) -> l
             configuration.loaded_at / 1e9),
         one("notices", "What is allowed in the configuration and probably wrong (E24).",
             0 if layout is None else len(layout.notices)),
-        one("tick_seconds", "What computing all boards took last.", electrical.seconds),
+        one("tick_seconds", "What computing all power snapshots took last.", electrical.seconds),
         one("nodes_unmapped", "Nodes that hang on no circuit of the configuration.",
             len(electrical.unmapped)),
         one("wall_watts", "What the nodes that tell draw at the wall, each by its best source.",
@@ -143,9 +143,9 @@ def power_families(electrical: ElectricalService, cluster: str, now: float) -> l
 def circuit_families(electrical: ElectricalService, cluster: str, now: float) -> list[Family]:
     """Return all of it; without circuits only what the electrical side says of itself."""
     families = power_families(electrical, cluster, now)
-    layout, boards = electrical.plant.layout, electrical.latest
+    layout, snapshots = electrical.plant.layout, electrical.latest
     if layout is not None:
         families.append(facts_family(layout, cluster))
-    if boards is not None:
-        families += board_families(boards, cluster)
+    if snapshots is not None:
+        families += snapshot_families(snapshots, cluster)
     return families

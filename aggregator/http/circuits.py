@@ -38,7 +38,9 @@ from power.snapshot.snapshot import PowerSnapshot
 # whose page is open.
 
 ALL = "*"
-NAMES = tuple(quantity.name for quantity in QUANTITIES if quantity.board is SnapshotKind.CIRCUIT)
+NAMES = tuple(
+    quantity.name for quantity in QUANTITIES if quantity.snapshot_kind is SnapshotKind.CIRCUIT
+)
 DIGITS = 4
 
 
@@ -67,23 +69,23 @@ def chosen(text: str) -> tuple[str, ...]:
     return names
 
 
-def rows(layout: SiteLayout, board: PowerSnapshot) -> CircuitRows:
-    """Return who is on the board of circuits."""
+def rows(layout: SiteLayout, snapshot: PowerSnapshot) -> CircuitRows:
+    """Return who is on the circuit snapshot."""
     nodes: dict[str, dict[str, None]] = {}
     for cord in layout.cords:
         nodes.setdefault(cord.line, {})[cord.machine] = None
-    lines = [layout.lines[name] for name in board.names]
+    lines = [layout.lines[name] for name in snapshot.names]
     return CircuitRows(
-        list(board.names),
+        list(snapshot.names),
         ["panel" if line.is_panel else "circuit" for line in lines],
         [line.parent for line in lines],
-        [list(nodes.get(name, ())) for name in board.names],
+        [list(nodes.get(name, ())) for name in snapshot.names],
     )
 
 
-def columns(board: PowerSnapshot, names: tuple[str, ...]) -> dict[str, list[float | None]]:
+def columns(snapshot: PowerSnapshot, names: tuple[str, ...]) -> dict[str, list[float | None]]:
     """Return quantities of all circuits; null is not known, and for seconds never."""
-    return {name: _plain(board.column(name)) for name in names}
+    return {name: _plain(snapshot.column(name)) for name in names}
 
 
 def _plain(values: np.ndarray[tuple[int], np.dtype[np.floating]]) -> list[float | None]:
@@ -93,7 +95,7 @@ def _plain(values: np.ndarray[tuple[int], np.dtype[np.floating]]) -> list[float 
 
 
 TAPE_WITHIN = round(3 * SAVE_SECONDS * 1e9)
-"""ns that a board on the tape may be older than the time that is asked for."""
+"""ns that a power snapshot on the tape may be older than the time that is asked for."""
 
 
 class CircuitsReply(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -137,25 +139,27 @@ async def circuits(request: web.Request) -> web.Response:
     asked = query(request, "columns", "at")
     names = chosen(asked["columns"]) if "columns" in asked else None
     view = request.app[VIEW]
-    layout, boards = _state(view)
+    layout, snapshots = _state(view)
     about = (view.cluster, view.electrical.latest_at, _version(view))
     alerts = _firing(view, Subject.CIRCUIT)
-    board = None if boards is None else boards.circuit
+    snapshot = None if snapshots is None else snapshots.circuit
     if asked.get("at", "now") != "now":
         taped = await _taped(view, asked["at"])
-        board = None if taped is None else taped.boards.get(SnapshotKind.CIRCUIT)
+        snapshot = None if taped is None else taped.snapshots.get(SnapshotKind.CIRCUIT)
         about, alerts = (view.cluster, 0 if taped is None else taped.at, about[2]), {}
-    if layout is None or board is None:
+    if layout is None or snapshot is None:
         return await send_json(request, CircuitsReply(*about, []))
     if asked.get("at", "now") != "now":  # what the configuration knows no more is left out
-        board = only(board, [name for name in board.names if name in layout.lines])
+        snapshot = only(snapshot, [name for name in snapshot.names if name in layout.lines])
 
     def make() -> bytes:
         if names is None:
-            return json_bytes(CircuitsReply(*about, circuit_states(layout, board, alerts)))
-        return json_bytes(CircuitsReply(*about, [], rows(layout, board), columns(board, names)))
+            return json_bytes(CircuitsReply(*about, circuit_states(layout, snapshot, alerts)))
+        return json_bytes(
+            CircuitsReply(*about, [], rows(layout, snapshot), columns(snapshot, names))
+        )
 
-    cells = _cells(board) if names is None else len(board.names) * len(names)
+    cells = _cells(snapshot) if names is None else len(snapshot.names) * len(names)
     return await send(request, make, JSON, work=cells)
 
 
@@ -171,8 +175,8 @@ async def circuit(request: web.Request) -> web.Response:
     """One circuit and what hangs on it, now or as it was."""
     asked = query(request, "at")
     view, name = request.app[VIEW], request.match_info["circuit"]
-    layout, boards = _state(view)
-    if layout is None or boards is None or name not in layout.lines:
+    layout, snapshots = _state(view)
+    if layout is None or snapshots is None or name not in layout.lines:
         raise unknown("circuit", name, () if layout is None else layout.lines)
     if asked.get("at", "now") != "now":
         return await _circuit_then(request, layout, name, asked["at"])
@@ -181,11 +185,11 @@ async def circuit(request: web.Request) -> web.Response:
     body = CircuitReply(
         view.cluster,
         view.electrical.latest_at,
-        circuit_states(layout, only(boards.circuit, [name]), _firing(view, Subject.CIRCUIT))[0],
+        circuit_states(layout, only(snapshots.circuit, [name]), _firing(view, Subject.CIRCUIT))[0],
         [line.id for line in layout.lines.values() if line.parent == name],
-        row_states(only(boards.supply, nodes), _firing(view, Subject.SUPPLY)),
+        row_states(only(snapshots.supply, nodes), _firing(view, Subject.SUPPLY)),
     )
-    return await send_json(request, body, values=_cells(boards.supply))
+    return await send_json(request, body, values=_cells(snapshots.supply))
 
 
 async def _circuit_then(
@@ -194,22 +198,22 @@ async def _circuit_then(
     """The same of a past time; what its nodes' supplies did is not kept."""
     view = request.app[VIEW]
     taped = await _taped(view, text)
-    board = None if taped is None else taped.boards.get(SnapshotKind.CIRCUIT)
-    if taped is None or board is None or name not in board.names:
+    snapshot = None if taped is None else taped.snapshots.get(SnapshotKind.CIRCUIT)
+    if taped is None or snapshot is None or name not in snapshot.names:
         raise RequestError(404, "at", f"nothing of {name} is kept of that time")
-    state = circuit_states(layout, only(board, [name]), {})[0]
+    state = circuit_states(layout, only(snapshot, [name]), {})[0]
     children = [line.id for line in layout.lines.values() if line.parent == name]
     return await send_json(request, CircuitReply(view.cluster, taped.at, state, children, []))
 
 
 async def budgets(request: web.Request) -> web.Response:
     """All budgets, now or as they were."""
-    return await _rows(request, lambda boards: boards.budget, SnapshotKind.BUDGET)
+    return await _rows(request, lambda snapshots: snapshots.budget, SnapshotKind.BUDGET)
 
 
 async def ups(request: web.Request) -> web.Response:
     """All UPS, now or as they were."""
-    return await _rows(request, lambda boards: boards.ups, SnapshotKind.UPS)
+    return await _rows(request, lambda snapshots: snapshots.ups, SnapshotKind.UPS)
 
 
 async def _rows(
@@ -219,12 +223,12 @@ async def _rows(
     view = request.app[VIEW]
     if asked.get("at", "now") != "now":
         taped = await _taped(view, asked["at"])
-        board = None if taped is None else taped.boards.get(kind)
-        if taped is None or board is None:
+        snapshot = None if taped is None else taped.snapshots.get(kind)
+        if taped is None or snapshot is None:
             return await send_json(request, RowsReply(view.cluster, 0, []))
-        return await send_json(request, RowsReply(view.cluster, taped.at, row_states(board, {})))
-    boards, subject = view.electrical.latest, Subject(kind.value)
-    rows = [] if boards is None else row_states(choose(boards), _firing(view, subject))
+        return await send_json(request, RowsReply(view.cluster, taped.at, row_states(snapshot, {})))
+    snapshots, subject = view.electrical.latest, Subject(kind.value)
+    rows = [] if snapshots is None else row_states(choose(snapshots), _firing(view, subject))
     return await send_json(request, RowsReply(view.cluster, view.electrical.latest_at, rows))
 
 
@@ -240,5 +244,5 @@ def _version(view: AggregatorView) -> int:
     return view.electrical.configuration.version
 
 
-def _cells(board: PowerSnapshot) -> int:
-    return len(board.names) * len(board.columns)
+def _cells(snapshot: PowerSnapshot) -> int:
+    return len(snapshot.names) * len(snapshot.columns)

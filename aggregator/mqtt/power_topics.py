@@ -48,7 +48,7 @@ class PowerTopic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Kind:
-    """The rows of one board, and what was last said of each."""
+    """The rows of one power snapshot, and what was last said of each."""
 
     def __init__(self, cluster: str, what: str, mark: bytes) -> None:
         self.what = what
@@ -58,32 +58,32 @@ class _Kind:
         self._at = np.empty(0)
         self._alerts: dict[str, tuple[str, ...]] = {}
 
-    def due(self, board: PowerSnapshot, alerts: Alerts, now: float) -> list[str]:
+    def due(self, snapshot: PowerSnapshot, alerts: Alerts, now: float) -> list[str]:
         """Return the names of the rows to be said again, and count them as said."""
-        seen = _seen(board)
-        if board.names != self.names or seen.shape != self._said.shape:
-            self.names = board.names
+        seen = _seen(snapshot)
+        if snapshot.names != self.names or seen.shape != self._said.shape:
+            self.names = snapshot.names
             self._said = np.full(seen.shape, np.nan)
-            self._at = np.full(len(board.names), -np.inf)
+            self._at = np.full(len(snapshot.names), -np.inf)
             self._alerts = {}
-        if not board.names:
+        if not snapshot.names:
             return []
         changed = ~np.isclose(seen, self._said, equal_nan=True).all(axis=1)
-        told = np.array([tuple(alerts.get(n, ())) != self._alerts.get(n, ()) for n in board.names], bool)  # fmt: skip
+        told = np.array([tuple(alerts.get(n, ())) != self._alerts.get(n, ()) for n in snapshot.names], bool)  # fmt: skip
         wanted = changed | told | (now - self._at >= AGAIN_SECONDS)
         rows = np.flatnonzero(wanted)
         rows = rows[np.argsort(self._at[rows], kind="stable")][:MOST_AT_ONCE]
         self._said[rows], self._at[rows] = seen[rows], now
-        names = [board.names[row] for row in rows]
+        names = [snapshot.names[row] for row in rows]
         self._alerts |= {name: tuple(alerts.get(name, ())) for name in names}
         return names
 
 
-def _seen(board: PowerSnapshot) -> Wide:
+def _seen(snapshot: PowerSnapshot) -> Wide:
     """Return numbers that stay the same as long as no person would see a change: ratios to a
     percent, all else to a tenth. Shape (rows, quantities)."""
-    seen = np.zeros((len(board.names), len(board.columns)))
-    for column, (name, values) in enumerate(sorted(board.columns.items())):
+    seen = np.zeros((len(snapshot.names), len(snapshot.columns)))
+    for column, (name, values) in enumerate(sorted(snapshot.columns.items())):
         if name.endswith(_GROWING):
             continue  # they only grow, and are said every ten seconds
         if name.endswith("_ratio"):
@@ -112,20 +112,20 @@ class PowerTopics:
 
     def show(self, electrical: ElectricalService, alerts: Iterable[Alert], now: float) -> None:
         """Say how all stands."""
-        boards, layout = electrical.latest, electrical.plant.layout
+        snapshots, layout = electrical.latest, electrical.plant.layout
         if layout is None:
             for kind in self._kinds.values():
                 for topic in kind.states.topics():
                     kind.states.clear(topic)
-        if boards is None or layout is None:
+        if snapshots is None or layout is None:
             return
         listed = list(alerts)
-        for what, board, subject in (
-            ("circuits", boards.circuit, Subject.CIRCUIT),
-            ("budgets", boards.budget, Subject.BUDGET),
-            ("ups", boards.ups, Subject.UPS),
+        for what, snapshot, subject in (
+            ("circuits", snapshots.circuit, Subject.CIRCUIT),
+            ("budgets", snapshots.budget, Subject.BUDGET),
+            ("ups", snapshots.ups, Subject.UPS),
         ):
-            self._show(what, board, layout, firing(listed, subject), electrical.latest_at, now)
+            self._show(what, snapshot, layout, firing(listed, subject), electrical.latest_at, now)
 
     def send(self, publish: Publish, connection: int) -> int:
         """Send what is not as it should be; returns how many messages were sent."""
@@ -134,21 +134,21 @@ class PowerTopics:
     def _show(
         self,
         what: str,
-        board: PowerSnapshot,
+        snapshot: PowerSnapshot,
         layout: SiteLayout,
         alerts: Alerts,
         at: int,
         now: float,
     ) -> None:
         kind = self._kinds[what]
-        wanted = {state_topic(self._cluster, what, name) for name in board.names}
+        wanted = {state_topic(self._cluster, what, name) for name in snapshot.names}
         for topic in kind.states.topics():
             if topic not in wanted:
                 kind.states.clear(topic)
-        names = kind.due(board, alerts, now)
+        names = kind.due(snapshot, alerts, now)
         if not names:
             return
-        part = only(board, names)
+        part = only(snapshot, names)
         states: list[CircuitState] | list[RowState]
         states = circuit_states(layout, part, alerts) if what == "circuits" else row_states(part, alerts)  # fmt: skip
         for state in states:

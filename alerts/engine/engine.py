@@ -1,6 +1,6 @@
-"""The engine: every rule on every row of the fleet and the boards, once a tick.
+"""The engine: every rule on every row of the fleet and the power snapshots, once a tick.
 
-Pure: it reads no clock and does no I/O; the aggregator's loop hands it the fleet, the boards, the
+Pure: it reads no clock and does no I/O; the aggregator's loop hands it the fleet, the power snapshots, the
 time and what happened.
 """
 
@@ -58,8 +58,8 @@ class RuleEngine:
         """Events of nodes that the fleet did not know; only grows."""
         self._tracks = list(_tracks(rules))
         self._census = RowIndex()
-        self._boards: dict[SnapshotKind, PowerSnapshot] = {}
-        self._board_census = SnapshotRowIndex()
+        self._snapshots: dict[SnapshotKind, PowerSnapshot] = {}
+        self._snapshot_census = SnapshotRowIndex()
         self._lobby = RestoredAlerts()
         self._judged = EvaluatedEvents()
         self._calm = DisturbanceTracker()
@@ -86,17 +86,17 @@ class RuleEngine:
         events: Sequence[Event] = (),
         *,
         listening: bool = True,
-        boards: Sequence[PowerSnapshot] = (),
+        snapshots: Sequence[PowerSnapshot] = (),
     ) -> list[Alert]:
         """Judge everything once; return the alerts that began to fire or resolved at this tick.
 
         `now`: the fleet's monotonic clock, seconds. `events`: those since the last call, each once.
         `listening`: whether the aggregator hears the bus; while it does not, and for as long as it
-        then takes, no node is called silent. `boards`: those that there are now; a rule on a board
+        then takes, no node is called silent. `snapshots`: those that there are now; a rule on a power snapshot
         that is not among them waits.
         """
         self._fleet, self._now = fleet, now
-        self._boards = {board.kind: board for board in boards}
+        self._snapshots = {snapshot.kind: snapshot for snapshot in snapshots}
         if not listening or self._slept(now):
             self._listening_since = now
         changes = self._follow(wall_ns)
@@ -106,7 +106,7 @@ class RuleEngine:
         self._calm.disturb(fleet, placed, now)
         self._likeness.follow(fleet, self._census, self.places)
         look = FleetSnapshot(
-            fleet, self._boards, self._census, now, wall_ns, self._listening_since, placed,
+            fleet, self._snapshots, self._census, now, wall_ns, self._listening_since, placed,
             self._likeness, self._calm.since,
         )  # fmt: skip
         energy = look.values("gpu_energy_joules_total", Subject.GPU)
@@ -195,8 +195,8 @@ class RuleEngine:
         changes: dict[Subject, RowChange] = {}
         for table, change in (self._census.update(self._fleet) or {}).items():
             changes[Subject(table)] = change
-        for kind, board in self._boards.items():
-            moved = self._board_census.update(board)
+        for kind, snapshot in self._snapshots.items():
+            moved = self._snapshot_census.update(snapshot)
             if moved is not None:
                 changes[Subject(kind)] = moved
         resolved: list[Alert] = []
@@ -232,8 +232,8 @@ class RuleEngine:
             alert = record.alert
             if (alert.rule, alert.subject) not in tracks:
                 return True
-            board = alert.subject.board
-            return board in self._boards if board is not None else alert.node in arrived
+            snapshot = alert.subject.snapshot_kind
+            return snapshot in self._snapshots if snapshot is not None else alert.node in arrived
 
         ends = []
         for waiting in self._lobby.leave(decided) + self._lobby.expired(self._now):
@@ -250,9 +250,9 @@ class RuleEngine:
         """Return the row where a record's device stands now."""
         record = waiting.record
         subject = record.alert.subject
-        if subject.board is not None:
-            board = self._boards.get(subject.board)
-            names = () if board is None else board.names
+        if subject.snapshot_kind is not None:
+            snapshot = self._snapshots.get(subject.snapshot_kind)
+            names = () if snapshot is None else snapshot.names
             return names.index(record.device) if record.device in names else None
         node = self._fleet.nodes.get(record.alert.node)
         if node is None or subject.table is None:
@@ -278,8 +278,8 @@ class RuleEngine:
     def _spot(self, subject: Subject, row: int) -> RowSubject | None:
         if subject.table is not None:
             return spot_of(self._fleet, subject.table, row)
-        board = self._board_census.known.get(SnapshotKind(subject))
-        return None if board is None or row >= len(board.names) else line_of(board, row)
+        snapshot = self._snapshot_census.known.get(SnapshotKind(subject))
+        return None if snapshot is None or row >= len(snapshot.names) else line_of(snapshot, row)
 
     def _reading(self, track: RuleEvaluator, row: int) -> Reading:
         """Return what gives any metric of a row in words, now."""
@@ -288,9 +288,11 @@ class RuleEngine:
             if metric == "cost":
                 return self._cost(track.subject, row)
             subject, at = track.subject, row
-            if subject.board is not None:
-                board = self._board_census.known.get(subject.board)
-                return say(metric, float("nan" if board is None else board.column(metric)[at]))
+            if subject.snapshot_kind is not None:
+                snapshot = self._snapshot_census.known.get(subject.snapshot_kind)
+                return say(
+                    metric, float("nan" if snapshot is None else snapshot.column(metric)[at])
+                )
             while subject is not home(metric) and subject is not Subject.NODE:
                 at = int(self._census.owner[Table(subject)][at])
                 subject = Subject.GPU if subject is Subject.LINK else Subject.NODE

@@ -1,7 +1,7 @@
 """Who stands in which row, as the rules last saw it, and what has changed since.
 
 The fleet gives a device another row when its node changes, and gives a free row to another device;
-a board's rows are others when the configuration was read anew. An alert must never jump from one
+a power snapshot's rows are others when the configuration was read anew. An alert must never jump from one
 GPU to its neighbour, so every memory follows the device.
 """
 
@@ -131,26 +131,26 @@ class RowIndex:
 
 
 class SnapshotRowIndex:
-    """The lines of the boards."""
+    """The lines of the power snapshots."""
 
     def __init__(self) -> None:
         self.known: dict[SnapshotKind, PowerSnapshot] = {}
-        """Each board as it was last seen."""
+        """Each power snapshot as it was last seen."""
 
-    def update(self, board: PowerSnapshot) -> RowChange | None:
-        """Return what has changed on a board since it was last seen, or None when nothing has."""
-        was = self.known.get(board.kind)
-        self.known[board.kind] = board
-        if was is not None and was.version == board.version and was.names == board.names:
+    def update(self, snapshot: PowerSnapshot) -> RowChange | None:
+        """Return what has changed on a power snapshot since it was last seen, or None when nothing has."""
+        was = self.known.get(snapshot.kind)
+        self.known[snapshot.kind] = snapshot
+        if was is not None and was.version == snapshot.version and was.names == snapshot.names:
             return None
-        there = {name: row for row, name in enumerate(board.names)}
+        there = {name: row for row, name in enumerate(snapshot.names)}
         before = () if was is None else was.names
         kept = [(row, there[name]) for row, name in enumerate(before) if name in there]
         return RowChange(
-            len(board.names),
+            len(snapshot.names),
             np.array([old for old, _ in kept], np.intp),
             np.array([new for _, new in kept], np.intp),
-            np.arange(max(len(before), len(board.names))),
+            np.arange(max(len(before), len(snapshot.names))),
             [
                 (row, line_of(was, row))
                 for row, name in enumerate(before)
@@ -159,10 +159,10 @@ class SnapshotRowIndex:
         )
 
 
-def line_of(board: PowerSnapshot, row: int) -> SnapshotSubject:
-    """Return what stands in a row of a board."""
-    facts = board.facts[row] if row < len(board.facts) else {}
-    return SnapshotSubject(board.kind, board.names[row], facts)
+def line_of(snapshot: PowerSnapshot, row: int) -> SnapshotSubject:
+    """Return what stands in a row of a power snapshot."""
+    facts = snapshot.facts[row] if row < len(snapshot.facts) else {}
+    return SnapshotSubject(snapshot.kind, snapshot.names[row], facts)
 
 
 def spot_of(fleet: Fleet, table: Table, row: int) -> DeviceSubject | None:

@@ -18,7 +18,7 @@ Index = npt.NDArray[np.intp]
 
 @dataclass(slots=True)
 class RowChange:
-    """What the rows of one table or board have become."""
+    """What the rows of one table or power snapshot have become."""
 
     size: int
     old: Index

@@ -1,4 +1,4 @@
-"""One rule on one table or board: its memory and its alerts' lives."""
+"""One rule on one table or power snapshot: its memory and its alerts' lives."""
 
 from __future__ import annotations
 

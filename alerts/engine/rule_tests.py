@@ -1,4 +1,4 @@
-"""Plays a rule's example timelines: the real engine on a real fleet of one node, or on one board.
+"""Plays a rule's example timelines: the real engine on a real fleet of one node, or on one power snapshot.
 
 Used by the tests of the shipped rules, and by whoever checks rules of their own.
 """
@@ -132,7 +132,7 @@ class _Play:
     def _step(
         self, now: float, wall: int, readings: dict[str, float], events: list[Event], heard: bool
     ) -> str:
-        boards = self._boards(readings) if heard else []
+        snapshots = self._snapshots(readings) if heard else []
         if heard:
             for node in self._nodes:
                 node.seen, node.sampled_at = now, wall + self._ahead
@@ -142,7 +142,7 @@ class _Play:
             if event.kind == "collector_stopped":
                 self._fleet.nodes[event.node].ended = True
         engine = self._engine
-        changes = engine.evaluate(self._fleet, now, wall, events, boards=boards)
+        changes = engine.evaluate(self._fleet, now, wall, events, snapshots=snapshots)
         changed = {alert.state for alert in changes if self._first(alert.node)}
         listed = {alert.state for alert in engine.alerts() if self._first(alert.node)}
         state = next(iter(changed & {AlertState.RESOLVED} or listed - {AlertState.RESOLVED}), None)
@@ -214,9 +214,9 @@ class _Play:
             return self._example.peers[name][row - 1]
         return readings.get(name, GAP[Gap.NOT_SUPPORTED])
 
-    def _boards(self, readings: Mapping[str, float]) -> list[PowerSnapshot]:
+    def _snapshots(self, readings: Mapping[str, float]) -> list[PowerSnapshot]:
         subject: Subject = self._rule.table
-        if subject.board is None:
+        if subject.snapshot_kind is None:
             return []
         columns = {
             name: np.array([value]) for name, value in readings.items() if home(name) is subject

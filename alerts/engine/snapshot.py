@@ -26,10 +26,10 @@ _HOLDER = {Subject.LINK: Subject.GPU, Subject.GPU: Subject.NODE}
 
 @dataclass(slots=True)
 class FleetSnapshot:
-    """The fleet and the boards at one instant, and what happened since the look before."""
+    """The fleet and the power snapshots at one instant, and what happened since the look before."""
 
     fleet: Fleet
-    boards: Mapping[SnapshotKind, PowerSnapshot]
+    snapshots: Mapping[SnapshotKind, PowerSnapshot]
     census: RowIndex
     now: float
     wall: int
@@ -50,19 +50,19 @@ class FleetSnapshot:
         """How many rows there are of a subject, free ones included."""
         if subject.table is not None:
             return self.fleet.size(subject.table)
-        board = self.boards.get(SnapshotKind(subject.value))
-        return 0 if board is None else len(board.names)
+        snapshot = self.snapshots.get(SnapshotKind(subject.value))
+        return 0 if snapshot is None else len(snapshot.names)
 
     def has(self, subject: Subject) -> bool:
         """Whether there is anything to judge of a subject."""
-        return subject.board is None or subject.board in self.boards
+        return subject.snapshot_kind is None or subject.snapshot_kind in self.snapshots
 
     def values(self, metric: str, subject: Subject) -> Floats:
         """One metric of every row of a subject; links see their GPU's, GPUs their node's."""
         found = self._columns.get((metric, subject))
         if found is None:
-            if subject.board is not None:
-                found = np.asarray(self.boards[subject.board].column(metric), np.float64)
+            if subject.snapshot_kind is not None:
+                found = np.asarray(self.snapshots[subject.snapshot_kind].column(metric), np.float64)
             elif subject is home(metric):
                 found = self.fleet.column(metric, self.now)
             else:  # one step up the tree of what holds what; a link reaches its node in two
@@ -86,7 +86,7 @@ class FleetSnapshot:
     def intervals(self, subject: Subject) -> Floats:
         """Seconds between two frames of the node of each row."""
         intervals = self.silence()[1]
-        if subject.board is not None:
+        if subject.snapshot_kind is not None:
             return np.ones(self.size(subject))
         if subject is Subject.LINK:
             return intervals[self.census.owner[Table.GPU]][self.census.owner[Table.LINK]]

@@ -1,4 +1,4 @@
-"""What stands in a row: a device of the fleet or a line of a board; and its facts for an alert."""
+"""What stands in a row: a device of the fleet or a line of a power snapshot; and its facts for an alert."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class DeviceSubject:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotSubject:
-    """A row of a board."""
+    """A row of a power snapshot."""
 
     kind: SnapshotKind
     name: str
@@ -37,9 +37,9 @@ class SubjectInfo:
     """Where an alert is: what it says of its subject, whatever the verdict."""
 
     device: str
-    """Last part of its key: a UUID, `uuid/link`, `node`, or a name on a board."""
+    """Last part of its key: a UUID, `uuid/link`, `node`, or a name on a power snapshot."""
     node: str
-    """Empty on a board."""
+    """Empty on a power snapshot."""
     where: str
     """In words: `dgx-01 GPU 3 link 7`."""
     gpu: Gpu | None

@@ -19,7 +19,7 @@ UNKNOWN = "unknown"
 
 
 def field_problems(template: str, *, facts: bool) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with a sentence, with the cure. `facts`: whether a board's own words may
+    """Yield what is wrong with a sentence, with the cure. `facts`: whether a power snapshot's own words may
     stand in it, which nobody knows beforehand."""
     try:
         names = list(_fields_of(template))

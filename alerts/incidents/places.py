@@ -46,9 +46,9 @@ def reach(alert: Alert, within: RuleScope) -> tuple[Place, ...]:
         case RuleScope.DOMAIN:
             found = [_domain(alert)]
         case _:
-            joined = alert.labels.get("circuits", "") if alert.subject.board is None else ""
+            joined = alert.labels.get("circuits", "") if alert.subject.snapshot_kind is None else ""
             found = [("circuit", name) for name in names(joined)]
-    if alert.subject.board is not None:  # a circuit may name the nodes that hang on it
+    if alert.subject.snapshot_kind is not None:  # a circuit may name the nodes that hang on it
         found.append(own(alert))
         found.extend(("node", node) for node in names(alert.labels.get("nodes", "")))
     known = tuple(place for place in dict.fromkeys(found) if place[1])
@@ -68,7 +68,7 @@ def common(alert: Alert, scope: RuleScope) -> Place:
             wanted = [_domain(alert)]
         case RuleScope.RACK:
             wanted = [_rack(alert), _circuits(alert), ("node", _node(alert))]
-        case RuleScope.CIRCUIT if alert.subject.board is None:
+        case RuleScope.CIRCUIT if alert.subject.snapshot_kind is None:
             wanted = [_circuits(alert), _rack(alert), ("node", alert.node)]
         case RuleScope.CIRCUIT:
             wanted = []

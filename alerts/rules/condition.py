@@ -40,7 +40,7 @@ class Judgement(NamedTuple):
 
 
 class ConditionInput(Protocol):
-    """What a condition may look at: the rows of its rule's table or board, now."""
+    """What a condition may look at: the rows of its rule's table or power snapshot, now."""
 
     @property
     def size(self) -> int:

@@ -2,7 +2,7 @@
 
 `gpu_power_watts / gpu_power_limit_watts > 0.98 and gpu_utilization_ratio > 0.9`
 
-Numbers, names of the catalogue and the boards, `+ - * / %`, comparisons (also chained), `and`,
+Numbers, names of the catalogue and the power snapshots, `+ - * / %`, comparisons (also chained), `and`,
 `or`, `not`, brackets, `abs`, `min` and `max`; nothing else parses, so an expression can read what
 the rule may read and do nothing. It is three-valued: what is compared with a gap is unknown, and
 `and` and `or` are as sure as their surest part.

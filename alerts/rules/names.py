@@ -1,4 +1,4 @@
-"""All names that a rule may judge: the metrics of the catalogue and the quantities of the boards."""
+"""All names that a rule may judge: the metrics of the catalogue and the quantities of the power snapshots."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Word = Metric | Quantity
 """What a name stands for; both have unit, help, kind and states."""
 
 WORDS: dict[str, Word] = {**BY_NAME, **QUANTITY_BY_NAME}
-"""By name. The prefixes keep them apart: `gpu_`, `link_`, `node_`, and one for each board."""
+"""By name. The prefixes keep them apart: `gpu_`, `link_`, `node_`, and one for each power snapshot."""
 
 
 def home(name: str) -> Subject:
     """Return what a name is read of. Raises `KeyError` for a name that means nothing."""
     word = WORDS[name]
-    return Subject(word.board if isinstance(word, Quantity) else word.table)
+    return Subject(word.snapshot_kind if isinstance(word, Quantity) else word.table)
 
 
 _ABOVE = {

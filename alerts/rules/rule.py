@@ -86,7 +86,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     id: str = ""
     """Of the electrical rules: `E02`."""
     table: Subject = Subject.GPU
-    """What it is about: one GPU, link or node, or one line of a board: circuit, budget, UPS,
+    """What it is about: one GPU, link or node, or one line of a power snapshot: circuit, budget, UPS,
     supply."""
     when: Condition
     unless: Condition | None = None
@@ -113,7 +113,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """Anchor in docs/runbook.md."""
     group: Span = "gpu"
     """What one incident of this rule spans. [gpu for a GPU or a link, node for a node, circuit for
-    what is on a board]"""
+    what is on a power snapshot]"""
     inhibits: tuple[str, ...] = ()
     """Rules whose alerts in the same place are a consequence of this one's: they are shown below
     it, and nobody is told of them."""
@@ -214,7 +214,7 @@ def _problems(rule: Rule) -> Iterator[tuple[str, str]]:
             yield "`unless` can only ask what is now", "Use above, below, in, expr, any or all."
     yield from _time_problems(rule)
     for template in (rule.summary, rule.description):
-        yield from field_problems(template, facts=rule.table.board is not None)
+        yield from field_problems(template, facts=rule.table.snapshot_kind is not None)
     for example in rule.example:
         yield from _example_problems(example)
 

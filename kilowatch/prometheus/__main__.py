@@ -18,8 +18,8 @@ MADE_BY = "python -m kilowatch.prometheus"
 def files() -> dict[str, str]:
     """Return the text of every generated file by its name."""
     rules = load()
-    devices = [rule for rule in rules if rule.table.board is None]
-    power = [rule for rule in rules if rule.table.board is not None]
+    devices = [rule for rule in rules if rule.table.snapshot_kind is None]
+    power = [rule for rule in rules if rule.table.snapshot_kind is not None]
     return {
         "kilowatch.rules.yml": rule_file(devices, RUNBOOK_URL, MADE_BY, [group(RUNBOOK_URL)]),
         "kilowatch-power.rules.yml": rule_file(power, RUNBOOK_URL, MADE_BY),

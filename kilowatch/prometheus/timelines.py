@@ -188,7 +188,7 @@ def _node(
     peers = max((len(values) for values in example.peers.values()), default=0)
     silent = any(isinstance(part, Silent) for part in conditions_of(rule.when))
     skewed = any(isinstance(part, Skewed) for part in conditions_of(rule.when))
-    on_board = rule.table.board is not None
+    electrical = rule.table.snapshot_kind is not None
     last: dict[str, tuple[dict[str, str], float]] = {}
     seen = ended = 0.0
     for step, scene in enumerate(given):
@@ -210,7 +210,7 @@ def _node(
             found.put(f"{PREFIX}node_ended", of_node, step, ended)
         if skewed:
             found.put(f"{PREFIX}node_clock_skew_seconds", of_node, step, scene.ahead)
-        if not on_board:
+        if not electrical:
             info = of_node | {"driver_state": example.driver}
             found.put(f"{PREFIX}node_info", info, step, 1.0)
         for gpu in range(1 + peers):

@@ -31,9 +31,9 @@ def identity(subject: Subject) -> tuple[str, ...]:
         case Subject.NODE:
             return _NODE
         case _:
-            board = subject.board
-            assert board is not None  # noqa: S101 - what is no device is a board's
-            return ("cluster", LABEL_OF[board])
+            snapshot = subject.snapshot_kind
+            assert snapshot is not None  # noqa: S101 - what is no device is a power snapshot's
+            return ("cluster", LABEL_OF[snapshot])
 
 
 def on(subject: Subject) -> str:

@@ -141,13 +141,13 @@ class RecordedCluster:
         self._ingest.flush(now, at)
         self._ingest.take_asks(now)
         self._ingest.take_clocks()
-        boards = self.electrical.boards(self.fleet, now, at)
-        judged = () if boards is None else boards.all()
+        snapshots = self.electrical.snapshots(self.fleet, now, at)
+        judged = () if snapshots is None else snapshots.all()
         self.alarms.judge(
-            self.fleet, now, at, self._ingest.take_events(), listening=True, boards=judged
+            self.fleet, now, at, self._ingest.take_events(), listening=True, snapshots=judged
         )
         second = at // STEP
-        if boards is not None and second % int(SAVE_SECONDS) == 0:
+        if snapshots is not None and second % int(SAVE_SECONDS) == 0:
             self.electrical.tape.add(at, self.electrical.configuration.version, judged)
         if second % COMMIT_EVERY == 0:
             self._commit()

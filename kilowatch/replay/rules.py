@@ -115,7 +115,7 @@ class _Stage:
         self.ingest.take_asks(now)
         self.ingest.take_clocks()
         events = self.ingest.take_events()
-        self.alarms.judge(self.fleet, now, at, events, listening=True, boards=())
+        self.alarms.judge(self.fleet, now, at, events, listening=True, snapshots=())
 
     def end(self, at: int) -> None:
         """Let the desk decide what it still waits with; nothing new is judged."""

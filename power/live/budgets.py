@@ -83,10 +83,10 @@ class Months:
         self._mean = np.full(count, np.nan)
         self._mean_seconds = 0.0
 
-    def board(
+    def snapshot(
         self, wall_ns: int, seconds: float, line_watts: Floats, version: int, assumed: Floats
     ) -> PowerSnapshot:
-        """Return the board after `seconds` at these watts of every line, of which some are assumed."""
+        """Return the power snapshot after `seconds` at these watts of every line, of which some are assumed."""
         watts = np.array([float(line_watts[c.lines].sum()) for c in self.ceilings])
         unsure = np.array([float(assumed[c.lines].sum()) for c in self.ceilings])
         self._count(wall_ns, seconds, watts - unsure)

@@ -1,4 +1,4 @@
-"""The columns of the circuits' board, from all that a tick has worked out."""
+"""The columns of the circuit snapshot, from all that a tick has worked out."""
 
 from __future__ import annotations
 

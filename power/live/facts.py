@@ -21,7 +21,7 @@ from power.plan.result import Cap
 from power.site.layout import Circuit, SiteLayout
 from power.snapshot.quantities import SOURCES
 
-# Facts of a board's rows, put into words only when somebody reads them.
+# Facts of a power snapshot's rows, put into words only when somebody reads them.
 
 
 class LazyFacts(Sequence[Mapping[str, str]]):

@@ -78,7 +78,7 @@ class PowerInputs:
 
 @dataclass(frozen=True, slots=True)
 class PowerSnapshots:
-    """All that follows, a board a kind."""
+    """All that follows, a power snapshot a kind."""
 
     circuit: PowerSnapshot
     """Circuits and panels, in the order of the layout: parents first."""

@@ -23,7 +23,7 @@ from power.live.metering import Metering
 from power.live.supplies import Supplies
 from power.live.trips import Trips
 from power.live.undeclared import UndeclaredLoad, undeclared
-from power.live.ups import fix_ups, heard, ups_board
+from power.live.ups import fix_ups, heard, ups_snapshot
 from power.live.walls import WallPower, WallPowerModel
 from power.live.windows import Windows, swings
 from power.network.feeds import Cords, Losses, carry, dead_below, lost_by_load
@@ -245,7 +245,7 @@ class Live:
     """What the breakers have been through, and what they carry now."""
 
     def __init__(self, layout: SiteLayout, version: int = 0) -> None:
-        """`version`: another number for another configuration; it is the boards' version."""
+        """`version`: another number for another configuration; it is the power snapshots' version."""
         self.layout, self.version = layout, version
         self.fixed: SiteTopology = fix(layout)
         self.machines: tuple[str, ...] = self.fixed.network.machines
@@ -283,7 +283,7 @@ class Live:
         self._turn = -1
 
     def tick(self, now: float, wall_ns: int, tick: PowerInputs) -> PowerSnapshots:
-        """Return the boards at `now` (monotonic seconds of the aggregator; `wall_ns` since 1970)."""
+        """Return the power snapshots at `now` (monotonic seconds of the aggregator; `wall_ns` since 1970)."""
         self.started = now if self.started is None else self.started
         seconds = 0.0 if self.last is None else max(now - self.last, 0.0)
         self.last, self.wall_ns = now, wall_ns
@@ -301,9 +301,9 @@ class Live:
         )  # fmt: skip
         return PowerSnapshots(
             PowerSnapshot(SnapshotKind.CIRCUIT, self.version, names, columns(fixed, seen), LazyFacts(len(names), scene.facts)),
-            self.months.board(wall_ns, seconds, carried.watts, self.version, carried.assumed),
-            ups_board(self._ups, self.metering, now, self.version, walls, carried, fixed.power_factor),
-            self._supplies.board(walls, self.model, dead, self.version, self.machines),
+            self.months.snapshot(wall_ns, seconds, carried.watts, self.version, carried.assumed),
+            ups_snapshot(self._ups, self.metering, now, self.version, walls, carried, fixed.power_factor),
+            self._supplies.snapshot(walls, self.model, dead, self.version, self.machines),
         )  # fmt: skip
 
     def memory(self) -> dict[str, Any]:

@@ -43,8 +43,8 @@ class Supplies:
         self.inrush = np.array([m.inrush_amps * m.supplies for m in machines], dtype=float)
         """Amps of all supplies of a machine that are switched on together."""
 
-    def board(self, walls: WallPower, model: WallPowerModel, dead: Flags, version: int, names: tuple[str, ...]) -> PowerSnapshot:  # fmt: skip
-        """Return the board of machines."""
+    def snapshot(self, walls: WallPower, model: WallPowerModel, dead: Flags, version: int, names: tuple[str, ...]) -> PowerSnapshot:  # fmt: skip
+        """Return the supply snapshot."""
         lost = np.bincount(self._cord_machine, self._behind * dead[self._cord_line], len(names))
         working = self._count - np.round(lost)
         carrying = np.minimum(working, self._needed)

@@ -67,11 +67,11 @@ def heard(ups: tuple[UpsLine, ...], metering: Metering, now: float) -> list[tupl
     return found
 
 
-def ups_board(
+def ups_snapshot(
     ups: tuple[UpsLine, ...], metering: Metering, now: float, version: int,
     walls: WallPower, carried: CircuitLoads, power_factor: Floats,
 ) -> PowerSnapshot:  # fmt: skip
-    """Return the board of UPSs. Without a word of its own, its load is what hangs on it."""
+    """Return the UPS snapshot. Without a word of its own, its load is what hangs on it."""
     rows = {name: np.full(len(ups), np.nan) for name in _COLUMNS}
     facts = []
     for number, one in enumerate(ups):

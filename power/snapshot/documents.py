@@ -1,6 +1,6 @@
-"""The boards as JSON: one object a circuit, budget, UPS and node, for API, bus and commands.
+"""The power snapshots as JSON: one object a circuit, budget, UPS and node, for API, bus and commands.
 
-A board says NaN for not known and inf for never; JSON has neither. Both are null here: where the
+A power snapshot says NaN for not known and inf for never; JSON has neither. Both are null here: where the
 breaker is known (`trip_known`), a null time to trip is *never*; elsewhere null is *not known*.
 """
 
@@ -119,15 +119,17 @@ _SHOWN = frozenset(CircuitState.__struct_fields__) | {
 """Quantities that have a field of their own."""
 
 
-def circuit_states(layout: SiteLayout, board: PowerSnapshot, alerts: Alerts) -> list[CircuitState]:
-    """Return every row of the board of circuits, parents before what they feed."""
+def circuit_states(
+    layout: SiteLayout, snapshot: PowerSnapshot, alerts: Alerts
+) -> list[CircuitState]:
+    """Return every row of the circuit snapshot, parents before what they feed."""
     nodes: dict[str, list[str]] = {}
     for cord in layout.cords:
         nodes.setdefault(cord.line, []).append(cord.machine)
     columns = {
-        name.removeprefix("circuit_"): values.tolist() for name, values in board.columns.items()
+        name.removeprefix("circuit_"): values.tolist() for name, values in snapshot.columns.items()
     }
-    facts = board.facts or ({},) * len(board.names)
+    facts = snapshot.facts or ({},) * len(snapshot.names)
     return [
         _circuit(
             layout.lines[name],
@@ -136,15 +138,17 @@ def circuit_states(layout: SiteLayout, board: PowerSnapshot, alerts: Alerts) -> 
             list(alerts.get(name, ())),
             dict(facts[row]),
         )
-        for row, name in enumerate(board.names)
+        for row, name in enumerate(snapshot.names)
     ]
 
 
-def row_states(board: PowerSnapshot, alerts: Alerts) -> list[RowState]:
-    """Return every row of another board."""
-    prefix = f"{board.kind}_"
-    columns = {name.removeprefix(prefix): values.tolist() for name, values in board.columns.items()}
-    facts = board.facts or ({},) * len(board.names)
+def row_states(snapshot: PowerSnapshot, alerts: Alerts) -> list[RowState]:
+    """Return every row of another power snapshot."""
+    prefix = f"{snapshot.kind}_"
+    columns = {
+        name.removeprefix(prefix): values.tolist() for name, values in snapshot.columns.items()
+    }
+    facts = snapshot.facts or ({},) * len(snapshot.names)
     return [
         RowState(
             id=name,
@@ -152,20 +156,20 @@ def row_states(board: PowerSnapshot, alerts: Alerts) -> list[RowState]:
             alerts=list(alerts.get(name, ())),
             facts=dict(facts[row]),
         )
-        for row, name in enumerate(board.names)
+        for row, name in enumerate(snapshot.names)
     ]
 
 
-def only(board: PowerSnapshot, names: Sequence[str] | set[str]) -> PowerSnapshot:
-    """Return some rows of a board, in its order."""
+def only(snapshot: PowerSnapshot, names: Sequence[str] | set[str]) -> PowerSnapshot:
+    """Return some rows of a power snapshot, in its order."""
     wanted = set(names)
-    rows = [row for row, name in enumerate(board.names) if name in wanted]
+    rows = [row for row, name in enumerate(snapshot.names) if name in wanted]
     return PowerSnapshot(
-        board.kind,
-        board.version,
-        tuple(board.names[row] for row in rows),
-        {name: values[rows] for name, values in board.columns.items()},
-        tuple(board.facts[row] for row in rows) if board.facts else (),
+        snapshot.kind,
+        snapshot.version,
+        tuple(snapshot.names[row] for row in rows),
+        {name: values[rows] for name, values in snapshot.columns.items()},
+        tuple(snapshot.facts[row] for row in rows) if snapshot.facts else (),
     )
 
 

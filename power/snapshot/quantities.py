@@ -1,4 +1,4 @@
-"""Every quantity of every board: a row each, as the catalogue has one for each metric."""
+"""Every quantity of every power snapshot: a row each, as the catalogue has one for each metric."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def _circuit(
     kind: Kind = Kind.GAUGE,
     states: tuple[tuple[int, str], ...] = (),
 ) -> Quantity:
-    board = SnapshotKind.CIRCUIT
-    return Quantity(name=f"{board}_{name}", unit=unit, help=text, board=board, kind=kind, states=states)  # fmt: skip
+    snapshot = SnapshotKind.CIRCUIT
+    return Quantity(name=f"{snapshot}_{name}", unit=unit, help=text, snapshot_kind=snapshot, kind=kind, states=states)  # fmt: skip
 
 
-def _other(board: SnapshotKind, name: str, unit: Unit, text: str) -> Quantity:
-    return Quantity(name=f"{board}_{name}", unit=unit, help=text, board=board)
+def _other(snapshot: SnapshotKind, name: str, unit: Unit, text: str) -> Quantity:
+    return Quantity(name=f"{snapshot}_{name}", unit=unit, help=text, snapshot_kind=snapshot)
 
 
 QUANTITIES: tuple[Quantity, ...] = (

@@ -1,6 +1,6 @@
-"""Boards: what is computed of circuits, budgets, UPS and supplies, a row each, at one instant.
+"""Power snapshots: what is computed of circuits, budgets, UPS and supplies, a row each, at one instant.
 
-A board is to the electrical side what the fleet is to the nodes: rules, pages, metrics and the
+A power snapshot is to the electrical side what the fleet is to the nodes: rules, pages, metrics and the
 dashboard read it. Nothing on it was sent by a node; everything on it follows from what they sent.
 """
 
@@ -22,14 +22,14 @@ Floats = npt.NDArray[np.floating]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
-    """One column of a board; `power.snapshot.quantities` lists all of them."""
+    """One column of a power snapshot; `power.snapshot.quantities` lists all of them."""
 
     name: str
     """Prometheus name without prefix, unit last: `circuit_amps`."""
     unit: Unit
     help: str
     """One sentence for an operator."""
-    board: SnapshotKind
+    snapshot_kind: SnapshotKind
     kind: Kind = Kind.GAUGE
     states: tuple[tuple[int, str], ...] = ()
     """For `Unit.STATE`: number and word of each member."""
@@ -51,6 +51,6 @@ class PowerSnapshot:
     put into words only when they are read."""
 
     def column(self, name: str) -> Floats:
-        """Return one quantity of every row; NaN where this board does not compute it."""
+        """Return one quantity of every row; NaN where this power snapshot does not compute it."""
         found = self.columns.get(name)
         return np.full(len(self.names), np.nan) if found is None else found

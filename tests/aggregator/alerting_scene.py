@@ -73,7 +73,7 @@ class Scene:
         self.events: list[Event] = []
         self.stored: list[StoredEvent] = []
         self.store_error: Exception | None = None
-        self.boards: Callable[[], Sequence[PowerSnapshot]] = tuple
+        self.snapshots: Callable[[], Sequence[PowerSnapshot]] = tuple
         self.bus: dict[str, bytes] = {}
         self.published = 0
         channels = {} if channel is None else {"oncall": channel}
@@ -144,7 +144,7 @@ class Scene:
         self.alerting = self._new()
         async with self.alerting.opened(self.fleet, self.ask_store):
             task = asyncio.create_task(
-                self.alerting.run(self.fleet, self, lambda *_: self.boards(), self.publish)
+                self.alerting.run(self.fleet, self, lambda *_: self.snapshots(), self.publish)
             )
             try:
                 yield self.alerting

@@ -61,7 +61,7 @@ class Hall:
             self._read()
             self.alarms.judge(
                 self.fleet, self.now, self.wall, events,
-                listening=self.listening, boards=(), troubles=self.troubles,
+                listening=self.listening, snapshots=(), troubles=self.troubles,
             )  # fmt: skip
             events = ()
             due = self.alarms.next_due()

@@ -192,7 +192,7 @@ async def test_circuits_that_can_not_be_computed_do_not_end_the_other_rules(
     def broken() -> tuple[()]:
         raise ValueError("no such phase")
 
-    stage.boards = broken
+    stage.snapshots = broken
     async with pager.listening(), stage.running() as alerting:
         stage.set(93.0, 60.0)
         await stage.until(lambda: pager.calls)

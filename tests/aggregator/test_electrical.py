@@ -160,7 +160,7 @@ def run(electrical: ElectricalService, room: Room, seconds: int, watts: float = 
     for _ in range(seconds):
         room.now += 1
         room.say("rig", gpu_power_watts=575.0, gpu_power_limit_watts=575.0, node_wall_power_watts=watts, gpu_utilization_ratio=1.0)  # fmt: skip
-        electrical.boards(room.fleet, room.now, room.wall)
+        electrical.snapshots(room.fleet, room.now, room.wall)
 
 
 def heat(electrical: ElectricalService) -> float:
@@ -174,9 +174,9 @@ def test_boards_follow_the_wall_meter(tmp_path: Path) -> None:
     electrical, room = started(tmp_path), Room("rig")
     run(electrical, room, 3)
     assert electrical.latest is not None
-    board = electrical.latest.circuit
-    assert board.names == ("office",)
-    assert board.column("circuit_amps")[0] == pytest.approx(2833 / 120 / 0.97, rel=0.01)
+    snapshot = electrical.latest.circuit
+    assert snapshot.names == ("office",)
+    assert snapshot.column("circuit_amps")[0] == pytest.approx(2833 / 120 / 0.97, rel=0.01)
     assert electrical.account.watts == pytest.approx(2833)
 
 
@@ -185,8 +185,8 @@ def test_asked_too_often_it_gives_what_it_gave(tmp_path: Path) -> None:
     electrical, room = started(tmp_path), Room("rig")
     run(electrical, room, 2)
     first = electrical.latest
-    assert electrical.boards(room.fleet, room.now + 0.2, room.wall) is first
-    assert electrical.boards(room.fleet, room.now + 1.0, room.wall) is not first
+    assert electrical.snapshots(room.fleet, room.now + 0.2, room.wall) is first
+    assert electrical.snapshots(room.fleet, room.now + 1.0, room.wall) is not first
 
 
 def test_a_restart_keeps_heat_and_energy(tmp_path: Path) -> None:
@@ -337,7 +337,7 @@ def test_a_wrong_configuration_is_refused_at_the_start(
 def test_a_fault_of_ours_is_said_once_and_ends_when_it_ends(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No boards then, which is not knowing; the account goes on."""
+    """No power snapshots then, which is not knowing; the account goes on."""
     electrical, room = started(tmp_path), Room("rig")
     run(electrical, room, 2)
     live = electrical._live
@@ -358,13 +358,13 @@ def test_the_bus_that_is_gone_makes_nobody_silent(tmp_path: Path) -> None:
     electrical, room = started(tmp_path), Room("rig")
     run(electrical, room, 3)
     room.now += 60
-    electrical.boards(room.fleet, room.now, room.wall, listening=False)
+    electrical.snapshots(room.fleet, room.now, room.wall, listening=False)
     assert silent(electrical) == 0
     room.now += 2
-    electrical.boards(room.fleet, room.now, room.wall)
+    electrical.snapshots(room.fleet, room.now, room.wall)
     assert silent(electrical) == 0
     room.now += 60
-    electrical.boards(room.fleet, room.now, room.wall)
+    electrical.snapshots(room.fleet, room.now, room.wall)
     assert silent(electrical) == 1
 
 
@@ -377,8 +377,8 @@ def silent(electrical: ElectricalService) -> float:
 def test_a_tick_of_nobody_is_a_tick(tmp_path: Path) -> None:
     """An empty fleet at the start of a cluster."""
     electrical = started(tmp_path)
-    boards = electrical.boards(Fleet(), 1.0, START)
-    assert boards is not None
+    snapshots = electrical.snapshots(Fleet(), 1.0, START)
+    assert snapshots is not None
     unknown = PowerInputs.unknown(1)
     read = FleetPowerReader(["rig"]).read(Fleet(), 1.0)
     assert replace(read, jobs={}).silent_seconds.tolist() == unknown.silent_seconds.tolist()
@@ -394,7 +394,7 @@ def test_energy_counts_what_is_told_and_not_what_is_assumed(tmp_path: Path) -> N
     assert before == pytest.approx(59 * 2833)
     for _ in range(80):  # longer than what it may draw stands for it
         room.now += 10
-        electrical.boards(room.fleet, room.now, room.wall)
+        electrical.snapshots(room.fleet, room.now, room.wall)
     assert silent(electrical) == 1
     assert electrical.latest is not None
     assert electrical.latest.circuit.column("circuit_watts")[0] > 0

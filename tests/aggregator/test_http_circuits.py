@@ -48,7 +48,7 @@ async def lab(reread: Callable[[], dict[str, Any]] | None = None) -> FakeView:
     view.electrical = ElectricalService(copy.deepcopy(SITE), Path("/nowhere"), reread)
     for seq in range(1, 6):
         await view.tick(seq)
-        view.electrical.boards(view.fleet, view.now(), view.wall())
+        view.electrical.snapshots(view.fleet, view.now(), view.wall())
     view.raised = [
         Alert(key=f"E03/circuit/{name}", rule="circuit_overload", id="E03", state=state, name=name,
               severity=Severity.PAGE, node="", subject=Subject.CIRCUIT)
@@ -117,10 +117,10 @@ async def test_a_circuit_lists_the_alerts_that_speak_and_no_lesser_level_of_them
     states = PowerTopics("lab", ())
     for seq in range(6, 306):
         await view.tick(seq)
-        boards = view.electrical.boards(view.fleet, view.now(), view.wall())
-        assert boards is not None
+        snapshots = view.electrical.snapshots(view.fleet, view.now(), view.wall())
+        assert snapshots is not None
         view.alarms.judge(view.fleet, view.now(), view.wall(), (), listening=True,
-                          boards=boards.all(), troubles={})  # fmt: skip
+                          snapshots=snapshots.all(), troubles={})  # fmt: skip
     view.raised = list(view.alarms.alerts())
     async with door(view) as client:
         _, said = await client.json("/api/v1/alerts?name=lab/2&state=firing&standing=told")
@@ -286,36 +286,36 @@ def promtool(page: str) -> tuple[int, str]:
 
 
 async def test_a_large_site_renders_while_others_are_served() -> None:
-    """The page is made from boards that no tick changes."""
+    """The page is made from power snapshots that no tick changes."""
     view = await lab()
     before = view.electrical.latest
     assert before is not None
     page = render(circuit_families(view.electrical, "lab", view.now()))
     await view.tick(9)
-    view.electrical.boards(view.fleet, view.now(), view.wall())
+    view.electrical.snapshots(view.fleet, view.now(), view.wall())
     assert view.electrical.latest is not before
-    first = render(circuit_families(with_boards(view.electrical, before), "lab", view.now()))
+    first = render(circuit_families(with_snapshots(view.electrical, before), "lab", view.now()))
     own = [line for line in page.splitlines() if b"circuit_" in line]
     assert own == [line for line in first.splitlines() if b"circuit_" in line]
 
 
-def with_boards(electrical: ElectricalService, boards: PowerSnapshots) -> ElectricalService:
-    """The same, as it stood with these boards."""
+def with_snapshots(electrical: ElectricalService, snapshots: PowerSnapshots) -> ElectricalService:
+    """The same, as it stood with these power snapshots."""
     found = copy.copy(electrical)
-    found.latest = boards
+    found.latest = snapshots
     return found
 
 
 async def test_never_and_not_known_are_null_in_json_and_told_apart() -> None:
     """`trip_known` says which."""
     view = await lab()
-    boards, layout = view.electrical.latest, view.electrical.plant.layout
-    assert boards is not None
+    snapshots, layout = view.electrical.latest, view.electrical.plant.layout
+    assert snapshots is not None
     assert layout is not None
-    columns = dict(boards.circuit.columns)
+    columns = dict(snapshots.circuit.columns)
     for edge in ("earliest", "nominal", "latest"):
         columns[f"circuit_trip_{edge}_seconds"] = np.array([np.nan, np.inf, 5.0])
-    states = circuit_states(layout, replace(boards.circuit, columns=columns), {})
+    states = circuit_states(layout, replace(snapshots.circuit, columns=columns), {})
     assert [s.trip_known for s in states] == [False, True, True]
     assert [s.trip_seconds.earliest for s in states] == [None, None, 5.0]
 
@@ -371,7 +371,7 @@ async def test_a_circuit_that_is_gone_is_cleared_from_the_bus() -> None:
     del tree["circuits"]["lab/1"], tree["budgets"], tree["ups"]
     view.electrical.reload()
     await view.tick(9)
-    view.electrical.boards(view.fleet, view.now(), view.wall())
+    view.electrical.snapshots(view.fleet, view.now(), view.wall())
     states.show(view.electrical, (), 1)
     states.send(publish, 1)
     assert set(cleared[1:]) == {

@@ -81,7 +81,7 @@ async def busy() -> FakeView:
         "ups": {"u": {"watts": 9000, "circuits": ["rack"]}},
     }
     view.electrical = ElectricalService(site, Path("/nowhere"))
-    view.electrical.boards(view.fleet, view.now(), view.wall())
+    view.electrical.snapshots(view.fleet, view.now(), view.wall())
     return view
 
 

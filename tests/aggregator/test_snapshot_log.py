@@ -23,7 +23,9 @@ AT = 1_790_000_000 * SECOND
 HALF_A_MINUTE = 30 * SECOND
 
 
-def board(kind: SnapshotKind, *watts: float, names: tuple[str, ...] = ("b", "a")) -> PowerSnapshot:
+def snapshot(
+    kind: SnapshotKind, *watts: float, names: tuple[str, ...] = ("b", "a")
+) -> PowerSnapshot:
     """Rows with a load and a time that is never, or not known."""
     values = np.array(watts)
     times = np.where(values > 1, np.inf, np.nan)
@@ -36,49 +38,51 @@ def test_the_newest_instant_before_is_found_and_none_that_is_too_old(tmp_path: P
     tape = SnapshotLog(tmp_path)
     assert tape.find(AT, HALF_A_MINUTE) is None
     for number in range(10):
-        boards = [board(kind, 2.0 + number, 0.5) for kind in SnapshotKind]
-        tape.add(AT + 10 * number * SECOND, 1, boards)
+        snapshots = [snapshot(kind, 2.0 + number, 0.5) for kind in SnapshotKind]
+        tape.add(AT + 10 * number * SECOND, 1, snapshots)
     for again in (tape, SnapshotLog(tmp_path)):  # and after a restart
         assert again.find(AT - 1, HALF_A_MINUTE) is None
         for seconds, number in ((0, 0), (9, 0), (10, 1), (55, 5), (119, 9)):
             found = again.find(AT + seconds * SECOND, HALF_A_MINUTE)
             assert found is not None
             assert found.at == AT + 10 * number * SECOND
-            kept = found.boards[SnapshotKind.CIRCUIT]
+            kept = found.snapshots[SnapshotKind.CIRCUIT]
             assert kept.names == ("b", "a")
             assert kept.columns["circuit_watts"].tolist() == [2.0 + number, 0.5]
             never, unknown = kept.columns["circuit_trip_earliest_seconds"].tolist()
             assert never == math.inf
             assert math.isnan(unknown)
-            assert set(found.boards) == set(tapes.KEPT)
+            assert set(found.snapshots) == set(tapes.KEPT)
         assert again.find(AT + 120 * SECOND, HALF_A_MINUTE) is None
 
 
 def test_other_names_and_restarts_begin_another_file(tmp_path: Path) -> None:
     tape = SnapshotLog(tmp_path)
-    tape.add(AT, 1, [board(SnapshotKind.CIRCUIT, 1.0, 2.0)])
-    tape.add(AT + 10 * SECOND, 2, [board(SnapshotKind.CIRCUIT, 3.0, names=("c",))])
-    SnapshotLog(tmp_path).add(AT + 20 * SECOND, 1, [board(SnapshotKind.CIRCUIT, 4.0, names=("c",))])
+    tape.add(AT, 1, [snapshot(SnapshotKind.CIRCUIT, 1.0, 2.0)])
+    tape.add(AT + 10 * SECOND, 2, [snapshot(SnapshotKind.CIRCUIT, 3.0, names=("c",))])
+    SnapshotLog(tmp_path).add(
+        AT + 20 * SECOND, 1, [snapshot(SnapshotKind.CIRCUIT, 4.0, names=("c",))]
+    )
     assert len(list((tmp_path / "circuits").iterdir())) == 3
     got = [tape.find(AT + 10 * number * SECOND, SECOND) for number in range(3)]
-    assert [one and one.boards[SnapshotKind.CIRCUIT].names for one in got] == [
+    assert [one and one.snapshots[SnapshotKind.CIRCUIT].names for one in got] == [
         ("b", "a"), ("c",), ("c",),
     ]  # fmt: skip
-    assert [one and one.boards[SnapshotKind.CIRCUIT].version for one in got] == [1, 2, 1]
+    assert [one and one.snapshots[SnapshotKind.CIRCUIT].version for one in got] == [1, 2, 1]
 
 
 def test_what_a_crash_left_half_written_ends_a_file_and_nothing_else(tmp_path: Path) -> None:
     tape = SnapshotLog(tmp_path)
     for number in range(5):
-        tape.add(AT + 10 * number * SECOND, 1, [board(SnapshotKind.CIRCUIT, float(number), 0.0)])
+        tape.add(AT + 10 * number * SECOND, 1, [snapshot(SnapshotKind.CIRCUIT, float(number), 0.0)])
     (path,) = (tmp_path / "circuits").iterdir()
     path.write_bytes(path.read_bytes()[:-7])
     again = SnapshotLog(tmp_path)
-    again.add(AT + 50 * SECOND, 1, [board(SnapshotKind.CIRCUIT, 5.0, 0.0)])
+    again.add(AT + 50 * SECOND, 1, [snapshot(SnapshotKind.CIRCUIT, 5.0, 0.0)])
     for number, wanted in ((3, 3.0), (4, 3.0), (5, 5.0)):
         found = again.find(AT + 10 * number * SECOND, HALF_A_MINUTE)
         assert found is not None
-        assert found.boards[SnapshotKind.CIRCUIT].columns["circuit_watts"][0] == wanted
+        assert found.snapshots[SnapshotKind.CIRCUIT].columns["circuit_watts"][0] == wanted
     path.write_bytes(b"\x00" * 100)
     assert again.find(AT + 30 * SECOND, HALF_A_MINUTE) is None
 
@@ -91,7 +95,7 @@ def test_the_oldest_go_when_there_is_no_more_room(
     noise = np.random.default_rng(1)
     for number in range(400):
         loads = noise.random(2).tolist()
-        tape.add(AT + 10 * number * SECOND, 1, [board(SnapshotKind.CIRCUIT, *loads)])
+        tape.add(AT + 10 * number * SECOND, 1, [snapshot(SnapshotKind.CIRCUIT, *loads)])
     used = sum(path.stat().st_size for path in (tmp_path / "circuits").iterdir())
     assert 6_000 < used < 12_000
     assert tape.find(AT, SECOND) is None
@@ -104,10 +108,10 @@ def test_a_disk_that_will_not_is_said_once_and_tried_again(
     (tmp_path / "circuits").write_text("a file in the way")
     tape = SnapshotLog(tmp_path)
     for number in range(3):
-        tape.add(AT + number, 1, [board(SnapshotKind.CIRCUIT, 1.0, 2.0)])
+        tape.add(AT + number, 1, [snapshot(SnapshotKind.CIRCUIT, 1.0, 2.0)])
     assert len([one for one in caplog.records if "a hole now" in one.message]) == 1
     (tmp_path / "circuits").unlink()
-    tape.add(AT + 3, 1, [board(SnapshotKind.CIRCUIT, 1.0, 2.0)])
+    tape.add(AT + 3, 1, [snapshot(SnapshotKind.CIRCUIT, 1.0, 2.0)])
     assert tape.find(AT + 3, SECOND) is not None
 
 
@@ -120,8 +124,8 @@ async def test_the_running_aggregator_writes_its_tape(
     room.say("rig", gpu_power_watts=500.0)
     electrical = ElectricalService(SITE, tmp_path)
     running = asyncio.create_task(electrical.run())
-    boards = electrical.boards(room.fleet, room.now, room.wall)
-    assert boards is not None
+    snapshots = electrical.snapshots(room.fleet, room.now, room.wall)
+    assert snapshots is not None
     for _ in range(1000):
         found = await asyncio.to_thread(electrical.tape.find, room.wall, SECOND)
         if found is not None:
@@ -131,8 +135,8 @@ async def test_the_running_aggregator_writes_its_tape(
     await asyncio.gather(running, return_exceptions=True)
     assert found is not None
     assert found.at == room.wall
-    kept = found.boards[SnapshotKind.CIRCUIT]
-    for name, values in boards.circuit.columns.items():
+    kept = found.snapshots[SnapshotKind.CIRCUIT]
+    for name, values in snapshots.circuit.columns.items():
         np.testing.assert_allclose(kept.columns[name], values, rtol=1e-6)
 
 
@@ -140,19 +144,19 @@ async def test_circuits_at_a_past_time_are_those_that_were_computed_then(tmp_pat
     """Rows in the form of now, of the time that they are of; what is unknown today is left out."""
     view = await lab()
     view.electrical.tape = tape = SnapshotLog(tmp_path)
-    boards = view.electrical.latest
-    assert boards is not None
+    snapshots = view.electrical.latest
+    assert snapshots is not None
     then = view.wall() - 600 * SECOND
-    tape.add(then, 1, boards.all())
+    tape.add(then, 1, snapshots.all())
     for seq in range(6, 9):
         await view.tick(seq)
-        view.electrical.boards(view.fleet, view.now(), view.wall())
+        view.electrical.snapshots(view.fleet, view.now(), view.wall())
     async with door(view) as client:
         _, now = await client.json("/api/v1/circuits")
         _, was = await client.json(f"/api/v1/circuits?at={(then + 5 * SECOND) / SECOND}")
         assert was["at"] == then
         assert [row["id"] for row in was["circuits"]] == [row["id"] for row in now["circuits"]]
-        wanted = boards.circuit.columns["circuit_watts"].tolist()
+        wanted = snapshots.circuit.columns["circuit_watts"].tolist()
         assert [row["watts"] for row in was["circuits"]] == pytest.approx(wanted)
         _, one = await client.json(f"/api/v1/circuits/lab%2F2?at={(then + SECOND) / SECOND}")
         assert (one["at"], one["circuit"]["id"], one["supplies"]) == (then, "lab/2", [])
@@ -173,13 +177,13 @@ def test_one_quantity_over_time_comes_from_all_files(tmp_path: Path) -> None:
     tape = SnapshotLog(tmp_path)
     for number in range(12):
         names = ("b", "a") if number < 4 else ("a", "b", "c")
-        boards = [
-            board(
+        snapshots = [
+            snapshot(
                 SnapshotKind.CIRCUIT, *(100.0 * n + number for n in range(len(names))), names=names
             ),
-            board(SnapshotKind.UPS, 7.0, names=("u",)),
+            snapshot(SnapshotKind.UPS, 7.0, names=("u",)),
         ]
-        tape.add(AT + 10 * number * SECOND, 1, boards)
+        tape.add(AT + 10 * number * SECOND, 1, snapshots)
 
     def ask(name: str, first: int, end: int) -> list[tuple[int, float]]:
         found = tape.series(
@@ -202,21 +206,23 @@ async def test_a_circuits_past_is_served(tmp_path: Path) -> None:
     """In the quantity that is asked for; a wrong one is named."""
     view = await lab()
     view.electrical.tape = tape = SnapshotLog(tmp_path)
-    boards = view.electrical.latest
-    assert boards is not None
+    snapshots = view.electrical.latest
+    assert snapshots is not None
     for number in range(5):
-        tape.add(view.wall() - (50 - 10 * number) * SECOND, 1, boards.all())
-    row = boards.circuit.names.index("lab/2")
+        tape.add(view.wall() - (50 - 10 * number) * SECOND, 1, snapshots.all())
+    row = snapshots.circuit.names.index("lab/2")
     async with door(view) as client:
         path = "/api/v1/circuits/lab%2F2/history"
         _, body = await client.json(f"{path}?from=-45s&to=now")
-        watts = float(boards.circuit.columns["circuit_watts"][row])
+        watts = float(snapshots.circuit.columns["circuit_watts"][row])
         assert body["values"] == [pytest.approx(watts)] * 4
         assert (body["unit"], body["circuit"]) == ("watts", "lab/2")
         _, body = await client.json(f"{path}?quantity=load_ratio")
         assert (
             body["values"]
-            == [pytest.approx(float(boards.circuit.columns["circuit_load_ratio"][row]), rel=1e-4)]
+            == [
+                pytest.approx(float(snapshots.circuit.columns["circuit_load_ratio"][row]), rel=1e-4)
+            ]
             * 5
         )
         status, body = await client.json(f"{path}?quantity=wats")
@@ -237,8 +243,8 @@ async def test_a_month_of_a_circuit_is_bounded_and_keeps_its_peaks(tmp_path: Pat
             "circuit_watts": np.array([math.nan if number == 5 else 1000.0 + number]),
             "circuit_trip_earliest_seconds": np.array([trips[number % 4]]),
         }
-        board = PowerSnapshot(SnapshotKind.CIRCUIT, 1, ("lab/2",), columns)
-        tape.add(begin + 10 * number * SECOND, 1, [board])
+        snapshot = PowerSnapshot(SnapshotKind.CIRCUIT, 1, ("lab/2",), columns)
+        tape.add(begin + 10 * number * SECOND, 1, [snapshot])
     path = "/api/v1/circuits/lab%2F2/history"
     span = f"from={begin // SECOND}&to={begin // SECOND + 7200}"
     async with door(view) as client:
@@ -278,8 +284,8 @@ async def test_a_clock_that_was_set_back_brings_no_point_into_a_wrong_bucket(
     begin = view.wall() - view.wall() % (60 * SECOND) - 600 * SECOND
     for second, watts in ((120, 2.0), (130, 3.0), (0, 1.0), (60, 7.0)):
         columns = {"circuit_watts": np.array([watts])}
-        board = PowerSnapshot(SnapshotKind.CIRCUIT, 1, ("lab/2",), columns)
-        tape.add(begin + second * SECOND, 1, [board])
+        snapshot = PowerSnapshot(SnapshotKind.CIRCUIT, 1, ("lab/2",), columns)
+        tape.add(begin + second * SECOND, 1, [snapshot])
     async with door(view) as client:
         times = f"from={begin // SECOND}&step=60"
         _, body = await client.json(f"/api/v1/circuits/lab%2F2/history?{times}")

@@ -101,10 +101,10 @@ class Scene:
         for _ in range(seconds // every):
             self.second += every
             events = [event for player in self.players for event in await self._tick(player, every)]
-            boards = self.electrical.boards(self.fleet, self.now, self.wall)
+            snapshots = self.electrical.snapshots(self.fleet, self.now, self.wall)
             self.alarms.judge(
                 self.fleet, self.now, self.wall, events, listening=True,
-                boards=() if boards is None else boards.all(),
+                snapshots=() if snapshots is None else snapshots.all(),
             )  # fmt: skip
             self._turn(every)
 

@@ -39,7 +39,7 @@ class Stage:
         self.limits = dict(limits or {})
         self.silent: dict[str, float] = {}
         """When each silent node was last heard."""
-        self.boards: PowerSnapshots | None = None
+        self.snapshots: PowerSnapshots | None = None
         self.told: list[Alert] = []
         """All that began to fire or resolved."""
         self._fleet = Fleet()
@@ -74,12 +74,12 @@ class Stage:
                 readings=[_at(reading, self.now) for reading in fixed],
                 **known,  # type: ignore[arg-type]  # a test's own fields
             )  # fmt: skip
-            self.boards = self.live.tick(self.now, self.wall(), tick)
+            self.snapshots = self.live.tick(self.now, self.wall(), tick)
             self.told += self.engine.evaluate(
-                self._fleet, self.now, self.wall(), boards=self.boards.all()
+                self._fleet, self.now, self.wall(), snapshots=self.snapshots.all()
             )
-        assert self.boards is not None
-        return self.boards
+        assert self.snapshots is not None
+        return self.snapshots
 
     def hush(self, *nodes: str) -> None:
         """Let nodes fall silent now."""
@@ -101,16 +101,16 @@ class Stage:
 
     def value(self, quantity: str, name: str) -> float:
         """Return one quantity of one row now."""
-        assert self.boards is not None
-        for board in self.boards.all():
-            if quantity in board.columns and name in board.names:
-                return float(board.columns[quantity][board.names.index(name)])
+        assert self.snapshots is not None
+        for snapshot in self.snapshots.all():
+            if quantity in snapshot.columns and name in snapshot.names:
+                return float(snapshot.columns[quantity][snapshot.names.index(name)])
         raise AssertionError(f"{quantity} of {name} is on no board")
 
     def facts(self, name: str) -> Mapping[str, str]:
         """Return the facts of one circuit now."""
-        assert self.boards is not None
-        return self.boards.circuit.facts[self.boards.circuit.names.index(name)]
+        assert self.snapshots is not None
+        return self.snapshots.circuit.facts[self.snapshots.circuit.names.index(name)]
 
 
 def meter(circuit: str, **told: object) -> MeterReading:

@@ -32,17 +32,17 @@ SOURCES = dict(enumerate(WallSource))
 
 
 def test_every_quantity_of_the_boards_is_computed_and_none_is_unnamed() -> None:
-    """The table of quantities is the boards' columns, no more and no less."""
+    """The table of quantities is the power snapshots' columns, no more and no less."""
     stage = Stage(
         TWO + "[ups.u]\nwatts = 3000\ncircuits = ['a']\n[budgets.x]\ncircuits = ['a']\nkw = 2\n",
         limits=LIMITS,
     )
-    boards = stage.play(3, gpu={"n1": 500.0, "n2": 500.0})
-    found = {name for board in boards.all() for name in board.columns}
+    snapshots = stage.play(3, gpu={"n1": 500.0, "n2": 500.0})
+    found = {name for snapshot in snapshots.all() for name in snapshot.columns}
     assert found == {quantity.name for quantity in QUANTITIES}
-    for board in boards.all():
-        assert all(column.shape == (len(board.names),) for column in board.columns.values())
-        assert len(board.facts) == len(board.names)
+    for snapshot in snapshots.all():
+        assert all(column.shape == (len(snapshot.names),) for column in snapshot.columns.values())
+        assert len(snapshot.facts) == len(snapshot.names)
 
 
 def test_the_load_that_a_trip_is_told_for_is_told_too() -> None:

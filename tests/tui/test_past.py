@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 
 from aggregator.http.app import ROUTES
 from api.alerts import Incident
-from power.snapshot.snapshot import PowerSnapshot as PowerBoard
+from power.snapshot.snapshot import PowerSnapshot
 from telemetry.errors import StoreError
 from tests.aggregator.node import START, sampled_at
 from tests.tui.cluster import text_of, until
@@ -211,14 +211,14 @@ def tape(view: Hindsight, seconds: range) -> None:
     """Let the aggregator have kept what the circuit carried: as many watts as it was o'clock."""
     electrical = view.electrical
     for second in seconds:
-        boards = electrical.boards(view.fleet, view.now() + second, sampled_at(second))
-        assert boards is not None
-        circuit = boards.circuit
+        snapshots = electrical.snapshots(view.fleet, view.now() + second, sampled_at(second))
+        assert snapshots is not None
+        circuit = snapshots.circuit
         loads = {
             name: np.full(len(values), float(second) if name == "circuit_watts" else 0.5)
             for name, values in circuit.columns.items()
         }
-        kept = PowerBoard(circuit.kind, circuit.version, circuit.names, loads)
+        kept = PowerSnapshot(circuit.kind, circuit.version, circuit.names, loads)
         electrical.tape.add(sampled_at(second), 1, [kept])
 
 

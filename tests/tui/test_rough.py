@@ -86,7 +86,7 @@ async def test_names_of_strangers_reach_the_terminal_on_no_screen() -> None:
     cluster.raise_alert("gpu_lost", f"GPU-{EVIL}-0", f"{EVIL} has fallen", node=EVIL)
     cluster.alarms.desk.take(cluster.raised, cluster.now(), cluster.wall())
     await cluster.beat()
-    cluster.electrical.boards(cluster.fleet, cluster.now(), cluster.wall())
+    cluster.electrical.snapshots(cluster.fleet, cluster.now(), cluster.wall())
     async with served(cluster) as url:
         with terminal(url) as (ours, process):
             seen = await follow(ours, b"", b"PWNED")
