@@ -24,7 +24,6 @@ from aggregator.electrical.service import ElectricalService
 from aggregator.http.app import listening
 from aggregator.http.broadcast import FlushBroadcast, Subscription
 from aggregator.http.config import HttpConfig
-from aggregator.influx.sender import SpoolSender
 from aggregator.ingest.dead_letters import DeadLetters
 from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.router import MessageRouter
@@ -34,7 +33,6 @@ from aggregator.remote.push import Pusher
 from aggregator.stats import Stats
 from aggregator.store.executor import StoreExecutor
 from aggregator.store.open import Lock, open_store
-from aggregator.store.protocol import Store
 from alerts.rules.rule import load as load_rules
 from api.alerts import Alert
 from power.report.tariff import price_at
@@ -63,7 +61,7 @@ class Aggregator:
         self.cluster = config.cluster
         self.fleet = Fleet()
         self.stats = Stats()
-        self.store: Store
+        self.store: StoreExecutor
         """Only while `run` runs."""
         self.started_at = 0
         self.electrical = ElectricalService(
@@ -75,7 +73,6 @@ class Aggregator:
         self.alerting = AlertingService(config, load_rules(config.rules), self.stats)
         self._whereabouts = NodeLabels()
         self._ticks = FlushBroadcast()
-        self._keeper: StoreExecutor | None = None
         self._ingest: MessageRouter | None = None
         self.ready = asyncio.Event()
         """Set when the store is open and messages are taken."""
@@ -115,10 +112,6 @@ class Aggregator:
         """The last events in memory, newest first, a thousand at most."""
         return list(reversed(self._ingest.recent)) if self._ingest is not None else []
 
-    async def ask_store(self, function: str, *args: object) -> object:
-        """Call a method of the store in its own thread and await the answer."""
-        return await self._running_keeper.ask(function, *args)
-
     def subscribe(self) -> Subscription:
         """Return a queue that gets a token after every flush."""
         return Subscription(self._ticks)
@@ -135,31 +128,31 @@ class Aggregator:
         self.started_at = self.wall()
         lock = Lock(config.data_dir)
         try:
-            self.store = await asyncio.to_thread(open_store, config)
+            opened = await asyncio.to_thread(open_store, config)
             self.electrical.recall()
-            keeper = self._keeper = StoreExecutor(self.store, self.stats)
+            store = self.store = StoreExecutor(opened, self.stats)
             try:
-                ingest = self._ingest = await self._begin(keeper)
-                async with self.alerting.opened(self.fleet, keeper.ask):
-                    await self._serve(keeper, ingest, stop)
+                ingest = self._ingest = await self._begin(store)
+                async with self.alerting.opened(self.fleet, store.events):
+                    await self._serve(store, ingest, stop)
             finally:
-                await keeper.close()
+                await store.close()
                 gc.unfreeze()
         finally:
             lock.release()
 
-    async def _begin(self, keeper: StoreExecutor) -> MessageRouter:
-        registry = IdRegistry(await keeper.ask("known"))
+    async def _begin(self, store: StoreExecutor) -> MessageRouter:
+        registry = IdRegistry(await store.known())
         quarantine = DeadLetters(self.config.data_dir / "quarantine", self.config.quarantine_bytes)
         ingest = MessageRouter(self.config, self.fleet, self.stats, registry, quarantine)
-        ingest.restore(await keeper.ask("inventories"), await keeper.ask("accounted"))
+        ingest.restore(await store.inventories(), await store.accounted())
         # What stands now stays; without this every full collection walks all of it again.
         gc.collect()
         gc.freeze()
         return ingest
 
     async def _serve(
-        self, keeper: StoreExecutor, ingest: MessageRouter, stop: asyncio.Event
+        self, store: StoreExecutor, ingest: MessageRouter, stop: asyncio.Event
     ) -> None:
         config = self.config
 
@@ -179,7 +172,7 @@ class Aggregator:
             (bus.run(), "bus"),
             (self._flush_loop(ingest, bus), "flush"),
             (self._rules(ingest, bus), "rules"),
-            (self._upkeep_loop(keeper), "upkeep"),
+            (self._upkeep_loop(store), "upkeep"),
             (self.electrical.run(), "electrical"),
             (self._post_circuits(circuits, bus), "circuits on the bus"),
         ]
@@ -190,7 +183,7 @@ class Aggregator:
         committed = asyncio.Event()
         async with _one_error(), asyncio.TaskGroup() as group:
             tasks = [group.create_task(loop, name=name) for loop, name in loops]
-            storing = group.create_task(self._store_loop(keeper, ingest, stop), name="store")
+            storing = group.create_task(self._store_loop(store, ingest, stop), name="store")
             storing.add_done_callback(lambda _: committed.set())
             self.ready.set()
             await stop.wait()
@@ -231,20 +224,20 @@ class Aggregator:
             self._ticks.tick()
 
     async def _store_loop(
-        self, keeper: StoreExecutor, ingest: MessageRouter, stop: asyncio.Event
+        self, store: StoreExecutor, ingest: MessageRouter, stop: asyncio.Event
     ) -> None:
         """Commit what came, once a tick; when that takes longer, the next batch is larger."""
         async for _ in _every(self.config.store.write_seconds, stop):
-            await self._commit(keeper, ingest, stop)
+            await self._commit(store, ingest, stop)
         ingest.flush(time.monotonic(), time.time_ns())
-        await self._commit(keeper, ingest, stop)
+        await self._commit(store, ingest, stop)
 
     async def _commit(
-        self, keeper: StoreExecutor, ingest: MessageRouter, stop: asyncio.Event
+        self, store: StoreExecutor, ingest: MessageRouter, stop: asyncio.Event
     ) -> None:
         self.stats.holes_open = ingest.ledger.missing()
         batch = ingest.take_batch(time.time_ns())
-        if batch and not await keeper.write(batch, stop):
+        if batch and not await store.write(batch, stop):
             log.error("store: %d frames were not stored before the end; they are asked for again at "
                       "the next start", len(batch.frames))  # fmt: skip
         elif self.stats.store_ok:
@@ -265,11 +258,9 @@ class Aggregator:
         )  # fmt: skip
 
     def _ailing(self) -> dict[str, str]:
-        """Return what is wrong with a store that is a server."""
-        # Not its `state()`: that waits for the spool's lock, and so for its disk.
-        sender = getattr(self._running_keeper.store, "sender", None)
-        problem = sender.problem if isinstance(sender, SpoolSender) else ""
-        return {"influxdb_failing": problem} if problem else {}
+        """Return the problem of the server behind the store, by the alert that it raises."""
+        status = self.store.status()
+        return {f"{status.name}_failing": status.problem} if status.problem else {}
 
     def _surroundings(self, fleet: Fleet, wall: int) -> tuple[Places, tuple[float, str] | None]:
         """Return where nodes stand, and what a kWh costs now."""
@@ -292,18 +283,12 @@ class Aggregator:
             except Exception:  # a screen that is not told must not end what collects the data
                 log.exception("power: the states on the bus were not renewed")
 
-    async def _upkeep_loop(self, keeper: StoreExecutor) -> None:
+    async def _upkeep_loop(self, store: StoreExecutor) -> None:
         """Seal, roll up, drop: a piece at a time, so that commits come between."""
         async for _ in _every(UPKEEP_SECONDS):
             more = True
             while more:
-                more = await keeper.maintain(time.time_ns())
-
-    @property
-    def _running_keeper(self) -> StoreExecutor:
-        if self._keeper is None:
-            raise RuntimeError("the aggregator is not running")
-        return self._keeper
+                more = await store.maintain(time.time_ns())
 
 
 @contextlib.asynccontextmanager

@@ -10,7 +10,7 @@ import msgspec
 from aggregator.alerting.pipeline import AlertPipeline
 from aggregator.electrical.service import ElectricalService
 from aggregator.stats import Stats
-from aggregator.store.protocol import Store
+from aggregator.store.executor import StoreExecutor
 from alerts.notice import Delivery
 from api.alerts import Alert, ChannelRow, Incident, TestReply
 from telemetry.fleet import Fleet
@@ -59,7 +59,7 @@ class AggregatorView(Protocol):
 
     fleet: Fleet
     stats: Stats
-    store: Store
+    store: StoreExecutor
     cluster: str
     started_at: int
     """ns since 1970."""
@@ -85,9 +85,6 @@ class AggregatorView(Protocol):
 
     def recent_events(self) -> Sequence[Event]:
         """The last events in memory, newest first, a thousand at most."""
-
-    async def ask_store(self, function: str, *args: object) -> object:
-        """Call a method of the store in its own thread and await the answer."""
 
     def subscribe(self) -> TickQueue:
         """Return a queue that gets a token after every flush; for the WebSocket."""

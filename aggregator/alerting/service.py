@@ -50,7 +50,8 @@ judged again: where their alert fires already, that tells nobody anything new.""
 LEAST_PAUSE = 0.02
 """Seconds between two turns of the desk."""
 
-AskStore = Callable[..., Awaitable[object]]
+EventQuery = Callable[[int, int, str | None, str | None, int], Awaitable[list[StoredEvent]]]
+"""`StoreExecutor.events`."""
 SnapshotReader = Callable[[float, int], Sequence[PowerSnapshot]]
 Surroundings = Callable[[Fleet, int], tuple[Places, tuple[float, str] | None]]
 """What no reading says, at a wall time: where nodes stand, and what a kWh costs in which money."""
@@ -138,7 +139,7 @@ class AlertingService:
     # -- Life ------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def opened(self, fleet: Fleet, ask_store: AskStore) -> AsyncIterator[None]:
+    async def opened(self, fleet: Fleet, stored_events: EventQuery) -> AsyncIterator[None]:
         """Go on where the journal ends; what was decided by the end of the block is on disk then.
 
         Raises `StoreError` when there can be no journal, `ConfigError` for channels that lack
@@ -171,23 +172,21 @@ class AlertingService:
             )
             self._parts = _Parts(alarms, journal, clerk, outbox, office)
             pulse = journal.memory.pulse
-            await self._recall(fleet, ask_store, None if pulse is None else pulse.wall - UNSURE)
+            await self._recall(fleet, stored_events, None if pulse is None else pulse.wall - UNSURE)
             yield
         finally:
             await clerk.close()
 
-    async def _recall(self, fleet: Fleet, ask_store: AskStore, judged: int | None) -> None:
+    async def _recall(self, fleet: Fleet, stored_events: EventQuery, judged: int | None) -> None:
         """Let the rules remember the events of the last day. Those that came after `judged` (ns,
         our clock; None is never) are judged now."""
         wall = time.time_ns()
         try:
-            found: object = await ask_store("events", wall - RECALLED, wall + RECALLED, None, None,
-                                    MOST_RECALLED)  # fmt: skip
+            found = await stored_events(wall - RECALLED, wall + RECALLED, None, None, MOST_RECALLED)
         except StoreError as error:
             log.warning("alerts: the events of the last day can't be read: %s", error)
             return
-        stored = found if isinstance(found, list) else []
-        events = [one for one in stored if isinstance(one, StoredEvent)][::-1]
+        events = found[::-1]
         old = [judged is None or one.received_at <= judged for one in events]
         known = [one.event for one, is_old in zip(events, old, strict=True) if is_old]
         self._late = [one.event for one, is_old in zip(events, old, strict=True) if not is_old]

@@ -40,10 +40,6 @@ async def events(request: web.Request) -> web.Response:
             "limit", f"{text!r} is not a number from 1 to {MOST}", f"Leave it out for {USUAL}."
         )
     async with asyncio.timeout(PATIENCE):
-        found = await view.ask_store(
-            "events", start, end, asked.get("node"), asked.get("kind"), int(text)
-        )
-    if not isinstance(found, list):
-        raise TypeError(f"the store answered events with {type(found).__name__}")
+        found = await view.store.events(start, end, asked.get("node"), asked.get("kind"), int(text))
     body = EventsReply(start, end, int(text), len(found) == int(text), found)
     return await send_json(request, body, values=10 * len(found))

@@ -18,8 +18,6 @@ from aiohttp import web
 
 from aggregator.http.node_standing import NodeStanding, standing
 from aggregator.http.reply import JSON, VIEW, json_bytes
-from aggregator.influx.metrics import state_of
-from aggregator.store.sealed_files import lost_files
 from aggregator.view import AggregatorView
 from telemetry.fleet import Fleet
 
@@ -145,14 +143,12 @@ def _warnings(view: AggregatorView) -> list[str]:
     found: list[str] = []
     if view.electrical.configuration.error is not None:
         found.append("The newest configuration of circuits is refused; /api/v1/power says why.")
-    lost = lost_files(view.store)
-    if lost:
-        found.append(f"{lost} file(s) of the store were removed or damaged by somebody else; "
+    store = view.store.status()
+    if store.lost_files:
+        found.append(f"{store.lost_files} file(s) of the store were removed or damaged by somebody else; "
                      "the log names them.")  # fmt: skip
-    influx = state_of(view.store)
-    if influx is not None and influx.problem:
-        found.append(f"InfluxDB takes no data, {influx.spool_points} points wait in the spool; "
-                     "`kilowatch influx check` says why.")  # fmt: skip
+    if store.warning:
+        found.append(store.warning)
     return found
 
 

@@ -57,9 +57,7 @@ async def history(request: web.Request) -> web.Response:
     shortest = _interval(view.fleet, table, name, metric)
     step = step_of(asked.get("step"), (end - start) / 1e9, shortest)
     async with asyncio.timeout(PATIENCE):
-        found = await view.ask_store("history", name, metric.name, start, end, step)
-    if not isinstance(found, HistorySeries):
-        raise TypeError(f"the store answered history with {type(found).__name__}")
+        found = await view.store.history(name, metric.name, start, end, step)
     if not found.at and not _known(view.fleet, table, name):
         raise unknown(table.value, name, _devices(view.fleet, table))
     return await send_json(request, _reply(found, metric, start, end), values=3 * len(found.at))

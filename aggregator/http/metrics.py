@@ -20,9 +20,7 @@ from aggregator.http.reply import VIEW, query, send
 from aggregator.http.rule_input_metrics import HAPPENINGS, watched_families
 from aggregator.http.stream_hub import HUB, Hub
 from aggregator.http.summary import FleetSummary, Summarizer
-from aggregator.influx.metrics import influx_families
 from aggregator.stats import LAG_BOUNDS, Spread, Stats, Timing
-from aggregator.store.sealed_files import lost_files
 from aggregator.view import AggregatorView
 from telemetry.errors import StoreError
 from telemetry.exposition import (
@@ -221,24 +219,23 @@ async def store_sizes(view: AggregatorView) -> dict[str, int]:
     """Return the store's bytes by part; nothing when it is too busy to tell, or fails."""
     try:
         async with asyncio.timeout(STORE_PATIENCE):
-            sizes = await view.ask_store("size")
+            return await view.store.size()
     except (TimeoutError, StoreError):
         return {}
-    return sizes if isinstance(sizes, dict) else {}
 
 
 async def metrics(request: web.Request) -> web.Response:
     """The cluster, and the aggregator itself."""
     query(request)
     view = request.app[VIEW]
-    sizes = await store_sizes(view)
+    sizes, store = await store_sizes(view), view.store.status()
     families = [
         *cluster_families(request.app[SUMMARIZER].summary(view.fleet, view.now()), view),
         *self_families(view.stats, sizes, (view.wall() - view.started_at) / 1e9),
         *stream_families(request.app[HUB]),
-        *influx_families(view.store),
+        *store.families,
         _family("aggregator_store_files_lost_total", "Sealed files that somebody else removed or "
-                "damaged.", COUNTER, [("", float(lost_files(view.store)))]),
+                "damaged.", COUNTER, [("", float(store.lost_files))]),
         *alert_families(view),
         *circuit_families(view.electrical, view.cluster, view.now()),
     ]  # fmt: skip

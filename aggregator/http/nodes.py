@@ -17,7 +17,6 @@ from aggregator.http.node_standing import NodeStanding, age, standing
 from aggregator.http.numbers import plain
 from aggregator.http.past import PATIENCE, SECOND
 from aggregator.http.reply import VIEW, query, send_json
-from aggregator.store.protocol import StoredEvent
 from aggregator.view import AggregatorView
 from api.alerts import Alert
 from telemetry.fleet import Fleet, Node, gaps_of
@@ -345,8 +344,6 @@ def _described(request: web.Request, node: Node, rows: _Rows) -> NodeReply:
 async def _events(request: web.Request, node: str, uuid: str, at: int) -> list[Event]:
     start = at - EVENTS_SECONDS * SECOND
     async with asyncio.timeout(PATIENCE):
-        found = await request.app[VIEW].ask_store("events", start, at + 1, node, None, 1000)
-    if not isinstance(found, list):
-        raise TypeError(f"the store answered events with {type(found).__name__}")
-    events = [stored.event for stored in found if isinstance(stored, StoredEvent)]
+        found = await request.app[VIEW].store.events(start, at + 1, node, None, 1000)
+    events = [stored.event for stored in found]
     return [event for event in events if event.gpu == uuid][:RECENT]

@@ -187,11 +187,7 @@ async def look(request: web.Request, choice: ColumnChoice, when: PastInstants) -
     today = _today(view, layout, choice)
     reach = {lane: _reach(today, lane) for lane in Lane}
     async with asyncio.timeout(PATIENCE):
-        found = await view.ask_store(
-            "past", choice.table, choice.columns, when, reach, choice.nodes
-        )
-    if not isinstance(found, FleetPast):
-        raise TypeError(f"the store answered past with {type(found).__name__}")
+        found = await view.store.past(choice.table, choice.columns, when, reach, choice.nodes)
     for node in choice.nodes or ():
         if node not in view.fleet.nodes and all(each.node != node for each in found.devices):
             raise unknown("node", node, view.fleet.nodes)

@@ -252,10 +252,13 @@ class Spool:
             return found
 
     def oldest(self) -> int | None:
-        """Return when the oldest point that waits was taken, ms since 1970."""
-        with self._lock:
-            waiting = (entry.first for segment in self._segments for entry in segment.left()[:1])
-            return next(waiting, None)
+        """Return when the oldest point that waits was taken, ms since 1970.
+
+        Read without the lock, which is held while the disk writes: a scrape must not wait for it,
+        and may be a moment late.
+        """
+        waiting = (entry.first for segment in list(self._segments) for entry in segment.left()[:1])
+        return next(waiting, None)
 
     def close(self) -> None:
         """Let go of the files."""

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from aggregator.config import AggregatorConfig
 from aggregator.influx.aggregates import SpanAggregates, of_readings
 from aggregator.influx.lines import MILLISECOND
-from aggregator.influx.metrics import SpoolStatus
+from aggregator.influx.metrics import families
 from aggregator.influx.names import EVENTS
 from aggregator.influx.past import read_past
 from aggregator.influx.reader import InfluxReader
@@ -36,6 +36,7 @@ from aggregator.store.protocol import (
     PastInstants,
     StoredEvent,
     StoredState,
+    StoreStatus,
 )
 from aggregator.store.stored import Fresh, StoredSpans
 from telemetry.errors import StoreError
@@ -52,9 +53,6 @@ MOST_AT_ONCE = 400_000
 
 class InfluxStore:
     """The `Store` of a data folder and a server."""
-
-    apart = frozenset({"history", "past"})
-    """What is asked of the server: in threads of its own, so that no commit waits for an answer."""
 
     def __init__(self, config: AggregatorConfig, *, deliver: bool = True) -> None:
         """`deliver`: whether a thread delivers; else `sender.step` does. Raises `StoreError`,
@@ -222,19 +220,17 @@ class InfluxStore:
         """Return bytes by part on this disk: of the embedded store, and `spool`."""
         return {**self._ledger.size(), "spool": self.spool.bytes}
 
-    def state(self) -> SpoolStatus:
-        """Return what sender and spool say of themselves; from any thread."""
-        figures, spool = self.sender.figures, self.spool
-        return SpoolStatus(
-            figures.connected, figures.requests, figures.failures, figures.seconds,
-            figures.delivered, figures.delivered_bytes, dict(figures.refused), dict(self.dropped),
-            spool.points, spool.bytes, spool.oldest(), self.sender.problem,
+    def status(self) -> StoreStatus:
+        """Return whether the server accepts data, and the metrics of sender and spool."""
+        problem = self.sender.problem
+        return StoreStatus(
+            name="influxdb",
+            problem=problem,
+            warning=f"InfluxDB takes no data, {self.spool.points} points wait in the spool; "
+            "`kilowatch influx check` says why." if problem else "",
+            lost_files=self._ledger.status().lost_files,
+            families=families(self.sender.figures, self.spool, self.dropped),
         )  # fmt: skip
-
-    @property
-    def lost_files(self) -> int:
-        """Files of the embedded store that somebody else removed or damaged, since the start."""
-        return self._ledger.lost_files
 
     # -- Upkeep --------------------------------------------------------------------------------
 

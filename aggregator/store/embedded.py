@@ -35,6 +35,7 @@ from aggregator.store.protocol import (
     StoredDevice,
     StoredEvent,
     StoredState,
+    StoreStatus,
 )
 from aggregator.store.seal import Sealer
 from aggregator.store.sealed_files import SealedFiles
@@ -201,10 +202,6 @@ Answer = TypeVar("Answer")
 class EmbeddedStore:
     """The `Store` of a data folder."""
 
-    apart = frozenset({"history", "past"})
-    """What is asked in threads of its own: it may take longer than a commit may wait. (What `seal` does
-    too, but one after the other.)"""
-
     def __init__(self, config: StoreConfig, folder: Path) -> None:
         self._config = config
         self._root = folder
@@ -365,10 +362,9 @@ class EmbeddedStore:
             "rollups": self._shelf.index.rollup_bytes,
         }
 
-    @property
-    def lost_files(self) -> int:
-        """Sealed files that somebody else removed or damaged, since the start."""
-        return self._shelf.lost
+    def status(self) -> StoreStatus:
+        """Return how many sealed files somebody else removed or damaged."""
+        return StoreStatus("embedded", lost_files=self._shelf.lost)
 
     # -- Upkeep --------------------------------------------------------------------------------
 

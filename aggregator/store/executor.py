@@ -14,16 +14,29 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TypeVar, TypeVarTuple, Unpack
 
 from aggregator.stats import Stats
-from aggregator.store.protocol import Batch, Store
+from aggregator.store.protocol import (
+    Batch,
+    FleetPast,
+    HistorySeries,
+    PastInstants,
+    Store,
+    StoredEvent,
+    StoredState,
+    StoreStatus,
+)
 from telemetry.errors import StoreError
+from telemetry.intervals import IntervalSet
+from telemetry.inventory import Inventory
+from telemetry.metric import Lane, Table
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
+Answer = TypeVar("Answer")
+Arguments = TypeVarTuple("Arguments")
 
 LONGEST_RETRY = 30.0
 """Seconds between two tries of a batch."""
@@ -31,23 +44,59 @@ SEALING_NICE = 10
 
 
 class StoreExecutor:
-    """Runs a store."""
+    """Runs a store's methods in threads, so that the event loop never waits for a disk."""
 
     def __init__(self, store: Store, stats: Stats) -> None:
-        self.store = store
+        self._store = store
         self._stats = stats
         self._thread = ThreadPoolExecutor(1, "store")
-        self._apart = ThreadPoolExecutor(2, "store-apart")
+        self._beside = ThreadPoolExecutor(2, "store-apart")
+        """For answers that may take longer than a commit may wait."""
         self._upkeep = ThreadPoolExecutor(1, "store-upkeep", initializer=_step_back)
         """No thread of these is started before it is used."""
 
-    async def ask(self, function: str, *args: object) -> Any:
-        """Call a method of the store in its thread; what a store asks of others (`apart`) in one of
-        its own, so that no commit waits for a server's answer."""
-        if function in getattr(self.store, "apart", ()):
-            ask = getattr(self.store, function)
-            return await asyncio.get_running_loop().run_in_executor(self._apart, ask, *args)
-        return await self._call(lambda: getattr(self.store, function)(*args))
+    async def known(self) -> StoredState:
+        """Return the runs and devices that have a number already."""
+        return await _run(self._thread, self._store.known)
+
+    async def accounted(self) -> dict[tuple[str, int], IntervalSet]:
+        """Return which frames of each (node, session) are stored or recorded as holes."""
+        return await _run(self._thread, self._store.accounted)
+
+    async def inventories(self) -> list[Inventory]:
+        """Return the newest inventory of each node."""
+        return await _run(self._thread, self._store.inventories)
+
+    async def history(
+        self, device: str, metric: str, start: int, end: int, step: float
+    ) -> HistorySeries:
+        """Return one metric of one device, `start` <= time < `end` in ns since 1970."""
+        return await _run(self._beside, self._store.history, device, metric, start, end, step)
+
+    async def past(
+        self,
+        table: Table,
+        columns: Sequence[str],
+        when: PastInstants,
+        reach: Mapping[Lane, int],
+        nodes: Sequence[str] | None,
+    ) -> FleetPast:
+        """Return the newest readings of a table's devices, or of some nodes, at each instant."""
+        return await _run(self._beside, self._store.past, table, columns, when, reach, nodes)
+
+    async def events(
+        self, start: int, end: int, node: str | None, kind: str | None, limit: int
+    ) -> list[StoredEvent]:
+        """Return events, newest first."""
+        return await _run(self._thread, self._store.events, start, end, node, kind, limit)
+
+    async def size(self) -> dict[str, int]:
+        """Return bytes by part."""
+        return await _run(self._thread, self._store.size)
+
+    def status(self) -> StoreStatus:
+        """Return the state of the store."""
+        return self._store.status()
 
     async def write(self, batch: Batch, stop: asyncio.Event) -> bool:
         """Write a batch, however often it takes; False when `stop` was set and it failed again."""
@@ -56,7 +105,7 @@ class StoreExecutor:
             began = time.monotonic()
             backfilled = int(batch.frames.backfilled.sum())
             try:
-                new = await self.ask("write", batch)
+                new = await _run(self._thread, self._store.write, batch)
             except StoreError as error:
                 self._failed(error)
                 if stop.is_set():
@@ -82,16 +131,16 @@ class StoreExecutor:
 
     async def _tidy(self) -> None:
         try:
-            await self.ask("tidy")
+            await _run(self._thread, self._store.tidy)
         except StoreError as error:  # nothing is lost, and a commit that fails will be told
             log.warning("store: %s", error)
 
     async def maintain(self, wall: int) -> bool:
         """Do one piece of upkeep; returns whether there is more to do now."""
         try:
-            more = bool(await self.ask("maintain", wall))
+            more = await _run(self._thread, self._store.maintain, wall)
             if more:
-                await asyncio.get_running_loop().run_in_executor(self._upkeep, self.store.seal)
+                await _run(self._upkeep, self._store.seal)
                 await self._tidy()  # beside a file in the making the log can't be folded in
         except StoreError as error:
             self._failed(error)
@@ -101,20 +150,25 @@ class StoreExecutor:
     async def close(self) -> None:
         """Write everything down and end the thread."""
         try:
-            await self.ask("close")
+            await _run(self._thread, self._store.close)
         finally:
             self._thread.shutdown(wait=False)
-            for threads in (self._apart, self._upkeep):
+            for threads in (self._beside, self._upkeep):
                 threads.shutdown(wait=False, cancel_futures=True)
-
-    async def _call(self, function: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, function)
 
     def _failed(self, error: StoreError) -> None:
         self._stats.store_errors += 1
         if self._stats.store_ok:
             log.error("store: %s Live data goes on; what can't be kept is asked for again.", error)
         self._stats.store_ok = False
+
+
+async def _run(
+    pool: ThreadPoolExecutor,
+    function: Callable[[Unpack[Arguments]], Answer],
+    *args: *Arguments,
+) -> Answer:
+    return await asyncio.get_running_loop().run_in_executor(pool, function, *args)
 
 
 def _step_back() -> None:

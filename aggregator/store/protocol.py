@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from telemetry.exposition import Family
 from telemetry.fleet import Floats
 from telemetry.intervals import IntervalSet
 from telemetry.inventory import Event, Inventory
@@ -194,10 +195,30 @@ class StoredEvent(msgspec.Struct, frozen=True):
     received_at: int
 
 
+@dataclass(frozen=True, slots=True)
+class StoreStatus:
+    """The state of a store, for health, metrics and the aggregator's own alerts."""
+
+    name: str
+    """The alert `<name>_failing` of `aggregator.alerting.self_alerts` fires while there is a
+    `problem`."""
+    problem: str = ""
+    """Why the server behind the store accepts no data, in its words; empty while it does."""
+    warning: str = ""
+    """The same for health pages, which show no configuration: they need no token."""
+    lost_files: int = 0
+    """Sealed files that somebody else removed or damaged, since the start."""
+    families: tuple[Family, ...] = ()
+    """Metrics of the store's own, for `/metrics`."""
+
+
 class Store(Protocol):
-    """Where readings go to stay. Every method may block: it is called from a worker thread, one
-    call at a time, but for those that it names in `apart`. To add a store, write one class and name
-    it in `aggregator.store.open_store`."""
+    """A place where readings stay. To add one, write a class with these methods and return it from
+    `aggregator.store.open.open_store`.
+
+    Every method may block. `StoreExecutor` calls them one at a time in the store's thread, but for
+    `history`, `past` and `seal`, which run in threads beside it, and `status`, which never blocks.
+    """
 
     def write(self, batch: Batch) -> int:
         """Keep a batch in one transaction. Returns how many frames were new: a frame that is there
@@ -226,8 +247,7 @@ class Store(Protocol):
         nodes: Sequence[str] | None,
     ) -> FleetPast:
         """Return the newest readings of all devices of a table, or of some nodes, at each instant.
-        `reach`: how much older than its instant a reading may be, ns. May be called from any
-        thread."""
+        `reach`: how much older than its instant a reading may be, ns."""
 
     def events(
         self, start: int, end: int, node: str | None, kind: str | None, limit: int
@@ -249,6 +269,9 @@ class Store(Protocol):
 
     def size(self) -> dict[str, int]:
         """Return bytes by part: `hot`, `sealed`, `rollups`."""
+
+    def status(self) -> StoreStatus:
+        """Return the state of the store, from any thread and without waiting for a lock or disk."""
 
     def close(self) -> None:
         """Write everything down and let go of the files."""

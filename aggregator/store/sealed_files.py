@@ -16,7 +16,6 @@ from pathlib import Path
 
 from aggregator.store.index import SECOND, Index
 from aggregator.store.manifest import SealedFile
-from aggregator.store.protocol import Store
 
 log = logging.getLogger(__name__)
 
@@ -93,8 +92,3 @@ class SealedFiles:
 
 def _clock(at: int) -> str:
     return datetime.fromtimestamp(at / SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def lost_files(store: Store) -> int:
-    """Return how many sealed files a store has lost since the start; 0 for one that has none."""
-    return int(getattr(store, "lost_files", 0))

@@ -98,9 +98,9 @@ class RecordedCluster:
         self.electrical = ElectricalService(power, config.data_dir, clock=self.wall)
         self.post = RecordedAlerts()
         config.data_dir.mkdir(parents=True, exist_ok=True)
-        self.store: Store = open_store(config)
+        self._writer: Store = open_store(config)
         self._config = config
-        self._keeper = StoreExecutor(self.store, self.stats)
+        self.store = StoreExecutor(self._writer, self.stats)
         self._ticks = FlushBroadcast()
         quarantine = DeadLetters(config.data_dir / "quarantine", 0)
         self._ingest = MessageRouter(
@@ -155,7 +155,7 @@ class RecordedCluster:
     def _commit(self) -> None:
         batch = self._ingest.take_batch(self._at)
         if batch:
-            self.stats.frames_stored += self.store.write(batch)
+            self.stats.frames_stored += self._writer.write(batch)
         self._ingest.stored()
 
     # -- What HTTP sees --------------------------------------------------------------------------
@@ -183,10 +183,6 @@ class RecordedCluster:
         """The last events, newest first."""
         return list(reversed(self._ingest.recent))
 
-    async def ask_store(self, function: str, *args: object) -> object:
-        """Ask the store."""
-        return await self._keeper.ask(function, *args)
-
     def subscribe(self) -> Subscription:
         """Return a queue that gets a token now and then."""
         return Subscription(self._ticks)
@@ -203,4 +199,4 @@ class RecordedCluster:
                     except TimeoutError:
                         continue
         finally:
-            await self._keeper.close()
+            await self.store.close()

@@ -122,9 +122,8 @@ class Scene:
         """As the aggregator's ingest."""
         return np.zeros(0, np.int64)
 
-    async def ask_store(self, function: str, start: int, end: int, *_: object) -> object:
+    async def stored_events(self, start: int, end: int, *_: object) -> list[StoredEvent]:
         """The events, newest first."""
-        assert function == "events"
         if self.store_error is not None:
             raise self.store_error
         return [one for one in reversed(self.stored) if start <= one.event.at < end]
@@ -142,7 +141,7 @@ class Scene:
     async def running(self) -> AsyncIterator[AlertingService]:
         """A life: from the start of a process to its planned end."""
         self.alerting = self._new()
-        async with self.alerting.opened(self.fleet, self.ask_store):
+        async with self.alerting.opened(self.fleet, self.stored_events):
             task = asyncio.create_task(
                 self.alerting.run(self.fleet, self, lambda *_: self.snapshots(), self.publish)
             )

@@ -15,6 +15,7 @@ import numpy as np
 from aggregator.alerting.pipeline import AlertPipeline
 from aggregator.electrical.service import ElectricalService
 from aggregator.stats import Stats
+from aggregator.store.executor import StoreExecutor
 from aggregator.store.protocol import (
     Batch,
     BlockRows,
@@ -23,10 +24,10 @@ from aggregator.store.protocol import (
     Frames,
     HistorySeries,
     PastInstants,
-    Store,
     StoredDevice,
     StoredEvent,
     StoredState,
+    StoreStatus,
 )
 from aggregator.view import AlertStats, DeliveryView, TickQueue
 from alerts.notice import Delivery
@@ -116,6 +117,7 @@ class MemoryStore:
         self.runs: dict[int, CollectorRun] = {}
         self.devices: dict[int, StoredDevice] = {}
         self.named: dict[str, StoredDevice] = {}
+        self.state = StoreStatus("memory")
 
     def write(self, batch: Batch) -> int:
         """Keep what is new; a frame that is there is not stored twice."""
@@ -236,6 +238,13 @@ class MemoryStore:
         """Bytes by part."""
         return {"hot": 16 * sum(map(len, self.values.values())), "sealed": 0, "rollups": 0}
 
+    def seal(self) -> None:
+        """Nothing is sealed in memory."""
+
+    def status(self) -> StoreStatus:
+        """What a test says."""
+        return self.state
+
     def close(self) -> None:
         """Nothing to let go of."""
 
@@ -306,7 +315,7 @@ class FakeView:
         self.fleet = Fleet()
         self.stats = Stats(bus_connected=True)
         self.memory = MemoryStore()
-        self.store: Store = self.memory
+        self.store = StoreExecutor(self.memory, self.stats)
         self.cluster = cluster
         self.started_at = START
         self.monotonic = 1000.0
@@ -335,10 +344,6 @@ class FakeView:
     def recent_events(self) -> Sequence[Event]:
         """What a test let happen."""
         return self.happened
-
-    async def ask_store(self, function: str, *args: object) -> object:
-        """Call the store in a thread, as the service does."""
-        return await asyncio.to_thread(getattr(self.store, function), *args)
 
     def subscribe(self) -> TickQueue:
         """A new queue."""
@@ -376,7 +381,7 @@ class FakeView:
         node.seen, node.sampled_at, node.seq = self.monotonic, frame.sampled_at, seq
         self.stats.frames_received += 1
         self.stats.messages["frame"] = self.stats.messages.get("frame", 0) + 1
-        self.stats.frames_stored += self.store.write(batch)
+        self.stats.frames_stored += self.memory.write(batch)
 
     async def tick(self, seq: int, seconds: float = 1.0) -> None:
         """Let time pass, send a frame of every node that is online, and wake the viewers."""

@@ -7,10 +7,11 @@ import pytest
 
 from aggregator.http.errors import RequestError
 from aggregator.http.times import duration, moment
-from aggregator.store.protocol import Batch, StoredEvent
+from aggregator.store.executor import StoreExecutor
+from aggregator.store.protocol import Batch, HistorySeries, StoredEvent
 from telemetry.errors import StoreError
 from telemetry.inventory import Event
-from tests.aggregator.fake_view import START, FakeView, inventory, readings
+from tests.aggregator.fake_view import START, FakeView, MemoryStore, inventory, readings
 from tests.aggregator.http_client import door, small_cluster
 
 NOW = 1_785_578_400_000_000_000  # 2026-08-01T10:00:00Z
@@ -195,7 +196,7 @@ async def test_events_are_told_newest_first() -> None:
               data={"xid": 79})
         for n in range(6)
     ]  # fmt: skip
-    view.store.write(Batch(events=[StoredEvent(event, event.at) for event in events]))
+    view.memory.write(Batch(events=[StoredEvent(event, event.at) for event in events]))
     async with door(view) as client:
         _, body = await client.json("/api/v1/events")
         assert [each["event"]["id"] for each in body["events"]] == [f"7-{n}" for n in range(6)]
@@ -213,11 +214,15 @@ async def test_events_are_told_newest_first() -> None:
 async def test_a_store_that_fails_is_503_with_its_words() -> None:
     """History is gone for a while; the rest goes on."""
 
-    class Failing(FakeView):
-        async def ask_store(self, function: str, *args: object) -> object:
+    class Failing(MemoryStore):
+        def history(self, *_: object) -> HistorySeries:
             raise StoreError("disk full")
 
-    view = Failing()
+        def events(self, *_: object) -> list[StoredEvent]:
+            raise StoreError("disk full")
+
+    view = FakeView()
+    view.store = StoreExecutor(Failing(), view.stats)
     view.add(inventory("n1"))
     async with door(view) as client:
         for path in ("history?node=n1&metric=node_load_1m", "events"):

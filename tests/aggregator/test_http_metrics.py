@@ -11,9 +11,10 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from aggregator.store.executor import StoreExecutor
 from api.alerts import Alert, AlertState, Severity
 from telemetry.errors import StoreError
-from tests.aggregator.fake_view import FakeView, inventory, readings
+from tests.aggregator.fake_view import FakeView, MemoryStore, inventory, readings
 from tests.aggregator.http_client import Door, door, small_cluster
 
 needs_promtool = pytest.mark.skipif(
@@ -116,11 +117,13 @@ async def test_the_aggregator_tells_of_itself() -> None:
 async def test_a_store_that_fails_costs_only_its_size() -> None:
     """The page is most needed then."""
 
-    class Failing(FakeView):
-        async def ask_store(self, function: str, *args: object) -> object:
-            raise StoreError(f"{function}: disk full")
+    class Failing(MemoryStore):
+        def size(self) -> dict[str, int]:
+            raise StoreError("disk full")
 
-    async with door(Failing()) as client:
+    view = FakeView()
+    view.store = StoreExecutor(Failing(), view.stats)
+    async with door(view) as client:
         found = samples(await page(client, "/metrics"))
     assert "kilowatch_aggregator_store_bytes" not in found
     assert "kilowatch_aggregator_frames_received_total" in found

@@ -73,7 +73,7 @@ async def busy() -> FakeView:
     assert isinstance(view.post, FakePost)
     view.post.sent = [Delivery(id=1, channel="oncall", notice=notice, created=wall, due=wall)]
     view.happened = [event]
-    view.store.write(Batch(events=[StoredEvent(event, START)]))
+    view.memory.write(Batch(events=[StoredEvent(event, START)]))
     view.monotonic += 1
     site = {
         "circuits": {"rack": {"breaker": 60, "volts": 240, "nodes": ["n1", "n2"]}},

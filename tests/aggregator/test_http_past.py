@@ -31,10 +31,6 @@ class Fed(FakeView):
         self.feed = feed
         self.refresh()
 
-    async def ask_store(self, function: str, *args: object) -> object:
-        """As the service does: in the store's own thread, and beside it."""
-        return await self.keeper.ask(function, *args)
-
     def now(self) -> float:
         """The feed's clock."""
         return self.feed.now
@@ -45,8 +41,7 @@ class Fed(FakeView):
 
     def refresh(self) -> None:
         """At the beginning, and after a restart of the feed."""
-        self.fleet, self.store = self.feed.fleet, self.feed.store  # type: ignore[assignment]
-        self.keeper = StoreExecutor(self.feed.store, self.stats)
+        self.fleet, self.store = self.feed.fleet, StoreExecutor(self.feed.store, self.stats)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,10 @@ from click.testing import CliRunner, Result
 from prometheus_client.parser import text_string_to_metric_families
 
 from aggregator.influx.config import InfluxConfig
-from aggregator.influx.metrics import SpoolStatus, influx_families
+from aggregator.influx.metrics import families
+from aggregator.influx.segments import SpoolRecord
+from aggregator.influx.sender import SenderMetrics
+from aggregator.influx.spool import Spool
 from kilowatch.__main__ import main
 from kilowatch.cli.config import verify
 from kilowatch.settings import load
@@ -172,18 +176,15 @@ def test_secrets_are_opened_by_config_check_and_are_never_shown(tmp_path: Path) 
         InfluxConfig(token_file=tmp_path / "token").secret()
 
 
-def test_the_metrics_page_tells_of_spool_and_sender() -> None:
-    state = SpoolStatus(
+def test_the_metrics_page_tells_of_spool_and_sender(tmp_path: Path) -> None:
+    sender = SenderMetrics(
         connected=True, requests=9, failures=2, seconds=1.5, delivered=100, delivered_bytes=5000,
-        refused={"field_type": 3}, dropped={"spool_full": 7}, spool_points=11, spool_bytes=222,
-        oldest=1_700_000_000_500, problem="",
+        refused=Counter(field_type=3),
     )  # fmt: skip
-
-    class Store:
-        def state(self) -> SpoolStatus:
-            return state
-
-    page = render(influx_families(Store())).decode()
+    spool = Spool(tmp_path / "spool", 1 << 20)
+    spool.append([SpoolRecord("raw", 11, 1_700_000_000_500, 1_700_000_000_900, b"x")])
+    page = render(families(sender, spool, {"spool_full": 7})).decode()
+    spool.close()
     found = {
         (sample.name, *sample.labels.values()): sample.value
         for family in text_string_to_metric_families(page)
@@ -196,4 +197,3 @@ def test_the_metrics_page_tells_of_spool_and_sender() -> None:
     assert found["kilowatch_influxdb_spool_oldest_timestamp_seconds",] == 1_700_000_000.5
     assert found["kilowatch_influxdb_spool_points",] == 11
     assert found["kilowatch_influxdb_connected",] == 1
-    assert influx_families(object()) == []

@@ -168,7 +168,7 @@ async def test_history_and_past_over_http_come_from_the_server(
         for _ in range(20):
             await node.tick()
         await until(lambda: aggregator.stats.frames_stored == 20)
-        store = aggregator.store
+        store = aggregator.store._store
         assert isinstance(store, InfluxStore)
         await until(lambda: store.sender.figures.delivered == 60)
         assert aggregator.http_address is not None

@@ -260,7 +260,6 @@ def test_a_question_that_nobody_waits_for_any_more_is_broken_off(feed: Feed) -> 
 
 def test_history_is_the_same_while_hours_are_sealed_beside_it(feed: Feed) -> None:
     """It is asked beside commits, in a thread of its own."""
-    assert "history" in feed.store.apart
     wanted = feed.store.history("GPU-a-0", "gpu_power_watts", 0, 1 << 61, 0)
     assert len(wanted.at) == FRAMES - 10
     over, faults = threading.Event(), list[object]()

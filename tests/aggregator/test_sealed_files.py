@@ -97,7 +97,7 @@ def test_a_file_that_is_lost_is_said_once_and_the_rest_is_answered(
     assert ("size has changed" if cut else "not there any more") in said[0]
     assert "240 rows of gpu_fast" in said[0]
     assert "restart the aggregator" in said[0]
-    assert feed.store.lost_files == 1
+    assert feed.store.status().lost_files == 1
 
 
 def test_history_that_meets_it_first_goes_on_too(feed: Feed) -> None:
@@ -105,7 +105,7 @@ def test_history_that_meets_it_first_goes_on_too(feed: Feed) -> None:
     for path in [*files(feed), *files(feed, "rollup_10")]:
         path.unlink()
     assert history(feed, "a").step == 60
-    assert feed.store.lost_files == 4
+    assert feed.store.status().lost_files == 4
 
 
 def test_the_manifest_forgets_it_and_retention_goes_on(
@@ -126,7 +126,7 @@ def test_the_manifest_forgets_it_and_retention_goes_on(
     lost.write_bytes(kept)
     feed.reopen()
     assert powers(past(feed, 50))["GPU-a-0"] == expected("a", 0, [50])[0, POWER]
-    assert feed.store.lost_files == 0
+    assert feed.store.status().lost_files == 0
 
 
 def test_many_that_are_lost_together_are_not_named_one_by_one(
@@ -148,7 +148,7 @@ def test_a_fault_that_is_none_of_a_file_is_told_at_once(feed: Feed) -> None:
     """Nothing is lost, so that nothing is left out."""
     with pytest.raises(StoreError, match="node_load_1m"):
         feed.store.past(Table.GPU, ("node_load_1m",), PastInstants(START, 1, 1), REACH, None)
-    assert feed.store.lost_files == 0
+    assert feed.store.status().lost_files == 0
 
 
 def test_what_retention_removes_is_not_lost(feed: Feed) -> None:
@@ -157,7 +157,7 @@ def test_what_retention_removes_is_not_lost(feed: Feed) -> None:
     feed.seal()
     assert feed.store.size()["sealed"] == 0
     assert powers(past(feed, 50))
-    assert feed.store.lost_files == 0
+    assert feed.store.status().lost_files == 0
 
 
 def test_what_retention_can_not_remove_is_said_and_tried_again(feed: Feed) -> None:
@@ -175,7 +175,7 @@ def test_what_retention_can_not_remove_is_said_and_tried_again(feed: Feed) -> No
     feed.seal()
     assert feed.store.size()["sealed"] == 0
     assert not path.exists()
-    assert feed.store.lost_files == 0
+    assert feed.store.status().lost_files == 0
 
 
 def test_a_disk_that_does_not_answer_has_lost_nothing(feed: Feed, tmp_path: Path) -> None:

@@ -209,9 +209,7 @@ async def _tick_until(over: asyncio.Event, node: ScriptedNode) -> None:
 
 
 async def _accounted(aggregator: Aggregator) -> dict[tuple[str, int], IntervalSet]:
-    found = await aggregator.ask_store("accounted")
-    assert isinstance(found, dict)
-    return found
+    return await aggregator.store.accounted()
 
 
 def _complete(aggregator: Aggregator, node: ScriptedNode) -> bool:

@@ -7,10 +7,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from textual.pilot import Pilot
 
 from aggregator.electrical.service import ElectricalService
+from aggregator.store.executor import StoreExecutor
+from aggregator.store.protocol import FleetPast
 from api.alerts import Alert, AlertState, Incident, Severity
 from telemetry import frame as frames
 from telemetry.gap import NOT_SUPPORTED
@@ -67,6 +70,20 @@ def payload(gpus: int, second: int, seq: int) -> bytes:
     return frames.encode(frames.build(1, seq, sampled_at(second), blocks))
 
 
+class GatedStore(StoreExecutor):
+    """Counts the questions about the past, and answers them when the gate is open."""
+
+    def __init__(self, view: Hindsight) -> None:
+        super().__init__(view.feed.store, view.stats)
+        self._view = view
+
+    async def past(self, table: Table, *asked: Any) -> FleetPast:
+        """Count, and wait for the gate."""
+        self._view.asked.append(table.value)
+        await self._view.gate.wait()
+        return await super().past(table, *asked)
+
+
 class Hindsight(Fed):
     """What the aggregator has at second `LAST`."""
 
@@ -93,12 +110,7 @@ class Hindsight(Fed):
         self.gate.set()
         self.electrical = ElectricalService(SITE, folder)
 
-    async def ask_store(self, function: str, *args: object) -> object:
-        """Count, and wait for the gate."""
-        if function == "past":
-            self.asked.append(str(args[0]))
-            await self.gate.wait()
-        return await super().ask_store(function, *args)
+        self.store = GatedStore(self)
 
     def happened_at(self, second: int, until_: int | None, title: str) -> None:
         """Let an incident have been."""
