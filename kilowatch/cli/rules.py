@@ -113,21 +113,20 @@ def list_rules(
 def replay(
     file: Path, files: tuple[Path, ...], only: bool, as_json: bool, config: Path | None
 ) -> None:
-    """Judge a recording (`kilowatch record FILE`): who would have been told of what, and when.
+    """Evaluate a recording (`kilowatch record FILE`): which notifications it comes to, and when.
 
-    Rules on circuits have nothing to go by in it. Exit code 0: nobody would have been told. 1: a
-    ticket, or FILE can't be read. 2: a page.
+    Circuits too, where the settings have [power]. Exit code 0: no notification. 1: a ticket, or FILE
+    can't be read. 2: a page.
     """
-    from aggregator.alerting.pipeline import patience_of  # noqa: PLC0415
     from alerts.rules.rule import load  # noqa: PLC0415
     from collector.recording.file import read, read_header  # noqa: PLC0415
-    from kilowatch.replay.rules import replay as play  # noqa: PLC0415
+    from kilowatch.replay.outcome import replay as play  # noqa: PLC0415
     from kilowatch.text import alerts as text  # noqa: PLC0415
 
     loaded = settings.load(config).aggregator
     chosen = load(files or loaded.rules, shipped=not only)
     read_header(file)
-    outcome = play(file, read(file), chosen, patience_of(loaded.alerts))
+    outcome = play(file, read(file), chosen, loaded)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(outcome)).decode())
     else:

@@ -1,179 +1,114 @@
-"""A recording served as if it were a cluster: what `kilowatch top --replay FILE` looks at.
+"""A recording served as if it were a cluster: what `kilowatch top --replay FILE` shows.
 
-The messages go through the aggregator's own intake into a fleet and a store of their own, rules, desk
-and circuits judge them second by second in recorded time. What is served stands at the recording's
-end; all before it is the past, as `/api/v1/fleet/frames` and its like have it.
+All of it is played (`kilowatch.replay.player`) into a store of its own. What is served stands at the
+recording's end; everything before is the past, at `/api/v1/fleet/frames` and similar paths.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from aggregator.alerting.pipeline import AlertPipeline, patience_of
 from aggregator.config import AggregatorConfig
-from aggregator.electrical.service import SAVE_SECONDS, ElectricalService
+from aggregator.electrical.service import SAVE_SECONDS
 from aggregator.http.app import listening
 from aggregator.http.broadcast import FlushBroadcast, Subscription
 from aggregator.http.config import HttpConfig
-from aggregator.ingest.dead_letters import DeadLetters
-from aggregator.ingest.ids import IdRegistry
-from aggregator.ingest.router import MessageRouter
-from aggregator.stats import Stats
 from aggregator.store.executor import StoreExecutor
 from aggregator.store.open import open_store
-from aggregator.store.protocol import Store, StoredState
 from aggregator.view import AlertStats
-from alerts.engine.restore import AlertRecord
-from alerts.incidents.state import StateChanges
 from alerts.notice import Delivery
 from alerts.rules.rule import load as load_rules
 from api.alerts import Alert, ChannelRow, Incident, TestReply
 from collector.recording.file import RecordedMessage
-from kilowatch.replay.rules import STEP, inventory_of
-from telemetry.errors import DeskError, SourceError
-from telemetry.fleet import Fleet
+from kilowatch.replay.player import STEP, Player
+from telemetry.errors import DeskError
 from telemetry.inventory import Event
-from telemetry.topics import Topic, topic
-
-log = logging.getLogger(__name__)
 
 COMMIT_EVERY = 60
 """Recorded seconds in one commit."""
 BEAT_SECONDS = 1.0
-"""How often viewers are told that they are not forgotten."""
+"""How often viewers get a sign of life."""
 
 
-class RecordedAlerts:
-    """What would have been told, kept; `aggregator.view.DeliveryView`."""
+class RecordedDeliveries:
+    """Incidents without deliveries or channels; `aggregator.view.DeliveryView`."""
 
-    def __init__(self) -> None:
-        self.incidents: dict[str, Incident] = {}
-
-    def take(self, step: StateChanges, _: Sequence[AlertRecord] | None) -> None:
-        """Remember the newest state of each incident."""
-        self.incidents.update({incident.key: incident for incident in step.incidents})
+    def __init__(self, incidents: Mapping[str, Incident]) -> None:
+        self._incidents = incidents
 
     async def saved(self, seconds: float) -> bool:
-        """Nothing of it is to outlast us."""
+        """Return at once: nothing is written."""
         return seconds > 0
 
     async def history(self, since: int, limit: int) -> list[Incident]:
         """Return incidents that were open or ended since a time (ns), newest first."""
-        found = [one for one in self.incidents.values() if one.ended is None or one.ended >= since]
+        found = [one for one in self._incidents.values() if one.ended is None or one.ended >= since]
         return sorted(found, key=lambda one: -one.began)[:limit]
 
     async def deliveries(
         self, since: int, limit: int, incident: str | None = None
     ) -> list[Delivery]:
-        """Nobody is told anything."""
+        """Return none: a recording sends nothing."""
         del since, limit, incident
         return []
 
     def channels(self) -> list[ChannelRow]:
-        """There are none."""
+        """Return none: a recording has no channels."""
         return []
 
     async def test(self, channel: str) -> TestReply:
         """Raise `DeskError`: there are no channels."""
-        raise DeskError(f"channel: no channel {channel!r}: a recording tells nobody")
+        raise DeskError(f"channel: no channel {channel!r}: a recording sends nothing")
 
     def figures(self) -> AlertStats:
-        """Nothing is written."""
+        """Return empty figures: there is no journal."""
         return AlertStats()
 
 
 class RecordedCluster:
-    """A recording that was read; `aggregator.view.AggregatorView`."""
+    """A recording that was played to its end; `aggregator.view.AggregatorView`."""
 
-    def __init__(self, config: AggregatorConfig, power: Mapping[str, Any]) -> None:
-        self._at = 0
-        """Recorded time up to which it was read, ns since 1970."""
-        self.fleet, self.stats = Fleet(), Stats(bus_connected=True)
-        self.cluster = config.cluster
-        self.started_at = 0
-        self.electrical = ElectricalService(power, config.data_dir, clock=self.wall)
-        self.post = RecordedAlerts()
+    def __init__(
+        self, path: Path, entries: Iterable[RecordedMessage], config: AggregatorConfig
+    ) -> None:
+        """Play all of it: minutes for a big cluster. Raises `SourceError` when it holds nothing."""
+        player = Player(path, entries, config, load_rules(config.rules), config.data_dir)
+        self._player = player
+        self.cluster, self.started_at = config.cluster, player.began
+        self.fleet, self.stats, self.electrical = player.fleet, player.stats, player.electrical
+        self.alarms = player.pipeline
+        self.post = RecordedDeliveries(player.incidents)
         config.data_dir.mkdir(parents=True, exist_ok=True)
-        self._writer: Store = open_store(config)
-        self._config = config
+        self._writer = open_store(config)
         self.store = StoreExecutor(self._writer, self.stats)
         self._ticks = FlushBroadcast()
-        quarantine = DeadLetters(config.data_dir / "quarantine", 0)
-        self._ingest = MessageRouter(
-            config, self.fleet, self.stats, IdRegistry(StoredState()), quarantine
-        )
-        self._alarms: AlertPipeline | None = None
-
-    # -- Reading it ------------------------------------------------------------------------------
-
-    def read(self, path: Path, entries: Iterable[RecordedMessage]) -> int:
-        """Take all in; returns how many messages there were. Raises `SourceError` for none."""
-        due, messages = 0, 0
-        for entry in entries:
-            if not messages:
-                self.started_at, due = entry.at, entry.at + STEP
-                self._alarms = AlertPipeline(
-                    load_rules(self._config.rules), self.post.take, cluster=self.cluster,
-                    patience=patience_of(self._config.alerts), now=entry.at / 1e9, wall=entry.at,
-                )  # fmt: skip
-            while due <= entry.at:
-                self._second(due)
-                due += STEP
-            payload = entry.payload
-            if entry.kind is Topic.INVENTORY:
-                payload = inventory_of(payload, self.cluster)
-            where = topic(self.cluster, entry.node, entry.kind)
-            self._ingest.take(where, payload, entry.at / 1e9, entry.at)
-            messages += 1
-        if not messages:
-            raise SourceError(f"{path} holds no message. Record with `kilowatch record {path}`.")
-        self._second(due)
+        for at in player.play():
+            snapshots, second = self.electrical.latest, at // STEP
+            if snapshots is not None and second % int(SAVE_SECONDS) == 0:
+                version = self.electrical.configuration.version
+                self.electrical.tape.add(at, version, snapshots.all())
+            if second % COMMIT_EVERY == 0:
+                self._commit()
         self._commit()
-        return messages
-
-    def _second(self, at: int) -> None:
-        """Let a recorded second be over."""
-        self._at, now = at, at / 1e9
-        self._ingest.flush(now, at)
-        self._ingest.take_asks(now)
-        self._ingest.take_clocks()
-        snapshots = self.electrical.snapshots(self.fleet, now, at)
-        judged = () if snapshots is None else snapshots.all()
-        self.alarms.judge(
-            self.fleet, now, at, self._ingest.take_events(), listening=True, snapshots=judged
-        )
-        second = at // STEP
-        if snapshots is not None and second % int(SAVE_SECONDS) == 0:
-            self.electrical.tape.add(at, self.electrical.configuration.version, judged)
-        if second % COMMIT_EVERY == 0:
-            self._commit()
+        self.messages = player.messages
 
     def _commit(self) -> None:
-        batch = self._ingest.take_batch(self._at)
+        batch = self._player.router.take_batch(self._player.at)
         if batch:
             self.stats.frames_stored += self._writer.write(batch)
-        self._ingest.stored()
+        self._player.router.stored()
 
     # -- What HTTP sees --------------------------------------------------------------------------
 
     def now(self) -> float:
         """The end of the recording, seconds."""
-        return self._at / 1e9
+        return self._player.at / 1e9
 
     def wall(self) -> int:
         """The same, ns since 1970."""
-        return self._at
-
-    @property
-    def alarms(self) -> AlertPipeline:
-        """Rules, alerts, incidents as they stood at the end."""
-        if self._alarms is None:
-            raise RuntimeError("nothing has been read")
-        return self._alarms
+        return self._player.at
 
     def alerts(self) -> Sequence[Alert]:
         """Alerts at the end, worst first."""
@@ -181,7 +116,7 @@ class RecordedCluster:
 
     def recent_events(self) -> Sequence[Event]:
         """The last events, newest first."""
-        return list(reversed(self._ingest.recent))
+        return list(reversed(self._player.router.recent))
 
     def subscribe(self) -> Subscription:
         """Return a queue that gets a token now and then."""

@@ -17,7 +17,7 @@ from kilowatch.stack.signals import stop_at_eof, stop_on_signals
 from telemetry.errors import SourceError
 from telemetry.words import counted
 
-PATIENCE = 900.0
+READ_TIMEOUT = 900.0
 """Seconds that reading a recording may take: a big cluster's hour."""
 NAME = "recording"
 
@@ -31,7 +31,7 @@ def watch_recording(file: Path, config: Path | None, show: Callable[[str], None]
     arguments = ["top", "--replay", str(file), "--serve", f"{host}:{port}"]
     if config is not None:
         arguments += ["--config", str(config)]
-    watch_with_dashboard(arguments, host, port, show, PATIENCE)
+    watch_with_dashboard(arguments, host, port, show, READ_TIMEOUT)
 
 
 def check(file: Path) -> None:
@@ -44,7 +44,7 @@ def check(file: Path) -> None:
 def serve_recording(
     file: Path, config: Path | None, where: tuple[str, int], *, until_eof: bool
 ) -> None:
-    """Read FILE, and serve it until told to end."""
+    """Read FILE, and serve it until a signal ends it."""
     from aggregator.config import (  # noqa: PLC0415 - the dashboard's process needs none of it
         AggregatorConfig,
         StoreConfig,
@@ -62,9 +62,8 @@ def serve_recording(
             usual, cluster=usual.cluster if loaded else NAME, data_dir=Path(folder),
             store=StoreConfig(),
         )  # fmt: skip
-        view = RecordedCluster(given, given.power)
-        messages = await asyncio.to_thread(view.read, file, read(file))
-        announce(f"read {counted(messages, 'message')} of {file}")
+        view = await asyncio.to_thread(RecordedCluster, file, read(file), given)
+        announce(f"read {counted(view.messages, 'message')} of {file}")
         await view.serve(*where, stop)
         if watcher is not None:
             watcher.cancel()

@@ -19,7 +19,7 @@ from api.alerts import (
     Silence,
 )
 from api.alerts import DeliveryOutcome as Outbound
-from kilowatch.replay.rules import ReplayOutcome
+from kilowatch.replay.outcome import ReplayOutcome
 from kilowatch.text.table import WIDTH, columns
 from telemetry.words import all_firing, counted
 
@@ -121,9 +121,9 @@ def replay_lines(outcome: ReplayOutcome) -> Iterator[str]:
     rows = [
         (f"+{lasting((one.at - outcome.first) / _SECOND)}", one.severity.upper(), one.action,
          one.reason, one.title)
-        for one in outcome.told
+        for one in outcome.notices
     ]  # fmt: skip
-    yield from columns([("AT", "SEVERITY", "TOLD", "BECAUSE", "WHAT"), *rows]) if rows else []
+    yield from columns([("AT", "SEVERITY", "ACTION", "REASON", "INCIDENT"), *rows]) if rows else []
     yield f"{counted(outcome.pages, 'page')}, {counted(outcome.tickets, 'ticket')}"
 
 

@@ -11,15 +11,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from aggregator.alerting.pipeline import patience_of
-from alerts.config import AlertsConfig
+from aggregator.config import AggregatorConfig
 from alerts.rules.rule import load
 from api.alerts import Action
 from collector.recording.file import RecordedMessage
 from collector.simulated import Scenario, scenario
 from collector.simulated.faults import FaultKind
 from collector.simulated.source import SimulatedSource
-from kilowatch.replay.rules import ReplayOutcome, replay
+from kilowatch.replay.outcome import ReplayOutcome, replay
 from telemetry import frame as frames
 from telemetry import inventory as messages
 from telemetry.inventory import CollectorStatus, Event, NodeState
@@ -75,14 +74,13 @@ def played(faults: str, nodes: int, gpus: int, seconds: int) -> ReplayOutcome:
     scene = scenario(
         "fleet", nodes=nodes, gpus=gpus, seed=7, faults=faults, start_tick=1_790_000_000
     )
-    patience = patience_of(AlertsConfig())
-    return replay(Path("simulated"), entries(scene, seconds), load([]), patience)
+    return replay(Path("simulated"), entries(scene, seconds), load([]), AggregatorConfig())
 
 
 def test_every_kind_of_fault_is_told_once_with_its_cause() -> None:
     found = played(", ".join(text for text, _ in FAULTS.values()), 8, 4, 260)
     assert found.unreadable == 0
-    calls = [one for one in found.told if one.action is Action.TRIGGER]
+    calls = [one for one in found.notices if one.action is Action.TRIGGER]
     told = {one.incident: f"{one.severity} {one.incident.rpartition('-')[0]}" for one in calls}
     assert sorted(told.values()) == sorted(expected for _, expected in FAULTS.values())
     assert len(calls) == len(FAULTS)  # once each, and nothing else is wrong
@@ -103,7 +101,7 @@ def test_what_many_nodes_or_minutes_tell(
     faults: str, gpus: int, seconds: int, expected: list[str]
 ) -> None:
     found = played(faults, 4 if "feed" in faults else 1, gpus, seconds)
-    calls = [one for one in found.told if one.action is Action.TRIGGER]
+    calls = [one for one in found.notices if one.action is Action.TRIGGER]
     assert [f"{one.severity} {one.incident.rpartition('-')[0]}" for one in calls] == expected
 
 

@@ -1,4 +1,4 @@
-"""`kilowatch top --replay FILE`: a recording as a cluster whose time is all past."""
+"""`kilowatch replay FILE` and `kilowatch top --replay FILE`: a recording, played offline."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ import pytest
 from click.testing import CliRunner
 
 from aggregator.config import AggregatorConfig
+from alerts.rules.rule import load as load_rules
 from collector.recording.file import RecordingHeader, RecordingWriter, read
 from kilowatch.__main__ import main
 from kilowatch.replay.cluster import RecordedCluster
+from kilowatch.replay.outcome import replay
 from kilowatch.stack.ports import free_port
 from telemetry import inventory as messages
 from telemetry.errors import SourceError
@@ -59,8 +61,9 @@ def recording(tmp_path: Path) -> Path:
 
 def read_in(path: Path, folder: Path) -> RecordedCluster:
     """A recording that was read."""
-    view = RecordedCluster(AggregatorConfig(cluster="recording", data_dir=folder), SITE)
-    assert view.read(path, read(path)) == SECONDS + 2
+    config = AggregatorConfig(cluster="recording", data_dir=folder, power=SITE)
+    view = RecordedCluster(path, read(path), config)
+    assert view.messages == SECONDS + 2
     return view
 
 
@@ -110,6 +113,35 @@ def test_a_recording_keeps_what_its_circuits_carried(recording: Path, tmp_path: 
     assert view.stats.frames_stored == SECONDS
 
 
+def test_replay_and_top_play_a_recording_alike(recording: Path, tmp_path: Path) -> None:
+    """The same player: circuits and GPUs are evaluated, and come to the same incidents."""
+    small = {**SITE, "circuits": {"wall": {"breaker": 8, "nodes": ["rig"]}}}  # it carries 960 W
+    config = AggregatorConfig(data_dir=tmp_path / "data", power=small)
+    outcome = replay(recording, read(recording), load_rules([]), config)
+    view = RecordedCluster(recording, read(recording), config)
+    shown = asyncio.run(view.post.history(0, 100))
+    assert {one.key for one in shown} == {one.key for one in outcome.incidents}
+    rules = {alert.rule for one in shown for alert in one.alerts}
+    assert {"circuit_overload", "gpu_lost"} <= rules
+    assert rules == {alert.rule for one in outcome.incidents for alert in one.alerts}
+    asyncio.run(view.store.close())
+
+
+def test_replay_fires_alerts_of_circuits_where_the_settings_have_some(
+    recording: Path, tmp_path: Path
+) -> None:
+    """What `kilowatch replay` did not know: a breaker that was above its rating."""
+    config = tmp_path / "kilowatch.toml"
+    config.write_text('[power]\nregion = "US"\n'
+                      '[power.circuits.wall]\nbreaker = 8\nnodes = ["rig"]\n')  # fmt: skip
+    for arguments, expected in (([], False), (["--config", str(config)], True)):
+        found = CliRunner().invoke(main, ["replay", str(recording), "--json", *arguments])
+        assert found.exit_code == 2, found.output
+        incidents = json.loads(found.stdout)["incidents"]
+        rules = {alert["rule"] for one in incidents for alert in one["alerts"]}
+        assert ("circuit_overload" in rules) is expected
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
@@ -142,9 +174,8 @@ def test_settings_without_a_recording_are_refused(tmp_path: Path) -> None:
 
 
 def test_nothing_to_read_is_an_error_of_ours(tmp_path: Path) -> None:
-    view = RecordedCluster(AggregatorConfig(data_dir=tmp_path), {})
     with pytest.raises(SourceError, match="holds no message"):
-        view.read(tmp_path / "x", [])
+        RecordedCluster(tmp_path / "x", [], AggregatorConfig(data_dir=tmp_path))
 
 
 def fetch(port: int, path: str) -> Any:

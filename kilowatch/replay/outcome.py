@@ -1,0 +1,86 @@
+"""`kilowatch replay`: what a recording comes to; which notifications would have been sent, and when."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from aggregator.config import AggregatorConfig
+from alerts.rules.rule import Rule
+from api.alerts import Action, Incident, Severity
+from collector.recording.file import RecordedMessage
+from kilowatch.replay.player import Player
+
+
+class ReplayedNotice(msgspec.Struct, frozen=True, kw_only=True):
+    """A notification that would have been sent."""
+
+    at: int
+    """Recorded time, ns since 1970."""
+    action: Action
+    severity: Severity
+    reason: str
+    incident: str
+    title: str
+
+
+class ReplayOutcome(msgspec.Struct, frozen=True, kw_only=True, rename={"notices": "told"}):
+    """Notifications and incidents of a recording."""
+
+    messages: int
+    unreadable: int
+    """Messages that could not be read."""
+    nodes: int
+    gpus: int
+    first: int
+    """ns since 1970."""
+    last: int
+    pages: int
+    tickets: int
+    notices: list[ReplayedNotice]
+    """In the order of time; `told` in JSON."""
+    incidents: list[Incident]
+    """The last state of each, worst first; those without a notification too."""
+
+
+def replay(
+    path: Path,
+    entries: Iterable[RecordedMessage],
+    rules: Sequence[Rule],
+    config: AggregatorConfig,
+) -> ReplayOutcome:
+    """Play a recording. Raises `SourceError` when there is nothing in it."""
+    with tempfile.TemporaryDirectory(prefix="kilowatch-replay-") as folder:
+        player = Player(path, entries, config, rules, Path(folder))
+        for at in player.play():
+            player.router.take_batch(at)
+            player.router.stored()
+        player.settle()
+    return _outcome(player)
+
+
+def _outcome(player: Player) -> ReplayOutcome:
+    notices = [
+        ReplayedNotice(at=one.at, action=one.action, severity=one.incident.severity,
+                       reason=one.reason, incident=one.incident.key, title=one.incident.title)
+        for one in player.notices
+    ]  # fmt: skip
+    new = [one for one in notices if one.action is Action.TRIGGER and one.reason != "repeat"]
+    order = tuple(Severity)
+    return ReplayOutcome(
+        messages=player.messages,
+        unreadable=sum(player.stats.dropped.values()),
+        nodes=len(player.fleet.nodes),
+        gpus=len(player.fleet.by_uuid),
+        first=player.began,
+        last=player.last,
+        pages=sum(one.severity is Severity.PAGE for one in new),
+        tickets=sum(one.severity is Severity.TICKET for one in new),
+        notices=notices,
+        incidents=sorted(
+            player.incidents.values(), key=lambda one: (order.index(one.severity), one.began)
+        ),
+    )

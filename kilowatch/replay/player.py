@@ -1,0 +1,126 @@
+"""A recording played offline: rules, circuits and incidents, second by second in recorded time.
+
+The messages go through the aggregator's own ingest into a fleet of their own, so what is found here
+is what would have been found then. `kilowatch replay` reports it, `kilowatch top --replay` serves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from aggregator.alerting.pipeline import AlertPipeline, patience_of
+from aggregator.config import AggregatorConfig
+from aggregator.electrical.service import ElectricalService
+from aggregator.ingest.dead_letters import DeadLetters
+from aggregator.ingest.ids import IdRegistry
+from aggregator.ingest.router import MessageRouter
+from aggregator.stats import Stats
+from aggregator.store.protocol import StoredState
+from alerts.engine.restore import AlertRecord
+from alerts.incidents.state import StateChanges
+from alerts.notice import Notice
+from alerts.rules.rule import Rule
+from api.alerts import Incident
+from collector.recording.file import RecordedMessage
+from telemetry.errors import SourceError
+from telemetry.fleet import Fleet
+from telemetry.inventory import Inventory
+from telemetry.topics import Topic, topic
+
+STEP = 1_000_000_000
+"""ns of recorded time between two evaluations of the rules."""
+SETTLE_SECONDS = 30.0
+"""Seconds after the last message in which notifications may still be decided: a ticket waits for
+others of its kind."""
+
+
+class Player:
+    """One recording, and all that it comes to."""
+
+    def __init__(
+        self,
+        path: Path,
+        entries: Iterable[RecordedMessage],
+        config: AggregatorConfig,
+        rules: Sequence[Rule],
+        folder: Path,
+    ) -> None:
+        """`folder`: for messages that can't be read. Raises `SourceError` when there are none."""
+        self._entries = iter(entries)
+        first = next(self._entries, None)
+        if first is None:
+            raise SourceError(f"{path} holds no message. Record with `kilowatch record {path}`.")
+        self._next: RecordedMessage | None = first
+        self.began = self.at = self.last = first.at
+        """Recorded time of the first message, of the last evaluation, and of the last message, ns
+        since 1970."""
+        self.messages = 0
+        self.notices: list[Notice] = []
+        """What would have been sent, in the order of time."""
+        self.incidents: dict[str, Incident] = {}
+        """The newest state of each, by key."""
+        self.fleet, self.stats = Fleet(), Stats(bus_connected=True)
+        self.electrical = ElectricalService(config.power, folder, clock=lambda: self.at)
+        self.router = MessageRouter(
+            config, self.fleet, self.stats, IdRegistry(StoredState()),
+            DeadLetters(folder / "quarantine", 0),
+        )  # fmt: skip
+        self.pipeline = AlertPipeline(
+            rules, self._record, cluster=config.cluster, patience=patience_of(config.alerts),
+            now=first.at / 1e9, wall=first.at,
+        )  # fmt: skip
+        self._cluster = config.cluster
+
+    def play(self) -> Iterator[int]:
+        """Yield the end of each recorded second (ns since 1970), after it was evaluated."""
+        due = self.began + STEP
+        while (entry := self._next) is not None:
+            while due <= entry.at:
+                yield self._evaluate(due)
+                due += STEP
+            self._receive(entry)
+            self._next = next(self._entries, None)
+        yield self._evaluate(due)
+
+    def settle(self) -> None:
+        """Decide the notifications that still wait; nothing new is evaluated."""
+        for tenth in range(1, int(SETTLE_SECONDS * 10)):
+            later = self.at + tenth * STEP // 10
+            self.pipeline.turn(later / 1e9, later)
+
+    def _receive(self, entry: RecordedMessage) -> None:
+        self.messages += 1
+        self.last = max(self.last, entry.at)
+        payload = entry.payload
+        if entry.kind is Topic.INVENTORY:
+            payload = _inventory_of(payload, self._cluster)
+        where = topic(self._cluster, entry.node, entry.kind)
+        self.router.take(where, payload, entry.at / 1e9, entry.at)
+
+    def _evaluate(self, at: int) -> int:
+        self.at, now = at, at / 1e9
+        self.router.flush(now, at)
+        self.router.take_asks(now)
+        self.router.take_clocks()
+        snapshots = self.electrical.snapshots(self.fleet, now, at)
+        self.pipeline.judge(
+            self.fleet, now, at, self.router.take_events(), listening=True,
+            snapshots=() if snapshots is None else snapshots.all(),
+        )  # fmt: skip
+        return at
+
+    def _record(self, step: StateChanges, _: Sequence[AlertRecord] | None) -> None:
+        self.notices += step.notices
+        self.incidents.update({incident.key: incident for incident in step.incidents})
+
+
+def _inventory_of(payload: bytes, cluster: str) -> bytes:
+    """Return an inventory as if it were of a cluster; one that can't be read as it is."""
+    try:
+        found = msgspec.json.decode(payload, type=Inventory)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return payload
+    return msgspec.json.encode(msgspec.structs.replace(found, cluster=cluster))
