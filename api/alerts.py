@@ -46,6 +46,8 @@ class Subject(OpenEnum):
     BUDGET = "budget"
     UPS = "ups"
     SUPPLY = "supply"
+    MONITOR = "monitor"
+    """A part of kilowatch itself; only rules are about it: its alerts are shown as a node's."""
 
     @property
     def table(self) -> Table | None:

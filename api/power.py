@@ -19,6 +19,8 @@ class SnapshotKind(StrEnum):
     UPS = "ups"
     SUPPLY = "supply"
     """The power supplies of one node."""
+    MONITOR = "monitor"
+    """A part of kilowatch itself that can fail; only its alerts are computed from it."""
 
 
 class Trip(msgspec.Struct, frozen=True):

@@ -8,12 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-from aggregator.alerting.self_alerts import OWN, RUNBOOK
 from aggregator.http.openapi import OPERATIONS, field_texts
 from aggregator.http.openapi_alerts import WRITES
 from aggregator.http.operation import Operation
-from alerts.rules.rule import load
-from api.power import SnapshotKind
+from alerts.rules.rule import load, monitor_rules
 from power.snapshot.quantities import QUANTITIES
 from telemetry.catalogue import CATALOGUE
 from telemetry.metric import ALL_LINKS, EACH_LINK, Call, Field, Gpm, Lane, Metric, Nvml, Table
@@ -63,7 +61,7 @@ def power_lines() -> list[str]:
         "Computed by the aggregator (docs/power.md), a row each, labelled `cluster` and what it is of;",
         "`kilowatch_circuit_pole_amps` has the poles under one name, with a label `pole`.",
     ]
-    for kind in SnapshotKind:
+    for kind in dict.fromkeys(quantity.snapshot_kind for quantity in QUANTITIES):
         rows = [quantity for quantity in QUANTITIES if quantity.snapshot_kind is kind]
         lines += ["", f"| {kind} | unit | kind | what it is |", "| --- | --- | --- | --- |"]
         lines += [f"| `{q.name}` | {q.unit} | {q.kind} | {q.help} |" for q in rows]
@@ -134,20 +132,24 @@ def runbook_page() -> str:
 
 def own_lines() -> list[str]:
     """Return the section on what is wrong with the monitor itself."""
+    rules = monitor_rules()
     return [
         "",
-        f"## {RUNBOOK}",
+        f"## {rules[0].runbook}",
         "",
-        "*What kilowatch says of itself: alerts like any other, but of no rule over readings.*",
+        "*What kilowatch reports of itself: alerts like any other, by rules over its own state. They are",
+        "in `alerts/rules/monitor.toml`, and evaluated even when another rule fails.*",
         "",
         "| alert | heard by | after | what it means and what to do |",
         "| --- | --- | --- | --- |",
-        *(f"| `{own.name}` | {own.severity} | {own.hold:g} s | {own.description} |" for own in OWN),
+        *(
+            f"| `{one.name}` | {one.severity} | {one.hold:g} s | {one.description} |"
+            for one in rules
+        ),
         "",
         "`delivery_failing` is a page of every channel that has delivered nothing for two minutes, or",
-        "that refuses what it is sent: look at `kilowatch notify list`. That the journal of alerts",
-        "can't be written, or was broken and begun anew, is told with the file and the cause; alerts",
-        "and pages go on meanwhile.",
+        "that refuses what it is sent: look at `kilowatch notify list`. While the journal of alerts",
+        "can't be written, or was broken and begun anew, alerts and pages go on.",
     ]
 
 

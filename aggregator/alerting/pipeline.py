@@ -10,14 +10,14 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from aggregator.alerting.self_alerts import SelfAlerts
+from aggregator.alerting.self_alerts import MonitorPart, aggregator_part, monitor_snapshot
 from alerts.config import AlertsConfig
 from alerts.engine.engine import RuleEngine
 from alerts.engine.restore import AlertRecord
 from alerts.incidents.manager import AlertStanding, IncidentManager
 from alerts.incidents.policy import NotificationTimings, policies_of
 from alerts.incidents.state import IncidentMemory, StateChanges
-from alerts.rules.rule import Rule
+from alerts.rules.rule import Rule, monitor_rules
 from api.alerts import Alert, AlertState, Incident, Matcher, NotificationState, Severity, Silence
 from power.snapshot.snapshot import PowerSnapshot
 from telemetry.fleet import Fleet
@@ -26,6 +26,7 @@ from telemetry.inventory import Event
 log = logging.getLogger(__name__)
 _PATIENCE = NotificationTimings()
 _NONE: Mapping[str, str] = {}
+_NO_FLEET = Fleet()
 
 Save = Callable[[StateChanges, Sequence[AlertRecord] | None], None]
 """Takes what must be written down: a step, and the engine's lives where they have changed."""
@@ -65,9 +66,10 @@ class AlertPipeline:
         """Alerts that began to fire since the start."""
         self.changed: list[Incident] = []
         """Incidents that have changed and that nobody has taken from here yet."""
-        self._own = SelfAlerts(cluster)
+        self.monitor = RuleEngine(monitor_rules())
+        """The same for rules about kilowatch itself: they go on when another rule fails."""
+        self._cluster = cluster
         self._save = save
-        self._others: dict[str, Alert] = {}
         self._turns = -1
         self._recovering: frozenset[str] = frozenset()
         self._listed: list[Alert] | None = None
@@ -78,9 +80,16 @@ class AlertPipeline:
     def _restore(
         self, memory: IncidentMemory | None, records: Iterable[AlertRecord], now: float, wall: int
     ) -> None:
-        self.engine.restore(records, now, wall)
-        cases = [] if memory is None else memory.cases
-        self._own.restore([case.alert for case in cases if case.firing], now)
+        own = {rule.name for rule in self.monitor.rules}
+        found = {record.alert.key: record for record in records}
+        for case in () if memory is None else memory.cases:
+            alert = case.alert
+            if case.firing and alert.rule in own and alert.key not in found:  # of an older journal
+                found[alert.key] = AlertRecord(alert=alert, device=alert.key.split("/", 2)[2])
+        for engine, its in ((self.engine, False), (self.monitor, True)):
+            engine.restore(
+                [one for one in found.values() if (one.alert.rule in own) is its], now, wall
+            )
         firing = [alert for alert in self.alerts() if alert.state is AlertState.FIRING]
         self._keep(self.desk.reconcile(firing, now, wall), None)
         self.changed = [*self.desk.incidents(), *self.desk.recent()]
@@ -97,13 +106,12 @@ class AlertPipeline:
         listening: bool,
         snapshots: Sequence[PowerSnapshot],
         troubles: Mapping[str, str] = _NONE,
-        failing: Sequence[Alert] = (),
-        others: Sequence[Alert] = (),
+        parts: Sequence[MonitorPart] = (),
     ) -> list[Alert]:
         """Judge everything, and return what began to fire or resolved.
 
-        `troubles`: what is wrong with the monitor itself, by name (`own.OWN`); `failing`: alerts
-        of channels that fail now; `others`: alerts that the journal says have begun or ended.
+        `troubles`: what is wrong with the aggregator itself, by the name of its rule in
+        `monitor.toml`, with the reason. `parts`: other parts of the monitor that can fail.
         """
         try:
             changes = self.engine.evaluate(
@@ -115,9 +123,8 @@ class AlertPipeline:
             changes, self.failed = [], repr(error)
         if self.failed:
             troubles = {**troubles, "rules_failing": self.failed}
-        changes += [*self._own.judge(troubles, failing, now, wall), *others]
-        for alert in others:
-            self._others[alert.key] = alert
+        snapshot = monitor_snapshot([aggregator_part(self._cluster, troubles), *parts])
+        changes += self.monitor.evaluate(_NO_FLEET, now, wall, snapshots=[snapshot])
         self._listed = None
         for alert in changes:
             self.fired += alert.state is AlertState.FIRING
@@ -145,13 +152,14 @@ class AlertPipeline:
 
     def _records(self, wall: int) -> list[AlertRecord] | None:
         """Return the engine's lives where they have changed since the last call."""
-        turns = self.engine.turns
+        turns = self.engine.turns + self.monitor.turns
         if turns == self._turns:
             return None
         self._turns = turns
-        records = self.engine.snapshot(wall)
-        healing = {record.alert.key for record in records if record.good_since is not None}
-        self._recovering = frozenset(healing | self._own.recovering())
+        records = [*self.engine.snapshot(wall), *self.monitor.snapshot(wall)]
+        self._recovering = frozenset(
+            record.alert.key for record in records if record.good_since is not None
+        )
         return records
 
     def _keep(self, step: StateChanges, records: Sequence[AlertRecord] | None) -> None:
@@ -212,10 +220,10 @@ class AlertPipeline:
     def alerts(self) -> list[Alert]:
         """Return alerts that are pending, firing or just resolved, worst first."""
         if self._listed is None:
-            own = [*self._own.alerts(), *self._others.values()]
+            own = self.monitor.alerts()
             firing = [alert for alert in own if alert.state is AlertState.FIRING]
-            pending = [alert for alert in own if alert.state is not AlertState.FIRING]
-            self._listed = [*firing, *self.engine.alerts(), *pending]
+            rest = [alert for alert in own if alert.state is not AlertState.FIRING]
+            self._listed = [*firing, *self.engine.alerts(), *rest]
         return self._listed
 
     def told(self) -> list[Alert]:

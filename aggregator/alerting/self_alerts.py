@@ -1,154 +1,79 @@
-"""What is wrong with the monitor itself: alerts like any other, but of no rule over readings.
+"""Problems of the monitor itself, as a snapshot for the rules of `alerts/rules/monitor.toml`.
 
-Each is a row: what, how long it must last, who hears of it, what they read. The loop says which of
-them hold now; their lives are as those of rules. The channels' own alerts live here too.
+Each part that can fail is a row: the aggregator, the journal, every channel. A column is 1 while
+the part reports the problem of that name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from msgspec.structs import replace
+import numpy as np
 
-from api.alerts import Alert, AlertState, Severity, Subject
+from alerts.delivery.outbox import ChannelHealth
+from alerts.journal.journal import Journal
+from alerts.rules.names import MONITOR_QUANTITIES
+from power.snapshot.snapshot import PowerSnapshot, SnapshotKind
 
-KEEP = 180.0
-"""Seconds for which it must be good again: longer than it takes to find out after a restart."""
-RUNBOOK = "the-monitor-itself"
+LOST_SHOWN_NS = 86_400_000_000_000
+"""For how long the loss of a journal is reported."""
 
 
 @dataclass(frozen=True, slots=True)
-class SelfAlert:
-    """One thing that can be wrong with the monitor."""
+class MonitorPart:
+    """A part of the monitor that can fail."""
 
-    name: str
-    hold: float
-    """Seconds."""
-    severity: Severity
-    summary: str
-    """`{}` stands for what the part itself says."""
-    description: str
-
-
-OWN = (
-    SelfAlert(
-        "bus_lost", 60, Severity.PAGE,
-        "kilowatch hears nothing: it has no connection to the broker",
-        "No reading arrives, and so nothing that goes wrong is noticed. Look at the MQTT broker "
-        "and the network between it and the aggregator; `kilowatch doctor` tries it.",
-    ),
-    SelfAlert(
-        "rules_failing", 30, Severity.PAGE,
-        "kilowatch can't judge its rules: {}",
-        "Nothing that goes wrong is noticed now. The aggregator's log has the cause. A rule of "
-        "your own may be it: start without the files in aggregator.rules.",
-    ),
-    SelfAlert(
-        "circuits_failing", 30, Severity.PAGE,
-        "kilowatch can't compute its circuits: {}",
-        "No breaker, budget or UPS is watched now; rules on GPUs and nodes go on. The aggregator's "
-        "log has the cause. Look at what changed last in the [power] section.",
-    ),
-    SelfAlert(
-        "store_failing", 60, Severity.TICKET,
-        "kilowatch can't write its store",
-        "Live view, alerts and pages go on; frames are kept by the collectors and asked for again. "
-        "The aggregator's log says why. Make room on the disk of aggregator.data_dir, or lower "
-        "aggregator.store.max_bytes.",
-    ),
-    SelfAlert(
-        "influxdb_failing", 300, Severity.TICKET,
-        "InfluxDB takes nothing from kilowatch: {}",
-        "Nothing is lost yet: readings wait on the aggregator's disk, up to "
-        "aggregator.store.influxdb.spool_bytes, and are sent when it takes them again; alerts and "
-        "pages go on. `kilowatch influx check` tries it.",
-    ),
-)  # fmt: skip
+    key: str
+    """Key of its alerts without the rule: `aggregator/lab`, `channel/pager`."""
+    facts: Mapping[str, str]
+    """Labels of its alerts, and what their texts name in braces."""
+    problems: Mapping[str, str] = field(default_factory=dict)
+    """Problems that the part has now, by the name of their rule, with the reason."""
 
 
-@dataclass(slots=True)
-class _Life:
-    alert: Alert
-    since: float
-    """Monotonic seconds."""
-    hold: float
-    good_since: float | None = None
+def aggregator_part(cluster: str, problems: Mapping[str, str]) -> MonitorPart:
+    """Return the row of the aggregator."""
+    facts = {"cluster": cluster, "name": "kilowatch"}
+    return MonitorPart(f"aggregator/{cluster}", facts, problems)
 
 
-class SelfAlerts:
-    """The lives of these alerts, by key."""
+def journal_part(journal: Journal, wall_ns: int) -> MonitorPart:
+    """Return the row of the journal of alerts."""
+    problems = {"journal_unwritable": journal.trouble} if journal.trouble else {}
+    if journal.lost and wall_ns - journal.opened_at < LOST_SHOWN_NS:
+        problems["journal_lost"] = journal.lost
+    facts = {"node": "aggregator", "path": str(journal.path)}
+    return MonitorPart("aggregator/journal", facts, problems)
 
-    def __init__(self, cluster: str) -> None:
-        self._cluster = cluster
-        self._lives: dict[str, _Life] = {}
 
-    def restore(self, firing: Iterable[Alert], now: float) -> None:
-        """Go on with those that fired before a restart; it takes a while to know them again."""
-        names = {own.name for own in OWN}
-        for alert in firing:
-            if alert.rule in names or alert.rule == "delivery_failing":
-                self._lives[alert.key] = _Life(alert, now, 0.0)
-
-    def judge(
-        self, troubles: Mapping[str, str], others: Sequence[Alert], now: float, wall: int
-    ) -> list[Alert]:
-        """Return what began to fire or resolved. `troubles`: what is wrong now, by name, in words.
-        `others`: alerts of the channels that fail now."""
-        holds = [
-            (self._alert(own, troubles[own.name], wall), own.hold)
-            for own in OWN
-            if own.name in troubles
-        ]
-        changes = []
-        for alert, hold in [*holds, *((other, 0.0) for other in others)]:
-            life = self._lives.setdefault(alert.key, _Life(_pending(alert, wall), now, hold))
-            life.good_since = None
-            if life.alert.state is AlertState.PENDING and now - life.since >= life.hold:
-                life.alert = replace(
-                    alert, state=AlertState.FIRING, since=life.alert.since, changed=wall
-                )
-                changes.append(life.alert)
-        bad = {alert.key for alert, _ in holds} | {other.key for other in others}
-        for key in [key for key in self._lives if key not in bad]:
-            changes += self._heal(key, now, wall)
-        return changes
-
-    def alerts(self) -> list[Alert]:
-        """Return those that are pending or firing."""
-        return [life.alert for life in self._lives.values()]
-
-    def recovering(self) -> set[str]:
-        """Return keys of those that fire though they are good again."""
-        return {key for key, life in self._lives.items() if life.good_since is not None}
-
-    def _heal(self, key: str, now: float, wall: int) -> list[Alert]:
-        life = self._lives[key]
-        if life.good_since is None:
-            life.good_since = now
-        pending = life.alert.state is AlertState.PENDING
-        if not pending and now - life.good_since < KEEP:
-            return []
-        del self._lives[key]
-        return [] if pending else [replace(life.alert, state=AlertState.RESOLVED, changed=wall)]
-
-    def _alert(self, own: SelfAlert, trouble: str, wall: int) -> Alert:
-        return Alert(
-            key=f"{own.name}/aggregator/{self._cluster}",
-            rule=own.name,
-            state=AlertState.FIRING,
-            severity=own.severity,
-            node="",
-            subject=Subject.NODE,
-            name="kilowatch",
-            labels={"cluster": self._cluster},
-            since=wall,
-            changed=wall,
-            summary=own.summary.format(trouble),
-            description=own.description,
-            runbook=RUNBOOK,
+def channel_parts(channels: Iterable[ChannelHealth]) -> list[MonitorPart]:
+    """Return a row for each channel."""
+    return [
+        MonitorPart(
+            f"channel/{each.name}",
+            {"name": each.name, "channel": each.name, "waiting": str(each.waiting)},
+            {"delivery_failing": each.failing} if each.failing else {},
         )
+        for each in channels
+    ]
 
 
-def _pending(alert: Alert, wall: int) -> Alert:
-    return replace(alert, state=AlertState.PENDING, since=wall)
+def monitor_snapshot(parts: Sequence[MonitorPart]) -> PowerSnapshot:
+    """Return the snapshot that the monitor's rules evaluate."""
+    names = {
+        quantity.name: quantity.name.removeprefix("monitor_") for quantity in MONITOR_QUANTITIES
+    }
+    return PowerSnapshot(
+        SnapshotKind.MONITOR,
+        1,
+        tuple(part.key for part in parts),
+        {
+            name: np.array([problem in part.problems for part in parts], np.float64)
+            for name, problem in names.items()
+        },
+        [
+            {**part.facts, **{f"monitor_{name}": why for name, why in part.problems.items()}}
+            for part in parts
+        ],
+    )

@@ -20,6 +20,7 @@ from aggregator.alerting.evaluation_schedule import EvaluationSchedule
 from aggregator.alerting.journal_writer import JournalWriter
 from aggregator.alerting.node_labels import Places
 from aggregator.alerting.pipeline import AlertPipeline, patience_of
+from aggregator.alerting.self_alerts import channel_parts, journal_part
 from aggregator.config import AggregatorConfig, shard_names
 from aggregator.mqtt.incident_topics import IncidentTopics
 from aggregator.stats import Stats
@@ -202,7 +203,7 @@ class AlertingService:
         ailing: Ailing = dict,
     ) -> None:
         """Judge, commit and send until cancelled. `ailing`: what else is wrong with the monitor, in
-        words, by a name of `own.OWN`."""
+        words, by the name of its rule in `monitor.toml`."""
         parts, self._surroundings, self._ailing = self._open, surroundings, ailing
         async with asyncio.TaskGroup() as group:
             group.create_task(parts.clerk.run(), name="journal")
@@ -249,8 +250,7 @@ class AlertingService:
             listening=stats.bus_connected,
             snapshots=found,
             troubles=troubles,
-            failing=parts.outbox.alerts(),
-            others=parts.journal.changes(wall),
+            parts=[journal_part(parts.journal, wall), *channel_parts(parts.outbox.health())],
         )  # fmt: skip
         parts.outbox.feed(parts.alarms.told())
         ended = time.monotonic()

@@ -93,7 +93,6 @@ def trial(channel: str, cluster: str, action: Action, now: int) -> Notice:
 
 __all__ = ["ChannelHealth", "Outbox", "deliver_test"]
 
-RULE = "delivery_failing"
 _KEEP_SECONDS = 1.0
 
 
@@ -196,30 +195,6 @@ class Outbox:
         for name, feed in self._feeds.items():
             found.append(_health(name, feed.channel, feed.tallies, now, feed.waiting, None))
         return found
-
-    def alerts(self) -> list[Alert]:
-        """Return an alert of each channel that fails: the others are to tell it."""
-        now = self._clock.wall()
-        return [
-            Alert(
-                key=f"{RULE}/channel/{health.name}",
-                rule=RULE,
-                state=AlertState.FIRING,
-                severity=Severity.PAGE,
-                node="",
-                subject=Subject.NODE,
-                name=health.name,
-                labels={"channel": health.name},
-                since=health.last_delivered or now,
-                changed=now,
-                summary=f"The channel {health.name} does not deliver",
-                description=f"{health.failing}. {health.waiting} messages wait. Try it with "
-                            f"`kilowatch notify test {health.name}`.",
-                runbook="the-monitor-itself",
-            )
-            for health in self.health()
-            if health.failing
-        ]  # fmt: skip
 
     def _add(self, name: str, channel: Channel) -> None:
         if isinstance(channel, Alertmanager):

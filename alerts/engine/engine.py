@@ -15,7 +15,7 @@ import numpy as np
 
 from alerts.engine.peer_groups import PeerGroups
 from alerts.engine.recent_events import DisturbanceTracker, EvaluatedEvents, place_events
-from alerts.engine.restore import AlertRecord, RestoredAlerts, WaitingAlert, ended
+from alerts.engine.restore import AlertRecord, RestoredAlerts, ended
 from alerts.engine.row_index import RowIndex, SnapshotRowIndex, devices, line_of, spot_of
 from alerts.engine.row_memory import RowChange
 from alerts.engine.rule_evaluator import Reading, RuleEvaluator
@@ -225,35 +225,36 @@ class RuleEngine:
         """Let what waited stand where its device is; end what waited for one that is not."""
         if not len(self._lobby):
             return []
-        tracks = {(track.rule.name, track.subject): track for track in self._tracks}
+        tracks = {(track.rule.name, track.shown_as): track for track in self._tracks}
         arrived = set(self._census.arrived)
 
         def decided(record: AlertRecord) -> bool:
-            alert = record.alert
-            if (alert.rule, alert.subject) not in tracks:
+            track = tracks.get((record.alert.rule, record.alert.subject))
+            if track is None:
                 return True
-            snapshot = alert.subject.snapshot_kind
-            return snapshot in self._snapshots if snapshot is not None else alert.node in arrived
+            kind = track.subject.snapshot_kind
+            return kind in self._snapshots if kind is not None else record.alert.node in arrived
 
         ends = []
         for waiting in self._lobby.leave(decided) + self._lobby.expired(self._now):
             self._turns += 1
             track = tracks.get((waiting.record.alert.rule, waiting.record.alert.subject))
-            row = self._row(waiting)
+            row = None if track is None else self._row(waiting.record, track.subject)
             if track is not None and row is not None:
                 track.resume(waiting, row)
             elif (end := ended(waiting.record, wall)) is not None:
                 ends.append(end)
         return ends
 
-    def _row(self, waiting: WaitingAlert) -> int | None:
+    def _row(self, record: AlertRecord, subject: Subject) -> int | None:
         """Return the row where a record's device stands now."""
-        record = waiting.record
-        subject = record.alert.subject
         if subject.snapshot_kind is not None:
             snapshot = self._snapshots.get(subject.snapshot_kind)
             names = () if snapshot is None else snapshot.names
-            return names.index(record.device) if record.device in names else None
+            name = (
+                record.alert.key.split("/", 1)[1] if subject is Subject.MONITOR else record.device
+            )
+            return names.index(name) if name in names else None
         node = self._fleet.nodes.get(record.alert.node)
         if node is None or subject.table is None:
             return None

@@ -13,10 +13,12 @@ from alerts.engine.snapshot import FleetSnapshot, RuleInput
 from alerts.engine.state_machine import AlertPhase, AlertStateMachine, step
 from alerts.engine.subjects import SubjectInfo
 from alerts.engine.templates import fill
-from alerts.rules.condition import BAD, UNKNOWN, Judgement
+from alerts.rules.condition import BAD, UNKNOWN, Flags, Judgement
 from alerts.rules.conditions import Condition
 from alerts.rules.rule import Rule
 from api.alerts import Alert, AlertState, Subject
+from api.power import SnapshotKind
+from power.snapshot.snapshot import PowerSnapshot
 from telemetry.inventory import Event
 
 _STATES = {AlertPhase.PENDING: AlertState.PENDING, AlertPhase.FIRING: AlertState.FIRING}
@@ -37,6 +39,11 @@ class RuleEvaluator:
         self._excuse = self.rows.part(1)
         self._causes: dict[int, tuple[str, str]] = {}
         """Line and process of the event behind each active row that has one."""
+
+    @property
+    def shown_as(self) -> Subject:
+        """Subject of its alerts."""
+        return Subject.NODE if self.subject is Subject.MONITOR else self.subject
 
     def move(self, change: RowChange) -> None:
         """Follow the devices to their new rows."""
@@ -67,12 +74,20 @@ class RuleEvaluator:
         for row, event in judgement.causes.items():
             if phase[row]:
                 self._causes[row] = _said(event)
+        if self.subject is Subject.MONITOR:
+            self._note_reasons(look.snapshots[SnapshotKind.MONITOR], verdicts == BAD)
         if not len(fires) and not len(resolves):
             return []
         fired = self.life.entries[np.isin(self.life.entries["row"], fires)]
         return [(entry, AlertState.FIRING) for entry in fired] + [
             (entry, AlertState.RESOLVED) for entry in resolves
         ]
+
+    def _note_reasons(self, snapshot: PowerSnapshot, bad: Flags) -> None:
+        """Keep what the bad parts of the monitor report; it is shown until the alert is over."""
+        metric = next(self.when.metrics())
+        for row in np.flatnonzero(bad).tolist():
+            self._causes[row] = snapshot.facts[row].get(metric, ""), ""
 
     def _excused(self, look: FleetSnapshot, sight: RuleInput, judgement: Judgement) -> None:
         """Take back what is judged while readings are disturbed, or the rule says to leave it."""
@@ -99,6 +114,8 @@ class RuleEvaluator:
         rule = self.rule
         part = self.when.parts[int(entry["part"])] if self.when.parts else self.when
         value, limit = _number(entry["value"]), _number(entry["limit"])
+        if self.subject is Subject.MONITOR:
+            value = None  # 1: it says no more than the alert itself
         value_text = "" if value is None else part.said(value)
         limit_text = "" if limit is None else part.said(limit)
         line, process = self._causes.get(int(entry["row"]), ("", ""))
@@ -109,15 +126,15 @@ class RuleEvaluator:
             "process": process,
         }
         return Alert(
-            key=f"{rule.name}/{place.node or self.subject}/{place.device}",
+            key=f"{rule.name}/{place.holder}/{place.device}",
             rule=rule.name,
             id=rule.id,
             state=state,
             severity=rule.severity,
             node=place.node,
             gpu=None if place.gpu is None else place.gpu.uuid,
-            subject=self.subject,
-            name="" if place.node else place.device,
+            subject=place.subject,
+            name=place.name,
             labels={**place.labels, "process": process} if process else place.labels,
             since=int(entry["began"]),
             changed=at,

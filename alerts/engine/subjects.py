@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from api.alerts import Subject
 from api.power import SnapshotKind
 from telemetry.inventory import Gpu, Inventory
 from telemetry.metric import Table
@@ -36,10 +37,15 @@ RowSubject = DeviceSubject | SnapshotSubject
 class SubjectInfo:
     """Where an alert is: what it says of its subject, whatever the verdict."""
 
+    subject: Subject
+    holder: str
+    """Second part of the alert's key: the node, or the kind of a snapshot's row."""
     device: str
-    """Last part of its key: a UUID, `uuid/link`, `node`, or a name on a power snapshot."""
+    """Last part of the alert's key: a UUID, `uuid/link`, `node`, or the name of a snapshot's row."""
     node: str
-    """Empty on a power snapshot."""
+    """Empty for a row of a snapshot."""
+    name: str
+    """Empty for a device."""
     where: str
     """In words: `dgx-01 GPU 3 link 7`."""
     gpu: Gpu | None
@@ -48,18 +54,10 @@ class SubjectInfo:
     """What a rule's sentences may name beside the usual fields."""
 
 
-def key_of(rule: str, spot: RowSubject) -> str:
-    """Return the key of a rule's alert on what stands in a row."""
-    if isinstance(spot, SnapshotSubject):
-        return f"{rule}/{spot.kind}/{spot.name}"
-    return f"{rule}/{spot.inventory.node}/{_device(spot)}"
-
-
 def place_of(spot: RowSubject, places: Mapping[str, Mapping[str, str]]) -> SubjectInfo:
     """Return the facts of what stands in a row; `places` has those of nodes that others know."""
     if isinstance(spot, SnapshotSubject):
-        labels = {**spot.facts, "name": spot.name, str(spot.kind): spot.name}
-        return SubjectInfo(spot.name, "", f"{spot.kind} {spot.name}", None, labels, spot.facts)
+        return _snapshot_info(spot)
     inventory = spot.inventory
     gpu, where = _words(spot)
     labels = {"cluster": inventory.cluster, **places.get(inventory.node, {})}
@@ -75,7 +73,30 @@ def place_of(spot: RowSubject, places: Mapping[str, Mapping[str, str]]) -> Subje
         labels |= {name: fact for name, fact in facts.items() if fact}
     if spot.table is Table.LINK:
         labels["link"] = str(inventory.links[spot.position].number)
-    return SubjectInfo(_device(spot), inventory.node, where, gpu, labels, {})
+    return SubjectInfo(
+        Subject(spot.table),
+        inventory.node,
+        _device(spot),
+        inventory.node,
+        "",
+        where,
+        gpu,
+        labels,
+        {},
+    )
+
+
+def _snapshot_info(spot: SnapshotSubject) -> SubjectInfo:
+    kind, name, facts = spot.kind, spot.name, spot.facts
+    if kind is not SnapshotKind.MONITOR:
+        labels = {**facts, "name": name, str(kind): name}
+        return SubjectInfo(
+            Subject(kind), str(kind), name, "", name, f"{kind} {name}", None, labels, facts
+        )
+    holder, _, device = name.partition("/")
+    labels = {label: facts[label] for label in ("cluster", "channel") if label in facts}
+    node, shown = facts.get("node", ""), facts.get("name", "")
+    return SubjectInfo(Subject.NODE, holder, device, node, shown, shown, None, labels, facts)
 
 
 def _device(spot: DeviceSubject) -> str:

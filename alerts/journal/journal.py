@@ -22,12 +22,11 @@ import msgspec
 from alerts.engine.restore import AlertRecord
 from alerts.incidents.state import IncidentMemory, StateChanges
 from alerts.journal.file import JournalFile
-from alerts.journal.health import JournalHealth
 from alerts.journal.queue import Queue
 from alerts.journal.reader import JournalReader
 from alerts.journal.schema import begin_anew, is_corrupt, prepare
 from alerts.notice import Delivery, Notice
-from api.alerts import Alert, DeliveryOutcome, Incident
+from api.alerts import DeliveryOutcome, Incident
 from telemetry.errors import StoreError
 
 KEPT_NS = 30 * 86_400_000_000_000
@@ -69,17 +68,18 @@ class Journal:
         self._channels = reader.channels()
         self._next = reader.next_delivery()
         self._queue = Queue(reader.waiting(), reader.told())
-        self._health = JournalHealth(path)
         lost = [aside] if aside else []
         if reader.left_out:
             lost.append(f"{reader.left_out} records of {path} could not be read and are left out")
-        if lost:
-            self._health.lost("; ".join(lost), wall_ns)
+        self.path = path
+        self.lost = "; ".join(lost)
+        """What of an earlier journal could not be read; "" when all could."""
+        self.opened_at = wall_ns
         self.prune(wall_ns)
 
     @classmethod
     def open(cls, path: Path, wall_ns: int) -> Journal:
-        """Open or begin the file; one that is corrupt is set aside, which `changes` tells. Raises
+        """Open or begin the file; one that is corrupt is set aside; see `lost`. Raises
         `StoreError` where no file can be made, or where another process has it open."""
         connection, aside = prepare(path, wall_ns)
         try:
@@ -118,11 +118,6 @@ class Journal:
         if step.wall_ns - self._pruned > _PRUNE_NS:
             self.prune(step.wall_ns)
         return written
-
-    def changes(self, wall_ns: int) -> list[Alert]:
-        """Return alerts about the journal itself that began or ended since the last call. Give them
-        to the desk with those of the engine; after a start, once `reconcile` is done."""
-        return self._health.changes(self._file.trouble, wall_ns)
 
     @property
     def trouble(self) -> str:

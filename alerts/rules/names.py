@@ -4,15 +4,34 @@ from __future__ import annotations
 
 from api.alerts import Subject
 from power.snapshot.quantities import QUANTITY_BY_NAME
-from power.snapshot.snapshot import Quantity
+from power.snapshot.snapshot import Quantity, SnapshotKind
 from telemetry.catalogue import BY_NAME
 from telemetry.metric import Metric, Unit
 
 Word = Metric | Quantity
 """What a name stands for; both have unit, help, kind and states."""
 
-WORDS: dict[str, Word] = {**BY_NAME, **QUANTITY_BY_NAME}
-"""By name. The prefixes keep them apart: `gpu_`, `link_`, `node_`, and one for each power snapshot."""
+MONITOR_QUANTITIES = tuple(
+    Quantity(name=f"monitor_{name}", unit=Unit.FLAG, help=text, snapshot_kind=SnapshotKind.MONITOR)
+    for name, text in {
+        "bus_lost": "1 while the aggregator has no connection to the broker.",
+        "rules_failing": "1 while the rules can't be evaluated.",
+        "circuits_failing": "1 while the circuits can't be computed.",
+        "store_failing": "1 while the store can't be written.",
+        "influxdb_failing": "1 while InfluxDB accepts nothing.",
+        "delivery_failing": "1 while a channel delivers nothing.",
+        "journal_unwritable": "1 while the journal of alerts can't be written.",
+        "journal_lost": "1 for a day after the journal of alerts was found broken.",
+    }.items()
+)
+"""What can be wrong with kilowatch itself, for the rules of `monitor.toml`."""
+
+WORDS: dict[str, Word] = {
+    **BY_NAME,
+    **QUANTITY_BY_NAME,
+    **{quantity.name: quantity for quantity in MONITOR_QUANTITIES},
+}
+"""By name. The prefixes keep them apart: `gpu_`, `link_`, `node_`, and one for each snapshot."""
 
 
 def home(name: str) -> Subject:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -123,7 +124,12 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     example: tuple[Example, ...] = ()
 
 
-_SPANS = {Subject.GPU: "gpu", Subject.LINK: "gpu", Subject.NODE: "node"}
+_SPANS = {
+    Subject.GPU: "gpu",
+    Subject.LINK: "gpu",
+    Subject.NODE: "node",
+    Subject.MONITOR: "gpu",
+}
 
 
 def load(paths: Sequence[Path] = (), *, shipped: bool = True) -> tuple[Rule, ...]:
@@ -140,6 +146,12 @@ def load(paths: Sequence[Path] = (), *, shipped: bool = True) -> tuple[Rule, ...
                     f"rule {rule.name}", f"it inhibits {name!r}, which is no rule", hint
                 )
     return tuple(rule for rule in rules.values() if rule.enabled)
+
+
+@cache
+def monitor_rules() -> tuple[Rule, ...]:
+    """Return the rules about kilowatch itself."""
+    return read(FOLDER / "monitor.toml")
 
 
 def read(path: Path) -> tuple[Rule, ...]:

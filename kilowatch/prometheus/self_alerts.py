@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from aggregator.alerting.self_alerts import KEEP, OWN, RUNBOOK
 from alerts.notifiers.labels import SEVERITY
+from alerts.rules.rule import monitor_rules
 from api.alerts import Severity
 from kilowatch.prometheus.vectors import span
 from telemetry.exposition import PREFIX
@@ -45,8 +45,8 @@ WATCHES = (
     ),
     *(
         SelfAlertRule(own.name, _SEEN[own.name], own.hold, own.severity,
-              own.summary.removesuffix(": {}"), own.description)
-        for own in OWN if own.name in _SEEN
+              own.summary.removesuffix(": {line}"), own.description)
+        for own in monitor_rules() if own.name in _SEEN
     ),
     SelfAlertRule(
         "delivery_failing", f"{PREFIX}channel_failing == 1", 0, Severity.PAGE,
@@ -58,6 +58,7 @@ WATCHES = (
 
 def group(runbook: str) -> dict[str, Any]:
     """Return them as a group of a rule file."""
+    own = monitor_rules()[0]
     return {
         "name": "kilowatch-itself",
         "rules": [
@@ -65,12 +66,12 @@ def group(runbook: str) -> dict[str, Any]:
                 "alert": watch.name,
                 "expr": watch.expr,
                 **({"for": span(watch.hold)} if watch.hold else {}),
-                "keep_firing_for": span(KEEP),
+                "keep_firing_for": span(own.keep),
                 "labels": {"severity": SEVERITY[watch.severity], "subject": "kilowatch"},
                 "annotations": {
                     "summary": watch.summary,
                     "description": watch.description,
-                    "runbook_url": f"{runbook}#{RUNBOOK}",
+                    "runbook_url": f"{runbook}#{own.runbook}",
                 },
             }
             for watch in WATCHES

@@ -8,15 +8,30 @@ import json
 import os
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from aggregator.alerting import self_alerts as own
-from aggregator.alerting.self_alerts import SelfAlerts
+from aggregator.alerting.pipeline import AlertPipeline
+from aggregator.alerting.self_alerts import (
+    MonitorPart,
+    aggregator_part,
+    channel_parts,
+    journal_part,
+    monitor_snapshot,
+)
 from aggregator.alerting.service import FILE
 from alerts.config import HeartbeatConfig
-from api.alerts import AlertState
+from alerts.delivery.outbox import ChannelHealth
+from alerts.engine import rule_evaluator
+from alerts.engine.engine import RuleEngine
+from alerts.engine.state_machine import AlertStateMachine
+from alerts.incidents.state import StateChanges
+from alerts.journal.journal import Journal
+from alerts.rules.rule import load, monitor_rules
+from api.alerts import Alert, AlertState, Subject
 from telemetry.errors import StoreError
+from telemetry.fleet import Fleet
 from tests.aggregator.alerting_scene import Scene
 from tests.alerts.alertmanagers import Hook
 from tests.alerts.pager import Pager
@@ -242,23 +257,147 @@ async def test_the_dead_mans_switch_hears_of_us_while_rules_and_store_work(
         await stage.until(lambda: len(hook.headers) > silent_since + 1)
 
 
+def monitor(engine: RuleEngine, wrong: dict[str, str], now: float, wall: int) -> list[Alert]:
+    """Evaluate the rules about the monitor itself with the problems of an aggregator."""
+    return engine.evaluate(
+        Fleet(), now, wall, snapshots=[monitor_snapshot([aggregator_part("lab", wrong)])]
+    )
+
+
 def test_the_monitors_own_alerts_live_as_those_of_rules() -> None:
     """Held, fired once, kept for a while, resolved once; gone on with after a restart."""
-    alerts = SelfAlerts("lab")
+    alerts = RuleEngine(monitor_rules())
     wrong = {"bus_lost": ""}
-    assert alerts.judge(wrong, (), 0.0, 1) == []
+    assert monitor(alerts, wrong, 0.0, 1) == []
     assert [one.state for one in alerts.alerts()] == [AlertState.PENDING]
-    assert alerts.judge({}, (), 30.0, 2) == []
+    assert monitor(alerts, {}, 30.0, 2) == []
     assert alerts.alerts() == []
-    alerts.judge(wrong, (), 100.0, 3)
-    (fired,) = alerts.judge(wrong, (), 160.0, 4)
+    monitor(alerts, wrong, 100.0, 3)
+    (fired,) = monitor(alerts, wrong, 160.0, 4)
     assert (fired.state, fired.since, fired.changed) == (AlertState.FIRING, 3, 4)
-    assert alerts.judge(wrong, (), 161.0, 5) == []
-    again = SelfAlerts("lab")
-    again.restore([fired], 500.0)
-    assert again.judge(wrong, (), 501.0, 6) == []
-    assert again.judge({}, (), 510.0, 7) == []
-    assert again.recovering() == {fired.key}
-    (over,) = again.judge({}, (), 510.0 + own.KEEP, 8)
+    assert monitor(alerts, wrong, 161.0, 5) == []
+    again = RuleEngine(monitor_rules())
+    again.restore(alerts.snapshot(5), 500.0, 5)
+    assert monitor(again, wrong, 501.0, 6) == []
+    assert monitor(again, {}, 510.0, 7) == []
+    assert [one.good_since for one in again.snapshot(7)] == [7]
+    (over,) = monitor(again, {}, 510.0 + 180.0, 8)
     assert over.state is AlertState.RESOLVED
-    assert again.alerts() == []
+    assert again.snapshot(8) == []
+
+
+@pytest.mark.parametrize(
+    ("problem", "severity", "summary", "description"),
+    [
+        ("bus_lost", "page", "kilowatch hears nothing", "No reading arrives"),
+        ("rules_failing", "page", "can't judge its rules: the reason", "start without the files"),
+        ("circuits_failing", "page", "can't compute its circuits: the reason", "No breaker"),
+        ("store_failing", "ticket", "kilowatch can't write its store", "Live view"),
+        (
+            "influxdb_failing",
+            "ticket",
+            "InfluxDB takes nothing from kilowatch: the reason",
+            "spool",
+        ),
+    ],
+)
+def test_an_alert_about_the_aggregator_is_as_it_always_was(
+    problem: str, severity: str, summary: str, description: str
+) -> None:
+    engine = RuleEngine(monitor_rules())
+    monitor(engine, {problem: "the reason"}, 0.0, 1)
+    (alert,) = monitor(engine, {problem: "the reason"}, 300.0, 2)
+    assert (alert.key, alert.severity.value) == (f"{problem}/aggregator/lab", severity)
+    assert (alert.node, alert.name, alert.subject) == ("", "kilowatch", Subject.NODE)
+    assert alert.labels == {"cluster": "lab"}
+    assert (alert.value, alert.value_text, alert.runbook) == (None, "", "the-monitor-itself")
+    assert summary in alert.summary
+    assert description in alert.description
+    monitor(engine, {}, 301.0, 3)
+    (over,) = monitor(engine, {}, 481.0, 4)
+    assert over.summary == alert.summary  # the reason outlives the problem
+
+
+def test_a_channel_that_fails_and_a_journal_that_is_lost_are_alerts(tmp_path: Path) -> None:
+    path = tmp_path / "alerts.sqlite"
+    path.write_bytes(b"this is no database" * 1000)
+    journal = Journal.open(path, 10**18)
+    (dead,) = channel_parts([_failing("dead")])
+    engine = RuleEngine(monitor_rules())
+    day = 86_400 * 10**9
+
+    def now(wall: int, *parts: MonitorPart) -> dict[str, Alert]:
+        snapshot = monitor_snapshot([journal_part(journal, wall), *parts])
+        found = engine.evaluate(Fleet(), wall / 1e9, wall, snapshots=[snapshot])
+        return {one.rule: one for one in found}
+
+    fired = now(10**18, dead)
+    assert fired.keys() == {"journal_lost", "delivery_failing"}
+    lost, delivery = fired["journal_lost"], fired["delivery_failing"]
+    assert (lost.key, lost.node) == ("journal_lost/aggregator/journal", "aggregator")
+    assert "file is not a database" in lost.summary
+    assert (delivery.key, delivery.name) == ("delivery_failing/channel/dead", "dead")
+    assert delivery.labels == {"channel": "dead"}
+    assert delivery.description == (
+        "nothing gets through. 5 messages wait. Try it with `kilowatch notify test dead`."
+    )
+    assert now(10**18 + day - 1, dead) == {}
+    over = now(10**18 + day, dead)
+    assert over["journal_lost"].state is AlertState.RESOLVED
+    journal.close()
+
+
+def _failing(name: str) -> ChannelHealth:
+    return ChannelHealth(
+        name=name, kind="webhook", delivered=0, failed=9, refused=0, expired=0, superseded=0,
+        waiting=5, oldest_seconds=130.0, failing="nothing gets through", last_error="",
+        last_delivered=None,
+    )  # fmt: skip
+
+
+def test_an_alert_of_an_older_journal_about_the_monitor_goes_on(tmp_path: Path) -> None:
+    """Journals of before have such alerts only in their incidents, not in the engine's records."""
+    path = tmp_path / FILE
+    wrong = {"bus_lost": ""}
+    journal = Journal.open(path, 1)
+    first = AlertPipeline((), lambda step, _: _commit(journal, step), now=0.0, wall=1)
+    for second in (0, 60):
+        wall = 1 + second * 10**9
+        first.judge(Fleet(), second, wall, (), listening=True, snapshots=(), troubles=wrong)
+    journal.close()
+
+    journal = Journal.open(path, wall)
+    assert journal.lives == []
+    again = AlertPipeline((), lambda *_: None, memory=journal.memory, now=60.0, wall=wall)
+    journal.close()
+    (alert,) = again.alerts()
+    assert (alert.key, alert.state) == ("bus_lost/aggregator/default", AlertState.FIRING)
+    wall += 10**9
+    assert again.judge(
+        Fleet(), 61.0, wall, (), listening=True, snapshots=(), troubles=wrong
+    ) == []  # fmt: skip
+    assert [one.since for one in again.alerts()] == [alert.since]
+
+
+def _commit(journal: Journal, step: StateChanges) -> None:
+    assert journal.commit(step, lambda *_: {})
+
+
+def test_one_state_machine_moves_every_alert(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pending, firing and resolved are decided in one place, for readings and for the monitor."""
+    moved: list[str] = []
+
+    def still(life: AlertStateMachine, *_: object, **__: object) -> tuple[tuple[int, ...], Any]:
+        moved.append("asked")
+        return (), life.entries
+
+    monkeypatch.setattr(rule_evaluator, "step", still)
+    alarms = AlertPipeline(load(), lambda *_: None, now=0.0, wall=1)
+    wrong = {"bus_lost": "", "store_failing": ""}
+    for second in range(200):
+        wall = second * 10**9
+        assert alarms.judge(
+            Fleet(), float(second), wall, (), listening=True, snapshots=(), troubles=wrong
+        ) == []  # fmt: skip
+    assert alarms.alerts() == []
+    assert moved

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from alerts.engine.rule_tests import failures, play
-from alerts.rules.rule import KINDS, Example, Rule, load, read, words_of
+from alerts.rules.rule import KINDS, Example, Rule, load, monitor_rules, read, words_of
 from telemetry.errors import ConfigError
 from tests.alerts.mutants import mutated
 
 DOCS = Path(__file__).parents[2] / "docs" / "alerts.md"
 RULES = load()
-EXAMPLES = [(rule, example) for rule in RULES for example in rule.example]
+MONITOR = monitor_rules()
+EXAMPLES = [(rule, example) for rule in (*RULES, *MONITOR) for example in rule.example]
 
 
 @pytest.mark.parametrize(
@@ -24,7 +25,7 @@ def test_every_rule_does_what_its_examples_say(rule: Rule, example: Example) -> 
     assert play(rule, example) == words_of(example.then)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", [*RULES, *MONITOR], ids=lambda rule: rule.name)
 def test_every_rule_has_an_example_that_fires_and_one_with_a_gap(rule: Rule) -> None:
     assert any("F" in words_of(example.then) for example in rule.example)
     if next(rule.when.metrics(), None) is not None:
@@ -37,15 +38,16 @@ def _readings(example: Example) -> list[list[str]]:
     return [words_of(words) for words in (example.given, *beside)]
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", [*RULES, *MONITOR], ids=lambda rule: rule.name)
 def test_whatever_is_changed_in_a_rule_its_examples_notice(rule: Rule) -> None:
     unnoticed = [mutant for mutant in mutated(rule) if not failures(mutant)]
     assert unnoticed == []
 
 
 def test_names_are_unique_and_every_rule_has_a_runbook() -> None:
-    assert len({rule.name for rule in RULES}) == len(RULES) >= 12
-    assert all(rule.runbook for rule in RULES)
+    rules = [*RULES, *MONITOR]
+    assert len({rule.name for rule in rules}) == len(rules) >= 12
+    assert all(rule.runbook for rule in rules)
 
 
 GOOD_RULE = """
@@ -223,7 +225,7 @@ is bad."""
 
 def exact_rules(constant: float) -> str:
     """Return a rules file with each comparison, and an example of a reading that equals `constant`."""
-    found = []
+    found: list[str] = []
     for kind, rows in EXACT.items():
         for text, bad in rows:
             metric = "gpu_utilization_ratio"
