@@ -178,7 +178,7 @@ FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
 from collector.ring.ring import Ring
-from telemetry.inventory import Span
+from telemetry.inventory import FrameSpan
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 ring = Ring(Path(sys.argv[1]), 1 << 20)
 ring.open()
@@ -192,12 +192,12 @@ for seq in range(40):
         break
     kept.append(seq)
 assert 0 < len(kept) < 40, kept
-assert ring.spans() == (Span(7, 0, kept[-1]),), ring.spans()
+assert ring.spans() == (FrameSpan(7, 0, kept[-1]),), ring.spans()
 resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))  # somebody made room
 lost = len(kept)
 for seq in range(lost + 1, 60):
     ring.append(7, seq, bytes(100))
-assert ring.spans() == (Span(7, 0, lost - 1), Span(7, lost + 1, 59)), ring.spans()
+assert ring.spans() == (FrameSpan(7, 0, lost - 1), FrameSpan(7, lost + 1, 59)), ring.spans()
 assert [seq for seq, _ in ring.read(7, 0, 99)] == [*range(lost), *range(lost + 1, 60)]
 ring.close()
 again = Ring(Path(sys.argv[1]), 1 << 20)

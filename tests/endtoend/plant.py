@@ -20,7 +20,7 @@ from typing import Any
 
 from tests.brokers import Broker, free_port
 
-SHIPPED = Path(__file__).parents[2] / "alerts" / "circuit_rules.toml"
+SHIPPED = Path(__file__).parents[2] / "alerts" / "rules" / "circuit_rules.toml"
 DIVIDE = {"hold": 20.0, "keep": 2.0}
 
 
