@@ -74,22 +74,22 @@ class CollectorAssembly:
         self.session = secrets.randbits(48)
         self.ended = False
         """Whether the last frame has been made."""
-        self.keeper: RingWriter | None = None
+        self.ring_writer: RingWriter | None = None
         self._memory: RememberedDevices | None = None
         if config.ring_enabled:
             ring = Ring(config.state_dir / "ring", config.ring_bytes)
-            self.keeper = RingWriter(ring, self.session, self._ring_changed)
+            self.ring_writer = RingWriter(ring, self.session, self._ring_changed)
             if source.inventory.source == "nvml":
                 self._memory = RememberedDevices(config.state_dir, time.time_ns())
-        self.publisher = Publisher(config, self.session, self.keeper, self._obey, time.time_ns)
-        self.journal = EventQueue(
+        self.publisher = Publisher(config, self.session, self.ring_writer, self._obey, time.time_ns)
+        self.events = EventQueue(
             config.node, self.session, lambda _, payload: self.publisher.event(payload)
         )
         self.sampler = Sampler(
             config,
             source,
             self.session,
-            self.journal,
+            self.events,
             [self],
             host,
             [] if kernel is None else [kernel.drain],
@@ -99,8 +99,8 @@ class CollectorAssembly:
     def frame(self, seq: int, payload: bytes) -> None:
         """Live first, then the ring."""
         self.publisher.frame(seq, payload)
-        if self.keeper is not None:
-            self.keeper.put(seq, payload)
+        if self.ring_writer is not None:
+            self.ring_writer.put(seq, payload)
 
     def inventory(self, inventory: Inventory) -> None:
         """Hand on a new inventory."""
@@ -110,7 +110,7 @@ class CollectorAssembly:
 
     def note(self, kind: str, message: str) -> None:
         """Make an event of the collector's own."""
-        self.journal.add(DeviceEvent(kind, time.time_ns(), message=message))
+        self.events.add(DeviceEvent(kind, time.time_ns(), message=message))
 
     def _obey(self, kind: CommandKind) -> None:
         self.sampler.command(kind)
@@ -128,13 +128,13 @@ class CollectorAssembly:
             frames=self.sampler.seq + 1,
             frames_published=counters.frames_published,
             frames_unsent=outbox.unsent,
-            frames_unkept=0 if self.keeper is None else self.keeper.unkept,
+            frames_unkept=0 if self.ring_writer is None else self.ring_writer.unkept,
             frames_resent=backfill.frames,
             frames_gone=backfill.gone,
             ticks_skipped=self.sampler.skipped,
             source_errors=self.sampler.errors,
-            events=self.journal.events,
-            events_dropped=self.journal.dropped,
+            events=self.events.events,
+            events_dropped=self.events.dropped,
             connects=counters.connects,
             commands=counters.commands,
             commands_malformed=counters.commands_malformed,

@@ -139,8 +139,8 @@ async def _run(
 
             sampler = start("sampler", _sample(parts))
             ending = {start("publisher", parts.publisher.run())}
-            if parts.keeper is not None:
-                ending.add(start("keeper", parts.keeper.run()))
+            if parts.ring_writer is not None:
+                ending.add(start("ring_writer", parts.ring_writer.run()))
             others = set()
             if parts.config.metrics_listen is not None:
                 others.add(start("page", serve(parts.config.metrics_listen, parts)))
@@ -178,15 +178,15 @@ async def _last_words(parts: CollectorAssembly) -> None:
         parts.ended = True
         parts.note("collector_stopped", "stopped on request")
         parts.sampler.last_words()
-    if parts.keeper is not None:
-        await parts.keeper.settled(SETTLING)
+    if parts.ring_writer is not None:
+        await parts.ring_writer.settled(SETTLING)
 
 
 async def _finish(parts: CollectorAssembly) -> None:
     """Bring the last frame into the ring, then have everyone end."""
     await _last_words(parts)
-    if parts.keeper is not None:
-        parts.keeper.close()
+    if parts.ring_writer is not None:
+        parts.ring_writer.close()
     parts.publisher.close()
 
 

@@ -49,7 +49,7 @@ class Source(Protocol):
         `deadline` seconds. `tick` counts intervals since 1970, `now_ns` is the wall clock. Always
         returns, never raises: what went wrong is a gap, and a `DeviceEvent` if it is news."""
 
-    def happenings(self) -> list[DeviceEvent]:
+    def drain_events(self) -> list[DeviceEvent]:
         """Return what happened since the last call, oldest first."""
 
     async def release(self) -> None:

@@ -95,7 +95,7 @@ class FakeSource:
         finally:
             self._reading = False
 
-    def happenings(self) -> list[DeviceEvent]:
+    def drain_events(self) -> list[DeviceEvent]:
         news = list(self._news)
         self._news.clear()
         return news

@@ -23,7 +23,7 @@ from collector.source import DeviceEvent
 from telemetry.kernel_log import Assembler, DriverNote, GpuLost, Record, SXid, Xid
 from telemetry.kernel_stamp import parse_stamp
 
-# From a record of the kernel log to a happening on the bus.
+# From a record of the kernel log to a event on the bus.
 
 MAX_LINE = 1024
 """Characters of the raw line that go along."""
@@ -36,8 +36,8 @@ _NOTES = {
 }
 
 
-def happening_of(record: Record, line: str, at: int) -> DeviceEvent:
-    """Return the happening of a record; `at` is ns since 1970, `line` its (last) raw line."""
+def event_of(record: Record, line: str, at: int) -> DeviceEvent:
+    """Return the event of a record; `at` is ns since 1970, `line` its (last) raw line."""
     match record:
         case Xid():
             data = {
@@ -69,9 +69,9 @@ def happening_of(record: Record, line: str, at: int) -> DeviceEvent:
         case DriverNote():
             data, kind, message = {"what": record.what}, "driver_log", _NOTES[record.what]
     raw = record.detail if isinstance(record, GpuLost) else line
-    said: dict[str, object] = {name: value for name, value in data.items() if value is not None}
-    said |= {"line": raw.strip()[:MAX_LINE], "source": "kernel"}
-    return DeviceEvent(kind, at, pci=record.pci, message=message, data=said)
+    shown: dict[str, object] = {name: value for name, value in data.items() if value is not None}
+    shown |= {"line": raw.strip()[:MAX_LINE], "source": "kernel"}
+    return DeviceEvent(kind, at, pci=record.pci, message=message, data=shown)
 
 
 log = logging.getLogger(__name__)
@@ -109,7 +109,7 @@ class KernelLog:
         """Times that the kernel wrote faster than we read, and messages were lost."""
         self.dropped = 0
         self._from_start = from_start
-        self._patience = 0
+        self._looks_left = 0
         """Further looks before a file that is not there is news."""
         self._clock = clock
         self._waiting: deque[DeviceEvent] = deque(maxlen=MAX_WAITING)
@@ -148,8 +148,8 @@ class KernelLog:
                 try:
                     self._listen()
                 except FileNotFoundError:
-                    self._patience -= 1
-                    if self._patience < 0:
+                    self._looks_left -= 1
+                    if self._looks_left < 0:
                         self._trouble("absent", f"{self.path}: not there; looking for it again")
                     self._from_start = True  # what is in it when it comes has come since
                     if self._asleep(_RETRY if self.path.parent == _DEVICES else _LOOK):
@@ -231,7 +231,7 @@ class KernelLog:
                 if not renamed:  # read once more what was written before it got another name
                     renamed = True
                     continue
-                self._patience = _ROTATION
+                self._looks_left = _ROTATION
                 return
             if now.st_size < position:
                 position = os.lseek(file, 0, os.SEEK_SET)
@@ -246,7 +246,7 @@ class KernelLog:
         if len(self._waiting) == MAX_WAITING:
             self.dropped += 1
         at = parse_stamp(line).unix_ns
-        self._waiting.append(happening_of(record, line, self._clock() if at is None else at))
+        self._waiting.append(event_of(record, line, self._clock() if at is None else at))
 
     def _well(self) -> None:
         self.state, self.message = "reading", ""

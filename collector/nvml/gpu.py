@@ -166,7 +166,7 @@ class GpuReader:
         self._status = ProbeStatus.OK
         self._meet_at = 0.0
         self._described: ProbeDescription | None = None
-        self._said: ProbeDescription | None = None
+        self._reported: ProbeDescription | None = None
 
     def describe(self, turn: Turn) -> ProbeDescription | None:
         """Return what the GPU is, when that has changed since the last call."""
@@ -182,9 +182,9 @@ class GpuReader:
             if turn.abandoned:
                 self._meet_at = 0.0
                 return None
-        if self._described is self._said or self._described == self._said:
+        if self._described is self._reported or self._described == self._reported:
             return None
-        self._said = self._described
+        self._reported = self._described
         return self._described
 
     def presence(self) -> ProbeReading:
@@ -264,10 +264,10 @@ class GpuReader:
                 break
         if status is ProbeStatus.OK and bit not in self._settled:
             self._settled.add(bit)
-            self._tell_capabilities()
+            self._report_capabilities()
         return status, values
 
-    def _tell_capabilities(self) -> None:
+    def _report_capabilities(self) -> None:
         """What the GPU will never have goes into the inventory, once both lanes are known."""
         if self._described is None or self._settled != {FAST, SLOW}:
             return

@@ -1,7 +1,7 @@
 """The GPUs that this node has ever shown: who is there, who is gone, which device is which row.
 
 A GPU keeps its row for as long as the collector runs, whatever becomes of it, unless another is
-found in its place. Pure: descriptions and statuses in, happenings out.
+found in its place. Pure: descriptions and statuses in, events out.
 """
 
 from __future__ import annotations
@@ -59,27 +59,27 @@ class GpuTable:
         self._nameless.clear()
         return self._map(now)
 
-    def meet(self, described: Mapping[int, ProbeDescription], now: int) -> list[DeviceEvent]:
+    def apply_descriptions(
+        self, described: Mapping[int, ProbeDescription], now: int
+    ) -> list[DeviceEvent]:
         """Take in what devices are; return what is new. `now` in ns since 1970."""
         if not described:
             return []
         self._descriptions.update(described)
-        happenings = self._map(now)
+        events = self._map(now)
         for device, description in described.items():
             if not description.gpu.uuid and device not in self.row_of:
                 text = f"GPU {device} does not answer, and has not told its name since the start."
-                happenings.append(
-                    DeviceEvent("gpu_lost", now, message=text, data={"index": device})
-                )
-        return happenings
+                events.append(DeviceEvent("gpu_lost", now, message=text, data={"index": device}))
+        return events
 
     def _map(self, now: int) -> list[DeviceEvent]:
         """Find the row of each device."""
-        happenings: list[DeviceEvent] = []
+        events: list[DeviceEvent] = []
         claimed: dict[int, int] = {}
         for device, description in sorted(self._descriptions.items()):
             if description.gpu.uuid:
-                claimed[device] = self._adopt(description, now, happenings)
+                claimed[device] = self._adopt(description, now, events)
         taken = set(claimed.values())
         for device in range(self._devices):
             # One that does not say who it is: the GPU that had its index, if that is free.
@@ -93,37 +93,37 @@ class GpuTable:
         if len(self._descriptions) == self._devices:
             for number, row in enumerate(self.rows):
                 if number not in taken:
-                    self._lose(row, "The driver does not list the GPU any more.", now, happenings)
-        return happenings
+                    self._lose(row, "The driver does not list the GPU any more.", now, events)
+        return events
 
-    def judge(self, statuses: Sequence[ProbeStatus], now: int) -> list[DeviceEvent]:
+    def apply_statuses(self, statuses: Sequence[ProbeStatus], now: int) -> list[DeviceEvent]:
         """Take in how each device answered; return what is new."""
-        happenings: list[DeviceEvent] = []
+        events: list[DeviceEvent] = []
         for device, status in enumerate(statuses):
             number = self.row_of.get(device)
             if number is None:
                 if status is ProbeStatus.HUNG and device not in self._nameless:
                     self._nameless.add(device)
                     text = f"A call for GPU {device} hangs before it has told its name."
-                    happenings.append(
+                    events.append(
                         DeviceEvent("gpu_hung", now, message=text, data={"index": device})
                     )
                 continue
             row = self.rows[number]
             match status:
                 case ProbeStatus.OK:
-                    self._answers(row, now, happenings)
+                    self._answers(row, now, events)
                 case ProbeStatus.LOST | ProbeStatus.RESET_REQUIRED:
-                    self._lose(row, _LOST[status], now, happenings)
+                    self._lose(row, _LOST[status], now, events)
                 case ProbeStatus.HUNG:
                     row.silent += 1
                     if row.silent >= HUNG_TICKS and not row.hung:
                         row.hung = True
                         text = "A driver call for this GPU does not return; the others are read on."
-                        happenings.append(_news("gpu_hung", row.gpu, now, text))
+                        events.append(_event("gpu_hung", row.gpu, now, text))
                 case ProbeStatus.LATE | ProbeStatus.FAILED:
                     pass
-        return happenings
+        return events
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
@@ -140,7 +140,7 @@ class GpuTable:
         """UUIDs of those that are gone."""
         return {row.gpu.uuid for row in self.rows if not row.gpu.present}
 
-    def _adopt(self, description: ProbeDescription, now: int, happenings: list[DeviceEvent]) -> int:
+    def _adopt(self, description: ProbeDescription, now: int, events: list[DeviceEvent]) -> int:
         """Find the row of a GPU, or give it one; return the row's number."""
         gpu = description.gpu
         for number, row in enumerate(self.rows):
@@ -148,7 +148,7 @@ class GpuTable:
                 continue
             if row.gpu.mig != gpu.mig:
                 text = f"MIG was switched {'on' if gpu.mig else 'off'}."
-                happenings.append(_news("mig_changed", gpu, now, text, mig=int(gpu.mig)))
+                events.append(_event("mig_changed", gpu, now, text, mig=int(gpu.mig)))
             if not gpu.capabilities:  # not known yet: better the old ones than none
                 gpu = msgspec.structs.replace(gpu, capabilities=row.gpu.capabilities)
             # Whether it is there is for its first answer to say.
@@ -164,7 +164,7 @@ class GpuTable:
             return len(self.rows) - 1
         before = self.rows[place].gpu.uuid
         text = f"It has taken the place of {before}."
-        happenings.append(_news("gpu_replaced", gpu, now, text, replaced=before))
+        events.append(_event("gpu_replaced", gpu, now, text, replaced=before))
         self.rows[place] = Row(gpu, description.links)
         return place
 
@@ -176,22 +176,22 @@ class GpuTable:
                 return number
         return None
 
-    def _answers(self, row: Row, now: int, happenings: list[DeviceEvent]) -> None:
+    def _answers(self, row: Row, now: int, events: list[DeviceEvent]) -> None:
         row.silent = 0
         if row.hung:
             row.hung = False
-            happenings.append(_news("gpu_answers", row.gpu, now, "The GPU answers again."))
+            events.append(_event("gpu_answers", row.gpu, now, "The GPU answers again."))
         if not row.gpu.present:
             row.gpu = msgspec.structs.replace(row.gpu, present=True)
             self.changed = True
-            happenings.append(_news("gpu_back", row.gpu, now, "The GPU is back."))
+            events.append(_event("gpu_back", row.gpu, now, "The GPU is back."))
 
-    def _lose(self, row: Row, text: str, now: int, happenings: list[DeviceEvent]) -> None:
+    def _lose(self, row: Row, text: str, now: int, events: list[DeviceEvent]) -> None:
         if row.gpu.present:
             row.gpu = msgspec.structs.replace(row.gpu, present=False)
             self.changed = True
-            happenings.append(_news("gpu_lost", row.gpu, now, text))
+            events.append(_event("gpu_lost", row.gpu, now, text))
 
 
-def _news(kind: str, gpu: Gpu, now: int, text: str, **data: object) -> DeviceEvent:
+def _event(kind: str, gpu: Gpu, now: int, text: str, **data: object) -> DeviceEvent:
     return DeviceEvent(kind, now, gpu.uuid, gpu.pci, text, data)

@@ -1,7 +1,7 @@
 """NVML as a source: readings of all GPUs each tick, whatever becomes of the driver.
 
 The driver is read by a probe process (`collector.probe`). Here it is started, watched, replaced
-and let go; its answers become rows, and its troubles gaps, states and happenings.
+and let go; its answers become rows, and its troubles gaps, states and events.
 """
 
 from __future__ import annotations
@@ -179,15 +179,15 @@ class NvmlSource:
         and `resume` take `command_wait` at most, for no tick is taken meanwhile.
         """
         silence = silence_limit or max(10.0, 5 * interval)
-        self._nursery = ProbeSupervisor("nvml", environment, retry, scout, open_limit, silence)
+        self._supervisor = ProbeSupervisor("nvml", environment, retry, scout, open_limit, silence)
         self._open_wait = open_wait
         self._command_wait = command_wait
-        self._roster = GpuTable(expected, expected_links)
-        self._edges = TransitionDetector()
+        self._table = GpuTable(expected, expected_links)
+        self._transitions = TransitionDetector()
         self._state = states.OPENING
         self._report: ProbeReport | None = None
-        self._news: list[DeviceEvent] = []
-        self._told_up = True
+        self._events: list[DeviceEvent] = []
+        self._reported_up = True
         self._silent_ticks = 0
         self._released = False
         self._now = 0
@@ -197,7 +197,7 @@ class NvmlSource:
     @property
     def abandoned(self) -> int:
         """Driver calls and probe processes given up as hung since the start."""
-        return self._nursery.abandoned
+        return self._supervisor.abandoned
 
     async def open(self) -> None:
         """Start the probe, and give the driver a moment to open."""
@@ -210,43 +210,43 @@ class NvmlSource:
         self._now = now_ns
         answer: ProbeReply | None = None
         if self._released:
-            if self._state == states.HELD and self._nursery.free():
+            if self._state == states.HELD and self._supervisor.free():
                 self._enter(states.RELEASED)
         else:
             probe = self._tend()
             if probe is not None:
                 answer = await probe.ask(sum(_BITS[lane] for lane in lanes), deadline)
                 self._follow(probe)
-            for heard in self._nursery.heard():
+            for heard in self._supervisor.heard():
                 self._hear(heard)
         if answer is not None:
             self._take(answer)
         readings = self._readings(answer)
-        shape = Shape(tuple(len(row.links) for row in self._roster.rows), lanes)
+        shape = Shape(tuple(len(row.links) for row in self._table.rows), lanes)
         rows = assemble(shape, readings, self._absent_gap(answer))
         if answer is not None and Lane.FAST in lanes:
             present = [
                 (row.gpu, values)
                 for row, values, reading in zip(
-                    self._roster.rows, rows[GPU_FAST], readings, strict=True
+                    self._table.rows, rows[GPU_FAST], readings, strict=True
                 )
                 if reading is not None and reading.status is ProbeStatus.OK
             ]
-            self._news += self._edges.look(present, now_ns)
-        if self._roster.changed:
+            self._events += self._transitions.detect(present, now_ns)
+        if self._table.changed:
             self._publish()
         return rows
 
-    def happenings(self) -> list[DeviceEvent]:
+    def drain_events(self) -> list[DeviceEvent]:
         """Return what happened since the last call, oldest first."""
-        news, self._news = self._news, []
+        news, self._events = self._events, []
         return news
 
     async def release(self) -> None:
         """End the probe, so that the driver can be upgraded. A call that does not return holds the
         driver for longer than this waits: the state says so until it has returned."""
         self._released = True
-        free = await self._nursery.close(self._command_wait)
+        free = await self._supervisor.close(self._command_wait)
         self._enter(states.RELEASED if free else states.HELD)
         self._publish()
 
@@ -260,44 +260,44 @@ class NvmlSource:
     async def close(self) -> None:
         """End the probe. One that hangs ends by itself when its call returns."""
         self._released = True
-        await self._nursery.close(_CLOSE_WAIT)
+        await self._supervisor.close(_CLOSE_WAIT)
 
     # ---- the driver's state ----
 
     async def _begin(self, seconds: float) -> None:
         """Start a probe, and wait that long for what it has to tell."""
         end = time.monotonic() + seconds
-        await self._nursery.begin(seconds)
+        await self._supervisor.begin(seconds)
         probe = self._tend()
         if probe is not None:
             answer = await probe.ask(0, max(end - time.monotonic(), seconds / 4))
             if answer is not None:
                 self._take(answer)
-        if self._roster.changed:
+        if self._table.changed:
             self._publish()
 
     def _tend(self) -> Probe | None:
         """See to the probe process; return it if its driver is open."""
-        probe, state = self._nursery.tend(self._roster.missing)
+        probe, state = self._supervisor.tend(self._table.missing)
         if state is not None:
             self._enter(state)
         if probe is not None and probe.report is not None and probe.report is not self._report:
             self._meet_driver(probe.report)
-            if self._nursery.found is not None:
-                self._take(self._nursery.found)
+            if self._supervisor.found is not None:
+                self._take(self._supervisor.found)
         return probe
 
     def _meet_driver(self, report: ProbeReport) -> None:
         """Another process has opened the driver."""
         before, self._report = self._report, report
-        self._news += self._roster.start(report.devices, self._now)
+        self._events += self._table.start(report.devices, self._now)
         self._enter(states.after(report))
-        self._roster.changed = True
+        self._table.changed = True
         if before is not None and before.driver_version != report.driver_version:
-            self._edges.restart()
+            self._transitions.restart()
             data: dict[str, object] = {"from": before.driver_version, "to": report.driver_version}
             text = f"The driver is {report.driver_version} now."
-            self._news.append(DeviceEvent("driver_reloaded", self._now, message=text, data=data))
+            self._events.append(DeviceEvent("driver_reloaded", self._now, message=text, data=data))
 
     def _follow(self, probe: Probe) -> None:
         """The driver may have gone while it was asked."""
@@ -306,10 +306,10 @@ class NvmlSource:
 
     def _take(self, answer: ProbeReply) -> None:
         """Learn from an answer who is there and how each does."""
-        self._nursery.heed(answer)
-        self._news += self._roster.meet(answer.described, self._now)
+        self._supervisor.heed(answer)
+        self._events += self._table.apply_descriptions(answer.described, self._now)
         statuses = [reading.status for reading in answer.readings]
-        self._news += self._roster.judge(statuses, self._now)
+        self._events += self._table.apply_statuses(statuses, self._now)
         if statuses and all(status in {ProbeStatus.HUNG, ProbeStatus.LATE} for status in statuses):
             self._silent_ticks += 1
             if self._silent_ticks >= _SILENT_TICKS:
@@ -324,25 +324,25 @@ class NvmlSource:
         before, self._state = self._state, state
         if state == before:
             return
-        self._roster.changed = True
+        self._table.changed = True
         kind = None
         if state.state == "up":
-            kind = None if self._told_up else "driver_up"
-            self._told_up = True
-        elif self._told_up and state is not states.OPENING:
+            kind = None if self._reported_up else "driver_up"
+            self._reported_up = True
+        elif self._reported_up and state is not states.OPENING:
             kind = "driver_down"
-            self._told_up = False
+            self._reported_up = False
         if kind is not None:
             message = state.message or "The driver answers."
             data: dict[str, object] = {"state": state.state}
             if self._report is not None and self._report.driver_version is not None:
                 data["version"] = self._report.driver_version
-            self._news.append(DeviceEvent(kind, self._now, message=message, data=data))
+            self._events.append(DeviceEvent(kind, self._now, message=message, data=data))
 
     def _hear(self, notice: ProbeNotice) -> None:
-        number = self._roster.row_of.get(notice.device) if notice.device is not None else None
-        gpu = self._roster.rows[number].gpu if number is not None else None
-        self._news.append(
+        number = self._table.row_of.get(notice.device) if notice.device is not None else None
+        gpu = self._table.rows[number].gpu if number is not None else None
+        self._events.append(
             DeviceEvent(
                 notice.kind,
                 notice.at,
@@ -357,9 +357,9 @@ class NvmlSource:
 
     def _readings(self, answer: ProbeReply | None) -> list[ProbeReading | None]:
         """The reading of each row; None where the driver has no such device."""
-        readings: list[ProbeReading | None] = [None] * len(self._roster.rows)
+        readings: list[ProbeReading | None] = [None] * len(self._table.rows)
         if answer is not None:
-            for device, row in self._roster.row_of.items():
+            for device, row in self._table.row_of.items():
                 if device < len(answer.readings):
                     readings[row] = answer.readings[device]
         return readings
@@ -374,9 +374,9 @@ class NvmlSource:
 
     def _publish(self) -> None:
         """Make the inventory anew."""
-        self._roster.changed = False
-        gpus = self._roster.gpus
-        links = with_peers(self._roster.links, gpus)
+        self._table.changed = False
+        gpus = self._table.gpus
+        links = with_peers(self._table.links, gpus)
         report = self._report
         self.inventory = Inventory(
             node="",

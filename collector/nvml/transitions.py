@@ -21,7 +21,7 @@ _BITS = {
         ("hw_power_brake_slowdown", "a power brake: the power supply asked for it"),
     )
 }
-_THERMAL, _BRAKE = (column for column, _ in _BITS.values())
+_THERMAL, _POWER_BRAKE = (column for column, _ in _BITS.values())
 
 
 class _Seen(NamedTuple):
@@ -42,13 +42,13 @@ class TransitionDetector:
         """The driver was reloaded, and that has been told: counters begin anew."""
         self._seen = {uuid: seen._replace(energy=0.0) for uuid, seen in self._seen.items()}
 
-    def look(self, rows: Iterable[tuple[Gpu, list[float]]], now: int) -> list[DeviceEvent]:
+    def detect(self, rows: Iterable[tuple[Gpu, list[float]]], now: int) -> list[DeviceEvent]:
         """Compare rows of the block `gpu_fast` with those before; `now` in ns since 1970."""
-        happenings: list[DeviceEvent] = []
+        events: list[DeviceEvent] = []
         restarted: list[str] = []
         for gpu, row in rows:
             before = self._seen.get(gpu.uuid, _Seen())
-            if not (before.reasons or row[_THERMAL] or row[_BRAKE]) and (
+            if not (before.reasons or row[_THERMAL] or row[_POWER_BRAKE]) and (
                 row[_ACTION] == before.action and row[_ENERGY] >= before.energy
             ):
                 self._seen[gpu.uuid] = before._replace(energy=row[_ENERGY])
@@ -58,19 +58,19 @@ class TransitionDetector:
                 for reason, (column, _) in _BITS.items()
                 if row[column] > 0 or (row[column] != 0 and reason in before.reasons)
             )
-            happenings += [
+            events += [
                 _clocks(gpu, reason, now, down=reason in reasons)
                 for reason in sorted(reasons ^ before.reasons)
             ]
             action = _newest(row[_ACTION], before.action)
             if action != before.action:
-                happenings.append(_action(gpu, before.action, action, now))
+                events.append(_action(gpu, before.action, action, now))
             energy = _newest(row[_ENERGY], before.energy)
             if energy < before.energy:
                 restarted.append(gpu.uuid)
             self._seen[gpu.uuid] = _Seen(energy, action, reasons)
         if restarted:
-            happenings.append(
+            events.append(
                 DeviceEvent(
                     "driver_reloaded",
                     now,
@@ -79,7 +79,7 @@ class TransitionDetector:
                     data={"gpus": restarted},
                 )
             )
-        return happenings
+        return events
 
 
 def _newest(value: float, before: float) -> float:

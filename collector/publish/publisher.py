@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 STATUS_EVERY = 60.0
 """Seconds after which the status is sent again if the ring has lost its oldest frames meanwhile."""
-RING_PATIENCE = 30.0
+RING_READ_TIMEOUT = 30.0
 """Seconds that the status waits for the ring to be read; without it, old frames count as gone."""
 FAREWELL = 0.7
 """Seconds that the last messages may take."""
@@ -68,7 +68,7 @@ class Publisher:
         self._inventory: bytes | None = None
         self._inventory_due = False
         self._status_due = False
-        self._told_spans: tuple[FrameSpan, ...] = ()
+        self._reported_spans: tuple[FrameSpan, ...] = ()
         self._closing = asyncio.Event()
         self._down = ""
         self.outbox = PublishQueue()
@@ -232,13 +232,13 @@ class Publisher:
         if self._store is None:
             return
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(RING_PATIENCE):
+            async with asyncio.timeout(RING_READ_TIMEOUT):
                 await self._store.ready.wait()
         self._store.ready.set()
         self.outbox.frames_waiting.set()
         while True:
             await asyncio.sleep(STATUS_EVERY)
-            if standing.shape(self._spans()) != standing.shape(self._told_spans):
+            if standing.shape(self._spans()) != standing.shape(self._reported_spans):
                 self._status_due = True
                 self.outbox.frames_waiting.set()
 
@@ -258,8 +258,8 @@ class Publisher:
         self, client: aiomqtt.Client, state: NodeState, reason: str = ""
     ) -> None:
         self._status_due = False
-        self._told_spans = self._spans()
-        payload = self._status(state, reason, self._told_spans)
+        self._reported_spans = self._spans()
+        payload = self._status(state, reason, self._reported_spans)
         await client.publish(self._topic(Topic.STATUS), payload, qos=1, retain=True)
 
     def _status(self, state: NodeState, reason: str, spans: tuple[FrameSpan, ...] = ()) -> bytes:

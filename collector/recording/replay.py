@@ -48,8 +48,8 @@ class RecordingSource:
         self._first_tick: int | None = None
         self._newest: Rows = {}
         self._over = False
-        self._news: list[DeviceEvent] = []
-        self._told: deque[str] = deque(maxlen=_REMEMBERED)
+        self._events: list[DeviceEvent] = []
+        self._known: deque[str] = deque(maxlen=_REMEMBERED)
 
     async def open(self) -> None:
         """Find the node. Raises `SourceError` for a bad file, `ConfigError` for a wrong node."""
@@ -97,10 +97,10 @@ class RecordingSource:
         tables = blocks(lanes, Table.GPU, Table.LINK)
         return filled(self.inventory, tables, NOT_READ) | rows
 
-    def happenings(self) -> list[DeviceEvent]:
+    def drain_events(self) -> list[DeviceEvent]:
         """Return the recorded events since the last call, as if they happened now."""
-        news, self._news = self._news, []
-        return news
+        events, self._events = self._events, []
+        return events
 
     async def release(self) -> None:
         """Do nothing: there is no driver."""
@@ -116,13 +116,13 @@ class RecordingSource:
         self._entries = (entry for entry in read(self.path) if entry.node == self.node)
         self._next = next(self._entries, None)
         self._first_tick = None
-        self._told.clear()
-        news = list(self._news)
+        self._known.clear()
+        events = list(self._events)
         while self._next is not None and self._next.kind is not Topic.FRAME:
             self._play(self._next, self._next.at)
             self._next = next(self._entries, None)
         self._begin = self._next.at if self._next is not None else 0
-        self._news = news  # what lay before the first frame is none
+        self._events = events  # what lay before the first frame is none
 
     def _end(self) -> None:
         if self.loop:
@@ -140,7 +140,7 @@ class RecordingSource:
                 case Topic.INVENTORY:
                     self._take_stock(inventory.decode(entry.payload, Inventory))
                 case Topic.EVENT:
-                    self._tell(entry.payload, now_ns)
+                    self._note(entry.payload, now_ns)
                 case Topic.STATUS | Topic.COMMAND | Topic.REPLY:
                     pass
         except WireError:
@@ -148,7 +148,7 @@ class RecordingSource:
 
     def _take(self, found: Frame, now_ns: int) -> None:
         for payload in found.events:
-            self._tell(payload, now_ns)
+            self._note(payload, now_ns)
         if found.schema != self._schema.id:
             return  # its inventory was not recorded: nobody can tell the columns apart
         frame.check(found, self._schema)
@@ -172,11 +172,11 @@ class RecordingSource:
             pools=found.pools,
         )
 
-    def _tell(self, payload: bytes, now_ns: int) -> None:
+    def _note(self, payload: bytes, now_ns: int) -> None:
         event = inventory.decode(payload, Event)
-        if event.id not in self._told:
-            self._told.append(event.id)
-            self._news.append(
+        if event.id not in self._known:
+            self._known.append(event.id)
+            self._events.append(
                 DeviceEvent(
                     event.kind, now_ns, event.gpu, event.pci, event.message, dict(event.data)
                 )

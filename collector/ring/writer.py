@@ -33,10 +33,10 @@ Frames = list[tuple[int, bytes]]
 class RingWriter:
     """The ring of one session, for a loop. `tell` is called with (works, message) on a change."""
 
-    def __init__(self, ring: Ring, session: int, tell: Callable[[bool, str], None]) -> None:
+    def __init__(self, ring: Ring, session: int, on_change: Callable[[bool, str], None]) -> None:
         self._ring = ring
         self._session = session
-        self._tell = tell
+        self._on_change = on_change
         self._waiting: deque[tuple[int, bytes]] = deque()
         """Frames that are not in the ring yet: the loop adds, the thread takes away."""
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -180,4 +180,4 @@ class RingWriter:
                 log.warning("ring: frames are kept on disk again")
             else:
                 log.error("ring: frames are not kept on disk: %s", message)
-            self._tell(works, message)
+            self._on_change(works, message)

@@ -33,8 +33,8 @@ class EventQueue:
         self.dropped = 0
         """Events of a storm that no frame took along, and that were not sent."""
 
-    def add(self, happening: DeviceEvent) -> None:
-        """Give a happening its id and its place on the bus."""
+    def add(self, noticed: DeviceEvent) -> None:
+        """Give a noticed its id and its place on the bus."""
         if len(self._pending) >= MOST_PENDING:
             self.dropped += 1
             if self.dropped == 1:
@@ -43,12 +43,12 @@ class EventQueue:
         event = Event(
             id=f"{self._session:012x}-{self.events}",
             node=self._node,
-            at=happening.at,
-            kind=happening.kind,
-            gpu=happening.gpu,
-            pci=happening.pci,
-            message=happening.message,
-            data=happening.data,
+            at=noticed.at,
+            kind=noticed.kind,
+            gpu=noticed.gpu,
+            pci=noticed.pci,
+            message=noticed.message,
+            data=noticed.data,
         )
         try:
             payload = encode(event)
@@ -63,7 +63,7 @@ class EventQueue:
         )
         self._send(event, payload)
 
-    def take(self) -> tuple[bytes, ...]:
+    def drain(self) -> tuple[bytes, ...]:
         """Return the events for the next frame, oldest first; they are the frame's from then on."""
         count = min(len(self._pending), MOST_IN_FRAME)
         return tuple(self._pending.popleft() for _ in range(count))

@@ -52,7 +52,7 @@ async def once(config: CollectorConfig, source: Source | None = None) -> Documen
         source = make_source(config.source, config, time.time_ns() / 1e9)
     host = host_of(config)
     facts = facts_of(config)
-    happenings: list[DeviceEvent] = []
+    events: list[DeviceEvent] = []
     try:
         await source.open()
         await _opened(source, config)
@@ -64,7 +64,7 @@ async def once(config: CollectorConfig, source: Source | None = None) -> Documen
             tick = int(now_ns / 1e9 / config.interval)
             fresh, problem = await read(source, BOTH, tick, now_ns, LONGEST_DEADLINE, GRACE_SECONDS)
             rows |= fresh  # a source with a pace of its own has nothing new so soon
-            happenings += source.happenings()
+            events += source.drain_events()
             if problem:
                 log.error("source=%s: %s", config.source, problem)
             if not has_node(fresh):
@@ -85,7 +85,7 @@ async def once(config: CollectorConfig, source: Source | None = None) -> Documen
         source=found.source or config.source,
     )
     known = vitals(inventory, rows, len(inventory.gpus))
-    return document(inventory, {**rows, **overlaid(rows, known)}, happenings)
+    return document(inventory, {**rows, **overlaid(rows, known)}, events)
 
 
 async def _opened(source: Source, config: CollectorConfig) -> None:
@@ -100,7 +100,7 @@ async def _opened(source: Source, config: CollectorConfig) -> None:
         await asyncio.sleep(OPENING_POLL)
 
 
-def document(inventory: Inventory, rows: Rows, happenings: Sequence[DeviceEvent]) -> Document:
+def document(inventory: Inventory, rows: Rows, events: Sequence[DeviceEvent]) -> Document:
     """Return what `once` prints, of JSON's own types only."""
     facts = msgspec.json.decode(msgspec.json.encode(inventory))
     facts.pop("schema")  # the names stand beside the numbers
@@ -120,7 +120,7 @@ def document(inventory: Inventory, rows: Rows, happenings: Sequence[DeviceEvent]
             )
         ],
         "node": nodes[0],
-        "events": [_event(happening) for happening in happenings],
+        "events": [_event(event) for event in events],
     }
 
 
@@ -148,12 +148,12 @@ def _table(rows: Rows, table: Table, count: int) -> list[dict[str, dict[str, Any
     return found
 
 
-def _event(happening: DeviceEvent) -> Document:
+def _event(event: DeviceEvent) -> Document:
     return {
-        "kind": happening.kind,
-        "at": happening.at,
-        "gpu": happening.gpu,
-        "pci": happening.pci,
-        "message": happening.message,
-        "data": happening.data,
+        "kind": event.kind,
+        "at": event.at,
+        "gpu": event.gpu,
+        "pci": event.pci,
+        "message": event.message,
+        "data": event.data,
     }

@@ -88,7 +88,7 @@ GRACE = 0.1
 """Share of the interval after the deadline at which a source that does not return is given up."""
 LONGEST_SLEEP = 2.0
 """Seconds after which the sleeper looks whether somebody has set the clock."""
-SKIPPED_NEWS_EVERY = 60.0
+SKIPPED_REPORT_EVERY = 60.0
 """Seconds between two events that say that ticks were skipped."""
 
 BOTH = frozenset(Lane)
@@ -137,7 +137,7 @@ class Sampler:
         config: CollectorConfig,
         source: Source,
         session: int,
-        journal: EventQueue,
+        events: EventQueue,
         sinks: Sequence[Sink],
         host: HostRows | None = None,
         others: Sequence[Callable[[], list[DeviceEvent]]] = (),
@@ -148,7 +148,7 @@ class Sampler:
         self._config = config
         self._source = source
         self._session = session
-        self._journal = journal
+        self._events = events
         self._sinks = sinks
         self._host = host
         self._others = others
@@ -167,7 +167,7 @@ class Sampler:
         self._slow_tick: int | None = None
         self._trouble = ""
         self._expected = 0
-        self._news = (0, -SKIPPED_NEWS_EVERY)
+        self._skips_reported = (0, -SKIPPED_REPORT_EVERY)
         self.seq = -1
         """Number of the newest frame."""
         self.skipped = 0
@@ -176,7 +176,7 @@ class Sampler:
         self.newest: Newest | None = None
 
     def command(self, kind: CommandKind) -> None:
-        """Have the source told at once; it is never called while it reads."""
+        """Have the source reported at once; it is never called while it reads."""
         self._commands.append(kind)
         if self._alarm is not None:
             _ring(self._alarm)
@@ -187,7 +187,7 @@ class Sampler:
         now = self._wall_ns() / 1e9
         last = passed(now, interval, self._phase)
         offset = now - self._monotonic()
-        await self.take(last, BOTH)
+        await self.sample(last, BOTH)
         while True:
             now, mono = self._wall_ns() / 1e9, self._monotonic()
             step = (now - mono) - offset
@@ -203,9 +203,9 @@ class Sampler:
                 self._skip(due.skipped, mono)
             last = due.tick
             slow = passed(now, self._config.slow_interval, self._slow_phase)
-            await self.take(due.tick, FAST if slow == self._slow_tick else BOTH)
+            await self.sample(due.tick, FAST if slow == self._slow_tick else BOTH)
 
-    async def take(self, tick: int, lanes: frozenset[Lane]) -> None:
+    async def sample(self, tick: int, lanes: frozenset[Lane]) -> None:
         """Take one tick: read, make the frame, hand it on."""
         if self._silent is not None and self._silent(tick):
             return  # a simulated node that is down says nothing
@@ -233,7 +233,7 @@ class Sampler:
         self._emit(self._wall_ns(), {})
 
     def _emit(self, now_ns: int, rows: Rows) -> None:
-        events = self._journal.take()
+        events = self._events.drain()
         if not rows and not events:
             return
         self.seq += 1
@@ -258,16 +258,16 @@ class Sampler:
             log.error("node=%s source=%s: %s", self._config.node, self._config.source, problem)
 
     def _gather(self, inventory: Inventory, now_ns: int) -> None:
-        """Bring what happened into the journal; what came twice, by two ways, comes once."""
+        """Bring what happened into the queue; what came twice, by two ways, comes once."""
         found: list[DeviceEvent] = []
-        for happenings in (self._source.happenings, *self._others):
+        for drain in (self._source.drain_events, *self._others):
             try:
-                found += happenings()
+                found += drain()
             except Exception as error:  # noqa: BLE001 - as in `collector.sampling.reading`
                 self._complain(f"its events can't be read: {type(error).__name__}: {error}")
         gpus = {gpu.pci: gpu.uuid for gpu in inventory.gpus if gpu.pci is not None}
-        for happening in self._xids.merge(found, now_ns, gpus):
-            self._journal.add(happening)
+        for event in self._xids.merge(found, now_ns, gpus):
+            self._events.add(event)
 
     def _take_stock(self, now_ns: int) -> Inventory:
         """Return the inventory with our part filled in; hand it on when it is a new one."""
@@ -311,11 +311,11 @@ class Sampler:
     def _skip(self, ticks: int, mono: float) -> None:
         """Count skipped ticks; tell at most once a minute."""
         self.skipped += ticks
-        told, at = self._news
-        if mono - at >= SKIPPED_NEWS_EVERY:
-            self._news = (self.skipped, mono)
-            many = self.skipped - told
-            self._journal.add(
+        reported, at = self._skips_reported
+        if mono - at >= SKIPPED_REPORT_EVERY:
+            self._skips_reported = (self.skipped, mono)
+            many = self.skipped - reported
+            self._events.add(
                 DeviceEvent(
                     "ticks_skipped",
                     self._wall_ns(),

@@ -1,6 +1,6 @@
 """One fault, one event: XIDs reach us twice, from NVML and from the kernel log, and in bursts.
 
-The first sight of a fault is published at once. What repeats it is counted, and told when its
+The first sight of a fault is published at once. What repeats it is counted, and published when its
 minute is over as one `xid_repeated` (`sxid_repeated`, `gpu_lost_repeated`) with the count.
 """
 
@@ -44,7 +44,7 @@ class _Open:
 
 
 class XidEvents:
-    """Merges what NVML and the kernel log tell. Times are ns since 1970, from the happenings."""
+    """Merges what NVML and the kernel log tell. Times are ns since 1970, from the events."""
 
     def __init__(self) -> None:
         self._open: dict[Key, dict[object, _Open]] = {}
@@ -55,68 +55,64 @@ class XidEvents:
 
     def merge(
         self,
-        happenings: Iterable[DeviceEvent],
+        events: Iterable[DeviceEvent],
         now: int,
         gpus: Mapping[str, str] | None = None,
     ) -> list[DeviceEvent]:
         """Return what to publish, oldest first: first sights, the counts of minutes that are over,
         and everything that is no XID as it came. `gpus` gives the UUID of each PCI address."""
-        told: list[DeviceEvent] = []
-        for happening in sorted(happenings, key=lambda happening: happening.at):
-            if happening.gpu is None and gpus is not None and happening.pci is not None:
-                happening.gpu = gpus.get(happening.pci)
-            if (
-                happening.kind not in _KINDS
-                or self._is_the_drivers_word(happening)
-                or self._is_new(happening)
-            ):
-                told.append(happening)
+        published: list[DeviceEvent] = []
+        for event in sorted(events, key=lambda event: event.at):
+            if event.gpu is None and gpus is not None and event.pci is not None:
+                event.gpu = gpus.get(event.pci)
+            if event.kind not in _KINDS or self._is_the_drivers_word(event) or self._is_new(event):
+                published.append(event)
         late, self._late = self._late, []
-        return [*told, *late, *self._close(now)]
+        return [*published, *late, *self._close(now)]
 
-    def _is_the_drivers_word(self, happening: DeviceEvent) -> bool:
-        """A GPU that the driver no longer answers for is a state of its own, told once by the
+    def _is_the_drivers_word(self, event: DeviceEvent) -> bool:
+        """A GPU that the driver no longer answers for is a state of its own, published once by the
         source, XID or not; only what the kernel says "in words" may repeat an XID."""
-        if happening.kind != "gpu_lost" or happening.data.get("source") == "kernel":
+        if event.kind != "gpu_lost" or event.data.get("source") == "kernel":
             return False
-        self._fallen.setdefault(happening.pci, happening.at)
+        self._fallen.setdefault(event.pci, event.at)
         return True
 
-    def _is_new(self, happening: DeviceEvent) -> bool:
-        data = happening.data
-        if happening.kind == "gpu_lost" and self._is_known_loss(happening):
+    def _is_new(self, event: DeviceEvent) -> bool:
+        data = event.data
+        if event.kind == "gpu_lost" and self._is_known_loss(event):
             return False
         if data.get("continuation"):
             return False
         from_nvml = data.get("source") == "nvml"
         number = data.get("xid", data.get("sxid"))
-        key = (happening.kind, happening.pci, number)
-        if happening.kind == "xid" and number == _FALLEN_OFF:
-            self._fallen[happening.pci] = happening.at
+        key = (event.kind, event.pci, number)
+        if event.kind == "xid" and number == _FALLEN_OFF:
+            self._fallen[event.pci] = event.at
         if from_nvml and number == UNKNOWN_XID:
-            found = self._any_of(happening)
+            found = self._any_of(event)
         elif from_nvml:
-            found = self._newest(key, happening.at)
+            found = self._newest(key, event.at)
         else:
-            found = self._of_kernel(key, happening)
+            found = self._of_kernel(key, event)
         if found is None:
-            found = _Open(happening)
+            found = _Open(event)
             self._make_room()
             variants = self._open.setdefault(key, {})
-            variant = "" if from_nvml else _variant(happening)
+            variant = "" if from_nvml else _variant(event)
             if variant in variants:
-                self._late += _repeated(variants[variant], happening.at)
+                self._late += _repeated(variants[variant], event.at)
             variants[variant] = found
-            _count(found, happening, from_nvml)
+            _count(found, event, from_nvml)
             return True
-        _count(found, happening, from_nvml)
+        _count(found, event, from_nvml)
         if not from_nvml:
-            found.last = happening
+            found.last = event
         return False
 
-    def _is_known_loss(self, happening: DeviceEvent) -> bool:
-        fallen = self._fallen.get(happening.pci)
-        return fallen is not None and 0 <= happening.at - fallen <= LOST_AFTER_XID
+    def _is_known_loss(self, event: DeviceEvent) -> bool:
+        fallen = self._fallen.get(event.pci)
+        return fallen is not None and 0 <= event.at - fallen <= LOST_AFTER_XID
 
     def _newest(self, key: Key, at: int) -> _Open | None:
         """Find the fault that an event of NVML repeats: any variant, as NVML tells only numbers."""
@@ -124,28 +120,28 @@ class XidEvents:
         near = [fault for fault in known if _within(fault, at, from_nvml=True)]
         return max(near, key=lambda fault: max(fault.kernel_at, fault.nvml_at), default=None)
 
-    def _of_kernel(self, key: Key, happening: DeviceEvent) -> _Open | None:
+    def _of_kernel(self, key: Key, event: DeviceEvent) -> _Open | None:
         """Find the fault that a line repeats: the same variant, or NVML's word of it just now."""
         known = self._open.get(key, {})
-        variant = _variant(happening)
+        variant = _variant(event)
         fault = known.get(variant)
-        if fault is not None and _within(fault, happening.at, from_nvml=False):
+        if fault is not None and _within(fault, event.at, from_nvml=False):
             return fault
         heard = known.get("")
-        if heard is None or not _within(heard, happening.at, from_nvml=False):
+        if heard is None or not _within(heard, event.at, from_nvml=False):
             return None
-        late = happening.at - heard.nvml_at > BETWEEN_SOURCES
+        late = event.at - heard.nvml_at > BETWEEN_SOURCES
         if late and variant != _PLAIN:  # perhaps another variant than NVML spoke of
             return None
         known[variant] = known.pop("")
         return known[variant]
 
-    def _any_of(self, happening: DeviceEvent) -> _Open | None:
+    def _any_of(self, event: DeviceEvent) -> _Open | None:
         """Find any line of this GPU that NVML's unknown XID may be."""
         for (kind, pci, _), variants in self._open.items():
-            if kind == "xid" and pci == happening.pci:
+            if kind == "xid" and pci == event.pci:
                 for fault in variants.values():
-                    if 0 <= happening.at - fault.kernel_at <= BETWEEN_SOURCES:
+                    if 0 <= event.at - fault.kernel_at <= BETWEEN_SOURCES:
                         return fault
         return None
 
@@ -166,13 +162,13 @@ class XidEvents:
             del self._open[next(iter(self._open))]
 
 
-_TELLING = ("action_to", "fatal", "reset", "gpu_instance")
-_PLAIN = (None,) * len(_TELLING)
+_DISTINGUISHING = ("action_to", "fatal", "reset", "gpu_instance")
+_PLAIN = (None,) * len(_DISTINGUISHING)
 
 
-def _variant(happening: DeviceEvent) -> object:
+def _variant(event: DeviceEvent) -> object:
     """What a repetition must have in common to be one: a change of these is news."""
-    return tuple(happening.data.get(name) for name in _TELLING)
+    return tuple(event.data.get(name) for name in _DISTINGUISHING)
 
 
 def _within(fault: _Open, at: int, from_nvml: bool) -> bool:
@@ -188,17 +184,17 @@ def _is_over(fault: _Open, now: int) -> bool:
     return now - fault.first.at >= WINDOW + BETWEEN_SOURCES
 
 
-def _count(fault: _Open, happening: DeviceEvent, from_nvml: bool) -> None:
+def _count(fault: _Open, event: DeviceEvent, from_nvml: bool) -> None:
     if from_nvml:
         fault.nvml += 1
-        fault.nvml_at = happening.at
+        fault.nvml_at = event.at
     else:
         fault.kernel += 1
-        fault.kernel_at = happening.at
+        fault.kernel_at = event.at
 
 
 def _repeated(fault: _Open, now: int) -> list[DeviceEvent]:
-    """Say how often a fault was seen, when that or its line is more than was told at once."""
+    """Say how often a fault was seen, when that or its line is more than was published at once."""
     count = max(fault.kernel, fault.nvml)
     if count < 2 and (fault.last is None or "line" in fault.first.data):
         return []

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from collector.simulated.faults import SILENT, FaultKind, SimulatedFault
 
 WARM_UP = 60
-"""Seconds in which a thermal fault heats a GPU up to the hardware's limit."""
+"""Seconds in which a thermal fault hot_spans a GPU up to the hardware's limit."""
 _SOFT = 54  # by then it is above the software's limit
 STALL = 120
 """Seconds that a job waits for a lost peer before it goes on without it."""
@@ -35,7 +35,7 @@ class FaultEffect:
     """Hardware holds the clocks down because of heat."""
     warm: bool = False
     """Software does."""
-    brake: bool = False
+    power_brake: bool = False
     slow_driver: bool = False
 
     def join(self, other: FaultEffect) -> FaultEffect:
@@ -48,7 +48,7 @@ class FaultEffect:
             self.silent or other.silent,
             self.hot or other.hot,
             self.warm or other.warm,
-            self.brake or other.brake,
+            self.power_brake or other.power_brake,
             self.slow_driver or other.slow_driver,
         )
 
@@ -61,7 +61,7 @@ class EffectSums:
     capped: float = 0.0
     warm: float = 0.0
     hot: float = 0.0
-    brake: float = 0.0
+    power_brake: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class FaultCourse:
 
     spans: tuple[EffectSpan, ...]
     starts: tuple[int, ...]
-    heats: tuple[tuple[int, int], ...] = ()
+    hot_spans: tuple[tuple[int, int], ...] = ()
     """Start and end of every thermal fault."""
     storms: tuple[tuple[int, int], ...] = ()
     """Start and end of every ECC storm."""
@@ -102,7 +102,7 @@ class FaultCourse:
     def heat(self, second: int) -> float:
         """Return how far thermal faults have heated the GPU: 0 not at all, 1 up to the limit."""
         share = 0.0
-        for start, end in self.heats:
+        for start, end in self.hot_spans:
             if start <= second < end:
                 share = max(share, min(1.0, (second - start) / WARM_UP))
             elif second >= end:
@@ -132,7 +132,7 @@ def effects(
                     (start + WARM_UP, end, FaultEffect(power=0.6, clock=0.55, hot=True)),
                 ]
             case FaultKind.POWER_BRAKE:
-                return [(start, end, FaultEffect(power=0.55, clock=0.5, brake=True))]
+                return [(start, end, FaultEffect(power=0.55, clock=0.5, power_brake=True))]
             case FaultKind.HUNG:
                 return [(start, end, FaultEffect(hung=True))]
             case FaultKind.NODE_LOSS | FaultKind.FEED_LOSS:
@@ -209,5 +209,5 @@ def sums_at(
         sums.capped + (capped(second) - span.capped_before if full else 0),
         sums.warm + (elapsed if effect.warm else 0),
         sums.hot + (elapsed if effect.hot else 0),
-        sums.brake + (elapsed if effect.brake else 0),
+        sums.power_brake + (elapsed if effect.power_brake else 0),
     )

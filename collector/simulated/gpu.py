@@ -194,7 +194,7 @@ class SimulatedGpu:
             share += (span.power_before - share) * fade * fade
         felt = self.job.programme.core[(second + self.shift) % HOUR]
         warm = self.air + self.rise * share * (self.idle + self.span * felt) / self.board.limit
-        if self.course.heats:
+        if self.course.hot_spans:
             limit = self.board.max_operating - self.board.margin_slowdown + 1.0
             warm += max(0.0, limit - warm) * self.course.heat(second)
         return warm
@@ -259,10 +259,10 @@ class SimulatedGpu:
                     state,
                     idle,
                     1.0 if capped else 0.0,
-                    1.0 if effect.hot or effect.brake else 0.0,
+                    1.0 if effect.hot or effect.power_brake else 0.0,
                     1.0 if effect.warm else 0.0,
                     1.0 if effect.hot else 0.0,
-                    1.0 if effect.brake else 0.0,
+                    1.0 if effect.power_brake else 0.0,
                     busy * 0.01,
                     int(level * 58.0 + 2.0 * dither) * 0.01,
                     level * 0.84,
@@ -275,7 +275,7 @@ class SimulatedGpu:
                     cap_sum,
                     sums.warm + (elapsed if effect.warm else 0),
                     sums.hot + (elapsed if effect.hot else 0),
-                    sums.brake + (elapsed if effect.brake else 0),
+                    sums.power_brake + (elapsed if effect.power_brake else 0),
                 )
             )
         )

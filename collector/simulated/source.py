@@ -48,14 +48,19 @@ def _edges(fault: SimulatedFault) -> Iterator[_Edge]:
             yield start + WARM_UP, "clocks_down", "hardware holds the clocks down: heat", reason
             yield end, "clocks_free", "the clocks are free", reason
         case FaultKind.POWER_BRAKE:
-            brake: dict[str, object] = {"reason": "hw_power_brake_slowdown"}
-            yield start, "clocks_down", "hardware holds the clocks down: power brake", brake
-            yield end, "clocks_free", "the clocks are free", brake
+            power_brake: dict[str, object] = {"reason": "hw_power_brake_slowdown"}
+            yield (
+                start,
+                "clocks_down",
+                "hardware holds the clocks down: power brake",
+                power_brake,
+            )
+            yield end, "clocks_free", "the clocks are free", power_brake
         case _:
             pass
 
 
-def happenings(node: SimulatedNode, after: int, until: int) -> list[DeviceEvent]:
+def events_between(node: SimulatedNode, after: int, until: int) -> list[DeviceEvent]:
     """Return what happened after second `after` and up to second `until`, oldest first.
 
     A node that is silent can't tell; of what it missed it tells what still holds when it is back
@@ -69,10 +74,10 @@ def happenings(node: SimulatedNode, after: int, until: int) -> list[DeviceEvent]
             if node.silent(second) and fault.kind not in SILENT:
                 continue
             out += [
-                (second, _happening(node, index, second, kind, message, data))
+                (second, _event(node, index, second, kind, message, data))
                 for index in _about(node, fault, kind)
             ]
-    return [happening for _, happening in sorted(out, key=lambda entry: entry[0])]
+    return [event for _, event in sorted(out, key=lambda entry: entry[0])]
 
 
 def _about(node: SimulatedNode, fault: SimulatedFault, kind: str) -> Sequence[int | None]:
@@ -82,7 +87,7 @@ def _about(node: SimulatedNode, fault: SimulatedFault, kind: str) -> Sequence[in
     return (fault.gpu,)
 
 
-def _happening(
+def _event(
     node: SimulatedNode,
     index: int | None,
     second: int,
@@ -115,7 +120,7 @@ class SimulatedSource:
         self._lost: tuple[int, ...] = ()
         self._released = False
         self._read_until: int | None = None
-        self._news: list[DeviceEvent] = []
+        self._events: list[DeviceEvent] = []
         self.inventory = inventory(self._cluster, self._node)
 
     async def open(self) -> None:
@@ -132,7 +137,7 @@ class SimulatedSource:
         after = second - 1 if self._read_until is None else self._read_until
         if second > after:
             self._read_until = second
-            self._news += happenings(self._node, after, second)
+            self._events += events_between(self._node, after, second)
         lost = self._node.lost(second)
         if lost != self._lost:
             self._lost = lost
@@ -147,10 +152,10 @@ class SimulatedSource:
                 rows[block] = [[NOT_READ] * len(row) for row in rows[block]]
         return rows
 
-    def happenings(self) -> list[DeviceEvent]:
+    def drain_events(self) -> list[DeviceEvent]:
         """Return what the faults made known since the last call, oldest first."""
-        news, self._news = self._news, []
-        return news
+        events, self._events = self._events, []
+        return events
 
     async def release(self) -> None:
         """Give gaps from now on, as a node does whose driver is being upgraded."""

@@ -102,10 +102,10 @@ class SmiRun:
         self._errors.close()
 
 
-# What changed between two inventories, as happenings.
+# What changed between two inventories, as events.
 
 
-def news(old: Inventory, new: Inventory, at: int) -> list[DeviceEvent]:
+def inventory_events(old: Inventory, new: Inventory, at: int) -> list[DeviceEvent]:
     """Return what an operator should hear of; `at` is ns since 1970."""
     happened: list[DeviceEvent] = []
     if old.driver_state not in {"unknown", new.driver_state}:
@@ -151,7 +151,7 @@ log = logging.getLogger(__name__)
 MIN_INTERVAL = 5.0
 MAX_ABANDONED = 3
 """Hung runs that are left alone at once; with this many, no further run is started."""
-_OPEN_PATIENCE = 5.0
+_OPEN_TIMEOUT = 5.0
 _POLL = 0.02
 _LANES = frozenset(Lane)
 _SOURCE = "nvidia-smi"
@@ -189,16 +189,16 @@ class SmiCommandSource:
         self._due = 0.0
         self._released = False
         self._found: list[Document] | Failure | None = None
-        self._happenings: list[DeviceEvent] = []
+        self._events: list[DeviceEvent] = []
         self._gap = ERROR
 
     async def open(self) -> None:
         """Run once for the inventory. What is wrong with the driver is a state, not an error."""
         self._due = self._clock()
-        found = await self._answer(min(self.timeout, _OPEN_PATIENCE))
+        found = await self._answer(min(self.timeout, _OPEN_TIMEOUT))
         if found is not None:
             self._take(found, 0)
-            self._happenings.clear()  # what was there at the start is no news
+            self._events.clear()  # what was there at the start is no news
             self._found = found  # the first tick follows at once
         else:
             self.inventory = msgspec.structs.replace(
@@ -222,9 +222,9 @@ class SmiCommandSource:
         document = self._take(found, now_ns)
         return self._gaps(_LANES, self._gap) if document is None else self._rows(document)
 
-    def happenings(self) -> list[DeviceEvent]:
+    def drain_events(self) -> list[DeviceEvent]:
         """Return what happened since the last call."""
-        happened, self._happenings = self._happenings, []
+        happened, self._events = self._events, []
         return happened
 
     async def release(self) -> None:
@@ -248,7 +248,7 @@ class SmiCommandSource:
             run.forget()
         self._abandoned = []
 
-    async def _answer(self, patience: float) -> list[Document] | Failure | None:
+    async def _answer(self, seconds: float) -> list[Document] | Failure | None:
         """Start a run when one is due, wait for it, and return what it found; None if nothing."""
         now = self._clock()
         self._reap()
@@ -268,7 +268,7 @@ class SmiCommandSource:
             waited = self._clock() - now
             if self._clock() - self._run.started >= self.timeout:
                 return self._give_up(self._run)
-            if waited >= patience:
+            if waited >= seconds:
                 return None
             await asyncio.sleep(_POLL)
         run, self._run = self._run, None
@@ -284,11 +284,11 @@ class SmiCommandSource:
         try:
             return documents_of(text or errors, "nvidia-smi")
         except SourceError as error:
-            said = (text.strip() or errors.strip() or "nothing").split("\n", 1)[0][:200]
+            output = (text.strip() or errors.strip() or "nothing").split("\n", 1)[0][:200]
             log.debug("nvidia-smi: %s", error)
             return Failure(
                 "missing",
-                f"nvidia-smi ended with code {run.code} and said '{said}'. "
+                f"nvidia-smi ended with code {run.code} and said '{output}'. "
                 "Run `nvidia-smi -q -x` by hand.",
             )
 
@@ -323,7 +323,7 @@ class SmiCommandSource:
             document = found[-1]
             self.inventory = _joined(old, inventory_of(document, _SOURCE))
         if self.inventory != old:
-            self._happenings += news(old, self.inventory, now_ns)
+            self._events += inventory_events(old, self.inventory, now_ns)
         else:
             self.inventory = old
         return document

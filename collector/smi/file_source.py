@@ -58,7 +58,7 @@ class SmiFileSource:
         self._turn += 1
         return rows_of(document, lanes)
 
-    def happenings(self) -> list[DeviceEvent]:
+    def drain_events(self) -> list[DeviceEvent]:
         """Return nothing: a log tells of a state, not of what led to it."""
         return []
 

@@ -98,11 +98,11 @@ def parse_text(text: str) -> list[Document]:
         for document in documents:
             document.complete = document.attached == 0
     elif documents[-1] is scanner.document:
-        _judge_end(documents[-1], scanner.path, cut != "")
+        _check_end(documents[-1], scanner.path, cut != "")
     return documents
 
 
-def _judge_end(document: Document, path: list[str], cut: bool) -> None:
+def _check_end(document: Document, path: list[str], cut: bool) -> None:
     """Mark the last GPU of a text as cut off, when there is evidence.
 
     Each GPU ends with its processes, in every release, and each process with its memory. A log

@@ -61,7 +61,7 @@ def entries(scene: Scenario, seconds: int) -> Iterator[RecordedMessage]:
                         id=f"{session:012x}-{tick}-{number}", node=node, at=one.at, kind=one.kind,
                         gpu=one.gpu, pci=one.pci, message=one.message, data=one.data,
                     )
-                    for number, one in enumerate(source.happenings())
+                    for number, one in enumerate(source.drain_events())
                 ]  # fmt: skip
                 frame = frames.build(
                     session, tick - scene.start_tick, at, rows, [messages.encode(e) for e in events]

@@ -20,7 +20,7 @@ from alerts.incidents.state import StateChanges
 from alerts.notice import Notice
 from alerts.rules.rule import load
 from api.alerts import Action, Severity
-from collector.kernel.kernel_log import happening_of
+from collector.kernel.kernel_log import event_of
 from collector.sampling.rows import overlaid
 from collector.sampling.self_metrics import vitals
 from collector.sampling.xid_events import XidEvents
@@ -130,7 +130,7 @@ class Scene:
             self.fleet.place(msgspec.structs.replace(source.inventory, node=player.name))
         rows |= overlaid(rows, vitals(source.inventory, rows, len(source.inventory.gpus)))
         self._store(player, rows)
-        news = [*source.happenings(), *self._told.pop(player.name, [])]
+        news = [*source.drain_events(), *self._told.pop(player.name, [])]
         return player.events(news, self.wall)
 
     def _store(self, player: Player, rows: Rows) -> None:
@@ -151,7 +151,7 @@ class Scene:
             record = parse_line(text)
             assert record is not None, f"no line of the driver's: {text}"
             at = self.wall + 1_000_000_000
-            self._told.setdefault(node, []).append(happening_of(record, text, at))
+            self._told.setdefault(node, []).append(event_of(record, text, at))
 
     def pci(self, node: str, gpu: int) -> str:
         """Return the address of a GPU."""

@@ -66,11 +66,11 @@ class Ticks:
 
     def hear(self) -> None:
         """Take in what happened."""
-        self.news += self.source.happenings()
+        self.news += self.source.drain_events()
 
     def of(self, kind: str) -> list[DeviceEvent]:
         """All news of a kind."""
-        return [happening for happening in self.news if happening.kind == kind]
+        return [event for event in self.news if event.kind == kind]
 
     def value(self, metric: str, gpu: int = 0) -> float:
         """A reading of the newest tick."""

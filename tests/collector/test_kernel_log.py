@@ -39,7 +39,7 @@ class Reading:
             return len(self.came) >= count
 
         until(enough)
-        return [happening.data.get("xid") for happening in self.came]
+        return [event.data.get("xid") for event in self.came]
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def append(path: Path, text: str) -> None:
 def test_only_what_is_written_from_now_on_counts(
     tmp_path: Path, reading: Callable[[KernelLog], Reading]
 ) -> None:
-    """Lines come in halves; a happening carries what the line says."""
+    """Lines come in halves; a event carries what the line says."""
     path = tmp_path / "kern.log"
     path.write_text(XID.format(13))
     seen = reading(KernelLog(path, clock=lambda: 42))
@@ -76,8 +76,8 @@ def test_only_what_is_written_from_now_on_counts(
     append(path, "usb 1-1: new device\n" + XID.format(79)[:30])
     append(path, XID.format(79)[30:])
     assert seen.xids(1) == [79]
-    (happening,) = seen.came
-    assert happening == DeviceEvent(
+    (event,) = seen.came
+    assert event == DeviceEvent(
         "xid",
         42,
         pci="0000:01:00.0",
@@ -100,7 +100,7 @@ def test_a_line_that_says_when_is_believed(
     path.write_text("2025-02-23T16:24:18.5+01:00 host kernel: " + XID.format(79) + XID.format(48))
     seen = reading(KernelLog(path, from_start=True, clock=lambda: 42))
     seen.xids(2)
-    assert [happening.at for happening in seen.came] == [1740324258_500_000_000, 42]
+    assert [event.at for event in seen.came] == [1740324258_500_000_000, 42]
 
 
 def test_a_file_is_followed_through_rotation_and_truncation(
@@ -186,7 +186,7 @@ def test_a_storm_keeps_the_newest_and_counts_the_rest(
     path.write_text("".join(XID.format(number) for number in range(MAX_WAITING + 100)))
     log = reading(KernelLog(path, from_start=True)).log
     until(lambda: log.dropped == 100)
-    xids = [happening.data["xid"] for happening in log.drain()]
+    xids = [event.data["xid"] for event in log.drain()]
     assert xids == list(range(100, MAX_WAITING + 100))
 
 

@@ -473,7 +473,7 @@ def _heard(fake: FakeDriver, ticks: Ticks) -> bool:
 
 
 def _probe_pid(source: NvmlSource) -> int:
-    probe = source._nursery._probe
+    probe = source._supervisor._probe
     assert probe is not None
     return probe.pid
 

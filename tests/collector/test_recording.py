@@ -158,8 +158,8 @@ async def test_a_replay_gives_frame_after_frame_and_begins_again(tmp_path: Path)
     rows = await source.read(BOTH, 1000, 0, 1.0)
     assert rows[GPU_SLOW][1][3] == value(0, 1, 3)
     assert await play(source, range(1001, 1010)) == [value(tick, 1, 0) for tick in range(1, 10)]
-    news = source.happenings()
-    assert [(happening.kind, happening.gpu) for happening in news] == [("xid", "GPU-0001")] * 2
+    news = source.drain_events()
+    assert [(event.kind, event.gpu) for event in news] == [("xid", "GPU-0001")] * 2
     assert await play(source, range(1010, 1014)) == [value(tick, 1, 0) for tick in range(4)]
     await source.close()
 
@@ -243,7 +243,7 @@ async def test_a_bus_is_recorded_and_lives_again(mosquitto: Mosquitto, tmp_path:
     await replay.open()
     assert len(replay.inventory.gpus) == 3
     tick = 5000
-    while not any(happening.kind == "xid" for happening in replay.happenings()):
+    while not any(event.kind == "xid" for event in replay.drain_events()):
         rows = await replay.read(FAST, tick, 0, 1.0)
         tick += 1
         assert tick < 5000 + len(recorded) + 40

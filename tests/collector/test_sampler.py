@@ -163,7 +163,7 @@ def bench(tmp_path: Path) -> Bench:
 
 
 async def test_a_tick_is_a_frame_with_the_rows_of_the_source(bench: Bench) -> None:
-    await bench.sampler.take(123, BOTH)
+    await bench.sampler.sample(123, BOTH)
     assert bench.sink.rows(GPU_FAST)[1][:3] == pytest.approx([124.0, 124.001, 124.002], rel=1e-6)
     found = bench.sink.frames[0]
     assert (found.session, found.seq, found.sampled_at) == (0xABC, 0, bench.clock.wall_ns())
@@ -173,7 +173,7 @@ async def test_a_tick_is_a_frame_with_the_rows_of_the_source(bench: Bench) -> No
 
 async def test_numbers_count_up_and_the_fast_lane_is_small(bench: Bench) -> None:
     for tick in range(3):
-        await bench.sampler.take(tick, FAST)
+        await bench.sampler.sample(tick, FAST)
     assert [found.seq for found in bench.sink.frames] == [0, 1, 2]
     assert {packed.block for packed in bench.sink.frames[2].blocks} == {
         GPU_FAST, LINK_FAST, NODE_FAST,
@@ -182,19 +182,19 @@ async def test_numbers_count_up_and_the_fast_lane_is_small(bench: Bench) -> None
 
 async def test_the_inventory_is_completed_and_sent_when_it_is_new(bench: Bench) -> None:
     for tick in range(3):
-        await bench.sampler.take(tick, FAST)
+        await bench.sampler.sample(tick, FAST)
     (first,) = bench.sink.inventories
     assert (first.node, first.cluster, first.session, first.version) == ("n1", "c", 0xABC, 1)
     assert first.source == "fake"
     bench.source.lose(1)
-    await bench.sampler.take(3, FAST)
+    await bench.sampler.sample(3, FAST)
     assert [inventory.version for inventory in bench.sink.inventories] == [1, 2]
     assert [gpu.present for gpu in bench.sink.inventories[1].gpus] == [True, False]
 
 
 async def test_a_lost_gpu_is_gaps_and_an_event_and_hides_nothing(bench: Bench) -> None:
     bench.source.lose(1, at=77)
-    await bench.sampler.take(5, BOTH)
+    await bench.sampler.sample(5, BOTH)
     alive, dead = bench.sink.rows(GPU_FAST)
     assert alive[0] == pytest.approx(5.0)
     assert {reason_of(value) for value in dead} == {Gap.DEVICE_LOST}
@@ -222,7 +222,7 @@ async def test_a_source_at_fault_is_gaps_in_a_frame_on_time(
         case _:
             source.values = lambda block, tick: [[1.0], [2.0]]  # type: ignore[method-assign]
     for tick in range(2):
-        await bench.sampler.take(tick, FAST)
+        await bench.sampler.sample(tick, FAST)
     assert bench.sampler.errors == 2
     assert {reason_of(value) for row in bench.sink.rows(GPU_FAST) for value in row} == {expected}
     assert len(bench.sink.rows(GPU_FAST)) == 2
@@ -231,20 +231,20 @@ async def test_a_source_at_fault_is_gaps_in_a_frame_on_time(
     assert len(troubles) == 1  # a change of state, not every tick
     source.fails, source.hung = None, False
     source.__dict__.pop("values", None)
-    await bench.sampler.take(2, FAST)
+    await bench.sampler.sample(2, FAST)
     assert bench.sink.rows(GPU_FAST)[0][0] == pytest.approx(2.0)
 
 
 async def test_the_host_speaks_for_the_machine_and_the_collector_for_itself(tmp_path: Path) -> None:
     host = Host()
     bench = Bench(FakeSource(), tmp_path, host)
-    await bench.sampler.take(0, BOTH)
+    await bench.sampler.sample(0, BOTH)
     assert bench.sink.value(NODE_FAST, "node_load_1m") == 5
     assert bench.sink.value(NODE_FAST, "node_gpus_answering") == 2
     assert bench.sink.value(NODE_SLOW, "node_collector_memory_bytes") > 1e6
     assert bench.sink.value(NODE_SLOW, "node_collector_cpu_seconds_total") > 0
     host.fails = True
-    await bench.sampler.take(1, FAST)
+    await bench.sampler.sample(1, FAST)
     assert reason_of(bench.sink.value(NODE_FAST, "node_load_1m")) is Gap.NOT_SUPPORTED
     assert bench.sink.value(NODE_FAST, "node_gpus_answering") == 2
 
@@ -254,7 +254,7 @@ async def test_a_simulated_node_that_is_down_says_nothing(bench: Bench, tmp_path
     source.silent = lambda tick: tick == 1  # type: ignore[attr-defined]
     bench = Bench(source, tmp_path)
     for tick in range(3):
-        await bench.sampler.take(tick, FAST)
+        await bench.sampler.sample(tick, FAST)
     assert [found.seq for found in bench.sink.frames] == [0, 1]
     assert [tick for tick, _, _ in source.calls] == [0, 2]
 
@@ -267,13 +267,13 @@ async def test_an_xid_that_comes_by_two_ways_is_one_event_of_its_gpu(tmp_path: P
     bench.sampler._others = [lambda: kernel]
     source.tell("xid", at + 1000, gpu="GPU-0001", xid=79, source="nvml")
     source._news[0].pci = "0000:01:00.0"
-    await bench.sampler.take(0, FAST)
+    await bench.sampler.sample(0, FAST)
     (event,) = bench.sent
     assert (event.kind, event.gpu, event.data["xid"]) == ("xid", "GPU-0001", 79)
 
 
 async def test_last_words_take_events_along_and_nothing_else(bench: Bench) -> None:
-    await bench.sampler.take(0, FAST)
+    await bench.sampler.sample(0, FAST)
     bench.sampler.last_words()
     assert len(bench.sink.frames) == 1
     bench.journal.add(DeviceEvent("collector_stopped", 1))
@@ -343,16 +343,16 @@ def test_a_storm_of_events_is_bounded_and_counted() -> None:
         journal.add(DeviceEvent("xid", number))
     assert (journal.events, journal.dropped) == (MOST_PENDING, 7)
     taken: list[bytes] = []
-    while events := journal.take():
+    while events := journal.drain():
         assert len(events) <= MOST_IN_FRAME
         taken += events
     assert [messages.decode(payload, Event).at for payload in taken] == list(range(MOST_PENDING))
     assert len({event.id for event in sent}) == MOST_PENDING
     journal.add(DeviceEvent("xid", 9999))
-    assert len(journal.take()) == 1
+    assert len(journal.drain()) == 1
 
 
 def test_an_event_that_is_no_json_is_counted_and_dropped() -> None:
     journal = EventQueue("n", 5, lambda *_: None)
     journal.add(DeviceEvent("xid", 1, data={"what": object()}))
-    assert (journal.events, journal.dropped, journal.take()) == (0, 1, ())
+    assert (journal.events, journal.dropped, journal.drain()) == (0, 1, ())

@@ -49,7 +49,7 @@ async def told(scene: Scenario, node: str, seconds: range) -> list[DeviceEvent]:
     news: list[DeviceEvent] = []
     for second in seconds:
         await source.read(BOTH, scene.start_tick + second, now_ns=0, deadline=1.0)
-        news += source.happenings()
+        news += source.drain_events()
     return news
 
 
@@ -223,7 +223,7 @@ async def test_a_node_tells_of_its_loss_when_it_is_back() -> None:
     source = SimulatedSource(scene, "dgx-01")
     for second in (49, 150):  # the sampler takes no frame in between
         await source.read(BOTH, scene.start_tick + second, now_ns=0, deadline=1.0)
-    assert [(one.kind, one.gpu, one.data) for one in source.happenings()] == [
+    assert [(one.kind, one.gpu, one.data) for one in source.drain_events()] == [
         ("fault", None, {"fault": "node_loss"})
     ]
 

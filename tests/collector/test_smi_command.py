@@ -114,7 +114,7 @@ async def test_rows_come_only_when_a_run_has_ended(smi: Smi) -> None:
     rows = await source.read(frozenset({Lane.FAST}), 10, 3, PATIENCE)
     assert len(rows[GPU_FAST]) == len(rows[GPU_SLOW]) == 2  # a run tells of both lanes
     assert [line.split()[1:] for line in smi.runs()] == [["-q", "-x"]] * 2
-    assert source.happenings() == []
+    assert source.drain_events() == []
     await source.close()
 
 
@@ -142,12 +142,14 @@ async def test_a_driver_that_goes_and_comes_back_is_news(
     assert source.inventory.driver_state == state
     assert len(source.inventory.gpus) == 2
     assert source.inventory.driver_message
-    assert [news.kind for news in source.happenings()] == ([] if state == "up" else ["driver_down"])
+    assert [news.kind for news in source.drain_events()] == (
+        [] if state == "up" else ["driver_down"]
+    )
     smi.write(TWO.replace("615.10", "616.20"))
     clock.now += 10.0
     rows = await source.read(BOTH, 1, 8, PATIENCE)
     assert [row[TEMPERATURE] for row in rows[GPU_FAST]] == [41.0, 50.0]
-    assert [news.kind for news in source.happenings()] == (
+    assert [news.kind for news in source.drain_events()] == (
         ["driver_reloaded"] if state == "up" else ["driver_up", "driver_reloaded"]
     )
     await source.close()
@@ -186,7 +188,7 @@ async def test_a_gpu_that_is_lost_keeps_its_row_and_its_name(smi: Smi) -> None:
     smi.write(TWO)
     rows = await source.read(BOTH, 2, 8, PATIENCE)
     assert rows[GPU_FAST][1][TEMPERATURE] == 50.0
-    assert [(news.kind, news.gpu, news.at) for news in source.happenings()] == [
+    assert [(news.kind, news.gpu, news.at) for news in source.drain_events()] == [
         ("gpu_lost", "GPU-2", 7),
         ("gpu_back", "GPU-2", 8),
     ]
@@ -211,7 +213,7 @@ async def test_a_run_that_hangs_is_abandoned_and_never_killed(smi: Smi) -> None:
     await source.read(BOTH, 0, 0, 0.0)
     assert "no more are started" in source.inventory.driver_message
     assert len(source._abandoned) == MAX_ABANDONED
-    assert [news.kind for news in source.happenings()] == ["driver_down"]
+    assert [news.kind for news in source.drain_events()] == ["driver_down"]
     assert source.abandoned == MAX_ABANDONED
     hung = [run.pid for run in source._abandoned]
     for pid in hung:
@@ -235,7 +237,7 @@ async def test_a_hung_driver_that_wakes_is_read_again(smi: Smi) -> None:
     clock.now += 7.0
     rows = await source.read(BOTH, 0, 0, PATIENCE)
     assert rows[GPU_FAST][0][TEMPERATURE] == 41.0
-    assert [news.kind for news in source.happenings()] == ["driver_down", "driver_up"]
+    assert [news.kind for news in source.drain_events()] == ["driver_down", "driver_up"]
     await source.close()
 
 

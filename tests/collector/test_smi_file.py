@@ -165,7 +165,7 @@ async def test_the_source_plays_its_logs_and_stays_on_the_last(tmp_path: Path) -
         assert {len(row) for row in rows[GPU_FAST]} == {len(SCHEMA.blocks[GPU_FAST].names)}
         sizes.append(len(source.inventory.gpus))
     assert sizes == [1, 2, 2]
-    assert source.happenings() == []
+    assert source.drain_events() == []
     await source.close()
     assert await source.read(frozenset({Lane.FAST}), 9, 0, 1.0) == {}
 

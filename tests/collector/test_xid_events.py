@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.kernel.kernel_log import happening_of
+from collector.kernel.kernel_log import event_of
 from collector.sampling.xid_events import SECOND, XidEvents
 from collector.source import DeviceEvent
 from telemetry.kernel_log import Assembler
@@ -29,7 +29,7 @@ def line(at: float, text: str) -> DeviceEvent:
     """What the reader of the kernel log makes of a line."""
     record = Assembler().feed(text)
     assert record is not None
-    return happening_of(record, text, int(at * SECOND))
+    return event_of(record, text, int(at * SECOND))
 
 
 def nvml(at: float, xid: int = 79) -> DeviceEvent:
@@ -39,33 +39,33 @@ def nvml(at: float, xid: int = 79) -> DeviceEvent:
     )
 
 
-def told(*happenings: DeviceEvent, until: float = 1000.0) -> list[tuple[float, str, object]]:
+def published(*seen: DeviceEvent, until: float = 1000.0) -> list[tuple[float, str, object]]:
     """Play a timeline second by second: when, which kind, and which number or count."""
-    events = XidEvents()
+    merger = XidEvents()
     out = []
     for second in range(int(until)):
-        now = [item for item in happenings if second <= item.at / SECOND < second + 1]
-        for item in events.merge(now, (second + 1) * SECOND, {PCI: "GPU-1"}):
+        now = [item for item in seen if second <= item.at / SECOND < second + 1]
+        for item in merger.merge(now, (second + 1) * SECOND, {PCI: "GPU-1"}):
             number = item.data.get("count", item.data.get("xid", item.data.get("sxid")))
             out.append((item.at / SECOND, item.kind, number))
-    assert events._open == {}
+    assert merger._open == {}
     return out
 
 
-def test_a_fault_told_by_both_is_one_event() -> None:
+def test_a_fault_reported_by_both_is_one_event() -> None:
     """Whoever is first; in words and with a number too."""
-    assert told(kernel(5.0), nvml(5.4)) == [(5.0, "xid", 79)]
-    assert told(nvml(5.0), kernel(5.4)) == [(5.0, "xid", 79), (67.0, "xid_repeated", 1)]
+    assert published(kernel(5.0), nvml(5.4)) == [(5.0, "xid", 79)]
+    assert published(nvml(5.0), kernel(5.4)) == [(5.0, "xid", 79), (67.0, "xid_repeated", 1)]
     lost = line(6.0, f"NVRM: GPU {PCI}: GPU has fallen off the bus.")
-    assert told(kernel(5.0), lost, nvml(5.1)) == [(5.0, "xid", 79)]
-    assert told(lost) == [(6.0, "gpu_lost", None)]
+    assert published(kernel(5.0), lost, nvml(5.1)) == [(5.0, "xid", 79)]
+    assert published(lost) == [(6.0, "gpu_lost", None)]
 
 
 def test_the_line_reaches_the_bus_even_when_nvml_was_first() -> None:
     """Its numbers are what a person needs."""
-    events = XidEvents()
-    events.merge([nvml(5.0), kernel(5.4)], 6 * SECOND)
-    (late,) = events.merge([], 100 * SECOND)
+    merger = XidEvents()
+    merger.merge([nvml(5.0), kernel(5.4)], 6 * SECOND)
+    (late,) = merger.merge([], 100 * SECOND)
     assert late.data["line"] == "NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus."
     assert (late.gpu, late.pci, late.data["xid"]) == ("GPU-1", PCI, 79)
 
@@ -74,7 +74,7 @@ def test_a_burst_is_one_event_and_a_count() -> None:
     """16 lines in a millisecond, and their 16 echoes."""
     burst = [kernel(9 + n / 10000, "13, Graphics Exception") for n in range(16)]
     echoes = [nvml(9.1 + n / 10000, 13) for n in range(16)]
-    assert told(*burst, *echoes) == [(9.0, "xid", 13), (71.0, "xid_repeated", 16)]
+    assert published(*burst, *echoes) == [(9.0, "xid", 13), (71.0, "xid_repeated", 16)]
 
 
 def test_the_same_fault_a_minute_later_is_another_event() -> None:
@@ -82,7 +82,7 @@ def test_the_same_fault_a_minute_later_is_another_event() -> None:
     storm = [kernel(float(second), "45, Ch 1") for second in range(130)]
     both = [*storm, *(nvml(second + 0.3, 45) for second in range(130))]
     for timeline in (storm, both):
-        assert sorted(told(*timeline)) == [
+        assert sorted(published(*timeline)) == [
             (0.0, "xid", 45),
             (60.0, "xid", 45),
             (60.0, "xid_repeated", 60),
@@ -94,7 +94,7 @@ def test_the_same_fault_a_minute_later_is_another_event() -> None:
 
 def test_an_echo_over_the_edge_of_the_minute_is_no_new_event() -> None:
     """The line at 59.9 s, NVML's word of it at 60.4 s."""
-    assert told(kernel(0.0), nvml(0.2), kernel(59.9), nvml(60.4)) == [
+    assert published(kernel(0.0), nvml(0.2), kernel(59.9), nvml(60.4)) == [
         (0.0, "xid", 79),
         (62.0, "xid_repeated", 2),
     ]
@@ -102,9 +102,9 @@ def test_an_echo_over_the_edge_of_the_minute_is_no_new_event() -> None:
 
 def test_other_gpus_numbers_and_instances_are_other_faults() -> None:
     """Nothing is swallowed that differs."""
-    assert len(told(kernel(1.0), kernel(1.1, pci="02"), kernel(1.2, "48, DBE"))) == 3
+    assert len(published(kernel(1.0), kernel(1.1, pci="02"), kernel(1.2, "48, DBE"))) == 3
     mig = [line(1.0 + n, f"NVRM: Xid (PCI:0000:01:00 GPU-I:0{n}): 43, x") for n in (1, 2)]
-    assert len(told(*mig)) == 2
+    assert len(published(*mig)) == 2
 
 
 def test_a_change_of_what_must_be_done_is_told_at_once() -> None:
@@ -117,15 +117,15 @@ def test_a_change_of_what_must_be_done_is_told_at_once() -> None:
         ("149, NETIR Nonfatal XC0 i0 Link 1 (0x1)", "149, NETIR Fatal XC0 i0 Link 1 (0x1)"),
         ("95, Uncontained. RST: No, D-RST: No", "95, Uncontained. RST: Yes, D-RST: No"),
     ):
-        assert len(told(kernel(1.0, first), kernel(1.5, second), nvml(1.6, 149))) >= 2
-        again = told(kernel(1.0, first), kernel(1.5, first))
+        assert len(published(kernel(1.0, first), kernel(1.5, second), nvml(1.6, 149))) >= 2
+        again = published(kernel(1.0, first), kernel(1.5, first))
         assert [event[1] for event in again] == ["xid", "xid_repeated"]
 
 
 def test_nvmls_unknown_number_is_the_line_beside_it() -> None:
     """Alone it is told."""
-    assert told(kernel(5.0, "175, new"), nvml(5.5, 999)) == [(5.0, "xid", 175)]
-    assert told(nvml(5.5, 999)) == [(5.5, "xid", 999)]
+    assert published(kernel(5.0, "175, new"), nvml(5.5, 999)) == [(5.0, "xid", 175)]
+    assert published(nvml(5.5, 999)) == [(5.5, "xid", 999)]
 
 
 def test_further_lines_of_a_switch_are_no_further_errors() -> None:
@@ -136,7 +136,7 @@ def test_further_lines_of_a_switch_are_no_further_errors() -> None:
         line(1.1, head + "Severity 1 Engine instance 30 Sub-engine instance 00"),
         line(1.2, head + "Data {0x1, 0x2}"),
     ]
-    assert told(*lines) == [(1.0, "sxid", 20034)]
+    assert published(*lines) == [(1.0, "sxid", 20034)]
 
 
 def test_what_is_no_xid_passes_as_it_came() -> None:
@@ -159,7 +159,7 @@ def test_the_duplicate_among_the_labelled_lines_is_one_event() -> None:
         number for number, truth in enumerate(truths) if "duplicate" in truth.get("note", "")
     ]
     twins = [line(1.0 + n, truths[place - 1 + n]["line"]) for n in range(2)]
-    assert [event[1] for event in told(*twins)] == ["xid", "xid_repeated"]
+    assert [event[1] for event in published(*twins)] == ["xid", "xid_repeated"]
 
 
 @given(
@@ -173,8 +173,8 @@ def test_no_fault_is_forgotten_and_none_is_told_twice(
 ) -> None:
     """Every number seen is told; two tellings of one are a minute apart."""
     points = [point for point in points if point[1] or point[2] != 999]  # NVML's word only
-    happenings = [nvml(at, xid) if heard else kernel(at, f"{xid}, x") for at, heard, xid in points]
-    first = [event for event in told(*happenings, until=500) if event[1] == "xid"]
+    events = [nvml(at, xid) if heard else kernel(at, f"{xid}, x") for at, heard, xid in points]
+    first = [event for event in published(*events, until=500) if event[1] == "xid"]
     seen = {xid for _, _, xid in points if xid != 999}
     assert seen <= {xid for _, _, xid in first}
     for xid in seen:
@@ -184,10 +184,10 @@ def test_no_fault_is_forgotten_and_none_is_told_twice(
 
 def test_a_loss_that_the_driver_tells_is_an_event_beside_its_xid() -> None:
     """The kernel's words repeat the XID; the driver's silence is a state of its own."""
-    events = XidEvents()
+    merger = XidEvents()
     pci = "0000:05:00.0"
     xid = DeviceEvent("xid", 10 * SECOND, pci=pci, data={"xid": 79, "source": "kernel"})
     lost = DeviceEvent("gpu_lost", 11 * SECOND, gpu="GPU-5", pci=pci)
     words = DeviceEvent("gpu_lost", 12 * SECOND, pci=pci, data={"source": "kernel"})
-    told = events.merge([xid, lost, words], 13 * SECOND)
+    told = merger.merge([xid, lost, words], 13 * SECOND)
     assert told == [xid, lost]

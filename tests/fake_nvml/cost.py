@@ -40,7 +40,7 @@ async def measure(fake: FakeDriver, seconds: int) -> None:
     source = NvmlSource(environment=fake.environment)
     await source.open()
     await source.read(BOTH, 0, time.time_ns(), 0.8)
-    probe = source._nursery._probe
+    probe = source._supervisor._probe
     assert probe is not None
     pids = {"parent": os.getpid(), "child": probe.pid}
     await asyncio.sleep(2)
