@@ -15,13 +15,13 @@ from typing import Any
 import msgspec
 
 from telemetry.errors import ConfigError
-from telemetry.words import counted
+from telemetry.text import counted, short_duration
 from tui.feed.feed import DashboardFeed
 from tui.feed.line import Connection as LineOf
 from tui.feed.line import ConnectionState
 from tui.feed.requests import ActionRefusedError
 from tui.frame.header import header, of_budget
-from tui.kit.text import clean, kilowatt_hours, money, number, percent, span, watts
+from tui.kit.text import clean, kilowatt_hours, money, number, percent, watts
 from tui.state.circuits import Now, about, countdown, load, share
 from tui.state.dashboard_state import DashboardState
 from tui.state.incidents import alert_lines
@@ -63,7 +63,7 @@ def summary(board: DashboardState, age: float | None) -> str:
     }
     told = sum(model.gpus.get("reporting", 0) for model in status.summary.models)
     wall = None if board.power is None else board.power.wall_watts
-    why = "no data" if age is None else f"data {span(age)} old"
+    why = "no data" if age is None else f"data {short_duration(age)} old"
     said = ", ".join(_open(board, kind) for kind in counts)
     if board.incidents_unknown:
         said = f"alerts not known ({clean(board.incidents_unknown)})"

@@ -6,21 +6,15 @@ A time: `2026-08-01T10:00:00Z` (RFC 3339), `1785578400` (seconds since 1970), `-
 
 from __future__ import annotations
 
-import math
 import re
 from datetime import datetime
 
 from aggregator.http.errors import bad
+from telemetry.text import LONGEST, parse_duration
 
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 LATEST = 4_102_444_800.0
 """2100: a number beyond is milliseconds or nanoseconds by mistake."""
-
-
-FAR = 1e12
-"""Seconds: whatever is longer is as good as this, and is a number still."""
 
 
 def duration(where: str, text: str) -> float:
@@ -32,12 +26,10 @@ def duration(where: str, text: str) -> float:
 
 
 def _seconds(where: str, text: str) -> float:
-    if _NUMBER.fullmatch(text):
-        return min(float(text), FAR)
-    parts = _PART.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
+    seconds = parse_duration(text)
+    if seconds is None:
         raise bad(where, f"{text!r} is not a duration", "Write seconds, or 10s, 5m, 1h30m, 2d.")
-    return min(math.fsum(min(float(number), FAR) * _SECONDS[unit] for number, unit in parts), FAR)
+    return seconds
 
 
 def moment(where: str, text: str, now: int) -> int:
@@ -57,7 +49,7 @@ def _moment(where: str, text: str, now: int) -> int:
     if text.startswith("-"):
         return now - round(_seconds(where, text[1:]) * 1e9)
     if _NUMBER.fullmatch(text):
-        return round(min(float(text), FAR) * 1e9)
+        return round(min(float(text), LONGEST) * 1e9)
     try:
         # A '+' in a query that was not escaped arrives as a blank.
         parsed = datetime.fromisoformat(text.replace(" ", "+") if "T" in text else text)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from aggregator.influx.client import InfluxClient, InfluxServer, UnreachableError
 from aggregator.influx.names import RAW, policies
 from aggregator.influx.response import WriteAction, judge
-from aggregator.influx.setup import decoded, duration, rows, seconds_of
+from aggregator.influx.setup import decoded, rows
+from telemetry.text import exact_duration, parse_duration
 
 SETUP = "kilowatch influx setup"
 _NOTHING = gzip.compress(b"# kilowatch looks whether it may write\n")
@@ -72,9 +73,9 @@ def _policies(client: InfluxClient, server: InfluxServer) -> list[Found]:
         return [Found("fault", f"{config.database} has no retention policy "
                       f"{', '.join(missing)}", SETUP)]  # fmt: skip
     other = [
-        f"{name} is {there[name]}, not {duration(seconds)}"
+        f"{name} is {there[name]}, not {exact_duration(seconds)}"
         for name, seconds in policies(config).items()
-        if server.major == 1 and seconds_of(there[name]) != round(seconds)
+        if server.major == 1 and parse_duration(there[name]) != round(seconds)
     ]
     if other:
         return [Found("warning", f"retention: {'; '.join(other)}", SETUP)]

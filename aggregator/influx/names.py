@@ -13,6 +13,7 @@ from aggregator.store.protocol import StoredDevice
 from telemetry.catalogue import CATALOGUE
 from telemetry.gap import Gap
 from telemetry.metric import Kind, Lane, Metric, Table, Unit
+from telemetry.text import exact_duration
 
 RAW = "raw"
 EVENTS = "events"
@@ -20,7 +21,6 @@ HOLES = "holes"
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in CATALOGUE}
 _WHOLE = (Unit.COUNT, Unit.BYTES)
-_STEPS = ((86_400, "d"), (3600, "h"), (60, "m"))
 
 ANNOUNCED = (
     Gap.UNKNOWN,
@@ -60,17 +60,9 @@ def discrete(metric: Metric) -> bool:
     return metric.kind is Kind.GAUGE and metric.unit in {Unit.STATE, Unit.FLAG}
 
 
-def step_name(step: int) -> str:
-    """Return `1m` of 60, `1h` of 3600."""
-    for length, letter in _STEPS:
-        if step % length == 0:
-            return f"{step // length}{letter}"
-    return f"{step}s"
-
-
 def measurement(table: Table, step: int = 0) -> str:
     """Return `gpu` for readings and means, `gpu_1m` for a roll-up."""
-    return f"{table}_{step_name(step)}" if step else str(table)
+    return f"{table}_{exact_duration(step)}" if step else str(table)
 
 
 def changes(table: Table) -> str:
@@ -80,7 +72,7 @@ def changes(table: Table) -> str:
 
 def policy(step: int = 0) -> str:
     """Return the retention policy of readings and means, or of a roll-up."""
-    return f"rollup_{step_name(step)}" if step else RAW
+    return f"rollup_{exact_duration(step)}" if step else RAW
 
 
 def policies(config: InfluxConfig) -> dict[str, float]:

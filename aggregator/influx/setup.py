@@ -15,6 +15,7 @@ from aggregator.influx.config import DAY, InfluxApi, InfluxConfig
 from aggregator.influx.names import bucket, policies
 from aggregator.influx.response import WriteReply
 from telemetry.errors import StoreError
+from telemetry.text import exact_duration, parse_duration
 
 Say = Callable[[str], None]
 
@@ -50,18 +51,18 @@ def _database(client: InfluxClient, say: Say) -> None:
     name = _quoted(config.database)
     kept = policies(config)
     first, seconds = next(iter(kept.items()))
-    tell(client, f"CREATE DATABASE {name} WITH DURATION {duration(seconds)} REPLICATION 1 "
+    tell(client, f"CREATE DATABASE {name} WITH DURATION {exact_duration(seconds)} REPLICATION 1 "
                  f"NAME {_quoted(first)}", may_fail="retention policy conflicts")  # fmt: skip
     there = {row[0]: row[2] for row in rows(tell(client, f"SHOW RETENTION POLICIES ON {name}"))}
     for number, (policy, seconds) in enumerate(kept.items()):
         verb = "ALTER" if policy in there else "CREATE"
-        text = f"{verb} RETENTION POLICY {_quoted(policy)} ON {name} DURATION {duration(seconds)}"
+        text = f"{verb} RETENTION POLICY {_quoted(policy)} ON {name} DURATION {exact_duration(seconds)}"
         if verb == "CREATE":
             text += " REPLICATION 1"
-        elif (seconds_of(there[policy]) or 0) > seconds:  # it refuses an age below its shards'
+        elif (parse_duration(there[policy]) or 0) > seconds:  # it refuses an age below its shards'
             text += f" SHARD DURATION {_shard(seconds)}"
         tell(client, text + (" DEFAULT" if number == 0 else ""))
-        say(f"{config.database}.{policy}: kept {duration(seconds)}")
+        say(f"{config.database}.{policy}: kept {exact_duration(seconds)}")
 
 
 def _check_v2(client: InfluxClient) -> None:
@@ -113,29 +114,6 @@ def refused(client: InfluxClient, answer: WriteReply, problem: str) -> StoreErro
     return StoreError(f"{client.config.url}: {problem.rstrip('.')} ({answer.status}). {cure}")
 
 
-def duration(seconds: float) -> str:
-    """Return a duration as InfluxQL writes it: `7d`, `36h`."""
-    whole = max(1, round(seconds))
-    for length, letter in ((86_400, "d"), (3600, "h"), (60, "m")):
-        if whole % length == 0:
-            return f"{whole // length}{letter}"
-    return f"{whole}s"
-
-
-def seconds_of(text: str) -> int | None:
-    """Return the seconds of `168h0m0s`; None for what it is not."""
-    total, number = 0, ""
-    units = {"h": 3600, "m": 60, "s": 1}
-    for letter in text:
-        if letter.isdigit():
-            number += letter
-        elif letter in units and number:
-            total, number = total + int(number) * units[letter], ""
-        else:
-            return None
-    return total
-
-
 def _shard(seconds: float) -> str:
     """Return how long a shard is, as 1.x chooses it for a new policy of that age."""
     if seconds < 2 * DAY:
@@ -165,7 +143,7 @@ def _buckets(client: InfluxClient, say: Say) -> None:
             body = {"orgID": org, "name": name, "retentionRules": rules}
             ident = _json(client, "POST", "/api/v2/buckets", {}, body)["id"]
         _mapping(client, config.database, policy, ident, org, first=number == 0)
-        say(f"bucket {name}: kept {duration(seconds)}, mapped to {config.database}.{policy}")
+        say(f"bucket {name}: kept {exact_duration(seconds)}, mapped to {config.database}.{policy}")
 
 
 def _org(client: InfluxClient, config: InfluxConfig) -> str:

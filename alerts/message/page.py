@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import quote
 
-from alerts.message.text import clean, lasting, stamp
+from alerts.message.text import clean
 from alerts.notice import Notice
 from api.alerts import Action, Alert, AlertState, Incident
+from telemetry.text import duration, timestamp
 
 _SECOND = 1_000_000_000
 _AROUND = 1800
@@ -135,19 +136,19 @@ def _facts(notice: Notice, links: Links, now: int) -> Iterator[tuple[str, str]]:
             _joined(_named("job", labels), _named("user", labels), _named("process", labels)),
         )
     end = incident.ended if incident.ended is not None else now
-    length = lasting((end - incident.began) / _SECOND)
+    length = duration(max(0, (end - incident.began) // _SECOND))
     if incident.ended is None:
-        yield "Since", f"{stamp(incident.began)} ({length})"
+        yield "Since", f"{timestamp(incident.began)} ({length})"
     else:
-        yield "From", stamp(incident.began)
-        yield "Until", f"{stamp(incident.ended)} ({length})"
+        yield "From", timestamp(incident.began)
+        yield "Until", f"{timestamp(incident.ended)} ({length})"
     yield "Alike", _alike(incident)
     if incident.inhibited:
         yield "Held back", _consequences(incident)
     if incident.acknowledged is not None:
         note = incident.acknowledged
         why = f": {note.why}" if note.why else ""
-        yield "Acknowledged", f"by {note.who} at {stamp(note.at)}{why}"
+        yield "Acknowledged", f"by {note.who} at {timestamp(note.at)}{why}"
     yield "Told because", _REASONS.get(notice.reason, "")
     if incident.alerts and not links.runbook:
         anchor = incident.alerts[0].runbook

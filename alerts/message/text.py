@@ -6,10 +6,7 @@ a pager, a terminal or a chat.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 ELLIPSIS = "…"
-_SECOND = 1_000_000_000
 
 
 def clean(text: str, limit: int | None = None) -> str:
@@ -35,30 +32,3 @@ def cut_bytes(text: str, limit: int) -> str:
         return text
     kept = raw[: max(0, limit - len(ELLIPSIS.encode()))].decode("utf-8", "ignore").rstrip()
     return kept + ELLIPSIS
-
-
-def stamp(wall_ns: int) -> str:
-    """Return a time as `2026-11-21 12:00:05 UTC`."""
-    return f"{_moment(wall_ns):%Y-%m-%d %H:%M:%S} UTC"
-
-
-def rfc3339(wall_ns: int) -> str:
-    """Return a time as `2026-11-21T12:00:05.123Z`."""
-    moment = _moment(wall_ns)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
-
-
-def lasting(seconds: float) -> str:
-    """Return a duration in its two largest units: `45 s`, `3 min`, `2 h 5 min`, `4 d 2 h`."""
-    whole = max(0, int(seconds))
-    minutes, hours, days = whole // 60, whole // 3600, whole // 86_400
-    if days:
-        return f"{days} d {hours % 24} h"
-    if hours:
-        return f"{hours} h {minutes % 60} min"
-    return f"{minutes} min" if minutes else f"{whole} s"
-
-
-def _moment(wall_ns: int) -> datetime:
-    seconds, rest = divmod(wall_ns, _SECOND)
-    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest // 1000)

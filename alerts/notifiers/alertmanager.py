@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from alerts.message.text import rfc3339
 from alerts.notifiers import secret
 from alerts.notifiers.channel import Channel, Message, url_problems
 from alerts.notifiers.labels import identity_of, remarks_of
 from alerts.notifiers.result import Answer, Delivered, Later, Refused
 from api.alerts import Action
 from telemetry.errors import ConfigError
+from telemetry.text import rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from alerts.message.page import Links
-from alerts.message.text import rfc3339
 from alerts.notifiers.labels import fingerprint, identity_of, remarks_of
 from api.alerts import Alert, AlertState
+from telemetry.text import rfc3339
 
 
 class ActiveAlert(msgspec.Struct, kw_only=True):

@@ -10,8 +10,9 @@ import re
 from typing import Any
 
 from alerts.message.page import Links, dashboard_of, place_of, silence_of
-from alerts.message.text import clean, rfc3339
+from alerts.message.text import clean
 from api.alerts import Alert, AlertState, Severity
+from telemetry.text import rfc3339
 
 SEVERITY = {Severity.PAGE: "critical", Severity.TICKET: "warning", Severity.INFO: "info"}
 NEVER = "0001-01-01T00:00:00Z"

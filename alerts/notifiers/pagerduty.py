@@ -10,12 +10,13 @@ import msgspec
 
 from alerts.message.formats import details
 from alerts.message.page import place_of
-from alerts.message.text import clean, cut, rfc3339
+from alerts.message.text import clean, cut
 from alerts.notifiers import secret
 from alerts.notifiers.channel import Channel, Message, url_problems
 from alerts.notifiers.result import Answer, Refused
 from api.alerts import Action, Severity
 from telemetry.errors import ConfigError
+from telemetry.text import rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

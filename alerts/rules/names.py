@@ -7,6 +7,7 @@ from power.snapshot.quantities import QUANTITY_BY_NAME
 from power.snapshot.snapshot import Quantity, SnapshotKind
 from telemetry.catalogue import BY_NAME
 from telemetry.metric import Metric, Unit
+from telemetry.text import duration
 
 Word = Metric | Quantity
 """What a name stands for; both have unit, help, kind and states."""
@@ -70,7 +71,7 @@ def say(name: str, value: float) -> str:
         case Unit.RATIO:
             return f"{100 * value:.1f} %" if value >= 1e-3 or value == 0 else f"{value:.2g}"
         case Unit.SECONDS:
-            return say_seconds(value)
+            return duration(value)
         case Unit.HERTZ:
             return f"{value / 1e6:.0f} MHz"
         case Unit.BYTES:
@@ -81,20 +82,3 @@ def say(name: str, value: float) -> str:
             return "yes" if value else "no"
         case _:
             return f"{value:.7g}"
-
-
-def say_seconds(value: float) -> str:
-    """Return a span of time as people say it: `45 s`, `12 min`, `3 h 05 min`, `never`."""
-    if value == float("inf"):
-        return "never"
-    size = abs(value)
-    if size < 1:
-        return f"{1000 * value:.3g} ms"
-    if size < 120:
-        return f"{value:.3g} s" if size < 10 and value % 1 else f"{value:.0f} s"
-    if size < 7200:
-        return f"{value / 60:.0f} min"
-    if size < 172_800:
-        minutes = round(value / 60)
-        return f"{minutes // 60} h {minutes % 60:02d} min"
-    return f"{value / 86400:.1f} days"

@@ -18,10 +18,10 @@ from alerts.rules.condition import (
     three,
 )
 from alerts.rules.evaluation_interval import paced
-from alerts.rules.names import say_seconds
 from telemetry.errors import did_you_mean
 from telemetry.fleet import gaps_of
 from telemetry.gap import Gap
+from telemetry.text import duration
 
 _ANSWERS = (255, int(Gap.NOT_SUPPORTED), int(Gap.NO_PERMISSION))
 """`gaps_of` says 255 where there is a value."""
@@ -83,7 +83,7 @@ class Silent(ConditionKind, frozen=True, tag="silent"):
 
     def said(self, value: float) -> str:
         """Return a span of time."""
-        return say_seconds(value)
+        return duration(value)
 
 
 def _together(ages: Floats, silent: Flags, seconds: float) -> Index:

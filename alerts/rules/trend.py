@@ -10,9 +10,10 @@ from alerts.engine.row_memory import RowMemory
 from alerts.rules.condition import ConditionInput, ConditionKind, Floats, Judgement, three
 from alerts.rules.evaluation_interval import paced
 from alerts.rules.gate import Gate, is_open, under
-from alerts.rules.names import WORDS, say_seconds
+from alerts.rules.names import WORDS
 from alerts.rules.window import SinceWindow
 from telemetry.metric import Unit
+from telemetry.text import duration
 
 
 class Drift(ConditionKind, frozen=True, tag="drift"):
@@ -155,7 +156,7 @@ class Forecast(ConditionKind, frozen=True, tag="forecast"):
 
     def said(self, value: float) -> str:
         """Return when it will be there."""
-        return f"in {say_seconds(value)}"
+        return f"in {duration(value)}"
 
     def judge(self, sight: ConditionInput, rows: RowMemory) -> Judgement:
         """Take a point when one is due, and draw the line anew."""
@@ -231,7 +232,7 @@ class Frozen(ConditionKind, frozen=True, tag="frozen"):
 
     def said(self, value: float) -> str:
         """Return for how long."""
-        return say_seconds(value)
+        return duration(value)
 
     def judge(self, sight: ConditionInput, rows: RowMemory) -> Judgement:
         """Compare each reading with what it was when one of them last moved."""

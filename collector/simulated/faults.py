@@ -14,6 +14,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 
 from telemetry.errors import ConfigError, did_you_mean
+from telemetry.text import parse_duration
 
 EXAMPLE = "Write for example 'xid79@dgx-01/3+30s' or 'thermal@dgx-01/3+2m:90s'."
 
@@ -58,8 +59,7 @@ _DURATION: dict[FaultKind, int | None] = {
 """Seconds that a fault lasts if the text doesn't say; None until the scenario ends."""
 
 _FOREVER = 1 << 40
-_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
-_TIME = r"(\d+)(s|m|h|)"
+_TIME = r"(\d+[smh]?)"
 _FAULT = re.compile(rf"([\w-]+)@([^/+:,\s]+)(?:/(\d+))?\+{_TIME}(?::{_TIME})?")
 
 
@@ -98,7 +98,7 @@ def parse(text: str, where: str = "faults") -> tuple[SimulatedFault, ...]:
         match = _FAULT.fullmatch(part)
         if match is None:
             raise ConfigError(where, f"{part!r} is no fault", EXAMPLE)
-        word, node, gpu, start, start_unit, length, length_unit = match.groups()
+        word, node, gpu, start, length = match.groups()
         kinds = [kind.value for kind in FaultKind]
         if word not in kinds:
             hint = did_you_mean(word, kinds) or f"Known are {', '.join(kinds)}."
@@ -109,11 +109,15 @@ def parse(text: str, where: str = "faults") -> tuple[SimulatedFault, ...]:
                 kind,
                 node,
                 None if gpu is None else int(gpu),
-                int(start) * _SECONDS[start_unit],
-                _DURATION[kind] if length is None else int(length) * _SECONDS[length_unit],
+                _seconds(start),
+                _DURATION[kind] if length is None else _seconds(length),
             )
         )
     return tuple(faults)
+
+
+def _seconds(text: str) -> int:
+    return round(parse_duration(text) or 0)
 
 
 def place(

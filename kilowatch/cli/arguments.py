@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from telemetry.text import parse_duration
+
 Command = TypeVar("Command", bound=Callable[..., Any])
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 class DurationParam(click.ParamType[float]):
@@ -23,10 +23,10 @@ class DurationParam(click.ParamType[float]):
     ) -> float:
         if isinstance(value, int | float):
             return float(value)
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", str(value).strip())
-        if not match or (match[2] or "s") not in _UNITS:
+        seconds = parse_duration(str(value))
+        if seconds is None:
             self.fail(f"{value!r} is no duration. Write 30s, 10m, 2h or 1d.", param, ctx)
-        return float(match[1]) * _UNITS[match[2] or "s"]
+        return seconds
 
 
 class AddressParam(click.ParamType[tuple[str, int]]):

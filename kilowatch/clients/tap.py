@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 from telemetry import frame as frames
@@ -17,6 +16,7 @@ from telemetry.inventory import Inventory
 from telemetry.metric import Table
 from telemetry.mqtt import BrokerConfig, connect
 from telemetry.schema import SCHEMA, Schema
+from telemetry.text import rfc3339
 from telemetry.topics import Address, Topic, parse, pattern
 
 
@@ -64,7 +64,7 @@ class TapReader:
     def _frame(self, address: Address, payload: bytes) -> str:
         frame = frames.decode(payload)
         schema = self._schemas.get(frame.schema)
-        at = datetime.fromtimestamp(frame.sampled_at / 1e9, UTC).isoformat(timespec="milliseconds")
+        at = rfc3339(frame.sampled_at)
         if schema is None:
             return (
                 f"{address.node}  {address.kind}  {at}  #{frame.seq}  "

@@ -25,11 +25,11 @@ from kilowatch.prometheus.vectors import (
     literal,
     on,
     series,
-    span,
     unless_disturbed,
 )
 from telemetry.exposition import PREFIX
 from telemetry.metric import Unit
+from telemetry.text import exact_duration
 
 SPARE = 120.0
 """Seconds for which an instant is seen: two scrapes a minute apart lie within."""
@@ -49,11 +49,11 @@ def said(kind: ConditionKind, rule: Rule) -> Said:
         case AllOf():
             return both([said(part, rule) for part in kind.of])
         case Rises():
-            text = f"increase({series(kind.metric)}[{span(SPARE)}]) > 0"
+            text = f"increase({series(kind.metric)}[{exact_duration(SPARE)}]) > 0"
             text += unless_disturbed(kind.settle) if kind.settle else ""
             return Said(text, home(kind.metric), (_MISSED,), spare=SPARE, plain=False)
         case Rate():
-            text = f"rate({series(kind.metric)}[{span(kind.window)}]) >= {literal(kind.level)}"
+            text = f"rate({series(kind.metric)}[{exact_duration(kind.window)}]) >= {literal(kind.level)}"
             return Said(text, home(kind.metric), plain=False)
         case Fraction():
             return _fraction(kind, rule)
@@ -89,7 +89,7 @@ def _any(kind: AnyOf, rule: Rule) -> Said:
 
 def _fraction(kind: Fraction, rule: Rule) -> Said:
     name, subject = series(kind.metric), home(kind.metric)
-    window = span(kind.window)
+    window = exact_duration(kind.window)
     flag = WORDS[kind.metric].unit is Unit.FLAG
     if not flag and kind.load is None:
         return Said(f"rate({name}[{window}]) >= {literal(kind.level)}", subject, plain=False)

@@ -8,7 +8,8 @@ from alerts.rules.rule import Rule
 from alerts.rules.trend import Drift, Forecast, Frozen, Worse
 from api.alerts import Subject
 from kilowatch.prometheus.levels import present
-from kilowatch.prometheus.vectors import Said, Unsaid, identity, literal, on, series, span
+from kilowatch.prometheus.vectors import Said, Unsaid, identity, literal, on, series
+from telemetry.text import exact_duration
 
 RECORD_SECONDS = 60
 """How often recording rules are worked out."""
@@ -54,12 +55,12 @@ def trend(kind: Drift | Forecast | Frozen | Worse, rule: Rule) -> Said:
         case Forecast():
             name = series(kind.metric)
             level = series(kind.level) if isinstance(kind.level, str) else literal(kind.level)
-            later = f"predict_linear({name}[{span(kind.window)}], {literal(kind.within)})"
+            later = f"predict_linear({name}[{exact_duration(kind.window)}], {literal(kind.within)})"
             text = f"({later} >= {level} and {name} < {level}) or ({later} <= {level} and {name} > {level})"
             return Said(text, home(kind.metric), (_FORECAST,), plain=False)
         case Frozen():
             subject = home(kind.of[0])
-            window = span(kind.seconds)
+            window = exact_duration(kind.seconds)
             still = f" and {on(subject)} ".join(
                 f"changes({series(name)}[{window}]) == 0" for name in kind.of
             )
@@ -82,12 +83,12 @@ def _drift(kind: Drift, rule: Rule) -> Said:
         record = _record(rule, kind.metric, "under_load")
         records = ((record, f"{name} and {on(load.subject)} {load.term}"),)
         name = record
-    lately = f"avg_over_time({name}[{span(kind.over)}])" if kind.over else name
-    past = f"avg_over_time({name}[{span(kind.window)}])"
+    lately = f"avg_over_time({name}[{exact_duration(kind.over)}])" if kind.over else name
+    past = f"avg_over_time({name}[{exact_duration(kind.window)}])"
     moved = f"{lately} - {past}" if kind.by > 0 else f"{past} - {lately}"
-    known = f"{name} offset {span(kind.after)}"
+    known = f"{name} offset {exact_duration(kind.after)}"
     if kind.load is not None:
-        known = f"count_over_time({name}[{span(kind.window)}]) >= {literal(kind.after / RECORD_SECONDS)}"
+        known = f"count_over_time({name}[{exact_duration(kind.window)}]) >= {literal(kind.after / RECORD_SECONDS)}"
     here = f" and {on(subject)} {name}" if kind.load is not None else ""
     text = f"{moved} >= {literal(abs(kind.by))} and {on(subject)} {known}{here}"
     return Said(text, subject, (_DRIFT,), records, plain=False)

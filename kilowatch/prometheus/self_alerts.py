@@ -9,8 +9,8 @@ from typing import Any
 from alerts.notifiers.labels import SEVERITY
 from alerts.rules.rule import monitor_rules
 from api.alerts import Severity
-from kilowatch.prometheus.vectors import span
 from telemetry.exposition import PREFIX
+from telemetry.text import exact_duration
 
 _A = f"{PREFIX}aggregator_"
 
@@ -65,8 +65,8 @@ def group(runbook: str) -> dict[str, Any]:
             {
                 "alert": watch.name,
                 "expr": watch.expr,
-                **({"for": span(watch.hold)} if watch.hold else {}),
-                "keep_firing_for": span(own.keep),
+                **({"for": exact_duration(watch.hold)} if watch.hold else {}),
+                "keep_firing_for": exact_duration(own.keep),
                 "labels": {"severity": SEVERITY[watch.severity], "subject": "kilowatch"},
                 "annotations": {
                     "summary": watch.summary,

@@ -9,7 +9,7 @@ from typing import Any
 from alerts.rules.rule import Rule
 from kilowatch.prometheus.past import RECORD_SECONDS
 from kilowatch.prometheus.rules import AlertRule, Left, differences, recordings, translate
-from kilowatch.prometheus.vectors import span
+from telemetry.text import exact_duration
 
 Json = dict[str, Any]
 _HEAD = """\
@@ -39,7 +39,7 @@ def rule_json(alert: AlertRule, runbook: str) -> Json:
     return {
         "alert": alert.rule.name,
         "expr": alert.expr,
-        **{name: span(value) for name, value in times.items() if value},
+        **{name: exact_duration(value) for name, value in times.items() if value},
         "labels": alert.labels,
         "annotations": alert.annotations(runbook),
     }

@@ -84,14 +84,6 @@ def literal(value: float) -> str:
     return f"{value:.15g}"
 
 
-def span(seconds: float) -> str:
-    """Return a duration as PromQL writes it."""
-    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
-        if seconds >= size and seconds % size == 0:
-            return f"{seconds / size:g}{unit}"
-    return f"{literal(seconds)}s" if seconds == int(seconds) else f"{seconds * 1000:g}ms"
-
-
 def unless_disturbed(seconds: float) -> str:
     """Return what leaves out devices whose driver or node has begun anew a moment ago."""
     kinds = "|".join(sorted(DISTURBS))

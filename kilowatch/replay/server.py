@@ -15,7 +15,7 @@ from kilowatch.stack.foreground import announce, watch_with_dashboard
 from kilowatch.stack.ports import free_port
 from kilowatch.stack.signals import stop_at_eof, stop_on_signals
 from telemetry.errors import SourceError
-from telemetry.words import counted
+from telemetry.text import counted
 
 READ_TIMEOUT = 900.0
 """Seconds that reading a recording may take: a big cluster's hour."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
-from alerts.message.text import clean, lasting, stamp
+from alerts.message.text import clean
 from api.alerts import (
     Alert,
     AlertRow,
@@ -21,7 +21,7 @@ from api.alerts import (
 from api.alerts import DeliveryOutcome as Outbound
 from kilowatch.replay.outcome import ReplayOutcome
 from kilowatch.text.table import WIDTH, columns
-from telemetry.words import all_firing, counted
+from telemetry.text import all_firing, counted, duration, timestamp
 
 COLOURS = {Severity.PAGE: "red", Severity.TICKET: "yellow", Severity.INFO: "cyan"}
 _SECOND = 1_000_000_000
@@ -110,16 +110,16 @@ def delivery_lines(deliveries: Sequence[DeliveryRow], now: int) -> list[str]:
 
 def replay_lines(outcome: ReplayOutcome) -> Iterator[str]:
     """Return what a recording would have come to."""
-    span = lasting((outcome.last - outcome.first) / _SECOND)
+    span = duration((outcome.last - outcome.first) // _SECOND)
     yield (
         f"{counted(outcome.messages, 'message')} of {counted(outcome.nodes, 'node')} "
         f"with {counted(outcome.gpus, 'GPU')}, "
-        f"{span} from {stamp(outcome.first)}"
+        f"{span} from {timestamp(outcome.first)}"
     )
     if outcome.unreadable:
         yield f"{outcome.unreadable} messages could not be read"
     rows = [
-        (f"+{lasting((one.at - outcome.first) / _SECOND)}", one.severity.upper(), one.action,
+        (f"+{duration((one.at - outcome.first) // _SECOND)}", one.severity.upper(), one.action,
          one.reason, one.title)
         for one in outcome.notices
     ]  # fmt: skip
@@ -135,12 +135,12 @@ def _wrapped(head: str, text: str) -> Iterable[str]:
 
 
 def _age(since: int, now: int) -> str:
-    return lasting((now - since) / _SECOND)
+    return duration(max(0, (now - since) // _SECOND))
 
 
 def _over(incident: Incident) -> str:
     ended = incident.ended or incident.changed
-    return f"{stamp(incident.began)}, over after {_age(incident.began, ended)}"
+    return f"{timestamp(incident.began)}, over after {_age(incident.began, ended)}"
 
 
 def _lead_facts(incident: Incident) -> Iterator[str]:
@@ -188,4 +188,4 @@ def _outcome(delivery: DeliveryRow, now: int) -> str:
 
 def _waiting(channel: ChannelRow) -> str:
     age = channel.oldest_seconds
-    return f"{channel.waiting}" + (f" ({lasting(age)})" if channel.waiting and age else "")
+    return f"{channel.waiting}" + (f" ({duration(age)})" if channel.waiting and age else "")

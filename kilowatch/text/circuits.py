@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from alerts.message.text import clean, cut
 from kilowatch.text.table import WIDTH
 from power.snapshot.documents import CircuitState, RowState
+from telemetry.text import duration
 
 BAR = 24
 _LIKE = 0.02
@@ -113,7 +114,9 @@ def details(circuit: CircuitState) -> list[str]:
     if circuit.survivor_continuous_ratio is not None:
         could.append(f"after the loss of a feed {circuit.survivor_continuous_ratio:.0%} of all day")
     if circuit.forecast_continuous_seconds:
-        could.append(f"by its trend above all day in {span(circuit.forecast_continuous_seconds)}")
+        could.append(
+            f"by its trend above all day in {duration(circuit.forecast_continuous_seconds)}"
+        )
     if could:
         lines.append("; ".join(could))
     if circuit.alerts:
@@ -147,7 +150,7 @@ def limits_text(circuit: CircuitState) -> str:
     if circuit.assumed_watts and circuit.continuous_ratio is None:
         return f"{text}; {-left:.1f} A above the continuous limit, if what is assumed flows"
     since = circuit.above_continuous_seconds
-    how_long = f" for {span(since)}" if since else ""
+    how_long = f" for {duration(since)}" if since else ""
     return f"{text}; {-left:.1f} A above the continuous limit{how_long}"
 
 
@@ -174,8 +177,8 @@ def band_text(circuit: CircuitState) -> str:
     earliest, latest = circuit.trip_seconds.earliest, circuit.trip_seconds.latest
     if earliest is None:
         return "no trip expected at this load"
-    end = "never" if latest is None else span(latest)
-    return f"may trip in {span(earliest)} .. {end} at {_lasting(circuit)} (estimate)"
+    end = "never" if latest is None else duration(latest)
+    return f"may trip in {duration(earliest)} .. {end} at {_lasting(circuit)} (estimate)"
 
 
 def _lasting(circuit: CircuitState) -> str:
@@ -205,15 +208,4 @@ def _number(name: str, value: float) -> str:
         return f"{value:.0%}"
     if name.endswith("_watts") or name == "watts":
         return f"{value:,.0f}"
-    return span(value) if name.endswith("_seconds") else f"{value:g}"
-
-
-def span(seconds: float) -> str:
-    """Return a time as precise as an estimate may be: `22 s`, `33 min`, `3 h 10 min`."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    if minutes < 120:
-        return f"{minutes} min"
-    hours, rest = divmod(minutes, 60)
-    return f"{hours} h {rest} min" if rest and hours < 24 else f"{hours} h"
+    return duration(value) if name.endswith("_seconds") else f"{value:g}"

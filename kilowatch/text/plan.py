@@ -5,8 +5,9 @@ from __future__ import annotations
 import textwrap
 
 from alerts.message.text import clean
-from kilowatch.text.circuits import ESTIMATE, broken, span
+from kilowatch.text.circuits import ESTIMATE, broken
 from power.plan.result import Cap, CircuitPlan, NodePlan, PlanResult
+from telemetry.text import duration
 
 WIDTH = 80
 
@@ -76,8 +77,8 @@ def _trip(circuit: CircuitPlan) -> str:
     earliest, latest = circuit.trip_seconds["earliest"], circuit.trip_seconds["latest"]
     if earliest is None:
         return "no trip expected at this load"
-    end = "never" if latest is None else span(latest)
-    return f"may trip in {span(earliest)} .. {end} (estimate)"
+    end = "never" if latest is None else duration(latest)
+    return f"may trip in {duration(earliest)} .. {end} (estimate)"
 
 
 def _wrapped(text: str, inside: str) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from alerts.message.text import clean
 from power.report.report import Report, Upkeep
+from telemetry.text import duration
 
 LABEL = 13
 CELL = 42
@@ -56,7 +57,7 @@ def _rows(one: Report) -> dict[str, str]:
         "draw": _draw(one),
         "limits allow": "" if one.committed_watts is None else f"{one.committed_watts:,.0f} W",
         "homes": "" if one.homes is None else f"{one.homes:.2f} average homes of {one.home_watts:,g} W",
-        "electric car": "" if one.ev_hours is None else f"{one.ev_hours:.2f} h to drain {one.ev_kwh:g} kWh",
+        "electric car": "" if one.ev_hours is None else f"{duration(3600 * one.ev_hours)} to drain {one.ev_kwh:g} kWh",
         "a month": "" if one.month is None else _upkeep(one.month, one.currency),
         "measured": "" if one.measured is None else _measured(one.measured, one.currency),
         "utilisation": "" if one.utilisation is None else f"{one.utilisation:.0%}",
@@ -88,11 +89,11 @@ def _upkeep(one: Upkeep, currency: str) -> str:
 
 
 def _measured(one: Upkeep, currency: str) -> str:
-    text = f"{_upkeep(one, currency)} in {one.hours:,.4g} h"
+    text = f"{_upkeep(one, currency)} in {duration(3600 * one.hours)}"
     if one.estimated_ratio > 0.005:
         text += f", {one.estimated_ratio:.0%} of it estimated"
     if one.unknown_hours > 0.05:
-        text += f"; {one.unknown_hours:,.1f} h are not known"
+        text += f"; {duration(3600 * one.unknown_hours)} are not known"
     return text
 
 

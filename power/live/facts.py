@@ -20,6 +20,7 @@ from power.plan.remedy import RemedyPart, cap_of
 from power.plan.result import Cap
 from power.site.layout import Circuit, SiteLayout
 from power.snapshot.quantities import SOURCES
+from telemetry.text import duration
 
 # Facts of a power snapshot's rows, put into words only when somebody reads them.
 
@@ -55,17 +56,6 @@ ESTIMATE = "an estimate; a breaker may trip earlier or later"
 NO_RATING = "not known: the breaker's own rating is not configured"
 
 
-def span(seconds: float) -> str:
-    """Return a span of time: `22 s`, `5 min 10 s`, `33 min`, `3 h 05 min`."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    if seconds < 600:
-        minutes, rest = divmod(round(seconds), 60)
-        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
-
-
 def band(trips: Floats) -> str:
     """Return when a breaker of known rating trips, of (earliest, nominal, latest) seconds: never a
     single number."""
@@ -75,14 +65,14 @@ def band(trips: Floats) -> str:
     if np.isinf(earliest):
         return "it does not trip at this load"
     if earliest == 0:
-        end = "perhaps never" if np.isinf(latest) else f"within {span(latest)}"
-        usual = "" if np.isinf(nominal) else f", typically after {span(nominal)}"
+        end = "perhaps never" if np.isinf(latest) else f"within {duration(latest)}"
+        usual = "" if np.isinf(nominal) else f", typically after {duration(nominal)}"
         return f"at any moment{usual}, {end}; {ESTIMATE}"
     if np.isinf(nominal):
-        return f"after {span(earliest)} at the earliest, more likely never; {ESTIMATE}"
+        return f"after {duration(earliest)} at the earliest, more likely never; {ESTIMATE}"
     if np.isinf(latest):
-        return f"after {span(earliest)} at the earliest, typically after {span(nominal)}, perhaps never; {ESTIMATE}"
-    return f"between {span(earliest)} and {span(latest)}, typically after {span(nominal)}; {ESTIMATE}"  # fmt: skip
+        return f"after {duration(earliest)} at the earliest, typically after {duration(nominal)}, perhaps never; {ESTIMATE}"
+    return f"between {duration(earliest)} and {duration(latest)}, typically after {duration(nominal)}; {ESTIMATE}"  # fmt: skip
 
 
 def listed(names: Sequence[str], most: int = 8) -> str:
@@ -155,7 +145,7 @@ class FactContext:
             "limits": f"{line.continuous_amps:g} A continuous, {line.rated_amps:g} A rated",
             "source": source,
             "uncertainty": rough,
-            "above": span(float(np.nan_to_num(self.above[row]))),
+            "above": duration(float(np.nan_to_num(self.above[row]))),
             "band": NO_RATING if line.curve is None else band(self.trips[row]),
         }
         if line.curve is not None and line.effective_amps < line.rated_amps:
@@ -266,7 +256,7 @@ class FactContext:
         wait = self.heats.cool_seconds(row)
         facts = {
             "before": f"{self.before[row]:.1f} A" if not np.isnan(self.before[row]) else "not known",
-            "reset": "cool enough to be switched on again" if wait == 0 else f"let it cool for about {span(wait)} before it is switched on again, an estimate",
+            "reset": "cool enough to be switched on again" if wait == 0 else f"let it cool for about {duration(wait)} before it is switched on again, an estimate",
         }  # fmt: skip
         facts["restart"] = "start its nodes one by one, 10 s apart: their supplies' inrush adds up"
         return facts

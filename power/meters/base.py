@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, ClassVar, Literal
 
 import msgspec
@@ -10,9 +9,9 @@ import msgspec
 from power.devices.wall_power import WallSource
 from power.meters.sample import MeterSample
 from telemetry.errors import ConfigError
+from telemetry.text import parse_duration
 
 Kind = Literal["circuit", "node", "ups"]
-_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 class MeterConfig(
@@ -122,10 +121,10 @@ def check_topic(where: str, topic: str) -> None:
 def seconds(where: str, value: float | str) -> float:
     """Return seconds of 5, "5s" or "2m". Raises `ConfigError`."""
     if isinstance(value, str):
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", value)
-        if not match or match[2] not in _UNITS:
+        parsed = parse_duration(value)
+        if parsed is None:
             raise ConfigError(where, f"{value!r} is no time", 'Write 10 or "10s".')
-        return float(match[1]) * _UNITS[match[2]]
+        return parsed
     return float(value)
 
 

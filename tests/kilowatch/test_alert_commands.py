@@ -79,7 +79,7 @@ async def test_ack_takes_an_incident_and_gives_it_back(tmp_path: Path) -> None:
         assert taken.exit_code == 0, taken.output
         assert taken.stdout.startswith(f"ann takes care of {key}")
         shown = await typed(client, "alerts")
-        assert "taken by ann for 1 h 59 min more: fans" in " ".join(shown.stdout.split())
+        assert "taken by ann for 2 h more: fans" in " ".join(shown.stdout.split())
         back = await typed(client, "ack", key, "--end")
         assert back.stdout.startswith("nobody takes care of")
         wrong = await typed(client, "ack", "none")
@@ -95,7 +95,7 @@ async def test_silence_holds_back_lists_and_ends(tmp_path: Path) -> None:
         (silence,) = (await client.get("/api/v1/silences"))["silences"]
         listed = await typed(client, "silence", "--list")
         assert silence["id"] in listed.stdout
-        assert "1 h 59 min left" in listed.stdout
+        assert "2 h left" in listed.stdout
         ended = await typed(client, "silence", "--end", silence["id"][:6])
         assert ended.exit_code == 0
         assert "over" in ended.stdout
@@ -252,7 +252,7 @@ def test_replay_says_what_would_have_paged_and_when(tmp_path: Path) -> None:
     shown = kilowatch("replay", str(file), "--rules", str(rule))
     assert shown.exit_code == 2, shown.output
     lines = shown.stdout.splitlines()
-    assert lines[0].startswith("102 messages of 1 node with 2 GPUs, 1 min from 2026-09-21")
+    assert lines[0].startswith("102 messages of 1 node with 2 GPUs, 99 s from 2026-09-21")
     hot = [line for line in lines if "n1 GPU 0 is at 75" in line]
     assert "+3" in hot[0]
     assert "trigger" in hot[0]

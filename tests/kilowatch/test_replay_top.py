@@ -24,13 +24,13 @@ from kilowatch.stack.ports import free_port
 from telemetry import inventory as messages
 from telemetry.errors import SourceError
 from telemetry.inventory import Event
+from telemetry.text import time_of_day
 from telemetry.topics import Topic
 from tests.aggregator.node import inventory, sampled_at
 from tests.brokers import wait_for_port
 from tests.tui.cluster import until
 from tests.tui.hindsight import payload, watts
 from tui.app import Top
-from tui.kit.text import clock_of
 
 SECONDS = 120
 SITE = {
@@ -76,19 +76,19 @@ async def test_a_recording_is_played_from_its_beginning(recording: Path, tmp_pat
     try:
         async with app.run_test(size=(120, 40)) as pilot:
             text = await until(
-                pilot, lambda text: f"REPLAY 11-21 {clock_of(sampled_at(0))}" in text
+                pilot, lambda text: f"REPLAY 11-21 {time_of_day(sampled_at(0))}" in text
             )
             assert f"{watts(0):.0f}/700" in text
             assert "LIVE" not in text
             assert "▲" in text.splitlines()[3]
             await pilot.press("space")
-            await until(pilot, lambda text: f"REPLAY 11-21 {clock_of(sampled_at(4))}" in text)
+            await until(pilot, lambda text: f"REPLAY 11-21 {time_of_day(sampled_at(4))}" in text)
             await pilot.press("plus", "plus")
             await until(pilot, lambda text: " 60x " in text)
             await pilot.press("space")
             text = await until(pilot, lambda text: "60x" not in text and "LOADING" not in text)
-            await pilot.press("T", *clock_of(sampled_at(60))[:8], "enter")
-            text = await until(pilot, lambda text: clock_of(sampled_at(60)) in text)
+            await pilot.press("T", *time_of_day(sampled_at(60))[:8], "enter")
+            text = await until(pilot, lambda text: time_of_day(sampled_at(60)) in text)
             await until(pilot, lambda text: f"{watts(60):.0f}/700" in text and "wall 4" in text)
             assert 1050 <= (app.shown.circuits[0].watts or 0) <= 1060  # it drew 1000 W + a second's
             await pilot.press("greater_than_sign")

@@ -190,7 +190,7 @@ async def test_pages_of_a_node_and_a_gpu_show_all_about_them() -> None:
         )
         assert "clocks free" in text or "clocks held by" in text
         await press_until(pilot, "right_square_bracket", holds=lambda text: "/gpu2" in text)
-        await press_until(pilot, "plus", holds=lambda text: "Power W  1 h" in text)
+        await press_until(pilot, "plus", holds=lambda text: "Power W  60 min" in text)
         assert app.feed.wants.nodes == ()
         assert stage.memory is not None
 

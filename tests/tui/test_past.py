@@ -14,10 +14,10 @@ from aggregator.http.app import ROUTES
 from api.alerts import Incident
 from power.snapshot.snapshot import PowerSnapshot
 from telemetry.errors import StoreError
+from telemetry.text import time_of_day
 from tests.aggregator.node import START, sampled_at
 from tests.tui.cluster import text_of, until
 from tests.tui.hindsight import LAST, LATE, SECOND, SILENT, Hindsight, dashboard, watts
-from tui.kit.text import clock_of
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def view(tmp_path: Path) -> Hindsight:
 
 def at(second: int) -> str:
     """A second as the header has it."""
-    return clock_of(sampled_at(second))
+    return time_of_day(sampled_at(second))
 
 
 async def press(pilot: Pilot[None], *keys: str, holds: Callable[[str], bool]) -> str:
@@ -45,7 +45,7 @@ async def go(pilot: Pilot[None], when: str, second: int) -> str:
 
 async def test_the_bar_reaches_to_where_the_store_begins(view: Hindsight) -> None:
     async with dashboard(view) as (pilot, app):
-        text = await press(pilot, "t", holds=lambda text: f"◀ {clock_of(START)}" in text)
+        text = await press(pilot, "t", holds=lambda text: f"◀ {time_of_day(START)}" in text)
         assert f"{at(LAST - 1)} ▶" in text
         await press(pilot, *"}}}", holds=lambda text: "● LIVE" in text)
         text = await go(pilot, "-1h", 0)
@@ -57,7 +57,7 @@ async def test_a_time_before_the_store_begins_is_its_begin_and_the_screen_says_s
     view: Hindsight,
 ) -> None:
     """Whether it is known by then where it begins, or not."""
-    said = f"nothing is stored before {clock_of(START)}: that is shown"
+    said = f"nothing is stored before {time_of_day(START)}: that is shown"
     async with dashboard(view) as (pilot, app):
         assert app.clock.past is not None
         assert not app.clock.past.known.probed
@@ -266,7 +266,7 @@ async def test_a_store_that_fails_is_said_on_the_bar_and_asked_again(
     view: Hindsight, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with dashboard(view) as (pilot, app):
-        await press(pilot, "t", holds=lambda text: f"◀ {clock_of(START)}" in text)
+        await press(pilot, "t", holds=lambda text: f"◀ {time_of_day(START)}" in text)
 
         def broken(*_: object) -> object:
             raise StoreError("the disk is full of sand")

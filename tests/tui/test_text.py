@@ -31,17 +31,6 @@ def test_power_has_the_unit_that_keeps_it_short(
     assert text.watts_of(value, limit) == said
 
 
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [
-        (None, "—"), (-3, "0.0 s"), (0.42, "0.4 s"), (9.94, "9.9 s"), (9.96, "10 s"), (34, "34 s"),
-        (99, "99 s"), (120, "2 m"), (5969, "99 m"), (7200, "2 h"), (172_801, "2 d"),
-    ],
-)  # fmt: skip
-def test_a_duration_is_shorter_the_longer_it_is(seconds: float | None, said: str) -> None:
-    assert text.span(seconds) == said
-
-
 def test_a_missing_value_is_a_dash_and_nothing_is_a_zero() -> None:
     for say in (text.number, text.watts, text.percent, text.celsius, text.gibibytes):
         assert say(None) == "—"
@@ -74,5 +63,3 @@ def test_names_are_cut_where_they_do_not_differ() -> None:
     assert text.fit("cluster-a-node-0262", 8, tail=True) == "…de-0262"
     assert text.fit("NVIDIA H100 80GB", 8) == "NVIDIA…"[:7] + " "
     assert text.clean("a\x1b[2Jb\u202ec\nd") == "a?[2Jb?c?d"
-    assert text.clock(41) == "00:41"
-    assert text.clock(3723) == "1:02:03"

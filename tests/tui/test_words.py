@@ -13,7 +13,7 @@ from api.fleet import NodeLine
 from api.pages import GpuFacts, GpuPage, GpuPart, LinkFacts, LinkPart, MemoryPool, NodePage
 from api.power import BudgetRows
 from api.report import Report
-from telemetry.words import all_firing, counted
+from telemetry.text import all_firing, counted
 from tests.tui.test_lines import SECOND, board, said
 from tui.kit.text import CROSS, DASH
 from tui.screens.circuit import circuit_lines

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.cells import cell_len
 
+from telemetry.text import short_duration, time_of_day, timer
 from tui.feed.line import Connection, ConnectionState
 from tui.kit.text import (
     CROSS,
@@ -11,14 +12,11 @@ from tui.kit.text import (
     bar,
     celsius,
     clean,
-    clock,
-    clock_of,
     fit,
     kilowatt_hours,
     money,
     number,
     percent,
-    span,
     watts,
     watts_of,
 )
@@ -70,7 +68,7 @@ def live(board: DashboardState, line: Connection, moment: ScreenTime) -> list[Pi
         word = "LOADING" if moment.loading else "REPLAY"
         return [(f" {word} {moment.replay} ", "chip" if moment.loading else "band"), (" ", "")]
     if moment.paused is not None:
-        return [(f" PAUSED {clock(moment.now - moment.paused)} ", "chip"), (" ", "")]
+        return [(f" PAUSED {timer(moment.now - moment.paused)} ", "chip"), (" ", "")]
     if line.state is not ConnectionState.LIVE:
         tone = "dim" if line.state is ConnectionState.CONNECTING else "crit"
         return [(f"○ {line_word(line)} ", tone)]
@@ -95,15 +93,15 @@ def _who(board: DashboardState, moment: ScreenTime, *, short: bool) -> list[Piec
     if moment.replay:  # how old data was then is nothing that anybody waits for
         return [(f"{name}  ", "strong"), *badge]
     if short:
-        age = "no data" if fresh is None else span(fresh)
+        age = "no data" if fresh is None else short_duration(fresh)
         return [(f"{name} ", "strong"), *badge, (f"{age} ", late or "dim")]
     said: list[Piece] = [("no data yet  ", "stale")]
     if fresh is not None:
-        said = [("data ", "dim"), (f"{span(fresh)} old  ", late)]
+        said = [("data ", "dim"), (f"{short_duration(fresh)} old  ", late)]
     return [
         (f"{name}  ", "strong"),
         *badge,
-        (f"{clock_of(board.at, utc=moment.utc)}  ", "dim"),
+        (f"{time_of_day(board.at, utc=moment.utc)}  ", "dim"),
         *said,
     ]
 

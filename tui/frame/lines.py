@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from telemetry.words import counted
+from telemetry.text import counted, short_duration, time_of_day, timer
 from tui.feed.line import Connection, ConnectionState
 from tui.frame.header import line_word, live
 from tui.kit.bars import Bar
-from tui.kit.text import (
-    DASH,
-    clean,
-    clock,
-    clock_of,
-    fit,
-    percent,
-    span,
-)
+from tui.kit.text import DASH, clean, fit, percent
 from tui.state.circuits import Now, about, bar_tone, countdown, headroom, share, tone_of, worst_line
 from tui.state.dashboard_state import DashboardState
 from tui.state.incidents import alert_lines, counts
@@ -33,12 +25,12 @@ def band(
     ):
         return []
     if recorded and line.slow:
-        return [(f" READING {clock(now - line.since)} ", "chip"), (" the recording", "dim")]
-    last = f", last data {clock_of(board.at, utc=utc)}" if board.at else ""
+        return [(f" READING {timer(now - line.since)} ", "chip"), (" the recording", "dim")]
+    last = f", last data {time_of_day(board.at, utc=utc)}" if board.at else ""
     retry = ""
     if line.retry_at is not None and line.retry_at > now:
-        retry = f", trying again in {span(line.retry_at - now)}, R now"
-    return [(f" {line_word(line)} {clock(now - line.since)}{last}{retry} ", "band"),
+        retry = f", trying again in {short_duration(line.retry_at - now)}, R now"
+    return [(f" {line_word(line)} {timer(now - line.since)}{last}{retry} ", "band"),
             (f" {clean(line.reason)}", "dim")]  # fmt: skip
 
 
@@ -89,7 +81,7 @@ def nothing_yet(
     """What to say in place of the tables while there are no rows; None when there are some. `past`: it
     is not now that is shown."""
     if recorded and not board.ready and (line.slow or line.state is ConnectionState.CONNECTING):
-        return [[(f"reading the recording ({span(now - line.since)}) …", "strong")]]
+        return [[(f"reading the recording ({short_duration(now - line.since)}) …", "strong")]]
     if line.state is ConnectionState.REFUSED and not board.ready:
         return [
             [("The aggregator can't be used", "crit")],
@@ -101,7 +93,7 @@ def nothing_yet(
         lost = line.state is ConnectionState.LOST
         said: list[list[Piece]] = [
             [(f"{'no answer from' if lost else 'connecting to'} {clean(url)} "
-              f"({span(now - line.since)}) …", "strong")],
+              f"({short_duration(now - line.since)}) …", "strong")],
         ]  # fmt: skip
         if lost:
             said.append([(clean(line.reason), "dim")])

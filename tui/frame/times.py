@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from telemetry.text import duration
 from tui.frame.drawing import Drawing
-from tui.kit.text import span
 from tui.screens.history import SPANS
 from tui.screens.page import PageView
 from tui.screens.time_form import TimeForm
@@ -109,7 +109,7 @@ class Times(Drawing):
             self.redraw()
             return
         self._span = max(0, min(self._span + by, len(SPANS) - 1))
-        self.notify(f"history of {span(self.span)}", timeout=2)
+        self.notify(f"history of {duration(self.span)}", timeout=2)
         self.rewant()
 
     def do_utc(self) -> None:

@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from api.fleet import NodeLine
-from telemetry.words import counted
+from telemetry.text import counted
 from tui.kit.cards import TALL, cards, columns_of
 from tui.kit.grid import MOST_DIGITS, Grid, Zoom, lay_out
 from tui.kit.heatmap import Bytes, HeatmapCells, draw, quantise

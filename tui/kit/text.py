@@ -6,11 +6,11 @@ many terminal cells.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 from rich.cells import cell_len, set_cell_size
 
-DASH = "—"
+from telemetry.text import ABSENT
+
+DASH = ABSENT
 CROSS = "\u00d7"
 """The multiplication sign: what is gone."""
 STEP = "\u203a"
@@ -83,26 +83,6 @@ def gibibytes(value: float | None) -> str:
     return DASH if value is None else f"{value / 2**30:.0f}"
 
 
-def span(seconds: float | None) -> str:
-    """A duration, shorter the longer it is: `0.4 s`, `34 s`, `2 m`, `5 h`, `3 d`."""
-    if seconds is None:
-        return DASH
-    seconds = max(0.0, seconds)
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    for limit, unit, name in ((99.5, 1, "s"), (5970, 60, "m"), (172_800, 3600, "h")):
-        if seconds < limit:
-            return f"{seconds / unit:.0f} {name}"
-    return f"{seconds / 86400:.0f} d"
-
-
-def clock(seconds: float) -> str:
-    """A duration as a clock: `00:41`, `1:02:03`."""
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes:02}:{rest:02}"
-
-
 def bar(ratio: float | None, width: int) -> str:
     """A bar of `width` cells, full at 1; nothing at all for a missing value."""
     if ratio is None or ratio != ratio:  # noqa: PLR0124 - NaN
@@ -110,20 +90,6 @@ def bar(ratio: float | None, width: int) -> str:
     eighths = round(8 * width * min(max(ratio, 0.0), 1.0))
     whole, part = divmod(eighths, 8)
     return fit("█" * whole + (_BLOCKS[part] if part else ""), width)
-
-
-def clock_of(at: int, *, utc: bool = True) -> str:
-    """A time of day: `12:04:01Z`, or local without the letter; a dash for no time."""
-    if at <= 0:
-        return DASH
-    moment = datetime.fromtimestamp(at / 1e9, UTC)
-    return f"{moment:%H:%M:%S}Z" if utc else f"{moment.astimezone():%H:%M:%S}"
-
-
-def day_of(at: int, *, utc: bool = True) -> str:
-    """A day: `11-21`."""
-    moment = datetime.fromtimestamp(at / 1e9, UTC)
-    return f"{moment if utc else moment.astimezone():%m-%d}"
 
 
 def kilowatt_hours(value: float | None) -> str:

@@ -15,11 +15,11 @@ from textual.app import ComposeResult
 from textual.widgets import Input, Label
 
 from api.alerts import Incident, SilencesReply, TimelineReply
-from telemetry.words import counted
+from telemetry.text import counted, short_duration, time_of_day
 from tui.feed.requests import ActionError
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.surface import Drawing
-from tui.kit.text import clean, clock_of, fit, number, span
+from tui.kit.text import clean, fit, number
 from tui.screens.actions import acknowledge, runbook, silence, unsilence
 from tui.screens.forms import AckForm, Dialog, how_long_and_why, usual
 from tui.screens.incident import SEVERITY_MARKS, incident_lines, where
@@ -165,15 +165,15 @@ def _mark(source: Rows, row: int, width: int) -> Piece:
 def _state(source: Rows, row: int, width: int) -> Piece:
     incident = source.incidents[row]
     if incident.ended is not None:
-        return f"ended {span((source.board.at - incident.ended) / 1e9)}", "dim"
+        return f"ended {short_duration((source.board.at - incident.ended) / 1e9)}", "dim"
     taken, at = incident.acknowledged, source.board.at
     until = silenced_until(incident, source.board.silences, at)
     if taken is not None:
         who = f"✓ {clean(taken.who)}"
-        since = f"{who} {span((at - taken.at) / 1e9)}"
+        since = f"{who} {short_duration((at - taken.at) / 1e9)}"
         return since if until is None else f"silenced, {who}", "good"
     if until is not None:
-        return f"silenced {span((until - at) / 1e9)}", "dim"
+        return f"silenced {short_duration((until - at) / 1e9)}", "dim"
     return "firing", ""
 
 
@@ -187,7 +187,7 @@ def _title(source: Rows, row: int, width: int) -> Piece:
 COLUMNS: tuple[TableColumn[Rows], ...] = (
     TableColumn("", 1, _mark),
     TableColumn("sev", 6, lambda s, row, _: SEVERITY_MARKS.get(s.incidents[row].severity, ("· INFO", "dim"))),
-    TableColumn("age", 5, lambda s, row, _: (span((s.board.at - s.incidents[row].began) / 1e9).replace(" ", ""), "dim"), right=True),
+    TableColumn("age", 5, lambda s, row, _: (short_duration((s.board.at - s.incidents[row].began) / 1e9).replace(" ", ""), "dim"), right=True),
     TableColumn("what", 24, _title, grow=12),
     TableColumn("#", 4, lambda s, row, _: (number(s.incidents[row].firing), "dim"), right=True),
     TableColumn("where", 12, lambda s, row, _: (where(s.incidents[row]), ""), tail=True, grow=1, most=24),
@@ -231,7 +231,9 @@ class AlertsView(ListView):
             default=None,
         )
         if resolved is not None:
-            nothing += f"; the last one resolved at {clock_of(resolved.changed, utc=self.top.utc)}"
+            nothing += (
+                f"; the last one resolved at {time_of_day(resolved.changed, utc=self.top.utc)}"
+            )
         nothing = clean(board.incidents_unknown) or nothing
         return Listing(Rows(board, incidents, self.marked), COLUMNS, np.flatnonzero(mask), [i.key for i in incidents],
                        len(incidents), self.sort, nothing)  # fmt: skip

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from api.power import Circuit, CircuitPage
-from telemetry.words import counted
+from telemetry.text import counted, short_duration, timer
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.bars import over
 from tui.kit.flow import flow, wrapped
-from tui.kit.text import DASH, clean, clock, fit, number, percent, span, watts
+from tui.kit.text import DASH, clean, fit, number, percent, watts
 from tui.screens.load_history import Past, past_lines
 from tui.screens.page import PageView
 from tui.state.circuit_columns import page_of
@@ -75,7 +75,7 @@ def _next(circuit: Circuit, standing: RowStatus, since: Now) -> list[list[Piece]
             said = "does not trip at this load" if circuit.trip_known else f"trip: {band}"
         return [[(said, tone)]]
     typical, latest = (
-        None if edge is None else clock(max(0.0, edge - since.elapsed))
+        None if edge is None else timer(max(0.0, edge - since.elapsed))
         for edge in (circuit.trip_seconds.nominal, circuit.trip_seconds.latest)
     )
     end = "perhaps never" if latest is None else f"at the latest {latest}"
@@ -125,7 +125,7 @@ def _minute(circuit: Circuit, standing: RowStatus) -> list[list[Piece]]:
     return [
         [("last minute  ", "dim"), (percent(circuit.continuous_ratio), tone)],
         [(" of what it may carry all day", tone)],
-        [(f", over it for {span(above)}" if above else "", "dim")],
+        [(f", over it for {short_duration(above)}" if above else "", "dim")],
     ]
 
 
@@ -140,7 +140,7 @@ def _could(circuit: Circuit) -> list[list[Piece]]:
         parts.append([("  if the other feed goes ", "dim"),
                       (f"{percent(survivor)} of all day", "warn" if survivor > 1 else "")])  # fmt: skip
     if ahead is not None:
-        parts.append([("  trend ", "dim"), (f"all-day limit in {span(ahead)}", "")])
+        parts.append([("  trend ", "dim"), (f"all-day limit in {short_duration(ahead)}", "")])
     return parts
 
 

@@ -11,12 +11,13 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 
 from api.power import Circuit, Plan
+from telemetry.text import timer
 from tui.feed.requests import ActionError
 from tui.feed.wants import Wants
 from tui.kit.bars import over
 from tui.kit.flow import wrapped
 from tui.kit.surface import Drawing, Surface
-from tui.kit.text import clean, clock, number, percent, watts
+from tui.kit.text import clean, number, percent, watts
 from tui.screens.circuit import circuit_asks, circuit_lines, pressed
 from tui.screens.lists import ListView
 from tui.state.circuits import (
@@ -63,7 +64,7 @@ def what_if_lines(name: str, plan: Plan, board: DashboardState) -> list[Line]:
     ]
     for circuit in others[:5]:
         trip = (circuit.trip_seconds or {}).get("earliest")
-        said = "does not trip" if trip is None else f"may trip in {clock(trip)}"
+        said = "does not trip" if trip is None else f"may trip in {timer(trip)}"
         lines.append([(f"  {clean(circuit.id):<20} ", ""), (f"{percent(before.get(circuit.id))} → {percent(circuit.load_ratio)}  ", ""),
                       (said, "crit" if trip is not None else "dim")])  # fmt: skip
     if len(others) > 5:

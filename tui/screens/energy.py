@@ -7,11 +7,12 @@ from typing import Any, ClassVar
 
 from api.power import BudgetRows
 from api.report import Energy, Report
+from telemetry.text import short_duration
 from tui.feed.wants import DocumentRequest, Wants
 from tui.frame.header import of_budget
 from tui.kit.bars import Bar, bar_list
 from tui.kit.flow import flow
-from tui.kit.text import DASH, clean, kilowatt_hours, money, number, percent, span, watts
+from tui.kit.text import DASH, clean, kilowatt_hours, money, number, percent, watts
 from tui.screens.page import PageView
 from tui.state.dashboard_state import DashboardState
 from tui.state.documents import BUDGETS, LOADING, TODAY
@@ -32,9 +33,9 @@ def _energy(word: str, found: Energy | None, currency: str | None, width: int) -
         share = percent(found.gpu_kwh / found.kwh if found.kwh else None)
         parts.append([(f"  GPUs {share} of it", "dim")])
     if found.hours is not None:
-        parts.append([(f"  over {span(found.hours * 3600)}", "dim")])
+        parts.append([(f"  over {short_duration(found.hours * 3600)}", "dim")])
     if found.unknown_hours and found.unknown_hours > 0.01:
-        parts.append([(f"  {span(found.unknown_hours * 3600)} not known", "warn")])
+        parts.append([(f"  {short_duration(found.unknown_hours * 3600)} not known", "warn")])
     if found.estimated_ratio and found.estimated_ratio > 0.005:
         parts.append([(f"  {percent(found.estimated_ratio)} estimated", "dim")])
     first, *rest = flow(parts, max(24, width - 14))

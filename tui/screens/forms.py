@@ -15,7 +15,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Label
 
 from api.alerts import Incident
-from telemetry.words import counted
+from telemetry.text import counted
 from tui.kit.surface import Surface
 from tui.kit.text import clean, fit, number
 from tui.state.dashboard_state import DashboardState

@@ -8,22 +8,10 @@ from urllib.parse import quote
 
 from api.alerts import Alert
 from api.pages import GpuPage, History, LinkPart
+from telemetry.text import duration, short_duration, time_of_day
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.chart import Mark
-from tui.kit.text import (
-    CROSS,
-    DASH,
-    STEP,
-    bar,
-    celsius,
-    clean,
-    clock_of,
-    fit,
-    gibibytes,
-    number,
-    percent,
-    span,
-)
+from tui.kit.text import CROSS, DASH, STEP, bar, celsius, clean, fit, gibibytes, number, percent
 from tui.screens.history import (
     Plot,
     ask_of,
@@ -34,7 +22,6 @@ from tui.screens.history import (
     say_percent,
     say_watts,
     share_of,
-    span_word,
 )
 from tui.screens.page import PageView
 from tui.state import readings
@@ -155,7 +142,7 @@ def _events(page: GpuPage, *, utc: bool) -> list[Line]:
         )
         lines.append(
             [
-                (f"{clock_of(event.at, utc=utc)} ", "dim"),
+                (f"{time_of_day(event.at, utc=utc)} ", "dim"),
                 (f"{clean(event.kind)} ", tone),
                 (clean(event.message), ""),
             ]
@@ -276,7 +263,7 @@ def _alerts(board: DashboardState, page: GpuPage, width: int) -> list[Line]:
 
 def _alert(board: DashboardState, alert: Alert, width: int) -> Line:
     glyph, tone = {"page": ("▲", "crit"), "ticket": ("!", "warn")}.get(alert.severity, ("·", "dim"))
-    since = span((board.at - alert.since) / 1e9)
+    since = short_duration((board.at - alert.since) / 1e9)
     return [
         (f"{glyph} ", tone),
         (fit(clean(alert.summary), max(1, width - 10)).rstrip(), "strong"),
@@ -298,7 +285,7 @@ def throttled(board: DashboardState, page: GpuPage, uuid: str, span_: int) -> Li
     told = [f"{word} {share}" for word, share in shares if share not in {DASH, "0%"}]
     if any(share != DASH for _, share in shares):
         pieces += [
-            (f"  of the last {span_word(span_)}: ", "dim"),
+            (f"  of the last {duration(span_)}: ", "dim"),
             (", ".join(told) or "never held", ""),
         ]
     return pieces

@@ -11,9 +11,10 @@ from urllib.parse import quote, urlencode
 import numpy as np
 
 from api.pages import History
+from telemetry.text import duration, time_of_day
 from tui.feed.wants import DocumentRequest
 from tui.kit.chart import LATE, Mark, apart, chart, held
-from tui.kit.text import DASH, clock_of
+from tui.kit.text import DASH
 from tui.state.dashboard_state import DashboardState
 from tui.theme import Line, Piece
 
@@ -50,11 +51,6 @@ def ask_of(kind: str, name: str, metric: str, span: int) -> DocumentRequest:
     return DocumentRequest(path_of(kind, name, metric, span), History, max(2.0, span / 150))
 
 
-def span_word(span: int) -> str:
-    """A span in words."""
-    return f"{span // 3600} h" if span >= 3600 else f"{span // 60} m"
-
-
 def plot_lines(
     board: DashboardState,
     kind: str,
@@ -70,7 +66,7 @@ def plot_lines(
     path = path_of(kind, name, plot.metric, span)
     found = board.doc(path, History)
     lines = history_lines(
-        found, board.fault(path), plot, span_word(span), width, height, utc=utc
+        found, board.fault(path), plot, duration(span), width, height, utc=utc
     )  # fmt: skip
     return instant(lines, found, board.at, width)
 
@@ -96,7 +92,7 @@ def history_lines(
         title.append((f"  max {plot.say(float(high)).strip()}", "dim"))
     if plot.say is say_watts:
         top = rounded(top)
-    times = [clock_of(int(start + (end - start) * part), utc=utc)[:8] for part in (0, 0.5, 1)]
+    times = [time_of_day(int(start + (end - start) * part), utc=utc)[:8] for part in (0, 0.5, 1)]
     return [
         title,
         *chart(spaced, (low, top), width, max(2, height - 1), plot.say, plot.marks, times),

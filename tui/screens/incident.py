@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from api.alerts import Incident, SilencesReply, TimelineReply
-from telemetry.words import all_firing, counted
+from telemetry.text import all_firing, counted, short_duration, time_of_day
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.flow import flow, wrapped
-from tui.kit.text import DASH, clean, clock_of, number, span
+from tui.kit.text import DASH, clean, number
 from tui.screens.actions import RUNBOOK, acknowledge, runbook, silence, unsilence
 from tui.screens.incident_timeline import path_of, story_ask, story_lines
 from tui.screens.page import PageView
@@ -60,8 +60,8 @@ def incident_lines(
 
 def _since(board: DashboardState, incident: Incident, width: int, *, utc: bool) -> list[Line]:
     hidden = f"  {counted(incident.hidden, 'consequence')} hidden" if incident.hidden else ""
-    began: Line = [("began ", "dim"), (clock_of(incident.began, utc=utc), ""),
-                   (f"  {span((board.at - incident.began) / 1e9)} ago  ", "dim"),
+    began: Line = [("began ", "dim"), (time_of_day(incident.began, utc=utc), ""),
+                   (f"  {short_duration((board.at - incident.began) / 1e9)} ago  ", "dim"),
                    (all_firing(incident.firing, incident.total), "")]  # fmt: skip
     return flow([began, [(hidden, "dim")]] if hidden else [began], width)
 
@@ -70,7 +70,7 @@ def _taken(incident: Incident, *, utc: bool) -> Line:
     taken = incident.acknowledged
     if taken is None:
         return [("nobody has taken it yet", "dim")]
-    until = f" until {clock_of(taken.until, utc=utc)}" if taken.until else ""
+    until = f" until {time_of_day(taken.until, utc=utc)}" if taken.until else ""
     words = f"{clean(taken.who)} takes care of it{until}: {clean(taken.why) or DASH}"
     return [("✓ ", "good"), (words, "")]
 
@@ -102,7 +102,7 @@ def _alerts(incident: Incident, room: int, width: int, *, utc: bool) -> list[Lin
     shown = 0
     for alert in incident.alerts:
         state = "" if alert.state == "firing" else f" {alert.state}"
-        since = f"  {clock_of(alert.since, utc=utc)} "
+        since = f"  {time_of_day(alert.since, utc=utc)} "
         first, *rest = wrapped(clean(alert.summary), max(10, width - len(since) - len(state))) or [
             ""
         ]
@@ -123,7 +123,7 @@ def _silences(board: DashboardState, *, utc: bool) -> list[Line]:
     lines: list[Line] = [[], [("silences", "head")]] if running else []
     for each in running[:5]:
         words = clean(", ".join(map(str, each.matchers)))
-        until = f"  until {clock_of(each.ends, utc=utc)} by {clean(each.who)}: {clean(each.why)}"
+        until = f"  until {time_of_day(each.ends, utc=utc)} by {clean(each.who)}: {clean(each.why)}"
         lines.append([(f"  {words}", ""), (until, "dim")])
     return lines
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from urllib.parse import quote
 
 from api.alerts import DeliveryRow, IncidentEvent, TimelineReply
+from telemetry.text import time_of_day
 from tui.feed.wants import DocumentRequest
 from tui.kit.flow import wrapped
-from tui.kit.text import clean, clock_of, number
+from tui.kit.text import clean, number
 from tui.theme import Line
 
 _WORDS = {"taken_back": "{who} gave it back", "lapsed": "the time of the acknowledgement is over",
@@ -45,7 +46,7 @@ def story_lines(
         told = [told[0], (0, f"… {number(hidden)} more"), *told[-(most - 2) :]]
     lines: list[Line] = [[("what happened", "head")]]
     for when, words in told:
-        clock = f"  {clock_of(when, utc=utc)} " if when else "  "
+        clock = f"  {time_of_day(when, utc=utc)} " if when else "  "
         for n, line in enumerate(wrapped(clean(words), max(20, width - len(clock)))):
             lines.append([(clock if n == 0 else " " * len(clock), "dim"), (line, "")])
     return lines

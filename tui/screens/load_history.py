@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from api.power import Circuit
+from telemetry.text import short_duration, time_of_day
 from tui.kit.chart import LATE, Floats, Mark, held
-from tui.kit.text import clean, clock_of, span
+from tui.kit.text import clean
 from tui.kit.trip_forecast import REACH, Fan, Flag, axis, fan_chart, fan_of
 from tui.screens.history import say_watts
 from tui.state.circuits import most
@@ -62,8 +63,10 @@ def past_lines(
     words = [(before, "now"), (room, f"+{_short(ahead)}")]
     if flag is not None:
         column = before + 1 + int(flag.ahead / ahead * (room - before - 1))
-        words.insert(0, (column, f"may trip {clock_of(int(at[-1] + flag.ahead * 1e9), utc=utc)}"))
-    words.append((0, clock_of(start, utc=utc)))
+        words.insert(
+            0, (column, f"may trip {time_of_day(int(at[-1] + flag.ahead * 1e9), utc=utc)}")
+        )
+    words.append((0, time_of_day(start, utc=utc)))
     return [
         [(f"{name} load W", "strong"), (f"  {_short(length)} to now, then {_said(fan)}", "dim")],
         *drawn,
@@ -112,4 +115,4 @@ def _said(fan: Fan | None) -> str:
 
 
 def _short(seconds: float) -> str:
-    return span(seconds).replace(" ", "")
+    return short_duration(seconds).replace(" ", "")

@@ -8,9 +8,10 @@ from urllib.parse import quote
 from textual import on
 
 from api.pages import GpuPart, NodePage
+from telemetry.text import short_duration
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.flow import flow
-from tui.kit.text import DASH, clean, fit, gibibytes, number, percent, span, watts
+from tui.kit.text import DASH, clean, fit, gibibytes, number, percent, watts
 from tui.screens.history import Plot, ask_of, plot_lines, say_percent, say_watts
 from tui.screens.page import PageView, Scroll
 from tui.state import readings
@@ -80,7 +81,7 @@ def _head(page: NodePage, width: int) -> list[Line]:
     )
     who: list[list[Piece]] = [
         [(clean(node.node), "strong"), ("  ", ""), (node.state, state)],
-        [(f"  data {span(node.age_seconds)} old", "dim")],
+        [(f"  data {short_duration(node.age_seconds)} old", "dim")],
         [(f"  rack {clean(node.rack)}", "dim")] if node.rack else [],
         [("  job ", "dim"), (clean(node.job), "")] if node.job else [],
         [(f"  driver {clean(node.driver_version or DASH)}", "dim")],
@@ -90,7 +91,7 @@ def _head(page: NodePage, width: int) -> list[Line]:
         [("  CPU ", "dim"), (percent(read(CPU)), "strong")],
         [("  RAM ", "dim"), (ram, "strong")],
         [("  load ", "dim"), (number(read("node_load_1m"), 1), "strong")],
-        [("  up ", "dim"), (span(up), "strong")],
+        [("  up ", "dim"), (short_duration(up), "strong")],
     ]
     return [*flow(who, width), *flow(now, width), [(fit(facts, width).rstrip(), "dim")]]
 
@@ -102,7 +103,7 @@ def _alerts(board: DashboardState, page: NodePage, width: int) -> list[Line]:
         glyph, tone = {"page": ("▲", "crit"), "ticket": ("!", "warn")}.get(
             alert.severity, ("·", "dim")
         )
-        since = span((board.at - alert.since) / 1e9)
+        since = short_duration((board.at - alert.since) / 1e9)
         lines.append(
             [
                 (f"{glyph} ", tone),

@@ -11,7 +11,7 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from telemetry.words import counted
+from telemetry.text import counted
 from tui.kit.surface import Surface
 from tui.screens.view import View
 from tui.theme import Line

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from api.pages import GpuPage, NodePage
-from telemetry.words import counted
+from telemetry.text import counted
 from tui.feed.wants import DocumentRequest, Wants
 from tui.frame.header import WIDE
 from tui.kit.surface import Drawing

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from api.pages import Event, Events
+from telemetry.text import time_of_day
 from tui.feed.wants import DocumentRequest
-from tui.kit.text import clean, clock_of, fit
+from tui.kit.text import clean, fit
 from tui.state.dashboard_state import DashboardState
 from tui.state.incidents import alert_lines
 from tui.theme import Line
@@ -45,7 +46,7 @@ def event_line(board: DashboardState, event: Event, width: int, *, utc: bool) ->
     """When, where, what."""
     row = None if event.gpu is None else board.gpus.row_of.get(event.gpu)
     place = clean(event.node) + ("" if row is None else f"/gpu{board.gpus.who.gpu[row]}")
-    when = f"{clock_of(event.at, utc=utc)} "
+    when = f"{time_of_day(event.at, utc=utc)} "
     where = f"{fit(place, min(18, len(place)), tail=True)} "
     room = max(8, width - len(when) - len(where))
     words = clean(event.message) or clean(event.kind).replace("_", " ")

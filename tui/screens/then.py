@@ -14,10 +14,11 @@ from textual.app import ComposeResult
 from textual.widgets import Input, Label
 
 from api.pages import GpuPage, History, NodePage
+from telemetry.text import SECONDS_IN, duration, short_duration, time_of_day
 from tui.feed.wants import DocumentRequest
-from tui.kit.text import DASH, clean, clock_of, fit, percent, span
+from tui.kit.text import DASH, clean, fit, percent
 from tui.screens.forms import Dialog
-from tui.screens.history import Plot, beside, history_lines, share_room, span_word
+from tui.screens.history import Plot, beside, history_lines, share_room
 from tui.state.dashboard_state import DashboardState
 from tui.theme import Line, Piece, Tones
 
@@ -25,7 +26,6 @@ SECOND = 1_000_000_000
 Say = Callable[[float | None], str]
 ODD = 0.1
 """Share by which a value differs before it is marked."""
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _CLOCK = re.compile(r"\d{1,2}:\d{2}(?::\d{2})?")
 _AGO = re.compile(r"-?\s*(\d+(?:\.\d+)?)\s*(s|m|h|d)[a-z]*(?:\s+ago)?")
 
@@ -36,7 +36,7 @@ def then_of(text: str, now: int, *, utc: bool) -> int | None:
     text = text.strip().removesuffix("Z").removesuffix("z").lower()
     ago = _AGO.fullmatch(text)
     if ago is not None:
-        at = now - round(float(ago[1]) * _UNITS[ago[2]] * SECOND)
+        at = now - round(float(ago[1]) * SECONDS_IN[ago[2]] * SECOND)
         return at if 0 <= at < now else None
     zone = UTC if utc else datetime.fromtimestamp(now / 1e9, UTC).astimezone().tzinfo
     today = datetime.fromtimestamp(now / 1e9, zone)
@@ -104,8 +104,8 @@ def then_lines(
     """Draw the comparison."""
     kind = GpuPage if then.kind == "gpu" else NodePage
     now_page, then_page = (board.doc(then.page(then=past), kind) for past in (False, True))
-    ago = span((board.at - then.at) / 1e9)
-    heads = ("now", f"then {clock_of(then.at, utc=utc)} (-{ago})", "difference")
+    ago = short_duration((board.at - then.at) / 1e9)
+    heads = ("now", f"then {time_of_day(then.at, utc=utc)} (-{ago})", "difference")
     column = max(14, (width - 15) // 3)
     lines: list[Line] = [[(fit("", 15), ""), *((fit(head, column), "head") for head in heads)]]
     for page, past in ((now_page, False), (then_page, True)):
@@ -131,10 +131,10 @@ def then_lines(
         sides = []
         for past in (False, True):
             path = then.history(plot.metric, within, then=past)
-            when = f"to {clock_of(then.at, utc=utc)}" if past else "to now"
+            when = f"to {time_of_day(then.at, utc=utc)}" if past else "to now"
             sides.append(
                 history_lines(
-                    board.doc(path, History), board.fault(path), plot, f"{span_word(within)} {when}",
+                    board.doc(path, History), board.fault(path), plot, f"{duration(within)} {when}",
                     wide, room, utc=utc,
                 )
             )  # fmt: skip

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from api.power import Circuit
-from tui.kit.text import DASH, clean, clock, percent, span, watts
+from telemetry.text import short_duration, timer
+from tui.kit.text import DASH, clean, percent, watts
 from tui.state.dashboard_state import DashboardState
 from tui.state.row_status import RowStatus
 from tui.theme import Piece
@@ -59,21 +60,24 @@ def countdown(circuit: Circuit, standing: RowStatus, now: Now, *, short: bool = 
         if trip < 1:
             return f"{'TRIP NOW' if short else 'MAY TRIP NOW'}{frozen}", tone
         if trip > 86_400:
-            return f"{word} {span(trip)}{frozen}", tone
-        return f"{word} {clock(trip)}{frozen}", tone
+            return f"{word} {short_duration(trip)}{frozen}", tone
+        return f"{word} {timer(trip)}{frozen}", tone
     full = until_full(circuit, now)
     if full is not None:
-        return f"100% in {span(full)}{frozen}", tone_of(standing, "")
+        return f"100% in {short_duration(full)}{frozen}", tone_of(standing, "")
     if over_all_day(circuit):
         if assumed(circuit) and circuit.continuous_ratio is None:  # nobody knows if it is
             return ("assumed" if short else "assumed: not all of it is told"), "stale"
         since = circuit.above_continuous_seconds
         if short:
             return "> all-day limit", tone_of(standing, "")
-        held = f" for {span(since)}" if since else ""
+        held = f" for {short_duration(since)}" if since else ""
         return f"over all-day limit{held}", tone_of(standing, "")
     if circuit.forecast_continuous_seconds is not None:
-        return f"80% in {span(max(0.0, circuit.forecast_continuous_seconds - now.elapsed))}", "dim"
+        return (
+            f"80% in {short_duration(max(0.0, circuit.forecast_continuous_seconds - now.elapsed))}",
+            "dim",
+        )
     if (circuit.continuous_ratio or 0) > 1:  # of the last minute, while the load has fallen
         return ("was > all-day" if short else "fell below its all-day limit"), "dim"
     return DASH, "dim"

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 
 from api.alerts import Alert, Incident, Silence, matches_all
-from tui.kit.text import DASH, clean, fit, number, span
+from telemetry.text import short_duration
+from tui.kit.text import DASH, clean, fit, number
 from tui.state.dashboard_state import DashboardState
 from tui.state.documents import LOADING
 from tui.theme import Piece
@@ -64,7 +65,9 @@ def incident_line(
     )
     taken = incident.acknowledged
     mark: list[Piece] = [(f"{glyph} {word:<4} ", "dim" if taken else tone)]
-    mark.append((f"{span((board.at - incident.began) / 1e9).replace(' ', ''):>4} ", "dim"))
+    mark.append(
+        (f"{short_duration((board.at - incident.began) / 1e9).replace(' ', ''):>4} ", "dim")
+    )
     many = f" (+{number(incident.firing - 1)})" if incident.firing > 1 else ""
     who = f" ✓ {clean(taken.who)}" if taken else ""
     title = clean(incident.title)
@@ -93,7 +96,7 @@ def alert_lines(board: DashboardState, width: int, height: int) -> list[list[Pie
         )
         if resolved is None:
             return [[("no alerts", "dim")]]
-        ago = span((board.at - resolved.changed) / 1e9)
+        ago = short_duration((board.at - resolved.changed) / 1e9)
         return [[(f"no alerts; {ago} ago resolved: {clean(resolved.summary)}", "dim")]]
     if len(shown) > height and 0 < height <= 3:  # no line to give away: say it behind the last
         more = f"  and {number(len(shown) - height)} more"

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tui.kit.text import DASH, bar, clean, number, percent, span, watts
+from telemetry.text import short_duration
+from tui.kit.text import DASH, bar, clean, number, percent, watts
 from tui.state.dashboard_state import DashboardState
 from tui.state.gpus import Floats
 from tui.state.readings import POWER, TEMPERATURE, UTILIZATION
@@ -59,7 +60,7 @@ def _node_worst(source: NodeSource, row: int, width: int) -> Piece:
     if not alerts:
         age = node.age_seconds
         late = node.state != "online" and age is not None
-        return f"{clean(node.state)} for {span(age)}" if late else "", "stale"
+        return f"{clean(node.state)} for {short_duration(age)}" if late else "", "stale"
     tone = {"page": "crit", "ticket": "warn"}.get(alerts[0].severity, "dim")
     more = f" +{len(alerts) - 1}" if len(alerts) > 1 else ""
     return f"{clean(alerts[0].rule)}{more}", tone

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from telemetry.text import time_of_day
 from tui.feed.line import Connection, ConnectionState
-from tui.kit.text import clock_of
 from tui.state.circuits import Now
 from tui.state.dashboard_state import DashboardState
 from tui.state.documents import CIRCUITS
@@ -50,4 +50,4 @@ def countdown_now(board: DashboardState, line: Connection, moment: ScreenTime) -
     live = line.state is ConnectionState.LIVE and moment.paused is None and not moment.replay
     if live and moment.now - came <= STALE_AFTER:
         return Now(max(0.0, moment.now - came))
-    return Now(0.0, clock_of(board.circuits_at, utc=moment.utc))
+    return Now(0.0, time_of_day(board.circuits_at, utc=moment.utc))

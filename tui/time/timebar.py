@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from telemetry.text import day_of_month, duration, short_duration, time_of_day
 from tui.feed.wants import DocumentRequest
-from tui.kit.text import clock_of, day_of, span
 from tui.past.fetching import SETTLES
 from tui.state.dashboard_state import DashboardState
 from tui.time.playback import SECOND, SPANS, Playback
@@ -95,7 +95,7 @@ class TimeControls(Playback):
             self.pace = max(0, min(self.pace + by, len(SPEEDS) - 1))
             return f"{self.speed} times as fast as it was"
         self.length = max(0, min(self.length + by, len(SPANS) - 1))
-        return f"time bar of {span(SPANS[self.length])} at most"
+        return f"time bar of {duration(SPANS[self.length])} at most"
 
     def step(self, by: int, newest: DashboardState) -> None:
         """Go by a frame; after the newest comes now."""
@@ -215,10 +215,10 @@ class TimeControls(Playback):
         if self.recorded:
             at = newest if self._at is None else self._at
             end = " (end)" if self._at is None else ""
-            return f"{day_of(at, utc=utc)} {clock_of(at, utc=utc)}{end}"
+            return f"{day_of_month(at, utc=utc)} {time_of_day(at, utc=utc)}{end}"
         if self._at is None:
             return ""
-        ago = span(max(0, newest - self._at) / 1e9).replace(" ", "")
+        ago = short_duration(max(0, newest - self._at) / 1e9).replace(" ", "")
         said = f"{time_of(self._at, newest, utc=utc)} (-{ago})"
         if self.loading and self._shown is not None and self._shown.at:
             said += f", still {time_of(self._shown.at, newest, utc=utc)}"
@@ -238,4 +238,8 @@ class TimeControls(Playback):
 def time_of(at: int, newest: int, *, utc: bool) -> str:
     """A time of day, with its day where that is another."""
     far = newest - at > 20 * 3600 * SECOND
-    return f"{day_of(at, utc=utc)} {clock_of(at, utc=utc)}" if far else clock_of(at, utc=utc)
+    return (
+        f"{day_of_month(at, utc=utc)} {time_of_day(at, utc=utc)}"
+        if far
+        else time_of_day(at, utc=utc)
+    )
