@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 import msgspec
 
 from aggregator.electrical.service import ElectricalService
 from aggregator.electrical.site_loader import WHERE
+from alerts.engine.instant import firing_ids
+from alerts.rules.rule import Rule
 from power.plan.plan import Suppose, make
 from power.plan.result import PlanResult
 from power.report.cluster_parts import card_named
@@ -19,7 +22,9 @@ from telemetry.fleet import Fleet
 from telemetry.inventory import Inventory
 
 
-def live_plan(electrical: ElectricalService, fleet: Fleet, suppose: Suppose) -> PlanResult:
+def live_plan(
+    electrical: ElectricalService, fleet: Fleet, suppose: Suppose, rules: Sequence[Rule]
+) -> PlanResult:
     """Return the plan from the present state; what `suppose` says of a node stands before what it
     draws. Raises `ConfigError` for what does not exist."""
     if electrical.plant.layout is None:
@@ -37,7 +42,7 @@ def live_plan(electrical: ElectricalService, fleet: Fleet, suppose: Suppose) -> 
         lose=suppose.lose,
         move=suppose.move,
     )
-    return make(WHERE, site, supposed, electrical.heat())
+    return make(WHERE, site, supposed, partial(firing_ids, rules), electrical.heat())
 
 
 def _drawn(electrical: ElectricalService) -> dict[str, float]:

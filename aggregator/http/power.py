@@ -125,6 +125,7 @@ async def plan(request: web.Request) -> web.Response:
                 lose=supposed.lose,
                 move=supposed.move,
             ),
+            view.alarms.rules,
         )
     except ConfigError as error:
         raise bad("body", str(error)) from error

@@ -23,6 +23,7 @@ from alerts.rules.names import WORDS, home, in_reach
 from alerts.rules.peers import Outlier
 from alerts.rules.presence import DriverCondition, Silent, Skewed
 from api.alerts import Severity, Subject
+from power import thresholds
 from telemetry.errors import ConfigError, did_you_mean
 from telemetry.metric import Kind as Moves
 from telemetry.settings import Fault, convert, read_toml
@@ -174,13 +175,27 @@ def _rule(path: Path, number: int, raw: Any) -> Rule:
     where = f"{path}, rule {name}"
     if isinstance(raw, dict) and raw.keys() == {"name", "enabled"} and raw["enabled"] is False:
         return _switched_off(where, name)
-    rule = convert(Rule, raw, f"{where}:", hint=_hint)
+    rule = convert(Rule, _with_numbers(raw), f"{where}:", hint=_hint)
     if "group" not in raw:
         span: Any = _SPANS.get(rule.table, "circuit")
         rule = msgspec.structs.replace(rule, group=span)
     for problem, cure in _problems(rule):
         raise ConfigError(where, problem, cure)
     return rule
+
+
+def _with_numbers(raw: Any) -> Any:
+    """Replace each level that names a constant of `power.thresholds` by its number."""
+    if isinstance(raw, list):
+        return [_with_numbers(part) for part in raw]
+    if not isinstance(raw, dict):
+        return raw
+    return {
+        key: getattr(thresholds, value, value)
+        if key in {"level", "clear"} and isinstance(value, str) and value.isupper()
+        else _with_numbers(value)
+        for key, value in raw.items()
+    }
 
 
 def _switched_off(where: str, name: Any) -> Rule:

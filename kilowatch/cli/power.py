@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ def plan(
         preload=preload,
     )
     if config is not None:
-        answer = make(str(config), read_site(config), suppose)
+        answer = _planned(config, suppose)
     else:
         api = ApiClient(
             str(http) if "://" in str(http) else f"http://{http}", read_token(token_file)
@@ -102,6 +103,18 @@ def plan(
         click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
     else:
         click.echo("\n".join(plan_lines(answer)))
+
+
+def _planned(path: Path, suppose: Suppose) -> PlanResult:
+    """Return the plan of a file, by the shipped rules and those of its `[aggregator] rules`."""
+    from alerts.engine.instant import firing_ids  # noqa: PLC0415 - loads the engine
+    from alerts.rules.rule import load  # noqa: PLC0415
+
+    tree = read_toml(path)
+    aggregator = tree.get("aggregator")
+    files = aggregator.get("rules") if isinstance(aggregator, dict) else None
+    own = [Path(str(file)) for file in files] if isinstance(files, list) else []
+    return make(str(path), decode(str(path), tree), suppose, partial(firing_ids, load(own)))
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -7,22 +7,21 @@ what it has seen since; both parts are told apart.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
 from api.power import SnapshotKind
+from power import thresholds
 from power.live.confidence import sure, told_of
-from power.network.flow import Ints
 from power.network.topology import SiteTopology
 from power.network.wiring import Floats
 from power.report.energy import JOULES_PER_KWH
 from power.report.tariff import mean_price
+from power.site.ceilings import Ceiling, ceilings
 from power.site.layout import SiteLayout
 from power.snapshot.snapshot import PowerSnapshot
-from power.thresholds import BUDGET, BUDGET_CLEAR, BUDGET_FULL, BUDGET_NEAR
 
 _SEEN_SECONDS = 3600.0
 """So long it must have looked before it says anything of a month."""
@@ -30,47 +29,13 @@ _MEAN_SECONDS = 86_400.0
 """Time constant of the mean draw that the rest of a month is reckoned with."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ceiling:
-    """One budget: of the configuration's, or a panel's."""
-
-    name: str
-    lines: Ints
-    """What counts, each once: a circuit below another of the same budget is counted with it."""
-    kw: float
-    warn: float
-    crit: float
-    clear: float
-    kwh_month: float
-    cost_month: float
-
-
-def ceilings(layout: SiteLayout, fixed: SiteTopology) -> tuple[Ceiling, ...]:
-    """Return the budgets of a site; NaN stands for a limit that is not set."""
-    at = {name: number for number, name in enumerate(fixed.network.names)}
-    found = []
-    for name, spec in layout.site.budgets.items():
-        inside = {below for c in spec.circuits for below in layout.below(c) - {c}}
-        lines = [at[c] for c in dict.fromkeys(spec.circuits) if c not in inside]
-        found.append(Ceiling(
-            name, np.array(lines, dtype=np.int64), _or_nan(spec.kw), spec.warn, spec.crit,
-            spec.clear, _or_nan(spec.kwh_month), _or_nan(spec.cost_month),
-        ))  # fmt: skip
-    for name, panel in layout.site.panels.items():
-        if panel.budget_kw and name not in layout.site.budgets:
-            lines = [at[name]]
-            found.append(Ceiling(
-                name, np.array(lines, dtype=np.int64), panel.budget_kw, BUDGET, BUDGET_NEAR,
-                BUDGET_CLEAR, np.nan, np.nan,
-            ))  # fmt: skip
-    return tuple(found)
-
-
 class Months:
     """What each budget has used this month."""
 
     def __init__(self, layout: SiteLayout, fixed: SiteTopology) -> None:
-        self.ceilings = ceilings(layout, fixed)
+        self.ceilings = ceilings(layout)
+        at = {name: number for number, name in enumerate(fixed.network.names)}
+        self._lines = [np.array([at[name] for name in c.circuits], np.int64) for c in self.ceilings]
         place = layout.site.site
         price = mean_price(place.tariff, place.tariffs)
         self._price = np.nan if price is None else price * place.pue
@@ -87,13 +52,13 @@ class Months:
         self, wall_ns: int, seconds: float, line_watts: Floats, version: int, assumed: Floats
     ) -> PowerSnapshot:
         """Return the power snapshot after `seconds` at these watts of every line, of which some are assumed."""
-        watts = np.array([float(line_watts[c.lines].sum()) for c in self.ceilings])
-        unsure = np.array([float(assumed[c.lines].sum()) for c in self.ceilings])
+        watts = np.array([float(line_watts[lines].sum()) for lines in self._lines])
+        unsure = np.array([float(assumed[lines].sum()) for lines in self._lines])
         self._count(wall_ns, seconds, watts - unsure)
         limit = np.array([1000 * c.kw for c in self.ceilings])
         ratio = watts / limit
         clear = np.array([c.clear for c in self.ceilings])
-        judged = sure(ratio, told_of(ratio, watts, unsure), clear, BUDGET_FULL)
+        judged = sure(ratio, told_of(ratio, watts, unsure), clear, thresholds.BUDGET_FULL)
         projected = self._projected(wall_ns)
         energy = projected / JOULES_PER_KWH
         rows = {
@@ -101,7 +66,7 @@ class Months:
             "budget_assumed_watts": unsure,
             "budget_power_ratio": ratio,
             "budget_level_ratio": np.array(
-                [_on_scale(c, r) for c, r in zip(self.ceilings, judged, strict=True)]
+                [c.level(r) for c, r in zip(self.ceilings, judged, strict=True)]
             ),
             "budget_energy_ratio": energy / np.array([c.kwh_month for c in self.ceilings]),
             "budget_cost_ratio": energy
@@ -171,25 +136,8 @@ class Months:
         self._month, self._since, self._mean_seconds = month, since, seconds
 
 
-def _on_scale(ceiling: Ceiling, ratio: float) -> float:
-    """Return a ratio on the scale on which every budget's levels stand at the usual places.
-
-    A budget may have levels of its own; a rule has one. So 0.85, 0.90, 0.97 and 1 of this scale are
-    the budget's own clear, warn, crit and full.
-    """
-    own = (0.0, ceiling.clear, ceiling.warn, ceiling.crit, 1.0)
-    usual = (0.0, BUDGET_CLEAR, BUDGET, BUDGET_NEAR, 1.0)
-    if np.isnan(ratio) or ratio >= 1.0:
-        return ratio
-    return float(np.interp(ratio, own, usual))
-
-
 def _month_of(wall_ns: int) -> tuple[float, float]:
     at = datetime.fromtimestamp(wall_ns / 1e9, UTC)
     begin = datetime(at.year, at.month, 1, tzinfo=UTC)
     end = datetime(at.year + at.month // 12, at.month % 12 + 1, 1, tzinfo=UTC)
     return begin.timestamp(), end.timestamp()
-
-
-def _or_nan(value: float | None) -> float:
-    return float("nan") if value is None else value

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from power import thresholds
 from power.network.wiring import Flags, Floats
-from power.thresholds import DEVIATION_RATIO, DEVIATION_WATTS
 
 EVERY = 10.0
 """Seconds between two lessons: readings that follow closer say the same again."""
@@ -48,7 +48,7 @@ class WallCalibrator:
         offset, slope, _, valid = self.lines()
         # A heater on the same meter must be told, not learnt.
         strange = np.abs(metered - offset - slope * own) > np.maximum(
-            DEVIATION_RATIO * metered, DEVIATION_WATTS
+            thresholds.DEVIATION_RATIO * metered, thresholds.DEVIATION_WATTS
         )
         usable &= ~(valid & strange)
         x, y = np.where(usable, own, 0.0), np.where(usable, metered, 0.0)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from power import thresholds as levels
+from power import thresholds
 from power.live.confidence import doubted, sure, told_of
 from power.live.inputs import PowerInputs
 from power.live.loads import CircuitLoads, CircuitMeters
@@ -71,8 +71,8 @@ def columns(fixed: SiteTopology, seen: CircuitInputs) -> dict[str, Floats]:
 def _load(fixed: SiteTopology, seen: CircuitInputs) -> dict[str, Floats]:
     network, carried = fixed.network, seen.carried
     amps = np.where(fixed.poles, carried.amps, np.nan)
-    lasting = sure(seen.minute / network.continuous, seen.minute_told / network.continuous, levels.LOAD_CLEAR, levels.CONTINUOUS)  # fmt: skip
-    over = sure(seen.ten / network.effective, seen.ten_told / network.effective, levels.OVERLOAD_CLEAR, levels.OVERLOAD)  # fmt: skip
+    lasting = sure(seen.minute / network.continuous, seen.minute_told / network.continuous, thresholds.LOAD_CLEAR, thresholds.CONTINUOUS)  # fmt: skip
+    over = sure(seen.ten / network.effective, seen.ten_told / network.effective, thresholds.OVERLOAD_CLEAR, thresholds.OVERLOAD)  # fmt: skip
     return {
         "circuit_watts": carried.watts,
         "circuit_sigma_watts": carried.sigma,
@@ -131,7 +131,7 @@ def _survives(seen: CircuitInputs, limit: Floats) -> Floats:
     """Return what a loss of another feed would bring over a limit."""
     ratio = seen.survivor / limit
     least = told_of(ratio, seen.carried.watts, seen.carried.assumed)
-    return sure(ratio, least, levels.CONTINUOUS_CLEAR, levels.SURVIVOR)
+    return sure(ratio, least, thresholds.SURVIVOR_CLEAR, thresholds.SURVIVOR)
 
 
 def _quality(fixed: SiteTopology, seen: CircuitInputs) -> dict[str, Floats]:
@@ -159,7 +159,7 @@ def _trust(fixed: SiteTopology, seen: CircuitInputs) -> dict[str, Floats]:
     lines, machines, _ = fixed.below
     silent = at_lines(lines, walls.silent[machines].astype(float), count)
     aside = seen.undeclared
-    may = np.maximum(levels.DEVIATION_RATIO * carried.metered, levels.DEVIATION_WATTS)
+    may = np.maximum(thresholds.DEVIATION_RATIO * carried.metered, thresholds.DEVIATION_WATTS)
     # Of a node that does not speak nobody knows what a meter should say.
     sure = (silent == 0) & (carried.unknown_nodes == 0)
     stale_node = walls.stale | _never_heard(seen)
@@ -197,7 +197,7 @@ def _plug(fixed: SiteTopology, seen: CircuitInputs) -> Floats:
         carried.watts / meters.limit_watts,
     )
     least = told_of(ratio, carried.watts, carried.assumed)
-    ratio = sure(ratio, least, levels.PLUG_CLEAR, levels.PLUG)
+    ratio = sure(ratio, least, thresholds.PLUG_CLEAR, thresholds.PLUG)
     limited = (metering.whole("kind") == NODE) & ~np.isnan(metering.number("limit_watts"))
     if limited.any():  # a limit is the plug's, also while it is silent
         limit = np.full(len(network.machines), np.nan)

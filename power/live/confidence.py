@@ -11,7 +11,6 @@ import numpy as np
 
 from power.live.loads import CircuitLoads
 from power.network.wiring import Flags, Floats
-from power.thresholds import CONTINUOUS
 
 SLIGHT = 0.05
 """A smaller part that is assumed changes nothing: the best model of the rest is less sure than that."""
@@ -42,7 +41,7 @@ def sure(ratio: Floats, least: Floats, clear: float | Floats, level: float) -> F
 
 def above(amps: Floats, told: Floats, limit: Floats) -> Floats:
     """Return amps over a continuous limit; a gap where nobody knows whether they are above it."""
-    return sure(amps / limit, told / limit, CONTINUOUS, CONTINUOUS)
+    return sure(amps / limit, told / limit, 1.0, 1.0)
 
 
 def likely_amps(carried: CircuitLoads, begun: Flags) -> Floats:

@@ -8,6 +8,7 @@ from typing import overload
 
 import numpy as np
 
+from power import thresholds
 from power.devices.wall_power import WallSource
 from power.live.heat import BreakerHeat
 from power.live.inputs import PowerInputs
@@ -159,7 +160,7 @@ class FactContext:
             if np.isnan(self.trips[row, 0]) and line.curve is not None:
                 facts["band"] = "not known, as part of its load is assumed"
         unknown = float(self.undeclared[row])
-        if abs(unknown) > max(0.15 * watts, 100.0):
+        if abs(unknown) > max(thresholds.DEVIATION_RATIO * watts, thresholds.DEVIATION_WATTS):
             more = "more" if unknown > 0 else "less"
             facts["unknown_load"] = f"{abs(unknown):.0f} W {more} than its nodes and declared loads add up to"  # fmt: skip
         return facts

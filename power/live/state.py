@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from api.power import SnapshotKind
-from power import thresholds as levels
+from power import thresholds
 from power.forecast import seconds_until, trends
 from power.live.budgets import Months
 from power.live.columns import CircuitInputs, columns
@@ -31,7 +31,6 @@ from power.network.topology import SiteTopology, fix
 from power.network.wiring import Flags, Floats
 from power.site.layout import SiteLayout
 from power.snapshot.snapshot import PowerSnapshot
-from power.thresholds import CONTINUOUS
 
 # Energy of every line: by its meter's own counter, and between two of its readings by the watts.
 
@@ -201,8 +200,8 @@ class AboveLimit:
         `lately`: the mean of some seconds, for a deep dip is in the minute's mean long after it.
         """
         with np.errstate(invalid="ignore"):
-            again = ~np.isnan(self.above) & (lately > CONTINUOUS)
-            over, under = (ratio > CONTINUOUS) | again, (ratio <= CONTINUOUS) & ~again
+            again = ~np.isnan(self.above) & (lately > 1.0)
+            over, under = (ratio > 1.0) | again, (ratio <= 1.0) & ~again
         self.above = np.where(over & np.isnan(self.above), now, self.above)
         self._below = np.where(over, np.nan, self._below)
         dips = under & ~np.isnan(self.above) & np.isnan(self._below)
@@ -362,7 +361,7 @@ class Live:
             grouped[group] = True
         network = fixed.network
         cords = machines[network.cord_machine] & grouped[network.cord_line]
-        carries = meters.watts > levels.FEED_GONE * network.rated * fixed.volts
+        carries = meters.watts > thresholds.FEED_GONE * network.rated * fixed.volts
         # Which of two feeds it is, only a meter can tell; without one, neither is called lost.
         told_apart = ~np.isnan(meters.watts)
         found[network.cord_line[cords]] = True
@@ -439,7 +438,7 @@ class Live:
         self._ahead[0][rows] = seconds_until(level, slope, network.continuous[rows])
         self._ahead[1][rows] = seconds_until(level, slope, network.rated[rows])
         span, cycles = windows.swing(now, 60.0, rows)
-        self._swing[rows] = swings(span, cycles, network.rated[rows], levels.SWING_CYCLES)
+        self._swing[rows] = swings(span, cycles, network.rated[rows], thresholds.SWING_CYCLES)
 
     def _metered(self, tick: PowerInputs, kind: str) -> Flags:
         at = self._at if kind == "circuit" else self._machine_at

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from api.power import SnapshotKind
+from power import thresholds
 from power.live.confidence import sure, told_of
 from power.live.facts import LazyFacts
 from power.live.walls import WallPower, WallPowerModel
@@ -15,7 +16,6 @@ from power.network.wiring import Flags, Floats
 from power.site.machine import Machine
 from power.snapshot.quantities import SOURCES
 from power.snapshot.snapshot import PowerSnapshot
-from power.thresholds import SUPPLY_CLEAR, SUPPLY_OVER
 
 
 class Supplies:
@@ -52,7 +52,7 @@ class Supplies:
         with np.errstate(invalid="ignore", divide="ignore"):
             load = np.where(carrying > 0, inside / (self._rated * carrying), np.nan)
             least = told_of(load, walls.watts, walls.assumed)
-            load = sure(load, least, SUPPLY_CLEAR, SUPPLY_OVER)
+            load = sure(load, least, thresholds.SUPPLY_CLEAR, thresholds.SUPPLY_OVER)
             spike = (self._host + walls.gpus * self._spike) / (self._rated * self._count)
         rows = {
             "supply_load_ratio": load,

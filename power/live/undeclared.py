@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from power import thresholds
 from power.live.loads import CircuitLoads
 from power.live.walls import WallPower
 from power.network.feeds import at_lines
 from power.network.topology import SiteTopology
 from power.network.wiring import Floats
-from power.thresholds import DEVIATION_RATIO, DEVIATION_WATTS
 
 HELD_SECONDS = 15.0
 """A meter falls before its nodes are called silent: what it said so long ago still counts."""
@@ -50,7 +50,7 @@ class UndeclaredLoad:
         at, machine = network.cord_line, network.cord_machine
         cords = np.nan_to_num(walls.held)[machine] * network.cord_share
         drawn = at_lines(at, cords, count)
-        may = np.maximum(DEVIATION_RATIO * drawn, DEVIATION_WATTS)
+        may = np.maximum(thresholds.DEVIATION_RATIO * drawn, thresholds.DEVIATION_WATTS)
         theirs = np.where(drawn > 0, np.minimum(held, may), 0.0)
         part = np.divide(theirs, drawn, out=np.zeros(count), where=drawn > 0)
         return held - theirs, at_lines(machine, part[at] * cords, len(network.machines))

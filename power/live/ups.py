@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from api.power import SnapshotKind
+from power import thresholds
 from power.live.confidence import sure, told_of
 from power.live.loads import CircuitLoads
 from power.live.metering import STALE_LEAST, STALE_PERIODS, Metering
@@ -17,7 +18,6 @@ from power.network.topology import SiteTopology
 from power.network.wiring import Floats
 from power.site.config import UpsConfig
 from power.snapshot.snapshot import PowerSnapshot
-from power.thresholds import UPS_CLEAR, UPS_OVER
 
 LADDER = ((1.05, np.inf), (1.10, 600.0), (1.30, 60.0), (1.50, 3.0), (np.inf, 0.5))
 """Seconds that a UPS bears a load up to this ratio: a usual ladder at room temperature."""
@@ -130,7 +130,7 @@ def _load(
     # Which of the two ratings is nearer decides: electronics draw amps that do no work.
     load = np.array([max(watts / one.watts, apparent / one.volt_amps)])
     least = told_of(load, np.array([watts]), np.array([assumed]))
-    return float(sure(load, least, UPS_CLEAR, UPS_OVER)[0])
+    return float(sure(load, least, thresholds.UPS_CLEAR, thresholds.UPS_OVER)[0])
 
 
 def _facts(one: UpsLine, reading: MeterReading | None, load: float) -> dict[str, str]:

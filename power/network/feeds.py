@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from power import thresholds
 from power.network.flow import Flow, Ints, shares_without
 from power.network.topology import SiteTopology
 from power.network.wiring import Complex, Flags, Floats
-from power.thresholds import FEED_GONE, FEED_THERE
 
 
 def at_lines(lines: Ints, values: Floats, count: int) -> Floats:
@@ -114,8 +114,8 @@ def lost_by_load(fixed: SiteTopology, amps: Floats, expected: Floats) -> Flags:
     most = np.zeros(len(fixed.groups) + 1)
     np.fmax.at(most, fixed.group_of, load)
     most[-1] = 0.0  # lines without a group
-    busy = most[fixed.group_of] > FEED_THERE
-    return busy & (load < FEED_GONE) & (usual >= FEED_GONE)
+    busy = most[fixed.group_of] > thresholds.FEED_THERE
+    return busy & (load < thresholds.FEED_GONE) & (usual >= thresholds.FEED_GONE)
 
 
 class Cords:

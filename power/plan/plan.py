@@ -1,15 +1,16 @@
-"""What if: the same evaluation as on a live cluster, over watts that someone supposes."""
+"""Plans: the electrical state at supposed watts, evaluated by the rules of the live cluster."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
 
+from api.power import SnapshotKind
 from power.devices.breaker import EDGES
 from power.devices.catalogue import SYSTEM_BY_ID, counted, key_of
 from power.devices.supply import set_load
@@ -19,10 +20,11 @@ from power.network.wiring import POLES, Floats
 from power.plan.plan_rules import LineState, evaluate
 from power.plan.remedy import RemedyPart, cap_of
 from power.plan.result import BudgetPlan, Cap, CircuitPlan, NodePlan, PlanResult
+from power.site.ceilings import Ceiling, ceilings
 from power.site.config import CordConfig, NodeConfig, PowerConfig
 from power.site.layout import Circuit, SiteLayout, lay_out
 from power.site.machine import Machine
-from power.thresholds import SUPPLY
+from power.snapshot.snapshot import PowerSnapshot
 from telemetry.errors import ConfigError, did_you_mean
 
 MOST_ADDED = 1_000
@@ -47,11 +49,17 @@ class Suppose:
     """Load over rating that the breakers have carried for hours."""
 
 
-def make(where: str, site: PowerConfig, suppose: Suppose, heat: Heat | None = None) -> PlanResult:
+FiringIds = Callable[[Sequence[PowerSnapshot]], Mapping[SnapshotKind, Mapping[str, Sequence[str]]]]
+"""Ids of the rules that fire on each row of some snapshots: `alerts.engine.instant.firing_ids`."""
+
+
+def make(
+    where: str, site: PowerConfig, suppose: Suppose, rules: FiringIds, heat: Heat | None = None
+) -> PlanResult:
     """Return the plan. Raises `ConfigError` for what does not exist, with the nearest that does, and
     for what can't be.
 
-    `heat`: of every line of the site's layout, where breakers are known to be warm; else `preload`.
+    `rules` evaluates the planned snapshots. `heat`: of every line of the site's layout, where breakers are known to be warm; else `preload`.
     """
     _check(suppose)
     layout = lay_out(where, _changed(site, suppose))
@@ -71,16 +79,39 @@ def make(where: str, site: PowerConfig, suppose: Suppose, heat: Heat | None = No
     known = np.array([m.known for m in machines.values()], dtype=bool)
     state = evaluate(fixed, given, committed, known=known, lost=lost, heat=heat)
     dead = set().union(*(layout.below(name) for name in lost)) if lost else set()
+    nodes, budgets = _nodes(layout, given, committed, dead), _budgets(layout, state.now.watts)
+    ids = rules([
+        state.snapshot,
+        _snapshot(SnapshotKind.SUPPLY, "supply_load_ratio", {n.id: n.supply_load for n in nodes}),
+        _snapshot(SnapshotKind.BUDGET, "budget_level_ratio", {
+            ceiling.name: ceiling.level(plan.kw / ceiling.kw) for ceiling, plan in budgets
+        }),
+    ])  # fmt: skip
     plans = {
-        line.id: _circuit(line, index, fixed, list(machines.values()), state, dead)
+        line.id: _circuit(
+            line, index, fixed, list(machines.values()), state, dead,
+            list(ids[SnapshotKind.CIRCUIT].get(line.id, ())),
+        )
         for index, line in enumerate(layout.lines.values())
-    }
+    }  # fmt: skip
     silent = [n for n, m in machines.items() if not m.known and n not in suppose.watts]
     return PlanResult(
         circuits=[p for name, p in plans.items() if not layout.lines[name].is_panel],
         panels=[p for name, p in plans.items() if layout.lines[name].is_panel],
-        nodes=_nodes(layout, given, committed, dead),
-        budgets=_budgets(layout, plans),
+        nodes=[
+            msgspec.structs.replace(
+                plan,
+                supply_load=_finite(plan.supply_load),
+                alerts=list(ids[SnapshotKind.SUPPLY].get(plan.id, ())),
+            )
+            for plan in nodes
+        ],
+        budgets=[
+            msgspec.structs.replace(
+                plan, kw=round(plan.kw, 3), alerts=list(ids[SnapshotKind.BUDGET].get(plan.id, ()))
+            )
+            for _, plan in budgets
+        ],
         notices=[
             *layout.notices,
             *_too_low(suppose.cap, machines),
@@ -164,11 +195,10 @@ def _feeds(name: str, layout: SiteLayout) -> list[str]:
 
 def _circuit(
     line: Circuit, index: int, fixed: SiteTopology, machines: Sequence[Machine], state: LineState,
-    dead: AbstractSet[str],
+    dead: AbstractSet[str], alerts: list[str],
 ) -> CircuitPlan:  # fmt: skip
     amps = state.now.amps[index]
     survivor = float(state.survivor_amps[index])
-    alerts = list(state.alerts[index])
     seconds = [float(s) for s in state.trip_seconds[index]]
     return CircuitPlan(
         id=line.id,
@@ -182,28 +212,29 @@ def _circuit(
         committed_watts=round(float(state.committed.watts[index]), 1),
         survivor_amps=round(survivor, 3) if np.isfinite(survivor) else None,
         alerts=alerts,
-        cap=_cap(line, index, fixed, machines, state) if {"E02", "E03", "E04", "E07", "E08"} & set(alerts) else None,
+        cap=_cap(line, index, fixed, machines, state, failing="E08" in alerts) if {"E02", "E03", "E04", "E07", "E08"} & set(alerts) else None,
         lost=line.id in dead,
     )  # fmt: skip
 
 
 def _cap(
-    line: Circuit, index: int, fixed: SiteTopology, machines: Sequence[Machine], state: LineState
-) -> Cap | None:
+    line: Circuit, index: int, fixed: SiteTopology, machines: Sequence[Machine], state: LineState,
+    *, failing: bool,
+) -> Cap | None:  # fmt: skip
     """Watts scale with amps: the part that the limit allows of one it allows of the other."""
     watts, amps = float(state.committed.watts[index]), float(state.committed.highest[index])
     if amps == 0:
         return None
     part = slice(fixed.starts[index], fixed.starts[index + 1])
     shares = fixed.below[2][part]
-    if "E08" in state.alerts[index]:  # all that hangs on the group comes here when the others go
+    if failing:  # all that hangs on the group comes here when the others go
         shares = np.ones(len(shares))
     parts = [
         RemedyPart(float(share), m.gpus, m.fixed_watts, m.watts_per_gpu_watt, m.limit_watts, m.floor_watts)
         for m, share in zip((machines[k] for k in fixed.below[1][part]), shares, strict=True)
     ]  # fmt: skip
     other = watts - float(sum(p.at(p.limit_watts) for p in parts))
-    if "E08" in state.alerts[index]:
+    if failing:
         other = float(fixed.other_below[index])
     return cap_of(line, parts, watts * line.continuous_amps / amps - other, amps / watts)
 
@@ -211,6 +242,7 @@ def _cap(
 def _nodes(
     layout: SiteLayout, watts: Floats, committed: Floats, dead: AbstractSet[str]
 ) -> list[NodePlan]:
+    """Return the plan of each node, not yet rounded nor evaluated."""
     plans = []
     for index, machine in enumerate(layout.machines.values()):
         cords = [cord for cord in layout.cords if cord.machine == machine.id]
@@ -228,22 +260,28 @@ def _nodes(
                 id=machine.id,
                 watts=0.0 if dark else round(float(watts[index]), 1),
                 committed_watts=round(float(committed[index]), 1),
-                supply_load=round(load, 3) if load is not None and np.isfinite(load) else None,
-                alerts=["E15"] if load is not None and load > SUPPLY else [],
+                supply_load=load,
+                alerts=[],
                 dark=dark,
             )
         )
     return plans
 
 
-def _budgets(layout: SiteLayout, plans: Mapping[str, CircuitPlan]) -> list[BudgetPlan]:
+def _budgets(layout: SiteLayout, watts: Floats) -> list[tuple[Ceiling, BudgetPlan]]:
+    by_line = dict(zip(layout.lines, watts.tolist(), strict=True))
     found = []
-    ceilings = [(n, b.circuits, b.kw, b.warn) for n, b in layout.site.budgets.items()]
-    ceilings += [(n, (n,), p.budget_kw, 0.9) for n, p in layout.site.panels.items() if p.budget_kw]
-    for name, circuits, limit, warn in ceilings:
-        # A circuit that hangs below another of the same budget is counted with it, once.
-        inside = {below for c in circuits for below in layout.below(c) - {c}}
-        kw = sum(plans[c].watts for c in circuits if c not in inside) / 1000
-        over = limit is not None and kw >= warn * limit
-        found.append(BudgetPlan(id=name, kw=round(kw, 3), limit_kw=limit, alerts=["E22"] * over))
+    for ceiling in ceilings(layout):
+        kw = sum(by_line[name] for name in ceiling.circuits) / 1000
+        limit = None if math.isnan(ceiling.kw) else ceiling.kw
+        found.append((ceiling, BudgetPlan(id=ceiling.name, kw=kw, limit_kw=limit, alerts=[])))
     return found
+
+
+def _snapshot(kind: SnapshotKind, quantity: str, rows: Mapping[str, float | None]) -> PowerSnapshot:
+    values = [math.nan if value is None else value for value in rows.values()]
+    return PowerSnapshot(kind, 0, tuple(rows), {quantity: np.array(values)})
+
+
+def _finite(load: float | None) -> float | None:
+    return round(load, 3) if load is not None and math.isfinite(load) else None

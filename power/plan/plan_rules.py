@@ -1,8 +1,4 @@
-"""Which rules the plain state of every line breaks: no history, no hold times.
-
-E02 replaces its own early warning E01; E03 and E04 say other things and stand beside it. The levels
-are those of `power.thresholds`, as in the rules that watch the live state.
-"""
+"""The electrical state of a site at given watts, as a power snapshot that the alert rules evaluate."""
 
 from __future__ import annotations
 
@@ -10,12 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from power import thresholds as levels
+from api.power import SnapshotKind
+from power import thresholds
 from power.devices.thermal import Heat, cold, seconds_to_trip, used
 from power.network.feeds import Cords, Losses, carry, dead_below, lost_by_load
 from power.network.flow import Flow
 from power.network.topology import SiteTopology
 from power.network.wiring import Flags, Floats, imbalance, neutral_amps
+from power.snapshot.snapshot import PowerSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +27,8 @@ class LineState:
     neutral: Floats
     trip_seconds: Floats
     """Shape (lines, 3), estimates; inf is never, NaN where the breaker is not known."""
-    alerts: tuple[tuple[str, ...], ...]
+    snapshot: PowerSnapshot
+    """Quantities that rules evaluate: those of a live snapshot that need no history."""
 
 
 def evaluate(
@@ -62,41 +61,29 @@ def evaluate(
     usual = carry(
         fixed, machine_watts, network.other_watts, network.cord_share, np.zeros_like(dead)
     )
-    rules = _rules(fixed, now, committed, survivor, seconds, neutral, dead, could)
-    rules["E09"] = lost_by_load(fixed, now.highest, usual.highest)
-    # Hours just below the rating warm a breaker too; hot is one whose load would trip it.
-    rules["E04"] |= (used(heat, network.element)[:, 0] >= levels.HEAT_WARM) & np.isfinite(seconds[:, 0])  # fmt: skip
-    found: list[list[str]] = [[] for _ in network.names]
-    for rule in sorted(rules):
-        for index in np.flatnonzero(rules[rule]):
-            found[index].append(rule)
-    return LineState(now, committed, survivor, neutral, seconds, tuple(tuple(f) for f in found))
-
-
-def _rules(
-    fixed: SiteTopology, now: Flow, committed: Flow, survivor: Floats, seconds: Floats, neutral: Floats,
-    dead: Flags, could: Flags,
-) -> dict[str, Flags]:  # fmt: skip
-    network = fixed.network
-    amps, limit = now.highest, network.continuous
-    with np.errstate(invalid="ignore"):
-        return {
-            "E01": (amps >= levels.LOAD * limit) & (amps <= levels.CONTINUOUS * limit),
-            "E02": amps > levels.CONTINUOUS * limit,
-            "E03": (amps > levels.OVERLOAD * network.effective) & fixed.breakers,
-            "E04": seconds[:, 0] < levels.TRIP_SOON,
-            "E07": (committed.highest > levels.COMMITTED * limit) & could,
-            "E08": survivor > levels.SURVIVOR * limit,
-            "E10": Cords(fixed).uneven(dead) > levels.CORDS,
-            "E11": fixed.three & (phase_imbalance(fixed, now.amps) > levels.PHASES[0]),
-            "E12": neutral > levels.NEUTRAL * fixed.neutral_rated,
-            "E16": amps > levels.PLUG * fixed.plug_amps,
-        }
+    hot = np.where(fixed.breakers, used(heat, network.element)[:, 0], np.nan)
+    columns = {
+        "circuit_continuous_ratio": now.highest / network.continuous,
+        "circuit_overload_ratio": np.where(fixed.breakers, now.highest / network.effective, np.nan),
+        "circuit_heat_ratio": hot,
+        "circuit_trip_earliest_seconds": seconds[:, 0],
+        "circuit_committed_continuous_ratio": np.where(could, committed.highest / network.continuous, np.nan),
+        "circuit_committed_rated_ratio": np.where(could, committed.highest / network.rated, np.nan),
+        "circuit_survivor_continuous_ratio": survivor / network.continuous,
+        "circuit_survivor_rated_ratio": survivor / network.rated,
+        "circuit_feed_lost": lost_by_load(fixed, now.highest, usual.highest).astype(float),
+        "circuit_cord_imbalance_ratio": Cords(fixed).uneven(dead),
+        "circuit_phase_imbalance_ratio": phase_imbalance(fixed, now.amps),
+        "circuit_neutral_ratio": neutral / fixed.neutral_rated,
+        "circuit_plug_ratio": now.highest / fixed.plug_amps,
+    }  # fmt: skip
+    snapshot = PowerSnapshot(SnapshotKind.CIRCUIT, 0, network.names, columns)
+    return LineState(now, committed, survivor, neutral, seconds, snapshot)
 
 
 def phase_imbalance(fixed: SiteTopology, amps: Floats) -> Floats:
     """Return the largest difference of a pole from the mean, over the mean; 0 below 30 % load, where
     it means nothing; NaN without three poles."""
-    loaded = amps.mean(axis=1) > levels.PHASES_FROM * fixed.network.rated
+    loaded = amps.mean(axis=1) > thresholds.PHASES_FROM * fixed.network.rated
     spread = np.where(loaded, imbalance(amps), 0.0)
     return np.where(fixed.three & ~np.isnan(amps.sum(axis=1)), spread, np.nan)

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from power import thresholds
 from power.devices.breaker import Curve
 from power.devices.supply import Tier
 from power.meters.attach import attach
@@ -269,9 +270,9 @@ class BudgetConfig(_Strict, frozen=True):
 
     circuits: tuple[str, ...]
     kw: float | None = None
-    warn: float = 0.9
-    crit: float = 0.97
-    clear: float = 0.85
+    warn: float = thresholds.BUDGET
+    crit: float = thresholds.BUDGET_NEAR
+    clear: float = thresholds.BUDGET_CLEAR
     kwh_month: float | None = None
     cost_month: float | None = None
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
+from functools import partial
 
+from alerts.engine.instant import firing_ids
+from alerts.rules.rule import Rule, load
 from power.plan.plan import Suppose, make
 from power.plan.result import CircuitPlan, PlanResult
 from power.site.config import decode
@@ -43,9 +47,13 @@ cords = [{ circuit = "a" }, { circuit = "b" }]
 """
 
 
-def planned(text: str, suppose: Suppose | None = None) -> PlanResult:
+RULES = load()
+
+
+def planned(text: str, suppose: Suppose | None = None, rules: Sequence[Rule] = RULES) -> PlanResult:
     """Return the plan of a site that is written as TOML."""
-    return make("site.toml", decode("site.toml", tomllib.loads(text)), suppose or Suppose())
+    site = decode("site.toml", tomllib.loads(text))
+    return make("site.toml", site, suppose or Suppose(), partial(firing_ids, rules))
 
 
 def circuit(plan: PlanResult, name: str) -> CircuitPlan:

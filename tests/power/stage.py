@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from alerts.engine.engine import RuleEngine
-from alerts.rules.rule import FOLDER, read
+from alerts.rules.rule import FOLDER, Rule, read
 from api.alerts import Alert, AlertState
 from power.devices.wall_power import WallSource
 from power.live import Live, PowerInputs, PowerSnapshots
@@ -30,10 +30,13 @@ def live_of(text: str) -> Live:
 class Stage:
     """One site; `play` lets time pass."""
 
-    def __init__(self, text: str, *, limits: Mapping[str, float] | None = None, gpus: int = 8) -> None:  # fmt: skip
+    def __init__(
+        self, text: str, *, limits: Mapping[str, float] | None = None, gpus: int = 8,
+        rules: Sequence[Rule] = RULES,
+    ) -> None:  # fmt: skip
         """`limits`: sum of the enforced limits of each node's GPUs."""
         self.live = live_of(text)
-        self.engine = RuleEngine(RULES)
+        self.engine = RuleEngine(rules)
         self.now = 1000.0
         self.gpus = gpus
         self.limits = dict(limits or {})

@@ -1,0 +1,53 @@
+"""Ceilings on power and on a month's energy: configured budgets, and the budget of a panel."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from power import thresholds
+from power.site.config import BudgetConfig
+from power.site.layout import SiteLayout
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """A budget with all its levels; NaN stands for a limit that is not set."""
+
+    name: str
+    circuits: tuple[str, ...]
+    """Circuits and panels that count, each once: one below another of the same budget counts with it."""
+    kw: float
+    warn: float
+    crit: float
+    clear: float
+    kwh_month: float
+    cost_month: float
+
+    def level(self, ratio: float) -> float:
+        """Return a ratio on the scale of the rules, which have one set of levels for all budgets: the
+        budget's own levels lie at `thresholds.BUDGET` and its like."""
+        if math.isnan(ratio) or ratio >= 1.0:
+            return ratio
+        own = (0.0, self.clear, self.warn, self.crit, 1.0)
+        usual = (0.0, thresholds.BUDGET_CLEAR, thresholds.BUDGET, thresholds.BUDGET_NEAR, 1.0)
+        return float(np.interp(ratio, own, usual))
+
+
+def ceilings(layout: SiteLayout) -> tuple[Ceiling, ...]:
+    """Return the budgets of a site, those of panels last."""
+    budgets = dict(layout.site.budgets)
+    for name, panel in layout.site.panels.items():
+        if panel.budget_kw:
+            budgets.setdefault(name, BudgetConfig(circuits=(name,), kw=panel.budget_kw))
+    found = []
+    for name, spec in budgets.items():
+        inside = {below for circuit in spec.circuits for below in layout.below(circuit) - {circuit}}
+        counted = tuple(name for name in dict.fromkeys(spec.circuits) if name not in inside)
+        limits = [math.nan if x is None else x for x in (spec.kw, spec.kwh_month, spec.cost_month)]
+        found.append(
+            Ceiling(name, counted, limits[0], spec.warn, spec.crit, spec.clear, *limits[1:])
+        )
+    return tuple(found)
