@@ -162,7 +162,7 @@ class Aggregator:
         def take(topic: str, payload: bytes) -> None:
             if states.heard(topic, payload) or circuits.heard(topic, payload):
                 return
-            ingest.take(topic, payload, time.monotonic(), time.time_ns())
+            ingest.receive(topic, payload, time.monotonic(), time.time_ns())
             if topic.endswith("/event"):
                 self.alerting.tell_event()
 
@@ -213,12 +213,12 @@ class Aggregator:
         """Bring what came into the fleet, send what is to be asked, wake viewers."""
         async for _ in _every(self.config.flush_seconds):
             began = time.monotonic()
-            ingest.flush(began, time.time_ns())
-            self.stats.shown.add((time.time_ns() - ingest.newest) / 1e9)
-            if ingest.newest.size:
+            sampled_at = ingest.flush(began, time.time_ns())
+            self.stats.shown.add((time.time_ns() - sampled_at) / 1e9)
+            if sampled_at.size:
                 self.alerting.tell_news()
             if self.stats.bus_connected:
-                for ask in ingest.take_asks(began):
+                for ask in ingest.drain_commands(began):
                     bus.command(ask.node, ask.command)
             self.stats.flush.add(time.monotonic() - began)
             self._ticks.tick()
@@ -236,7 +236,7 @@ class Aggregator:
         self, store: StoreExecutor, ingest: MessageRouter, stop: asyncio.Event
     ) -> None:
         self.stats.holes_open = ingest.ledger.missing()
-        batch = ingest.take_batch(time.time_ns())
+        batch = ingest.drain_batch(time.time_ns())
         if batch and not await store.write(batch, stop):
             log.error("store: %d frames were not stored before the end; they are asked for again at "
                       "the next start", len(batch.frames))  # fmt: skip

@@ -93,3 +93,7 @@ class Stats:
     """Sampled at the node to judged by the rules."""
     committed: Spread = field(default_factory=Spread)
     """Sampled at the node to committed by the store; live frames only."""
+
+    def drop(self, reason: str) -> None:
+        """Count a message that is thrown away."""
+        self.dropped[reason] = self.dropped.get(reason, 0) + 1

@@ -67,10 +67,10 @@ def _nowhere(_: Fleet, __: int) -> tuple[Places, None]:
 class AlertInputs(Protocol):
     """What came since the rules last looked; `aggregator.ingest.router.Ingest` is one."""
 
-    def take_events(self) -> list[Event]:
+    def drain_events(self) -> list[Event]:
         """Return the events that no rule has seen yet."""
 
-    def take_clocks(self) -> npt.NDArray[np.int64]:
+    def drain_sample_times(self) -> npt.NDArray[np.int64]:
         """Return when the frames were sampled that no rule has seen yet, ns since 1970."""
 
 
@@ -241,7 +241,7 @@ class AlertingService:
         parts, stats = self._open, self._stats
         began, cpu = time.monotonic(), time.thread_time()
         self._news = self._urgent = False
-        events, clocks = [*self._late, *news.take_events()], news.take_clocks()
+        events, clocks = [*self._late, *news.drain_events()], news.drain_sample_times()
         self._late = []
         wall = time.time_ns()
         found, troubles = self._look(fleet, snapshots, began, wall)

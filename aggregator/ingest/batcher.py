@@ -1,182 +1,231 @@
-"""What came and is on its way: arrivals to the fleet at the next flush, a batch to the store.
+"""Frames of one flush become arrays: the newest rows into the fleet, all of them into a batch.
 
-The work on values is done here, once a flush, for all frames together.
+The work on values is done here, once a flush, for all frames together: one pass over the frames,
+none over the values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from aggregator.ingest.assemble import ArrivedFrame, Assembled, assemble, frames_of
-from aggregator.ingest.ids import IdRegistry
-from aggregator.ingest.node_tracker import NodeTracker
+from aggregator.ingest.layout import BlockLayout, translate
+from aggregator.ingest.sequence import ArrivedFrame
 from aggregator.stats import Stats
-from aggregator.store.protocol import Batch, Frames
+from aggregator.store.protocol import Batch, BlockRows, Frames
 from telemetry.fleet import Fleet
 from telemetry.frame import PackedBlock
 from telemetry.metric import Lane
+from telemetry.schema import SCHEMA
 
-# Brings frames into the fleet: the newest of each node, and of the slow lane what nothing newer told.
-#
-# A frame that comes late never overwrites what is newer. But the slow lane is read every 15 s only;
-# when the frame that carried it comes late, its readings are still the newest there are.
+SampleTimes = npt.NDArray[np.int64]
+"""When frames were sampled, ns since 1970, the nodes' clocks."""
 
 
-class Display:
-    """The way from arrivals to the fleet's matrices."""
+class Batcher:
+    """Frames since the last flush, and the batch since the last commit."""
 
-    def __init__(self, fleet: Fleet, stats: Stats, find: Callable[[str], NodeTracker]) -> None:
+    def __init__(self, fleet: Fleet, stats: Stats) -> None:
         self._fleet = fleet
         self._stats = stats
-        self._find = find
+        self._arrivals: list[ArrivedFrame] = []
+        self._unevaluated: list[SampleTimes] = []
+        self._batch = Batch()
+        self._parts: list[Frames] = []
+        self._frames = 0
+        self._bytes = 0
+        """Bytes of frames in memory that no drained batch holds."""
+        self._storing_bytes = 0
+        """Bytes of frames in the batch that is being written."""
 
-    def stands(self, arrival: ArrivedFrame) -> bool:
-        """Return whether the node still has the rows that the frame was meant for."""
-        return self._node(arrival).place is arrival.place
+    def full(self, bound: float) -> bool:
+        """Return whether more than `bound` bytes wait to be stored."""
+        return self._bytes + self._storing_bytes > bound
 
-    def show(self, assembled: Sequence[Assembled], now: float) -> None:
-        """Store rows that have a place."""
+    def add(self, arrival: ArrivedFrame) -> None:
+        """Add a frame to the next flush."""
+        self._arrivals.append(arrival)
+        if arrival.stored:
+            self._bytes += arrival.size
+
+    def flush(self, now: float, wall: int) -> SampleTimes:
+        """Bring the newest frames into the fleet, and all into the batch; return when the newest
+        were sampled."""
+        fresh: list[ArrivedFrame] = []
+        late: list[ArrivedFrame] = []
+        shown: list[ArrivedFrame] = []
+        for each in self._arrivals:
+            if each.rows is not None and each.rows is not each.node.rows:
+                each.rows = None  # the node's devices changed after it came: it is history already
+            if each.rows is None:
+                late.append(each)
+            else:
+                (fresh if each.stored else shown).append(each)
+        self._arrivals = []
+        late = [each for each in late if each.stored]
+        self._show(self._store(fresh), now)
+        newest = self._parts[-1].sampled_at if fresh else Frames.none().sampled_at
+        self._unevaluated.append(newest)
+        self._show(_assembled(shown, 0), now)
+        self._store(late)
+        for each in (*fresh, *shown):
+            self._note(each, now, wall)
+        self._show_late(late, now)
+        return newest
+
+    def drain(self, wall: int) -> Batch:
+        """Return the frames that came since the last batch, with their rows."""
+        batch = self._batch
+        batch.frames = Frames.join(self._parts)
+        batch.at = wall
+        self._batch, self._parts, self._frames = Batch(), [], 0
+        self._storing_bytes, self._bytes = self._bytes, 0
+        return batch
+
+    def stored(self) -> None:
+        """Note that the batch drained last is no longer in memory."""
+        self._storing_bytes = 0
+
+    def drain_sample_times(self) -> SampleTimes:
+        """Return when the frames were sampled that the rules have not evaluated yet."""
+        times, self._unevaluated = self._unevaluated, []
+        return np.concatenate([Frames.none().sampled_at, *times])
+
+    # -- Into the batch --------------------------------------------------------------------------
+
+    def _store(self, arrivals: Sequence[ArrivedFrame]) -> list[_AssembledBlock]:
+        if not arrivals:
+            return []
+        assembled = _assembled(arrivals, self._frames)
+        self._parts.append(
+            Frames(
+                np.array([each.run for each in arrivals], np.int32),
+                np.array([each.frame.seq for each in arrivals], np.int64),
+                np.array([each.frame.sampled_at for each in arrivals], np.int64),
+                np.array([each.received_at for each in arrivals], np.int64),
+                np.array([each.backfilled for each in arrivals], np.bool_),
+            )
+        )
+        self._frames += len(arrivals)
+        self._batch.blocks += [each.rows for each in assembled]
+        return assembled
+
+    # -- Into the fleet --------------------------------------------------------------------------
+
+    def _show(self, assembled: Sequence[_AssembledBlock], now: float) -> None:
         for each in assembled:
             if each.places is not None:
-                self._fleet.store(
-                    each.rows.block, each.places, each.rows.gauges, each.rows.counters, now
-                )
+                rows = each.rows
+                self._fleet.store(rows.block, each.places, rows.gauges, rows.counters, now)
 
-    def note(self, arrival: ArrivedFrame, now: float, wall: int) -> None:
+    def _note(self, arrival: ArrivedFrame, now: float, wall: int) -> None:
         """Remember that a node's newest frame is in the fleet."""
-        node, frame = self._node(arrival), arrival.frame
-        if _slow(arrival):
+        node, frame = arrival.node, arrival.frame
+        if _slow_blocks(arrival):
             node.slow_seq = max(node.slow_seq, frame.seq)
-        placed = node.placed
+        placed = node.fleet_node
         if placed is not None:
-            placed.seen = now
-            placed.sampled_at, placed.session, placed.seq = (
-                frame.sampled_at,
-                frame.session,
-                frame.seq,
-            )
+            placed.seen, placed.sampled_at = now, frame.sampled_at
+            placed.session, placed.seq = frame.session, frame.seq
             self._stats.lag.add((wall - frame.sampled_at) / 1e9)
 
-    def show_late(self, arrivals: Sequence[ArrivedFrame], now: float) -> None:
-        """Show the slow lane of late frames where no newer frame has told it; as old as it is."""
+    def _show_late(self, arrivals: Sequence[ArrivedFrame], now: float) -> None:
+        """Show the slow lane of late frames where no newer frame has brought it, with its true age.
+
+        A late frame never overwrites newer readings. But the slow lane is read every 15 s only: when
+        the frame that carried it comes late, its readings are still the newest there are.
+        """
         for arrival in arrivals:
-            node, frame = self._node(arrival), arrival.frame
+            node, frame = arrival.node, arrival.frame
             if (
                 frame.session != node.session
                 or frame.seq <= node.slow_seq
-                or node.placed is None
-                or node.place is None
+                or node.fleet_node is None
+                or node.rows is None
                 or arrival.layout is not node.layouts[0]
             ):
                 continue
-            slow = _slow(arrival)
+            slow = _slow_blocks(arrival)
             if not slow:
                 continue
             node.slow_seq = frame.seq
             part = replace(
-                arrival, frame=msgspec.structs.replace(frame, blocks=slow), place=node.place
+                arrival, frame=msgspec.structs.replace(frame, blocks=slow), rows=node.rows
             )
-            age = max(0.0, (node.placed.sampled_at - frame.sampled_at) / 1e9)
-            self.show(assemble([part], 0), now - age)
-
-    def _node(self, arrival: ArrivedFrame) -> NodeTracker:
-        return self._find(arrival.layout.inventory.node)
+            age = max(0.0, (node.fleet_node.sampled_at - frame.sampled_at) / 1e9)
+            self._show(_assembled([part], 0), now - age)
 
 
-def _slow(arrival: ArrivedFrame) -> tuple[PackedBlock, ...]:
+def _slow_blocks(arrival: ArrivedFrame) -> tuple[PackedBlock, ...]:
     blocks = arrival.layout.blocks
     return tuple(
         packed for packed in arrival.frame.blocks if blocks[packed.block].source.lane is Lane.SLOW
     )
 
 
-class Pending:
-    """Arrivals since the last flush, and the batch since the last commit."""
+# -- From frames to arrays -----------------------------------------------------------------------
 
-    def __init__(
-        self,
-        fleet: Fleet,
-        stats: Stats,
-        registry: IdRegistry,
-        find: Callable[[str], NodeTracker],
-    ) -> None:
-        self._registry = registry
-        self._display = Display(fleet, stats, find)
-        self._fresh: list[ArrivedFrame] = []
-        self._late: list[ArrivedFrame] = []
-        self._shown: list[ArrivedFrame] = []
-        """Newest frames that there is no room to store: they are shown, and missing."""
-        self._unjudged_clocks: list[npt.NDArray[np.int64]] = []
-        self.newest = Frames.none().sampled_at
-        """When the frames that the last flush brought into the fleet were sampled, ns since 1970."""
-        self.batch = Batch()
-        """What is to be stored next; events, holes and inventories are added by who has them."""
-        self._parts: list[Frames] = []
-        self._frames = 0
-        self.bytes = 0
-        """Bytes of frames in memory that no taken batch holds."""
-        self.storing_bytes = 0
-        """Bytes of frames in the batch that is being written; kept by whoever writes it."""
 
-    def full(self, bound: float) -> bool:
-        """Return whether more than `bound` bytes wait to be stored."""
-        return self.bytes + self.storing_bytes > bound
+@dataclass(slots=True)
+class _BlockParts:
+    """All rows of one block of one schema, in the frames' own bytes."""
 
-    def add(self, arrival: ArrivedFrame, size: int) -> None:
-        """Take a frame of `size` bytes to show, where it has a place, and to store."""
-        (self._late if arrival.place is None else self._fresh).append(arrival)
-        self.bytes += size
+    block: BlockLayout
+    gauges: list[bytes] = field(default_factory=list)
+    counters: list[bytes] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    devices: list[npt.NDArray[np.int32]] = field(default_factory=list)
+    places: list[npt.NDArray[np.intp]] = field(default_factory=list)
 
-    def show_only(self, arrival: ArrivedFrame) -> None:
-        """Take a frame to show that there is no room to store."""
-        self._shown.append(arrival)
 
-    def flush(self, now: float, wall: int) -> None:
-        """Bring the newest frames into the fleet, and all into the batch."""
-        fresh, late, shown = self._fresh, self._late, self._shown
-        self._fresh, self._late, self._shown = [], [], []
-        display = self._display
-        moved = [each for each in fresh if not display.stands(each)]
-        if moved:  # the node's devices changed after the frame came: it is history already
-            late = moved + late
-            fresh = [each for each in fresh if display.stands(each)]
-        for each in moved:
-            each.place = None
-        display.show(self._keep(fresh), now)
-        self.newest = self._parts[-1].sampled_at if fresh else Frames.none().sampled_at
-        self._unjudged_clocks.append(self.newest)
-        shown = [each for each in shown if display.stands(each)]
-        display.show(assemble(shown, 0), now)
-        self._keep(late)
-        for each in (*fresh, *shown):
-            display.note(each, now, wall)
-        display.show_late(late, now)
+@dataclass(slots=True)
+class _AssembledBlock:
+    """The rows of one block, and where they go in the fleet."""
 
-    def _keep(self, arrivals: list[ArrivedFrame]) -> list[Assembled]:
-        if not arrivals:
-            return []
-        assembled = assemble(arrivals, self._frames)
-        self._parts.append(frames_of(arrivals))
-        self._frames += len(arrivals)
-        self.batch.blocks += [each.rows for each in assembled]
-        return assembled
+    rows: BlockRows
+    places: npt.NDArray[np.intp] | None
 
-    def take_batch(self, wall: int) -> Batch:
-        """Return all that came since the last batch and is to be stored."""
-        batch = self.batch
-        batch.frames = Frames.join(self._parts)
-        batch.runs, batch.devices = self._registry.take_new()
-        batch.at = wall
-        self.batch, self._parts, self._frames = Batch(), [], 0
-        self.storing_bytes, self.bytes = self.bytes, 0
-        return batch
 
-    def take_clocks(self) -> npt.NDArray[np.int64]:
-        """Return when the frames were sampled that no rule has seen yet, ns since 1970."""
-        clocks, self._unjudged_clocks = self._unjudged_clocks, []
-        return np.concatenate([Frames.none().sampled_at, *clocks])
+def _assembled(arrivals: Sequence[ArrivedFrame], offset: int) -> list[_AssembledBlock]:
+    """Return the rows of all blocks; `offset` is the position of the first frame in its batch.
+
+    Either all arrivals have rows in the fleet or none has. Rows stand in arrival order, so that
+    when a node comes twice the later frame is the one that stays in the fleet.
+    """
+    groups: dict[tuple[int, int], _BlockParts] = {}
+    for position, arrival in enumerate(arrivals, offset):
+        layout = arrival.layout
+        for packed in arrival.frame.blocks:
+            number = packed.block
+            block = layout.blocks[number]
+            if block.target < 0 or not block.rows:
+                continue
+            group = groups.get((layout.schema_id, number))
+            if group is None:
+                group = groups[layout.schema_id, number] = _BlockParts(block)
+            group.gauges.append(packed.gauges)
+            group.counters.append(packed.counters)
+            group.positions.append(position)
+            group.counts.append(block.rows)
+            group.devices.append(block.devices)
+            if arrival.rows is not None:
+                group.places.append(arrival.rows[block.source.table])
+    return [_arrays(group) for group in groups.values()]
+
+
+def _arrays(group: _BlockParts) -> _AssembledBlock:
+    source, rows = group.block.source, sum(group.counts)
+    gauges = np.frombuffer(b"".join(group.gauges), "<f4").reshape(rows, len(source.gauges))
+    counters = np.frombuffer(b"".join(group.counters), "<f8").reshape(rows, len(source.counters))
+    if not group.block.same:
+        gauges, counters = translate(source, SCHEMA.blocks[group.block.target], gauges, counters)
+    positions = np.repeat(np.array(group.positions, np.int32), group.counts)
+    block = BlockRows(
+        group.block.target, positions, np.concatenate(group.devices), gauges, counters
+    )
+    return _AssembledBlock(block, np.concatenate(group.places) if group.places else None)

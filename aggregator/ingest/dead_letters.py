@@ -49,7 +49,7 @@ class DeadLetters:
             log.warning("quarantine: %s: %s; no samples are kept", folder, error.strerror)
             self._left = 0
 
-    def keep(self, reason: str, topic: str, payload: bytes, detail: str, at: int) -> None:
+    def add(self, reason: str, topic: str, payload: bytes, detail: str, at: int) -> None:
         """Keep a message, if there is room for one more of its reason."""
         number = self._kept.get(reason, 0)
         sample = payload[:LONGEST_SAMPLE]

@@ -37,7 +37,7 @@ class IdRegistry:
             self._new_devices.append(StoredDevice(number, node, key, index, name))
         return number
 
-    def take_new(self) -> tuple[list[CollectorRun], list[StoredDevice]]:
+    def drain_new(self) -> tuple[list[CollectorRun], list[StoredDevice]]:
         """Return what is new since the last call; the caller must see to it that it is stored."""
         new = self._new_runs, self._new_devices
         self._new_runs, self._new_devices = [], []

@@ -86,9 +86,13 @@ class FrameLedger:
         """Accounts in which frames have become missing since this list was last emptied; an
         account may stand in it twice."""
 
+    def sessions(self, node: str) -> dict[int, SessionAccount]:
+        """Return the accounts of a node, by session."""
+        return self._nodes.setdefault(node, {})
+
     def account(self, node: str, session: int, run: int) -> SessionAccount:
         """Return a session's account, a new one if need be."""
-        sessions = self._nodes.setdefault(node, {})
+        sessions = self.sessions(node)
         found = sessions.get(session)
         if found is None:
             found = sessions[session] = SessionAccount(self, node, session, run)

@@ -95,7 +95,7 @@ class RecordedCluster:
         self.messages = player.messages
 
     def _commit(self) -> None:
-        batch = self._player.router.take_batch(self._player.at)
+        batch = self._player.router.drain_batch(self._player.at)
         if batch:
             self.stats.frames_stored += self._writer.write(batch)
         self._player.router.stored()

@@ -56,7 +56,7 @@ def replay(
     with tempfile.TemporaryDirectory(prefix="kilowatch-replay-") as folder:
         player = Player(path, entries, config, rules, Path(folder))
         for at in player.play():
-            player.router.take_batch(at)
+            player.router.drain_batch(at)
             player.router.stored()
         player.settle()
     return _outcome(player)

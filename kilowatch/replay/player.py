@@ -98,16 +98,16 @@ class Player:
         if entry.kind is Topic.INVENTORY:
             payload = _inventory_of(payload, self._cluster)
         where = topic(self._cluster, entry.node, entry.kind)
-        self.router.take(where, payload, entry.at / 1e9, entry.at)
+        self.router.receive(where, payload, entry.at / 1e9, entry.at)
 
     def _evaluate(self, at: int) -> int:
         self.at, now = at, at / 1e9
         self.router.flush(now, at)
-        self.router.take_asks(now)
-        self.router.take_clocks()
+        self.router.drain_commands(now)
+        self.router.drain_sample_times()
         snapshots = self.electrical.snapshots(self.fleet, now, at)
         self.pipeline.judge(
-            self.fleet, now, at, self.router.take_events(), listening=True,
+            self.fleet, now, at, self.router.drain_events(), listening=True,
             snapshots=() if snapshots is None else snapshots.all(),
         )  # fmt: skip
         return at

@@ -113,12 +113,12 @@ class Scene:
         self.stored.append(StoredEvent(event, time.time_ns()))
         self.alerting.tell_event()
 
-    def take_events(self) -> list[Event]:
+    def drain_events(self) -> list[Event]:
         """As the aggregator's ingest."""
         events, self.events = self.events, []
         return events
 
-    def take_clocks(self) -> npt.NDArray[np.int64]:
+    def drain_sample_times(self) -> npt.NDArray[np.int64]:
         """As the aggregator's ingest."""
         return np.zeros(0, np.int64)
 

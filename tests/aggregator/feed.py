@@ -13,7 +13,14 @@ from aggregator.store.embedded import EmbeddedStore
 from aggregator.store.protocol import Batch, StoredEvent
 from telemetry import inventory as messages
 from telemetry.fleet import Fleet
-from telemetry.inventory import CollectorStatus, Event, FrameSpan, Inventory, NodeState
+from telemetry.inventory import (
+    CollectorStatus,
+    CommandReply,
+    Event,
+    FrameSpan,
+    Inventory,
+    NodeState,
+)
 from telemetry.topics import Topic, topic
 from tests.aggregator.node import START, inventory, payload
 
@@ -65,7 +72,7 @@ class Feed:
 
     def publish(self, node: str, kind: Topic, body: bytes) -> None:
         """Deliver a message."""
-        self.ingest.take(topic("default", node, kind), body, self.now, self.wall)
+        self.ingest.receive(topic("default", node, kind), body, self.now, self.wall)
 
     def hello(
         self, node: str, gpus: int = 2, session: int = 1, ring: tuple[FrameSpan, ...] = ()
@@ -84,6 +91,12 @@ class Feed:
         for seq in seqs:
             self.publish(node, Topic.FRAME, payload(node, gpus, session, seq))
 
+    def gone(self, node: str, first: int, last: int, session: int = 1) -> None:
+        """Deliver a node's answer that its ring no longer has some frames."""
+        gone = (FrameSpan(session, first, last),)
+        reply = CommandReply(about=session, first=first, last=last, gone=gone)
+        self.publish(node, Topic.REPLY, messages.encode(reply))
+
     def flush(self) -> None:
         """Bring what came into the fleet."""
         self.ingest.flush(self.now, self.wall)
@@ -91,7 +104,7 @@ class Feed:
     def commit(self) -> int:
         """Flush and store; returns how many frames were new."""
         self.flush()
-        new = self.store.write(self.ingest.take_batch(self.wall))
+        new = self.store.write(self.ingest.drain_batch(self.wall))
         self.ingest.stored()
         self.stats.frames_stored += new
         return new

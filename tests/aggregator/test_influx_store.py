@@ -402,7 +402,7 @@ def test_a_batch_that_could_not_be_spooled_is_counted_once_when_it_can(
     feed.send("a", *range(12))
     feed.wall += 30 * 10**9
     feed.flush()
-    batch = feed.ingest.take_batch(feed.wall)
+    batch = feed.ingest.drain_batch(feed.wall)
     append = feed.influx.spool.append
 
     def full(_: object) -> None:

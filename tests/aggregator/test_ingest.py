@@ -109,7 +109,7 @@ def test_frames_wait_for_their_inventory(tmp_path: Path) -> None:
     feed.send("b", 0, 1, 2)
     feed.flush()
     assert feed.fleet.nodes == {}
-    (ask,) = feed.ingest.take_asks(feed.now)
+    (ask,) = feed.ingest.drain_commands(feed.now)
     assert (ask.node, ask.command.kind) == ("b", CommandKind.INVENTORY)
     feed.inventory(inventory("b", 2))
     assert feed.commit() == 3
@@ -132,7 +132,7 @@ def test_a_frame_of_the_wrong_size_is_not_stored_and_the_inventory_is_asked_for(
     feed.send("a", 2)
     feed.commit()
     assert stored(feed, "GPU-a-0") == values("a", 0, 0, 2)
-    assert feed.ingest.take_asks(feed.now)[0].command.kind is CommandKind.INVENTORY
+    assert feed.ingest.drain_commands(feed.now)[0].command.kind is CommandKind.INVENTORY
     feed.inventory(inventory("a", 3, version=1))
     feed.commit()
     assert stored(feed, "GPU-a-2") == values("a", 2, 1)
@@ -184,9 +184,9 @@ def test_another_release_is_understood_by_names(tmp_path: Path) -> None:
 
 def test_holes_are_asked_for_and_what_is_gone_is_counted(feed: Feed) -> None:
     feed.send("a", 0, 5)
-    feed.ingest.take_asks(feed.now)
+    feed.ingest.drain_commands(feed.now)
     feed.now += 1
-    (ask,) = feed.ingest.take_asks(feed.now)
+    (ask,) = feed.ingest.drain_commands(feed.now)
     assert (ask.command.about, ask.command.first, ask.command.last) == (1, 1, 4)
     feed.publish("a", Topic.BACKFILL, frames.encode_many([payload("a", 2, 1, s) for s in (3, 4)]))
     reply = CommandReply(about=1, first=1, last=4, sent=2, gone=(FrameSpan(1, 1, 2),))
@@ -201,9 +201,9 @@ def test_what_the_ring_holds_of_sessions_we_slept_through_is_asked_for(feed: Fee
     feed.hello("a", session=9, ring=(FrameSpan(7, 10, 12), FrameSpan(8, 0, 3), FrameSpan(8, 6, 8)))
     assert feed.stats.frames_lost == 10
     feed.now += 1
-    asks = feed.ingest.take_asks(feed.now)
+    asks = feed.ingest.drain_commands(feed.now)
     feed.now += 1
-    asks += feed.ingest.take_asks(feed.now)
+    asks += feed.ingest.drain_commands(feed.now)
     wanted = {(ask.command.about, ask.command.first, ask.command.last) for ask in asks}
     assert wanted == {(7, 10, 12), (8, 0, 8)}
 
@@ -242,8 +242,8 @@ def test_events_are_kept_once_whether_they_come_alone_or_in_a_frame(feed: Feed) 
     found = feed.store.events(0, 1 << 62, None, None, 10)
     assert [each.event for each in found] == [event]
     assert feed.stats.events_duplicate == 2
-    assert feed.ingest.take_events() == [event]
-    assert feed.ingest.take_events() == []
+    assert feed.ingest.drain_events() == [event]
+    assert feed.ingest.drain_events() == []
 
 
 BAD = {
@@ -297,7 +297,7 @@ def test_a_flood_of_bad_messages_is_counted_sampled_and_stops_nothing(
     ],
 )
 def test_topics_that_are_not_ours_are_counted(feed: Feed, topic: str, reason: str) -> None:
-    feed.ingest.take(topic, b"", feed.now, feed.wall)
+    feed.ingest.receive(topic, b"", feed.now, feed.wall)
     assert feed.stats.dropped == {reason: 1}
 
 

@@ -110,7 +110,7 @@ def test_events_and_holes_go_by_age(tmp_path: Path) -> None:
     feed = Feed(tmp_path / "data", StoreConfig(events_age_seconds=3600))
     feed.hello("a")
     feed.send("a", 5)
-    feed.ingest.lost(feed.ingest.nodes["a"].accounts[1].lose(0, 4, "gone"))
+    feed.gone("a", 0, 4)
     feed.commit()
     feed.seal()
     assert feed.store._engine.rows("select count(*) from holes") == [(1,)]

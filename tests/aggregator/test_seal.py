@@ -155,7 +155,7 @@ def test_what_comes_late_into_a_period_that_is_being_sealed_is_not_dropped_with_
     """A batch that waited for a disk, say: its time is of a period that is half in files by now."""
     feed.send("a", 40)
     feed.flush()
-    late = feed.ingest.take_batch(feed.wall)
+    late = feed.ingest.drain_batch(feed.wall)
     feed.wall += HOUR
     feed.store.maintain(feed.wall)
     for _ in range(3):

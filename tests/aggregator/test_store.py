@@ -54,7 +54,7 @@ def test_every_value_is_stored_bit_for_bit_and_a_gap_is_null(feed: Feed) -> None
 def test_a_batch_written_twice_is_stored_once(feed: Feed) -> None:
     feed.send("a", 0, 1, 2)
     feed.ingest.flush(feed.now, feed.wall)
-    batch = feed.ingest.take_batch(feed.wall)
+    batch = feed.ingest.drain_batch(feed.wall)
     assert feed.store.write(batch) == 3
     assert feed.store.write(batch) == 0
     assert len(all_of(feed.store, "GPU-a-0", GAUGES[0])) == 3
@@ -63,7 +63,7 @@ def test_a_batch_written_twice_is_stored_once(feed: Feed) -> None:
 def test_a_frame_that_stands_twice_in_a_batch_is_stored_once(feed: Feed) -> None:
     feed.send("a", 0, 1)
     feed.ingest.flush(feed.now, feed.wall)
-    batch = feed.ingest.take_batch(feed.wall)
+    batch = feed.ingest.drain_batch(feed.wall)
     frames = batch.frames
     batch.frames = Frames(frames.run, np.zeros(2, np.int64), frames.sampled_at,
                           frames.received_at, frames.backfilled)  # fmt: skip
@@ -73,7 +73,7 @@ def test_a_frame_that_stands_twice_in_a_batch_is_stored_once(feed: Feed) -> None
 
 def test_a_restart_remembers_what_is_stored_and_what_is_lost(feed: Feed) -> None:
     feed.send("a", 0, 1, 5)
-    feed.ingest.lost(feed.ingest.ledger.find("a", 1).lose(2, 3, "gone"))  # type: ignore[union-attr]
+    feed.gone("a", 2, 3)
     feed.commit()
     feed.reopen()
     assert feed.store.accounted() == {("a", 1): IntervalSet([(0, 3), (5, 5)])}
@@ -94,7 +94,7 @@ def test_nodes_of_the_store_stand_in_the_fleet_after_a_restart(feed: Feed) -> No
 def test_a_batch_that_fails_leaves_nothing_and_can_be_written_again(feed: Feed) -> None:
     feed.send("a", 0)
     feed.ingest.flush(feed.now, feed.wall)
-    batch = feed.ingest.take_batch(feed.wall)
+    batch = feed.ingest.drain_batch(feed.wall)
     good, batch.blocks = batch.blocks, [*batch.blocks, batch.blocks[0]]
     batch.blocks[-1].gauges = batch.blocks[-1].gauges[:, :-1]
     with pytest.raises((StoreError, ValueError)):
@@ -245,7 +245,7 @@ def test_a_full_disk_is_an_error_with_a_cure_and_passes(tiny: Path, record_prope
         ballast.write_bytes(bytes(16 * 1024 * 1024))
     feed.send("a", *range(1, 400), gpus=64)
     feed.ingest.flush(feed.now, feed.wall)
-    batch = feed.ingest.take_batch(feed.wall)
+    batch = feed.ingest.drain_batch(feed.wall)
     with pytest.raises(StoreError, match=r"hot\.duckdb.*Free disk space"):
         feed.store.write(batch)
     ballast.unlink()

@@ -54,7 +54,7 @@ async def test_a_commit_does_not_wait_for_a_file_in_the_making(
     await asyncio.to_thread(gate.reached.wait)
     feed.send("a", 30)
     feed.flush()
-    assert await keeper.write(feed.ingest.take_batch(feed.wall), asyncio.Event())
+    assert await keeper.write(feed.ingest.drain_batch(feed.wall), asyncio.Event())
     assert not sealing.done()
     gate.open.set()
     assert await sealing

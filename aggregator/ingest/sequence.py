@@ -1,0 +1,437 @@
+"""The order of each node's frames: is a frame new, can it be read, is it the newest of its node?
+
+Every frame ends in exactly one of: on its way to the store, there already, waiting for an inventory
+that it fits, missing (and so requested again), or lost for good.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from aggregator.config import BackfillConfig
+from aggregator.ingest.backfill import BackfillPlanner, NodeCommand
+from aggregator.ingest.ids import IdRegistry
+from aggregator.ingest.layout import NodeLayout
+from aggregator.ingest.ledger import FrameLedger, SessionAccount
+from aggregator.stats import Stats
+from aggregator.store.protocol import Hole
+from telemetry.errors import WireError
+from telemetry.fleet import STALE_INTERVALS, Fleet, Node
+from telemetry.frame import Frame
+from telemetry.intervals import IntervalSet
+from telemetry.inventory import (
+    CollectorStatus,
+    Command,
+    CommandKind,
+    CommandReply,
+    FrameSpan,
+    NodeState,
+)
+from telemetry.metric import Table
+
+log = logging.getLogger(__name__)
+
+LEAP = 1000
+"""Frames by which a live number may run ahead at any time: more than any burst."""
+LEAP_RATE = 4.0
+"""... and how many times faster than its interval a node may count while nothing comes from it."""
+KEPT_LAYOUTS = 8
+"""Inventories of a node that frames of the past may still be read with."""
+WAITING_FRAMES = 128
+"""Most frames of a node that wait for its inventory."""
+WAITING_BYTES = 32 * 1024 * 1024
+"""Most bytes of frames of all nodes that wait for an inventory."""
+REJECTIONS = 3
+"""A frame that fits no inventory so many times is given up: it would be requested for ever."""
+REQUEST_INVENTORY_EVERY = 10.0
+"""Seconds between two requests for an inventory, per node."""
+SESSIONS_END = 1 << 63
+"""First number that is no session, and no version."""
+CLOCK_END = 1 << 62
+"""ns since 1970: the year 2116. Also the first number that no frame can have."""
+
+FleetRows = Mapping[Table, npt.NDArray[np.intp]]
+"""A node's rows in the fleet, by table."""
+
+
+@dataclass(slots=True)
+class ArrivedFrame:
+    """A frame that waits for the next flush."""
+
+    node: NodeTracker
+    frame: Frame
+    layout: NodeLayout
+    run: int
+    """The number of its session in the store."""
+    received_at: int
+    """ns since 1970, our clock."""
+    size: int
+    """Bytes of the message."""
+    backfilled: bool
+    rows: FleetRows | None
+    """Its rows in the fleet; None for a frame that is not its node's newest."""
+    stored: bool
+    """False for lack of room: the fleet shows it, and it stays missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingFrame:
+    """A frame that waits for an inventory that it fits."""
+
+    frame: Frame
+    size: int
+    received_at: int
+    live: bool
+
+
+@dataclass(slots=True)
+class NodeTracker:
+    """The sessions, layouts and waiting frames of one node."""
+
+    name: str
+    accounts: dict[int, SessionAccount]
+    """By session; the ledger has the same."""
+    layouts: list[NodeLayout] = field(default_factory=list)
+    """Newest first; the first is the one in the fleet."""
+    session: int | None = None
+    """The current session."""
+    superseded: set[int] = field(default_factory=set)
+    """Sessions that another followed: their frames are history, even when they come as live."""
+    seq: int = -1
+    """Newest live frame of the current session."""
+    slow_seq: int = -1
+    """Newest frame of it whose slow lane is in the fleet."""
+    last_frame: float = float("-inf")
+    """When its newest live frame came, monotonic seconds."""
+    online: bool = False
+    ended: bool = False
+    """Whether its last session ended by a shutdown, rather than being lost."""
+    status: CollectorStatus | None = None
+    waiting: deque[WaitingFrame] = field(default_factory=deque)
+    rejections: dict[tuple[int, int], int] = field(default_factory=dict)
+    """By session and number of the frame."""
+    inventory_requested: float = float("-inf")
+    """Monotonic seconds."""
+    fleet_node: Node | None = None
+    rows: FleetRows | None = None
+    """Its rows in the fleet."""
+
+    @property
+    def interval(self) -> float:
+        """Seconds between its frames by its status; 1 before there is one."""
+        return self.status.interval if self.status is not None else 1.0
+
+    def credible(self, seq: int, now: float) -> bool:
+        """Return whether a live number of the current session can be true. One flipped bit in it
+        would make all true frames look old, and call a million frames missing."""
+        if self.seq < 0:
+            return True
+        return seq - self.seq <= LEAP + LEAP_RATE * (now - self.last_frame) / self.interval
+
+    def silent(self, now: float) -> bool:
+        """Return whether no frame of the current session came for three intervals: a superseded
+        session whose frames do come may then have been the true one all along."""
+        return now - self.last_frame > STALE_INTERVALS * self.interval
+
+    def is_newest(self, frame: Frame, now: float) -> bool:
+        """Return whether a live frame is the newest; the first frame of a session makes it the
+        current one, and any frame of that shows that the node is online."""
+        if frame.session != self.session:
+            if frame.session in self.superseded and not self.silent(now):
+                return False
+            self.enter(frame.session)
+        self.online = True
+        if frame.seq <= self.seq:
+            return False
+        self.seq, self.last_frame = frame.seq, now
+        return True
+
+    def enter(self, session: int) -> None:
+        """Make a session the current one."""
+        if session == self.session:
+            return
+        if self.session is not None:
+            self.superseded.add(self.session)
+        self.superseded.discard(session)
+        self.session, self.seq, self.slow_seq = session, -1, -1
+
+    def layout_for(self, frame: Frame) -> NodeLayout | None:
+        """Return the layout that a frame was made with, as far as can be known.
+
+        Of several that fit, it is the newest that was there when the frame was sampled.
+        """
+        layouts = self.layouts
+        if len(layouts) == 1:
+            return layouts[0] if layouts[0].fits(frame) else None
+        fitting = [layout for layout in layouts if layout.fits(frame)]
+        for layout in fitting:
+            if layout.taken_at <= frame.sampled_at:
+                return layout
+        return fitting[-1] if fitting else None
+
+    def add_layout(self, layout: NodeLayout, fleet: Fleet) -> None:
+        """Make a layout the current one and give the node its rows in the fleet."""
+        others = [
+            other
+            for other in self.layouts
+            if other.schema_id != layout.schema_id or not _same_rows(other, layout)
+        ]
+        self.layouts = [layout, *others][:KEPT_LAYOUTS]
+        placed = self.fleet_node = fleet.place(layout.inventory)
+        self.rows = {
+            table: np.arange(rows.start, rows.stop, dtype=np.intp)
+            for table, rows in placed.rows.items()
+        }
+        self.show(fleet)
+
+    def show(self, fleet: Fleet) -> None:
+        """Bring session, status and whether it is online into the fleet."""
+        placed = self.fleet_node
+        if placed is None:
+            return
+        placed.online = self.online
+        placed.ended = self.ended and not self.online
+        if self.session is not None and placed.session != self.session:
+            placed.session, placed.seq = self.session, -1
+        status = self.status
+        if status is not None and (placed.interval, placed.slow_interval) != (
+            status.interval,
+            status.slow_interval,
+        ):
+            fleet.pace(placed, status.interval, status.slow_interval)
+
+
+class FrameSequence:
+    """The frames of all nodes: which are new, which are missing, and which are lost."""
+
+    def __init__(
+        self, config: BackfillConfig, fleet: Fleet, stats: Stats, registry: IdRegistry
+    ) -> None:
+        self._config = config
+        self._fleet = fleet
+        self._stats = stats
+        self._registry = registry
+        self.nodes: dict[str, NodeTracker] = {}
+        self.ledger = FrameLedger()
+        self.planner = BackfillPlanner(config)
+        self._requests: list[NodeCommand] = []
+        """Inventories to request."""
+        self._holes: list[Hole] = []
+        self._waiting_bytes = 0
+
+    def node(self, name: str) -> NodeTracker:
+        """Return a node, a new one if need be."""
+        node = self.nodes.get(name)
+        if node is None:
+            node = self.nodes[name] = NodeTracker(name, self.ledger.sessions(name))
+        return node
+
+    def restore(self, name: str, session: int, stored: IntervalSet) -> None:
+        """Begin the account of a session with the frames that the store has."""
+        self.ledger.restore(self._account(self.node(name), session), stored)
+
+    # -- Frames ----------------------------------------------------------------------------------
+
+    def accept(
+        self,
+        node: NodeTracker,
+        frame: Frame,
+        size: int,
+        received_at: int,
+        now: float,
+        *,
+        live: bool,
+        room: bool,
+    ) -> ArrivedFrame | None:
+        """Account for a frame; return it unless it is there already, must wait for an inventory, or
+        has neither `room` to be stored nor is its node's newest. Raises `WireError`."""
+        session, seq = frame.session, frame.seq
+        if live and session == node.session and not node.credible(seq, now):
+            raise WireError("malformed", f"number {seq} behind {node.seq}: a leap of frames")
+        account = node.accounts.get(session)
+        if account is None:
+            account = self._account(node, session)
+            self._lose_too_old(node, account, seq)
+        layout = node.layout_for(frame)
+        if layout is None:
+            account.exists(seq)
+            self._wait(node, WaitingFrame(frame, size, received_at, live), now)
+            return None
+        newest = live and self._is_newest(node, frame, now)
+        rows = node.rows if newest and layout is node.layouts[0] else None
+        if not room:
+            account.exists(seq)
+            self._stats.drop("no_room")
+            if rows is None:
+                return None
+        elif not account.receive(seq):
+            self._stats.frames_duplicate += 1
+            return None
+        return ArrivedFrame(
+            node, frame, layout, account.run, received_at, size, not live, rows, room
+        )
+
+    def _is_newest(self, node: NodeTracker, frame: Frame, now: float) -> bool:
+        was_online = node.online
+        newest = node.is_newest(frame, now)
+        if node.online and not was_online:
+            self.planner.wake(node.accounts.values(), now)
+            node.show(self._fleet)
+        return newest
+
+    # -- Frames that fit no inventory ------------------------------------------------------------
+
+    def fitting(self, node: NodeTracker) -> Iterator[WaitingFrame]:
+        """Yield the frames that waited for the newest inventory, and reject those that fit none."""
+        for _ in range(len(node.waiting)):
+            waiting = self._next_waiting(node)
+            if node.layout_for(waiting.frame) is None:
+                self._reject(node, waiting)
+            else:
+                yield waiting
+
+    def _wait(self, node: NodeTracker, waiting: WaitingFrame, now: float) -> None:
+        """Keep a frame until an inventory comes that it fits, within bounds."""
+        if now - node.inventory_requested >= REQUEST_INVENTORY_EVERY:
+            node.inventory_requested = now
+            self._requests.append(NodeCommand(node.name, Command(kind=CommandKind.INVENTORY)))
+        node.waiting.append(waiting)
+        self._waiting_bytes += waiting.size
+        while len(node.waiting) > WAITING_FRAMES or (
+            node.waiting and self._waiting_bytes > WAITING_BYTES
+        ):
+            self._reject(node, self._next_waiting(node))
+
+    def _next_waiting(self, node: NodeTracker) -> WaitingFrame:
+        waiting = node.waiting.popleft()
+        self._waiting_bytes -= waiting.size
+        return waiting
+
+    def _reject(self, node: NodeTracker, waiting: WaitingFrame) -> None:
+        """Drop a frame that fits no inventory; it stays missing, until it has come too often."""
+        known = any(layout.schema_id == waiting.frame.schema for layout in node.layouts)
+        self._stats.drop("malformed" if known else "schema")
+        if not node.layouts:
+            return
+        frame, counts = waiting.frame, node.rejections
+        key = frame.session, frame.seq
+        counts[key] = counts.get(key, 0) + 1
+        if counts[key] >= REJECTIONS:
+            del counts[key]
+            account = node.accounts[frame.session]
+            self._lose(account.lose(frame.seq, frame.seq, "malformed"))
+        elif len(counts) > 10 * WAITING_FRAMES:
+            counts.clear()
+
+    # -- Nodes -----------------------------------------------------------------------------------
+
+    def add_layout(self, node: NodeTracker, layout: NodeLayout) -> None:
+        """Make a layout a node's current one."""
+        node.add_layout(layout, self._fleet)
+
+    def wake(self, node: NodeTracker, now: float) -> None:
+        """Request what is missing of a node again, now that it can be understood."""
+        self.planner.wake(node.accounts.values(), now)
+
+    def report_status(self, node: NodeTracker, status: CollectorStatus, now: float) -> None:
+        """Apply a node's status: its session, what its ring holds, or that its session has ended."""
+        if status.state is NodeState.OFFLINE:
+            self._end(node, status)
+            return
+        node.enter(status.session)
+        node.online, node.status = True, status
+        spans = _outlines(status.ring)
+        for span in spans.values():
+            if span.session not in node.accounts:
+                self._lose_too_old(node, self._account(node, span.session), span.last)
+        self._lose(self.ledger.ring(node.name, status.session, spans))
+        node.show(self._fleet)
+        self.planner.wake(node.accounts.values(), now)
+
+    def _end(self, node: NodeTracker, status: CollectorStatus) -> None:
+        """End a session; this counts only for the current one."""
+        if node.session is None:
+            node.enter(status.session)  # retained from before our start: it is the current one
+        if status.session == node.session:
+            node.online, node.ended = False, status.reason == "shutdown"
+            node.show(self._fleet)
+            for span in status.ring:  # what its last frames were; requested when it is back
+                if span.session in node.accounts and span.last < CLOCK_END:
+                    node.accounts[span.session].exists(span.last)
+
+    def reply(self, node: NodeTracker, reply: CommandReply, now: float) -> None:
+        """Apply a node's answer to a request for frames."""
+        account = node.accounts.get(reply.about)
+        if account is not None:
+            self._lose(self.planner.replied(account, reply, now))
+
+    # -- Out -------------------------------------------------------------------------------------
+
+    def drain_commands(self, now: float, *, paused: bool) -> list[NodeCommand]:
+        """Return the commands to send now; `paused`: no frames are requested again."""
+        opened, self.ledger.opened = self.ledger.opened, []
+        self.planner.wake(opened, now)
+        self.planner.paused = paused
+        requests, self._requests = self._requests, []
+        planned = self.planner.plan(self._ready, now)
+        self._stats.resend_requests += len(planned)
+        return requests + planned
+
+    def drain_holes(self) -> list[Hole]:
+        """Return the frames that were lost since the last call."""
+        holes, self._holes = self._holes, []
+        return holes
+
+    def _ready(self, name: str) -> bool:
+        node = self.nodes[name]
+        return node.online and bool(node.layouts)
+
+    # -- Accounts --------------------------------------------------------------------------------
+
+    def _account(self, node: NodeTracker, session: int) -> SessionAccount:
+        """Return the account of a node's session, a new one if need be."""
+        account = node.accounts.get(session)
+        if account is None:
+            run = self._registry.run(node.name, session)
+            account = self.ledger.account(node.name, session, run)
+        return account
+
+    def _lose_too_old(self, node: NodeTracker, account: SessionAccount, newest: int) -> None:
+        """Give up at once what a session new to us sampled before the bound, if there is one."""
+        bound = self._config.max_age_seconds
+        if bound:
+            self._lose(account.lose(0, newest - 1 - int(bound / node.interval), "too_old"))
+
+    def _lose(self, holes: list[Hole]) -> None:
+        """Record frames that neither we nor the node's ring has any more."""
+        self._holes += holes
+        for hole in holes:
+            count = hole.last - hole.first + 1
+            self._stats.frames_lost += count
+            log.warning("node=%s: %d frames are lost (%s): session %d, %d to %d",
+                        hole.node, count, hole.reason, hole.session, hole.first, hole.last)  # fmt: skip
+
+
+def _same_rows(one: NodeLayout, other: NodeLayout) -> bool:
+    return all(
+        np.array_equal(mine.devices, theirs.devices)
+        for mine, theirs in zip(one.blocks, other.blocks, strict=True)
+    )
+
+
+def _outlines(ring: Iterable[FrameSpan]) -> dict[int, FrameSpan]:
+    """Return one span per session: a torn ring has several of one. Impossible spans are left out."""
+    spans: dict[int, FrameSpan] = {}
+    for span in ring:
+        if 0 <= span.first <= span.last < CLOCK_END and 0 <= span.session < SESSIONS_END:
+            other = spans.get(span.session, span)
+            spans[span.session] = FrameSpan(
+                span.session, min(span.first, other.first), max(span.last, other.last)
+            )
+    return spans
