@@ -28,8 +28,8 @@ from bench.report import show
 _CHILD = """
 import os, sys
 os.environ["TEXTUAL_ANIMATIONS"] = "none"
-from tui.frame import startup as lean  # as `kilowatch top` does
-lean.prepare(sys.argv[1])
+from tui.top import prepare, settle  # as `kilowatch top` does
+prepare()
 import asyncio, json, time
 from tui.app import Top
 class Probed(Top):
@@ -41,7 +41,7 @@ class Probed(Top):
             began, busy = time.perf_counter(), time.thread_time()
             await asyncio.sleep(0.02)
             self.found.append((time.perf_counter() - began - 0.02, time.thread_time() - busy))
-app = Probed(sys.argv[1], settled=lean.settle)
+app = Probed(sys.argv[1], settled=settle)
 app.run()
 open(sys.argv[2], "w").write(json.dumps(app.found))
 """

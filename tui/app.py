@@ -1,34 +1,50 @@
-"""The dashboard: a frame around views, on a running aggregator.
+"""The dashboard application: a frame around views, on a running aggregator.
 
-A worker keeps the feed; whenever it says that something changed, what is on the screen is drawn
-once from the newest board. Views (`tui.screens`) draw; the frame (`tui.frame`) has the header, the
-filter, time and what is taken along; here are its widgets, its beat and the keys that are no view's.
+`Top` joins objects that each do one thing: `feed` (newest state), `context.time` (which state is shown),
+`navigation` (which views are open), `filter_bar`, `layout` (the lines around the view) and `item_keys`.
+A worker runs the feed; each of its changes draws the screen once. Keys are dispatched here.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+import getpass
+import os
+import time
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from textual import on
 from textual.actions import SkipAction
-from textual.app import ComposeResult
+from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
+from textual.message import Message
+from textual.screen import Screen
+from textual.theme import Theme as TextualTheme
 from textual.widgets import Input
 
-from tui.frame import startup as lean
-from tui.frame.filtering import Filtering
+from telemetry.text import duration
+from tui.feed.feed import DashboardFeed
+from tui.frame.filter_bar import FilterBar
+from tui.frame.item_keys import ItemKeys
+from tui.frame.layout import FrameLayout
+from tui.frame.navigation import Navigation
 from tui.frame.palette_search import find
-from tui.frame.state import Changed, theme_name
-from tui.frame.taking import Taking
-from tui.frame.times import Times
 from tui.keys import KEYS, READ_ONLY, help_lines
-from tui.kit.surface import Surface
-from tui.kit.text import CROSS, DASH
+from tui.kit.text import CROSS, DASH, time_of
+from tui.map.fleetmap import FleetMap
+from tui.past.reader import Past
 from tui.screens import VIEWS
+from tui.screens.compare_times import TimeForm
+from tui.screens.context import SPANS, ViewContext
 from tui.screens.forms import HelpDialog, Palette
+from tui.screens.page import PageView
+from tui.screens.view import View
+from tui.state.dashboard_state import DashboardState
 from tui.tables.filter import ALL
-from tui.theme import THEMES, Line, Theme, Tones
+from tui.tables.table import VirtualTable
+from tui.theme import MONO, THEMES, Line, Theme, Tones
+from tui.time.timebar import ACTIONS, TimeControls
 
 LEGEND: tuple[Line, ...] = (
     [("what stands before a name", "strong")],
@@ -36,124 +52,287 @@ LEGEND: tuple[Line, ...] = (
     [(f"  {CROSS} LOST, HUNG, OFFLINE  ", "down"), ("▒ STALE nothing new, NO DATA  ", "stale"),
      (f"{DASH} not read", "dim")],
 )  # fmt: skip
-TURN = 0.2
-"""Seconds between two looks at whether what is played has gone on."""
+PLAY_EVERY = 0.2
+"""Seconds between two steps of playback."""
 TOGETHER = 0.04
-"""Seconds within which what comes is drawn together."""
+"""Seconds within which changes of the feed are drawn together."""
+SETTLED_AFTER = 3.0
+"""Seconds after the first picture at which all modules are loaded."""
 
 
-class Top(Filtering, Times, Taking):
-    """`kilowatch top`."""
+class FeedChanged(Message):
+    """The feed has a newer state."""
+
+
+class Top(App[None]):
+    """The application of `kilowatch top`."""
 
     TITLE = "kilowatch"
     ENABLE_COMMAND_PALETTE = False
-    CSS = """
-    Screen { background: $background; }
-    #header { height: 2; }
-    #band, #bar, #tiny, #message, #filter, #fault { display: none; height: 1; }
-    #message, #tiny { height: 1fr; }
-    #footer { height: 1; }
-    #filter { border: none; padding: 0; background: $panel; }
-    Toast { background: $panel; color: $foreground; }
+    CSS = f"""
+    Screen {{ background: $background; }}
+    Toast {{ background: $panel; color: $foreground; }}
+    {FrameLayout.STYLE}
+    {FilterBar.STYLE}
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        # First of all: over a slow line several keys come at once, and what is typed behind `/` must
-        # not be taken for keys of the screen because the filter's turn comes a moment later.
+        # Priority: over a slow line several keys come at once, and those typed behind `/` must not
+        # reach the view because the filter handles its own key a moment later.
         *(Binding(key.keys, f"do('{key.action}')", show=False, priority=True) for key in KEYS),
         Binding("tab", "app.focus_next", show=False),
         Binding("shift+tab", "app.focus_previous", show=False),
     ]
 
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        every: float = 1.0,
+        colour: bool | None = None,
+        theme: str = "dark",
+        ascii_only: bool = False,
+        write: bool = False,
+        who: str = "",
+        view: str = "overview",
+        settled: Callable[[], None] | None = None,
+        recorded: bool = False,
+    ) -> None:
+        """`settled`: called once all modules are loaded; for others see `tui.top.run_top`."""
+        super().__init__()
+        for each in THEMES.values():
+            if each.background:
+                self.register_theme(_textual(each))
+        plain = "NO_COLOR" in os.environ if colour is None else not colour
+        tones = Tones(MONO if plain else THEMES[theme], ascii_only=ascii_only)
+        self.theme = theme_name(tones.theme)
+        self.feed = DashboardFeed(url, token, self._feed_changed, clock, every)
+        self._past = Past(self.feed, self._feed_changed, clock)
+        self.context = ViewContext(
+            self, self.feed, TimeControls(past=self._past, recorded=recorded), tones,
+            clock=clock, every=every, who=who or _user(), write=write,
+        )  # fmt: skip
+        self.navigation = Navigation(view)
+        self.filter_bar = FilterBar(self.context, lambda: self.view, self._focus_view)
+        self.item_keys = ItemKeys(self, self.context, lambda: self.view)
+        self._settled = settled
+        self._change_posted = self._live_drawn = False
+        self._drawn_at = 0.0
+        self._drawn: tuple[DashboardState, int] = (DashboardState(), -1)
+        """The picture that was drawn last: the state, and how many answers of the past had come."""
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """Return the colours of our style sheets in a terminal's own theme."""
+        return {"frame": "ansi_default", "dim": "ansi_default", "crit": "ansi_default"}
+
+    def get_default_screen(self) -> Screen[None]:
+        """Return the one screen under all dialogs."""
+        return Screen(id="_default")
+
     def compose(self) -> ComposeResult:
-        """The lines around the views, and all views."""
-        yield Surface(self.tones, id="header")
-        yield Surface(self.tones, id="band")
-        yield Surface(self.tones, id="bar")
-        yield Surface(self.tones, id="message")
-        yield Surface(self.tones, id="tiny")
+        """Yield the lines around the views, and all views."""
+        yield from FrameLayout.above(self.context.tones)
         with Vertical(id="body"):
             for kind in VIEWS.values():
-                yield kind(self)
-        yield Surface(self.tones, id="fault")
-        yield Input(
-            id="filter",
-            placeholder="part of a name, or power>600 & rack=R16 | sev>=warn",
-            select_on_focus=False,
-        )
-        yield Surface(self.tones, id="footer", under="panel")
+                yield kind(self.context)
+        yield self.filter_bar
+        yield from FrameLayout.below(self.context.tones)
 
     def on_mount(self) -> None:
-        """Start the feed, and a slow beat: freshness and countdowns move even when nothing comes."""
-        self._laid_out = True
-        self._root = self.screen
-        names = ("#header", "#band", "#bar", "#message", "#tiny", "#fault", "#footer")
-        self._surfaces = {name: self._root.query_one(name, Surface) for name in names}
-        self._show_view()
-        self.run_worker(self.feed.run(), name="feed", group="feed", exclusive=True)
-        if self.clock.past is not None:
-            self.run_worker(self.clock.past.run(), name="past", group="past", exclusive=True)
+        """Start the feed, and a slow beat: ages and countdowns move even when nothing comes."""
+        self.root = self.screen
+        self.frame = FrameLayout(self.root, self.context, self.navigation)
+        self.show_view()
+        self.do_reconnect()
+        self.run_worker(self._past.run(), name="past", group="past", exclusive=True)
         self.set_interval(1.0, self._beat)
-        self.set_interval(TURN, self._turn)
+        self.set_interval(PLAY_EVERY, self._play)
         if self._settled is not None:
-            self.set_timer(lean.AFTER, self._settled)
+            self.set_timer(SETTLED_AFTER, self._settled)
         self.redraw()
 
-    @on(Changed)
-    def _data_came(self) -> None:
+    @property
+    def view(self) -> View:
+        """The view on the screen."""
+        return self.frame.view
+
+    # Drawing.
+
+    def _feed_changed(self) -> None:
+        """Post a message; several changes before the next turn of the loop are one."""
+        if not self._change_posted and self.is_running:
+            self._change_posted = self.post_message(FeedChanged())
+
+    @on(FeedChanged)
+    def _draw_soon(self) -> None:
         # Readings and alerts of one tick are two messages: one picture for both; but the first at once.
         if self._live_drawn:
-            self.set_timer(TOGETHER, self._draw_frame)
+            self.set_timer(TOGETHER, self._draw_changes)
         else:
             self._live_drawn = self.feed.board.ready
-            self._draw_frame()
+            self._draw_changes()
 
-    def _draw_frame(self) -> None:
-        self._told = False
-        board = self.feed.board
-        self.clock.trail.add(board)
-        self._loads.add(board)
-        self.redraw_news()
+    def _draw_changes(self) -> None:
+        self._change_posted = False
+        self.context.remember()
+        self._redraw_changed()
 
     def _beat(self) -> None:
-        """Lines only: no picture changes without data, but for the countdowns on it."""
-        idle = self._clock() - self._drawn > 1.5
-        if idle and self._standing and self.shown.circuits and not self.clock.replaying:
+        """Draw the lines only: no picture changes without data, but for the countdowns on it."""
+        replaying = self.context.time.replaying
+        idle = self.context.clock() - self._drawn_at > 1.5
+        if idle and self._drawable and self.context.shown.circuits and not replaying:
             self.redraw()
-        elif self.clock.replaying:  # its header and its picture are of one time, always
-            self.redraw_news()
+        elif replaying:  # its header and its picture are of one time, always
+            self._redraw_changed()
+        elif self._drawable:
+            self.frame.draw()
+
+    def _play(self) -> None:
+        """Go on where the past is played."""
+        if self.context.time.turn(self.context.clock(), self.feed.board):
+            self.redraw()
+
+    @property
+    def _drawable(self) -> bool:
+        """Whether there is a screen to draw on: not before the first, not after the last."""
+        return hasattr(self, "frame") and self.is_running and self.frame.ready
+
+    @property
+    def _picture(self) -> tuple[DashboardState, int]:
+        return self.context.shown, self._past.came
+
+    def redraw(self) -> None:
+        """Draw the view and the lines around it once."""
+        if not self._drawable:
+            return
+        self._drawn_at = self.context.clock()
+        self._drawn = self._picture
+        with self.batch_update():
+            if self._arrange():
+                self.view.draw()
+            self.frame.draw()
+
+    def _redraw_changed(self) -> None:
+        """Draw after a change of the feed; of a past time that stands still only the lines."""
+        state, came = self._picture
+        if self.context.time.replaying and self._drawn[0] is state and self._drawn[1] == came:
+            if self._drawable:
+                self._arrange()
+                self.frame.draw()
         else:
-            self._draw_lines()
+            self.redraw()
+
+    def _arrange(self) -> bool:
+        """Show the widgets that the state needs, and ask for what the view wants now."""
+        displayed = self.frame.arrange(asking=self.filter_bar.asking)
+        wants, controls = self.view.wants(), self.context.time
+        self.feed.want(wants)
+        controls.follow(self.feed.board, wants.asks)
+        if controls.early is not None:
+            controls.early = None
+            first, last = controls.ends(self.feed.board)
+            where = time_of(first, last, utc=self.context.utc)
+            self.notify(f"nothing is stored before {where}: that is shown", timeout=5)
+        return displayed
+
+    def request_data(self) -> None:
+        """Ask the aggregator for what the view wants now, and redraw."""
+        self.feed.want(self.view.wants())
+        self.redraw()
+
+    def on_resize(self) -> None:
+        """Arrange the lines anew, once the new size is known."""
+        self.call_after_refresh(self.redraw)
+
+    @on(VirtualTable.RowHighlighted)
+    @on(FleetMap.GpuHighlighted)
+    def _cursor_moved(self) -> None:
+        if self._drawable:
+            self.frame.draw_footer()
+
+    # Navigation.
+
+    def open(self, kind: str, subject: str) -> None:
+        """Open the page of a thing."""
+        self.navigation.open(kind, subject)
+        self.show_view()
+
+    def go(self, name: str, filter_text: str = "") -> None:
+        """Go to a view; with a text, filter it."""
+        self.navigation.go(name)
+        self.show_view()
+        if filter_text:
+            self.filter_bar.fill(filter_text)
+
+    def show_view(self) -> None:
+        """Show the view that navigation names."""
+        view = self.frame.show_view()
+        if self.navigation.current[1] and isinstance(view, PageView):
+            view.page.top = 0
+        first = view.first()
+        if first is not None and self.screen is self.root:
+            self.root.set_focus(first)  # at once: the next key may be for it
+        self.request_data()
+        self.call_after_refresh(self.redraw)
+
+    def _focus_view(self) -> None:
+        first = self.view.first()
+        if first is not None:
+            self.root.set_focus(first)
+        self.redraw()
 
     # Keys.
 
     def action_do(self, name: str) -> None:
-        """Do what a key says, or leave it to whatever has the focus."""
+        """Do what a key says, or leave it to the widget that has the focus."""
         if isinstance(self.focused, Input) and name not in {"back", "interrupt"}:
-            if name != "open" or not self.keep_filter():
+            if name != "open" or self.screen is not self.root or not self.filter_bar.confirm():
                 raise SkipAction
         elif not self.do(name):
             raise SkipAction
 
     def do(self, name: str) -> bool:
         """Do what a key says: the view first, then the frame. False for what is no key here."""
-        if self.screen is not self._root:
+        if self.screen is not self.root:
             return False
         if name.startswith("view_"):
             self.go([kind.NAME for kind in VIEWS.values()][int(name.removeprefix("view_")) - 1])
             return True
-        if name == "mark" and self.clock.open:  # the same key
+        if name == "mark" and self.context.time.open:  # the same key
             name = "play"
         key = next(each for each in KEYS if each.action == name)
-        method = getattr(self.view, f"do_{name}", None) or getattr(self, f"do_{name}", None)
+        method = self._method(name)
         if method is None:
             return False
-        if key.writes and not self.write:
+        if key.writes and not self.context.write:
             self.notify(READ_ONLY, timeout=3)
-        elif name == "back":
-            self.do_back()
         else:
             method()
         return True
+
+    def _method(self, name: str) -> Callable[[], Any] | None:
+        """Return what an action does here: `do_<action>` of the view, else of the frame."""
+        if name == "back":
+            return self.do_back
+        if name in ACTIONS:
+            return lambda: self._move_in_time(ACTIONS[name])
+        own: Callable[[], Any] | None = getattr(self.view, f"do_{name}", None)
+        key = next(each for each in KEYS if each.action == name)
+        if own is not None or not (key.everywhere or name in self.view.FRAME_KEYS):
+            return own
+        return getattr(self, f"do_{name}", None) or getattr(self.item_keys, f"do_{name}", None)
+
+    def _move_in_time(
+        self, action: Callable[[TimeControls, DashboardState, float], object]
+    ) -> None:
+        action(self.context.time, self.feed.board, self.context.clock())
+        self.redraw()
+
+    def copy(self, text: str) -> None:
+        """Copy a text to the clipboard, and show it."""
+        self.item_keys.copy(text)
 
     def do_quit(self) -> None:
         """End."""
@@ -170,35 +349,100 @@ class Top(Filtering, Times, Taking):
     def do_help(self) -> None:
         """Show the keys."""
         keys = self.view.legal()
+        title = f"Help: {self.view.TITLE}   (/ filter: {', '.join(self.view.FILTERED_BY)[:60]})"
+        write = self.context.write
         self.push_screen(
-            HelpDialog(self.tones, f"Help: {self.view.TITLE}   (/ filter: {', '.join(self._filter_keys())[:60]})",
-                       lambda width: [*help_lines(keys, width, write=self.write), *LEGEND])
+            HelpDialog(
+                self.context.tones, title,
+                lambda width: [*help_lines(keys, width, write=write), *LEGEND],
+            )
         )  # fmt: skip
 
     def do_back(self) -> None:
-        """Close what is open, then go back, then undo the filter. Never quits."""
-        asking = self._root.query_one("#filter", Input)
+        """Close what is open, then go back, then clear the filter. Never quits."""
         inner = getattr(self.view, "do_back", None)
-        if asking.display:
-            asking.value = ""
-            self._close_filter()
+        if self.filter_bar.asking:
+            self.filter_bar.clear()
         elif inner is not None and inner():
             self.redraw()
-        elif self.clock.away:
-            self.clock.close()
+        elif self.context.time.away:
+            self.context.time.close()
             self.redraw()
-        elif len(self._stack) > 1:  # the filter is the list's: it is there when one comes back
-            self._stack.pop()
-            self._show_view()
-        elif self._filter is not ALL or self.faults:
-            self._filter, self.faults = ALL, False
-            asking.value = ""
+        elif self.navigation.back():  # the filter is the list's: it is there when one comes back
+            self.show_view()
+        elif self.context.filter is not ALL or self.context.faults:
+            self.context.filter, self.context.faults = ALL, False
+            self.filter_bar.clear()
             self.redraw()
-        elif self._stack[-1][0] != "overview":
+        elif self.navigation.current[0] != "overview":
             self.go("overview")
 
+    def do_filter(self) -> None:
+        """Ask for a filter."""
+        self.filter_bar.ask()
+
+    def do_faults(self) -> None:
+        """Show only rows with a fault, or all."""
+        self.context.faults = not self.context.faults
+        self.redraw()
+
+    def do_utc(self) -> None:
+        """Show UTC or local time."""
+        self.context.utc = not self.context.utc
+        self.redraw()
+
+    def do_step_back(self) -> None:
+        """Show the frame before; on a page, the thing before."""
+        self._step(-1)
+
+    def do_step_on(self) -> None:
+        """Show the next frame; on a page, the next thing."""
+        self._step(1)
+
+    def _step(self, by: int) -> None:
+        view, controls = self.view, self.context.time
+        paged = isinstance(view, PageView) and not controls.open
+        name = view.neighbour(by) if paged else None  # type: ignore[attr-defined]  # a PageView
+        if name is None:
+            controls.step(by, self.feed.board)
+            self.redraw()
+        elif name != view.subject:
+            self.navigation.replace(name)
+            self.show_view()
+
+    def do_moment(self) -> None:
+        """Ask for a time, and show it."""
+
+        def answered(at: int | None) -> None:
+            if at is not None:
+                self.context.time.to_moment(at, self.feed.board)
+                self.redraw()
+
+        context = self.context
+        form = TimeForm.to_show(context.tones, lambda: context.newest.at, utc=context.utc)
+        self.push_screen(form, answered)
+
+    def do_longer(self) -> None:
+        """Show more history."""
+        self._change_span(1)
+
+    def do_shorter(self) -> None:
+        """Show less history."""
+        self._change_span(-1)
+
+    def _change_span(self, by: int) -> None:
+        """Show more or less history: on the time bar while it is open, else in charts."""
+        context = self.context
+        if context.time.open:
+            self.notify(context.time.widen(by), timeout=2)
+            self.redraw()
+            return
+        context.span_index = max(0, min(context.span_index + by, len(SPANS) - 1))
+        self.notify(f"history of {duration(context.span)}", timeout=2)
+        self.request_data()
+
     def do_reconnect(self) -> None:
-        """Do not wait for the next try."""
+        """Connect, without waiting for the next try."""
         self.run_worker(self.feed.run(), name="feed", group="feed", exclusive=True)
 
     def do_palette(self) -> None:
@@ -206,25 +450,48 @@ class Top(Filtering, Times, Taking):
 
         def answered(choice: tuple[str, str, str] | None) -> None:
             if choice is not None:
-                self.follow(choice[0], choice[2])
+                self._follow(choice[0], choice[2])
 
-        self.push_screen(Palette(self.tones, lambda text: find(self.shown, text)), answered)
+        self.push_screen(
+            Palette(self.context.tones, lambda text: find(self.context.shown, text)), answered
+        )
 
-    def follow(self, kind: str, what: str) -> None:
+    def _follow(self, kind: str, subject: str) -> None:
         """Do what was chosen in the palette."""
         if kind == "view":
-            self.go(what)
+            self.go(subject)
         elif kind == "theme":
-            self.retone(THEMES[what])
+            self._use_theme(THEMES[subject])
         elif kind == "key":
-            self.do(what)
+            self.do(subject)
         else:
-            self.open(kind, what)
+            self.open(kind, subject)
 
-    def retone(self, theme: Theme) -> None:
-        """Show all in other colours."""
-        self.tones = Tones(theme, ascii_only=self.ascii_only)
+    def _use_theme(self, theme: Theme) -> None:
+        tones = self.context.tones = Tones(theme, ascii_only=self.context.tones.ascii_only)
         self.theme = theme_name(theme)
-        for widget in self._root.query("Surface, VirtualTable, FleetMap, Scroll"):
-            widget.retone(self.tones)  # type: ignore[attr-defined]  # all of them have it
+        for widget in self.root.query("Surface, VirtualTable, FleetMap, Scroll"):
+            widget.retone(tones)  # type: ignore[attr-defined]  # all of them have it
         self.redraw()
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""
+
+
+def theme_name(theme: Theme) -> str:
+    """Return Textual's name for one of our themes."""
+    return f"kilowatch-{theme.name}" if theme.background else "ansi-dark"
+
+
+def _textual(theme: Theme) -> TextualTheme:
+    """Return our theme for Textual's own widgets: inputs, toasts, frames."""
+    return TextualTheme(
+        name=f"kilowatch-{theme.name}", primary=theme.tones["bar"], background=theme.background,
+        surface=theme.background, panel=theme.panel, foreground=theme.tones[""], dark=theme.dark,
+        variables={"frame": theme.tones["frame"], "dim": theme.tones["dim"],
+                   "crit": theme.tones["bar_crit"]},
+    )  # fmt: skip

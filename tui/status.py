@@ -20,7 +20,7 @@ from tui.feed.feed import DashboardFeed
 from tui.feed.line import Connection as LineOf
 from tui.feed.line import ConnectionState
 from tui.feed.requests import ActionRefusedError
-from tui.frame.header import header, of_budget
+from tui.frame.header import header
 from tui.kit.text import clean, kilowatt_hours, money, number, percent, watts
 from tui.state.circuits import Now, about, countdown, load, share
 from tui.state.dashboard_state import DashboardState
@@ -95,7 +95,7 @@ def text_lines(
         for line in header(shown, _LIVE, ScreenTime(0.0), 200)[:2]
     ]
     day = None if board.today is None else board.today.measured
-    used, limit, ratio = of_budget(board)
+    used, limit, ratio = board.budget_power
     said = f"today {kilowatt_hours(day.kwh if day else None)}"
     if day is not None and board.today is not None and day.cost is not None:
         said += f", {money(day.cost, board.today.currency)}"

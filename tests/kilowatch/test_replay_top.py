@@ -90,11 +90,13 @@ async def test_a_recording_is_played_from_its_beginning(recording: Path, tmp_pat
             await pilot.press("T", *time_of_day(sampled_at(60))[:8], "enter")
             text = await until(pilot, lambda text: time_of_day(sampled_at(60)) in text)
             await until(pilot, lambda text: f"{watts(60):.0f}/700" in text and "wall 4" in text)
-            assert 1050 <= (app.shown.circuits[0].watts or 0) <= 1060  # it drew 1000 W + a second's
+            assert (
+                1050 <= (app.context.shown.circuits[0].watts or 0) <= 1060
+            )  # it drew 1000 W + a second's
             await pilot.press("greater_than_sign")
             text = await until(pilot, lambda text: "XID 79" in text or "fallen off" in text)
-            assert app.clock.at is not None
-            assert 70 <= (app.clock.at - sampled_at(0)) / 1e9 <= 75
+            assert app.context.time.at is not None
+            assert 70 <= (app.context.time.at - sampled_at(0)) / 1e9 <= 75
             await pilot.press("L")
             await until(pilot, lambda text: "(end)" in text and "REPLAY" in text)
             await pilot.press("escape", "escape")

@@ -41,14 +41,14 @@ def svg_of(app: Top) -> str:
         f'<rect x="{_plain(round(float(x) / CELL) * CELL)}" y="{_plain(round((float(y) - 1.5) / LINE) * LINE)}" '
         f'width="{_plain(float(size))}" height="{LINE}" fill="{fill}"/>'
         for fill, x, y, size in _RECT.findall(raw)
-        if fill != app.tones.theme.background
+        if fill != app.context.tones.theme.background
     ]
     used = sorted({name for line in lines for _, name, words in line if words.strip()})
     return "\n".join([
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_plain(width * CELL)} {_plain(height * LINE)}" '
         'xml:space="preserve" font-family="monospace" font-size="20">',
         "<style>", *(f".{name} {{ {styles[name]} }}" for name in used), "</style>",
-        f'<rect width="100%" height="100%" fill="{app.tones.theme.background}"/>',
+        f'<rect width="100%" height="100%" fill="{app.context.tones.theme.background}"/>',
         *behind, *(_line(number, line) for number, line in enumerate(lines)), "</svg>", "",
     ])  # fmt: skip
 

@@ -23,6 +23,7 @@ from tui.app import Top
 from tui.keys import KEYS
 from tui.kit.text import CROSS
 from tui.screens import VIEWS
+from tui.screens.overview import Overview
 from tui.top import screenshot
 
 LOST_NODE = "node-0001"
@@ -203,11 +204,11 @@ async def test_a_filter_dims_the_map_and_hides_rows_and_says_what_is_wrong_with_
         assert "node-0005" not in text
         text = await press_until(pilot, "slash", *" & powr>3", holds=lambda text: "^" in text)
         assert "Did you mean 'power'" in text or "power" in text.splitlines()[-2]
-        assert app._filter.text == "node=node-0002 & gpu<3"  # not what was half typed
+        assert app.context.filter.text == "node=node-0002 & gpu<3"  # not what was half typed
         assert text.count("node-0002") >= 3
         await press_until(pilot, "escape", holds=lambda text: "of 64" in text)
         await pilot.press("1", "slash", *"zzz")
-        assert app.dimmed(app.shown) is not None
+        assert app.query_one(Overview)._dimmed(app.context.shown) is not None
 
 
 async def test_a_filter_says_where_it_does_not_hold() -> None:
@@ -248,12 +249,12 @@ async def test_pause_freezes_the_screen_and_not_the_data() -> None:
 
 async def test_gpus_of_when_another_view_was_open_are_no_longer_true() -> None:
     async with shown(Cluster(nodes=1, gpus=2)) as (_, app):
-        assert not app.faded
+        assert not app.view.faded
         app.feed.board = replace(app.feed.board, at=app.feed.board.at + 9 * 10**9)
-        assert app.faded
+        assert app.view.faded
         app.go("alerts")
         app.feed.board = replace(app.feed.board, at=app.feed.board.gpus_at + 9 * 10**9)
-        assert not app.faded, "it shows no GPU"
+        assert not app.view.faded, "it shows no GPU"
 
 
 async def test_the_time_bar_shows_what_was_on_every_view_and_comes_back() -> None:
@@ -263,7 +264,7 @@ async def test_the_time_bar_shows_what_was_on_every_view_and_comes_back() -> Non
             cluster.wrong["GPU-dgx-00-0"] = {"gpu_power_watts": watts}
             await cluster.beat()
             await until(pilot, lambda text, watts=watts: f"{watts:.0f}/700" in text)  # type: ignore[misc]
-        assert len(app.clock.trail) == 4
+        assert len(app.context.time.trail) == 4
         text = await press_until(
             pilot,
             "t",
@@ -282,7 +283,11 @@ async def test_the_palette_goes_anywhere_by_a_few_letters() -> None:
         await press_until(pilot, "colon", *"node-0005", holds=lambda text: "▶ node" in text)
         await press_until(pilot, "enter", holds=lambda text: "node-0005  online" in text)
         await press_until(
-            pilot, "colon", *"theme light", "enter", holds=lambda _: app.tones.theme.name == "light"
+            pilot,
+            "colon",
+            *"theme light",
+            "enter",
+            holds=lambda _: app.context.tones.theme.name == "light",
         )
         assert app.current_theme.name == "kilowatch-light"
         await press_until(
@@ -360,7 +365,7 @@ async def test_the_aggregator_goes_and_comes_back() -> None:
         text = await until(pilot, lambda text: "DISCONNECTED" in text)
         assert "last data" in text
         assert "650/700" in text
-        assert app.faded
+        assert app.view.faded
         async with listening(cluster, HttpConfig(listen=f"{host}:{port}")):
             await press_until(
                 pilot, "R", holds=lambda text: "● LIVE" in text and "DISCONNECTED" not in text
@@ -468,7 +473,7 @@ async def test_energy_says_what_was_taken_and_what_it_costs() -> None:
 
 async def test_gpus_are_compared_on_one_scale() -> None:
     async with staged((120, 40)) as (pilot, app, _):
-        await press_until(pilot, "3", "c", "down", "c", holds=lambda _: len(app.tray) == 2)
+        await press_until(pilot, "3", "c", "down", "c", holds=lambda _: len(app.context.tray) == 2)
         text = await press_until(
             pilot, "C", holds=lambda text: "temperature" in text and "/gpu1" in text
         )

@@ -12,8 +12,8 @@ from api.stream import GpuRows
 from tests.tui.cluster import until
 from tests.tui.test_app import staged
 from tests.tui.test_lines import LIVE, NOW, SECOND, board, incidents, said
-from tui.frame.breadcrumbs import gpu_name, joined
 from tui.frame.header import header
+from tui.frame.navigation import gpu_name, joined
 from tui.kit.chart import Mark
 from tui.screens.circuits import COLUMNS as CIRCUITS
 from tui.screens.energy import energy_lines
@@ -134,7 +134,7 @@ async def test_circuits_open_on_the_one_that_is_worst() -> None:
     async with staged((80, 24)) as (pilot, app, _):
         await pilot.press("4")
         await until(pilot, lambda text: "what next" in text and " of " in text)
-        board_ = app.shown
+        board_ = app.context.shown
         worst = max(board_.circuit_standing.values())
         chosen = app.view.chosen()
         assert chosen is not None

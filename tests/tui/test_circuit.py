@@ -11,8 +11,8 @@ import pytest
 from api.power import BudgetRow, BudgetRows, Circuit, Circuits, Power, Trip
 from tests.tui.test_lines import LIVE, NOW, board, said
 from tui.frame.header import header
-from tui.frame.lines import circuit_bars
 from tui.screens.circuit import circuit_lines
+from tui.screens.overview import circuit_bars
 from tui.state.circuit_loads import Loads
 from tui.state.circuits import Now, countdown, headroom, load, share, worst_line
 from tui.state.dashboard_state import DashboardState

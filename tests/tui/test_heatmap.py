@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from tui.kit.grid import Grid, Zoom, lay_out
-from tui.kit.heatmap import CRIT, DOWN, MISSING, OK, STALE, WARN, HeatmapCells, draw, quantise
+from tui.map.grid import Grid, Zoom, lay_out
+from tui.map.heatmap import CRIT, DOWN, MISSING, OK, STALE, WARN, HeatmapCells, draw, quantise
 
 
 def fleet(

@@ -18,7 +18,7 @@ from tests.tui.cluster import text_of, until
 from tests.tui.test_app import staged
 from tui.app import Top
 from tui.keys import KEYS, READ_ONLY, Key
-from tui.kit.fleetmap import FleetMap
+from tui.map.fleetmap import FleetMap
 from tui.screens import VIEWS
 from tui.tables.filter import ALL
 
@@ -66,13 +66,13 @@ def seen(app: Top, exits: list[object]) -> Seen:
     cursor = map_.cursor if map_ is not None else getattr(rows, "cursor", None)
     names = ("sort", "reverse", "folded", "marked", "node", "_answer", "group")
     return Seen(
-        list(app._stack), type(dialogs[-1]).__name__ if len(dialogs) > 1 else "",
+        list(app.navigation.path), type(dialogs[-1]).__name__ if len(dialogs) > 1 else "",
         bool(app.query_one("#filter").display) if len(dialogs) == 1 else False,
         {"cursor": cursor, **{name: getattr(view, name, None) for name in names},
          **({} if map_ is None else {"metric": map_.shown_metric, "zoom": map_.zoom, "by": map_.group})},
-        {"faults": app.faults, "paused": app.clock.paused is not None, "bar": app.clock.open,
-         "past": app.clock.replaying, "at": app.clock._at, "played": app.clock.played is not None,
-         "length": app.clock.length, "span": app.span, "utc": app.utc, "tray": list(app.tray), "filter": app._filter},
+        {"faults": app.context.faults, "paused": app.context.time.paused is not None, "bar": app.context.time.open,
+         "past": app.context.time.replaying, "at": app.context.time._at, "played": app.context.time.played is not None,
+         "length": app.context.time.length, "span": app.context.span, "utc": app.context.utc, "tray": list(app.context.tray), "filter": app.context.filter},
         [str(each.message) for each in app._notifications], app.clipboard, len(exits),
         sum(worker.name == "feed" for worker in app.workers),
     )  # fmt: skip
@@ -149,7 +149,7 @@ DOES: dict[str, Does] = {
     "play": changes("played"),
     "moment": opens("TimeForm"),
     "compare": changes("tray"),
-    "then": opens("ThenForm"),
+    "then": opens("TimeForm"),
     "tray": either(
         moves,
         says("nothing to compare yet"),
@@ -225,8 +225,13 @@ async def tidy(pilot: Pilot[None], app: Top, stack: list[tuple[str, str]]) -> No
     if app.query_one("#filter").display:
         await press(pilot, "escape")
     assert not app.query_one("#filter").display
-    app.clock.close()
-    app.faults, app._filter, app._span, app.utc = False, ALL, 2, True
+    app.context.time.close()
+    app.context.faults, app.context.filter, app.context.span_index, app.context.utc = (
+        False,
+        ALL,
+        2,
+        True,
+    )
     app.query_one("#filter", Input).value = ""
     app.clear_notifications()
     view = app.query_one(f"#view-{stack[-1][0]}")
@@ -238,8 +243,8 @@ async def tidy(pilot: Pilot[None], app: Top, stack: list[tuple[str, str]]) -> No
     ):
         if hasattr(view, name):
             setattr(view, name, value)
-    app._stack = list(stack)
-    app._show_view()
+    app.navigation.path = list(stack)
+    app.show_view()
     await pilot.pause()
 
 
@@ -253,7 +258,7 @@ async def reach(pilot: Pilot[None], app: Top, name: str) -> list[tuple[str, str]
                 break
             await pilot.pause(0.02)
     assert name == app.view.NAME
-    return list(app._stack)
+    return list(app.navigation.path)
 
 
 async def tried(
@@ -279,9 +284,9 @@ async def test_every_key_does_what_its_help_says(names: tuple[str, ...]) -> None
     exits: list[object] = []
     async with staged((80, 24), write=True, who="ops", every=0.5) as (pilot, app, stage):
         for _ in range(4):  # a past to go back to
-            kept = len(app.clock.trail)
+            kept = len(app.context.time.trail)
             await stage.beat()
-            await until(pilot, lambda _, kept=kept: len(app.clock.trail) > kept)  # type: ignore[misc]
+            await until(pilot, lambda _, kept=kept: len(app.context.time.trail) > kept)  # type: ignore[misc]
         app.exit = lambda *given, **_: exits.append(given)  # type: ignore[method-assign]
         wrong = [each for name in names for each in await wrong_on(pilot, app, name, exits)]
         assert app.is_running
@@ -290,7 +295,7 @@ async def test_every_key_does_what_its_help_says(names: tuple[str, ...]) -> None
 
 async def wrong_on(pilot: Pilot[None], app: Top, name: str, exits: list[object]) -> list[str]:
     """Try every key of one screen; returns what was seen of those that do something else."""
-    app.tray, app._clipboard = [], ""
+    app.context.tray, app._clipboard = [], ""
     stack = await reach(pilot, app, name)
     wrong = []
     legal = {key.action for key in app.view.legal()}
@@ -321,7 +326,7 @@ async def test_what_is_no_key_of_a_screen_does_nothing_there() -> None:
                 after = seen(app, exits)
                 before.feed = after.feed
                 assert before == after, (name, key.keys)
-            app.tray = []
+            app.context.tray = []
             await press(pilot, "1")
 
 

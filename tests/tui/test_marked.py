@@ -55,7 +55,7 @@ async def test_all_that_is_marked_is_taken_in_one_go() -> None:
         taken = [one for one in stage.alarms.desk.incidents() if one.acknowledged]
         assert [one.acknowledged.why for one in taken if one.acknowledged] == ["shift"] * 3
         await press_until(pilot, "A", holds=lambda _: True)
-        assert await said(pilot, app, "all that is marked is taken already")
+        assert await said(pilot, app, "all that is marked is acknowledged already")
 
 
 async def test_what_is_refused_is_counted_with_the_reason() -> None:

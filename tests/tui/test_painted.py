@@ -39,7 +39,7 @@ async def test_every_widget_looks_as_textual_would_paint_it(size: tuple[int, int
             for faded in (False, True):
                 for widget in shown(app):
                     widget.faded = faded
-                    widget.retone(app.tones)
+                    widget.retone(app.context.tones)
                     width, height = widget.region.size
                     framed += bool(widget.styles.gutter)
                     for crop in (
@@ -62,7 +62,7 @@ async def test_a_repaint_leaves_no_circle_for_the_garbage_collector() -> None:
             counts = []
             for _ in range(6):
                 for widget in shown(app):
-                    widget.retone(app.tones)
+                    widget.retone(app.context.tones)
                 await pilot.pause(0.1)
                 counts.append(sum(isinstance(each, Strip) for each in gc.get_objects()))
         finally:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.tui.test_lines import HOT, board, incidents
 from tests.tui.test_recent_frames import frame
-from tui.frame.export import _csv, _tame
+from tui.frame.export import _csv, _without_formula
 from tui.frame.palette_search import MOST, find
 
 
@@ -43,7 +43,7 @@ def test_ten_thousand_gpus_are_not_all_listed() -> None:
      (3.5, 3.5), (None, None)],
 )  # fmt: skip
 def test_a_spreadsheet_meets_no_formula(value: object, kept: object) -> None:
-    assert _tame(value) == kept
+    assert _without_formula(value) == kept
 
 
 def test_a_table_without_rows_is_a_file_without_rows(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ async def test_the_bar_reaches_to_where_the_store_begins(view: Hindsight) -> Non
         await press(pilot, *"}}}", holds=lambda text: "● LIVE" in text)
         text = await go(pilot, "-1h", 0)
         assert f" {watts(0):.0f}/700" in text
-        assert app.clock.replaying
+        assert app.context.time.replaying
 
 
 async def test_a_time_before_the_store_begins_is_its_begin_and_the_screen_says_so(
@@ -59,8 +59,8 @@ async def test_a_time_before_the_store_begins_is_its_begin_and_the_screen_says_s
     """Whether it is known by then where it begins, or not."""
     said = f"nothing is stored before {time_of_day(START)}: that is shown"
     async with dashboard(view) as (pilot, app):
-        assert app.clock.past is not None
-        assert not app.clock.past.known.probed
+        assert app.context.time.past is not None
+        assert not app.context.time.past.known.probed
         for _ in range(2):
             await pilot.press("T", *"-1h", "enter")
             await until(pilot, lambda _: said in [each.message for each in app._notifications])
@@ -126,8 +126,8 @@ async def test_a_time_of_which_nothing_is_stored_shows_nothing(view: Hindsight) 
         assert "GPU 0/2" in text
         assert "—/700" in text  # limits are read every 15 s, and stand for three of them
         assert f"{watts(SILENT.start - 1):.0f}/" not in text
-        assert [line.state for line in app.shown.nodes] == ["stale"]
-        assert app.shown.gpus.gap("gpu_power_watts", 0) == "stale"
+        assert [line.state for line in app.context.shown.nodes] == ["stale"]
+        assert app.context.shown.gpus.gap("gpu_power_watts", 0) == "stale"
 
 
 async def test_while_it_loads_the_screen_says_so_and_the_newest_wish_wins(view: Hindsight) -> None:
@@ -142,11 +142,11 @@ async def test_while_it_loads_the_screen_says_so_and_the_newest_wish_wins(view: 
         )
         still = next(second for second in (500, 440) if f"still {at(second)}" in text)
         assert f" {watts(still):.0f}/700" in text
-        assert app.faded
+        assert app.view.faded
         view.gate.set()
         text = await until(pilot, lambda text: f"REPLAY {at(140)}" in text)
         assert f" {watts(140):.0f}/700" in text
-        assert not app.faded
+        assert not app.view.faded
         await until(pilot, lambda _: len(view.asked) > asked)
         assert len(view.asked) - asked <= 2 * 7  # two tables a wish at most, and what comes next
 
@@ -154,7 +154,7 @@ async def test_while_it_loads_the_screen_says_so_and_the_newest_wish_wins(view: 
 async def test_frames_ahead_are_fetched_before_they_are_wanted(view: Hindsight) -> None:
     async with dashboard(view) as (pilot, app):
         await go(pilot, at(500)[:8], 500)
-        past = app.clock.past
+        past = app.context.time.past
         assert past is not None
         async with asyncio.timeout(30):
             while past.reel.find(sampled_at(440)) is None:
@@ -178,7 +178,7 @@ async def test_one_jumps_to_alerts_from_before_this_dashboard_began(view: Hindsi
         text = await press(pilot, "less_than_sign", holds=lambda text: f"REPLAY {at(101)}" in text)
         assert "a fan failed" in text
         assert "it is hot" not in text
-        assert [alert.state for alert in app.shown.alerts] == ["firing"]
+        assert [alert.state for alert in app.context.shown.alerts] == ["firing"]
         text = await go(pilot, at(170)[:8], 170)
         assert "a fan failed" not in text
         await press(pilot, "greater_than_sign", holds=lambda text: f"REPLAY {at(321)}" in text)
@@ -201,7 +201,7 @@ async def test_a_gpus_page_and_its_charts_are_of_that_time(view: Hindsight) -> N
         assert page.readings["gpu_power_watts"] == watts(300)
         assert at(LAST - 1)[:5] not in text.splitlines()[0]
         history = next(
-            doc.value for path, doc in app.shown.docs.items() if "gpu_power_watts" in path
+            doc.value for path, doc in app.context.shown.docs.items() if "gpu_power_watts" in path
         )
         assert history.start < sampled_at(300) < history.end  # type: ignore[attr-defined]
         assert history.end - history.start == 300 * SECOND  # type: ignore[attr-defined]
@@ -227,9 +227,9 @@ async def test_circuits_are_those_that_were_computed_then(view: Hindsight) -> No
     async with dashboard(view) as (pilot, app):
         await go(pilot, at(304)[:8], 304)
         await press(pilot, "4", holds=lambda text: "300 W" in text and "wall" in text)
-        assert app.shown.circuits_at == sampled_at(300)
+        assert app.context.shown.circuits_at == sampled_at(300)
         await go(pilot, at(100)[:8], 100)
-        await until(pilot, lambda _: not app.shown.circuits)
+        await until(pilot, lambda _: not app.context.shown.circuits)
         assert "300 W" not in text_of(app)
 
 
@@ -238,12 +238,12 @@ async def test_the_chart_of_a_circuit_begins_before_this_dashboard_did(view: Hin
     tape(view, range(0, LAST, 10))
     async with dashboard(view, (120, 40)) as (pilot, app):
         app.open("circuit", "wall")
-        await until(pilot, lambda _: len(app.circuit_past("wall")[0]) >= 59)
-        times, loads = app.circuit_past("wall")
+        await until(pilot, lambda _: len(app.context.circuit_load("wall")[0]) >= 59)
+        times, loads = app.context.circuit_load("wall")
         assert (loads[:59] == np.arange(0, 590, 10)).all()
         assert times[0] == sampled_at(0)
         await go(pilot, at(304)[:8], 304)
-        await until(pilot, lambda _: app.circuit_past("wall")[0][-1:] == [sampled_at(300)])
+        await until(pilot, lambda _: app.context.circuit_load("wall")[0][-1:] == [sampled_at(300)])
         await until(pilot, lambda text: "load W" in text and "under five" not in text)
 
 
@@ -252,9 +252,9 @@ async def test_space_plays_four_times_as_fast_and_stops(view: Hindsight) -> None
         await go(pilot, at(300)[:8], 300)
         await press(pilot, "space", holds=lambda text: f"REPLAY {at(302)}" in text and "4x" in text)
         text = await press(pilot, "space", holds=lambda text: "4x" not in text)
-        stands = app.clock.at
+        stands = app.context.time.at
         await pilot.pause(0.6)
-        assert app.clock.at == stands
+        assert app.context.time.at == stands
         second = ((stands or 0) - START) // SECOND
         assert f"REPLAY {at(second)}" in text_of(app)
         assert f" {watts(second):.0f}/700" in text
@@ -299,12 +299,12 @@ async def test_an_aggregator_that_knows_no_past_is_said_to(
 
 async def test_a_wider_bar_and_a_time_that_is_none(view: Hindsight) -> None:
     async with dashboard(view) as (pilot, app):
-        await press(pilot, "t", "minus", holds=lambda _: app.clock.length == 0)
-        await press(pilot, "plus", "plus", holds=lambda _: app.clock.length == 2)
+        await press(pilot, "t", "minus", holds=lambda _: app.context.time.length == 0)
+        await press(pilot, "plus", "plus", holds=lambda _: app.context.time.length == 2)
         text = await press(
-            pilot, "T", *"noon", "enter", holds=lambda text: "is no time that has been" in text
+            pilot, "T", *"noon", "enter", holds=lambda text: "is not a past time" in text
         )
         assert "18:02" in text
         await press(pilot, "escape", holds=lambda text: "no time that" not in text)
-        assert not app.clock.replaying
+        assert not app.context.time.replaying
         assert LATE > 0

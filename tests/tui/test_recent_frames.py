@@ -10,12 +10,12 @@ import pytest
 from api.power import Circuits
 from api.stream import GpuRows
 from tests.tui.test_lines import HOT, board, incidents
+from tui.frame.lines import bar_line
+from tui.past.frame_cache import pack_table, unpack_table
 from tui.state.dashboard_state import DashboardState
 from tui.state.documents import CIRCUITS
 from tui.state.gpus import Gpus
 from tui.state.readings import POWER
-from tui.time import quantize as coarse
-from tui.time.barline import bar_line
 from tui.time.recent_frames import MOST_BYTES, RecentFrames, pack, unpack
 from tui.time.timebar import TimeControls
 
@@ -145,9 +145,9 @@ def test_kept_readings_are_near_and_gaps_stay_gaps() -> None:
         np.arange(2000)[None], noise.integers(0, 2, (1, 2000)).astype(float),
     ])  # fmt: skip
     table[1, 5], table[2, 7], table[3, 9] = np.nan, -0.0, -41.5
-    again = coarse.unpack(coarse.pack(table), len(table))
+    again = unpack_table(pack_table(table), len(table))
     assert np.array_equal(np.isnan(again), np.isnan(table))
     assert np.array_equal(again[5:], table[5:])
     assert np.allclose(again, table, rtol=1 / 4000, atol=0, equal_nan=True)
-    assert coarse.unpack(coarse.pack(np.empty((0, 9))), 0).size == 0
-    assert len(coarse.pack(table[:3])) < 2 * 6000
+    assert unpack_table(pack_table(np.empty((0, 9))), 0).size == 0
+    assert len(pack_table(table[:3])) < 2 * 6000

@@ -173,7 +173,7 @@ async def test_a_palette_that_is_answered_twice_answers_once() -> None:
     async with staged((100, 30)) as (pilot, app, _stage):
         answers: list[object] = []
         for last in ("enter", "escape"):
-            palette = Palette(app.tones, lambda _text: [("view", "nodes", "2")])
+            palette = Palette(app.context.tones, lambda _text: [("view", "nodes", "2")])
             app.push_screen(palette, answers.append)
             await until(pilot, lambda text: "Go to or do" in text)
             for key in ("enter", last):  # both are in its queue before it has looked at one

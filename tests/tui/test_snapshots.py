@@ -79,8 +79,8 @@ async def follow(app: Top, pilot: Pilot[None], stage: Stage) -> None:
     def there(_: str) -> bool:
         board = app.feed.board
         return (
-            app.shown.at == at
-            and at in app.circuit_past("PDU-002A")[0]
+            app.context.shown.at == at
+            and at in app.context.circuit_load("PDU-002A")[0]
             and board.status_came == now
             and abs(board.wall.get("node-0002", 0.0) - wall) < 0.5
             and all(board.came(path) == now for path in SELDOM)
@@ -119,9 +119,9 @@ async def home(pilot: Pilot[None], app: Top) -> None:
         await pilot.pause()
     app.clear_notifications()
     app.view.marked = frozenset()  # type: ignore[attr-defined]  # of the alerts; no harm elsewhere
-    app.tray.clear()
+    app.context.tray.clear()
     await pilot.press("escape", "escape", "escape", "escape")
-    view = app._root.query_one("#view-circuits")
+    view = app.root.query_one("#view-circuits")
     view.sort = ""  # type: ignore[attr-defined]
     app.go("overview")
     await pilot.pause()
@@ -156,7 +156,7 @@ async def test_maps_of_ten_thousand_look_as_they_did() -> None:
             await pilot.resize_terminal(*size)
             await settled(pilot, app, "site-a")
             changed.append(differs(f"{name}.txt", text_of(app)))
-        ill = int(np.count_nonzero(app.shown.gpu_standing))
+        ill = int(np.count_nonzero(app.context.shown.gpu_standing))
     assert 8 < ill < 100, "the map has something to show"
     assert not any(changed), "\n".join(filter(None, changed))
 

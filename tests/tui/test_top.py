@@ -21,7 +21,7 @@ from rich.console import Console
 from api.fleet import NodeLine
 from tests.tui.cluster import Cluster, served
 from tests.tui.test_recent_frames import frame
-from tui.kit.fleetmap import FleetMap
+from tui.map.fleetmap import FleetMap
 from tui.theme import DARK, Tones
 
 ROOT = Path(__file__).parents[2]

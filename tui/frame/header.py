@@ -6,6 +6,7 @@ from rich.cells import cell_len
 
 from telemetry.text import short_duration, time_of_day, timer
 from tui.feed.line import Connection, ConnectionState
+from tui.kit.surface import WIDE
 from tui.kit.text import (
     CROSS,
     DASH,
@@ -25,9 +26,6 @@ from tui.state.dashboard_state import DashboardState
 from tui.state.incidents import counts
 from tui.theme import Piece
 from tui.time.screen_time import ScreenTime, countdown_now, outdated
-
-WIDE = 120
-"""Columns from which on the header has three lines, and lists show the detail beside them."""
 
 
 def header(
@@ -144,8 +142,10 @@ def _power(board: DashboardState, *, short: bool) -> list[Piece]:
     wall as far as nodes tell."""
     assert board.status is not None  # noqa: S101 - the caller has looked
     summary = board.status.summary
-    used, limit, ratio = of_budget(board)
-    about = "~" if limit is not None and (_fullest(board).get("assumed_watts") or 0.0) > 0 else ""
+    used, limit, ratio = board.budget_power
+    about = (
+        "~" if limit is not None and (board.fullest_budget.get("assumed_watts") or 0.0) > 0 else ""
+    )
     if limit is None:
         used, limit = summary.gpu_power_watts, summary.gpu_power_limit_watts
         ratio = used / limit if used is not None and limit else None
@@ -161,7 +161,7 @@ def _power(board: DashboardState, *, short: bool) -> list[Piece]:
         return pieces
     pieces[2:2] = [(" ", ""), (bar(ratio, 12), "bar")]
     wall = board.power.wall_watts if board.power is not None else None
-    if of_budget(board)[1] is None and wall is not None:
+    if board.budget_power[1] is None and wall is not None:
         pieces += [("  Wall ", "dim"), (watts(wall), "strong")]
         if board.power is not None and board.power.wall_nodes is not None:
             of = f"{number(board.power.wall_nodes)}/{number(board.status.nodes)} nodes"
@@ -169,21 +169,6 @@ def _power(board: DashboardState, *, short: bool) -> list[Piece]:
     hot = summary.temperature_max_celsius
     return [*pieces, ("  hottest ", "dim"), (celsius(hot), "strong"),
             ("  util ", "dim"), (percent(summary.utilization_mean_ratio), "strong")]  # fmt: skip
-
-
-def of_budget(board: DashboardState) -> tuple[float | None, float | None, float | None]:
-    """Watts, limit and share of the budget that is fullest; Nones without one."""
-    fullest = _fullest(board)
-    if not fullest:
-        return None, None, None
-    ratio, used = fullest.get("power_ratio"), fullest.get("watts")
-    return used, used / ratio if used is not None and ratio else None, ratio
-
-
-def _fullest(board: DashboardState) -> dict[str, float | None]:
-    """The quantities of the budget that is fullest; none without one."""
-    found = [row.quantities for row in board.budgets if row.quantities.get("power_ratio")]
-    return max(found, key=lambda row: row.get("power_ratio") or 0.0, default={})
 
 
 def energy(board: DashboardState) -> list[Piece]:

@@ -5,14 +5,19 @@ from __future__ import annotations
 from telemetry.text import counted, short_duration, time_of_day, timer
 from tui.feed.line import Connection, ConnectionState
 from tui.frame.header import line_word, live
-from tui.kit.bars import Bar
-from tui.kit.text import DASH, clean, fit, percent
-from tui.state.circuits import Now, about, bar_tone, countdown, headroom, share, tone_of, worst_line
+from tui.kit.surface import WIDE
+from tui.kit.text import (
+    DASH,
+    clean,
+    fit,
+    time_of,
+)
+from tui.state.circuits import worst_line
 from tui.state.dashboard_state import DashboardState
 from tui.state.incidents import alert_lines, counts
-from tui.state.row_status import RowStatus
-from tui.theme import Piece
+from tui.theme import Line, Piece
 from tui.time.screen_time import ScreenTime, countdown_now
+from tui.time.timebar import TimeControls
 
 
 def band(
@@ -32,22 +37,6 @@ def band(
         retry = f", trying again in {short_duration(line.retry_at - now)}, R now"
     return [(f" {line_word(line)} {timer(now - line.since)}{last}{retry} ", "band"),
             (f" {clean(line.reason)}", "dim")]  # fmt: skip
-
-
-def circuit_bars(board: DashboardState, since: Now, most: int) -> list[Bar]:
-    """The circuits that need somebody first."""
-    found: list[Bar] = []
-    for circuit in board.urgent[:most]:
-        standing = board.circuit_standing.get(circuit.id, RowStatus.OK)
-        text, tone = countdown(circuit, standing, since, short=True)
-        found.append(
-            Bar(
-                circuit.id, share(circuit), bar_tone(standing),
-                [(f"{about(circuit, percent(share(circuit))):>5} ", tone_of(standing, "")),
-                 (fit(text, 16), tone), (fit(headroom(circuit), 9, right=True), "dim")],
-            )
-        )  # fmt: skip
-    return found
 
 
 def tiny(
@@ -111,3 +100,41 @@ def nothing_yet(
             [("Without one: ", "dim"), ("kilowatch demo", "strong")],
         ]
     return None
+
+
+HINT = " [ ] step  { } jump  < > alert  ␣ play  T to  + - span  L live "
+
+
+def bar_line(clock: TimeControls, newest: DashboardState, width: int, *, utc: bool) -> Line:
+    """Draw it."""
+    if clock.fault:
+        said = f"{time_of(clock.at or 0, newest.at, utc=utc)} can't be loaded: {clean(clock.fault)}"
+        return [(fit(said, width), "stale")]
+    first, last = clock.ends(newest)
+    if last <= first and not len(clock.trail):
+        return [("time bar: nothing is kept yet", "dim")]
+    hint = HINT if width >= WIDE else ""
+    left = f"◀ {time_of(first, newest.at, utc=utc)} "
+    right = f" {time_of(last, newest.at, utc=utc)} ▶"
+    if clock.played is not None:
+        right = f" {clock.speed}x{right}"
+    room = max(1, width - len(left) - len(right) - len(hint))
+    signs: list[Piece] = [("─", "faint")] * room
+    for at, severity in clock.marks(newest):
+        signs[place(at, first, last, room)] = ("▲", "crit") if severity == "page" else ("!", "warn")
+    here = last if clock.at is None else clock.at
+    tone = "stale" if clock.loading else "strong" if clock.replaying else "good"
+    signs[place(here, first, last, room)] = ("○" if clock.loading else "●", tone)
+    pieces: list[Piece] = [(left, "dim")]
+    for sign, tone in signs:
+        if pieces[-1][1] == tone:
+            pieces[-1] = (pieces[-1][0] + sign, tone)
+        else:
+            pieces.append((sign, tone))
+    return [*pieces, (right, "dim"), (hint, "key")]
+
+
+def place(at: int, first: int, last: int, room: int) -> int:
+    """Where an instant lies on a bar of `room` signs."""
+    share = (at - first) / max(1, last - first)
+    return max(0, min(room - 1, round((room - 1) * share)))

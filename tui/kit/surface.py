@@ -11,6 +11,8 @@ from textual.widget import Widget
 from tui.kit.painted import painted
 from tui.theme import Line, Tones
 
+WIDE = 120
+"""Columns from which on the header has three lines, and lists show the detail beside them."""
 Drawing = Callable[[int, int], Sequence[Line]]
 """Width and height in, lines out; fewer than the height are fine."""
 

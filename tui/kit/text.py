@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from rich.cells import cell_len, set_cell_size
 
-from telemetry.text import ABSENT
+from telemetry.text import ABSENT, day_of_month, time_of_day
 
 DASH = ABSENT
 CROSS = "\u00d7"
@@ -90,6 +90,13 @@ def bar(ratio: float | None, width: int) -> str:
     eighths = round(8 * width * min(max(ratio, 0.0), 1.0))
     whole, part = divmod(eighths, 8)
     return fit("█" * whole + (_BLOCKS[part] if part else ""), width)
+
+
+def time_of(at: int, newest: int, *, utc: bool) -> str:
+    """Return a time of day, with its day where that is another than of `newest`."""
+    time = time_of_day(at, utc=utc)
+    far = newest - at > 20 * 3600 * 1_000_000_000
+    return f"{day_of_month(at, utc=utc)} {time}" if far else time
 
 
 def kilowatt_hours(value: float | None) -> str:

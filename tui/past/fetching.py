@@ -15,7 +15,7 @@ from api.stream import Fault
 from tui.feed.requests import ApiRequests, refusal
 from tui.feed.wants import ALWAYS, DocumentRequest
 from tui.past.frame_cache import HEARD, CachedFrame, FrameCache, frames_of
-from tui.past.queries import SECOND, Then, seconds, then
+from tui.past.queries import SECOND, PastRequest, seconds, then
 from tui.state.dashboard_state import DashboardState
 from tui.state.documents import BUDGETS, CIRCUITS
 from tui.state.readings import COLUMNS, WALL
@@ -81,7 +81,7 @@ class Fetching:
         self._wish = Wish()
         self._newest = DashboardState()
 
-    def _questions(self, asks: tuple[DocumentRequest, ...], at: int) -> list[Then]:
+    def _questions(self, asks: tuple[DocumentRequest, ...], at: int) -> list[PastRequest]:
         found = (then(ask, at, self._newest.at) for ask in asks)
         return [question for question in found if question is not None]
 

@@ -30,7 +30,7 @@ _PARTS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Then:
+class PastRequest:
     """A question about a past time."""
 
     path: str
@@ -42,15 +42,15 @@ class Then:
     """Makes the document of a shorter form."""
 
 
-def then(ask: DocumentRequest, at: int, newest: int) -> Then | None:
+def then(ask: DocumentRequest, at: int, newest: int) -> PastRequest | None:
     """Return the question about a past time, whose answer stands for the other; None where there is
     none. `newest`: now, by the aggregator's clock."""
     if _FIXED.search(ask.path) or ask.path.startswith(_TIMELESS) or ask.path.endswith("/story"):
-        return Then(ask.path, ask.kind, ask.path)
+        return PastRequest(ask.path, ask.kind, ask.path)
     if ask.path.startswith("api/v1/events?from=-24h"):
         end = (at // EVENTS_EVERY + 1) * EVENTS_EVERY
         times = f"from={seconds(end - 86_400 * SECOND)}&to={seconds(end)}"
-        return Then(ask.path.replace("from=-24h", times), ask.kind, ask.path)
+        return PastRequest(ask.path.replace("from=-24h", times), ask.kind, ask.path)
     if ask.path.startswith("api/v1/history?"):
         return _of_span(ask, at, newest)
     if ask.path in _OF_ALL:
@@ -60,7 +60,7 @@ def then(ask: DocumentRequest, at: int, newest: int) -> Then | None:
     return _at(ask, at) if ask.path.startswith(_OF_ONE) else None
 
 
-def _of_span(ask: DocumentRequest, at: int, newest: int) -> Then | None:
+def _of_span(ask: DocumentRequest, at: int, newest: int) -> PastRequest | None:
     """The same length of time, around the instant, or up to now where that is nearer."""
     found = _SPAN.search(ask.path)
     if found is None:
@@ -68,7 +68,7 @@ def _of_span(ask: DocumentRequest, at: int, newest: int) -> Then | None:
     start, end = window(int(found[2]), at, newest)
     times = f"{found[1]}from={seconds(start)}&to={seconds(end)}"
     path = ask.path[: found.start()] + times + ask.path[found.end() :]
-    return Then(path, ask.kind, ask.path)
+    return PastRequest(path, ask.kind, ask.path)
 
 
 def window(span: int, at: int, newest: int) -> tuple[int, int]:
@@ -79,12 +79,12 @@ def window(span: int, at: int, newest: int) -> tuple[int, int]:
     return end - span * SECOND, end
 
 
-def _at(ask: DocumentRequest, at: int) -> Then:
+def _at(ask: DocumentRequest, at: int) -> PastRequest:
     query, kind, whole = "", ask.kind, None
     if ask.short is not None:
         query, kind, whole = f"{ask.short.query}&", ask.short.kind, ask.short.whole
     sign = "&" if "?" in ask.path else "?"
-    return Then(f"{ask.path}{sign}{query}at={seconds(at)}", kind, ask.path, whole)
+    return PastRequest(f"{ask.path}{sign}{query}at={seconds(at)}", kind, ask.path, whole)
 
 
 def seconds(at: int) -> str:

@@ -1,87 +1,160 @@
-"""What a user can do about an incident: take it, silence it, read its runbook."""
+"""Actions on incidents: acknowledge, silence, end a silence, copy the runbook."""
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
 from api.alerts import Incident
 from tui.feed.requests import ActionError
-from tui.kit.text import clean
-from tui.screens.forms import AckForm, SilenceForm
+from tui.kit.text import clean, number
+from tui.screens.forms import AckForm, ManySilenceForm, SilenceForm, default_matchers
 from tui.screens.view import View
 from tui.state.documents import INCIDENTS, SILENCES
 
 RUNBOOK = "docs/runbook.md#"
+AT_ONCE = 8
+"""Requests under way together."""
+Request = tuple[str, str, object]
+"""Method, path and body."""
 
 
 def acknowledge(view: View, incident: Incident | None) -> None:
-    """Ask who and why, then tell the aggregator."""
-    top = view.top
+    """Ask who and why, then acknowledge; of an acknowledged incident, withdraw that."""
+    context = view.context
     if incident is None:
         return
-    path = f"api/v1/incidents/{quote(incident.key, safe='')}/ack"
     if incident.acknowledged is not None:
-        view.run_worker(
-            _tell(view, "DELETE", path, {"who": top.who}, "it is nobody's again"), group="act"
-        )
+        _send(view, ("DELETE", _ack(incident), {"who": context.who}), "it is nobody's again")
         return
 
     def answered(answer: dict[str, str] | None) -> None:
         if answer is not None:
-            view.run_worker(
-                _tell(view, "POST", path, answer, f"acknowledged as {answer['who']}"), group="act"
-            )
+            done = f"acknowledged as {answer['who']}"
+            _send(view, ("POST", _ack(incident), answer), done)
 
-    top.push_screen(AckForm(top.tones, clean(incident.title), top.who), answered)
+    view.app.push_screen(AckForm(context.tones, clean(incident.title), context.who), answered)
+
+
+def acknowledge_marked(view: View, incidents: Sequence[Incident]) -> None:
+    """Ask once who and why, then acknowledge all that nobody has acknowledged yet."""
+    context = view.context
+    free = [incident for incident in incidents if incident.acknowledged is None]
+    done = len(incidents) - len(free)
+    if not free:
+        why = "all that is marked is acknowledged already"
+        view.notify(why if done else "nothing is marked: space marks a row", timeout=4)
+        return
+
+    def answered(answer: dict[str, str] | None) -> None:
+        if answer is not None:
+            also = [f"{number(done)} acknowledged already"] if done else []
+            requests = [("POST", _ack(each), answer) for each in free]
+            _send_all(view, requests, f"acknowledged as {answer['who']}", also)
+
+    what = f"{number(len(free))} marked: {'; '.join(clean(each.title) for each in free[:3])}"
+    view.app.push_screen(AckForm(context.tones, what, context.who), answered)
 
 
 def silence(view: View, incident: Incident | None) -> None:
-    """Ask for what, how long and why, then tell the aggregator."""
-    top = view.top
+    """Ask for what, how long and why, then silence."""
+    context = view.context
     if incident is None:
         return
 
     def answered(answer: dict[str, Any] | None) -> None:
         if answer is not None:
             done = f"silenced {', '.join(answer['matchers'])} for {answer['for']}"
-            view.run_worker(_tell(view, "POST", "api/v1/silences", answer, done), group="act")
+            _send(view, ("POST", SILENCES, answer), done)
 
-    top.push_screen(SilenceForm(top.tones, incident, top.shown, top.who), answered)
+    form = SilenceForm(context.tones, incident, context.shown, context.who)
+    view.app.push_screen(form, answered)
+
+
+def silence_marked(view: View, incidents: Sequence[Incident]) -> None:
+    """Ask once how long and why, then silence the subject of each incident."""
+    context = view.context
+    targets = list(dict.fromkeys(tuple(default_matchers(incident)) for incident in incidents))
+
+    def answered(answer: dict[str, str] | None) -> None:
+        if answer is not None:
+            requests = [("POST", SILENCES, {"matchers": target, **answer}) for target in targets]
+            _send_all(view, requests, f"silenced for {answer['for']}", [])
+
+    form = ManySilenceForm(context.tones, [", ".join(t) for t in targets], context.who)
+    view.app.push_screen(form, answered)
 
 
 def unsilence(view: View) -> None:
     """End the newest silence in force."""
-    board = view.top.shown
-    running = sorted(
-        (s for s in board.silences if s.starts <= board.at < s.ends), key=lambda s: s.starts
-    )
+    state = view.context.shown
+    running = [each for each in state.silences if each.starts <= state.at < each.ends]
     if not running:
-        view.top.notify("no silence is in force", timeout=3)
+        view.notify("no silence is in force", timeout=3)
         return
-    newest = running[-1]
+    newest = max(running, key=lambda each: each.starts)
+    path = f"{SILENCES}/{quote(newest.id, safe='')}"
     words = ", ".join(map(str, newest.matchers))
-    view.run_worker(
-        _tell(view, "DELETE", f"api/v1/silences/{quote(newest.id, safe='')}", {"who": view.top.who},
-              f"silence of {words} ended"), group="act"
-    )  # fmt: skip
+    _send(view, ("DELETE", path, {"who": view.context.who}), f"silence of {words} ended")
 
 
 def runbook(view: View, incident: Incident | None) -> None:
-    """Say where the runbook is, and copy it."""
-    named = (
-        next((a.runbook for a in incident.alerts if a.runbook), "") if incident is not None else ""
-    )
+    """Copy the place of the runbook, and show it."""
+    alerts = () if incident is None else incident.alerts
+    named = next((alert.runbook for alert in alerts if alert.runbook), "")
     if named:
-        view.top.copy(named if "://" in named else f"{RUNBOOK}{named}")
+        view.context.frame.copy(named if "://" in named else f"{RUNBOOK}{named}")
 
 
-async def _tell(view: View, method: str, path: str, body: object, done: str) -> None:
-    top = view.top
-    try:
-        await top.feed.act(method, path, body)
-    except ActionError as error:
-        top.notify(clean(str(error)), severity="error", timeout=8, markup=False)
-    else:
-        top.notify(clean(done), timeout=4, markup=False)
-    top.feed.hurry(INCIDENTS, SILENCES)
+def _ack(incident: Incident) -> str:
+    return f"{INCIDENTS}/{quote(incident.key, safe='')}/ack"
+
+
+def _send(view: View, request: Request, done: str) -> None:
+    """Send a request in the background, and report `done`, or why not."""
+
+    async def send() -> None:
+        (refused,) = await _answers(view, [request])
+        _report(view, refused or clean(done), failed=bool(refused))
+
+    view.run_worker(send(), group="act")
+
+
+def _send_all(view: View, requests: Sequence[Request], done: str, also: Sequence[str]) -> None:
+    """Send requests in the background, and report once how many of them did what."""
+
+    async def send() -> None:
+        answers = await _answers(view, requests)
+        refused = Counter(answer for answer in answers if answer)
+        parts = [f"{number(len(answers) - refused.total())} {done}", *also]
+        parts += [f"{number(count)} refused: {why}" for why, count in refused.most_common(2)]
+        _report(view, "; ".join(parts), failed=bool(refused))
+
+    view.run_worker(send(), group="act")
+
+
+async def _answers(view: View, requests: Sequence[Request]) -> list[str]:
+    """Send requests; returns why each was refused, or ``."""
+    limit = asyncio.Semaphore(AT_ONCE)
+
+    async def ask(method: str, path: str, body: object) -> str:
+        async with limit:
+            try:
+                await view.context.feed.act(method, path, body)
+            except ActionError as error:
+                return clean(str(error))
+        return ""
+
+    answers = await asyncio.gather(*(ask(*each) for each in requests))
+    view.context.feed.hurry(INCIDENTS, SILENCES)
+    return answers
+
+
+def _report(view: View, message: str, *, failed: bool) -> None:
+    view.notify(
+        message, severity="error" if failed else "information", timeout=8 if failed else 4,
+        markup=False,
+    )  # fmt: skip

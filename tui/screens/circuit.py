@@ -186,16 +186,16 @@ class CircuitView(PageView):
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Draw it."""
-        top = self.top
+        context = self.context
         return circuit_lines(
-            top.shown,
+            context.shown,
             self.subject,
-            top.circuit_past(self.subject),
-            top.since,
+            context.circuit_load(self.subject),
+            context.since,
             width,
             height,
-            utc=top.utc,
-            within=top.span,
+            utc=context.utc,
+            within=context.span,
         )
 
     def chosen(self) -> tuple[str, str]:
@@ -204,7 +204,7 @@ class CircuitView(PageView):
 
     def neighbours(self) -> list[str]:
         """All circuits."""
-        return [circuit.id for circuit in self.top.shown.circuits]
+        return [circuit.id for circuit in self.context.shown.circuits]
 
     def title(self) -> str:
         """Its name."""
@@ -213,10 +213,10 @@ class CircuitView(PageView):
     def do_copy(self) -> None:
         """Copy the command that relieves it, else its name."""
         circuit = self.record()
-        standing = self.top.shown.circuit_standing.get(self.subject, RowStatus.OK)
+        standing = self.context.shown.circuit_standing.get(self.subject, RowStatus.OK)
         shown = circuit is not None and pressed(circuit, standing)
-        self.top.copy((relief(circuit)[1] if shown else "") or self.subject)
+        self.context.frame.copy((relief(circuit)[1] if shown else "") or self.subject)
 
     def record(self) -> Any:
         """All that is known of it."""
-        return self.top.shown.circuit(self.subject)
+        return self.context.shown.circuit(self.subject)

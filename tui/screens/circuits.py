@@ -37,7 +37,7 @@ from tui.state.circuits import (
 from tui.state.dashboard_state import DashboardState
 from tui.state.row_status import RowStatus
 from tui.tables.columns import TableColumn
-from tui.tables.fields import circuit_fields
+from tui.tables.fields import CIRCUIT_KEYS, circuit_fields
 from tui.tables.filter import Filter
 from tui.tables.listing import MARKS, Listing
 from tui.theme import Line, Piece
@@ -72,7 +72,7 @@ def what_if_lines(name: str, plan: Plan, board: DashboardState) -> list[Line]:
     return lines
 
 
-class Rows:
+class CircuitSource:
     """What the cells of the table are drawn from."""
 
     def __init__(
@@ -94,13 +94,13 @@ class Rows:
         return self.board.circuit_standing.get(self.circuit(row).id, RowStatus.OK)
 
 
-def _name(source: Rows, row: int, width: int) -> Piece:
+def _name(source: CircuitSource, row: int, width: int) -> Piece:
     depth, circuit = source.rows[row]
     fold = "▶ " if circuit.id in source.folded else "▼ " if circuit.id in source.parents else "  "
     return f"{'  ' * depth}{fold}{clean(circuit.id)}", "strong" if fold != "  " else ""
 
 
-def _countdown(source: Rows, row: int, width: int) -> Piece:
+def _countdown(source: CircuitSource, row: int, width: int) -> Piece:
     return countdown(source.circuit(row), source.standing(row), source.now, short=True)
 
 
@@ -108,7 +108,7 @@ def _load(circuit: Circuit) -> Piece:
     return about(circuit, watts(load(circuit))), "stale" if assumed(circuit) else ""
 
 
-COLUMNS: tuple[TableColumn[Rows], ...] = (
+COLUMNS: tuple[TableColumn[CircuitSource], ...] = (
     TableColumn("STATE", 6, lambda s, row, _: MARKS[s.standing(row)]),
     TableColumn("circuit", 14, _name, grow=2, most=34),
     TableColumn("load 10s", 8, lambda s, row, _: _load(s.circuit(row)), right=True),
@@ -124,6 +124,7 @@ class CircuitsView(ListView):
     """View 4."""
 
     NAME, TITLE, KIND = "circuits", "Circuits", "circuit"
+    FILTERED_BY = CIRCUIT_KEYS
     SORTS = ("", "what next", "breaker")
     folded: frozenset[str] = frozenset()
 
@@ -131,7 +132,7 @@ class CircuitsView(ListView):
         """The table, its side, and below what would happen."""
         with Horizontal():
             yield from self.columns()
-        yield Surface(self.top.tones, id="circuits-below")
+        yield Surface(self.context.tones, id="circuits-below")
 
     _answer: Sequence[Line] = ()
 
@@ -148,11 +149,11 @@ class CircuitsView(ListView):
     @property
     def _chosen(self) -> Circuit | None:
         """The one under the cursor."""
-        return None if self.rows.key is None else self.top.shown.circuit(self.rows.key)
+        return None if self.rows.key is None else self.context.shown.circuit(self.rows.key)
 
     def listing(self, wanted: Filter) -> Listing[Any]:
         """The tree; sorted or filtered, a list."""
-        board = self.top.shown
+        board = self.context.shown
         if self.sort == "":
             rows = tree(board.circuits, self.folded)
         else:
@@ -162,40 +163,40 @@ class CircuitsView(ListView):
             ]
         circuits = [circuit for _, circuit in rows]
         mask = wanted.mask(circuit_fields(board, circuits), len(circuits))
-        if self.top.faults:
+        if self.context.faults:
             mask &= np.array(
                 [board.circuit_standing.get(c.id, 0) > 0 for c in circuits], bool
             ).reshape(len(mask))
         order = np.flatnonzero(mask)
         nothing = "no circuits configured: write [power.circuits.NAME] in the aggregator's settings, see docs/power.md"
         nothing = board.circuits_unknown or nothing
-        return Listing(Rows(board, rows, self.top.since, self.folded), COLUMNS,
+        return Listing(CircuitSource(board, rows, self.context.since, self.folded), COLUMNS,
                        order[::-1] if self.reverse else order, [c.id for c in circuits],
                        len(circuits), self.sort, nothing)  # fmt: skip
 
     def detail(self, key: str) -> Drawing:
         """The circuit's page."""
-        top = self.top
+        context = self.context
         return lambda width, height: circuit_lines(
-            top.shown, key, top.circuit_past(key), top.since, width, height, utc=top.utc,
-            within=top.span,
+            context.shown, key, context.circuit_load(key), context.since, width, height, utc=context.utc,
+            within=context.span,
         )  # fmt: skip
 
     _opened = False
 
     def draw(self) -> None:
         """Show the board, and the last answer to a what-if."""
-        if not self._opened and self.top.shown.circuits:
+        if not self._opened and self.context.shown.circuits:
             self._opened = True
             self._to_worst()
         super().draw()
         answer = self._answer or self._hint()
         self.below.styles.height = min(len(answer), max(3, self.size.height // 3))
-        self.below.show(lambda _w, _h: answer, faded=self.top.faded)
+        self.below.show(lambda _w, _h: answer, faded=self.faded)
 
     def _to_worst(self) -> None:
         """Begin with the circuit that needs somebody first, if there is one."""
-        board = self.top.shown
+        board = self.context.shown
         fires = board.circuit_standing
         worst = max(board.urgent, key=lambda circuit: fires.get(circuit.id, RowStatus.OK))
         if self.rows.key is None and fires.get(worst.id, RowStatus.OK) > RowStatus.OK:
@@ -217,45 +218,37 @@ class CircuitsView(ListView):
 
     def _relief(self, circuit: Circuit) -> tuple[str, str]:
         """What relieves it, and the command in that; nothing where nothing presses."""
-        standing = self.top.shown.circuit_standing.get(circuit.id, RowStatus.OK)
+        standing = self.context.shown.circuit_standing.get(circuit.id, RowStatus.OK)
         return relief(circuit) if pressed(circuit, standing) else ("", "")
-
-    def do_longer(self) -> None:
-        """More of the load's past beside it."""
-        self.top.change_span(1)
-
-    def do_shorter(self) -> None:
-        """Less."""
-        self.top.change_span(-1)
 
     def do_fold(self) -> None:
         """Hide what the circuit under the cursor feeds."""
         if self.rows.key is not None:
             self.folded |= {self.rows.key}
-            self.top.redraw()
+            self.context.frame.redraw()
 
     def do_unfold(self) -> None:
         """Show it."""
         if self.rows.key is not None:
             self.folded -= {self.rows.key}
-            self.top.redraw()
+            self.context.frame.redraw()
 
     def do_what_if(self) -> None:
         """Ask what happens when the circuit under the cursor is lost."""
         if self.rows.key is not None:
             name = self.rows.key
             self._answer = [[(f"what if {clean(name)} is lost: asking …", "dim")]]
-            self.top.redraw()
+            self.context.frame.redraw()
             self.run_worker(self._ask(name), exclusive=True, group="what-if")
 
     async def _ask(self, name: str) -> None:
         try:
-            raw = await self.top.feed.act("POST", "api/v1/power/plan", {"lose": [name]})
+            raw = await self.context.feed.act("POST", "api/v1/power/plan", {"lose": [name]})
             plan = msgspec.json.decode(raw, type=Plan)
-            self._answer = what_if_lines(name, plan, self.top.shown)
+            self._answer = what_if_lines(name, plan, self.context.shown)
         except (ActionError, msgspec.DecodeError) as error:
             self._answer = [[(f"what if {clean(name)} is lost: {clean(str(error))}", "warn")]]
-        self.top.redraw()
+        self.context.frame.redraw()
 
     def do_back(self) -> bool:
         """Take the answer away first."""
@@ -266,7 +259,7 @@ class CircuitsView(ListView):
         """Copy the command that relieves the circuit, else its name."""
         circuit = self._chosen
         command = self._relief(circuit)[1] if circuit is not None else ""
-        self.top.copy(command or (self.rows.key or ""))
+        self.context.frame.copy(command or (self.rows.key or ""))
 
     def record(self) -> Any:
         """The circuit under the cursor."""

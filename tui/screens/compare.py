@@ -10,6 +10,7 @@ from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.text import DASH, celsius, clean, fit, gibibytes, number, percent, watts
 from tui.screens import gpu as gpus
 from tui.screens import node as nodes
+from tui.screens.compare_times import Comparison, comparison_lines
 from tui.screens.history import (
     Plot,
     ask_of,
@@ -21,7 +22,7 @@ from tui.screens.history import (
     share_room,
 )
 from tui.screens.page import PageView
-from tui.screens.then import Then, then_lines
+from tui.screens.view import COPY_KEYS
 from tui.state import readings
 from tui.state.dashboard_state import DashboardState
 from tui.theme import Line, Piece
@@ -142,36 +143,39 @@ class CompareView(PageView):
 
     NAME: ClassVar[str] = "compare"
     TITLE: ClassVar[str] = "Compare"
+    FRAME_KEYS = COPY_KEYS | {"then"}
 
     @property
-    def then(self) -> Then | None:
+    def then(self) -> Comparison | None:
         """What is compared with what it was; None while things are compared with each other."""
-        return Then.read(self.subject)
+        return Comparison.read(self.subject)
 
     def wants(self) -> Wants:
         """The page and past of each."""
         then = self.then
         if then is not None:
             metrics = [metric for _, metric, _, _ in _plots(then.kind)]
-            return Wants(nodes=(), asks=then.asks(metrics, self.top.span))
-        return Wants(nodes=(), asks=tray_asks(self.top.tray, self.top.span))
+            return Wants(nodes=(), asks=then.asks(metrics, self.context.span))
+        return Wants(nodes=(), asks=tray_asks(self.context.tray, self.context.span))
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Draw it."""
-        top, then = self.top, self.then
+        context, then = self.context, self.then
         if then is not None:  # now is now, whatever the time bar shows
             rows = _GPU_ROWS if then.kind == "gpu" else _NODE_ROWS
             plots = [Plot(*each, "") for each in _plots(then.kind)]
-            board = top.feed.board
-            return then_lines(board, then, rows, plots, top.span, width, height, utc=top.utc)
-        return tray_lines(top.shown, top.tray, top.span, width, height, utc=top.utc)
+            board = context.newest
+            return comparison_lines(
+                board, then, rows, plots, context.span, width, height, utc=context.utc
+            )
+        return tray_lines(context.shown, context.tray, context.span, width, height, utc=context.utc)
 
     def title(self) -> str:
         """Its name."""
         then = self.then
         if then is None:
             return "Compare"
-        page = self.top.feed.board.doc(
+        page = self.context.newest.doc(
             then.page(then=False), GpuPage if then.kind == "gpu" else NodePage
         )
         return f"{_title(page, then.name)} now and then"
@@ -180,7 +184,7 @@ class CompareView(PageView):
         """The names that are compared."""
         then = self.then
         return (
-            [name for _, name in self.top.tray]
+            [name for _, name in self.context.tray]
             if then is None
             else {"name": then.name, "at": then.at}
         )
@@ -190,8 +194,4 @@ class CompareView(PageView):
         then = self.then
         if then is not None:
             return then.kind, then.name
-        return self.top.tray[0] if self.top.tray else None
-
-    def do_then(self) -> None:
-        """Compare it with what it was at another time."""
-        self.top.compare_then()
+        return self.context.tray[0] if self.context.tray else None

@@ -9,7 +9,6 @@ from api.power import BudgetRows
 from api.report import Energy, Report
 from telemetry.text import short_duration
 from tui.feed.wants import DocumentRequest, Wants
-from tui.frame.header import of_budget
 from tui.kit.bars import Bar, bar_list
 from tui.kit.flow import flow
 from tui.kit.text import DASH, clean, kilowatt_hours, money, number, percent, watts
@@ -47,7 +46,7 @@ def energy_lines(board: DashboardState, width: int, height: int) -> list[Line]:
     today, month = board.today, board.doc(MONTH, Report)
     if today is None:
         return [[(board.fault(TODAY) or "loading …", "dim")]]
-    _, limit, ratio = of_budget(board)
+    _, limit, ratio = board.budget_power
     none = "none configured" if board.doc(BUDGETS, BudgetRows) else board.fault(BUDGETS) or LOADING
     wall = board.power.wall_watts if board.power is not None else None
     lines: list[Line] = [
@@ -120,8 +119,8 @@ class EnergyView(PageView):
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Draw it."""
-        return energy_lines(self.top.shown, width, height)
+        return energy_lines(self.context.shown, width, height)
 
     def record(self) -> Any:
         """What is known of today."""
-        return self.top.shown.today
+        return self.context.shown.today

@@ -84,7 +84,7 @@ class AckForm(Dialog):
             self.dismiss({"who": who, "why": self.query_one("#why", Input).value.strip()})
 
 
-def usual(incident: Incident) -> list[str]:
+def default_matchers(incident: Incident) -> list[str]:
     """What is silenced of an incident by itself: its node, or circuit, or what groups it."""
     lead = incident.alerts[0] if incident.alerts else None
     if lead is not None and lead.node:
@@ -115,7 +115,7 @@ class SilenceForm(Dialog):
         """Four lines to write in."""
         with self.window():
             yield Label("match: conditions that must all hold, apart by commas")
-            yield Input(",".join(usual(self._incident)), id="match")
+            yield Input(",".join(default_matchers(self._incident)), id="match")
             yield from how_long_and_why(self._who)
             yield Label("", id="hides")
             yield Label("", id="wrong", classes="fault")
@@ -164,6 +164,43 @@ class SilenceForm(Dialog):
             self.query_one(f"#{missing[0]}").focus()
             return
         self.dismiss({"matchers": self.matchers, **said})
+
+
+class ManySilenceForm(Dialog):
+    """How long and why, for several things at once."""
+
+    def __init__(self, tones: Tones, what: Sequence[str], who: str) -> None:
+        super().__init__(tones, "Silence what is marked: tell nobody of")
+        self._what, self._who = what, who
+
+    def compose(self) -> ComposeResult:
+        """What it is about, and three lines to write in."""
+        shown = self._what[:5]
+        more = [f"and {number(len(self._what) - 5)} more"] if len(self._what) > 5 else []
+        with self.window():
+            for line in (*shown, *more):
+                yield Label(Text(fit(clean(line), 70).rstrip()))
+            yield from how_long_and_why(self._who)
+            yield Label("", id="wrong", classes="fault")
+            yield Label("⏎ silence   tab next   esc cancel")
+
+    def on_mount(self) -> None:
+        """Begin where something is missing."""
+        self.query_one("#why" if self._who else "#who").focus()
+
+    @on(Input.Submitted)
+    def _done(self) -> None:
+        said = {
+            name: self.query_one(f"#{name}", Input).value.strip() for name in ("for", "who", "why")
+        }
+        missing = [name for name, value in said.items() if not value]
+        if missing:
+            self.query_one("#wrong", Label).update(
+                f"{' and '.join(missing)}: nothing is written there"
+            )
+            self.query_one(f"#{missing[0]}").focus()
+        else:
+            self.dismiss(said)
 
 
 class HelpDialog(Dialog):

@@ -15,6 +15,7 @@ from tui.kit.text import CROSS, DASH, STEP, bar, celsius, clean, fit, gibibytes,
 from tui.screens.history import (
     Plot,
     ask_of,
+    beside,
     grid,
     path_of,
     plot_lines,
@@ -24,6 +25,7 @@ from tui.screens.history import (
     share_of,
 )
 from tui.screens.page import PageView
+from tui.screens.view import COMPARE_KEYS, COPY_KEYS
 from tui.state import readings
 from tui.state.dashboard_state import DashboardState
 from tui.tables.listing import unread
@@ -39,8 +41,6 @@ def gpu_tables(page: GpuPage, width: int, *, utc: bool) -> list[Line]:
     blocks = [block for block in blocks if len(block) > 1]
     if width < 96:
         return [line for block in blocks for line in block]
-    from tui.screens.history import beside  # noqa: PLC0415
-
     column = width // max(1, len(blocks))
     drawn: list[Line] = []
     for number_, block in enumerate(blocks):
@@ -313,19 +313,20 @@ class GpuView(PageView):
 
     NAME: ClassVar[str] = "gpu"
     TITLE: ClassVar[str] = "GPU"
+    FRAME_KEYS = COPY_KEYS | COMPARE_KEYS
 
     def wants(self) -> Wants:
         """Its page and its past; of the stream nothing."""
-        return Wants(nodes=(), asks=gpu_asks(self.subject, self.top.span))
+        return Wants(nodes=(), asks=gpu_asks(self.subject, self.context.span))
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Draw it."""
-        top = self.top
-        return gpu_lines(top.shown, self.subject, top.span, width, height, utc=top.utc)
+        context = self.context
+        return gpu_lines(context.shown, self.subject, context.span, width, height, utc=context.utc)
 
     def title(self) -> str:
         """Node and number."""
-        page = self.top.shown.doc(page_of(self.subject), GpuPage)
+        page = self.context.shown.doc(page_of(self.subject), GpuPage)
         return (
             self.subject if page is None else f"{clean(page.node.node)} {STEP} gpu{page.gpu.index}"
         )
@@ -336,17 +337,9 @@ class GpuView(PageView):
 
     def neighbours(self) -> list[str]:
         """The GPUs of the fleet in their order: `[` and `]` walk them."""
-        gpus = self.top.shown.gpus
+        gpus = self.context.shown.gpus
         return [gpus.who.uuid[row] for row in gpus.order.tolist()]
-
-    def do_compare(self) -> None:
-        """Put it into the compare tray."""
-        self.top.compare_chosen()
-
-    def do_then(self) -> None:
-        """Compare it with what it was."""
-        self.top.compare_then()
 
     def record(self) -> Any:
         """All that is known of it."""
-        return self.top.shown.doc(page_of(self.subject), GpuPage)
+        return self.context.shown.doc(page_of(self.subject), GpuPage)

@@ -23,8 +23,6 @@ HERE, ACROSS = "▲", "┊"
 T = TypeVar("T")
 READABLE = 5
 """Lines that a plot needs, with a blank one above it."""
-SPANS = (60, 300, 900, 3600, 21_600, 86_400)
-"""Seconds."""
 
 
 @dataclass(frozen=True)

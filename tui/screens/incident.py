@@ -142,9 +142,11 @@ class IncidentView(PageView):
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Draw it."""
-        top = self.top
-        story = top.feed.board.doc(path_of(self.subject), TimelineReply)
-        return incident_lines(top.shown, self.subject, width, height, utc=top.utc, story=story)
+        context = self.context
+        story = context.newest.doc(path_of(self.subject), TimelineReply)
+        return incident_lines(
+            context.shown, self.subject, width, height, utc=context.utc, story=story
+        )
 
     def title(self) -> str:
         """What it is about."""
@@ -153,7 +155,7 @@ class IncidentView(PageView):
 
     def neighbours(self) -> list[str]:
         """All incidents."""
-        return [incident.key for incident in self.top.shown.incidents]
+        return [incident.key for incident in self.context.shown.incidents]
 
     def chosen(self) -> tuple[str, str]:
         """Itself."""
@@ -166,11 +168,11 @@ class IncidentView(PageView):
             return
         lead = incident.alerts[0] if incident.alerts else None
         if incident.group.get("circuit"):
-            self.top.open("circuit", incident.group["circuit"])
+            self.context.frame.open("circuit", incident.group["circuit"])
         elif lead is not None and lead.gpu:
-            self.top.open("gpu", lead.gpu)
+            self.context.frame.open("gpu", lead.gpu)
         elif lead is not None and lead.node:
-            self.top.open("node", lead.node)
+            self.context.frame.open("node", lead.node)
 
     def do_ack(self) -> None:
         """Take care of it."""
@@ -190,4 +192,4 @@ class IncidentView(PageView):
 
     def record(self) -> Any:
         """All that is known of it."""
-        return next((i for i in self.top.shown.incidents if i.key == self.subject), None)
+        return next((i for i in self.context.shown.incidents if i.key == self.subject), None)

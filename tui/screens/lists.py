@@ -1,5 +1,5 @@
-"""The lists: a table on the left; on a wide terminal the detail of its row beside it, and on a very
-wide one a third column with what is wrong and what happened."""
+"""The lists: a table; on a wide terminal the detail of its row beside it, and on a very wide one a third
+column with alerts and events."""
 
 from __future__ import annotations
 
@@ -11,13 +11,18 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.widget import Widget
 
-from api.pages import Events
+from api.pages import Event, Events
+from telemetry.text import time_of_day
 from tui.feed.wants import DocumentRequest, Wants
-from tui.frame.header import WIDE
-from tui.kit.surface import Drawing, Surface
-from tui.screens.side_column import EVENTS, EVENTS_ASK, VERY_WIDE, beyond_lines
-from tui.screens.view import View
+from tui.kit.surface import WIDE, Drawing, Surface
+from tui.kit.text import clean, fit
+from tui.screens.gpu import gpu_asks, gpu_lines
+from tui.screens.node import node_asks, node_lines
+from tui.screens.view import COMPARE_KEYS, COPY_KEYS, FILTER_KEYS, View
+from tui.state.dashboard_state import DashboardState
+from tui.state.incidents import alert_lines
 from tui.state.readings import COLUMNS
+from tui.tables.fields import NODE_KEYS
 from tui.tables.filter import Filter
 from tui.tables.gpu_table import GPU_SORTS, gpu_listing
 from tui.tables.listing import Listing
@@ -25,15 +30,48 @@ from tui.tables.node_table import NODE_SORTS, node_listing
 from tui.tables.table import VirtualTable
 from tui.theme import Line
 
-THIRD = 52
-"""Columns of the third column."""
+VERY_WIDE, THIRD = 200, 52
+"""Width of a terminal from which on there is a third column, and the width of that."""
+EVENTS = DocumentRequest("api/v1/events?from=-24h&limit=60", Events, 5.0)
+
+
+def third_lines(
+    board: DashboardState, found: Events | None, why: str, width: int, height: int,
+    *, utc: bool, alerts: bool,
+) -> list[Line]:  # fmt: skip
+    """Draw the third column. `why`: the reason where no events were found; `alerts`: whether alerts
+    stand above the events."""
+    lines: list[Line] = []
+    if alerts:
+        most = max(1, min(len(board.incidents) or 1, height // 2 - 2))
+        lines = [[("Alerts by cause", "head")], *alert_lines(board, width, most), []]
+    lines.append([("Events", "head")])
+    if found is None:
+        return [*lines, [(why or "loading …", "dim")]]
+    known = [each.event for each in found.events if each.event.at <= board.at]
+    if not known:
+        return [*lines, [("none in the last day", "dim")]]
+    room = max(0, height - len(lines))
+    return [*lines, *(event_line(board, event, width, utc=utc) for event in known[:room])]
+
+
+def event_line(board: DashboardState, event: Event, width: int, *, utc: bool) -> Line:
+    """Draw an event: time, place, message."""
+    row = None if event.gpu is None else board.gpus.row_of.get(event.gpu)
+    place = clean(event.node) + ("" if row is None else f"/gpu{board.gpus.who.gpu[row]}")
+    when = f"{time_of_day(event.at, utc=utc)} "
+    where = f"{fit(place, min(18, len(place)), tail=True)} "
+    room = max(8, width - len(when) - len(where))
+    words = clean(event.message) or clean(event.kind).replace("_", " ")
+    return [(when, "dim"), (where, "strong"), (fit(words, room).rstrip(), "")]
 
 
 class ListView(View):
-    """A table with a detail beside it. A view of it says what is listed and what the detail is."""
+    """A table with a detail beside it. A subclass defines `listing` and `detail`."""
 
     KIND: ClassVar[str] = ""
-    """What a row is: `gpu`, `node`, `circuit`, `incident`."""
+    """Kind of a row: `gpu`, `node`, `circuit`, `incident`."""
+    FRAME_KEYS = COPY_KEYS | FILTER_KEYS
     SORTS: ClassVar[tuple[str, ...]] = ("",)
     SHARE: ClassVar[str] = "1fr"
     DEFAULT_CSS = """
@@ -44,64 +82,63 @@ class ListView(View):
     """
 
     def compose(self) -> ComposeResult:
-        """The table and what stands beside it."""
+        """Yield the table and the columns beside it."""
         with Horizontal():
             yield from self.columns()
 
     def columns(self) -> Iterator[Widget]:
-        """The table, its side, and the third column."""
-        yield VirtualTable(self.top.tones, id=f"{self.NAME}-table")
-        yield Surface(self.top.tones, id=f"{self.NAME}-side")
-        yield Surface(self.top.tones, id=f"{self.NAME}-third")
+        """Yield the table, the detail, and the third column."""
+        yield VirtualTable(self.context.tones, id=f"{self.NAME}-table")
+        yield Surface(self.context.tones, id=f"{self.NAME}-side")
+        yield Surface(self.context.tones, id=f"{self.NAME}-third")
 
     def on_mount(self) -> None:
-        """Keep hold of all."""
+        """Find the parts."""
         self.rows = self.query_one(VirtualTable)
         self.side = self.query_one(f"#{self.NAME}-side", Surface)
         self.third = self.query_one(f"#{self.NAME}-third", Surface)
         for beside in (self.side, self.third):
             beside.add_class("side")
-            beside.set_class(self.top.tones.ascii_only, "-ascii")
+            beside.set_class(self.context.tones.ascii_only, "-ascii")
         self.third.styles.width = THIRD
         self.sort = self.SORTS[0]
         self.reverse = False
         self._side_key: str | None = None
 
     def listing(self, wanted: Filter) -> Listing[Any]:
-        """What is listed."""
+        """Return the rows that fit a filter."""
         raise NotImplementedError
 
     def detail(self, key: str) -> Drawing:
-        """What stands beside the table."""
+        """Return the drawing beside the table."""
         raise NotImplementedError
 
-    def third_lines(self, width: int, height: int) -> list[Line]:
-        """What stands in the third column."""
-        top, docs = self.top, self.top.feed.board
-        return beyond_lines(
-            top.shown, docs.doc(EVENTS, Events), docs.fault(EVENTS), width, height,
-            utc=top.utc, alerts=self.NAME != "alerts",
+    def _third(self, width: int, height: int) -> list[Line]:
+        context, docs = self.context, self.context.newest
+        return third_lines(
+            context.shown, docs.doc(EVENTS.path, Events), docs.fault(EVENTS.path), width, height,
+            utc=context.utc, alerts=self.NAME != "alerts",
         )  # fmt: skip
 
     def also(self) -> tuple[DocumentRequest, ...]:
-        """What the third column asks for, where there is one."""
-        return (EVENTS_ASK,) if self.size.width >= VERY_WIDE else ()
+        """Return the documents of the third column, where there is one."""
+        return (EVENTS,) if self.size.width >= VERY_WIDE else ()
 
     def first(self) -> Widget:
-        """The table."""
+        """Return the table."""
         return self.rows
 
     def chosen(self) -> tuple[str, str] | None:
-        """The row under the cursor."""
+        """Return kind and key of the row under the cursor."""
         return None if self.rows.key is None else (self.KIND, self.rows.key)
 
     def place(self) -> str:
-        """Which row of how many."""
+        """Return the row of the cursor, and how many there are."""
         return f"{self.rows.cursor + 1:,} of {self.rows.count:,}" if self.rows.count else "none"
 
     def draw(self) -> None:
-        """Show the board."""
-        self.rows.show(self.listing(self.top.wanted(self)), faded=self.top.faded)
+        """Draw the table and the columns beside it."""
+        self.rows.show(self.listing(self.wanted), faded=self.faded)
         self._draw_side()
 
     def _draw_side(self) -> None:
@@ -109,79 +146,57 @@ class ListView(View):
         self.side.display = wide
         self.third.display = self.size.width >= VERY_WIDE
         if self.third.display:
-            self.third.show(self.third_lines, faded=self.top.faded)
+            self.third.show(self._third, faded=self.faded)
         self.rows.styles.width = self._table_width(self.size.width) if wide else "1fr"
         if wide:
             key = self.rows.key
             self.side.show(
-                self.detail(key) if key is not None else lambda _w, _h: (), faded=self.top.faded
+                self.detail(key) if key is not None else lambda _w, _h: (), faded=self.faded
             )
         if self.rows.key != self._side_key:
             self._side_key = self.rows.key
-            self.top.rewant()
+            self.context.frame.request_data()
 
     def _table_width(self, width: int) -> int:
         return max(84, width * (42 if width >= VERY_WIDE else 55) // 100)
 
     @property
     def beside(self) -> str | None:
-        """The row that is shown beside the table, if there is room."""
+        """Key of the row that is shown beside the table, if there is room."""
         return self.rows.key if self.size.width >= WIDE else None
 
-    @on(VirtualTable.Moved)
+    @on(VirtualTable.RowHighlighted)
     def _moved(self) -> None:
         self._draw_side()
-        self.top.draw_footer()
 
-    @on(VirtualTable.Chosen)
-    def _row_chosen(self) -> None:
+    @on(VirtualTable.RowSelected)
+    def _row_selected(self) -> None:
         self.do_open()
 
     def do_open(self) -> None:
         """Open the row under the cursor."""
         chosen = self.chosen()
         if chosen is not None:
-            self.top.open(*chosen)
-
-    def do_filter(self) -> None:
-        """List only what fits."""
-        self.top.ask_filter()
-
-    def do_faults(self) -> None:
-        """List only what is ill."""
-        self.top.toggle_faults()
+            self.context.frame.open(*chosen)
 
     def do_sort(self) -> None:
         """Sort by the next column."""
         self.sort = self.SORTS[(self.SORTS.index(self.sort) + 1) % len(self.SORTS)]
-        self.top.redraw()
+        self.context.frame.redraw()
 
     def do_reverse(self) -> None:
-        """Lowest first."""
+        """Reverse the order."""
         self.reverse = not self.reverse
-        self.top.redraw()
-
-    def do_copy(self) -> None:
-        """Copy the name of the row."""
-        self.top.copy_chosen()
-
-    def do_copy_json(self) -> None:
-        """Copy the row as JSON."""
-        self.top.copy_record()
+        self.context.frame.redraw()
 
     def record(self) -> Any:
-        """The row under the cursor."""
-        listing = self.listing(self.top.wanted(self))
+        """Return the row under the cursor."""
         table = self.table()
-        return (
-            table[self.rows.cursor]
-            if len(listing.order) and self.rows.cursor < len(table)
-            else None
-        )
+        return table[self.rows.cursor] if self.rows.cursor < len(table) else None
 
     def table(self) -> list[dict[str, Any]]:
-        """All rows that are listed, as they are drawn."""
-        listing = self.listing(self.top.wanted(self))
+        """Return all rows that are listed, as they are drawn."""
+        listing = self.listing(self.wanted)
         return [listing.record(place) for place in range(len(listing.order))]
 
 
@@ -189,77 +204,50 @@ class GpusView(ListView):
     """View 3: every GPU."""
 
     NAME, TITLE, KIND = "gpus", "GPUs", "gpu"
+    FRAME_KEYS = ListView.FRAME_KEYS | COMPARE_KEYS
     SORTS = tuple(GPU_SORTS)
 
     def wants(self) -> Wants:
-        """All columns of the table, and the page of the GPU beside it."""
-        from tui.screens.gpu import gpu_asks  # noqa: PLC0415 - the two files name each other
-
-        page = gpu_asks(self.beside, self.top.span) if self.beside else ()
+        """Return all columns of the table, and the page of the GPU beside it."""
+        page = gpu_asks(self.beside, self.context.span) if self.beside else ()
         return Wants(COLUMNS, asks=(*page, *self.also()))
 
     def listing(self, wanted: Filter) -> Listing[Any]:
-        """GPUs."""
+        """Return the GPUs that fit."""
         return gpu_listing(
-            self.top.shown, self.sort, wanted, reverse=self.reverse, faults=self.top.faults
+            self.context.shown, self.sort, wanted, reverse=self.reverse, faults=self.context.faults
         )
 
     def detail(self, key: str) -> Drawing:
-        """The GPU's page."""
-        from tui.screens.gpu import gpu_lines  # noqa: PLC0415
-
-        top = self.top
-        return lambda width, height: gpu_lines(top.shown, key, top.span, width, height, utc=top.utc)
-
-    def do_compare(self) -> None:
-        """Put the GPU into the compare tray."""
-        self.top.compare_chosen()
-
-    def do_then(self) -> None:
-        """Compare it with what it was."""
-        self.top.compare_then()
-
-    def do_longer(self) -> None:
-        """More history beside it."""
-        self.top.change_span(1)
-
-    def do_shorter(self) -> None:
-        """Less."""
-        self.top.change_span(-1)
+        """Return the GPU's page."""
+        context = self.context
+        return lambda width, height: gpu_lines(
+            context.shown, key, context.span, width, height, utc=context.utc
+        )
 
 
 class NodesView(ListView):
     """View 2: every node."""
 
     NAME, TITLE, KIND = "nodes", "Nodes", "node"
+    FRAME_KEYS = ListView.FRAME_KEYS | COMPARE_KEYS
+    FILTERED_BY = NODE_KEYS
     SORTS = tuple(NODE_SORTS)
 
     def wants(self) -> Wants:
-        """All columns of the table, and the page of the node beside it."""
-        from tui.screens.node import node_asks  # noqa: PLC0415
-
-        page = node_asks(self.beside, self.top.span) if self.beside else ()
+        """Return all columns of the table, and the page of the node beside it."""
+        page = node_asks(self.beside, self.context.span) if self.beside else ()
         return Wants(COLUMNS, asks=(*page, *self.also()))
 
     def listing(self, wanted: Filter) -> Listing[Any]:
-        """Nodes."""
+        """Return the nodes that fit."""
         return node_listing(
-            self.top.shown, self.sort, wanted, reverse=self.reverse, faults=self.top.faults
+            self.context.shown, self.sort, wanted, reverse=self.reverse, faults=self.context.faults
         )
 
     def detail(self, key: str) -> Drawing:
-        """The node's page."""
-        from tui.screens.node import node_lines  # noqa: PLC0415
-
-        top = self.top
+        """Return the node's page."""
+        context = self.context
         return lambda width, height: node_lines(
-            top.shown, key, top.span, width, height, top.since, utc=top.utc
+            context.shown, key, context.span, width, height, context.since, utc=context.utc
         )
-
-    def do_compare(self) -> None:
-        """Put the node into the compare tray."""
-        self.top.compare_chosen()
-
-    def do_then(self) -> None:
-        """Compare it with what it was."""
-        self.top.compare_then()

@@ -14,6 +14,7 @@ from tui.kit.flow import flow
 from tui.kit.text import DASH, clean, fit, gibibytes, number, percent, watts
 from tui.screens.history import Plot, ask_of, plot_lines, say_percent, say_watts
 from tui.screens.page import PageView, Scroll
+from tui.screens.view import COMPARE_KEYS, COPY_KEYS
 from tui.state import readings
 from tui.state.circuits import Now, about, countdown, share
 from tui.state.dashboard_state import DashboardState
@@ -184,23 +185,24 @@ class NodeView(PageView):
 
     NAME: ClassVar[str] = "node"
     TITLE: ClassVar[str] = "Node"
+    FRAME_KEYS = COPY_KEYS | COMPARE_KEYS
     cursor = 0
 
     def wants(self) -> Wants:
         """Its page and its past; of the stream only its GPUs."""
-        return Wants(nodes=(self.subject,), asks=node_asks(self.subject, self.top.span))
+        return Wants(nodes=(self.subject,), asks=node_asks(self.subject, self.context.span))
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Draw it."""
-        top = self.top
+        context = self.context
         return node_lines(
-            top.shown,
+            context.shown,
             self.subject,
-            top.span,
+            context.span,
             width,
             height,
-            top.since,
-            utc=top.utc,
+            context.since,
+            utc=context.utc,
             cursor=self.cursor,
         )
 
@@ -210,7 +212,7 @@ class NodeView(PageView):
 
     def neighbours(self) -> list[str]:
         """All nodes."""
-        return [node.node for node in self.top.shown.nodes]
+        return [node.node for node in self.context.shown.nodes]
 
     def title(self) -> str:
         """Its name."""
@@ -220,7 +222,7 @@ class NodeView(PageView):
         """Open the GPU under the cursor."""
         page = self.record()
         if page is not None and page.gpus:
-            self.top.open("gpu", page.gpus[min(self.cursor, len(page.gpus) - 1)].gpu.uuid)
+            self.context.frame.open("gpu", page.gpus[min(self.cursor, len(page.gpus) - 1)].gpu.uuid)
 
     @on(Scroll.Stepped)
     def _stepped(self, message: Scroll.Stepped) -> None:
@@ -229,14 +231,6 @@ class NodeView(PageView):
             self.cursor = max(0, min(self.cursor + message.by, len(page.gpus) - 1))
             self.draw()
 
-    def do_compare(self) -> None:
-        """Put it into the compare tray."""
-        self.top.compare_chosen()
-
-    def do_then(self) -> None:
-        """Compare it with what it was."""
-        self.top.compare_then()
-
     def record(self) -> Any:
         """All that is known of it."""
-        return self.top.shown.doc(page_of(self.subject), NodePage)
+        return self.context.shown.doc(page_of(self.subject), NodePage)

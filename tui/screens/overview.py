@@ -1,4 +1,4 @@
-"""The overview: every GPU, what is wrong, and which circuit needs somebody first."""
+"""The overview: a map of every GPU, alerts by cause, and circuits by urgency."""
 
 from __future__ import annotations
 
@@ -11,27 +11,48 @@ from textual.containers import Horizontal
 from textual.widget import Widget
 
 from tui.feed.wants import Wants
-from tui.frame.header import WIDE
-from tui.frame.lines import circuit_bars
-from tui.kit.bars import bar_list
-from tui.kit.cards import MOST as MOST_CARDS
-from tui.kit.fleetmap import CARDS, FleetMap, cursor_words
-from tui.kit.grid import Zoom
-from tui.kit.surface import Surface
+from tui.kit.bars import Bar, bar_list
+from tui.kit.surface import WIDE, Surface
+from tui.kit.text import fit, percent
+from tui.map.cards import MOST as MOST_CARDS
+from tui.map.fleetmap import CARDS, FleetMap, cursor_words
+from tui.map.grid import Zoom
 from tui.screens.load_history import past_lines
-from tui.screens.view import View
+from tui.screens.view import COMPARE_KEYS, COPY_KEYS, FILTER_KEYS, View
+from tui.state.circuits import Now, about, bar_tone, countdown, headroom, share, tone_of
+from tui.state.dashboard_state import DashboardState
 from tui.state.incidents import alert_lines
 from tui.state.metrics import BASE, GROUPS, METRICS, STATE
 from tui.state.readings import COLUMNS
+from tui.state.row_status import RowStatus
+from tui.tables.fields import gpu_fields
+from tui.tables.filter import ALL, Mask
 from tui.tables.listing import gpu_mark
 from tui.theme import Line
 
 
+def circuit_bars(board: DashboardState, since: Now, most: int) -> list[Bar]:
+    """Return bars of the most urgent circuits."""
+    found: list[Bar] = []
+    for circuit in board.urgent[:most]:
+        standing = board.circuit_standing.get(circuit.id, RowStatus.OK)
+        text, tone = countdown(circuit, standing, since, short=True)
+        found.append(
+            Bar(
+                circuit.id, share(circuit), bar_tone(standing),
+                [(f"{about(circuit, percent(share(circuit))):>5} ", tone_of(standing, "")),
+                 (fit(text, 16), tone), (fit(headroom(circuit), 9, right=True), "dim")],
+            )
+        )  # fmt: skip
+    return found
+
+
 class Overview(View):
-    """View 1."""
+    """View 1: the map above, alerts and circuits below."""
 
     NAME: ClassVar[str] = "overview"
     TITLE: ClassVar[str] = "Overview"
+    FRAME_KEYS = COPY_KEYS | COMPARE_KEYS | FILTER_KEYS
     DEFAULT_CSS = """
     Overview #panes { height: auto; }
     Overview .pane { width: 1fr; }
@@ -39,15 +60,15 @@ class Overview(View):
     """
 
     def compose(self) -> ComposeResult:
-        """The map above, alerts and circuits below."""
-        tones = self.top.tones
+        """Yield the map, and the panes below."""
+        tones = self.context.tones
         yield FleetMap(tones, id="map")
         with Horizontal(id="panes"):
             yield Surface(tones, id="alerts")
             yield Surface(tones, id="circuits")
 
     def on_mount(self) -> None:
-        """Panes share the width."""
+        """Find the parts."""
         self.map = self.query_one("#map", FleetMap)
         self.alerts = self.query_one("#alerts", Surface)
         self.circuits = self.query_one("#circuits", Surface)
@@ -55,8 +76,8 @@ class Overview(View):
         self.circuits.add_class("pane")
 
     def wants(self) -> Wants:
-        """The metric that the map shows, and what says whether a GPU reports."""
-        status = self.top.shown.status
+        """Return the metric that the map shows, and those by which a GPU counts as reporting."""
+        status = self.context.shown.status
         if status is not None and status.gpus <= MOST_CARDS:
             return Wants(COLUMNS)
         word = self.map.metric or "power"
@@ -64,24 +85,24 @@ class Overview(View):
         return Wants(tuple(dict.fromkeys((*BASE, *columns))))
 
     def first(self) -> Widget:
-        """The map."""
+        """Return the map."""
         return self.map
 
     def place(self) -> str:
-        """What is under the cursor."""
-        return cursor_words(self.top.shown, self.map.cursor, self.map.shown_metric)
+        """Return the GPU under the cursor, in words."""
+        return cursor_words(self.context.shown, self.map.cursor, self.map.shown_metric)
 
     def chosen(self) -> tuple[str, str] | None:
-        """The GPU under the cursor."""
+        """Return the GPU under the cursor."""
         uuid = self.map.cursor
-        return None if uuid is None or uuid not in self.top.shown.gpus.row_of else ("gpu", uuid)
+        return None if uuid is None or uuid not in self.context.shown.gpus.row_of else ("gpu", uuid)
 
     def draw(self) -> None:
-        """Share the height: the map as much as it needs, the panes the rest."""
-        board, (width, height) = self.top.shown, self.size
+        """Draw the map at the height that it needs, and the panes in the rest."""
+        board, (width, height) = self.context.shown, self.size
         if width < 1 or height < 1:
             return
-        wide = width >= WIDE and not self.top.tones.ascii_only
+        wide = width >= WIDE and not self.context.tones.ascii_only
         frame = 2 if wide else 0
         least = 3 if not wide else max(6, height // 5)
         need = self.map.need(
@@ -101,7 +122,7 @@ class Overview(View):
     _title = ""
 
     def _lay_out(self, wide: bool, tall: int, rest: int) -> None:
-        board, beside = self.top.shown, self.size.width >= WIDE
+        board, beside = self.context.shown, self.size.width >= WIDE
         self.set_class(wide, "-boxed")
         self.map.styles.height = tall
         self.map.styles.padding = (0, 1) if wide else 0
@@ -128,9 +149,9 @@ class Overview(View):
         return "m metric  z zoom  b group"
 
     def _fill(self, *, titled: bool) -> None:
-        top, board = self.top, self.top.shown
-        self.map.present(board, top.dimmed(board), faded=top.faded)
-        since = top.since
+        context, board = self.context, self.context.shown
+        self.map.present(board, self._dimmed(board), faded=self.faded)
+        since = context.since
 
         def circuits(width: int, height: int) -> list[Line]:
             lines: list[Line] = (
@@ -147,10 +168,10 @@ class Overview(View):
                 drawn.append([(f"  and {count - room + 1:,} more", "dim")])
             elif room - count >= 8:
                 worst = board.urgent[0]
-                past = top.circuit_past(worst.id)
+                past = context.circuit_load(worst.id)
                 drawn += [
                     [],
-                    *past_lines(worst, past, width, min(14, room - count - 1), utc=top.utc),
+                    *past_lines(worst, past, width, min(14, room - count - 1), utc=context.utc),
                 ]
             return [*lines, *drawn]
 
@@ -158,15 +179,19 @@ class Overview(View):
             lines: list[Line] = [[("Alerts by cause", "head")]] if titled and height > 1 else []
             return [*lines, *alert_lines(board, width, height - len(lines))]
 
-        self.alerts.show(alerts, faded=top.faded)
-        self.circuits.show(circuits, faded=top.faded)
+        self.alerts.show(alerts, faded=self.faded)
+        self.circuits.show(circuits, faded=self.faded)
 
-    @on(FleetMap.Moved)
-    def _moved(self) -> None:
-        self.top.draw_footer()
+    def _dimmed(self, board: DashboardState) -> Mask | None:
+        """Return the GPUs that a filter leaves out: the map shows them without colour."""
+        wanted = self.wanted
+        if wanted is ALL and not self.context.faults:
+            return None
+        mask = wanted.mask(gpu_fields(board, board.gpus), len(board.gpus))
+        return ~(mask & (board.gpu_standing > RowStatus.OK) if self.context.faults else mask)
 
-    @on(FleetMap.Chosen)
-    def _clicked(self) -> None:
+    @on(FleetMap.GpuSelected)
+    def _selected(self) -> None:
         self.do_open()
 
     def do_open(self) -> None:
@@ -175,72 +200,48 @@ class Overview(View):
         if chosen is None:
             self.map.action_end(-1)
         else:
-            self.top.open(*chosen)
+            self.context.frame.open(*chosen)
 
     def do_metric(self) -> None:
         """Show the next metric."""
         words = [*METRICS, STATE]
         self.map.metric = words[(words.index(self.map.shown_metric) + 1) % len(words)]
-        self.top.rewant()
+        self.context.frame.request_data()
 
     def do_zoom(self) -> None:
         """Show the next zoom that makes sense."""
-        count = len(self.top.shown.gpus)
+        count = len(self.context.shown.gpus)
         zooms = [
             *([CARDS] if count <= MOST_CARDS else []),
             *(z.value for z in Zoom if z is not Zoom.DIGITS or count <= 4 * 400),
         ]
         now = self.map.shown_zoom
         self.map.zoom = zooms[(zooms.index(now) + 1) % len(zooms)] if now in zooms else zooms[0]
-        self.top.redraw()
+        self.context.frame.redraw()
 
     def do_group(self) -> None:
-        """Order the map by something else."""
+        """Order the map by the next group."""
         self.map.group = GROUPS[(GROUPS.index(self.map.group) + 1) % len(GROUPS)]
-        self.top.notify(f"map by {self.map.group}", timeout=2)
-        self.top.redraw()
-
-    def do_filter(self) -> None:
-        """Dim what does not fit."""
-        self.top.ask_filter()
-
-    def do_faults(self) -> None:
-        """Dim what is well."""
-        self.top.toggle_faults()
+        self.app.notify(f"map by {self.map.group}", timeout=2)
+        self.context.frame.redraw()
 
     def do_next_ill(self) -> None:
-        """Go to the next GPU that is ill."""
+        """Go to the next GPU with a fault."""
         self.map.to_ill(1)
 
     def do_previous_ill(self) -> None:
-        """Go to the one before."""
+        """Go to the previous GPU with a fault."""
         self.map.to_ill(-1)
 
-    def do_copy(self) -> None:
-        """Copy the UUID of the GPU."""
-        self.top.copy_chosen()
-
-    def do_copy_json(self) -> None:
-        """Copy all that is known of the GPU here."""
-        self.top.copy_record()
-
-    def do_compare(self) -> None:
-        """Put the GPU into the compare tray."""
-        self.top.compare_chosen()
-
-    def do_then(self) -> None:
-        """Compare it with what it was."""
-        self.top.compare_then()
-
     def record(self) -> Any:
-        """The GPU under the cursor."""
+        """Return the GPU under the cursor."""
         rows = self.table()
         chosen = self.chosen()
         return next((row for row in rows if chosen is not None and row["uuid"] == chosen[1]), None)
 
     def table(self) -> list[dict[str, Any]]:
-        """Every GPU, with what the map asks for."""
-        board = self.top.shown
+        """Return every GPU, with the columns that the map asks for."""
+        board = self.context.shown
         who = board.gpus.who
         columns = {name: board.gpus.column(name).tolist() for name in board.gpus.columns}
         return [

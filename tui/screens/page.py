@@ -1,4 +1,4 @@
-"""A page about one thing: it scrolls, and `[` and `]` go to the one before and the next."""
+"""A page about one thing, which scrolls; `[` and `]` go to the previous thing and the next."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from textual.widget import Widget
 
 from telemetry.text import counted
 from tui.kit.surface import Surface
-from tui.screens.view import View
+from tui.screens.view import COPY_KEYS, View
 from tui.theme import Line
 
 
 class Scroll(Surface, can_focus=True):
-    """A drawing that is longer than the screen."""
+    """A drawing that may be longer than the screen."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "by(-1)", show=False), Binding("down,j", "by(1)", show=False),
@@ -26,91 +26,74 @@ class Scroll(Surface, can_focus=True):
         Binding("home,g", "by(-100000)", show=False), Binding("end,G", "by(100000)", show=False),
     ]  # fmt: skip
     top = 0
+    """The first line that is seen."""
 
     class Stepped(Message):
-        """A key moved it, or would have."""
+        """A key moved the page by lines, or would have."""
 
         def __init__(self, by: int) -> None:
             super().__init__()
             self.by = by
 
     def action_by(self, lines: int) -> None:
-        """Move on by lines, not beyond the end."""
+        """Scroll by lines, not beyond the end."""
         self.post_message(self.Stepped(lines))
         self.top = max(0, min(self.top + lines, len(self.lines) - self.size.height))
         self.refresh()
 
     def on_mouse_scroll_down(self) -> None:
-        """Move on."""
+        """Scroll down."""
         self.action_by(3)
 
     def on_mouse_scroll_up(self) -> None:
-        """Move back."""
+        """Scroll up."""
         self.action_by(-3)
 
     def render_line(self, y: int) -> Strip:
-        """Paint one line of the part that is seen."""
+        """Paint a line of the part that is seen."""
         return super().render_line(y + max(0, min(self.top, len(self.lines) - self.size.height)))
 
 
 class PageView(View):
-    """One thing."""
+    """A view that is one scrolling drawing about `subject`."""
 
+    FRAME_KEYS = COPY_KEYS
     DEFAULT_CSS = "PageView Scroll { padding: 0 0; }"
 
     def compose(self) -> ComposeResult:
-        """One drawing."""
-        yield Scroll(self.top.tones, id=f"{self.NAME}-page")
+        """Yield the drawing."""
+        yield Scroll(self.context.tones, id=f"{self.NAME}-page")
 
     def on_mount(self) -> None:
-        """Keep hold of it."""
+        """Find the drawing."""
         self.page = self.query_one(Scroll)
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
-        """Draw it."""
+        """Return the lines of the page."""
         raise NotImplementedError
 
     def neighbours(self) -> list[str]:
-        """Things of the same kind, in order."""
+        """Return the subjects that `[` and `]` go through, in order."""
         return []
 
     def first(self) -> Widget:
-        """The drawing."""
+        """Return the drawing."""
         return self.page
 
     def draw(self) -> None:
-        """Show the board."""
-        self.page.show(self.lines, faded=self.top.faded)
+        """Draw the page."""
+        self.page.show(self.lines, faded=self.faded)
 
     def place(self) -> str:
-        """How much is above and below."""
+        """Return how much is below."""
         hidden = len(self.page.lines) - self.page.size.height
         more = hidden - self.page.top
         return f"↓ {counted(more, 'more line')}" if more > 0 else ""
 
-    def walk(self, by: int) -> bool:
-        """Go to the next or the one before."""
+    def neighbour(self, by: int) -> str | None:
+        """Return the next or previous subject, this one at either end; None where it has none."""
         names = self.neighbours()
         if self.subject not in names:
-            return False
+            return None
         place = names.index(self.subject) + by
-        if 0 <= place < len(names):
-            self.subject, self.page.top = names[place], 0
-            self.top.rewant()
-        return True
-
-    def do_longer(self) -> None:
-        """A longer span of time."""
-        self.top.change_span(1)
-
-    def do_shorter(self) -> None:
-        """A shorter one."""
-        self.top.change_span(-1)
-
-    def do_copy(self) -> None:
-        """Copy its name."""
-        self.top.copy_chosen()
-
-    def do_copy_json(self) -> None:
-        """Copy all that is known of it."""
-        self.top.copy_record()
+        return names[place] if 0 <= place < len(names) else self.subject

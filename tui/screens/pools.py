@@ -9,8 +9,7 @@ import numpy as np
 from api.pages import GpuPage, NodePage
 from telemetry.text import counted
 from tui.feed.wants import DocumentRequest, Wants
-from tui.frame.header import WIDE
-from tui.kit.surface import Drawing
+from tui.kit.surface import WIDE, Drawing
 from tui.kit.text import CROSS, DASH, bar, clean, fit, number, percent, watts, watts_of
 from tui.screens.gpu import page_of as gpu_page_of
 from tui.screens.lists import ListView
@@ -101,7 +100,7 @@ _DRAWN = {RowStatus.CRIT: ("▲", "crit_chip"), RowStatus.WARN: ("!", "warn_chip
           RowStatus.DOWN: (CROSS, "down"), RowStatus.STALE: ("▒", "stale_chip")}  # fmt: skip
 
 
-class Rows:
+class PoolSource:
     """Columns by pool: all GPUs of one model in nodes of the same size; of those that fit."""
 
     def __init__(
@@ -135,12 +134,12 @@ class Rows:
         return float(np.nanmean(values)) if np.isfinite(values).any() else None
 
 
-def _free(source: Rows, row: int, width: int) -> Piece:
+def _free(source: PoolSource, row: int, width: int) -> Piece:
     values = source.board.gpus.column(readings.UTILIZATION)[source.of(row)]
     return (DASH if not np.isfinite(values).any() else number(float((values < _IDLE).sum()))), ""
 
 
-def _worst(source: Rows, row: int, width: int) -> Piece:
+def _worst(source: PoolSource, row: int, width: int) -> Piece:
     standing = source.board.gpu_standing[source.of(row)]
     counts = [
         (state, int((standing == state).sum()))
@@ -163,7 +162,7 @@ def _worst(source: Rows, row: int, width: int) -> Piece:
     return said or "· ok", tone
 
 
-COLUMNS: tuple[TableColumn[Rows], ...] = (
+COLUMNS: tuple[TableColumn[PoolSource], ...] = (
     TableColumn("pool", 24, lambda s, row, _: (clean(s.names[row]), "strong"), grow=2, most=44),
     TableColumn("GPUs", 6, lambda s, row, _: (number(len(s.of(row))), ""), right=True),
     TableColumn("free", 6, _free, right=True),
@@ -189,7 +188,7 @@ class PoolsView(ListView):
         asks = self.also()
         if self.node:
             asks += (DocumentRequest(page_of(self.node), NodePage, 5.0),)
-            page = self.top.shown.doc(page_of(self.node), NodePage)
+            page = self.context.shown.doc(page_of(self.node), NodePage)
             asks += tuple(
                 DocumentRequest(gpu_page_of(p.gpu.uuid), GpuPage, 10.0)
                 for p in (page.gpus if page else ())[:16]
@@ -200,18 +199,18 @@ class PoolsView(ListView):
 
     def listing(self, wanted: Filter) -> Listing[Any]:
         """Pools of the GPUs that fit, the largest first."""
-        board = self.top.shown
+        board = self.context.shown
         fits = wanted.mask(gpu_fields(board, board.gpus), len(board.gpus))
-        if self.top.faults:
+        if self.context.faults:
             fits = fits & (board.gpu_standing > RowStatus.OK)
-        source = Rows(board, fits)
+        source = PoolSource(board, fits)
         there = np.flatnonzero([len(source.of(row)) > 0 for row in range(len(source.names))])
         key = np.array([self._weight(source, row) for row in range(len(source.names))], np.float64)
         order = highest_first(there, key, reverse=self.reverse)
         nothing = board.gpus_unknown or "no GPU yet"
         return Listing(source, COLUMNS, order, source.names, len(source.names), self.sort, nothing)
 
-    def _weight(self, source: Rows, row: int) -> float | None:
+    def _weight(self, source: PoolSource, row: int) -> float | None:
         """What a pool is sorted by."""
         if self.sort == "util":
             return source.mean(readings.UTILIZATION, row)
@@ -231,35 +230,34 @@ class PoolsView(ListView):
         self.side.styles.width = "1fr" if wide else "100%"
         key = self.rows.key
         if key is not None:
-            self.side.show(self.detail(key), faded=self.top.faded)
+            self.side.show(self.detail(key), faded=self.faded)
 
     def detail(self, key: str) -> Drawing:
         """Islands of the pool, or the matrix of a node."""
-        board = self.top.shown
+        board = self.context.shown
         if self.node:
             return lambda width, height: matrix_lines(board, self.node, width)
         return lambda width, height: island_lines(board, key, width, height)
 
     def do_open(self) -> None:
         """The pool's GPUs: the list, filtered."""
-        source = Rows(self.top.shown)
+        source = PoolSource(self.context.shown)
         if self.rows.key in source.names:
             first = int(source.of(source.names.index(self.rows.key))[0])
-            model = self.top.shown.gpus.who.name[first].replace('"', "?")
-            self.top.go("gpus")
-            self.top.filter_by(f'model="{model}"')
+            model = self.context.shown.gpus.who.name[first].replace('"', "?")
+            self.context.frame.go("gpus", f'model="{model}"')
 
     def do_matrix(self) -> None:
         """Who reaches whom, in the first node of the pool that is ill, or the first."""
-        source = Rows(self.top.shown)
-        board = self.top.shown
+        source = PoolSource(self.context.shown)
+        board = self.context.shown
         if self.node or self.rows.key not in source.names:
             self.node = ""
         else:
             rows = source.of(source.names.index(self.rows.key))
             ill = rows[board.gpu_standing[rows] > 0]
             self.node = board.gpus.who.node[int((ill if len(ill) else rows)[0])]
-        self.top.rewant()
+        self.context.frame.request_data()
 
     def do_back(self) -> bool:
         """Take the matrix away first."""
@@ -269,7 +267,7 @@ class PoolsView(ListView):
 
 def island_lines(board: DashboardState, pool: str, width: int, height: int) -> list[Line]:
     """Every node of a pool as one bar cell: how busy it is, and whether it is ill."""
-    source = Rows(board)
+    source = PoolSource(board)
     if pool not in source.names:
         return []
     rows = source.of(source.names.index(pool))

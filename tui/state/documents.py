@@ -120,6 +120,18 @@ class Documents:
         found = self.doc(BUDGETS, BudgetRows)
         return () if found is None else tuple(found.rows)
 
+    @cached_property
+    def fullest_budget(self) -> Mapping[str, float | None]:
+        """The quantities of the budget with the highest share in use; empty without one."""
+        found = [row.quantities for row in self.budgets if row.quantities.get("power_ratio")]
+        return max(found, key=lambda row: row.get("power_ratio") or 0.0, default={})
+
+    @property
+    def budget_power(self) -> tuple[float | None, float | None, float | None]:
+        """Watts, limit and share of the fullest budget; None without one."""
+        ratio, used = self.fullest_budget.get("power_ratio"), self.fullest_budget.get("watts")
+        return used, used / ratio if used is not None and ratio else None, ratio
+
     @property
     def power(self) -> Power | None:
         """The electrical side as a whole."""

@@ -30,15 +30,11 @@ class VirtualTable(Widget, can_focus=True):
         Binding("enter", "choose", show=False),
     ]
 
-    class Chosen(Message):
+    class RowSelected(Message):
         """A row was opened."""
 
-        def __init__(self, table: VirtualTable, key: str) -> None:
-            super().__init__()
-            self.table, self.key = table, key
-
-    class Moved(Message):
-        """The cursor stands elsewhere."""
+    class RowHighlighted(Message):
+        """The cursor is on another row."""
 
     def __init__(self, tones: Tones, id: str) -> None:  # noqa: A002 - Textual's word
         super().__init__(id=id)
@@ -96,7 +92,7 @@ class VirtualTable(Widget, can_focus=True):
     def action_choose(self) -> None:
         """Open the row under the cursor."""
         if self.key is not None:
-            self.post_message(self.Chosen(self, self.key))
+            self.post_message(self.RowSelected())
 
     def on_click(self, event: events.Click) -> None:
         """Put the cursor where the mouse is; a second click opens the row."""
@@ -117,7 +113,7 @@ class VirtualTable(Widget, can_focus=True):
     def on_focus(self) -> None:
         """Draw the cursor as the one that moves."""
         self.refresh()
-        self.post_message(self.Moved())
+        self.post_message(self.RowHighlighted())
 
     def on_blur(self) -> None:
         """Draw the cursor as one that waits."""
@@ -156,7 +152,7 @@ class VirtualTable(Widget, can_focus=True):
             self.cursor = max(0, min(place, self.count - 1))
             self._cursor_key = self.key
             self._settle()
-            self.post_message(self.Moved())
+            self.post_message(self.RowHighlighted())
 
     def _settle(self) -> None:
         """Keep the cursor within the rows, and the rows around the cursor."""

@@ -1,6 +1,6 @@
 """The last minutes, kept here: what the time bar scrubs through. Bounded by bytes.
 
-Frames are packed (readings by `tui.time.quantize`, the rest as MessagePack, deflated): one of 10,000 GPUs
+Frames are packed (readings by `tui.past.frame_cache`, the rest as MessagePack, deflated): one of 10,000 GPUs
 takes some 130 kB. What is no longer here the aggregator still has. The same frame read again is the
 same board.
 """
@@ -20,10 +20,10 @@ from api.fleet import NodeLine, Status
 from api.power import BudgetRows, Circuits, Power
 from api.report import Report
 from api.stream import Fault
+from tui.past.frame_cache import pack_table, unpack_table
 from tui.state.dashboard_state import DashboardState
 from tui.state.documents import BUDGETS, CIRCUITS, INCIDENTS, POWER_PAGE, TODAY, Doc
 from tui.state.gpus import Gpus
-from tui.time import quantize as coarse
 
 MOST_BYTES = 6 * 1024 * 1024
 MOST_FRAMES = 3600
@@ -126,7 +126,7 @@ def pack(board: DashboardState) -> Packed:
     )
     return Packed(
         board.at, replace(gpus, columns={}, gaps={}), names,
-        coarse.pack(table),
+        pack_table(table),
         zlib.compress(msgspec.msgpack.encode(rest), 1),
     )  # fmt: skip
 
@@ -134,7 +134,7 @@ def pack(board: DashboardState) -> Packed:
 def unpack(frame: Packed) -> DashboardState:
     """Make a board of a frame."""
     rest = msgspec.msgpack.decode(zlib.decompress(frame.rest), type=_Rest)
-    rows = coarse.unpack(frame.columns, len(frame.names))
+    rows = unpack_table(frame.columns, len(frame.names))
     docs: dict[str, Any] = {
         path: Doc(msgspec.msgpack.decode(raw, type=_KINDS[path]), 0.0)
         for path, raw in rest.docs.items()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from telemetry.text import day_of_month, duration, short_duration, time_of_day
 from tui.feed.wants import DocumentRequest
+from tui.kit.text import time_of
 from tui.past.fetching import SETTLES
 from tui.state.dashboard_state import DashboardState
 from tui.time.playback import SECOND, SPANS, Playback
@@ -235,11 +236,14 @@ class TimeControls(Playback):
         return self.past.fault if self.past is not None and self.loading else ""
 
 
-def time_of(at: int, newest: int, *, utc: bool) -> str:
-    """A time of day, with its day where that is another."""
-    far = newest - at > 20 * 3600 * SECOND
-    return (
-        f"{day_of_month(at, utc=utc)} {time_of_day(at, utc=utc)}"
-        if far
-        else time_of_day(at, utc=utc)
-    )
+ACTIONS: dict[str, Callable[[TimeControls, DashboardState, float], object]] = {
+    "pause": lambda time, newest, now: time.pause(newest, now),
+    "time": lambda time, *_: time.toggle(),
+    "live": lambda time, *_: time.live(),
+    "jump_back": lambda time, newest, _: time.jump(-60, newest),
+    "jump_on": lambda time, newest, _: time.jump(60, newest),
+    "alert_back": lambda time, newest, _: time.to_alert(newest, -1),
+    "alert_on": lambda time, newest, _: time.to_alert(newest, 1),
+    "play": lambda time, newest, now: time.play(now, newest) if time.open else None,
+}
+"""Keys of `tui.keys` that move in time: controls, newest state and monotonic seconds in."""

@@ -10,7 +10,7 @@ from tests.tui.cluster import Cluster, until
 from tests.tui.test_app import press_until, shown
 from tests.tui.test_lines import board, said
 from tui.screens.compare import _GPU_ROWS
-from tui.screens.then import Then, then_lines, then_of
+from tui.screens.compare_times import Comparison, comparison_lines, parse_time
 from tui.state import readings
 
 NOON = 1_785_585_600 * 10**9
@@ -34,20 +34,20 @@ SECOND = 10**9
     ],
 )
 def test_a_time_is_what_was_meant(text: str, ago: int) -> None:
-    assert then_of(text, NOON, utc=True) == NOON - ago * SECOND
+    assert parse_time(text, NOON, utc=True) == NOON - ago * SECOND
 
 
 @pytest.mark.parametrize(
     "text", ["", "soon", "25:00", "2026-08-02 12:00", "0m", "99999999999d", "12"]
 )
 def test_what_is_no_time_or_not_past_is_refused(text: str) -> None:
-    assert then_of(text, NOON, utc=True) is None
+    assert parse_time(text, NOON, utc=True) is None
 
 
 def test_a_subject_is_read_back_whatever_the_name() -> None:
-    then = Then(NOON, "node", "a node with blanks/and more")
-    assert Then.read(str(then)) == then
-    assert Then.read("tray") is None
+    then = Comparison(NOON, "node", "a node with blanks/and more")
+    assert Comparison.read(str(then)) == then
+    assert Comparison.read("tray") is None
     assert (
         then.page(then=True) == "api/v1/nodes/a%20node%20with%20blanks%2Fand%20more?at=1785585600"
     )
@@ -59,7 +59,7 @@ def page(**read: float) -> GpuPage:
 
 
 def test_what_differs_is_told_in_its_unit_and_as_a_share() -> None:
-    then = Then(NOON - 600 * SECOND, "gpu", "G")
+    then = Comparison(NOON - 600 * SECOND, "gpu", "G")
     now = page(gpu_power_watts=650.0, gpu_utilization_ratio=0.62, gpu_temperature_celsius=60.0,
                gpu_ecc_volatile_corrected_total=3.0)  # fmt: skip
     was = page(gpu_power_watts=500.0, gpu_utilization_ratio=0.98, gpu_temperature_celsius=60.2,
@@ -67,7 +67,9 @@ def test_what_differs_is_told_in_its_unit_and_as_a_share() -> None:
     shown_ = (
         board().with_doc(then.page(then=False), now, 1.0).with_doc(then.page(then=True), was, 1.0)
     )
-    lines = [said(line) for line in then_lines(shown_, then, _GPU_ROWS, [], 900, 100, 30, utc=True)]
+    lines = [
+        said(line) for line in comparison_lines(shown_, then, _GPU_ROWS, [], 900, 100, 30, utc=True)
+    ]
     cells = {line[:15].strip(): line[15:].split("  ") for line in lines}
     told = {name: [cell.strip() for cell in row if cell.strip()] for name, row in cells.items()}
     assert lines[0].split()[:3] == ["now", "then", "11:50:00Z"]
@@ -79,9 +81,10 @@ def test_what_differs_is_told_in_its_unit_and_as_a_share() -> None:
 
 
 def test_what_is_not_stored_says_why() -> None:
-    then = Then(NOON, "gpu", "G")
+    then = Comparison(NOON, "gpu", "G")
     lines = [
-        said(line) for line in then_lines(board(), then, _GPU_ROWS, [], 900, 100, 30, utc=True)
+        said(line)
+        for line in comparison_lines(board(), then, _GPU_ROWS, [], 900, 100, 30, utc=True)
     ]
     assert lines[1:3] == ["now: loading …", "then: loading …"]
 
@@ -100,7 +103,7 @@ async def test_a_gpu_is_compared_with_itself_at_a_typed_time() -> None:
             *["backspace"] * 3,
             *"soon",
             "enter",
-            holds=lambda t: "is no time that has been" in t,
+            holds=lambda t: "is not a past time" in t,
         )
         await press_until(
             pilot, *["backspace"] * 4, *"60s", "enter",
@@ -126,7 +129,7 @@ async def test_the_time_that_the_bar_shows_is_the_one_it_is_compared_with() -> N
         )
         await press_until(pilot, "v", holds=lambda text: "-527 W (-81%)" in text)
         then = app.view.then  # type: ignore[attr-defined]
-        assert then.at == app.shown.at
+        assert then.at == app.context.shown.at
         assert then.name == "GPU-dgx-00-0"
         await press_until(pilot, "L", holds=lambda text: "● LIVE" in text and "difference" in text)
 

@@ -1,6 +1,6 @@
 """The colours of the map: what each cell of a grid shows. Pure.
 
-`tui.kit.grid` decides who is where; `draw` colours the cells, at every tick, on whole columns.
+`tui.map.grid` decides who is where; `draw` colours the cells, at every tick, on whole columns.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from tui.kit.grid import Grid, Ints, Zoom
+from tui.map.grid import Grid, Ints, Zoom
 from tui.theme import INK, STEPS, Line, Piece
 
 Bytes = npt.NDArray[np.uint8]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote, urlencode
 
+from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.widgets import Input, Label
@@ -30,7 +31,7 @@ _CLOCK = re.compile(r"\d{1,2}:\d{2}(?::\d{2})?")
 _AGO = re.compile(r"-?\s*(\d+(?:\.\d+)?)\s*(s|m|h|d)[a-z]*(?:\s+ago)?")
 
 
-def then_of(text: str, now: int, *, utc: bool) -> int | None:
+def parse_time(text: str, now: int, *, utc: bool) -> int | None:
     """Return the time that somebody wrote, ns since 1970: `10m` (ago), `14:05`, `14:05:30`,
     `2026-08-01 14:05`. None for what is no time, or not past."""
     text = text.strip().removesuffix("Z").removesuffix("z").lower()
@@ -55,7 +56,7 @@ def then_of(text: str, now: int, *, utc: bool) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Then:
+class Comparison:
     """What is compared with what it was, and when."""
 
     at: int
@@ -69,7 +70,7 @@ class Then:
         return f"{self.at} {self.kind} {self.name}"
 
     @classmethod
-    def read(cls, subject: str) -> Then | None:
+    def read(cls, subject: str) -> Comparison | None:
         """Read it back; None for another subject."""
         parts = subject.split(" ", 2)
         return cls(int(parts[0]), parts[1], parts[2]) if len(parts) == 3 else None
@@ -97,8 +98,8 @@ class Then:
         )  # fmt: skip
 
 
-def then_lines(
-    board: DashboardState, then: Then, rows: Sequence[tuple[str, str, Say]], plots: Sequence[Plot], within: int,
+def comparison_lines(
+    board: DashboardState, then: Comparison, rows: Sequence[tuple[str, str, Say]], plots: Sequence[Plot], within: int,
     width: int, height: int, *, utc: bool,
 ) -> list[Line]:  # fmt: skip
     """Draw the comparison."""
@@ -168,33 +169,54 @@ def _difference(now: float | None, was: float | None, say: Say, column: int) -> 
     return [(fit(text, column), "warn" if odd else "")]
 
 
-class ThenForm(Dialog):
-    """Against which time."""
+class TimeForm(Dialog):
+    """A window for a past time; its answer is ns since 1970."""
 
-    def __init__(self, tones: Tones, what: str, now: Callable[[], int], *, utc: bool) -> None:
-        super().__init__(tones, "Now against then")
-        self._what, self._now, self._utc = what, now, utc
+    def __init__(
+        self, tones: Tones, title: str, lines: Sequence[str], entry: Input, go: str, cure: str,
+        newest: Callable[[], int], *, utc: bool,
+    ) -> None:  # fmt: skip
+        """`lines`: above the `entry`; `go`: the word for enter; `cure`: examples of a time."""
+        super().__init__(tones, title)
+        self._lines, self._entry, self._go, self._cure = lines, entry, go, cure
+        self._newest, self._utc = newest, utc
+
+    @classmethod
+    def to_show(cls, tones: Tones, newest: Callable[[], int], *, utc: bool) -> TimeForm:
+        """Ask which time to show. `newest`: the newest instant, of which clock times are counted."""
+        examples = "18:02, 18:02:10, -10m or 2026-11-20 18:02"
+        title = f"To a time ({'UTC' if utc else 'local'})"
+        entry = Input(placeholder=examples, id="when")
+        return cls(tones, title, [], entry, "go", f"Write {examples}.", newest, utc=utc)
+
+    @classmethod
+    def to_compare(
+        cls, tones: Tones, what: str, newest: Callable[[], int], *, utc: bool
+    ) -> TimeForm:
+        """Ask with which time to compare a GPU or node."""
+        zone = "UTC" if utc else "local"
+        lines = [
+            fit(clean(what), 70).rstrip(),
+            f"then: 10m, 2h (ago), 14:05 or 2026-08-01 14:05 ({zone})",
+        ]
+        entry = Input("10m", id="then")
+        cure = "Write 10m, 2h or 14:05."
+        return cls(tones, "Now against then", lines, entry, "compare", cure, newest, utc=utc)
 
     def compose(self) -> ComposeResult:
-        """One line to write in."""
+        """Yield the lines and the entry."""
         with self.window():
-            yield Label(fit(clean(self._what), 70).rstrip(), markup=False)
-            yield Label(
-                f"then: 10m, 2h (ago), 14:05 or 2026-08-01 14:05 ({'UTC' if self._utc else 'local'})"
-            )
-            yield Input("10m", id="then")
+            for line in self._lines:
+                yield Label(line, markup=False)
+            yield self._entry
             yield Label("", id="wrong", classes="fault")
-            yield Label("⏎ compare   esc cancel")
-
-    def on_mount(self) -> None:
-        """Begin there."""
-        self.query_one("#then").focus()
+            yield Label(f"⏎ {self._go}   esc cancel")
 
     @on(Input.Submitted)
     def _done(self, event: Input.Submitted) -> None:
-        at = then_of(event.value, self._now(), utc=self._utc)
+        at = parse_time(event.value, self._newest(), utc=self._utc)
         if at is None:
-            words = f"{clean(event.value)!r} is no time that has been: write 10m, 2h, 14:05"
-            self.query_one("#wrong", Label).update(words)
+            words = f"{event.value[:40]!r} is not a past time. {self._cure}"
+            self.query_one("#wrong", Label).update(Text(words))
         else:
             self.dismiss(at)

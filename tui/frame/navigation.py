@@ -1,7 +1,7 @@
-"""The first line of the header with the path of the view at its right end. Pure.
+"""The path of open views, and its place at the right end of the header's first line.
 
-Where both don't fit, the path loses its beginning, then the header what stands before the counts of
-alerts: those always stay.
+Where both do not fit, the path loses its beginning, then the header what precedes the counts of alerts:
+those always stay.
 """
 
 from __future__ import annotations
@@ -16,6 +16,42 @@ from tui.theme import Line, Piece
 
 SHORTEST = 20
 """Cells that the last part of a path has at least, if it is so long."""
+DEEPEST = 9
+"""Views in the path at most: the first and the newest."""
+
+
+class Navigation:
+    """The open views as (name, subject); the one on the screen is the last."""
+
+    def __init__(self, view: str) -> None:
+        self.path: list[tuple[str, str]] = [(view, "")]
+
+    @property
+    def current(self) -> tuple[str, str]:
+        """The view on the screen and its subject."""
+        return self.path[-1]
+
+    def open(self, name: str, subject: str) -> None:
+        """Add a view to the path."""
+        if self.current != (name, subject):
+            self.path.append((name, subject))
+            if len(self.path) > DEEPEST:
+                del self.path[1]
+
+    def go(self, name: str) -> None:
+        """Begin a new path."""
+        self.path = [(name, "")]
+
+    def replace(self, subject: str) -> None:
+        """Show another subject in the view on the screen."""
+        self.path[-1] = (self.current[0], subject)
+
+    def back(self) -> bool:
+        """Leave the view on the screen; False where it is the only one."""
+        if len(self.path) > 1:
+            self.path.pop()
+            return True
+        return False
 
 
 def joined(

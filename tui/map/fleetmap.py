@@ -12,11 +12,11 @@ from textual.message import Message
 
 from api.fleet import NodeLine
 from telemetry.text import counted
-from tui.kit.cards import TALL, cards, columns_of
-from tui.kit.grid import MOST_DIGITS, Grid, Zoom, lay_out
-from tui.kit.heatmap import Bytes, HeatmapCells, draw, quantise
 from tui.kit.surface import Surface
 from tui.kit.text import clean
+from tui.map.cards import TALL, cards, columns_of
+from tui.map.grid import MOST_DIGITS, Grid, Zoom, lay_out
+from tui.map.heatmap import Bytes, HeatmapCells, draw, quantise
 from tui.state.dashboard_state import DashboardState
 from tui.state.gpus import Floats, natural
 from tui.state.metrics import METRICS, STATE, group_names
@@ -62,10 +62,10 @@ class FleetMap(Surface, can_focus=True):
         Binding("home,g", "end(-1)", show=False), Binding("end,G", "end(1)", show=False),
     ]  # fmt: skip
 
-    class Moved(Message):
-        """The cursor stands on another GPU."""
+    class GpuHighlighted(Message):
+        """The cursor is on another GPU."""
 
-    class Chosen(Message):
+    class GpuSelected(Message):
         """A GPU was clicked twice."""
 
     def __init__(self, tones: Tones, id: str) -> None:  # noqa: A002 - Textual's word
@@ -234,7 +234,7 @@ class FleetMap(Surface, can_focus=True):
         if row is not None:
             self.cursor = self.board.gpus.who.uuid[row]
             self.show(self._draw_map, faded=self.faded)
-            self.post_message(self.Moved())
+            self.post_message(self.GpuHighlighted())
 
     def on_click(self, event: events.Click) -> None:
         """Put the cursor where the mouse is; a second click opens the GPU."""
@@ -248,7 +248,7 @@ class FleetMap(Surface, can_focus=True):
             row = None if self._grid is None else self._grid.at(event.x, event.y)
         self._go(row)
         if row is not None and event.chain > 1:
-            self.post_message(self.Chosen())
+            self.post_message(self.GpuSelected())
 
     def legend(self) -> str:
         """What is shown, in words."""
