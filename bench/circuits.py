@@ -115,17 +115,17 @@ def of_loop(layout: SiteLayout, part: int) -> float:
     on: dict[str, list[tuple[int, float]]] = {name: [] for name in names}
     number = {name: index for index, name in enumerate(layout.machines)}
     for cord in layout.cords:
-        if cord.line in on:
-            on[cord.line].append((number[cord.machine], cord.share))
+        if cord.circuit in on:
+            on[cord.circuit].append((number[cord.machine], cord.share))
     watts = np.random.default_rng(1).uniform(6000, 10_000, len(number)).tolist()
     heat = {name: [(0.5, 0.5)] * len(EDGES) for name in names}
     began = time.perf_counter()
     for name in names:
-        line = layout.lines[name]
-        total = line.other_watts + sum(watts[machine] * share for machine, share in on[name])
-        poles = [total / 3 / (line.volts * line.power_factor) for _ in line.poles]
-        ratio = max(poles) / line.effective_amps
-        for index, edge in enumerate(line.band.edges()):
+        circuit = layout.circuits[name]
+        total = circuit.other_watts + sum(watts[machine] * share for machine, share in on[name])
+        poles = [total / 3 / (circuit.volts * circuit.power_factor) for _ in circuit.poles]
+        ratio = max(poles) / circuit.effective_amps
+        for index, edge in enumerate(circuit.band.edges()):
             fast, slow = heat[name][index]
             fast += (ratio**2 - fast) * -math.expm1(-1 / edge.fast_seconds)
             slow += (ratio**2 - slow) * -math.expm1(-1 / edge.slow_seconds)
@@ -163,7 +163,7 @@ def measure(circuits: int, gpus: int, ticks: int) -> dict[str, Any]:
     loop = of_loop(layout, PART)
     return {
         "circuits": circuits,
-        "lines_with_panels": len(layout.lines),
+        "lines_with_panels": len(layout.circuits),
         "gpus": gpus,
         "nodes": len(layout.machines),
         "ticks": len(wall),

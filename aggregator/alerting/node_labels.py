@@ -58,6 +58,6 @@ def _fed_by(layout: SiteLayout) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for cord in layout.cords:
         lines = found.setdefault(cord.machine, [])
-        if cord.line not in lines:
-            lines.append(cord.line)
+        if cord.circuit not in lines:
+            lines.append(cord.circuit)
     return found

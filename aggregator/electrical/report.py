@@ -47,6 +47,6 @@ def _committed(snapshots: PowerSnapshots | None, electrical: ElectricalService) 
     layout = electrical.plant.layout
     if snapshots is None or layout is None or electrical.unmapped:
         return None
-    roots = [row for row, name in enumerate(snapshots.circuit.names) if layout.lines[name].parent is None]  # fmt: skip
+    roots = [row for row, name in enumerate(snapshots.circuit.names) if layout.circuits[name].parent is None]  # fmt: skip
     watts = float(snapshots.circuit.column("circuit_committed_watts")[roots].sum())
     return watts if math.isfinite(watts) else None

@@ -57,8 +57,8 @@ async def circuit_history(request: web.Request) -> web.Response:
     asked = query(request, "quantity", "from", "to", "step")
     view, name = request.app[VIEW], request.match_info["circuit"]
     layout = view.electrical.plant.layout
-    if layout is None or name not in layout.lines:
-        raise unknown("circuit", name, () if layout is None else layout.lines)
+    if layout is None or name not in layout.circuits:
+        raise unknown("circuit", name, () if layout is None else layout.circuits)
     word = asked.get("quantity", "watts")
     quantity = QUANTITIES_OF_CIRCUITS.get(word)
     if quantity is None:

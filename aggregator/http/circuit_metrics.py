@@ -80,18 +80,18 @@ def facts_family(layout: SiteLayout, cluster: str) -> Family:
             (
                 labels({
                     "cluster": cluster,
-                    "circuit": line.id,
-                    "kind": "panel" if line.is_panel else "circuit",
-                    "parent": line.parent,
-                    "wiring": line.wiring.value,
-                    "poles": "-".join(POLES[pole] for pole in line.poles),
-                    "curve": line.curve.value if line.curve is not None else None,
-                    "group": line.group,
-                    "source": line.source,
+                    "circuit": circuit.id,
+                    "kind": "panel" if circuit.is_panel else "circuit",
+                    "parent": circuit.parent,
+                    "wiring": circuit.wiring.value,
+                    "poles": "-".join(POLES[pole] for pole in circuit.poles),
+                    "curve": circuit.curve.value if circuit.curve is not None else None,
+                    "group": circuit.group,
+                    "source": circuit.source,
                 }),
                 1.0,
             )
-            for line in layout.lines.values()
+            for circuit in layout.circuits.values()
         ],
     )  # fmt: skip
 

@@ -73,12 +73,12 @@ def rows(layout: SiteLayout, snapshot: PowerSnapshot) -> CircuitRows:
     """Return who is on the circuit snapshot."""
     nodes: dict[str, dict[str, None]] = {}
     for cord in layout.cords:
-        nodes.setdefault(cord.line, {})[cord.machine] = None
-    lines = [layout.lines[name] for name in snapshot.names]
+        nodes.setdefault(cord.circuit, {})[cord.machine] = None
+    circuits = [layout.circuits[name] for name in snapshot.names]
     return CircuitRows(
         list(snapshot.names),
-        ["panel" if line.is_panel else "circuit" for line in lines],
-        [line.parent for line in lines],
+        ["panel" if circuit.is_panel else "circuit" for circuit in circuits],
+        [circuit.parent for circuit in circuits],
         [list(nodes.get(name, ())) for name in snapshot.names],
     )
 
@@ -150,7 +150,7 @@ async def circuits(request: web.Request) -> web.Response:
     if layout is None or snapshot is None:
         return await send_json(request, CircuitsReply(*about, []))
     if asked.get("at", "now") != "now":  # what the configuration knows no more is left out
-        snapshot = only(snapshot, [name for name in snapshot.names if name in layout.lines])
+        snapshot = only(snapshot, [name for name in snapshot.names if name in layout.circuits])
 
     def make() -> bytes:
         if names is None:
@@ -176,17 +176,17 @@ async def circuit(request: web.Request) -> web.Response:
     asked = query(request, "at")
     view, name = request.app[VIEW], request.match_info["circuit"]
     layout, snapshots = _state(view)
-    if layout is None or snapshots is None or name not in layout.lines:
-        raise unknown("circuit", name, () if layout is None else layout.lines)
+    if layout is None or snapshots is None or name not in layout.circuits:
+        raise unknown("circuit", name, () if layout is None else layout.circuits)
     if asked.get("at", "now") != "now":
         return await _circuit_then(request, layout, name, asked["at"])
     below = layout.below(name)
-    nodes = {cord.machine for cord in layout.cords if cord.line in below}
+    nodes = {cord.machine for cord in layout.cords if cord.circuit in below}
     body = CircuitReply(
         view.cluster,
         view.electrical.latest_at,
         circuit_states(layout, only(snapshots.circuit, [name]), _firing(view, Subject.CIRCUIT))[0],
-        [line.id for line in layout.lines.values() if line.parent == name],
+        [circuit.id for circuit in layout.circuits.values() if circuit.parent == name],
         row_states(only(snapshots.supply, nodes), _firing(view, Subject.SUPPLY)),
     )
     return await send_json(request, body, values=_cells(snapshots.supply))
@@ -202,7 +202,7 @@ async def _circuit_then(
     if taped is None or snapshot is None or name not in snapshot.names:
         raise RequestError(404, "at", f"nothing of {name} is kept of that time")
     state = circuit_states(layout, only(snapshot, [name]), {})[0]
-    children = [line.id for line in layout.lines.values() if line.parent == name]
+    children = [circuit.id for circuit in layout.circuits.values() if circuit.parent == name]
     return await send_json(request, CircuitReply(view.cluster, taped.at, state, children, []))
 
 

@@ -99,7 +99,7 @@ async def power(request: web.Request) -> web.Response:
         failure=electrical.failure,
         wall_watts=electrical.account.watts,
         wall_nodes=electrical.told_nodes,
-        circuits=0 if layout is None else len(layout.lines),
+        circuits=0 if layout is None else len(layout.circuits),
         nodes_mapped=0 if layout is None else len(layout.machines),
         nodes_unmapped=list(electrical.unmapped[:100]),
         notices=[] if layout is None else list(layout.notices),

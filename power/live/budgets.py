@@ -49,11 +49,11 @@ class Months:
         self._mean_seconds = 0.0
 
     def snapshot(
-        self, wall_ns: int, seconds: float, line_watts: Floats, version: int, assumed: Floats
+        self, wall_ns: int, seconds: float, circuit_watts: Floats, version: int, assumed: Floats
     ) -> PowerSnapshot:
-        """Return the power snapshot after `seconds` at these watts of every line, of which some are assumed."""
-        watts = np.array([float(line_watts[lines].sum()) for lines in self._lines])
-        unsure = np.array([float(assumed[lines].sum()) for lines in self._lines])
+        """Return the power snapshot after `seconds` at these watts of every circuit, of which some are assumed."""
+        watts = np.array([float(circuit_watts[circuits].sum()) for circuits in self._lines])
+        unsure = np.array([float(assumed[circuits].sum()) for circuits in self._lines])
         self._count(wall_ns, seconds, watts - unsure)
         limit = np.array([1000 * c.kw for c in self.ceilings])
         ratio = watts / limit

@@ -34,7 +34,7 @@ class WallCalibrator:
         self.with_host: Flags = np.zeros(machines, bool)
         """The machine's own watts contain RAPL's; a line holds for one way of counting."""
         self._last = -np.inf
-        self._lines: tuple[Floats, Floats, Floats, Flags] | None = None
+        self._fits: tuple[Floats, Floats, Floats, Flags] | None = None
 
     def learn(self, now: float, own: Floats, with_host: Flags, metered: Floats) -> None:
         """Take in one lesson of every machine whose `own` and `metered` watts are known."""
@@ -45,7 +45,7 @@ class WallCalibrator:
         if not usable.any():
             return
         self._restart(usable & (with_host != self.with_host), with_host)
-        offset, slope, _, valid = self.lines()
+        offset, slope, _, valid = self.fits()
         # A heater on the same meter must be told, not learnt.
         strange = np.abs(metered - offset - slope * own) > np.maximum(
             thresholds.DEVIATION_RATIO * metered, thresholds.DEVIATION_WATTS
@@ -58,13 +58,13 @@ class WallCalibrator:
             self.sums[name] = self.sums[name] * fade + lesson
         self.lowest = np.where(usable, np.minimum(self.lowest, own), self.lowest)
         self.highest = np.where(usable, np.maximum(self.highest, own), self.highest)
-        self._lines = None
+        self._fits = None
 
-    def lines(self) -> tuple[Floats, Floats, Floats, Flags]:
+    def fits(self) -> tuple[Floats, Floats, Floats, Flags]:
         """Return offset, slope, sigma in watts, and where they are to be believed."""
-        if self._lines is None:
-            self._lines = self._fit()
-        return self._lines
+        if self._fits is None:
+            self._fits = self._fit()
+        return self._fits
 
     def _fit(self) -> tuple[Floats, Floats, Floats, Flags]:
         n, x, y, xx, xy, yy = (self.sums[name] for name in SUMS)
@@ -85,7 +85,7 @@ class WallCalibrator:
             self.sums[name][changed] = 0.0
         self.lowest[changed], self.highest[changed] = np.inf, -np.inf
         self.with_host = np.where(changed, with_host, self.with_host)
-        self._lines = None
+        self._fits = None
 
     def memory(self, number: int) -> list[float] | None:
         """Return what is known of one machine as plain numbers; None for nothing."""
@@ -104,4 +104,4 @@ class WallCalibrator:
             self.sums[name][number] = value
         self.lowest[number], self.highest[number] = values[-3], values[-2]
         self.with_host[number] = bool(values[-1])
-        self._lines = None
+        self._fits = None

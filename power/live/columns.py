@@ -13,7 +13,7 @@ from power.live.loads import CircuitLoads, CircuitMeters
 from power.live.metering import NODE, Metering
 from power.live.supplies import inrush_amps
 from power.live.walls import WallPower
-from power.network.feeds import Cords, at_lines
+from power.network.feeds import Cords, sum_by_circuit
 from power.network.flow import Flow
 from power.network.topology import SiteTopology
 from power.network.wiring import Flags, Floats, neutral_amps
@@ -25,7 +25,7 @@ NEVER_HEARD = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CircuitInputs:
-    """All that a tick has worked out; arrays over lines unless said otherwise."""
+    """All that a tick has worked out; arrays over circuits unless said otherwise."""
 
     now: float
     tick: PowerInputs
@@ -110,9 +110,9 @@ def _breaker(fixed: SiteTopology, seen: CircuitInputs) -> dict[str, Floats]:
 
 def _what_if(fixed: SiteTopology, seen: CircuitInputs) -> dict[str, Floats]:
     network, walls = fixed.network, seen.walls
-    lines, machines, _ = fixed.below
+    circuits, machines, _ = fixed.below
     capped = (walls.gpus > 0) & ~np.isnan(walls.committed)
-    could = np.bincount(lines, capped[machines], len(network.names)) > 0
+    could = np.bincount(circuits, capped[machines], len(network.names)) > 0
     amps = np.where(could, np.fmax(seen.committed.highest, seen.carried.highest), np.nan)
     no_trend = doubted(seen.minute, seen.minute_told)  # the step from one assumption to another
     return {
@@ -156,14 +156,14 @@ def _quality(fixed: SiteTopology, seen: CircuitInputs) -> dict[str, Floats]:
 
 def _trust(fixed: SiteTopology, seen: CircuitInputs) -> dict[str, Floats]:
     carried, walls, count = seen.carried, seen.walls, len(fixed.network.names)
-    lines, machines, _ = fixed.below
-    silent = at_lines(lines, walls.silent[machines].astype(float), count)
+    circuits, machines, _ = fixed.below
+    silent = sum_by_circuit(circuits, walls.silent[machines].astype(float), count)
     aside = seen.undeclared
     may = np.maximum(thresholds.DEVIATION_RATIO * carried.metered, thresholds.DEVIATION_WATTS)
     # Of a node that does not speak nobody knows what a meter should say.
     sure = (silent == 0) & (carried.unknown_nodes == 0)
     stale_node = walls.stale | _never_heard(seen)
-    node_stale = np.bincount(lines, stale_node[machines], count) > 0
+    node_stale = np.bincount(circuits, stale_node[machines], count) > 0
     return {
         "circuit_unknown_watts": aside,
         "circuit_unknown_nodes": carried.unknown_nodes,
@@ -189,7 +189,7 @@ def _cords(seen: CircuitInputs) -> Floats:
 
 
 def _plug(fixed: SiteTopology, seen: CircuitInputs) -> Floats:
-    """Return the load over the limit of a plug: in the line, or before one of its nodes."""
+    """Return the load over the limit of a plug: in the circuit, or before one of its nodes."""
     meters, carried, metering = seen.meters, seen.carried, seen.metering
     network = fixed.network
     ratio = np.fmax(
@@ -204,11 +204,11 @@ def _plug(fixed: SiteTopology, seen: CircuitInputs) -> Floats:
         limit[metering.whole("target")[limited]] = metering.number("limit_watts")[limited]
         # What is assumed of a node is nothing that its plug has to carry now.
         load = np.where(seen.walls.assumed > 0, np.nan, seen.walls.watts) / limit
-        np.fmax.at(ratio, network.cord_line, load[network.cord_machine])
+        np.fmax.at(ratio, network.cord_circuit, load[network.cord_machine])
     amps = metering.number("amps") / metering.number("limit_amps")
     loaded = (metering.whole("kind") == NODE) & metering.fresh(seen.now) & ~np.isnan(amps)
     if loaded.any():
         load = np.full(len(network.machines), np.nan)
         np.fmax.at(load, metering.whole("target")[loaded], amps[loaded])
-        np.fmax.at(ratio, network.cord_line, load[network.cord_machine])
+        np.fmax.at(ratio, network.cord_circuit, load[network.cord_machine])
     return ratio

@@ -1,7 +1,7 @@
 """What a limit's rule must not believe: a load that is above it only by what nobody told.
 
 A silent node counts with what it may draw, so that plans leave room for it. That is no measurement.
-Where a line would be above a level only by such watts, what the rules judge is a gap there: unknown
+Where a circuit would be above a level only by such watts, what the rules judge is a gap there: unknown
 neither fires nor clears, so nobody is woken by an assumption, and an alert that was true stays open.
 """
 

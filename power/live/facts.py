@@ -113,51 +113,51 @@ class FactContext:
     off: Flags
     before: Floats
     notes: Mapping[str, Sequence[str]]
-    """Notes on the configuration of each line that has any."""
+    """Notes on the configuration of each circuit that has any."""
 
     def facts(self, row: int) -> dict[str, str]:
-        """Return the facts of one line."""
-        line = self.layout.lines[self.fixed.network.names[row]]
-        facts = _what(line, self) | self._carries(row, line) | self._people(row)
+        """Return the facts of one circuit."""
+        circuit = self.layout.circuits[self.fixed.network.names[row]]
+        facts = _what(circuit, self) | self._carries(row, circuit) | self._people(row)
         survivor = float(self.survivor[row])
         if not np.isnan(survivor):
-            facts["failover"] = f"{survivor:.1f} A of {line.continuous_amps:g} A when another feed of {line.group} is lost"  # fmt: skip
+            facts["failover"] = f"{survivor:.1f} A of {circuit.continuous_amps:g} A when another feed of {circuit.group} is lost"  # fmt: skip
         facts["committed"] = (
             f"{self.committed.watts[row]:.0f} W, {self.committed.highest[row]:.1f} A"
         )
-        cap = self.cap(row, line, failing=survivor > line.continuous_amps)
-        facts["remedy"] = _remedy(cap, self._move(row, line))
+        cap = self.cap(row, circuit, failing=survivor > circuit.continuous_amps)
+        facts["remedy"] = _remedy(cap, self._move(row, circuit))
         if cap is not None:
             facts["cap"] = f"{cap.watts_per_gpu} W"
             facts["floor"] = "not known" if cap.floor_watts is None else f"{cap.floor_watts:.0f} W"
-        if line.id in self.notes:
-            facts["notices"] = "; ".join(self.notes[line.id])
+        if circuit.id in self.notes:
+            facts["notices"] = "; ".join(self.notes[circuit.id])
         if self.suspected[row] or self.off[row]:
             facts |= self._after_trip(row)
         return facts
 
-    def _carries(self, row: int, line: Circuit) -> dict[str, str]:
+    def _carries(self, row: int, circuit: Circuit) -> dict[str, str]:
         carried = self.carried
         watts, sigma = float(carried.watts[row]), float(carried.sigma[row])
         source = _WORDS[int(carried.rank[row])]
         rough = "not known" if np.isnan(watts) else f"± {sigma:.0f} W"
         facts = {
-            "amps": per_pole(carried.amps[row], line.poles),
-            "limits": f"{line.continuous_amps:g} A continuous, {line.rated_amps:g} A rated",
+            "amps": per_pole(carried.amps[row], circuit.poles),
+            "limits": f"{circuit.continuous_amps:g} A continuous, {circuit.rated_amps:g} A rated",
             "source": source,
             "uncertainty": rough,
             "above": duration(float(np.nan_to_num(self.above[row]))),
-            "band": NO_RATING if line.curve is None else band(self.trips[row]),
+            "band": NO_RATING if circuit.curve is None else band(self.trips[row]),
         }
-        if line.curve is not None and line.effective_amps < line.rated_amps:
-            facts["limits"] += f", {line.effective_amps:.1f} A in this heat and grouping"
+        if circuit.curve is not None and circuit.effective_amps < circuit.rated_amps:
+            facts["limits"] += f", {circuit.effective_amps:.1f} A in this heat and grouping"
         if self.assumed[row]:
             facts["band"] += "; its heat at the start is assumed from its load"
         assumed = float(carried.assumed[row])
         if assumed > 0:
             part = "all" if assumed >= watts else f"{assumed:,.0f} W"
             facts["assumed"] = f"{part} of it is assumed: {self._unheard(row)}"
-            if np.isnan(self.trips[row, 0]) and line.curve is not None:
+            if np.isnan(self.trips[row, 0]) and circuit.curve is not None:
                 facts["band"] = "not known, as part of its load is assumed"
         unknown = float(self.undeclared[row])
         if abs(unknown) > max(thresholds.DEVIATION_RATIO * watts, thresholds.DEVIATION_WATTS):
@@ -166,7 +166,7 @@ class FactContext:
         return facts
 
     def _unheard(self, row: int) -> str:
-        """Return why a part of a line's load is assumed."""
+        """Return why a part of a circuit's load is assumed."""
         walls, below = self.walls, self.fixed.machines_below(row)
         names = [self.fixed.network.machines[m] for m in below if walls.assumed[m] > 0]
         why = "silent, counted with what was drawn last"
@@ -202,10 +202,10 @@ class FactContext:
         about += [f"job {job}"] if job else []
         return f"{name} {watts:.0f} W" + (f" ({', '.join(about)})" if about else "")
 
-    def cap(self, row: int, line: Circuit, *, failing: bool) -> Cap | None:
+    def cap(self, row: int, circuit: Circuit, *, failing: bool) -> Cap | None:
         """Return what would bring it under its limit, if the limits in force or a loss exceed it."""
         watts, amps = float(self.committed.watts[row]), float(self.committed.highest[row])
-        if not amps > 0 or not (amps > line.continuous_amps or failing):
+        if not amps > 0 or not (amps > circuit.continuous_amps or failing):
             return None
         walls, below = self.walls, self.fixed.machines_below(row)
         share = self.fixed.below[2][self.fixed.starts[row] : self.fixed.starts[row + 1]]
@@ -215,7 +215,7 @@ class FactContext:
         other = max(watts - drawn, 0.0)
         if len(known) < len(parts):  # those of which no limit is known can't be capped
             other += drawn - sum(p.at(p.limit_watts) for p in known) if not failing else 0.0
-        return cap_of(line, known, watts * line.continuous_amps / amps - other, amps / watts)
+        return cap_of(circuit, known, watts * circuit.continuous_amps / amps - other, amps / watts)
 
     def _part(self, machine: int, share: float) -> RemedyPart | None:
         walls = self.walls
@@ -229,16 +229,16 @@ class FactContext:
         per_watt = max(committed - host, 0.0) / limit
         return RemedyPart(share, gpus, min(host, committed), per_watt, limit / gpus, None if np.isnan(floor) else floor)  # fmt: skip
 
-    def _move(self, row: int, line: Circuit) -> str:
+    def _move(self, row: int, circuit: Circuit) -> str:
         """Return which node could go where, so that both circuits stay below their limits."""
-        over = float(self.carried.highest[row]) - line.continuous_amps
+        over = float(self.carried.highest[row]) - circuit.continuous_amps
         if not over > 0:
             return ""
         network = self.fixed.network
         below = self.fixed.machines_below(row)
         whole = self.fixed.whole[self.fixed.starts[row] : self.fixed.starts[row + 1]]
         room = network.continuous - self.carried.highest
-        same = (self.fixed.volts == self.fixed.volts[row]) & (self.fixed.poles.sum(axis=1) == len(line.poles))  # fmt: skip
+        same = (self.fixed.volts == self.fixed.volts[row]) & (self.fixed.poles.sum(axis=1) == len(circuit.poles))  # fmt: skip
         same &= ~np.isnan(room) & (self.fixed.parent != row)
         same[row] = False
         per_watt = float(self.carried.highest[row] / self.carried.watts[row])
@@ -248,7 +248,7 @@ class FactContext:
             amps = float(self.walls.watts[machine]) * per_watt
             if amps >= over and same.any():
                 best = int(np.argmax(np.where(same, room, -np.inf)))
-                target = self.layout.lines[network.names[best]]
+                target = self.layout.circuits[network.names[best]]
                 if room[best] >= amps and not target.is_panel:
                     return f"move {network.machines[machine]} ({amps:.1f} A) to {target.id}, which has {room[best]:.1f} A left"  # fmt: skip
         return ""
@@ -263,27 +263,27 @@ class FactContext:
         return facts
 
 
-def _what(line: Circuit, scene: FactContext) -> dict[str, str]:
-    """Return what never changes of a line."""
-    volts = line.volts / line.sag * (line.outlet_ratio if len(line.poles) > 1 else 1.0)
-    curve = "unknown curve" if line.curve is None else line.curve.value
+def _what(circuit: Circuit, scene: FactContext) -> dict[str, str]:
+    """Return what never changes of a circuit."""
+    volts = circuit.volts / circuit.sag * (circuit.outlet_ratio if len(circuit.poles) > 1 else 1.0)
+    curve = "unknown curve" if circuit.curve is None else circuit.curve.value
     facts = {
-        "breaker": f"{line.rated_amps:g} A {curve}, {len(line.poles)}-pole, {volts:.0f} V",
-        "kind": "panel" if line.is_panel else "circuit",
+        "breaker": f"{circuit.rated_amps:g} A {curve}, {len(circuit.poles)}-pole, {volts:.0f} V",
+        "kind": "panel" if circuit.is_panel else "circuit",
     }
-    if line.parent is not None:
-        facts["parent"] = line.parent
-    spec = scene.layout.site.circuits.get(line.id)
+    if circuit.parent is not None:
+        facts["parent"] = circuit.parent
+    spec = scene.layout.site.circuits.get(circuit.id)
     if spec is not None and spec.rack is not None:
         facts["rack"] = spec.rack
-    top = line
+    top = circuit
     while top.parent is not None:
-        top = scene.layout.lines[top.parent]
-    if top is not line and top.is_panel:
+        top = scene.layout.circuits[top.parent]
+    if top is not circuit and top.is_panel:
         facts["fed_by"] = top.id
-    if line.group is not None:
-        facts["group"], facts["role"] = line.group, line.role or ""
-        others = [o.id for o in scene.layout.lines.values() if o.group == line.group and o is not line]  # fmt: skip
+    if circuit.group is not None:
+        facts["group"], facts["role"] = circuit.group, circuit.role or ""
+        others = [o.id for o in scene.layout.circuits.values() if o.group == circuit.group and o is not circuit]  # fmt: skip
         facts["partners"] = ", ".join(others)
     return facts
 

@@ -23,7 +23,7 @@ _EDGE = 0
 
 
 class BreakerHeat:
-    """Heat over lines, with what is needed to carry it on."""
+    """Heat over circuits, with what is needed to carry it on."""
 
     def __init__(self, fixed: SiteTopology) -> None:
         count = len(fixed.network.names)
@@ -56,7 +56,7 @@ class BreakerHeat:
 
     @property
     def begun(self) -> Flags:
-        """Lines whose heat is followed: a load was known once."""
+        """Circuits whose heat is followed: a load was known once."""
         begun: Flags = ~np.isnan(self._last)
         return begun
 
@@ -66,10 +66,10 @@ class BreakerHeat:
         return np.where(known, used(self.heat, self._element)[:, _EDGE], np.nan)
 
     def trips(self, amps: Floats) -> Floats:
-        """Return seconds until each edge trips if `amps` stay; inf is never. Shape (lines, 3)."""
+        """Return seconds until each edge trips if `amps` stay; inf is never. Shape (circuits, 3)."""
         ratio = amps / self._rating
         result = np.full((len(ratio), 3), np.inf)
-        # Most lines are so far from tripping that no root need be sought.
+        # Most circuits are so far from tripping that no root need be sought.
         hot = used(self.heat, self._element).max(axis=1) > 0.5
         with np.errstate(invalid="ignore"):
             rows = np.flatnonzero((ratio > self._element.pickup[:, _EDGE]) | hot)
@@ -87,7 +87,7 @@ class BreakerHeat:
         return found
 
     def assumed_seconds(self, row: int) -> float | None:
-        """Return how long ago one line's heat was assumed; None where it was not, or long since."""
+        """Return how long ago one circuit's heat was assumed; None where it was not, or long since."""
         now = self._last[row]
         return float(now - self._started[row]) if self.assumed(now)[row] else None
 
@@ -105,7 +105,7 @@ class BreakerHeat:
         self, row: int, fast: list[float], slow: list[float], ratio: float, at: float,
         assumed: float | None,
     ) -> None:  # fmt: skip
-        """Take up what one line carried at `at`, in this process's monotonic seconds; `assumed`: how
+        """Take up what one circuit carried at `at`, in this process's monotonic seconds; `assumed`: how
         long before that its heat was an assumption."""
         self._started[row] = np.nan if assumed is None else at - assumed
         self.heat.fast[row], self.heat.slow[row] = fast, slow
@@ -113,7 +113,7 @@ class BreakerHeat:
         self._last[row] = at
 
     def bridge(self, now: float, amps: Floats, rows: Flags) -> None:
-        """Carry restored lines over the gap: at the lesser of the load before it and the one now."""
+        """Carry restored circuits over the gap: at the lesser of the load before it and the one now."""
         ratio = np.where(rows, np.fmin(self.ratio, amps / self._rating), np.nan)
         known = rows & ~np.isnan(ratio)
         seconds = np.where(known, np.maximum(now - self._last, 0.0), 0.0)
@@ -130,7 +130,7 @@ class BreakerHeat:
 
 
 def step_each(heat: Heat, ratio: Floats, seconds: Floats, element: Element) -> Heat:
-    """Return the heat after another time for each line; exact for any."""
+    """Return the heat after another time for each circuit; exact for any."""
     square, time = np.square(ratio)[:, None], seconds[:, None]
     return Heat(
         heat.fast + (square - heat.fast) * -np.expm1(-time / element.fast_seconds),

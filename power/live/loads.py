@@ -1,6 +1,6 @@
-"""What every line carries now: meters where they are fresh, the nodes' sum elsewhere.
+"""What every circuit carries now: meters where they are fresh, the nodes' sum elsewhere.
 
-A meter on a line replaces what the lines and nodes below it add up to; what it says beyond that is
+A meter on a circuit replaces what the circuits and nodes below it add up to; what it says beyond that is
 a load that nobody declared, and its feeders carry it too.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 from power.devices.wall_power import SIGMA_RATIO, WallSource
 from power.live.metering import CIRCUIT, RANK, SOURCES, Metering
 from power.live.walls import WallPower
-from power.network.feeds import at_lines, climb, cord_flow
+from power.network.feeds import climb, cord_flow, sum_by_circuit
 from power.network.flow import Ints
 from power.network.topology import SiteTopology
 from power.network.wiring import Complex, Flags, Floats
@@ -24,11 +24,11 @@ _CLOSE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class CircuitMeters:
-    """What the meters of lines say that is fresh; arrays over lines, NaN where none does."""
+    """What the meters of circuits say that is fresh; arrays over circuits, NaN where none does."""
 
     watts: Floats
     amps: Floats
-    """Shape (lines, 3), as measured."""
+    """Shape (circuits, 3), as measured."""
     neutral: Floats
     """Amps of the neutral, as measured."""
     volts: Floats
@@ -40,7 +40,7 @@ class CircuitMeters:
     input_lost: Flags
     limit_amps: Floats
     limit_watts: Floats
-    """Of a plug in the line."""
+    """Of a plug in the circuit."""
     pole_watts: Floats
     energy: Floats
     """Counter, joules."""
@@ -52,18 +52,18 @@ class CircuitMeters:
 
 @dataclass(frozen=True, slots=True)
 class CircuitLoads:
-    """What flows; arrays over lines."""
+    """What flows; arrays over circuits."""
 
     watts: Floats
     """NaN where nothing is known of it."""
     sigma: Floats
     rank: Ints
     amps: Floats
-    """Shape (lines, 3)."""
+    """Shape (circuits, 3)."""
     currents: Complex
     """Phasors at the voltage that the layout reckons with."""
     modelled: Floats
-    """Sum of nodes and lines below, without its own meter."""
+    """Sum of nodes and circuits below, without its own meter."""
     unknown: Floats
     """Its meter less that sum: undeclared load. 0 without a meter."""
     unknown_nodes: Floats
@@ -83,10 +83,10 @@ class CircuitLoads:
         return highest
 
 
-def read_lines(
+def read_meters(
     fixed: SiteTopology, metering: Metering, now: float, metered: Flags, started: float
 ) -> CircuitMeters:
-    """Return what the meters of lines say. `metered`: lines for which one is configured."""
+    """Return what the meters of circuits say. `metered`: circuits for which one is configured."""
     count = len(fixed.network.names)
     kind, target, pole, rank = (metering.whole(n) for n in ("kind", "target", "pole", "rank"))
     fresh = metering.fresh(now)
@@ -136,7 +136,7 @@ def read_lines(
 def settle(
     fixed: SiteTopology, walls: WallPower, shares: Floats, dead: Flags, meters: CircuitMeters
 ) -> CircuitLoads:
-    """Return what flows, from the deepest lines up, each with its own meter's word."""
+    """Return what flows, from the deepest circuits up, each with its own meter's word."""
     network = fixed.network
     count = len(network.names)
     watts, currents, linear, square, rank, blind, assumed, surplus = _from_cords(
@@ -159,7 +159,7 @@ def settle(
             continue
         children, parents, volts = steps[int(level[0])]
         for total in (watts, linear, square, blind, assumed, surplus):
-            np.add(total, at_lines(parents, total[children], count), out=total)
+            np.add(total, sum_by_circuit(parents, total[children], count), out=total)
         np.maximum.at(rank, parents, rank[children])
         climb(currents, children, parents, volts)
     heard = np.bincount(fixed.below[0], ~np.isnan(walls.watts[fixed.below[1]]), count) > 0
@@ -175,11 +175,11 @@ def settle(
 def _from_cords(
     fixed: SiteTopology, walls: WallPower, shares: Floats, dead: Flags
 ) -> tuple[Floats, Complex, Floats, Floats, Ints, Floats, Floats, Floats]:
-    """Return each line's own part of watts, currents, sigma (alike and apart), rank, unknown, assumed,
+    """Return each circuit's own part of watts, currents, sigma (alike and apart), rank, unknown, assumed,
     and surplus."""
     network = fixed.network
     count = len(network.names)
-    at, machine = network.cord_line, network.cord_machine
+    at, machine = network.cord_circuit, network.cord_machine
     lost = np.isnan(walls.watts)
     sigma = np.where(lost, 0.0, walls.sigma)[machine] * shares
     # Models err alike, so their errors add up; two meters' errors partly cancel.
@@ -190,10 +190,10 @@ def _from_cords(
     empty = np.bincount(at, minlength=count) == 0
     rank[empty & (network.other_watts > 0)] = RANK[WallSource.MODEL]
     return (
-        own.watts, own.currents, at_lines(at, np.where(alike, sigma, 0.0), count),
-        at_lines(at, np.where(alike, 0.0, np.square(sigma)), count), rank,
-        at_lines(at, np.where(lost[machine], 1.0, 0.0), count),
-        at_lines(at, walls.assumed[machine] * shares, count), at_lines(at, walls.surplus[machine] * shares, count),
+        own.watts, own.currents, sum_by_circuit(at, np.where(alike, sigma, 0.0), count),
+        sum_by_circuit(at, np.where(alike, 0.0, np.square(sigma)), count), rank,
+        sum_by_circuit(at, np.where(lost[machine], 1.0, 0.0), count),
+        sum_by_circuit(at, walls.assumed[machine] * shares, count), sum_by_circuit(at, walls.surplus[machine] * shares, count),
     )  # fmt: skip
 
 
@@ -205,7 +205,7 @@ def _measure(
     sums: Floats,
     summed: Complex,
 ) -> tuple[Floats, Complex, Floats]:
-    """Return watts and currents of one level's lines by meter or sum, and the metered watts alone."""
+    """Return watts and currents of one level's circuits by meter or sum, and the metered watts alone."""
     told = meters.watts[level]
     has = ~np.isnan(told)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -232,7 +232,7 @@ def _measure(
 
 
 def _spread(table: Floats, fixed: SiteTopology, target: Ints, values: Floats, most: int) -> None:
-    """A figure of a whole line holds for each of its poles, if they are `most` or fewer."""
+    """A figure of a whole circuit holds for each of its poles, if they are `most` or fewer."""
     simple = fixed.poles[target].sum(axis=1) <= most
     target, values = target[simple], values[simple]
     table[target] = np.where(fixed.poles[target], values[:, None], table[target])
@@ -254,7 +254,7 @@ def _voltage(fixed: SiteTopology, volts: Floats) -> Floats:
 
 
 def _inherit(fixed: SiteTopology, measured: Floats) -> Floats:
-    """Return volts over those that amps are reckoned with; a line without a word has its feeder's."""
+    """Return volts over those that amps are reckoned with; a circuit without a word has its feeder's."""
     ratio = np.clip(measured * fixed.nominal_volts / fixed.volts, 0.8, 1.2)
     for children, parents, _ in reversed(fixed.network.climbs):
         ratio[children] = np.where(np.isnan(ratio[children]), ratio[parents], ratio[children])

@@ -31,8 +31,8 @@ Key = tuple[str, str, str, str | None]
 class Metering:
     """One slot for each thing that a meter measures; slots are never given back."""
 
-    def __init__(self, lines: Mapping[str, int], machines: Mapping[str, int]) -> None:
-        self._places = {"circuit": lines, "node": machines}
+    def __init__(self, circuits: Mapping[str, int], machines: Mapping[str, int]) -> None:
+        self._places = {"circuit": circuits, "node": machines}
         self._slots: dict[Key, int] = {}
         self.ups: dict[str, MeterReading] = {}
         """Newest reading of each UPS."""

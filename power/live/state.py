@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -18,7 +19,7 @@ from power.live.confidence import above, doubted, likely_amps, told_of
 from power.live.facts import FactContext, LazyFacts
 from power.live.heat import BreakerHeat
 from power.live.inputs import PowerInputs, PowerSnapshots
-from power.live.loads import CircuitLoads, CircuitMeters, read_lines, settle
+from power.live.loads import CircuitLoads, CircuitMeters, read_meters, settle
 from power.live.metering import Metering
 from power.live.supplies import Supplies
 from power.live.trips import Trips
@@ -32,26 +33,26 @@ from power.network.wiring import Flags, Floats
 from power.site.layout import SiteLayout
 from power.snapshot.snapshot import PowerSnapshot
 
-# Energy of every line: by its meter's own counter, and between two of its readings by the watts.
+# Energy of every circuit: by its meter's own counter, and between two of its readings by the watts.
 
 LONGEST_GAP = 3600.0
 """Seconds; what happened in a longer pause of ours nobody can say, unless a meter has counted."""
 
 
 class CircuitEnergy:
-    """Joules since kilowatch first saw each line."""
+    """Joules since kilowatch first saw each circuit."""
 
-    def __init__(self, lines: int) -> None:
-        self.joules: Floats = np.zeros(lines)
+    def __init__(self, circuits: int) -> None:
+        self.joules: Floats = np.zeros(circuits)
         """What is told: it never falls."""
-        self._sure: Floats = np.zeros(lines)
+        self._sure: Floats = np.zeros(circuits)
         """Up to the last reading of a counter."""
-        self._since: Floats = np.zeros(lines)
+        self._since: Floats = np.zeros(circuits)
         """Integrated since then."""
-        self._watts: Floats = np.full(lines, np.nan)
-        self._counter: Floats = np.full(lines, np.nan)
-        self._counted_at: Floats = np.full(lines, -np.inf)
-        self._slot = np.full(lines, -1, dtype=np.int64)
+        self._watts: Floats = np.full(circuits, np.nan)
+        self._counter: Floats = np.full(circuits, np.nan)
+        self._counted_at: Floats = np.full(circuits, -np.inf)
+        self._slot = np.full(circuits, -1, dtype=np.int64)
 
     def update(self, seconds: float, watts: Floats, meters: CircuitMeters) -> None:
         """Take in what was drawn in the last `seconds`."""
@@ -87,21 +88,21 @@ _LONGEST = 3600.0
 def remember(live: Live) -> dict[str, Any]:
     """Return what a restart must not lose."""
     names, heats = live.fixed.network.names, live.heats
-    lines = {}
+    circuits = {}
     for row, name in enumerate(names):
-        line: dict[str, Any] = {"energy_joules": float(live.energies.joules[row])}
+        circuit: dict[str, Any] = {"energy_joules": float(live.energies.joules[row])}
         if not math.isnan(heats.ratio[row]):
-            line |= {
+            circuit |= {
                 "fast": heats.heat.fast[row].tolist(),
                 "slow": heats.heat.slow[row].tolist(),
                 "ratio": float(heats.ratio[row]),
             }
             assumed = heats.assumed_seconds(row)
             if assumed is not None:
-                line["assumed_seconds"] = assumed
+                circuit["assumed_seconds"] = assumed
         if live.last is not None and not math.isnan(live.timer.above[row]):
-            line["above_seconds"] = float(live.last - live.timer.above[row])
-        lines[name] = line
+            circuit["above_seconds"] = float(live.last - live.timer.above[row])
+        circuits[name] = circuit
     machines = {}
     for row, name in enumerate(live.machines):
         found: dict[str, Any] = {}
@@ -116,7 +117,7 @@ def remember(live: Live) -> dict[str, Any]:
     return {
         "version": VERSION,
         "wall_ns": live.wall_ns,
-        "lines": lines,
+        "lines": circuits,
         "machines": machines,
         "budgets": live.months.memory(),
     }
@@ -130,30 +131,32 @@ def recall(live: Live, memory: Mapping[str, Any], now: float, wall_ns: int) -> N
         gap = max((wall_ns - int(memory["wall_ns"])) / 1e9, 0.0)
     except (KeyError, TypeError, ValueError):
         return
-    lines, machines = _table(memory.get("lines")), _table(memory.get("machines"))
+    circuits, machines = _table(memory.get("lines")), _table(memory.get("machines"))
     for row, name in enumerate(live.fixed.network.names):
-        if name in lines:
-            _try(lambda row=row, name=name: _line(live, row, _table(lines[name]), now, gap))  # type: ignore[misc]  # bound now
+        if name in circuits:
+            _try(_restore_circuit, live, row, _table(circuits[name]), now, gap)
     for row, name in enumerate(live.machines):
         if name in machines:
-            _try(lambda row=row, name=name: _machine(live, row, _table(machines[name])))  # type: ignore[misc]  # bound now
-    _try(lambda: live.months.restore(_table(memory.get("budgets"))))
+            _try(_restore_machine, live, row, _table(machines[name]))
+    _try(live.months.restore, _table(memory.get("budgets")))
 
 
-def _line(live: Live, row: int, line: Mapping[str, Any], now: float, gap: float) -> None:
-    live.energies.restore(row, _number(line["energy_joules"]))
-    if "above_seconds" in line and gap <= _LONGEST:
-        live.timer.above[row] = now - gap - _number(line["above_seconds"])
-    if "fast" in line:
-        fast, slow = ([_number(v) for v in line[key]] for key in ("fast", "slow"))
+def _restore_circuit(
+    live: Live, row: int, circuit: Mapping[str, Any], now: float, gap: float
+) -> None:
+    live.energies.restore(row, _number(circuit["energy_joules"]))
+    if "above_seconds" in circuit and gap <= _LONGEST:
+        live.timer.above[row] = now - gap - _number(circuit["above_seconds"])
+    if "fast" in circuit:
+        fast, slow = ([_number(v) for v in circuit[key]] for key in ("fast", "slow"))
         if len(fast) != 3 or len(slow) != 3:
             raise ValueError("three edges")
-        assumed = _number(line["assumed_seconds"]) if "assumed_seconds" in line else None
-        live.heats.restore(row, fast, slow, _number(line["ratio"]), now - gap, assumed)
+        assumed = _number(circuit["assumed_seconds"]) if "assumed_seconds" in circuit else None
+        live.heats.restore(row, fast, slow, _number(circuit["ratio"]), now - gap, assumed)
         live.restored[row] = True
 
 
-def _machine(live: Live, row: int, found: Mapping[str, Any]) -> None:
+def _restore_machine(live: Live, row: int, found: Mapping[str, Any]) -> None:
     for key, values in (("watts", live.model.last), ("limit_watts", live.model.limits), ("gpus", live.model.gpus)):  # fmt: skip
         if key in found:
             values[row] = _number(found[key])
@@ -172,26 +175,24 @@ def _table(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _try(part: Callable[[], None]) -> None:
-    try:
-        part()
-    except (KeyError, TypeError, ValueError):
-        return
+def _try(restore: Callable[..., None], *arguments: Any) -> None:
+    with contextlib.suppress(KeyError, TypeError, ValueError):
+        restore(*arguments)
 
 
-# How long each line has been above its continuous limit; a short dip does not start it anew.
+# How long each circuit has been above its continuous limit; a short dip does not start it anew.
 
 DIP_SECONDS = 60.0
 """A shorter time below the limit does not count: a breaker has not cooled in it."""
 
 
 class AboveLimit:
-    """Since when, for every line."""
+    """Since when, for every circuit."""
 
-    def __init__(self, lines: int) -> None:
-        self.above: Floats = np.full(lines, np.nan)
+    def __init__(self, circuits: int) -> None:
+        self.above: Floats = np.full(circuits, np.nan)
         """When it went above, monotonic; NaN while it is not."""
-        self._below: Floats = np.full(lines, np.nan)
+        self._below: Floats = np.full(circuits, np.nan)
         """When it dipped below."""
 
     def update(self, now: float, ratio: Floats, lately: Floats) -> Floats:
@@ -212,30 +213,30 @@ class AboveLimit:
         return np.where(np.isnan(self.above), np.where(np.isnan(ratio), np.nan, 0.0), now - self.above)  # fmt: skip
 
 
-# Notes on a configuration (E24), at the lines that they are about.
+# Notes on a configuration (E24), at the circuits that they are about.
 
 _ABOUT = re.compile(r"(circuits|nodes)\.(.+?): ")
 
 
 def notes_of(layout: SiteLayout) -> dict[str, list[str]]:
-    """Return the notes by line; one about a node stands at all of its feeds, one about a node on no
+    """Return the notes by circuit; one about a node stands at all of its feeds, one about a node on no
     circuit at none."""
     feeds: dict[str, set[str]] = {}
     for cord in layout.cords:
-        feeds.setdefault(cord.machine, set()).add(cord.line)
+        feeds.setdefault(cord.machine, set()).add(cord.circuit)
     found: dict[str, list[str]] = {}
     for notice in layout.notices:
         about = _ABOUT.match(notice)
         if about is None:
             continue
-        lines = {about[2]} if about[1] == "circuits" else feeds.get(about[2], set())
-        for line in lines & layout.lines.keys():
-            found.setdefault(line, []).append(notice)
+        circuits = {about[2]} if about[1] == "circuits" else feeds.get(about[2], set())
+        for circuit in circuits & layout.circuits.keys():
+            found.setdefault(circuit, []).append(notice)
     return found
 
 
 _TURNS, _AT_ONCE = 5, 400
-"""Trends of a large site are worked out in so many turns, a tick each, of so many lines at least."""
+"""Trends of a large site are worked out in so many turns, a tick each, of so many circuits at least."""
 HELD_SECONDS = 3.0
 """A load that has lasted so long counts in full, before the mean of 10 s has followed it."""
 
@@ -258,7 +259,7 @@ class Live:
         self.heats, self.windows = BreakerHeat(self.fixed), Windows(len(names))
         self.timer, self.trips = AboveLimit(len(names)), Trips(self.fixed)
         self.told = Windows(len(names))
-        """What of each line's load somebody told."""
+        """What of each circuit's load somebody told."""
         self.energies, self.months = CircuitEnergy(len(names)), Months(layout, self.fixed)
         specs = [layout.site.nodes.get(name) for name in self.machines]
         self._supplies = Supplies(
@@ -272,7 +273,7 @@ class Live:
         self._notices: Floats = np.array([float(len(self._notes.get(name, ()))) for name in names])
         self._lost: Flags = np.zeros(len(names), dtype=bool)
         self.restored: Flags = np.zeros(len(names), dtype=bool)
-        """Lines whose heat is of before the start; none after the first tick."""
+        """Circuits whose heat is of before the start; none after the first tick."""
         self.started: float | None = None
         self.last: float | None = None
         """Of the last tick, monotonic."""
@@ -289,7 +290,9 @@ class Live:
         fixed, names = self.fixed, self.fixed.network.names
         self.metering.absorb(tick.readings)
         walls = self.model.estimate(tick, fixed, self.metering, now, heard(self._ups, self.metering, now))  # fmt: skip
-        meters = read_lines(fixed, self.metering, now, self._metered(tick, "circuit"), self.started)
+        meters = read_meters(
+            fixed, self.metering, now, self._metered(tick, "circuit"), self.started
+        )
         dead, carried = self._settle(walls, meters)
         self.trips.update(tick, walls, carried, meters)
         seen = self._follow(now, seconds, tick, walls, meters, carried, dead)
@@ -321,7 +324,7 @@ class Live:
         recall(self, memory, now, wall_ns)
 
     def _settle(self, walls: WallPower, meters: CircuitMeters) -> tuple[Flags, CircuitLoads]:
-        """Return which lines are dead and what flows; a feed that is lost hands its load over."""
+        """Return which circuits are dead and what flows; a feed that is lost hands its load over."""
         fixed = self.fixed
         told = meters.tripped | meters.input_lost | self._input_lost(meters)
         for _ in range(2):
@@ -347,7 +350,7 @@ class Live:
         return lost_by_load(fixed, carried.highest, usual.highest) & metered
 
     def _input_lost(self, meters: CircuitMeters) -> Flags:
-        """Lines on which a node says that a supply has no input, unless their meter says they carry."""
+        """Circuits on which a node says that a supply has no input, unless their meter says they carry."""
         metering, fixed = self.metering, self.fixed
         told = metering.flag("input_lost")
         found = np.zeros(len(fixed.network.names), dtype=bool)
@@ -360,11 +363,11 @@ class Live:
         for group in fixed.groups:
             grouped[group] = True
         network = fixed.network
-        cords = machines[network.cord_machine] & grouped[network.cord_line]
+        cords = machines[network.cord_machine] & grouped[network.cord_circuit]
         carries = meters.watts > thresholds.FEED_GONE * network.rated * fixed.volts
         # Which of two feeds it is, only a meter can tell; without one, neither is called lost.
         told_apart = ~np.isnan(meters.watts)
-        found[network.cord_line[cords]] = True
+        found[network.cord_circuit[cords]] = True
         return found & told_apart & ~carries
 
     def _follow(
@@ -428,8 +431,8 @@ class Live:
         return np.where(dead & self._losses.members, 0.0, amps)
 
     def _look_ahead(self, now: float) -> None:
-        """Trends and swings change slowly: each tick looks at a part of a large site's lines."""
-        turns = max(1, min(_TURNS, len(self.layout.lines) // _AT_ONCE))
+        """Trends and swings change slowly: each tick looks at a part of a large site's circuits."""
+        turns = max(1, min(_TURNS, len(self.layout.circuits) // _AT_ONCE))
         self._turn = (self._turn + 1) % turns
         rows = slice(self._turn, None, turns)
         network, windows = self.fixed.network, self.windows

@@ -28,7 +28,7 @@ class Supplies:
         """`supplies`: how many supplies stand behind each cord, `caps`: watts per GPU of each machine,
         where the configuration says so."""
         network = fixed.network
-        self._cord_line, self._cord_machine = network.cord_line, network.cord_machine
+        self._cord_circuit, self._cord_machine = network.cord_circuit, network.cord_machine
         self._machines = tuple(machines)
         self._rated = np.array([m.supply_watts or np.nan for m in machines], dtype=float)  # fmt: skip
         self._count = np.array([float(m.supplies) for m in machines])
@@ -45,7 +45,7 @@ class Supplies:
 
     def snapshot(self, walls: WallPower, model: WallPowerModel, dead: Flags, version: int, names: tuple[str, ...]) -> PowerSnapshot:  # fmt: skip
         """Return the supply snapshot."""
-        lost = np.bincount(self._cord_machine, self._behind * dead[self._cord_line], len(names))
+        lost = np.bincount(self._cord_machine, self._behind * dead[self._cord_circuit], len(names))
         working = self._count - np.round(lost)
         carrying = np.minimum(working, self._needed)
         inside = model.curves.inside(walls.watts)
@@ -90,8 +90,8 @@ def _state(walls: WallPower, row: int) -> str:
 
 
 def inrush_amps(fixed: SiteTopology, inrush: Floats, silent: Flags, off: Flags) -> Floats:
-    """Return the peak that all dark machines of each line that is off would bring at once."""
-    lines, machines, share = fixed.below
+    """Return the peak that all dark machines of each circuit that is off would bring at once."""
+    circuits, machines, share = fixed.below
     waiting = np.where(silent[machines], inrush[machines] * share, 0.0)
-    total = np.bincount(lines, waiting, len(fixed.network.names)) / fixed.poles.sum(axis=1)
+    total = np.bincount(circuits, waiting, len(fixed.network.names)) / fixed.poles.sum(axis=1)
     return np.where(off, total, 0.0)

@@ -7,7 +7,7 @@ import numpy as np
 from power import thresholds
 from power.live.loads import CircuitLoads
 from power.live.walls import WallPower
-from power.network.feeds import at_lines
+from power.network.feeds import sum_by_circuit
 from power.network.topology import SiteTopology
 from power.network.wiring import Floats
 
@@ -16,9 +16,9 @@ HELD_SECONDS = 15.0
 
 
 def undeclared(fixed: SiteTopology, walls: WallPower, carried: CircuitLoads) -> Floats:
-    """Return what each line's meter says beyond the sum below it; NaN without a meter.
+    """Return what each circuit's meter says beyond the sum below it; NaN without a meter.
 
-    The meter of the only node of a line is compared with what the node itself says.
+    The meter of the only node of a circuit is compared with what the node itself says.
     """
     told = np.where(np.isnan(carried.metered), np.nan, carried.unknown)
     only = fixed.single_feed
@@ -28,10 +28,10 @@ def undeclared(fixed: SiteTopology, walls: WallPower, carried: CircuitLoads) -> 
 
 
 class UndeclaredLoad:
-    """Load of each line that its nodes and declared loads do not explain.
+    """Load of each circuit that its nodes and declared loads do not explain.
 
     As much of it as a model may err by is the nodes' own, and goes where they go; what is more is a
-    load that nobody declared, and stays on its line.
+    load that nobody declared, and stays on its circuit.
     """
 
     def __init__(self, fixed: SiteTopology) -> None:
@@ -42,25 +42,25 @@ class UndeclaredLoad:
         self._turned = -np.inf
 
     def of(self, now: float, walls: WallPower, carried: CircuitLoads) -> tuple[Floats, Floats]:
-        """Return the watts of each line, and of each machine; 0 where a meter says less."""
+        """Return the watts of each circuit, and of each machine; 0 where a meter says less."""
         network, count = self._fixed.network, len(self._lately)
         held = self._hold(now, walls, np.maximum(carried.unknown, 0.0))
         if not held.any():
             return held, np.zeros(len(network.machines))
-        at, machine = network.cord_line, network.cord_machine
+        at, machine = network.cord_circuit, network.cord_machine
         cords = np.nan_to_num(walls.held)[machine] * network.cord_share
-        drawn = at_lines(at, cords, count)
+        drawn = sum_by_circuit(at, cords, count)
         may = np.maximum(thresholds.DEVIATION_RATIO * drawn, thresholds.DEVIATION_WATTS)
         theirs = np.where(drawn > 0, np.minimum(held, may), 0.0)
         part = np.divide(theirs, drawn, out=np.zeros(count), where=drawn > 0)
-        return held - theirs, at_lines(machine, part[at] * cords, len(network.machines))
+        return held - theirs, sum_by_circuit(machine, part[at] * cords, len(network.machines))
 
     def _hold(self, now: float, walls: WallPower, unknown: Floats) -> Floats:
         if now - self._turned >= HELD_SECONDS:
             # A node that is silent draws again, and what was beside it then is there again.
             hushed = np.zeros(len(unknown), dtype=bool)
-            lines, machines, _ = self._fixed.below
-            hushed[lines[walls.silent[machines]]] = True
+            circuits, machines, _ = self._fixed.below
+            hushed[circuits[walls.silent[machines]]] = True
             self._before = np.where(hushed, np.fmax(self._before, self._lately), self._lately)
             self._lately, self._turned = unknown, now
         self._lately = np.fmax(self._lately, unknown)

@@ -26,7 +26,7 @@ _POWER_FACTOR = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class UpsLine:
+class UpsTopology:
     """One UPS as arrays can use it."""
 
     name: str
@@ -35,29 +35,29 @@ class UpsLine:
     ladder: tuple[tuple[float, float], ...]
     machines: Ints
     """All whose power comes through it alone."""
-    lines: Ints
+    circuits: Ints
     """Circuits that stand directly behind it."""
 
 
-def fix_ups(sites: dict[str, UpsConfig], fixed: SiteTopology) -> tuple[UpsLine, ...]:
+def fix_ups(sites: dict[str, UpsConfig], fixed: SiteTopology) -> tuple[UpsTopology, ...]:
     """Return the UPSs of a site."""
     at = {name: number for number, name in enumerate(fixed.network.names)}
     machine = {name: number for number, name in enumerate(fixed.network.machines)}
     found = []
     for name, spec in sites.items():
-        lines = np.array([at[circuit] for circuit in spec.circuits], dtype=np.int64)
+        circuits = np.array([at[circuit] for circuit in spec.circuits], dtype=np.int64)
         members = {machine[node] for node in spec.nodes if node in machine}
-        for line in lines:
-            part = slice(fixed.starts[line], fixed.starts[line + 1])
+        for circuit in circuits:
+            part = slice(fixed.starts[circuit], fixed.starts[circuit + 1])
             members |= set(fixed.below[1][part][fixed.whole[part]].tolist())
-        found.append(UpsLine(
+        found.append(UpsTopology(
             name, spec.watts, spec.volt_amps or spec.watts / _POWER_FACTOR,
-            spec.overload or LADDER, np.array(sorted(members), dtype=np.int64), lines,
+            spec.overload or LADDER, np.array(sorted(members), dtype=np.int64), circuits,
         ))  # fmt: skip
     return tuple(found)
 
 
-def heard(ups: tuple[UpsLine, ...], metering: Metering, now: float) -> list[tuple[Ints, float]]:
+def heard(ups: tuple[UpsTopology, ...], metering: Metering, now: float) -> list[tuple[Ints, float]]:
     """Return machines and watts of each UPS that says what it gives."""
     found = []
     for one in ups:
@@ -68,7 +68,7 @@ def heard(ups: tuple[UpsLine, ...], metering: Metering, now: float) -> list[tupl
 
 
 def ups_snapshot(
-    ups: tuple[UpsLine, ...], metering: Metering, now: float, version: int,
+    ups: tuple[UpsTopology, ...], metering: Metering, now: float, version: int,
     walls: WallPower, carried: CircuitLoads, power_factor: Floats,
 ) -> PowerSnapshot:  # fmt: skip
     """Return the UPS snapshot. Without a word of its own, its load is what hangs on it."""
@@ -95,14 +95,14 @@ def ups_snapshot(
 _COLUMNS = ("ups_load_ratio", "ups_on_battery", "ups_battery_low", "ups_runtime_seconds", "ups_overload_seconds")  # fmt: skip
 
 
-def _fresh(one: UpsLine, metering: Metering, now: float) -> MeterReading | None:
+def _fresh(one: UpsTopology, metering: Metering, now: float) -> MeterReading | None:
     reading = metering.ups.get(one.name)
     if reading is None or now - reading.at > max(STALE_PERIODS * reading.period, STALE_LEAST):
         return None
     return reading
 
 
-def _told_watts(one: UpsLine, reading: MeterReading | None) -> float | None:
+def _told_watts(one: UpsTopology, reading: MeterReading | None) -> float | None:
     if reading is None:
         return None
     if reading.watts is not None:
@@ -111,16 +111,16 @@ def _told_watts(one: UpsLine, reading: MeterReading | None) -> float | None:
 
 
 def _load(
-    one: UpsLine, reading: MeterReading | None,
+    one: UpsTopology, reading: MeterReading | None,
     walls: WallPower, carried: CircuitLoads, power_factor: Floats,
 ) -> float:  # fmt: skip
     watts, assumed = _told_watts(one, reading), 0.0
     apparent = reading.volt_amps if reading is not None else None
     if watts is None:
-        if len(one.lines):
-            watts = float(carried.watts[one.lines].sum())
-            assumed = float(carried.assumed[one.lines].sum())
-            apparent = float((carried.watts[one.lines] / power_factor[one.lines]).sum())
+        if len(one.circuits):
+            watts = float(carried.watts[one.circuits].sum())
+            assumed = float(carried.assumed[one.circuits].sum())
+            apparent = float((carried.watts[one.circuits] / power_factor[one.circuits]).sum())
         elif len(one.machines):
             watts = float(walls.watts[one.machines].sum())
             assumed = float(walls.assumed[one.machines].sum())
@@ -133,7 +133,7 @@ def _load(
     return float(sure(load, least, thresholds.UPS_CLEAR, thresholds.UPS_OVER)[0])
 
 
-def _facts(one: UpsLine, reading: MeterReading | None, load: float) -> dict[str, str]:
+def _facts(one: UpsTopology, reading: MeterReading | None, load: float) -> dict[str, str]:
     bears = "not known"
     if not np.isnan(load):
         seconds = next((s for limit, s in (*one.ladder, (np.inf, 0.0)) if load <= limit), 0.0)

@@ -196,7 +196,7 @@ class WallPowerModel:
         return np.where(np.isnan(gpus), np.nan, self.curves.wall(limit + whole))
 
     def _calibrated(self, wall: Floats, own: Floats, counted_host: Flags) -> tuple[Floats, Floats]:
-        offset, slope, spread, valid = self.calibration.lines()
+        offset, slope, spread, valid = self.calibration.fits()
         with np.errstate(invalid="ignore"):
             use = valid & (counted_host == self.calibration.with_host) & ~np.isnan(own)
             taught = np.where(use, np.maximum(offset + slope * own, 0.0), wall)
@@ -215,9 +215,9 @@ class WallPowerModel:
         told, fresh = metering.number("watts"), metering.fresh(now)
         # The meter of a circuit that feeds one node and nothing else is the node's.
         only = fixed.single_feed[target] if len(target) else target
-        whole_line = (kind != NODE) & (metering.whole("pole") < 0) & (only >= 0)
+        whole_circuit = (kind != NODE) & (metering.whole("pole") < 0) & (only >= 0)
         machine = np.where(kind == NODE, target, only)
-        usable = ((kind == NODE) | whole_line) & ~np.isnan(told)
+        usable = ((kind == NODE) | whole_circuit) & ~np.isnan(told)
         own_fresh = tick.wall_age <= np.maximum(3 * tick.wall_period, 30.0)
         own = np.where(own_fresh & ~silent, np.abs(tick.wall_watts), np.nan)
         for number in range(_MODEL):

@@ -1,6 +1,6 @@
-"""The last minutes of every line in bounded rings: mean squares, peaks, swings and slow steps.
+"""The last minutes of every circuit in bounded rings: mean squares, peaks, swings and slow steps.
 
-A line's current is kept as the running integral of its square, so that the mean over any window is
+A circuit's current is kept as the running integral of its square, so that the mean over any window is
 one difference, however irregular the ticks were.
 """
 
@@ -20,28 +20,28 @@ SLOW_DEPTH = 26
 
 
 class Windows:
-    """Rings over lines."""
+    """Rings over circuits."""
 
-    def __init__(self, lines: int) -> None:
-        self._sum = np.zeros((lines, 3))
+    def __init__(self, circuits: int) -> None:
+        self._sum = np.zeros((circuits, 3))
         """Integral of the square of each pole's current."""
-        self._known = np.zeros(lines)
+        self._known = np.zeros(circuits)
         """Seconds in which it was known."""
         self._at: Floats = np.full(_DEPTH, -np.inf)
-        self._sums = np.zeros((_DEPTH, lines, 3))
-        self._knowns = np.zeros((_DEPTH, lines))
-        self._highest: Floats = np.full((_DEPTH, lines), np.nan)
+        self._sums = np.zeros((_DEPTH, circuits, 3))
+        self._knowns = np.zeros((_DEPTH, circuits))
+        self._highest: Floats = np.full((_DEPTH, circuits), np.nan)
         self._next = 0
         self._last = -np.inf
         self.slow_at: Floats = np.full(SLOW_DEPTH, -np.inf)
         """End of each slow step; the oldest first."""
-        self.slow: Floats = np.full((SLOW_DEPTH, lines), np.nan)
+        self.slow: Floats = np.full((SLOW_DEPTH, circuits), np.nan)
         """RMS of the highest pole in each slow step."""
         self._slow_sum, self._slow_known = self._sum.copy(), self._known.copy()
-        self._newest: Floats = np.full((lines, 3), np.nan)
+        self._newest: Floats = np.full((circuits, 3), np.nan)
 
     def add(self, now: float, amps: Floats) -> None:
-        """Take in the amps of each pole since the last call; shape (lines, 3)."""
+        """Take in the amps of each pole since the last call; shape (circuits, 3)."""
         if now <= self._last:
             return
         seconds = now - self._last if np.isfinite(self._last) else 0.0
@@ -99,14 +99,10 @@ class Windows:
             down = recent < low + 0.4 * span
         cycles = np.zeros(recent.shape[1])
         was_up = np.zeros(recent.shape[1], dtype=bool)
-        for row in range(len(recent)):  # 60 short steps over all lines
+        for row in range(len(recent)):  # 60 short steps over all circuits
             cycles += was_up & down[row]
             was_up = up[row] | (was_up & ~down[row])
         return span, cycles
-
-    def lines(self) -> int:
-        """How many lines there are."""
-        return len(self._known)
 
     def _recent(self, now: float, seconds: float) -> Floats:
         order = (self._next + np.arange(_DEPTH)) % _DEPTH

@@ -10,9 +10,9 @@ from power.network.topology import SiteTopology
 from power.network.wiring import Complex, Flags, Floats
 
 
-def at_lines(lines: Ints, values: Floats, count: int) -> Floats:
-    """Return the sum of the values that belong to each line."""
-    return np.bincount(lines, values, count).astype(np.float64, copy=False)
+def sum_by_circuit(circuits: Ints, values: Floats, count: int) -> Floats:
+    """Return the sum of the values that belong to each circuit."""
+    return np.bincount(circuits, values, count).astype(np.float64, copy=False)
 
 
 def climb(currents: Complex, children: Ints, parents: Ints, ratio: Floats) -> None:
@@ -26,36 +26,36 @@ def climb(currents: Complex, children: Ints, parents: Ints, ratio: Floats) -> No
 def cord_flow(
     fixed: SiteTopology, machine_watts: Floats, local_watts: Floats, shares: Floats, dead: Flags
 ) -> Flow:
-    """Return what enters each line by its own cords and loads, not yet what its children bring."""
+    """Return what enters each circuit by its own cords and loads, not yet what its children bring."""
     network = fixed.network
-    at, count = fixed.kind_line, len(network.names)
+    at, count = fixed.kind_circuit, len(network.names)
     local = np.where(dead, 0.0, local_watts)
     cords = machine_watts[network.cord_machine] * shares
-    watts = at_lines(fixed.cord_kind, cords, len(at))
+    watts = sum_by_circuit(fixed.cord_kind, cords, len(at))
     currents = fixed.pattern * local[:, None]
     for pole in range(3):
         phasor = fixed.kind_amps[:, pole]
         currents[:, pole] += np.bincount(at, watts * phasor.real, count)
         currents[:, pole] += 1j * np.bincount(at, watts * phasor.imag, count)
-    return Flow(currents, local + at_lines(at, watts, count))
+    return Flow(currents, local + sum_by_circuit(at, watts, count))
 
 
 def carry(
     fixed: SiteTopology, machine_watts: Floats, local_watts: Floats, shares: Floats, dead: Flags
 ) -> Flow:
-    """Return what flows in every line: machines by the cords' `shares`, and each line's own loads.
+    """Return what flows in every circuit: machines by the cords' `shares`, and each circuit's own loads.
 
     What is dead carries nothing of its own; what its machines draw is in `shares` elsewhere.
     """
     found = cord_flow(fixed, machine_watts, local_watts, shares, dead)
     for children, parents, ratio in fixed.network.climbs:
-        found.watts[:] += at_lines(parents, found.watts[children], len(found.watts))
+        found.watts[:] += sum_by_circuit(parents, found.watts[children], len(found.watts))
         climb(found.currents, children, parents, ratio)
     return found
 
 
 def dead_below(fixed: SiteTopology, off: Flags) -> Flags:
-    """Return the lines that are off when those marked in `off` are: they and all that they feed."""
+    """Return the circuits that are off when those marked in `off` are: they and all that they feed."""
     dead = off.copy()
     for children, parents, _ in reversed(fixed.network.climbs):
         dead[children] |= dead[parents]
@@ -66,7 +66,7 @@ class Losses:
     """Every loss of one feed of a group, and the shares that the other feeds then carry.
 
     Groups do not share machines, so the n-th feed of all groups is lost at once: as many flows as
-    the largest group has feeds. The shares are worked out anew only when another line is dead.
+    the largest group has feeds. The shares are worked out anew only when another circuit is dead.
     """
 
     def __init__(self, fixed: SiteTopology) -> None:
@@ -79,10 +79,10 @@ class Losses:
         for group in fixed.groups:
             members[group] = True
         self.members: Flags = dead_below(fixed, members)
-        """Lines of groups, and all that they feed."""
+        """Circuits of groups, and all that they feed."""
 
     def prepare(self, dead: Flags) -> None:
-        """Work out the shares for the lines that are dead now."""
+        """Work out the shares for the circuits that are dead now."""
         key = dead.tobytes()
         if key == self._for:
             return
@@ -96,7 +96,7 @@ class Losses:
             self._cases.append((gone, self.members & ~gone, shares_without(network, gone)))
 
     def survivors(self, machine_watts: Floats, local_watts: Floats) -> Floats:
-        """Return the highest amps of each line after the worst loss; NaN outside groups."""
+        """Return the highest amps of each circuit after the worst loss; NaN outside groups."""
         worst = np.full(len(self._fixed.network.names), np.nan)
         for gone, affected, shares in self._cases:
             after = carry(self._fixed, machine_watts, local_watts, shares, gone)
@@ -113,7 +113,7 @@ def lost_by_load(fixed: SiteTopology, amps: Floats, expected: Floats) -> Flags:
     load, usual = amps / fixed.network.rated, expected / fixed.network.rated
     most = np.zeros(len(fixed.groups) + 1)
     np.fmax.at(most, fixed.group_of, load)
-    most[-1] = 0.0  # lines without a group
+    most[-1] = 0.0  # circuits without a group
     busy = most[fixed.group_of] > thresholds.FEED_THERE
     return busy & (load < thresholds.FEED_GONE) & (usual >= thresholds.FEED_GONE)
 
@@ -123,18 +123,18 @@ class Cords:
 
     def __init__(self, fixed: SiteTopology) -> None:
         network = fixed.network
-        self._lines = len(network.names)
+        self._count = len(network.names)
         one, two = _pairs(fixed).T
         share = network.cord_share
         both = (share[one] > 0) & (share[two] > 0)  # a standby cord is not uneven
         one, two = one[both], two[both]
         heavier = np.where(share[one] >= share[two], one, two)
         spread = np.abs(share[one] - share[two]) / (share[one] + share[two])
-        # A line needs no more than the worst of each partner: as good as all of its machines.
+        # A circuit needs no more than the worst of each partner: as good as all of its machines.
         found: dict[tuple[int, int], float] = {}
         for heavy, a, b, part in zip(heavier, one, two, spread, strict=True):
-            here = int(network.cord_line[heavy])
-            there = int(network.cord_line[a]) + int(network.cord_line[b]) - here
+            here = int(network.cord_circuit[heavy])
+            there = int(network.cord_circuit[a]) + int(network.cord_circuit[b]) - here
             found[here, there] = max(found.get((here, there), 0.0), float(part))
         self._pairs: Ints = np.array(list(found), dtype=np.int64).reshape(-1, 2)
         self._spread: Floats = np.array(list(found.values()), dtype=float)
@@ -149,7 +149,7 @@ class Cords:
     def uneven(self, dead: Flags, metered_amps: Floats | None = None) -> Floats:
         """Return, on the heavier of two feeds, the largest difference over sum of one node's cords;
         NaN elsewhere. By the configured shares, and by meters where both feeds have one."""
-        worst = np.full(self._lines, np.nan)
+        worst = np.full(self._count, np.nan)
         both = ~dead[self._pairs].any(axis=1)
         np.fmax.at(worst, self._pairs[both, 0], self._spread[both])
         if metered_amps is None or not len(self._alike):
@@ -157,11 +157,11 @@ class Cords:
         amps = np.where(dead, np.nan, metered_amps)[self._alike]
         total = amps.sum(axis=1)
         told = total > 0
-        lines, amps, total = self._alike[told], amps[told], total[told]
+        circuits, amps, total = self._alike[told], amps[told], total[told]
         heavy = np.argmax(amps, axis=1)
-        rows = np.arange(len(lines))
-        worst[lines[rows, 1 - heavy]] = np.nan
-        worst[lines[rows, heavy]] = np.abs(amps[:, 0] - amps[:, 1]) / total
+        rows = np.arange(len(circuits))
+        worst[circuits[rows, 1 - heavy]] = np.nan
+        worst[circuits[rows, heavy]] = np.abs(amps[:, 0] - amps[:, 1]) / total
         return worst
 
 
@@ -171,7 +171,7 @@ def _pairs(fixed: SiteTopology) -> Ints:
     grouped = np.zeros(len(network.names), dtype=bool)
     for group in fixed.groups:
         grouped[group] = True
-    cords = np.flatnonzero(grouped[network.cord_line])
+    cords = np.flatnonzero(grouped[network.cord_circuit])
     order = cords[np.argsort(network.cord_machine[cords], kind="stable")]
     machine = network.cord_machine[order]
     first = np.flatnonzero(np.diff(machine, prepend=-1))

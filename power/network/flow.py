@@ -1,4 +1,4 @@
-"""Amps on every pole of every line from watts of every machine: one sparse product and one climb.
+"""Amps on every pole of every circuit from watts of every machine: one sparse product and one climb.
 
 For a fleet: build once, then `flow` per tick. The measured cost stands in docs/power.md.
 """
@@ -19,17 +19,17 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Arrays over lines (in the layout's order), cords and machines."""
+    """Arrays over circuits (in the layout's order), cords and machines."""
 
     names: tuple[str, ...]
     machines: tuple[str, ...]
     cord_machine: Ints
-    cord_line: Ints
+    cord_circuit: Ints
     cord_share: Floats
     cord_amps: Complex
     """Amps on L1, L2, L3 per watt of the cord; shape (cords, 3)."""
     other_amps: Complex
-    """Of declared loads; shape (lines, 3)."""
+    """Of declared loads; shape (circuits, 3)."""
     other_watts: Floats
     climbs: tuple[tuple[Ints, Ints, Floats], ...]
     """Deepest first: children, their parents, and child volts over parent volts."""
@@ -41,72 +41,74 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """What flows in every line."""
+    """What flows in every circuit."""
 
     currents: Complex
-    """Phasors, shape (lines, 3)."""
+    """Phasors, shape (circuits, 3)."""
     watts: Floats
 
     @property
     def amps(self) -> Floats:
-        """Amps per pole, shape (lines, 3)."""
+        """Amps per pole, shape (circuits, 3)."""
         return np.abs(self.currents)
 
     @property
     def highest(self) -> Floats:
-        """Amps of the pole that decides, shape (lines,)."""
+        """Amps of the pole that decides, shape (circuits,)."""
         highest: Floats = self.amps.max(axis=1)
         return highest
 
 
 def connect(layout: SiteLayout) -> Network:
     """Return the arrays of a layout."""
-    names = tuple(layout.lines)
+    names = tuple(layout.circuits)
     machines = tuple(layout.machines)
-    line_at = {name: i for i, name in enumerate(names)}
+    circuit_at = {name: i for i, name in enumerate(names)}
     machine_at = {name: i for i, name in enumerate(machines)}
-    lines = list(layout.lines.values())
-    other = np.array([line.other_watts for line in lines])
+    circuits = list(layout.circuits.values())
+    other = np.array([circuit.other_watts for circuit in circuits])
     kinds: dict[tuple[object, ...], Complex] = {}
 
-    def per_watt(line_id: str, poles: tuple[int, ...]) -> Complex:
-        line = layout.lines[line_id]
-        key = (poles, line.volts, line.power_factor, line.wiring)
+    def per_watt(circuit_id: str, poles: tuple[int, ...]) -> Complex:
+        circuit = layout.circuits[circuit_id]
+        key = (poles, circuit.volts, circuit.power_factor, circuit.wiring)
         if key not in kinds:
-            kinds[key] = amps_per_watt(poles, line.volts, line.power_factor, line.wiring)
+            kinds[key] = amps_per_watt(poles, circuit.volts, circuit.power_factor, circuit.wiring)
         return kinds[key]
 
-    own = np.array([per_watt(line.id, line.poles) for line in lines]).reshape(-1, 3)
+    own = np.array([per_watt(circuit.id, circuit.poles) for circuit in circuits]).reshape(-1, 3)
     cords: tuple[Plugged, ...] = layout.cords
     return Network(
         names,
         machines,
         np.array([machine_at[c.machine] for c in cords], dtype=np.int64),
-        np.array([line_at[c.line] for c in cords], dtype=np.int64),
+        np.array([circuit_at[c.circuit] for c in cords], dtype=np.int64),
         np.array([c.share for c in cords], dtype=float),
-        np.array([per_watt(c.line, c.poles) for c in cords], dtype=complex).reshape(-1, 3),
+        np.array([per_watt(c.circuit, c.poles) for c in cords], dtype=complex).reshape(-1, 3),
         own * other[:, None],
         other,
-        _climbs(layout, line_at),
-        np.array([line.rated_amps for line in lines]),
-        np.array([line.effective_amps for line in lines]),
-        np.array([line.continuous_amps for line in lines]),
-        Element.of([line.band for line in lines]),
+        _climbs(layout, circuit_at),
+        np.array([circuit.rated_amps for circuit in circuits]),
+        np.array([circuit.effective_amps for circuit in circuits]),
+        np.array([circuit.continuous_amps for circuit in circuits]),
+        Element.of([circuit.band for circuit in circuits]),
     )
 
 
-def _climbs(layout: SiteLayout, line_at: dict[str, int]) -> tuple[tuple[Ints, Ints, Floats], ...]:
+def _climbs(
+    layout: SiteLayout, circuit_at: dict[str, int]
+) -> tuple[tuple[Ints, Ints, Floats], ...]:
     depth: dict[str, int] = {}
-    for line in layout.lines.values():
-        depth[line.id] = depth[line.parent] + 1 if line.parent else 0
+    for circuit in layout.circuits.values():
+        depth[circuit.id] = depth[circuit.parent] + 1 if circuit.parent else 0
     steps = []
     for level in range(max(depth.values(), default=0), 0, -1):
-        children = [line for line in layout.lines.values() if depth[line.id] == level]
-        parents = [layout.lines[line.parent] for line in children if line.parent]
+        children = [circuit for circuit in layout.circuits.values() if depth[circuit.id] == level]
+        parents = [layout.circuits[circuit.parent] for circuit in children if circuit.parent]
         ratio = [c.volts / p.volts for c, p in zip(children, parents, strict=True)]
         steps.append((
-            np.array([line_at[c.id] for c in children], dtype=np.int64),
-            np.array([line_at[p.id] for p in parents], dtype=np.int64),
+            np.array([circuit_at[c.id] for c in children], dtype=np.int64),
+            np.array([circuit_at[p.id] for p in parents], dtype=np.int64),
             np.array(ratio),
         ))  # fmt: skip
     return tuple(steps)
@@ -120,12 +122,12 @@ def flow(network: Network, machine_watts: Floats, shares: Floats | None = None) 
     share = network.cord_share if shares is None else shares
     cord_watts = machine_watts[network.cord_machine] * share
     count = len(network.names)
-    watts = network.other_watts + np.bincount(network.cord_line, cord_watts, count)
+    watts = network.other_watts + np.bincount(network.cord_circuit, cord_watts, count)
     currents = network.other_amps.copy()
     for pole in range(3):
         phasor = network.cord_amps[:, pole]
-        currents[:, pole] += np.bincount(network.cord_line, cord_watts * phasor.real, count)
-        currents[:, pole] += 1j * np.bincount(network.cord_line, cord_watts * phasor.imag, count)
+        currents[:, pole] += np.bincount(network.cord_circuit, cord_watts * phasor.real, count)
+        currents[:, pole] += 1j * np.bincount(network.cord_circuit, cord_watts * phasor.imag, count)
     for children, parents, ratio in network.climbs:
         np.add.at(watts, parents, watts[children])
         np.add.at(currents, parents, currents[children] * ratio[:, None])
@@ -133,12 +135,12 @@ def flow(network: Network, machine_watts: Floats, shares: Floats | None = None) 
 
 
 def shares_without(network: Network, dead: npt.NDArray[np.bool_]) -> Floats:
-    """Return the cords' shares when the lines marked in `dead` are off.
+    """Return the cords' shares when the circuits marked in `dead` are off.
 
     A machine's other cords take over in proportion; a machine without another goes dark: its load
     is dropped, not moved. A standby cord (share 0) takes all.
     """
-    alive = ~dead[network.cord_line]
+    alive = ~dead[network.cord_circuit]
     count = len(network.machines)
     left = np.bincount(network.cord_machine, network.cord_share * alive, count)
     cords = np.bincount(network.cord_machine, alive.astype(float), count)

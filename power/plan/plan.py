@@ -17,7 +17,7 @@ from power.devices.supply import set_load
 from power.devices.thermal import Heat, steady
 from power.network.topology import SiteTopology, fix
 from power.network.wiring import POLES, Floats
-from power.plan.plan_rules import LineState, evaluate
+from power.plan.plan_rules import PlannedState, evaluate
 from power.plan.remedy import RemedyPart, cap_of
 from power.plan.result import BudgetPlan, Cap, CircuitPlan, NodePlan, PlanResult
 from power.site.ceilings import Ceiling, ceilings
@@ -59,7 +59,7 @@ def make(
     """Return the plan. Raises `ConfigError` for what does not exist, with the nearest that does, and
     for what can't be.
 
-    `rules` evaluates the planned snapshots. `heat`: of every line of the site's layout, where breakers are known to be warm; else `preload`.
+    `rules` evaluates the planned snapshots. `heat`: of every circuit of the site's layout, where breakers are known to be warm; else `preload`.
     """
     _check(suppose)
     layout = lay_out(where, _changed(site, suppose))
@@ -73,7 +73,7 @@ def make(
     committed = np.array([
         m.committed_watts if m.known else suppose.watts.get(n, 0.0) for n, m in machines.items()
     ])  # fmt: skip
-    lost = frozenset(line for name in suppose.lose for line in _feeds(name, layout))
+    lost = frozenset(circuit for name in suppose.lose for circuit in _feeds(name, layout))
     if heat is None:
         heat = steady(np.full(len(fixed.network.names), suppose.preload))
     known = np.array([m.known for m in machines.values()], dtype=bool)
@@ -88,16 +88,16 @@ def make(
         }),
     ])  # fmt: skip
     plans = {
-        line.id: _circuit(
-            line, index, fixed, list(machines.values()), state, dead,
-            list(ids[SnapshotKind.CIRCUIT].get(line.id, ())),
+        circuit.id: _circuit(
+            circuit, index, fixed, list(machines.values()), state, dead,
+            list(ids[SnapshotKind.CIRCUIT].get(circuit.id, ())),
         )
-        for index, line in enumerate(layout.lines.values())
+        for index, circuit in enumerate(layout.circuits.values())
     }  # fmt: skip
     silent = [n for n, m in machines.items() if not m.known and n not in suppose.watts]
     return PlanResult(
-        circuits=[p for name, p in plans.items() if not layout.lines[name].is_panel],
-        panels=[p for name, p in plans.items() if layout.lines[name].is_panel],
+        circuits=[p for name, p in plans.items() if not layout.circuits[name].is_panel],
+        panels=[p for name, p in plans.items() if layout.circuits[name].is_panel],
         nodes=[
             msgspec.structs.replace(
                 plan,
@@ -183,42 +183,44 @@ def _too_low(cap: float | None, machines: Mapping[str, Machine]) -> list[str]:
 
 
 def _feeds(name: str, layout: SiteLayout) -> list[str]:
-    if name in layout.lines:
+    if name in layout.circuits:
         return [name]
-    behind = [line.id for line in layout.lines.values() if line.source == name]
+    behind = [circuit.id for circuit in layout.circuits.values() if circuit.source == name]
     if not behind:
         _known(
-            "--lose", name, [*layout.lines, *{x.source for x in layout.lines.values() if x.source}]
+            "--lose",
+            name,
+            [*layout.circuits, *{x.source for x in layout.circuits.values() if x.source}],
         )
     return behind
 
 
 def _circuit(
-    line: Circuit, index: int, fixed: SiteTopology, machines: Sequence[Machine], state: LineState,
+    circuit: Circuit, index: int, fixed: SiteTopology, machines: Sequence[Machine], state: PlannedState,
     dead: AbstractSet[str], alerts: list[str],
 ) -> CircuitPlan:  # fmt: skip
     amps = state.now.amps[index]
     survivor = float(state.survivor_amps[index])
     seconds = [float(s) for s in state.trip_seconds[index]]
     return CircuitPlan(
-        id=line.id,
+        id=circuit.id,
         watts=round(float(state.now.watts[index]), 1),
-        amps={POLES[pole]: round(float(amps[pole]), 3) for pole in line.poles},
-        neutral_amps=round(float(state.neutral[index]), 3) if len(line.poles) > 1 else None,
-        rated_amps=line.rated_amps,
-        continuous_amps=round(line.continuous_amps, 3),
-        load_ratio=round(float(amps.max()) / line.rated_amps, 4),
+        amps={POLES[pole]: round(float(amps[pole]), 3) for pole in circuit.poles},
+        neutral_amps=round(float(state.neutral[index]), 3) if len(circuit.poles) > 1 else None,
+        rated_amps=circuit.rated_amps,
+        continuous_amps=round(circuit.continuous_amps, 3),
+        load_ratio=round(float(amps.max()) / circuit.rated_amps, 4),
         trip_seconds={e: round(s, 1) if np.isfinite(s) else None for e, s in zip(EDGES, seconds, strict=True)},
         committed_watts=round(float(state.committed.watts[index]), 1),
         survivor_amps=round(survivor, 3) if np.isfinite(survivor) else None,
         alerts=alerts,
-        cap=_cap(line, index, fixed, machines, state, failing="E08" in alerts) if {"E02", "E03", "E04", "E07", "E08"} & set(alerts) else None,
-        lost=line.id in dead,
+        cap=_cap(circuit, index, fixed, machines, state, failing="E08" in alerts) if {"E02", "E03", "E04", "E07", "E08"} & set(alerts) else None,
+        lost=circuit.id in dead,
     )  # fmt: skip
 
 
 def _cap(
-    line: Circuit, index: int, fixed: SiteTopology, machines: Sequence[Machine], state: LineState,
+    circuit: Circuit, index: int, fixed: SiteTopology, machines: Sequence[Machine], state: PlannedState,
     *, failing: bool,
 ) -> Cap | None:  # fmt: skip
     """Watts scale with amps: the part that the limit allows of one it allows of the other."""
@@ -236,7 +238,7 @@ def _cap(
     other = watts - float(sum(p.at(p.limit_watts) for p in parts))
     if failing:
         other = float(fixed.other_below[index])
-    return cap_of(line, parts, watts * line.continuous_amps / amps - other, amps / watts)
+    return cap_of(circuit, parts, watts * circuit.continuous_amps / amps - other, amps / watts)
 
 
 def _nodes(
@@ -246,7 +248,7 @@ def _nodes(
     plans = []
     for index, machine in enumerate(layout.machines.values()):
         cords = [cord for cord in layout.cords if cord.machine == machine.id]
-        gone = [cord for cord in cords if cord.line in dead]
+        gone = [cord for cord in cords if cord.circuit in dead]
         dark = len(gone) == len(cords)
         load = None
         if machine.supply_watts is not None:
@@ -269,10 +271,10 @@ def _nodes(
 
 
 def _budgets(layout: SiteLayout, watts: Floats) -> list[tuple[Ceiling, BudgetPlan]]:
-    by_line = dict(zip(layout.lines, watts.tolist(), strict=True))
+    by_circuit = dict(zip(layout.circuits, watts.tolist(), strict=True))
     found = []
     for ceiling in ceilings(layout):
-        kw = sum(by_line[name] for name in ceiling.circuits) / 1000
+        kw = sum(by_circuit[name] for name in ceiling.circuits) / 1000
         limit = None if math.isnan(ceiling.kw) else ceiling.kw
         found.append((ceiling, BudgetPlan(id=ceiling.name, kw=kw, limit_kw=limit, alerts=[])))
     return found

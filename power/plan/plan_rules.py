@@ -17,8 +17,8 @@ from power.snapshot.snapshot import PowerSnapshot
 
 
 @dataclass(frozen=True, slots=True)
-class LineState:
-    """What flows, what could, and what follows; arrays over lines."""
+class PlannedState:
+    """What flows, what could, and what follows; arrays over circuits."""
 
     now: Flow
     committed: Flow
@@ -26,7 +26,7 @@ class LineState:
     """Highest amps after the worst loss of one feed of its group; NaN outside groups."""
     neutral: Floats
     trip_seconds: Floats
-    """Shape (lines, 3), estimates; inf is never, NaN where the breaker is not known."""
+    """Shape (circuits, 3), estimates; inf is never, NaN where the breaker is not known."""
     snapshot: PowerSnapshot
     """Quantities that rules evaluate: those of a live snapshot that need no history."""
 
@@ -39,11 +39,11 @@ def evaluate(
     known: Flags,
     lost: frozenset[str] = frozenset(),
     heat: Heat | None = None,
-) -> LineState:
-    """Return the state of every line when machines draw `machine_watts` at the wall.
+) -> PlannedState:
+    """Return the state of every circuit when machines draw `machine_watts` at the wall.
 
     `known` marks machines of which it is known what they may draw: others commit to nothing.
-    `lost` names lines that are off. `heat` is what the breakers carry over; cold when None.
+    `lost` names circuits that are off. `heat` is what the breakers carry over; cold when None.
     """
     network = fixed.network
     dead = dead_below(fixed, np.array([name in lost for name in network.names], dtype=bool))
@@ -78,7 +78,7 @@ def evaluate(
         "circuit_plug_ratio": now.highest / fixed.plug_amps,
     }  # fmt: skip
     snapshot = PowerSnapshot(SnapshotKind.CIRCUIT, 0, network.names, columns)
-    return LineState(now, committed, survivor, neutral, seconds, snapshot)
+    return PlannedState(now, committed, survivor, neutral, seconds, snapshot)
 
 
 def phase_imbalance(fixed: SiteTopology, amps: Floats) -> Floats:

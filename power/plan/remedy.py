@@ -16,7 +16,7 @@ _SIZES_IEC = (10, 13, 16, 20, 25, 32, 40, 50, 63, 80, 100, 125)
 
 @dataclass(frozen=True, slots=True)
 class RemedyPart:
-    """What one machine brings to a line."""
+    """What one machine brings to a circuit."""
 
     share: float
     gpus: float
@@ -34,11 +34,11 @@ class RemedyPart:
 
 
 def cap_of(
-    line: Circuit, parts: Sequence[RemedyPart], allowed: float, amps_per_watt: float
+    circuit: Circuit, parts: Sequence[RemedyPart], allowed: float, amps_per_watt: float
 ) -> Cap | None:
-    """Return the cap per GPU that brings a line under its continuous limit; None without GPUs.
+    """Return the cap per GPU that brings a circuit under its continuous limit; None without GPUs.
 
-    `allowed`: watts of these parts at which the limit is met; `amps_per_watt` of the line's highest
+    `allowed`: watts of these parts at which the limit is met; `amps_per_watt` of the circuit's highest
     pole, which goes with the watts.
     """
     slope = sum(part.share * part.gpus * part.watts_per_gpu_watt for part in parts)
@@ -48,12 +48,12 @@ def cap_of(
     floors = [p.floor_watts for p in parts if p.gpus and p.floor_watts is not None]
     floor = max(floors, default=None)
     reachable = found > 0 and (floor is None or found >= floor)
-    ways = () if reachable else _instead(line, parts, allowed, floor, amps_per_watt, found)
+    ways = () if reachable else _instead(circuit, parts, allowed, floor, amps_per_watt, found)
     return Cap(watts_per_gpu=found, floor_watts=floor, reachable=reachable, instead=ways)
 
 
 def _instead(
-    line: Circuit, parts: Sequence[RemedyPart], allowed: float, floor: float | None,
+    circuit: Circuit, parts: Sequence[RemedyPart], allowed: float, floor: float | None,
     amps_per_watt: float, cap: int,
 ) -> tuple[str, ...]:  # fmt: skip
     fixed = sum(part.at(0.0) for part in parts)
@@ -67,13 +67,13 @@ def _instead(
     if keep:
         capped = "" if floor is None else f", each capped at {floor:g} W"
         ways.append(f"run {keep} of the {gpus:g} GPUs here{capped}")
-    if line.volts < 200 and len(line.poles) == 1:
-        ways.append(f"move it to 240 V, where {most * line.volts / 240:.1f} A do")
-    # What else hangs on the line goes through a larger breaker, too.
-    most += line.continuous_amps - allowed * amps_per_watt
-    limit = line.continuous_amps / line.rated_amps
-    sizes = _SIZES_UL if line.curve is Curve.UL489 else _SIZES_IEC
+    if circuit.volts < 200 and len(circuit.poles) == 1:
+        ways.append(f"move it to 240 V, where {most * circuit.volts / 240:.1f} A do")
+    # What else hangs on the circuit goes through a larger breaker, too.
+    most += circuit.continuous_amps - allowed * amps_per_watt
+    limit = circuit.continuous_amps / circuit.rated_amps
+    sizes = _SIZES_UL if circuit.curve is Curve.UL489 else _SIZES_IEC
     wanted = next((a for a in sizes if a * limit >= most), None)
-    if wanted is not None and wanted > line.rated_amps:
+    if wanted is not None and wanted > circuit.rated_amps:
         ways.append(f"a circuit of {wanted} A at this voltage, by an electrician")
     return tuple(ways)

@@ -53,7 +53,7 @@ class Circuit:
         return 2.0 if self.wiring is Wiring.SPLIT else 3**0.5
 
 
-def panel_line(place: str, name: str, panel: PanelConfig, site: PowerConfig) -> Circuit:
+def panel_circuit(place: str, name: str, panel: PanelConfig, site: PowerConfig) -> Circuit:
     volts = panel.volts or (
         _PANEL_VOLTS.get(site.region or "", 208.0) if site.region in HOME_VOLTS else 400.0
     )
@@ -71,22 +71,22 @@ def panel_line(place: str, name: str, panel: PanelConfig, site: PowerConfig) -> 
     )  # fmt: skip
 
 
-def circuit_line(
+def branch_circuit(
     place: str,
     name: str,
     spec: CircuitConfig,
     site: PowerConfig,
-    lines: dict[str, Circuit],
+    circuits: dict[str, Circuit],
     notices: list[str],
 ) -> Circuit:
     above_name = spec.parent or spec.panel
     if spec.parent is not None and spec.panel is not None:
         raise ConfigError(place, "it has a parent and a panel", "Keep the nearer one, the parent.")
-    if above_name is not None and above_name not in lines:
+    if above_name is not None and above_name not in circuits:
         key = "parent" if spec.parent else "panel"
         known = [*site.panels, *site.circuits]
         raise ConfigError(f"{place}.{key}", f"there is no {above_name!r}", did_you_mean(above_name, known) or f"Known: {', '.join(known)}.")  # fmt: skip
-    above = lines[above_name] if above_name else None
+    above = circuits[above_name] if above_name else None
     given = spec.breaker if spec.breaker is not None else spec.rated_amps
     if given is None:
         raise ConfigError(f"{place}.breaker", "the rating is missing", "Write breaker = 15, the amps on the breaker's handle.")  # fmt: skip

@@ -1,4 +1,4 @@
-"""Which part of each machine's power enters from which line, and over which poles."""
+"""Which part of each machine's power enters from which circuit, and over which poles."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from telemetry.errors import ConfigError, did_you_mean
 
 @dataclass(frozen=True, slots=True)
 class Plugged:
-    """A part of a machine's power that enters from one line."""
+    """A part of a machine's power that enters from one circuit."""
 
     machine: str
-    line: str
+    circuit: str
     share: float
     poles: tuple[int, ...]
     supplies: int | None = None
 
 
-def cords_of_site(where: str, site: PowerConfig, lines: dict[str, Circuit]) -> tuple[Plugged, ...]:
+def cords_of_site(
+    where: str, site: PowerConfig, circuits: dict[str, Circuit]
+) -> tuple[Plugged, ...]:
     listed: dict[str, list[str]] = {}
     for name, circuit in site.circuits.items():
         for node in circuit.nodes:
@@ -30,17 +32,17 @@ def cords_of_site(where: str, site: PowerConfig, lines: dict[str, Circuit]) -> t
                 raise ConfigError(f"{where}: circuits.{name}.nodes", f"{node!r} stands there twice", "Name it once; two cords of one node into one circuit are written as its cords.")  # fmt: skip
             listed.setdefault(node, []).append(name)
     result: list[Plugged] = []
-    for node, circuits in listed.items():
+    for node, feeds in listed.items():
         place = f"{where}: nodes.{node}"
         if node in site.nodes and site.nodes[node].cords:
-            raise ConfigError(place, f"it has cords and stands in circuits.{circuits[0]}.nodes", "Keep one of both.")  # fmt: skip
+            raise ConfigError(place, f"it has cords and stands in circuits.{feeds[0]}.nodes", "Keep one of both.")  # fmt: skip
         if site.nodes and node not in site.nodes and (near := did_you_mean(node, site.nodes)):
-            raise ConfigError(f"{where}: circuits.{circuits[0]}.nodes", f"there is no node {node!r}", near)  # fmt: skip
-        if len(circuits) > 1 and len({lines[c].group for c in circuits} - {None}) != 1:
-            raise ConfigError(place, f"it stands in {' and '.join(circuits)}, which do not stand in for each other", "Remove it from all but one, or give them a redundancy group.")  # fmt: skip
-        result += [Plugged(node, c, 1 / len(circuits), lines[c].poles) for c in circuits]
+            raise ConfigError(f"{where}: circuits.{feeds[0]}.nodes", f"there is no node {node!r}", near)  # fmt: skip
+        if len(feeds) > 1 and len({circuits[c].group for c in feeds} - {None}) != 1:
+            raise ConfigError(place, f"it stands in {' and '.join(feeds)}, which do not stand in for each other", "Remove it from all but one, or give them a redundancy group.")  # fmt: skip
+        result += [Plugged(node, c, 1 / len(feeds), circuits[c].poles) for c in feeds]
     for node, spec in site.nodes.items():
-        result += _cords_of(f"{where}: nodes.{node}", node, spec.cords, site, lines)
+        result += _cords_of(f"{where}: nodes.{node}", node, spec.cords, site, circuits)
     return tuple(result)
 
 
@@ -49,7 +51,7 @@ def _cords_of(
     node: str,
     cords: tuple[CordConfig, ...],
     site: PowerConfig,
-    lines: dict[str, Circuit],
+    circuits: dict[str, Circuit],
 ) -> list[Plugged]:
     for number, cord in enumerate(cords):
         if cord.circuit not in site.circuits:
@@ -73,18 +75,18 @@ def _cords_of(
     else:
         shares = [1 / len(cords) for _ in cords]
     return [
-        Plugged(node, cord.circuit, share, _cord_poles(place, cord, lines), count)
+        Plugged(node, cord.circuit, share, _cord_poles(place, cord, circuits), count)
         for cord, share, count in zip(cords, shares, supplies, strict=True)
     ]
 
 
-def _cord_poles(place: str, cord: CordConfig, lines: dict[str, Circuit]) -> tuple[int, ...]:
-    line = lines[cord.circuit]
+def _cord_poles(place: str, cord: CordConfig, circuits: dict[str, Circuit]) -> tuple[int, ...]:
+    circuit = circuits[cord.circuit]
     if cord.phase is None:
-        return line.poles
+        return circuit.poles
     poles = parse_poles(f"{place}.cords.phase", cord.phase)
-    if not set(poles) <= set(line.poles) or (line.wiring is Wiring.DELTA and len(poles) == 1):
-        raise ConfigError(f"{place}.cords.phase", f"{cord.circuit} has no such outlet: {cord.phase}", f"It has {'-'.join(POLES[p] for p in line.poles)}, {line.wiring.value}.")  # fmt: skip
+    if not set(poles) <= set(circuit.poles) or (circuit.wiring is Wiring.DELTA and len(poles) == 1):
+        raise ConfigError(f"{place}.cords.phase", f"{cord.circuit} has no such outlet: {cord.phase}", f"It has {'-'.join(POLES[p] for p in circuit.poles)}, {circuit.wiring.value}.")  # fmt: skip
     return poles
 
 

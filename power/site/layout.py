@@ -1,4 +1,4 @@
-"""The site as a tree of lines with machines on them: checked, with every default filled in."""
+"""The site as a tree of circuits with machines on them: checked, with every default filled in."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from power.site.circuit import Circuit, circuit_line, panel_line
+from power.site.circuit import Circuit, branch_circuit, panel_circuit
 from power.site.config import PowerConfig
 from power.site.cords import Plugged, cords_of_site
 from power.site.machine import Machine, build
@@ -16,7 +16,7 @@ from telemetry.errors import ConfigError, did_you_mean
 
 
 def check_redundancy(
-    site: PowerConfig, lines: dict[str, Circuit], cords: tuple[Plugged, ...], notices: list[str]
+    site: PowerConfig, circuits: dict[str, Circuit], cords: tuple[Plugged, ...], notices: list[str]
 ) -> None:
     groups: dict[str, list[str]] = {}
     for name, circuit in site.circuits.items():
@@ -24,15 +24,15 @@ def check_redundancy(
             groups.setdefault(circuit.redundancy.group, []).append(name)
     plugged: dict[str, set[str]] = {}
     for cord in cords:
-        plugged.setdefault(cord.machine, set()).add(cord.line)
+        plugged.setdefault(cord.machine, set()).add(cord.circuit)
     alone = {node: next(iter(feeds)) for node, feeds in plugged.items() if len(feeds) == 1}
     for group, members in groups.items():
-        parents = [lines[member].parent for member in members]
-        sources = [lines[member].source for member in members]
+        parents = [circuits[member].parent for member in members]
+        sources = [circuits[member].source for member in members]
         if len(members) < 2:
             notices.append(f"circuits.{members[0]}: it is alone in group {group}; name the other feed")  # fmt: skip
         elif parents[0] is not None and len(set(parents)) == 1:
-            notices.append(f"circuits.{members[0]}: {' and '.join(members)} are a {lines[members[0]].scheme} group on one panel, {parents[0]}: not independent. Feed them from two panels")  # fmt: skip
+            notices.append(f"circuits.{members[0]}: {' and '.join(members)} are a {circuits[members[0]].scheme} group on one panel, {parents[0]}: not independent. Feed them from two panels")  # fmt: skip
         elif sources[0] is not None and len(set(sources)) == 1:
             notices.append(f"circuits.{members[0]}: {' and '.join(members)} share the source {sources[0]}: not independent")  # fmt: skip
         notices += [
@@ -94,19 +94,19 @@ __all__ = ["Circuit", "Plugged", "SiteLayout", "lay_out"]
 
 @dataclass(frozen=True, slots=True)
 class SiteLayout:
-    """All of it; `lines` has parents before children."""
+    """All of it; `circuits` has parents before children."""
 
     site: PowerConfig
-    lines: dict[str, Circuit]
+    circuits: dict[str, Circuit]
     machines: dict[str, Machine]
     cords: tuple[Plugged, ...]
     notices: tuple[str, ...] = field(default=())
     """What is allowed and probably wrong (E24)."""
 
-    def below(self, line: str) -> set[str]:
-        """Return a line and everything that it feeds."""
-        found = {line}
-        for other in self.lines.values():
+    def below(self, circuit: str) -> set[str]:
+        """Return a circuit and everything that it feeds."""
+        found = {circuit}
+        for other in self.circuits.values():
             if other.parent in found:
                 found.add(other.id)
         return found
@@ -117,28 +117,28 @@ def lay_out(where: str, site: PowerConfig) -> SiteLayout:
     if not site.circuits:
         raise ConfigError(f"{where}: circuits", "there is no circuit", "Write [circuits.office] and breaker = 15.")  # fmt: skip
     notices: list[str] = []
-    lines: dict[str, Circuit] = {}
+    circuits: dict[str, Circuit] = {}
     for name, panel in site.panels.items():
-        lines[name] = panel_line(f"{where}: panels.{name}", name, panel, site)
+        circuits[name] = panel_circuit(f"{where}: panels.{name}", name, panel, site)
     for name in _parents_first(where, site):
         place = f"{where}: circuits.{name}"
-        lines[name] = circuit_line(place, name, site.circuits[name], site, lines, notices)
-    cords = cords_of_site(where, site, lines)
+        circuits[name] = branch_circuit(place, name, site.circuits[name], site, circuits, notices)
+    cords = cords_of_site(where, site, circuits)
     feeds: dict[str, list[float]] = {}
     for cord in cords:
-        line = lines[cord.line]
-        outlet = line.volts * (1 if len(cord.poles) == 1 else 3**0.5)
+        circuit = circuits[cord.circuit]
+        outlet = circuit.volts * (1 if len(cord.poles) == 1 else 3**0.5)
         feeds.setdefault(cord.machine, []).append(outlet)
     machines = {
         name: build(f"{where}: nodes.{name}", name, site.nodes.get(name), min(volts), len(volts))
         for name, volts in feeds.items()
     }
-    check_redundancy(site, lines, cords, notices)
+    check_redundancy(site, circuits, cords, notices)
     check_budgets(where, site)
     check_ups(where, site, set(machines))
     check_supplies(where, machines, cords)
     notices += [f"nodes.{n}: it hangs on no circuit" for n in site.nodes if n not in machines]
-    return SiteLayout(site, lines, machines, cords, tuple(notices))
+    return SiteLayout(site, circuits, machines, cords, tuple(notices))
 
 
 def _parents_first(where: str, site: PowerConfig) -> list[str]:

@@ -125,14 +125,14 @@ def circuit_states(
     """Return every row of the circuit snapshot, parents before what they feed."""
     nodes: dict[str, list[str]] = {}
     for cord in layout.cords:
-        nodes.setdefault(cord.line, []).append(cord.machine)
+        nodes.setdefault(cord.circuit, []).append(cord.machine)
     columns = {
         name.removeprefix("circuit_"): values.tolist() for name, values in snapshot.columns.items()
     }
     facts = snapshot.facts or ({},) * len(snapshot.names)
     return [
         _circuit(
-            layout.lines[name],
+            layout.circuits[name],
             {column: values[row] for column, values in columns.items()},
             list(dict.fromkeys(nodes.get(name, ()))),
             list(alerts.get(name, ())),
@@ -179,7 +179,7 @@ def plain(value: float, digits: int = 4) -> float | None:
 
 
 def _circuit(
-    line: Circuit,
+    circuit: Circuit,
     row: Mapping[str, float],
     nodes: list[str],
     alerts: list[str],
@@ -192,15 +192,15 @@ def _circuit(
     trip = [row.get(f"trip_{edge}_seconds", math.nan) for edge in ("earliest", "nominal", "latest")]
     joules = row.get("energy_joules", math.nan)
     return CircuitState(
-        id=line.id,
-        kind="panel" if line.is_panel else "circuit",
-        parent=line.parent,
-        wiring=line.wiring.value,
-        volts=round(line.volts / line.sag * (line.outlet_ratio if len(line.poles) > 1 else 1), 1),
+        id=circuit.id,
+        kind="panel" if circuit.is_panel else "circuit",
+        parent=circuit.parent,
+        wiring=circuit.wiring.value,
+        volts=round(circuit.volts / circuit.sag * (circuit.outlet_ratio if len(circuit.poles) > 1 else 1), 1),
         watts=get("watts"),
         sigma_watts=get("sigma_watts"),
         source=_SOURCES.get(int(source)) if math.isfinite(source) else None,
-        amps={POLES[pole]: get(f"{POLES[pole].lower()}_amps") for pole in line.poles},
+        amps={POLES[pole]: get(f"{POLES[pole].lower()}_amps") for pole in circuit.poles},
         neutral_amps=get("neutral_amps"),
         rated_amps=get("rated_amps"),
         effective_amps=get("effective_amps"),
@@ -218,7 +218,7 @@ def _circuit(
         assumed_watts=get("assumed_watts"),
         committed_watts=get("committed_watts"),
         committed_continuous_ratio=get("committed_continuous_ratio"),
-        group=line.group,
+        group=circuit.group,
         survivor_continuous_ratio=get("survivor_continuous_ratio"),
         forecast_continuous_seconds=get("forecast_continuous_seconds"),
         forecast_rated_seconds=get("forecast_rated_seconds"),

@@ -131,7 +131,7 @@ def test_what_the_page_shows_can_be_pasted() -> None:
     examples = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
     assert len(examples) == 3
     for example in examples:
-        assert lay_out("page", decode("page", tomllib.loads(example))).lines
+        assert lay_out("page", decode("page", tomllib.loads(example))).circuits
     rules = [f"E{number:02}" for number in range(1, 25)]
     assert [rule for rule in rules if f"| {rule} |" not in PAGE] == []
 
@@ -182,5 +182,5 @@ def test_a_wrong_kind_of_section_is_told_by_its_name() -> None:
 )
 def test_a_region_picks_volts_and_curve(region: str, volts: float, curve: str) -> None:
     text = f"region = '{region}'\n" + A
-    line = lay_out("site.toml", decode("site.toml", tomllib.loads(text))).lines["a"]
+    line = lay_out("site.toml", decode("site.toml", tomllib.loads(text))).circuits["a"]
     assert (line.volts, line.curve) == (volts, curve)

@@ -23,17 +23,17 @@ def imported(found: Pages, **options: Any) -> tuple[str, SiteLayout]:
 def test_a_feed_of_netbox_defaults_is_1440_watts_and_not_1152() -> None:
     """Golden test 10: 120 V, 15 A, 80 %. The breaker stays a breaker, so that it can trip."""
     text, layout = imported(pages([feed(1, "office")]))
-    line = layout.lines["office"]
-    assert line.continuous_amps * line.volts == pytest.approx(1440)
-    assert (line.rated_amps, line.continuous_amps) == (15, 12)
-    assert line.curve is not None
+    circuit = layout.circuits["office"]
+    assert circuit.continuous_amps * circuit.volts == pytest.approx(1440)
+    assert (circuit.rated_amps, circuit.continuous_amps) == (15, 12)
+    assert circuit.curve is not None
     assert "available in NetBox: 1440 W" in text
 
 
 @pytest.mark.parametrize("available", [1440, 1440.0, None])
 def test_what_netbox_calls_available_is_never_derated_again(available: float | None) -> None:
     text, layout = imported(pages([feed(1, "office", available_power=available)]))
-    assert layout.lines["office"].continuous_amps == 12
+    assert layout.circuits["office"].continuous_amps == 12
     assert "NetBox itself says" not in text
     assert (
         "NetBox itself says 1200 W" in imported(pages([feed(1, "office", available_power=1200)]))[0]
@@ -59,7 +59,7 @@ def test_a_three_phase_pair_of_a_rack_with_its_nodes() -> None:
         outlet(50 + n, pdus[(n - 1) // 3], 30 + (n - 1) // 3, "ABC"[n % 3]) for n in range(1, 7)
     ]
     text, layout = imported(pages(feeds, ports, outlets, panels))
-    a, b = layout.lines["R12-A"], layout.lines["R12-B"]
+    a, b = layout.circuits["R12-A"], layout.circuits["R12-B"]
     assert (a.continuous_amps, a.group, b.group, a.scheme, a.parent, b.parent) == (
         48,
         "R12",
@@ -69,7 +69,7 @@ def test_a_three_phase_pair_of_a_rack_with_its_nodes() -> None:
         "RPP1-B",
     )
     assert a.continuous_amps * a.volts * 3 == pytest.approx(17_293, rel=0.001)
-    assert [(cord.line, round(cord.share, 3)) for cord in layout.cords] == [
+    assert [(cord.circuit, round(cord.share, 3)) for cord in layout.cords] == [
         ("R12-A", 0.167)
     ] * 3 + [("R12-B", 0.167)] * 3
     assert list(layout.machines) == ["dgx-01"]
@@ -85,7 +85,7 @@ def test_a_three_phase_pair_of_a_rack_with_its_nodes() -> None:
 @pytest.mark.parametrize("old", [False, True], ids=["3.3 and newer", "before 3.3"])
 def test_a_cable_straight_to_the_feed_in_both_forms(old: bool) -> None:
     ports = [inlet(5, (1, "rig1"), "PSU", ("dcim.powerfeed", 1), old=old)]
-    assert [cord.line for cord in imported(pages([feed(1, "office")], ports))[1].cords] == [
+    assert [cord.circuit for cord in imported(pages([feed(1, "office")], ports))[1].cords] == [
         "office"
     ]
 
@@ -96,9 +96,9 @@ def test_a_cable_that_only_the_feed_tells() -> None:
         "connected_endpoints_type": "dcim.powerport",
     }
     ports = [inlet(5, (1, "rig1"), "PSU", None)]
-    assert [cord.line for cord in imported(pages([feed(1, "office", **end)], ports))[1].cords] == [
-        "office"
-    ]
+    assert [
+        cord.circuit for cord in imported(pages([feed(1, "office", **end)], ports))[1].cords
+    ] == ["office"]
 
 
 def test_what_cannot_be_carried_over_is_a_comment_where_it_belongs() -> None:
@@ -109,7 +109,7 @@ def test_what_cannot_be_carried_over_is_a_comment_where_it_belongs() -> None:
              inlet(3, (3, "odd"), "PSU", ("dcim.poweroutlet", 9)), inlet(4, (4, "pdu"), "in", ("dcim.poweroutlet", 9)),
              inlet(5, (5, "front"), "PSU", ("dcim.frontport", 9))]  # fmt: skip
     text, layout = imported(pages(feeds, ports, [outlet(9, (4, "pdu"), 4)]))
-    assert set(layout.lines) == {"PP1", "big", "small", "full", "lost"}
+    assert set(layout.circuits) == {"PP1", "big", "small", "full", "lost"}
     for told in ("is 230 to neutral? Then write 398", 'write panel = "PP1" and phase = "L1"', "feed telco: direct current (48 V, 15 A)",
                  "right only where the amperage is derated already", "its panel (id 8) is not among", "its status is planned",
                  "loose: inlet PSU: it has no cable", "far: inlet PSU: its feed (id 77) is not among", "odd: inlet PSU: the units before it feed each other",
@@ -134,7 +134,9 @@ def test_feeds_of_one_rack(kinds: str, groups: dict[str, str], comment: str) -> 
         for n, kind in enumerate(kinds)
     ]
     text, layout = imported(pages(feeds))
-    assert {line.group: line.scheme for line in layout.lines.values() if line.group} == groups
+    assert {
+        circuit.group: circuit.scheme for circuit in layout.circuits.values() if circuit.group
+    } == groups
     assert comment in text
 
 
@@ -149,7 +151,7 @@ def test_names_that_are_used_twice_or_would_write_settings() -> None:
         feed(4, "a/P", 1),
     ]
     text, layout = imported(pages(feeds, [inlet(1, (1, evil), evil, None)], panels=panels))
-    assert set(layout.lines) == {"a/P", "b/P", "a/P/1", "b/P/1", evil, "a/P/a/P"}
+    assert set(layout.circuits) == {"a/P", "b/P", "a/P/1", "b/P/1", evil, "a/P/a/P"}
     assert layout.site.circuits[evil].breaker == 15
     assert "\nbreaker = 99" not in text
 
