@@ -1,1 +1,1 @@
-"""One per node: reads the GPUs, keeps every frame in a ring on disk, and publishes it."""
+"""The collector, one per node: reads GPUs, keeps every frame in a ring on disk, publishes it."""

@@ -1,4 +1,4 @@
-"""The parts of one collector, who hands what to whom, and what they did."""
+"""The parts of one collector, how they are connected, and a summary of a run."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from telemetry.inventory import CommandKind, Inventory
 
 
 class KernelLines(Protocol):
-    """XIDs and the like from the kernel's log: `collector.kernel.kernel_log`."""
+    """Events read from the kernel log, such as XIDs: `collector.kernel.kernel_log`."""
 
     def start(self) -> None:
-        """Begin to listen."""
+        """Start reading."""
 
     def drain(self) -> list[DeviceEvent]:
         """Return what came since the last call, oldest first."""
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop reading."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectorSummary:
-    """What a collector did between start and stop."""
+    """Counts of one run of a collector, from start to stop."""
 
     node: str
     session: int
     frames: int
     """Frames sampled."""
     frames_published: int
-    """Frames that were handed to the network live."""
+    """Live frames handed to the network."""
     frames_unsent: int
     """Frames that the network did not take in time: they went to the ring only."""
     frames_unkept: int
@@ -59,7 +59,7 @@ class CollectorSummary:
 
 
 class CollectorAssembly:
-    """The parts of one collector, and who hands what to whom."""
+    """The parts of one collector, connected."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class CollectorAssembly:
         self.source = source
         self.session = secrets.randbits(48)
         self.ended = False
-        """Whether the last frame has been made."""
+        """Whether the last frame was built."""
         self.ring_writer: RingWriter | None = None
         self._memory: RememberedDevices | None = None
         if config.ring_enabled:
@@ -81,7 +81,9 @@ class CollectorAssembly:
             self.ring_writer = RingWriter(ring, self.session, self._ring_changed)
             if source.inventory.source == "nvml":
                 self._memory = RememberedDevices(config.state_dir, time.time_ns())
-        self.publisher = Publisher(config, self.session, self.ring_writer, self._obey, time.time_ns)
+        self.publisher = Publisher(
+            config, self.session, self.ring_writer, self._execute, time.time_ns
+        )
         self.events = EventQueue(
             config.node, self.session, lambda _, payload: self.publisher.event(payload)
         )
@@ -97,29 +99,29 @@ class CollectorAssembly:
         )
 
     def frame(self, seq: int, payload: bytes) -> None:
-        """Live first, then the ring."""
+        """Publish a frame, then store it in the ring."""
         self.publisher.frame(seq, payload)
         if self.ring_writer is not None:
             self.ring_writer.put(seq, payload)
 
     def inventory(self, inventory: Inventory) -> None:
-        """Hand on a new inventory."""
+        """Publish a new inventory, and remember its GPUs."""
         self.publisher.inventory(inventory)
         if self._memory is not None:
             self._memory.inventory(inventory, time.time_ns())
 
     def note(self, kind: str, message: str) -> None:
-        """Make an event of the collector's own."""
+        """Add an event of the collector itself."""
         self.events.add(DeviceEvent(kind, time.time_ns(), message=message))
 
-    def _obey(self, kind: CommandKind) -> None:
+    def _execute(self, kind: CommandKind) -> None:
         self.sampler.command(kind)
 
     def _ring_changed(self, works: bool, message: str) -> None:
         self.note("ring_up" if works else "ring_down", message)
 
     def summary(self) -> CollectorSummary:
-        """Say what was done so far."""
+        """Return the counts so far."""
         outbox, backfill = self.publisher.outbox, self.publisher.backfill
         counters = self.publisher.counters
         return CollectorSummary(

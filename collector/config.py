@@ -1,4 +1,4 @@
-"""What an operator can tell a collector, with defaults that work on any node."""
+"""Settings of a collector, with defaults that work on any node."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from telemetry.mqtt import BrokerConfig
 from telemetry.topics import check_name
 
 SHORTEST_INTERVAL = 0.05
-"""Seconds; the driver's own sensors move no faster."""
+"""Seconds; the driver updates its sensors no faster."""
 SMALLEST_RING = 64 * 1024
-"""Bytes; below that the ring does not hold a minute of one node."""
+"""Bytes; a smaller ring would not hold a minute of one node."""
 
 
 def short_hostname() -> str:
@@ -42,10 +42,10 @@ def listen_address(where: str, text: str) -> tuple[str, int]:
 
 
 class CollectorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One collector: what it reads, how often, where it keeps frames and where it sends them."""
+    """Settings of one collector: source, intervals, ring and broker."""
 
     node: str = msgspec.field(default_factory=short_hostname)
-    """Name of this node on the bus: the short host name unless told otherwise."""
+    """Name of this node on the bus: the short host name by default."""
     cluster: str = "default"
     source: str = "auto"
     """`auto`, `nvml`, `nvidia-smi`, `nvidia-smi:FILE`, `simulated:SCENARIO` or `recording:FILE`;
@@ -53,27 +53,27 @@ class CollectorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     interval: float = 1.0
     """Seconds between frames."""
     slow_interval: float = 15.0
-    """Seconds between readings of what is expensive to read or seldom changes."""
+    """Seconds between readings of metrics that are expensive to read or seldom change."""
     state_dir: Path = msgspec.field(default_factory=default_state_dir)
-    """Folder of the ring and of the list of GPUs that were here; one collector only may use it."""
+    """Folder of the ring and of the list of known GPUs; used by one collector only."""
     ring_enabled: bool = True
     ring_bytes: int = 256 * 1024 * 1024
-    """Most disk that the ring may take; 256 MiB are 14 hours of eight GPUs at 1 Hz."""
+    """Disk space of the ring at most; 256 MiB hold 14 hours of eight GPUs at 1 Hz."""
     backfill_bytes_per_second: float = 2e6
-    """How fast old frames are sent again, so that new ones never wait for them."""
+    """Rate limit of backfill, so that live frames never wait for it."""
     broker: BrokerConfig = BrokerConfig()
     metrics_listen: str | None = None
     """`host:port` of the node's own `/metrics` page; none by default."""
     kernel_log: str | None = "auto"
-    """Where the kernel's messages are read (XIDs): `auto` is /dev/kmsg for a source that reads real
-    GPUs and nothing for simulations and recordings; a path; or null for never."""
+    """Kernel log to read XIDs from: `auto` is /dev/kmsg for a source that reads real GPUs and none
+    for simulations and recordings; a path; or null for none."""
     node_readings: bool = True
-    """Whether the machine around the GPUs (CPU, memory, disk, network, wall power) is read too."""
+    """Whether to read the host too: CPU, memory, disk, network, wall power."""
     seed: int = 1
-    """Seed of a simulated source that names none itself."""
+    """Seed of a simulated source that does not name one."""
 
     def __post_init__(self) -> None:
-        """Raise `ConfigError` for what can't work."""
+        """Raise `ConfigError` for values that can't work."""
         check_name("collector.node", self.node)
         check_name("collector.cluster", self.cluster)
         if not SHORTEST_INTERVAL <= self.interval <= 3600:

@@ -31,15 +31,15 @@ from telemetry.errors import ConfigError, KilowattError
 from telemetry.release import release
 from telemetry.tasks import end
 
-# The folder that belongs to one running collector alone.
+# The state folder is locked: one running collector per folder.
 
 
 @contextlib.contextmanager
 def claim(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock meanwhile. Raises `ConfigError` when another collector holds it.
+    """Hold the folder's lock. Raises `ConfigError` when another collector holds it.
 
-    The kernel lets go of the lock when the process ends, however it ends. A folder that can't be
-    written is not claimed: the collector then runs without a ring, and says so.
+    The kernel releases the lock when the process ends, however it ends. A folder that can't be
+    written is not locked: the collector then runs without a ring and logs that.
     """
     path = folder / "collector.lock"
     try:
@@ -72,7 +72,7 @@ def claim(folder: Path) -> Iterator[None]:
 log = logging.getLogger(__name__)
 
 STOPPING = 0.2
-"""Seconds that a tick under way may take to end."""
+"""Seconds that a running tick may take to end."""
 SETTLING = 0.3
 """Seconds that the ring may take to write the last frames."""
 CLOSING = 1.0
@@ -90,13 +90,13 @@ async def run_collector(
     source: Source | None = None,
     linger: asyncio.Event | None = None,
 ) -> CollectorSummary:
-    """Collect until `stop` is set; all is ended within two seconds then, whatever hangs.
+    """Collect until `stop` is set; then end within two seconds, whatever hangs.
 
-    With `linger`, sampling ends at `stop`, but the bus stays open until that is set too, so that
-    an aggregator can ask for the last frames.
+    With `linger`, sampling ends at `stop`, but the connection stays open until `linger` is set
+    too, so that an aggregator can request the last frames.
 
-    Raises `ConfigError` (or `SourceError`) for what an operator must mend before a start; nothing
-    else ends it: a driver, a disk or a broker that is away is a state, and news.
+    Raises `ConfigError` (or `SourceError`) for a fault that an operator must correct before the
+    start. A driver, a disk or a broker that is away does not end it: each is a state and an event.
     """
     stop = stop or asyncio.Event()
     config.broker.password()  # both raise ConfigError now rather than at some reconnect
@@ -148,7 +148,7 @@ async def _run(
                 await stop.wait()
                 if linger is not None:
                     await end({sampler}, STOPPING)
-                    await _last_words(parts)
+                    await _publish_last_frame(parts)
                     parts.publisher.announce()
                     await linger.wait()
             finally:  # also when we are cancelled, or one of the tasks has failed
@@ -172,26 +172,26 @@ async def _sample(parts: CollectorAssembly) -> None:
     await parts.sampler.run()
 
 
-async def _last_words(parts: CollectorAssembly) -> None:
-    """Bring the last frame into the ring and on its way."""
+async def _publish_last_frame(parts: CollectorAssembly) -> None:
+    """Publish the last frame and store it in the ring."""
     if parts.sampler.newest is not None and not parts.ended:
         parts.ended = True
         parts.note("collector_stopped", "stopped on request")
-        parts.sampler.last_words()
+        parts.sampler.flush_events()
     if parts.ring_writer is not None:
         await parts.ring_writer.settled(SETTLING)
 
 
 async def _finish(parts: CollectorAssembly) -> None:
-    """Bring the last frame into the ring, then have everyone end."""
-    await _last_words(parts)
+    """Publish and store the last frame, then close ring and publisher."""
+    await _publish_last_frame(parts)
     if parts.ring_writer is not None:
         parts.ring_writer.close()
     parts.publisher.close()
 
 
 async def _bounded(closing: asyncio.Future[None], seconds: float, node: str) -> None:
-    """Wait for the source to close, but not for ever."""
+    """Wait for the source to close, for a limited time."""
     done, _ = await asyncio.wait({closing}, timeout=max(0.0, seconds))
     if not done:
         closing.cancel()
@@ -201,7 +201,7 @@ async def _bounded(closing: asyncio.Future[None], seconds: float, node: str) -> 
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the error that an operator should see: one of ours if there is one."""
+    """Return the error to show to an operator: one of kilowatch's own if there is one."""
     ours = errors.subgroup(KilowattError)
     group: BaseExceptionGroup[BaseException] = ours or errors
     first = group.exceptions[0]
@@ -215,8 +215,8 @@ def main_loop(
 ) -> None:
     """Run a collector as a process of its own until SIGTERM or SIGINT, then `report`.
 
-    A thread that hangs (in a disk's fsync, in a resolver) can't be ended and must not keep the
-    process: it is left behind, and the process ends without it.
+    A thread that hangs (in fsync, in a resolver) can't be ended and must not keep the process
+    alive: the process exits without joining it.
     """
     gc.freeze()  # what is loaded now stays: no full collection walks it again
     loop = asyncio.new_event_loop()
@@ -236,12 +236,12 @@ def main_loop(
 
 
 async def _cancel_rest() -> None:
-    """Cancel what is still there, so that nothing complains when the loop closes."""
+    """Cancel the remaining tasks, so that closing the loop logs no warning."""
     await end((task for task in asyncio.all_tasks() if task is not asyncio.current_task()), LEAVING)
 
 
 def _leave_hung_threads() -> None:
-    """End the process here and now if a thread does not end: the interpreter would wait for it."""
+    """Exit the process at once if a thread does not end: the interpreter would wait for it."""
     deadline = time.monotonic() + LEAVING
     for thread in threading.enumerate():
         if thread is threading.main_thread() or thread.daemon:
@@ -256,7 +256,7 @@ def _leave_hung_threads() -> None:
 
 
 def host_of(config: CollectorConfig) -> HostRows | None:
-    """Return the reader of the machine around the GPUs, where there is one to read."""
+    """Return the reader of this host, or None for a simulation, a recording or `node_readings = false`."""
     if not config.node_readings or is_elsewhere(config.source):
         return None
     from collector.host import Host  # noqa: PLC0415 - a simulation needs none
@@ -277,7 +277,7 @@ def facts_of(config: CollectorConfig) -> dict[str, str]:
 
 
 def kernel_log_of(config: CollectorConfig) -> KernelLines | None:
-    """Return the reader of the kernel's messages, started, or None where nobody wants it."""
+    """Return a started reader of the kernel log, or None where the settings want none."""
     if config.kernel_log is None:
         return None
     if config.kernel_log == "auto" and is_elsewhere(config.source):

@@ -1,7 +1,7 @@
 """A source of readings: the plug point between a tick and the hardware.
 
-The sampler calls a source once a tick and publishes what came back, whatever it is. To add a
-source, write one class that fits `Source` and name it in `collector.sources`.
+The sampler calls a source once a tick and publishes the result. To add a source, write one class
+that fits `Source` and name it in `collector.sources`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from telemetry.metric import Lane
 
 @dataclass(slots=True)
 class DeviceEvent:
-    """Something that a source noticed; the collector gives it an id and a place on the bus."""
+    """An event that a source noticed; the collector gives it an id and publishes it."""
 
     kind: str
-    """One of the kinds of `telemetry.inventory.Event`."""
+    """Kind as in `telemetry.inventory.Event`."""
     at: int
     """ns since 1970."""
     gpu: str | None = None
@@ -32,39 +32,39 @@ Rows = dict[int, list[list[float]]]
 
 
 class Source(Protocol):
-    """Where readings come from. All methods are called by one task, never at once."""
+    """Source of readings. All methods are called by one task, never concurrently."""
 
     inventory: Inventory
-    """What the node is made of now. A source replaces it (never mutates it) when that changes, and
-    the collector then publishes it; node, cluster, session and version are the collector's."""
+    """Devices of the node now. A source replaces it (never mutates it) when they change, and the
+    collector then publishes it; node, cluster, session and version are filled in by the collector."""
 
     async def open(self) -> None:
-        """Get ready. A driver that is missing, mismatched or hung is a state in `inventory`, not an
-        error; raises `SourceError` or `ConfigError` only for what an operator must mend in the
-        configuration (no such file, no such scenario)."""
+        """Open the source. A driver that is missing, mismatched or hung is a state in `inventory`,
+        not an error; raises `SourceError` or `ConfigError` only for a fault in the settings (no
+        such file, no such scenario)."""
 
     async def read(self, lanes: frozenset[Lane], tick: int, now_ns: int, deadline: float) -> Rows:
         """Return the blocks of the `gpu` and `link` tables on these lanes (and of `node`, where the
-        source knows better than the host it runs on), with gaps for what did not answer within
-        `deadline` seconds. `tick` counts intervals since 1970, `now_ns` is the wall clock. Always
-        returns, never raises: what went wrong is a gap, and a `DeviceEvent` if it is news."""
+        source knows better than the host it runs on), with gaps for devices that did not answer
+        within `deadline` seconds. `tick` counts intervals since 1970, `now_ns` is the wall clock.
+        Always returns, never raises: a failure is a gap, and a `DeviceEvent` when it begins."""
 
     def drain_events(self) -> list[DeviceEvent]:
-        """Return what happened since the last call, oldest first."""
+        """Return the events since the last call, oldest first."""
 
     async def release(self) -> None:
-        """Let go of the driver, so that it can be upgraded."""
+        """Close the driver, so that it can be upgraded."""
 
     async def resume(self) -> None:
-        """Take the driver again."""
+        """Open the driver again after `release`."""
 
     async def close(self) -> None:
-        """Let go of everything within a second, whatever hangs."""
+        """Close everything within a second, whatever hangs."""
 
 
 @runtime_checkable
 class Paced(Protocol):
-    """A source that must not be read as often as others: `nvidia-smi` opens the driver each time."""
+    """Source with a minimum interval of its own: each run of `nvidia-smi` opens the driver."""
 
     interval: float
-    """Seconds between readings, at least; the collector ticks no faster."""
+    """Minimum seconds between readings; the collector ticks no faster."""

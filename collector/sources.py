@@ -1,13 +1,13 @@
-"""The registry of sources: from what stands in the configuration to a `Source`.
+"""Registry of sources: makes a `Source` from the setting `collector.source`.
 
     auto                    NVML if the driver is there, else the nvidia-smi command, else NVML,
-                            which says that the driver is missing and goes on looking for it
+                            which reports that the driver is missing and retries
     nvml                    NVML, through nvidia-ml-py, in a child process
-    nvidia-smi              the nvidia-smi command, again and again
+    nvidia-smi              the nvidia-smi command, run periodically
     nvidia-smi:FILE         a saved log of it, `-q -x` or `-q`
     simulated:SCENARIO      a simulated node; /NODE chooses which, and
                             ?nodes=2&gpus=4&seed=7&faults=xid79@dgx-01/3+20s changes the cluster
-    recording:FILE          what `kilowatch record` wrote; #NODE chooses whose
+    recording:FILE          a file of `kilowatch record`; #NODE chooses the node
 
 To add a source, write one class that fits `collector.source.Source`, and one function here.
 """
@@ -26,17 +26,17 @@ from telemetry.errors import ConfigError, did_you_mean
 
 WHERE = "collector.source"
 OPEN_WAIT = 1.5
-"""Seconds that the first frame waits for the driver: with the rest it leaves within two."""
+"""Seconds that the first frame waits for the driver, so that it is sent within two."""
 COMMAND_SHARE = 0.5
-"""Share of the interval that a release may hold up the next tick."""
+"""Share of the interval by which a release may delay the next tick."""
 COMMAND_WAIT = 5.0
-"""Seconds that it may take at most, however long the interval."""
+"""Limit of that in seconds, however long the interval."""
 NVML_LIBRARY = "libnvidia-ml.so.1"
 _OPTIONS = ("nodes", "gpus", "seed", "faults", "links", "start")
 
 
 def has_nvml() -> bool:
-    """Say whether the driver's library can be loaded here. Loading it touches no GPU."""
+    """Return whether the driver's library can be loaded. Loading it touches no GPU."""
     try:
         ctypes.CDLL(NVML_LIBRARY)
     except OSError:
@@ -116,12 +116,12 @@ SOURCES: dict[str, Maker] = {
     "simulated": _simulated,
     "recording": _recording,
 }
-"""By the word before the colon."""
+"""Factories by the word before the colon."""
 
 
 def make_source(spec: str, config: CollectorConfig, now: float) -> Source:
     """Make the source that `spec` describes; `now` (seconds since 1970) is when a simulation
-    begins. Raises `ConfigError` for what names none."""
+    begins. Raises `ConfigError` when there is no such source."""
     word, colon, rest = spec.partition(":")
     maker = SOURCES.get(word)
     if maker is None:
@@ -133,7 +133,7 @@ def make_source(spec: str, config: CollectorConfig, now: float) -> Source:
 
 
 def is_elsewhere(spec: str) -> bool:
-    """Say whether a source speaks of other GPUs than this machine's."""
+    """Return whether a source reads other GPUs than this machine's."""
     word, _, rest = spec.partition(":")
     return word in {"simulated", "recording"} or bool(rest)
 

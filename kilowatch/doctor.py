@@ -1,9 +1,8 @@
-"""The examinations of `kilowatch doctor`: each returns what it found and what to do about it."""
+"""Checks of `kilowatch doctor`: each returns a finding and its remedy."""
 
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
 import shutil
 import time
@@ -15,6 +14,7 @@ import msgspec
 from aggregator.config import AggregatorConfig, StoreKind
 from aggregator.influx.client import InfluxClient
 from aggregator.influx.inspection import inspect
+from collector.host.clock import read_clock
 from collector.sampling.once import once
 from kilowatch.settings import Settings
 from kilowatch.stack.ports import is_free
@@ -22,24 +22,22 @@ from telemetry.errors import KilowattError
 from telemetry.mqtt import BrokerConfig, connect
 
 SMALL_DISK = 2 * 1024**3
-"""Free bytes below which a store is a worry."""
-_STA_UNSYNC = 0x0040
-_TIME_ERROR = 5
+"""Free bytes below which `doctor` warns."""
 
 
 class DoctorFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that was looked at."""
+    """Result of one check."""
 
     subject: str
     level: str
     """`ok`, `warning` (works, but) or `fault` (does not work)."""
     text: str
     cure: str = ""
-    """A command or a change that mends it."""
+    """A command or a change that corrects it."""
 
 
 async def examine(settings: Settings) -> list[DoctorFinding]:
-    """Look at everything that kilowatch needs on this machine."""
+    """Check everything that kilowatch needs on this machine."""
     return [
         await driver(settings),
         kernel_log(settings),
@@ -120,7 +118,7 @@ async def broker(config: BrokerConfig) -> DoctorFinding:
 
 
 async def influxdb(config: AggregatorConfig) -> list[DoctorFinding]:
-    """Meet the InfluxDB server as the store would, where it is the store."""
+    """Check the InfluxDB server as the store uses it, where it is the store."""
     if config.store.kind is not StoreKind.INFLUXDB:
         return []
     with InfluxClient(config.store.influxdb) as client:
@@ -131,40 +129,27 @@ async def influxdb(config: AggregatorConfig) -> list[DoctorFinding]:
     ]
 
 
-class _Timex(ctypes.Structure):
-    """The head of struct timex; the kernel writes more behind it."""
-
-    _fields_ = (
-        ("modes", ctypes.c_uint),
-        ("offset", ctypes.c_long),
-        ("freq", ctypes.c_long),
-        ("maxerror", ctypes.c_long),
-        ("esterror", ctypes.c_long),
-        ("status", ctypes.c_int),
-        ("rest", ctypes.c_char * 256),
-    )
-
-
 def clock() -> DoctorFinding:
-    """Ask the kernel whether somebody keeps its clock right."""
-    timex = _Timex()
-    state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(timex))
-    if state < 0:
-        return DoctorFinding(subject="clock", level="warning", text="the kernel does not say")
-    if state == _TIME_ERROR or timex.status & _STA_UNSYNC:
+    """Check that a time service disciplines this machine's clock."""
+    try:
+        state = read_clock()
+    except OSError as error:
+        text = f"the kernel does not report its state: {error.strerror}"
+        return DoctorFinding(subject="clock", level="warning", text=text)
+    if not state.synchronised:
         return DoctorFinding(
             subject="clock",
             level="warning",
-            text="the clock is not synchronised: lag and skew can't be told apart",
+            text="the clock is not synchronised: lag and skew can't be distinguished",
             cure="timedatectl set-ntp true  (or run chrony)",
         )
     return DoctorFinding(
-        subject="clock", level="ok", text=f"synchronised, within {timex.esterror / 1e6:.3f} s"
+        subject="clock", level="ok", text=f"synchronised, within {state.estimated_error:.3f} s"
     )
 
 
 def disks(folders: Sequence[Path]) -> list[DoctorFinding]:
-    """Can we write where data should stay, and is there room?"""
+    """Check that the data folders can be written and have room."""
     return [_disk(folder) for folder in dict.fromkeys(folders)]
 
 
@@ -189,13 +174,13 @@ def _disk(folder: Path) -> DoctorFinding:
 
 
 def port(listen: str) -> DoctorFinding:
-    """Is the aggregator's port free, or taken by an aggregator?"""
+    """Check that the aggregator's port is free."""
     host, _, number = listen.rpartition(":")
     if is_free(host.strip("[]"), int(number)):
         return DoctorFinding(subject="port", level="ok", text=f"{listen} is free")
     return DoctorFinding(
         subject="port",
         level="warning",
-        text=f"somebody listens on {listen}; fine if it is kilowatch",
-        cure=f"ss -ltnp 'sport = :{number}'  (says who); choose another: --http 127.0.0.1:9500",
+        text=f"a process listens on {listen}; fine if it is kilowatch",
+        cure=f"ss -ltnp 'sport = :{number}'  (names it); choose another: --http 127.0.0.1:9500",
     )

@@ -1,8 +1,7 @@
-"""The machine around the GPUs, from /proc and /sys: the `node` table, and facts for people."""
+"""The host, from /proc and /sys: the `node` table, and facts for the inventory."""
 
 from __future__ import annotations
 
-from collector.host.facts import facts
-from collector.host.machine import Host
+from collector.host.machine import Host, facts
 
 __all__ = ["Host", "facts"]

@@ -1,17 +1,27 @@
-"""How wrong the clock may be, from the kernel's own time discipline (adjtimex)."""
+"""Synchronisation of the clock, from the kernel's time discipline (adjtimex)."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+from typing import NamedTuple
 
 _MICRO = 1e-6
 _UNSYNCHRONISED = 0x40
-_ERROR = 5  # what adjtimex returns while the clock is not synchronised
+_ERROR = 5  # returned by adjtimex while the clock is not synchronised
+
+
+class ClockState(NamedTuple):
+    """Synchronisation of this machine's clock."""
+
+    synchronised: bool
+    """Whether a time service (chrony, ntpd) disciplines the clock."""
+    estimated_error: float
+    """Seconds."""
 
 
 class _Timex(ctypes.Structure):
-    """`struct timex` of <sys/timex.h>; with `modes` 0 it is only filled in, nothing is set."""
+    """`struct timex` of <sys/timex.h>; with `modes` 0 the kernel fills it in and sets nothing."""
 
     _fields_ = (
         ("modes", ctypes.c_uint),
@@ -24,18 +34,13 @@ class _Timex(ctypes.Structure):
     )
 
 
-def estimated_error() -> float:
-    """Return the clock's estimated error in seconds.
-
-    Raises `FileNotFoundError` while nobody keeps the clock (no chrony, no ntpd): then there is no
-    estimate; `PermissionError` where a container forbids the question.
-    """
+def read_clock() -> ClockState:
+    """Return the state of the clock. Raises `PermissionError` where a container forbids it."""
     library = ctypes.CDLL(None, use_errno=True)
     timex = _Timex()
     state: int = library.adjtimex(ctypes.byref(timex))
     if state < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
-    if state == _ERROR or timex.status & _UNSYNCHRONISED:
-        raise FileNotFoundError("the clock is not synchronised")
-    return float(timex.esterror) * _MICRO
+    synchronised = state != _ERROR and not timex.status & _UNSYNCHRONISED
+    return ClockState(synchronised, timex.esterror * _MICRO)

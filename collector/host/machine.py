@@ -1,8 +1,8 @@
 """The `node` table of this machine: one row of the fast block each tick, one of the slow at times.
 
-What this machine can't tell is a gap that says why, never 0: not there is `not_supported`, not for
-us `no_permission`, not as the kernel writes it `error`. What only the collector knows about itself
-is `not_read` here, and filled in by the sampler.
+A value that can't be read is a gap with its reason, never 0: `not_supported` when it is not there,
+`no_permission`, or `error` when it can't be parsed. Columns about the collector itself are
+`not_read` here; the sampler fills them in.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from collector.host import proc
-from collector.host.clock import estimated_error
-from collector.host.open_file import Kept
+from collector.host.clock import read_clock
+from collector.host.open_file import OpenFile
 from collector.host.rapl import Zones, memory, packages
 from collector.host.wall import PROGRAMS, WallMeter
 from collector.source import Rows
@@ -28,7 +28,7 @@ Found = dict[str, float]
 
 
 class Host:
-    """This machine. Cheap: a fast reading takes about 100 us, and waits for nothing slow."""
+    """Reader of this machine. A fast reading takes about 100 us and waits for nothing slow."""
 
     def __init__(
         self,
@@ -38,27 +38,27 @@ class Host:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`root` is where proc, sys and dev are; `disk` any path on the file system that holds the
-        ring; `ipmitool` its path or FreeIPMI's, found if not given; "" leaves the BMC alone."""
+        ring; `ipmitool` its path or FreeIPMI's, found if not given; "" means never to query the BMC."""
         self._root = root
         self._disk = disk
         installed = (found for name in PROGRAMS if (found := shutil.which(name)))
         path = next(installed, None) if ipmitool is None else ipmitool
         self._wall = WallMeter(root, path or None, monotonic=monotonic)
         names = ("stat", "loadavg", "meminfo", "uptime", "net/dev", "diskstats")
-        self._files = {name: Kept(root / "proc" / name) for name in names}
+        self._files = {name: OpenFile(root / "proc" / name) for name in names}
         self._packages: Zones | None = None
         self._memory: Zones | None = None
         self._nics: list[str] = []
         self._drives: list[str] = []
         self._cpu: proc.Cpu | None = None
         self._busy = NOT_READ
-        self._looked = False
+        self._inspected = False
 
     def read(self, lanes: frozenset[Lane], now_ns: int = 0) -> Rows:
         """Return the `node` blocks of these lanes, one row each. Never raises and never waits for
         more than the kernel's own small files. `now_ns` is the tick's wall clock."""
-        if not self._looked or Lane.SLOW in lanes:
-            self._look()
+        if not self._inspected or Lane.SLOW in lanes:
+            self._inspect()
         rows: Rows = {}
         if Lane.FAST in lanes:
             found = {"node_wall_power_watts": self._wall.watts()}
@@ -93,9 +93,9 @@ class Host:
             if zones is not None:
                 zones.close()
 
-    def _look(self) -> None:
-        """Find out what the machine has; disks and network cards come and go."""
-        self._looked = True
+    def _inspect(self) -> None:
+        """Find disks, network cards and energy counters; they come and go."""
+        self._inspected = True
         self._nics = self._find_nics()
         blocks = self._root / "sys/block"
         # partitions aren't there; loops, RAM disks, RAID and LVM have no device of their own and
@@ -108,8 +108,8 @@ class Host:
                 self._packages = self._memory = None
 
     def _find_nics(self) -> list[str]:
-        """Return the interfaces that have a device: bridges, bonds, tunnels and the like carry
-        bytes that cross a card too. In a container none has one: then all but the loopback."""
+        """Return the interfaces that have a device: bytes of bridges, bonds and tunnels cross a card
+        too. In a container none has a device: then return all but the loopback."""
         try:
             names = proc.interfaces(self._files["net/dev"].read())
         except (OSError, ValueError):
@@ -119,7 +119,7 @@ class Host:
 
     @staticmethod
     def _guard(read: Callable[[], tuple[float, ...]], *names: str) -> Found:
-        """Return what was read, by name; what went wrong is a gap for all of them."""
+        """Return the readings by name; on failure all of them are gaps."""
         try:
             values = read()
         except PermissionError:
@@ -183,9 +183,48 @@ class Host:
 
     @staticmethod
     def _read_clock() -> tuple[float]:
-        return (estimated_error(),)
+        clock = read_clock()
+        if not clock.synchronised:  # no chrony, no ntpd: then there is no estimate
+            raise FileNotFoundError("the clock is not synchronised")
+        return (clock.estimated_error,)
 
 
 def _row(block: int, found: Found) -> list[float]:
-    """Return a row of the block; what isn't found is the collector's to fill in."""
+    """Return a row of the block; the sampler fills in what is missing."""
     return [found.get(name, NOT_READ) for name in SCHEMA.blocks[block].names]
+
+
+def facts(root: Path = Path("/")) -> dict[str, str]:
+    """Return host name, kernel, operating system, CPU, product and serial number for the inventory,
+    as far as this process may read them (serial numbers are root's)."""
+    cpuinfo = _text(root / "proc/cpuinfo")
+    dmi = root / "sys/class/dmi/id"
+    found = {
+        "hostname": _text(root / "proc/sys/kernel/hostname"),
+        "kernel": _text(root / "proc/sys/kernel/osrelease"),
+        "os": _value(_text(root / "etc/os-release"), "PRETTY_NAME", "="),
+        "cpu": _value(cpuinfo, "model name", ":") or _value(cpuinfo, "Model", ":"),
+        "cpus": str(cpuinfo.count("processor\t:") or ""),
+        "vendor": _text(dmi / "sys_vendor"),
+        # boards without DMI (Arm) have their name in the device tree
+        "product": _text(dmi / "product_name") or _text(root / "proc/device-tree/model"),
+        "serial": _text(dmi / "product_serial"),
+    }
+    return {key: value for key, value in found.items() if value}
+
+
+def _text(path: Path) -> str:
+    """Return the content of a small file, "" when it is missing or can't be read."""
+    try:
+        return path.read_text(errors="replace").strip("\0\n ")
+    except OSError:
+        return ""
+
+
+def _value(text: str, key: str, separator: str) -> str:
+    """Return the value of the first `key` in lines of `key separator value`."""
+    for line in text.splitlines():
+        word, found, rest = line.partition(separator)
+        if found and word.strip() == key:
+            return rest.strip().strip('"')
+    return ""

@@ -1,6 +1,6 @@
-"""What the files of /proc say. Pure: bytes in, numbers in base units out.
+"""Parsers of files of /proc. Pure: bytes in, numbers in base units out.
 
-All raise `ValueError` or `IndexError` for text that isn't what the kernel writes.
+Each raises `ValueError` or `IndexError` for text that the kernel does not write.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def loads(text: bytes) -> tuple[float, float, float]:
 
 
 def memory(text: bytes, word: str) -> int:
-    """Read one amount of /proc/meminfo, bytes. Raises `KeyError` where the kernel has none: of the
-    fifty lines one is wanted each tick."""
+    """Read one amount of /proc/meminfo, bytes. Raises `KeyError` where the kernel has none.
+    Only one of fifty lines is parsed, as this is called every tick."""
     at = text.find(b"\n%s:" % word.encode())
     if at < 0 and not text.startswith(word.encode() + b":"):
         raise KeyError(word)

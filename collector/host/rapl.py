@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from collector.host.open_file import Kept
+from collector.host.open_file import OpenFile
 
 _MICRO = 1e-6
 
 
 class Zone:
-    """One CPU package or its memory, whose counter starts anew at a range of its own (minutes at full load)."""
+    """A CPU package or its memory; its counter wraps around after minutes of full load."""
 
     def __init__(self, path: Path) -> None:
-        self._file = Kept(path / "energy_uj")
+        self._file = OpenFile(path / "energy_uj")
         self._range = int((path / "max_energy_range_uj").read_text())
         self._last: int | None = None
         self._turns = 0
 
     def joules(self) -> float:
-        """Return the energy since some moment before the first call. Raises `OSError`."""
+        """Return the energy since a fixed moment before the first call. Raises `OSError`."""
         now = int(self._file.read())
         if self._last is not None and now < self._last:
             self._turns += 1
@@ -33,15 +33,15 @@ class Zone:
 
 
 class Zones:
-    """All zones of one kind of a machine."""
+    """Zones of one kind of a machine, summed."""
 
     def __init__(self, what: str, paths: Iterable[Path]) -> None:
         self._what = what
         self._zones = [Zone(path) for path in paths if (path / "max_energy_range_uj").exists()]
 
     def joules(self) -> float:
-        """Return the energy of all. Raises `FileNotFoundError` when there are none, and
-        `PermissionError` where only root may read them (the rule since 2020)."""
+        """Return the energy of all zones. Raises `FileNotFoundError` when there are none, and
+        `PermissionError` where only root may read them (the default since 2020)."""
         if not self._zones:
             raise FileNotFoundError(f"no RAPL of {self._what}")
         return sum(zone.joules() for zone in self._zones)
@@ -53,7 +53,7 @@ class Zones:
 
 
 def packages(root: Path) -> Zones:
-    """Return the CPU packages. Raises `OSError` or `ValueError` for a tree that makes no sense."""
+    """Return the CPU packages. Raises `OSError` or `ValueError` for an unreadable tree."""
     # only the packages: cores and the whole platform ("psys") are parts or sums of them, and
     # `intel-rapl-mmio` shows the same package a second time; AMD has the same names
     found = _named(root, "package")
@@ -61,7 +61,7 @@ def packages(root: Path) -> Zones:
 
 
 def memory(root: Path) -> Zones:
-    """Return the memory of servers: it hangs below a package and is not contained in it."""
+    """Return the memory zones of servers: each lies below a package, whose counter excludes it."""
     return Zones("memory", [zone for zone in _named(root, "dram") if zone.name.count(":") == 2])
 
 

@@ -1,7 +1,7 @@
-"""Power of the whole machine at the wall, where it can tell: ACPI power meter, or BMC by IPMI.
+"""Power of the whole machine at the wall, from an ACPI power meter or from the BMC by IPMI.
 
-Both can take long (a BMC answers in 0.1 to 10 s), so they are asked by a thread of their own. A
-tick takes the newest answer; one that is too old is a gap, and so is a machine that can't tell.
+Both can take long (a BMC answers in 0.1 to 10 s), so a thread of their own reads them. A tick uses
+the newest answer; an answer that is too old is a gap, and so is a machine without a meter.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pathlib import Path
 from telemetry.gap import ERROR, NO_PERMISSION, NOT_READ, NOT_SUPPORTED, TIMED_OUT
 
 PERIOD = 5.0
-"""Seconds between two questions: kind to a BMC, and often enough for a breaker's minutes."""
+"""Seconds between two requests: little load for a BMC, and often enough for a breaker's heat."""
 STALE = 3.0
-"""Periods after which an answer is too old."""
+"""Age in periods at which an answer is too old."""
 RETRY = 600.0
-"""Seconds after which a machine that can't tell is asked again."""
+"""Seconds after which a machine that has no meter is asked again."""
 _MICRO = 1e-6
-_METERS = ("power_meter",)  # hwmon names that mean the machine; others are a GPU, a disk, a rail
+_METERS = ("power_meter",)  # hwmon names of the whole machine; others are a GPU, a disk, a rail
 _IPMI = ("dev/ipmi0", "dev/ipmi/0", "dev/ipmidev/0")
 _WATTS = re.compile(r"Instantaneous power reading:\s+(\d+) Watts")
 _ACTIVE = re.compile(r"Power reading state is:\s+activated")
@@ -35,11 +35,11 @@ PROGRAMS = {
     "ipmitool": ("dcmi", "power", "reading"),
     "ipmi-dcmi": ("--get-system-power-statistics",),
 }
-"""What asks a BMC, and how; the first that is installed is used."""
+"""Programs that query a BMC, with their arguments; the first installed one is used."""
 
 
 class UnsupportedError(Exception):
-    """This machine can't tell its power."""
+    """This machine does not measure its power."""
 
 
 def hwmon(root: Path) -> float:
@@ -58,10 +58,10 @@ def hwmon(root: Path) -> float:
 
 
 def dcmi(text: str) -> float:
-    """Return watts from what a program of `PROGRAMS` prints. Raises `UnsupportedError`."""
+    """Return watts from the output of a program of `PROGRAMS`. Raises `UnsupportedError`."""
     for watts, active in ((_WATTS, _ACTIVE), (_FREE_WATTS, _FREE_ACTIVE)):
         found = watts.search(text)
-        # Without its measuring switched on a BMC says the last value, or 0.
+        # A BMC whose measurement is switched off returns the last value, or 0.
         if found is not None and active.search(text) is not None and float(found[1]) > 0:
             return float(found[1])
     raise UnsupportedError("the BMC gives no power reading")
@@ -74,7 +74,7 @@ class _Answer:
 
 
 class WallMeter:
-    """Asks for the machine's power every `PERIOD` seconds, in a thread that no tick waits for."""
+    """Measures the machine's power every `PERIOD` seconds, in a thread that no tick waits for."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class WallMeter:
         timeout: float = 10.0,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`ipmitool` is the program's path, or None to leave the BMC alone."""
+        """`ipmitool` is the program's path, or None to never query the BMC."""
         self._root = root
         self._ipmitool = ipmitool
         self._period = period
@@ -107,7 +107,7 @@ class WallMeter:
         return answer.value
 
     def close(self) -> None:
-        """End the thread, and ipmitool if it runs; doesn't wait for a file that hangs."""
+        """End the thread, and ipmitool if it runs; do not wait for a file that hangs."""
         self._end.set()
         child = self._child
         if child is not None:
@@ -138,7 +138,7 @@ class WallMeter:
             return ERROR
 
     def _bmc(self) -> str:
-        """Return what ipmitool prints. Raises what `_ask` turns into gaps."""
+        """Return the output of ipmitool. Raises errors that `_ask` turns into gaps."""
         if self._ipmitool is None or not any((self._root / path).exists() for path in _IPMI):
             raise UnsupportedError("no ipmitool, or no BMC")
         with subprocess.Popen(
@@ -149,7 +149,7 @@ class WallMeter:
             text=True,
         ) as child:
             self._child = child
-            if self._end.is_set():  # closed before there was a child to end
+            if self._end.is_set():  # closed before the child was started
                 child.kill()
             try:
                 out, complaint = child.communicate(timeout=self._timeout)

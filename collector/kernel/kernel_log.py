@@ -1,7 +1,7 @@
-"""The kernel's messages, read as they come: the one path to XIDs that no hung driver can block.
+"""Reader of the kernel log: the only path to XIDs that a hung driver can't block.
 
-A thread of its own reads /dev/kmsg (or a file that grows, or a FIFO) and keeps the few lines that
-tell of a GPU. That it may not read is a state and one event, never an error.
+A thread reads /dev/kmsg (or a growing file, or a FIFO) and keeps the few lines about GPUs. Missing
+permission is a state and one event, never an error.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from telemetry.kernel_stamp import parse_stamp
 # From a record of the kernel log to a event on the bus.
 
 MAX_LINE = 1024
-"""Characters of the raw line that go along."""
+"""Characters of the raw line that the event carries."""
 
 _NOTES = {
     "init_failed": "the driver could not start a GPU",
@@ -77,21 +77,21 @@ def event_of(record: Record, line: str, at: int) -> DeviceEvent:
 log = logging.getLogger(__name__)
 
 MAX_WAITING = 8192
-"""Happenings that wait to be drained; older ones are dropped first, and counted."""
+"""Events that wait to be drained; the oldest are dropped first, and counted."""
 _CHUNK = 65536
 _LONGEST_LINE = 65536
-_LOOK = 0.25
-"""Seconds between two looks at a file that grows."""
+_POLL = 0.25
+"""Seconds between two polls of a growing file."""
 _RETRY = 5.0
-"""Seconds between two looks for a file that is not there."""
+"""Seconds between two tries to open a missing file."""
 _DEVICES = Path("/dev")
 _ROTATION = 20
-"""Looks at a file that was moved away, before it is news that no other takes its place."""
+"""Polls of a file that was moved away, before its absence is reported."""
 _ESCAPE = re.compile(r"\\x([0-9a-f]{2})")
 
 
 class KernelLog:
-    """Reads one log from now on. `start`, then `drain` every tick, then `close`."""
+    """Reader of one log, from now on. `start`, then `drain` every tick, then `close`."""
 
     def __init__(
         self,
@@ -104,13 +104,13 @@ class KernelLog:
         self.state = "new"
         """`new`, `reading`, `absent`, `no_permission`, `failed` or `closed`."""
         self.message = ""
-        """What is wrong and what to do, "" while all is well."""
+        """What is wrong and what to do, "" without a problem."""
         self.overruns = 0
-        """Times that the kernel wrote faster than we read, and messages were lost."""
+        """Times that messages were lost because the kernel wrote faster than we read."""
         self.dropped = 0
         self._from_start = from_start
-        self._looks_left = 0
-        """Further looks before a file that is not there is news."""
+        self._polls_left = 0
+        """Further polls before a missing file is reported."""
         self._clock = clock
         self._waiting: deque[DeviceEvent] = deque(maxlen=MAX_WAITING)
         self._assembler = Assembler()
@@ -119,18 +119,18 @@ class KernelLog:
         self._thread = threading.Thread(target=self._read, name="kernel-log", daemon=True)
 
     def start(self) -> None:
-        """Begin to listen; only what is written from now on counts."""
+        """Start reading; only messages written from now on count."""
         self._thread.start()
 
     def drain(self) -> list[DeviceEvent]:
-        """Return what came since the last call, oldest first. Never waits."""
-        happened: list[DeviceEvent] = []
+        """Return the events since the last call, oldest first. Never waits."""
+        drained: list[DeviceEvent] = []
         while self._waiting:
-            happened.append(self._waiting.popleft())
-        return happened
+            drained.append(self._waiting.popleft())
+        return drained
 
     def close(self) -> None:
-        """Stop listening, at once."""
+        """Stop reading at once."""
         if self.state == "closed":
             return
         self._ending = True
@@ -148,14 +148,16 @@ class KernelLog:
                 try:
                     self._listen()
                 except FileNotFoundError:
-                    self._looks_left -= 1
-                    if self._looks_left < 0:
-                        self._trouble("absent", f"{self.path}: not there; looking for it again")
-                    self._from_start = True  # what is in it when it comes has come since
-                    if self._asleep(_RETRY if self.path.parent == _DEVICES else _LOOK):
+                    self._polls_left -= 1
+                    if self._polls_left < 0:
+                        self._report_problem(
+                            "absent", f"{self.path}: not there; looking for it again"
+                        )
+                    self._from_start = True  # its content was written since
+                    if self._asleep(_RETRY if self.path.parent == _DEVICES else _POLL):
                         return
                 except PermissionError:
-                    self._trouble(
+                    self._report_problem(
                         "no_permission",
                         f"{self.path}: may not be read, so XIDs come from NVML only. Give the "
                         "collector CAP_SYSLOG, or set kernel.dmesg_restrict=0 and let its group "
@@ -163,10 +165,10 @@ class KernelLog:
                     )
                     return
         except OSError as error:
-            self._trouble("failed", f"{self.path}: {error.strerror or error}")
+            self._report_problem("failed", f"{self.path}: {error.strerror or error}")
 
     def _listen(self) -> None:
-        """Open the log and read it until the end is asked for, or the file is another one."""
+        """Open the log and read it until `close`, or until another file takes its place."""
         mode = self.path.stat().st_mode
         if stat.S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -186,12 +188,12 @@ class KernelLog:
             os.close(file)
 
     def _wait_and_read(self, file: int, records: bool) -> None:
-        """Read a device or a FIFO. Of /dev/kmsg each read is one record."""
+        """Read a device or a FIFO. Each read of /dev/kmsg returns one record."""
         lines = _Lines()
         poll = select.poll()
         poll.register(file, select.POLLIN)
         poll.register(self._wake, select.POLLIN)
-        self._well()
+        self._clear_problem()
         while not self._ending:
             poll.poll()
             if self._ending:
@@ -200,11 +202,11 @@ class KernelLog:
                 data = os.read(file, _CHUNK)
             except BlockingIOError:
                 continue
-            except BrokenPipeError:  # the kernel's buffer went round; the next read goes on
+            except BrokenPipeError:  # the kernel's buffer wrapped around; the next read continues
                 self.overruns += 1
                 continue
             if not data:
-                if self._asleep(_LOOK):
+                if self._asleep(_POLL):
                     return
             elif records:
                 self._line(_unescaped(data.partition(b"\n")[0].decode(errors="replace")))
@@ -213,12 +215,12 @@ class KernelLog:
                     self._line(line)
 
     def _follow(self, file: int) -> None:
-        """Read a file that grows, until another takes its place; begin again when it is cut."""
+        """Read a growing file until another takes its place; start over when it is truncated."""
         lines = _Lines()
         identity, renamed = os.fstat(file), False
         position = 0 if self._from_start else os.lseek(file, 0, os.SEEK_END)
         self._from_start = True  # a file that takes its place is new from its first line
-        self._well()
+        self._clear_problem()
         while not self._ending:
             data = os.read(file, _CHUNK)
             if data:
@@ -228,15 +230,15 @@ class KernelLog:
                 continue
             now = _stat(self.path)
             if now is None or (now.st_dev, now.st_ino) != (identity.st_dev, identity.st_ino):
-                if not renamed:  # read once more what was written before it got another name
+                if not renamed:  # read once more: lines may have been written before the renaming
                     renamed = True
                     continue
-                self._looks_left = _ROTATION
+                self._polls_left = _ROTATION
                 return
             if now.st_size < position:
                 position = os.lseek(file, 0, os.SEEK_SET)
                 lines = _Lines()
-            elif self._asleep(_LOOK):
+            elif self._asleep(_POLL):
                 return
 
     def _line(self, line: str) -> None:
@@ -248,11 +250,11 @@ class KernelLog:
         at = parse_stamp(line).unix_ns
         self._waiting.append(event_of(record, line, self._clock() if at is None else at))
 
-    def _well(self) -> None:
+    def _clear_problem(self) -> None:
         self.state, self.message = "reading", ""
 
-    def _trouble(self, state: str, message: str) -> None:
-        """Tell of a new trouble, once."""
+    def _report_problem(self, state: str, message: str) -> None:
+        """Report a new problem, once."""
         if self.state != state:
             self.state, self.message = state, message
             log.warning("%s", message)
@@ -262,13 +264,13 @@ class KernelLog:
             )  # fmt: skip
 
     def _asleep(self, seconds: float) -> bool:
-        """Sleep, or less when the end is asked for; say whether it is."""
+        """Sleep, at most until `close`; return whether it was called."""
         select.select([self._wake], [], [], seconds)
         return self._ending
 
 
 class _Lines:
-    """Whole lines out of chunks; a line without end is cut."""
+    """Splits chunks into lines; an endless line is truncated."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -289,7 +291,7 @@ def _stat(path: Path) -> os.stat_result | None:
 
 
 def _unescaped(line: str) -> str:
-    """Undo how /dev/kmsg writes bytes that do not print."""
+    """Undo the escapes of unprintable bytes in /dev/kmsg."""
     if "\\x" not in line:
         return line
     return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), line)

@@ -1,1 +1,1 @@
-"""A driver in a process of its own, so that a call that hangs holds up nothing but itself."""
+"""Driver calls in a process of their own, so that a call that hangs blocks nothing else."""

@@ -1,4 +1,4 @@
-"""`python -m collector.probe nvml`: the probe process; the collector starts it, people do not."""
+"""`python -m collector.probe nvml`: the probe process, started by the collector only."""
 
 from __future__ import annotations
 

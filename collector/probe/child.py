@@ -1,9 +1,9 @@
 """The probe process: answers the collector at once, whatever the driver does.
 
-The main thread touches no driver. It reads asks from standard input and writes answers to standard
-output; workers and a thread that waits for events do the calls that may hang. When the collector
-closes the pipe, the process ends as soon as every call has returned, and not before: a process
-that is killed inside a driver call has frozen GPUs.
+The main thread calls no driver. It reads requests from standard input and writes replies to standard
+output; workers and a thread that waits for events make the calls that may hang. When the collector
+closes the pipe, the process ends as soon as every call has returned, and not before: killing
+a process inside a driver call has frozen GPUs.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _EVENT_WAIT = 0.5
 
 
 class Child:
-    """The probe process: one driver, opened once. A driver that went away takes a new process,
-    because the library that this one has loaded may be of the release before."""
+    """The probe process: one driver, opened once. A driver that went away needs a new process,
+    because the library loaded here may be of the previous release."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
@@ -37,7 +37,7 @@ class Child:
         self._write_lock = Lock()
         self._watchdog: Watchdog | None = None
         self._down = False
-        # Libraries print to standard output; what they say goes to the log, and not to the parent.
+        # Libraries print to standard output; that goes to the log, and not to the parent.
         self._out = os.dup(_OUT)
         os.dup2(_ERR, _OUT)
         self._opener = Thread(target=self._open, name="open", daemon=True)
@@ -83,7 +83,7 @@ class Child:
 
     def _finish(self) -> None:
         self._closing.set()
-        # Who waits for the end of the collector's output must not wait for a call that hangs.
+        # A reader of the collector's output must not wait for a call that hangs.
         nothing = os.open(os.devnull, os.O_WRONLY)
         for descriptor in (self._out, _OUT, _ERR):
             os.dup2(nothing, descriptor)
@@ -105,8 +105,8 @@ class Child:
 
 
 def run(driver: Driver) -> None:
-    """Be the probe process of `driver`. Signals are the collector's business: a terminal and a
-    service manager send them to both, and the end of the pipe is what ends this one."""
+    """Run as the probe process of `driver`. Signals are ignored: a terminal and a service manager
+    send them to the collector too, which then closes the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     gc.freeze()  # what is loaded now stays: no full collection walks it again

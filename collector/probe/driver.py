@@ -1,4 +1,4 @@
-"""What a driver must be able to do to live in a probe process, and the list of those that can."""
+"""Interface of a driver in a probe process, and the registry of drivers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ DRIVERS = {"nvml": "collector.nvml.driver:NvmlDriver"}
 
 
 class Turn(Protocol):
-    """The worker's leave to go on; looked at between two calls."""
+    """Permission of a worker to go on, checked between two calls."""
 
     abandoned: bool
-    """The watchdog has given this thread up: come back without another call."""
+    """Whether the watchdog has abandoned this thread: return without another call."""
 
 
 class Driver(Protocol):
@@ -36,13 +36,13 @@ class Driver(Protocol):
         """Return a device's readings. Raises `DriverError` when the driver as a whole is gone."""
 
     def drifted(self) -> bool:
-        """Return whether the devices are others than when the driver was opened."""
+        """Return whether the set of devices has changed since the driver was opened."""
 
     def wait(self, seconds: float) -> list[ProbeNotice]:
-        """Wait for what the driver says by itself; called in a loop by a thread of its own."""
+        """Wait for events of the driver; called in a loop by a thread of its own."""
 
     def close(self) -> None:
-        """Let go of the driver."""
+        """Close the driver."""
 
 
 def load(name: str) -> Driver:

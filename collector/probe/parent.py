@@ -1,4 +1,4 @@
-"""The collector's end of a probe process: ask, and never wait longer than told."""
+"""The collector's end of a probe process: sends requests, and waits for a limited time."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ _MARGIN = 0.15
 
 
 class Probe:
-    """One probe process. It is ended by closing its pipe, and never killed."""
+    """A probe process. It ends when its pipe is closed, and is never killed."""
 
     def __init__(self, driver: str, environment: Mapping[str, str] | None = None) -> None:
         self.report: ProbeReport | None = None
-        """Newest word on whether the driver is open."""
+        """Newest report whether the driver is open."""
         self.notices: list[ProbeNotice] = []
-        """What the driver said by itself; the reader empties it."""
+        """Events of the driver; drained by the supervisor."""
         self.ended = False
-        """The pipe is closed: the process has ended, or failed to start."""
+        """Whether the pipe is closed: the process has ended, or failed to start."""
         self.exit_code: int | None = None
         self.asked_at: float | None = None
-        """Monotonic time of an ask that has no answer yet."""
+        """Monotonic time of a request without a reply."""
         self._seq = 0
         self._ended_at = 0.0
         self._answer: ProbeReply | None = None
@@ -51,7 +51,7 @@ class Probe:
         self._unpacker = Unpacker()
         self._loop = asyncio.get_running_loop()
         merged = {**os.environ, **(environment or {})}
-        # Our own folder, and (-P) not the one that we happen to stand in.
+        # The folder of this package, and (-P) not the working directory.
         paths = [str(_HOME), *filter(None, [merged.get("PYTHONPATH")])]
         self._spawn(driver, {**merged, "PYTHONPATH": os.pathsep.join(paths)})
 
@@ -60,7 +60,7 @@ class Probe:
         try:
             child_in, self._to = os.pipe()
             self._from, child_out = os.pipe()
-        except OSError as error:  # too many open files: a probe that has ended already
+        except OSError as error:  # too many open files: treated as a probe that has ended
             self._fail(error)
             return
         try:
@@ -95,7 +95,9 @@ class Probe:
     async def ask(self, lanes: int, seconds: float) -> ProbeReply | None:
         """Return the readings on `lanes`, or None when none came within `seconds`."""
         deadline = self._loop.time() + seconds
-        if not await self._answered(deadline):  # an ask that was answered late is out of the way
+        if not await self._answered(
+            deadline
+        ):  # a late reply to the request before is out of the way
             return None
         self._seq += 1
         self._answer = None
@@ -106,7 +108,7 @@ class Probe:
         return self._answer if await self._answered(deadline) else None
 
     async def _answered(self, deadline: float) -> bool:
-        """Wait until no ask is open; return False at the deadline."""
+        """Wait until no request is open; return False at the deadline."""
         while self.asked_at is not None and not self.ended:
             if not await self._wake(deadline):
                 return False
@@ -120,15 +122,15 @@ class Probe:
         return self.report
 
     def silent_for(self) -> float:
-        """Seconds since an ask that has not been answered: the process itself does not run."""
+        """Return the seconds since an unanswered request: the process itself does not run."""
         return 0.0 if self.asked_at is None else time.monotonic() - self.asked_at
 
     def ended_for(self) -> float:
-        """Seconds since the pipe closed."""
+        """Return the seconds since the pipe closed."""
         return time.monotonic() - self._ended_at if self.ended else 0.0
 
     def exited(self) -> bool:
-        """Return whether the process has ended, and take its exit code."""
+        """Return whether the process has ended, and collect its exit code."""
         if self.exit_code is None:
             try:
                 pid, status = os.waitpid(self.pid, os.WNOHANG)
@@ -179,12 +181,12 @@ class Probe:
             return
         try:
             for body in self._unpacker.feed(data):
-                self._take(self._decoder.decode(body))
-        except msgspec.DecodeError:  # not our probe, or not whole: it is let go
+                self._receive(self._decoder.decode(body))
+        except msgspec.DecodeError:  # not our probe, or a torn message: close it
             self._loop.remove_reader(self._from)
             self._end()
 
-    def _take(self, message: ToParent) -> None:
+    def _receive(self, message: ToParent) -> None:
         match message:
             case ProbeReply():
                 self.asked_at = None

@@ -1,8 +1,8 @@
-"""What the collector and its probe process say to each other: framed MessagePack over two pipes.
+"""Protocol between the collector and its probe process: framed MessagePack over two pipes.
 
 The probe knows devices by their position, as the driver enumerates them; the values of a reading
 are packed floats whose order the driver and its source agree on. So this protocol serves any
-driver, and a tick with nothing new costs one short message each way.
+driver, and a tick without changes costs one short message each way.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ class ProbeStatus(IntEnum):
 
     OK = 0
     LOST = 1
-    """It has left the bus."""
+    """The device has left the bus."""
     RESET_REQUIRED = 2
-    """It answers nothing until somebody resets it."""
+    """The device answers nothing until it is reset."""
     HUNG = 3
-    """A call has not returned yet, or hung lately and is left in peace for a while."""
+    """A call has not returned yet, or hung lately and is not repeated for a while."""
     LATE = 4
-    """Its turn did not come before the deadline."""
+    """The device was not read before the deadline."""
     FAILED = 5
-    """Our own code failed on its answers; what went wrong stands in the log."""
+    """A bug of the collector; the log has the traceback."""
 
 
 class ProbeRequest(msgspec.Struct, frozen=True, array_like=True):
-    """The collector wants the readings of all devices."""
+    """Request for the readings of all devices."""
 
     seq: int
     lanes: int
     """Bits `FAST` and `SLOW`; 0 asks only for descriptions."""
     budget: float
-    """Seconds until the answer must be on its way."""
+    """Seconds until the reply must be sent."""
 
 
 class ProbeDescription(msgspec.Struct, frozen=True, array_like=True):
-    """What one device is. An empty UUID: it is there, and does not say which it is."""
+    """Description of a device. An empty UUID: it is present, but can't be identified."""
 
     gpu: Gpu
     links: tuple[Link, ...] = ()
 
 
 class ProbeReading(msgspec.Struct, frozen=True, array_like=True):
-    """One device at one tick."""
+    """Readings of one device at one tick."""
 
     status: ProbeStatus
     values: bytes = b""
@@ -66,13 +66,13 @@ class ProbeReply(msgspec.Struct, frozen=True, array_like=True, tag="answer"):
     described: dict[int, ProbeDescription] = {}
     """Devices whose description is new or has changed."""
     abandoned: int = 0
-    """Calls given up as hung since the probe started."""
+    """Calls abandoned as hung since the probe started."""
     drifted: bool = False
-    """The driver has other devices now than when it was opened."""
+    """Whether the set of devices has changed since the driver was opened."""
 
 
 class ProbeReport(msgspec.Struct, frozen=True, array_like=True, tag="report"):
-    """The driver is open, or can't be opened, or has gone away."""
+    """State of the driver: open, not to be opened, or gone."""
 
     up: bool
     devices: int = 0
@@ -84,7 +84,7 @@ class ProbeReport(msgspec.Struct, frozen=True, array_like=True, tag="report"):
 
 
 class ProbeNotice(msgspec.Struct, frozen=True, array_like=True, tag="notice"):
-    """Something that the driver says by itself: an XID."""
+    """Event of the driver: an XID."""
 
     kind: str
     at: int
@@ -107,7 +107,7 @@ def pack(message: msgspec.Struct) -> bytes:
 
 
 class Unpacker:
-    """Cuts a stream of bytes into message bodies."""
+    """Splits a stream of bytes into message bodies."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()

@@ -1,9 +1,9 @@
-"""Reads all devices with one thread at a time, and gives up a thread that does not come back.
+"""Reads all devices with one thread at a time, and abandons a thread that does not return.
 
 A driver call that hangs can be neither cancelled nor killed. So each tick is a *round* of device
-turns on a worker thread; when a turn takes longer than it may, its thread is left alone with its
-device, and another thread goes on with the rest of the same round. A device is asked again when
-its thread has come back, after a pause that doubles with each hang in a row.
+turns on a worker thread; when a turn takes too long, its thread is abandoned with its device, and
+another thread goes on with the rest of the same round. A device is read again when its thread has
+returned, after a pause that doubles with each hang in a row.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from telemetry.errors import DriverError
 log = logging.getLogger(__name__)
 
 ABANDONED_LIMIT = 16
-"""Threads left alone at once; one more hang, and the round ends there until one comes back."""
+"""Abandoned threads at once; with one more hang the round ends there until one returns."""
 SHORTEST_TURN = 0.05
 """Seconds that every device gets, even past the deadline."""
 LONGEST_PAUSE = 30.0
 GOOD_READS = 3
-"""After so many a device that hung is trusted again."""
+"""Successful readings after which a device that hung counts as healthy."""
 THE_DRIVER = -1
-"""As a device: calls that concern no device."""
+"""Number of a pseudo device, for calls that concern the driver as a whole."""
 
 
 class Round:
-    """One worker's share of a tick: the devices still to read, and what came of them."""
+    """A worker's share of a tick: the devices still to read, and the readings so far."""
 
     def __init__(self, devices: list[int], lanes: int) -> None:
         self.device: int | None = devices[0]
@@ -54,7 +54,7 @@ class Round:
         self._lock = Lock()
 
     def step(self) -> int | None:
-        """Take the next device, or None when there is none or nobody waits any more."""
+        """Return the next device, or None when there is none or the thread was abandoned."""
         with self._lock:
             if self.abandoned or not self.waiting:
                 self.device = None
@@ -64,19 +64,19 @@ class Round:
             return self.device
 
     def abandon(self, device: int) -> bool:
-        """Give the thread up if it is still at `device`; the rest of the round is then ours."""
+        """Abandon the thread if it is still at `device`; return whether it was."""
         with self._lock:
             self.abandoned = self.device == device
             return self.abandoned
 
     def cut(self) -> None:
-        """Let the round end with the turn that is under way."""
+        """End the round with the turn that is under way."""
         with self._lock:
             self.waiting.clear()
 
 
 class _Record:
-    """What the watchdog remembers of one device."""
+    """Hangs and failures of one device."""
 
     __slots__ = ("failed", "good", "hangs", "not_before", "stuck")
 
@@ -89,7 +89,7 @@ class _Record:
 
 
 class Watchdog:
-    """Serves asks from a driver that is open; owns the worker threads."""
+    """Serves requests from an open driver; owns the worker threads."""
 
     def __init__(self, driver: Driver, devices: int) -> None:
         self._driver = driver
@@ -99,9 +99,9 @@ class Watchdog:
         self._finished: SimpleQueue[Round] = SimpleQueue()
         self._jobs: SimpleQueue[Round | None] | None = None
         self._worker: Thread | None = None
-        self._given_up: list[Thread] = []
+        self._abandoned_threads: list[Thread] = []
         self.abandoned = 0
-        """Threads given up since the start."""
+        """Threads abandoned since the start."""
 
     def serve(self, ask: ProbeRequest) -> ProbeReply:
         """Return the readings of all devices within `ask.budget`. Raises `DriverError`."""
@@ -121,21 +121,21 @@ class Watchdog:
         self._remember(readings)
         answers = [readings.get(device) or self._absent(device) for device in range(self._devices)]
         described = {}
-        while self._described:  # a thread given up may add one at any time
+        while self._described:  # an abandoned thread may add one at any time
             device, description = self._described.popitem()
             described[device] = description
         return ProbeReply(ask.seq, answers, described, self.abandoned, drifted)
 
     def finish(self) -> None:
-        """Let the worker end, and wait for every thread that is still in a call, however long."""
+        """End the worker, and wait for every thread that is still in a call, however long."""
         if self._jobs is not None:
             self._jobs.put(None)
-        for thread in (*self._given_up, self._worker):
+        for thread in (*self._abandoned_threads, self._worker):
             if thread is not None:
                 thread.join()
 
     def _order(self, lanes: int) -> list[int]:
-        """Devices to ask: those that hung lately last, where they can only hurt themselves."""
+        """Return the devices to read; those that hung lately come last, where they delay no other."""
         now = time.monotonic()
         ready = [
             device
@@ -147,8 +147,10 @@ class Watchdog:
         return sorted(ready, key=lambda device: (self._records[device].hangs, device == THE_DRIVER))
 
     def _may_start(self) -> bool:
-        self._given_up = [thread for thread in self._given_up if thread.is_alive()]
-        return len(self._given_up) < ABANDONED_LIMIT
+        self._abandoned_threads = [
+            thread for thread in self._abandoned_threads if thread.is_alive()
+        ]
+        return len(self._abandoned_threads) < ABANDONED_LIMIT
 
     def _start(self, turns: Round) -> None:
         if self._jobs is None:
@@ -158,7 +160,7 @@ class Watchdog:
         self._jobs.put(turns)
 
     def _watch(self, turns: Round, deadline: float) -> None:
-        """Wait until the round is over, or its thread is given up."""
+        """Wait until the round is over, or its thread is abandoned."""
         while True:
             now = time.monotonic()
             if now >= deadline:
@@ -180,9 +182,9 @@ class Watchdog:
                 return
 
     def _abandon(self, turns: Round, device: int) -> bool:
-        """Leave the thread alone with its device, unless it moved on in this very moment."""
+        """Abandon the thread with its device, unless it moved on at this very moment."""
         record = self._records[device]
-        record.stuck = True  # before the thread can come back and say otherwise
+        record.stuck = True  # before the thread can return and reset it
         if not turns.abandon(device):
             record.stuck = False
             return False
@@ -190,7 +192,7 @@ class Watchdog:
         record.good = 0
         self.abandoned += 1
         if self._worker is not None:
-            self._given_up.append(self._worker)
+            self._abandoned_threads.append(self._worker)
         self._worker = self._jobs = None
         return True
 
@@ -208,14 +210,14 @@ class Watchdog:
                     record.hangs = 0
 
     def _work(self, jobs: SimpleQueue[Round | None]) -> None:
-        """The worker thread: rounds, until it is given up or told to end."""
+        """Run rounds in the worker thread until it is abandoned or `finish` is called."""
         while (turns := jobs.get()) is not None:
             device = turns.device
             while device is not None:
                 if not turns.abandoned:
                     self._turn(turns, device)
                 if turns.abandoned:
-                    self._come_back(device)
+                    self._returned(device)
                     return
                 device = turns.step()
             if turns.abandoned:
@@ -238,15 +240,15 @@ class Watchdog:
             turns.error = error
             turns.cut()
         except Exception:
-            # One GPU with an answer that nobody foresaw must not hide the others.
+            # One GPU with an unforeseen answer must not hide the others.
             record = self._records[device]
             if not record.failed:
                 log.exception("device=%d can't be read", device)
             record.failed = True
             turns.readings[device] = ProbeReading(ProbeStatus.FAILED)
 
-    def _come_back(self, device: int) -> None:
-        """A thread that was given up has returned: its device may be asked again."""
+    def _returned(self, device: int) -> None:
+        """Allow reading the device again: its abandoned thread has returned."""
         record = self._records[device]
         pause = min(2.0 ** (record.hangs - 1), LONGEST_PAUSE) if record.hangs > 1 else 0.0
         record.not_before = time.monotonic() + pause

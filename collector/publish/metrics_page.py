@@ -1,7 +1,7 @@
-"""The node's own page: `/metrics` for a Prometheus that scrapes nodes, `/healthz` for a supervisor.
+"""The node's own HTTP page: `/metrics` for a Prometheus that scrapes nodes, `/healthz` for probes.
 
-A very small HTTP/1.1 server: GET of two paths, one answer a connection, everything bounded. A web
-framework would cost a collector more memory than all the rest of it.
+A very small HTTP/1.1 server: GET of two paths, one reply per connection, everything bounded. A web
+framework would take more memory than all the rest of a collector.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from telemetry.schema import SCHEMA
 log = logging.getLogger(__name__)
 
 STALE_INTERVALS = 3.0
-"""As in `telemetry.fleet`, which needs NumPy: what is older is no longer current."""
+"""As in `telemetry.fleet`, which needs NumPy: older readings are stale."""
 MOST_CLIENTS = 16
 MOST_REQUEST_BYTES = 8 * 1024
 ASKING, ANSWERING = 5.0, 10.0
-"""Seconds that a client may take to ask, and to take the answer."""
+"""Seconds that a client may take to send its request, and to receive the reply."""
 
 _COUNTERS = {
     "frames": "Frames sampled.",
@@ -39,18 +39,18 @@ _COUNTERS = {
     "frames_unkept": "Frames that the ring on disk could not keep.",
     "frames_resent": "Frames sent again on request.",
     "frames_gone": "Frames asked for that the ring no longer had.",
-    "source_errors": "Ticks at which the source raised, overran or returned nonsense.",
+    "source_errors": "Ticks at which the source raised, overran or returned misshapen rows.",
     "events": "Events, such as XIDs.",
     "events_dropped": "Events beyond what frames can carry.",
     "connects": "Connections to the broker.",
     "commands": "Commands received.",
-    "commands_malformed": "Commands that made no sense.",
+    "commands_malformed": "Commands that could not be decoded.",
 }
-"""Fields of `CollectorSummary` that are on the page."""
+"""Fields of `CollectorSummary` on the page, with their help."""
 
 
 class PageReply(NamedTuple):
-    """What is sent back."""
+    """Reply to a request."""
 
     status: HTTPStatus
     body: bytes
@@ -70,7 +70,7 @@ def own_families(summary: CollectorSummary, pairs: dict[str, str | None]) -> lis
 def metrics_page(
     newest: Newest, summary: CollectorSummary, now: float, interval: float, slow_interval: float
 ) -> bytes:
-    """Return the page at `now` (monotonic seconds): what is stale is left out."""
+    """Return the page at `now` (monotonic seconds), without stale readings."""
     ages = {Lane.FAST: STALE_INTERVALS * interval, Lane.SLOW: STALE_INTERVALS * slow_interval}
     rows = {
         number: block
@@ -86,7 +86,7 @@ def metrics_page(
 
 
 def answer(parts: CollectorAssembly, path: str, now: float) -> PageReply:
-    """Return the answer to a GET."""
+    """Return the reply to a GET."""
     newest, config = parts.sampler.newest, parts.config
     match path:
         case "/metrics" if newest is not None:
@@ -105,7 +105,7 @@ def answer(parts: CollectorAssembly, path: str, now: float) -> PageReply:
 
 
 async def serve(listen: str, parts: CollectorAssembly) -> None:
-    """Serve until cancelled. Raises `ConfigError` when the address can't be listened on."""
+    """Serve until cancelled. Raises `ConfigError` when the address can't be bound."""
     host, port = listen_address("collector.metrics_listen", listen)
     clients = _Clients(lambda path: answer(parts, path, time.monotonic()))
     try:
@@ -122,7 +122,7 @@ async def serve(listen: str, parts: CollectorAssembly) -> None:
 
 
 class _Clients:
-    """Those who are being answered; a bounded number."""
+    """Connected clients, a bounded number."""
 
     def __init__(self, answer_to: Callable[[str], PageReply]) -> None:
         self._answer_to = answer_to

@@ -1,8 +1,9 @@
-"""The collector's end of the bus: tells that it is there, sends what is new, answers requests.
+"""The collector's connection to the broker: publishes status, inventory, frames and events, and
+answers commands.
 
-Live frames are QoS 0 and go first; what gets lost on the way is asked for and sent again from the
-ring, slowly enough that live frames never wait for it. While there is no connection nothing is
-queued here: the ring has the frames.
+Live frames are QoS 0 and go first; lost frames are requested by the aggregator and sent again from
+the ring, slowly enough that live frames never wait. Without a connection no frames are queued here:
+the ring has them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 import aiomqtt
 
 from collector.config import CollectorConfig
-from collector.publish import status_message as standing
+from collector.publish import status_message
 from collector.publish.queue import PublishQueue
 from collector.ring.backfill import BackfillResponder, FrameRing
 from telemetry import inventory as messages
@@ -31,16 +32,16 @@ log = logging.getLogger(__name__)
 STATUS_EVERY = 60.0
 """Seconds after which the status is sent again if the ring has lost its oldest frames meanwhile."""
 RING_READ_TIMEOUT = 30.0
-"""Seconds that the status waits for the ring to be read; without it, old frames count as gone."""
-FAREWELL = 0.7
+"""Seconds that the status waits for the ring to be read; older frames count as gone without it."""
+LAST_SECONDS = 0.7
 """Seconds that the last messages may take."""
 SEND_BUFFER = 128 * 1024
-"""Bytes that the kernel holds for a slow connection: what a live frame may have to wait behind."""
+"""Bytes that the kernel buffers for a slow connection: how long a live frame may wait."""
 
 
 @dataclass(slots=True)
 class Counters:
-    """What the publisher did."""
+    """Counts of a publisher."""
 
     frames_published: int = 0
     """Live frames handed to the network."""
@@ -50,20 +51,20 @@ class Counters:
 
 
 class Publisher:
-    """One connection to the broker, made again whenever it breaks. A sink of the sampler."""
+    """Connection to the broker, reconnected whenever it breaks. A sink of the sampler."""
 
     def __init__(
         self,
         config: CollectorConfig,
         session: int,
         store: FrameRing | None,
-        obey: Callable[[CommandKind], None],
+        execute: Callable[[CommandKind], None],
         wall_ns: Callable[[], int],
     ) -> None:
         self._config = config
         self._session = session
         self._store = store
-        self._obey = obey
+        self._execute = execute
         self._wall_ns = wall_ns
         self._inventory: bytes | None = None
         self._inventory_due = False
@@ -75,10 +76,10 @@ class Publisher:
         self.backfill = BackfillResponder(session, store, config.backfill_bytes_per_second)
         self.counters = Counters()
 
-    # What the sampler and the journal hand over. None of these waits.
+    # Called by the sampler and the event queue. None of these waits.
 
     def frame(self, seq: int, payload: bytes) -> None:
-        """Send a live frame, if there is a connection soon."""
+        """Queue a live frame; it is dropped here when there is no connection soon."""
         self.backfill.newest = seq
         self.outbox.frame(payload)
 
@@ -93,12 +94,12 @@ class Publisher:
         self.outbox.event(payload)
 
     def announce(self) -> None:
-        """Tell anew what the ring holds, so that even a lost last frame is missed by somebody."""
+        """Publish the status again, so that an aggregator notices even a lost last frame."""
         self._status_due = True
         self.outbox.frames_waiting.set()
 
     def close(self) -> None:
-        """Have `run` send what waits, say goodbye and return."""
+        """Have `run` send the queues and an offline status, then return."""
         self._closing.set()
         self.outbox.frames_waiting.set()
 
@@ -119,13 +120,13 @@ class Publisher:
                     self._config.broker, name, will, send_buffer=SEND_BUFFER
                 ) as client:
                     began = loop.time()
-                    self._say_up()
+                    self._log_up()
                     await self._serve(client)
             except KilowattError as error:
                 stood = None if began is None else loop.time() - began
-                self._say_down(str(error), stood)
+                self._log_down(str(error), stood)
                 backoff.lasted(stood or 0.0)
-            except Exception:  # a fault of ours must not silence the node
+            except Exception:  # a bug here must not silence the node
                 log.exception("node=%s publishing failed", self._config.node)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(backoff.next()):
@@ -133,7 +134,7 @@ class Publisher:
         self.outbox.forget_frames()
 
     async def _serve(self, client: aiomqtt.Client) -> None:
-        """Do everything that a connection is for. Returns after `close`, raises when it breaks."""
+        """Serve one connection. Returns after `close`, raises when it breaks."""
         self._inventory_due = self._inventory is not None
         self._status_due = True
         self.backfill.requests.clear()
@@ -153,23 +154,27 @@ class Publisher:
                     ),
                 ]
                 await self._closing.wait()
-                await asyncio.wait(tasks[:1], timeout=FAREWELL)
-                await end(tasks, FAREWELL)
+                await asyncio.wait(tasks[:1], timeout=LAST_SECONDS)
+                await end(tasks, LAST_SECONDS)
         except BaseExceptionGroup as group:
             broken, others = group.split(aiomqtt.MqttError)
             if others is not None or broken is None:
                 raise
             raise broken.exceptions[0] from group
         except asyncio.CancelledError:
-            await self._say_goodbye(client)  # else the broker keeps us online for ever
+            await self._disconnect(client)  # else the retained status stays online for ever
             raise
-        await self._say_goodbye(client)
+        await self._disconnect(client)
 
     async def _send(self, client: aiomqtt.Client) -> None:
-        """Send inventory, status and live frames, in this order: a reader needs them so."""
+        """Send inventory, status and live frames, in this order.
+
+        Frames never precede their inventory. They do not wait for the status while the ring is
+        still read (up to `RING_READ_TIMEOUT`): live frames matter more than what may be requested.
+        """
         outbox = self.outbox
-        # First, for the answer to our status may be a request; and in a task of its own, for
-        # aiomqtt would wait ten seconds for the answer of a broker that has gone.
+        # First, because an aggregator may answer the status with a command; and in a task of its
+        # own, because aiomqtt would wait ten seconds for a broker that has gone.
         await client.subscribe(self._topic(Topic.COMMAND), qos=1)
         while True:
             await outbox.frames_waiting.wait()
@@ -194,29 +199,31 @@ class Publisher:
             self.counters.frames_published += 1
 
     async def _send_events(self, client: aiomqtt.Client) -> None:
-        """Send events one by one; each is kept until the broker has it."""
+        """Send events one by one; each stays queued until the broker has it."""
         outbox = self.outbox
         while True:
             while outbox.events:
                 payload = outbox.events[0]
                 await client.publish(self._topic(Topic.EVENT), payload, qos=1)
-                if outbox.events and outbox.events[0] is payload:  # else the bound has dropped it
+                if (
+                    outbox.events and outbox.events[0] is payload
+                ):  # else it was dropped to keep the bound
                     outbox.events.popleft()
             outbox.events_waiting.clear()
             await outbox.events_waiting.wait()
 
     async def _listen(self, client: aiomqtt.Client) -> None:
-        """Take commands."""
+        """Receive commands."""
         async for message in client.messages:
-            if message.retain:  # a command is for now; a retained one would come at every connect
+            if message.retain:  # a retained command would come again at every connect
                 self.counters.commands_malformed += 1
                 log.warning("node=%s a retained command is ignored", self._config.node)
                 continue
-            self._take(message.payload)
+            self._receive(message.payload)
 
-    def _take(self, payload: object) -> None:
+    def _receive(self, payload: object) -> None:
         try:
-            command = standing.command(payload)
+            command = status_message.command(payload)
         except WireError as error:
             self.counters.commands_malformed += 1
             log.warning("node=%s command ignored: %s", self._config.node, error)
@@ -225,7 +232,7 @@ class Publisher:
         if command.kind is CommandKind.RESEND:
             self.backfill.requests.add(command)
         else:
-            self._obey(command.kind)
+            self._execute(command.kind)
 
     async def _watch_ring(self) -> None:
         """Send the status once the ring is read, and again when it has lost frames."""
@@ -238,21 +245,21 @@ class Publisher:
         self.outbox.frames_waiting.set()
         while True:
             await asyncio.sleep(STATUS_EVERY)
-            if standing.shape(self._spans()) != standing.shape(self._reported_spans):
+            if status_message.shape(self._spans()) != status_message.shape(self._reported_spans):
                 self._status_due = True
                 self.outbox.frames_waiting.set()
 
-    async def _say_goodbye(self, client: aiomqtt.Client) -> None:
-        """Send what still waits, then that we are off; bounded, for the broker may hang."""
+    async def _disconnect(self, client: aiomqtt.Client) -> None:
+        """Send the queues and an offline status; bounded, as the broker may hang."""
         outbox = self.outbox
         try:
-            async with asyncio.timeout(FAREWELL):
+            async with asyncio.timeout(LAST_SECONDS):
                 await self._send_frames(client)
                 while outbox.events:
                     await client.publish(self._topic(Topic.EVENT), outbox.events.popleft(), qos=1)
                 await self._publish_status(client, NodeState.OFFLINE, "shutdown")
         except TimeoutError:
-            log.warning("node=%s the broker did not take our goodbye", self._config.node)
+            log.warning("node=%s the broker did not take the offline status", self._config.node)
 
     async def _publish_status(
         self, client: aiomqtt.Client, state: NodeState, reason: str = ""
@@ -263,7 +270,9 @@ class Publisher:
         await client.publish(self._topic(Topic.STATUS), payload, qos=1, retain=True)
 
     def _status(self, state: NodeState, reason: str, spans: tuple[FrameSpan, ...] = ()) -> bytes:
-        return standing.status(self._config, self._session, self._wall_ns(), state, reason, spans)
+        return status_message.status(
+            self._config, self._session, self._wall_ns(), state, reason, spans
+        )
 
     def _spans(self) -> tuple[FrameSpan, ...]:
         return self._store.spans() if self._store is not None else ()
@@ -271,13 +280,13 @@ class Publisher:
     def _topic(self, kind: Topic) -> str:
         return topic(self._config.cluster, self._config.node, kind)
 
-    def _say_up(self) -> None:
+    def _log_up(self) -> None:
         broker = self._config.broker
         self.counters.connects += 1
         log.info("node=%s broker=%s:%d connected", self._config.node, broker.host, broker.port)
         self._down = ""
 
-    def _say_down(self, problem: str, stood: float | None) -> None:
+    def _log_down(self, problem: str, stood: float | None) -> None:
         """Log a change of state, not every try."""
         if stood is not None and stood < STABLE_AFTER:
             problem += (

@@ -1,4 +1,4 @@
-"""What waits for the wire: newest frames, events, and requests to send frames again. All bounded.
+"""Queues of the publisher: newest frames, events, and resend requests. Each is bounded.
 
 Pure bookkeeping; `collector.publish.publisher` does the sending.
 """
@@ -11,14 +11,14 @@ from collections import deque
 from telemetry.inventory import Command
 
 MOST_FRAMES = 4
-"""Live frames that wait for a connection or a slow socket. The oldest is dropped, from the wire
-only: the ring has it, and the aggregator asks."""
+"""Live frames that wait for a connection or a slow socket. Beyond that the oldest is not sent
+live: the ring has it, and the aggregator requests it."""
 MOST_EVENTS = 1000
 MOST_REQUESTS = 256
 
 
 class PublishQueue:
-    """Live frames and events on their way out, oldest first."""
+    """Live frames and events to be sent, oldest first."""
 
     def __init__(self) -> None:
         self.frames: deque[bytes] = deque()
@@ -26,9 +26,9 @@ class PublishQueue:
         self.frames_waiting = asyncio.Event()
         self.events_waiting = asyncio.Event()
         self.unsent = 0
-        """Live frames that the network did not take in time."""
+        """Live frames that were not sent in time."""
         self.events_dropped = 0
-        """Events dropped from their own topic; they are in the frames."""
+        """Events not sent on their own topic; the frames have them."""
 
     def frame(self, payload: bytes) -> None:
         """Queue a live frame."""
@@ -39,7 +39,7 @@ class PublishQueue:
         self.frames_waiting.set()
 
     def sent(self, payload: bytes) -> None:
-        """Take a frame out that has been sent. The bound may have dropped it meanwhile."""
+        """Remove a frame that was sent. It may have been dropped meanwhile."""
         if self.frames and self.frames[0] is payload:
             self.frames.popleft()
         else:
@@ -54,7 +54,7 @@ class PublishQueue:
         self.events_waiting.set()
 
     def forget_frames(self) -> None:
-        """Count what still waits as unsent: there will be no connection."""
+        """Drop the queued frames and count them as unsent: there will be no connection."""
         self.unsent += len(self.frames)
         self.frames.clear()
 
@@ -67,7 +67,7 @@ class ResendRequests:
         self._current: Command | None = None
         self._waiting = asyncio.Event()
         self.refused = 0
-        """Requests beyond the bound; whoever asked will ask again."""
+        """Requests beyond the bound; aggregators repeat them."""
 
     def add(self, command: Command) -> bool:
         """Queue a request; False when one that covers it is queued or being served, or no room."""
@@ -91,7 +91,7 @@ class ResendRequests:
         return self._current
 
     def clear(self) -> None:
-        """Forget all: the connection on which they came is gone, and the askers ask again."""
+        """Remove all: their connection is gone, and aggregators repeat them."""
         self._queue.clear()
         self._current = None
 

@@ -1,4 +1,4 @@
-"""The status that a collector publishes about itself, and the commands that it understands. Pure."""
+"""Status messages and commands of a collector. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from telemetry.errors import WireError
 from telemetry.inventory import CollectorStatus, Command, FrameSpan, NodeState
 
 MOST_SPANS = 256
-"""Spans in a status: a disk that fails every other second must not swell it."""
+"""Spans in a status: bounds its size when a disk fails every other second."""
 MOST_COMMAND_BYTES = 64 * 1024
 
 
@@ -35,8 +35,8 @@ def status(
 
 
 def outlines(spans: tuple[FrameSpan, ...]) -> tuple[FrameSpan, ...]:
-    """Return one span per session, from its first frame to its last. What is missing between them
-    is told in the answer to a request; what is not named at all would be given up at once."""
+    """Return one span per session, from its first frame to its last. Frames missing in between are
+    reported in the reply to a request; frames outside of all spans count as lost at once."""
     found: dict[int, FrameSpan] = {}
     for span in spans:
         other = found.get(span.session, span)
@@ -47,12 +47,12 @@ def outlines(spans: tuple[FrameSpan, ...]) -> tuple[FrameSpan, ...]:
 
 
 def shape(spans: tuple[FrameSpan, ...]) -> list[tuple[int, int]]:
-    """Where spans begin: what a reader must know. Where the last ends changes with every frame."""
+    """Return where spans begin, to notice changes: the end of the last changes with every frame."""
     return [(span.session, span.first) for span in spans]
 
 
 def command(payload: object) -> Command:
-    """Read a command. Raises `WireError` for what is none."""
+    """Decode a command. Raises `WireError` when it is invalid."""
     if not isinstance(payload, bytes) or len(payload) > MOST_COMMAND_BYTES:
         raise WireError("oversize", "a command")
     found = messages.decode(payload, Command)

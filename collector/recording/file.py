@@ -1,4 +1,4 @@
-"""A recording: what went over the bus, or came from a source, in one compressed file.
+"""A recording: messages of the bus, or of one source, in one compressed file.
 
     magic, JSON header, block, block, ...
 
@@ -31,25 +31,25 @@ BLOCK_SECONDS = 2.0
 """Recorded time after which a block is written: what a crash can cost."""
 _MOST_HEADER_BYTES = 1024 * 1024
 _MOST_BLOCK_BYTES = 64 * 1024 * 1024
-"""A block that unpacks to more is none of ours."""
+"""A block that unpacks to more was not written by kilowatch."""
 
 
 class RecordingHeader(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands at the front of a recording, readable with any JSON reader."""
+    """JSON header of a recording."""
 
     version: int = VERSION
     kilowatch: str = ""
     made_at: int = 0
     """ns since 1970."""
     source: str = ""
-    """What was recorded: a source, or a broker and cluster."""
+    """The recorded source, or broker and cluster."""
 
 
 class RecordedMessage(NamedTuple):
-    """One message."""
+    """Message of a recording."""
 
     at: int
-    """When it was received or made, ns since 1970."""
+    """When it was received or sampled, ns since 1970."""
     kind: Topic
     node: str
     payload: bytes
@@ -63,7 +63,7 @@ class RecordingWriter:
     """Writes a recording. Raises `OSError` as the disk does."""
 
     def __init__(self, path: Path, header: RecordingHeader) -> None:
-        """Begin a file; one that is there already is an error (`FileExistsError`)."""
+        """Begin a new file. Raises `FileExistsError`."""
         self._file: BinaryIO = path.open("xb")
         text = msgspec.json.encode(header)
         self._file.write(_HEAD.pack(MAGIC, len(text)) + text)
@@ -71,7 +71,7 @@ class RecordingWriter:
         self._bytes = 0
         self._blocks = 0
         self.written = 0
-        """Entries taken so far."""
+        """Messages written so far."""
 
     def write(self, at: int, kind: Topic, node: str, payload: bytes) -> None:
         """Add a message."""
@@ -82,7 +82,7 @@ class RecordingWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is held back, and hand it to the system."""
+        """Write the buffered messages."""
         if self._entries:
             block = zlib.compress(_encoder.encode(self._entries), 6)
             self._file.write(segment.record(self._blocks, block))
@@ -99,7 +99,7 @@ class RecordingWriter:
 
 
 def read_header(path: Path) -> RecordingHeader:
-    """Return a recording's header. Raises `SourceError` for a file that is none."""
+    """Return a recording's header. Raises `SourceError` for another file."""
     with _opened(path) as file:
         return _header(path, file)
 
@@ -107,7 +107,7 @@ def read_header(path: Path) -> RecordingHeader:
 def read(path: Path) -> Iterator[RecordedMessage]:
     """Iterate over the messages of a recording, in the order in which they were written.
 
-    Raises `SourceError` for a file that is none; damage inside it is stepped over.
+    Raises `SourceError` for another file; damaged blocks are skipped.
     """
     with _opened(path) as file:
         _header(path, file)
@@ -146,7 +146,7 @@ def _entries(block: bytes) -> Iterator[RecordedMessage]:
     try:
         entries = _decoder.decode(unpacker.decompress(block, _MOST_BLOCK_BYTES))
     except (zlib.error, msgspec.DecodeError, UnicodeDecodeError):
-        return  # its checksum was right, so another program wrote it: nothing for us
+        return  # its checksum is right: another program wrote it
     for at, kind, node, payload in entries:
         if kind in Topic._value2member_map_:  # a later release may know more kinds
             yield RecordedMessage(at, Topic(kind), node, payload)

@@ -1,4 +1,4 @@
-"""`kilowatch record`: writes a recording of a cluster's bus, or of a source without any bus."""
+"""`kilowatch record`: writes a recording of a cluster's bus, or of a source without a bus."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from telemetry.topics import Topic, parse, pattern
 log = logging.getLogger(__name__)
 
 RECORDED = (Topic.STATUS, Topic.INVENTORY, Topic.FRAME, Topic.BACKFILL, Topic.EVENT)
-"""What a recording of the bus holds; commands and replies are between two programs."""
+"""Kinds of messages in a recording of the bus; commands and replies are not recorded."""
 
 
 async def record_bus(
@@ -50,7 +50,7 @@ async def record_bus(
                         await client.subscribe(
                             pattern(cluster=cluster, node=node, kind=kind), qos=1
                         )
-                    await _take(client, writer)
+                    await _write_messages(client, writer)
             except BusError as error:
                 await pause(backoff, error)
 
@@ -60,13 +60,13 @@ async def record_bus(
 async def record_source(
     config: CollectorConfig, path: Path, stop: asyncio.Event, source: Source | None = None
 ) -> int:
-    """Record what this machine's source says, without a broker, until `stop`; else as above."""
+    """Record a source of this machine without a broker until `stop`, as `record_bus` does."""
     if source is None:
         source = make_source(config.source, config, time.time_ns() / 1e9)
 
     async def sample(writer: RecordingWriter) -> None:
         sink = _Sink(config.node, writer)
-        journal = EventQueue(config.node, 0, lambda event, payload: sink.event(event.at, payload))
+        events = EventQueue(config.node, 0, lambda event, payload: sink.event(event.at, payload))
         await source.open()
         try:
             with contextlib.ExitStack() as stack:
@@ -76,7 +76,7 @@ async def record_source(
                         stack.callback(part.close)
                 others = [] if kernel is None else [kernel.drain]
                 facts = facts_of(config)
-                await Sampler(config, source, 0, journal, [sink], host, others, facts).run()
+                await Sampler(config, source, 0, events, [sink], host, others, facts).run()
         finally:
             await source.close()
 
@@ -112,7 +112,7 @@ async def _awaited(work: Awaitable[None]) -> None:
     await work
 
 
-async def _take(client: aiomqtt.Client, writer: RecordingWriter) -> None:
+async def _write_messages(client: aiomqtt.Client, writer: RecordingWriter) -> None:
     try:
         async for message in client.messages:
             address = parse(str(message.topic))
@@ -123,7 +123,7 @@ async def _take(client: aiomqtt.Client, writer: RecordingWriter) -> None:
 
 
 class _Sink:
-    """Takes what the sampler makes into a recording."""
+    """Writes the sampler's frames and inventories into a recording."""
 
     def __init__(self, node: str, writer: RecordingWriter) -> None:
         self._node = node

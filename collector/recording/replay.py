@@ -1,4 +1,4 @@
-"""A recording as a source: one node of it lives again, frame by frame, at any speed."""
+"""A recording as a source: replays one of its nodes, frame by frame, at any speed."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from telemetry.schema import SCHEMA, Schema
 from telemetry.topics import Topic
 
 _REMEMBERED = 1000
-"""Event ids: an event is recorded twice, alone and in a frame, and told once."""
+"""Event ids: an event is recorded twice, alone and in a frame, and reported once."""
 
 
 class RecordingSource:
-    """Fits `collector.source.Source`: the frame that was newest at the replayed instant."""
+    """Source whose readings are those of the newest frame at the replayed instant."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class RecordingSource:
         """Do nothing: there is no driver."""
 
     async def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._entries, self._next = iter(()), None
 
     def _rewind(self) -> None:
@@ -122,7 +122,7 @@ class RecordingSource:
             self._play(self._next, self._next.at)
             self._next = next(self._entries, None)
         self._begin = self._next.at if self._next is not None else 0
-        self._events = events  # what lay before the first frame is none
+        self._events = events  # events before the first frame are dropped
 
     def _end(self) -> None:
         if self.loop:
@@ -134,11 +134,11 @@ class RecordingSource:
         try:
             match entry.kind:
                 case Topic.FRAME:
-                    self._take(frame.decode(entry.payload), now_ns)
+                    self._receive_frame(frame.decode(entry.payload), now_ns)
                 case Topic.BACKFILL:
                     pass  # old frames, sent again
                 case Topic.INVENTORY:
-                    self._take_stock(inventory.decode(entry.payload, Inventory))
+                    self._receive_inventory(inventory.decode(entry.payload, Inventory))
                 case Topic.EVENT:
                     self._note(entry.payload, now_ns)
                 case Topic.STATUS | Topic.COMMAND | Topic.REPLY:
@@ -146,18 +146,18 @@ class RecordingSource:
         except WireError:
             return  # it was as broken on the bus
 
-    def _take(self, found: Frame, now_ns: int) -> None:
+    def _receive_frame(self, found: Frame, now_ns: int) -> None:
         for payload in found.events:
             self._note(payload, now_ns)
         if found.schema != self._schema.id:
-            return  # its inventory was not recorded: nobody can tell the columns apart
+            return  # its inventory was not recorded: the columns are unknown
         frame.check(found, self._schema)
         for packed in found.blocks:
             number, rows = translated(packed, self._schema)
             if number is not None:
                 self._newest[number] = rows
 
-    def _take_stock(self, found: Inventory) -> None:
+    def _receive_inventory(self, found: Inventory) -> None:
         self._schema = found.schema
         self.inventory = Inventory(
             node="",

@@ -1,4 +1,4 @@
-"""Answers requests to send frames again, from the ring, paced so that live frames never wait."""
+"""Answers resend requests from the ring, rate limited so that live frames never wait."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 64 * 1024
 CHUNK_FRAMES = 64
-"""A message of backfill holds no more than this; one larger frame goes alone."""
+"""Bounds of a backfill message; a larger frame is sent alone."""
 SETTLE = 2.0
 """Seconds to wait for frames that are on their way into the ring."""
 
 
 class FrameRing(Protocol):
-    """Where old frames are: `collector.ring.writer.Keeper`."""
+    """Store of older frames: `collector.ring.writer.RingWriter`."""
 
     ready: asyncio.Event
 
     def spans(self) -> tuple[FrameSpan, ...]:
-        """Return what is there."""
+        """Return the stored frames."""
 
     def waiting(self) -> int | None:
-        """Return the number of the first frame that is still on its way there, if any."""
+        """Return the number of the first frame that is not stored yet, if any."""
 
     async def settled(self, seconds: float) -> None:
-        """Wait until all frames that were put are there."""
+        """Wait until all frames that were put are stored."""
 
     async def chunk(
         self, session: int, first: int, last: int, most_bytes: int, most_frames: int
@@ -44,7 +44,7 @@ class FrameRing(Protocol):
 
 
 class BackfillResponder:
-    """Serves one request after the other, oldest first."""
+    """Serves resend requests one after the other, oldest first."""
 
     def __init__(self, session: int, store: FrameRing | None, bytes_per_second: float) -> None:
         self._session = session
@@ -52,11 +52,11 @@ class BackfillResponder:
         self._rate = bytes_per_second
         self.requests = ResendRequests()
         self.newest = -1
-        """Number of the newest frame of this session: what comes after it is not gone."""
+        """Number of the newest frame of this session: later ones do not exist yet."""
         self.frames = 0
         """Frames sent again."""
         self.gone = 0
-        """Frames asked for that the ring no longer had."""
+        """Requested frames that the ring no longer had."""
 
     async def run(self, client: aiomqtt.Client, topic: str, reply_topic: str) -> None:
         """Serve until the connection breaks (`aiomqtt.MqttError`)."""
@@ -80,7 +80,9 @@ class BackfillResponder:
             await self._store.settled(SETTLE)
             waiting = self._store.waiting()
             if session == self._session and waiting is not None:
-                last = min(last, waiting - 1)  # not there yet is not gone: they will ask again
+                last = min(
+                    last, waiting - 1
+                )  # not stored yet is not gone: they are requested again
             while at <= last:
                 frames = await self._store.chunk(session, at, last, CHUNK_BYTES, CHUNK_FRAMES)
                 if not frames:

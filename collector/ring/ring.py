@@ -1,11 +1,11 @@
-"""The ring: the newest frames of this node on disk, bounded, for whoever missed them.
+"""The ring: the newest frames of this node on disk, bounded, for aggregators that missed them.
 
-Frames are appended to files that are dropped whole, oldest first. What is written survives the
-death of the process at any instant (the page cache holds it); a power cut loses what came after
-the last `sync`, a few seconds. Memory holds a few numbers per file and none per frame.
+Frames are appended to files that are dropped whole, oldest first. Written frames survive the
+death of the process at any instant (the page cache holds them); a power cut loses those after the
+last `sync`, a few seconds. Memory holds a few numbers per file and none per frame.
 
-Nothing here waits or retries: that is `collector.ring.writer`. Appending is one thread's business;
-reading may happen in others meanwhile.
+Nothing here waits or retries: that is `collector.ring.writer`. One thread appends; others may read
+meanwhile.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collector.ring.segment import HEADER_BYTES, RingSegment, header, record, re
 from telemetry.inventory import FrameSpan
 
 MOST_FILES = 1024
-"""A collector that starts over and over must not fill the folder with tiny files."""
+"""Bound on files, for a collector that starts over and over."""
 
 
 class Ring:
@@ -44,7 +44,7 @@ class Ring:
         self._lock = threading.Lock()
 
     def open(self) -> None:
-        """Read what the folder holds: cut torn tails, step over damage, drop what is too much."""
+        """Scan the folder: truncate torn tails, skip damage, drop the oldest files beyond the bounds."""
         self.folder.mkdir(parents=True, exist_ok=True)
         found: list[RingSegment] = []
         for path in self.folder.glob("*.seg"):
@@ -66,7 +66,7 @@ class Ring:
 
     @property
     def size(self) -> int:
-        """How much disk the ring takes."""
+        """Bytes on disk."""
         return self._bytes
 
     def append(self, session: int, seq: int, payload: bytes) -> None:
@@ -89,7 +89,7 @@ class Ring:
         self._bytes += size
 
     def sync(self) -> None:
-        """Put what was appended on the platter. After a failure the file is never written again."""
+        """Sync appended frames to disk. After a failure the file is never written again."""
         if self._descriptor is None:
             return
         try:
@@ -99,14 +99,14 @@ class Ring:
             raise
 
     def close(self) -> None:
-        """Sync and let go of the files."""
+        """Sync and close the files."""
         try:
             self.sync()
         finally:
             self._leave()
 
     def spans(self) -> tuple[FrameSpan, ...]:
-        """Return what is here, oldest first; neighbours of a session are one span."""
+        """Return the stored frames, oldest first; adjacent ones of a session are one span."""
         spans: list[FrameSpan] = []
         with self._lock:
             for segment in self._segments:
@@ -119,7 +119,7 @@ class Ring:
         return tuple(spans)
 
     def read(self, session: int, first: int, last: int) -> Iterator[tuple[int, bytes]]:
-        """Iterate over the frames `first` to `last` of a session that are here: number, bytes."""
+        """Iterate over the stored frames `first` to `last` of a session: number, bytes."""
         with self._lock:
             places = [
                 (segment.path, segment.offset(first), segment.size)
@@ -128,7 +128,7 @@ class Ring:
                 and segment.seqs.missing(first, last) != [(first, last)]
             ]
         for path, start, stop in places:
-            # A file may be dropped while we are on our way to it: its frames are gone, no error.
+            # A file may be dropped before it is opened: its frames are gone, no error.
             with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
                 for found in records(file, start):
                     if found.seq > last or found.stop > stop:
@@ -198,14 +198,14 @@ class Ring:
         return segment, descriptor
 
     def _cut(self, descriptor: int, size: int) -> None:
-        """Take back half a record. If even that fails, this file is not written again."""
+        """Truncate half a record. If even that fails, this file is not written again."""
         try:
             os.ftruncate(descriptor, size)
         except OSError:
             self._leave()
 
     def _leave(self) -> None:
-        """Let go of the newest file."""
+        """Close the newest file."""
         if self._descriptor is not None:
             descriptor, self._descriptor = self._descriptor, None
             with contextlib.suppress(OSError):
@@ -213,7 +213,7 @@ class Ring:
 
 
 def _write(descriptor: int, data: bytes, offset: int) -> None:
-    """Write all of it. A disk that takes a part raises at the next try."""
+    """Write all data. After a partial write the next try raises the error."""
     while data:
         written = os.pwrite(descriptor, data, offset)
         data = data[written:]

@@ -1,8 +1,8 @@
-"""Keeps frames in the ring without ever holding up a tick: a thread of its own writes them.
+"""Writes frames into the ring in a thread of its own, so that a tick never waits for the disk.
 
-A disk that is full, read-only, broken or hung costs the frames of that time their place in the
-ring, counted and told once; they still go out live. The ring is tried again every few seconds.
-The thread speaks to the loop only when there is news: a frame that is kept wakes nobody.
+While a disk is full, read-only, broken or hung, frames are not stored; they are counted, reported
+once, and still published live. Writing is retried every few seconds. The thread calls the event
+loop only when its state changes: a stored frame wakes no task.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from telemetry.inventory import FrameSpan
 log = logging.getLogger(__name__)
 
 MOST_WAITING = 16
-"""Frames that wait for a slow disk; more are not kept."""
+"""Frames that wait for a slow disk; more are not stored."""
 SYNC_EVERY = 5.0
-"""Seconds between two syncs: what a power cut can cost."""
+"""Seconds between two syncs: how much a power cut can cost."""
 RETRY_AFTER = 5.0
 """Seconds between two tries of a disk that failed."""
 
@@ -31,46 +31,46 @@ Frames = list[tuple[int, bytes]]
 
 
 class RingWriter:
-    """The ring of one session, for a loop. `tell` is called with (works, message) on a change."""
+    """Ring of one session, for an event loop. `on_change` is called with (works, message)."""
 
     def __init__(self, ring: Ring, session: int, on_change: Callable[[bool, str], None]) -> None:
         self._ring = ring
         self._session = session
         self._on_change = on_change
         self._waiting: deque[tuple[int, bytes]] = deque()
-        """Frames that are not in the ring yet: the loop adds, the thread takes away."""
+        """Frames that are not in the ring yet: the loop adds, the thread removes."""
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        """Work of the thread, in its order; None ends it."""
+        """Work of the thread, in order; None ends it."""
         self._loop = asyncio.get_running_loop()
         self._ended = asyncio.Event()
         self._works = True
-        """As it was last told."""
+        """State of the last `on_change`."""
         self._open = False
         self._retry_at = 0.0
         self._synced = 0.0
         self._unkept = 0
-        """Frames that the disk did not take; only the thread counts here."""
+        """Frames that could not be written; counted by the thread."""
         self._refused = 0
-        """Frames that found no place to wait; only the loop counts here."""
+        """Frames beyond `MOST_WAITING`; counted by the loop."""
         self.ready = asyncio.Event()
-        """Set when the ring has been read, or could not be."""
+        """Set when the ring was read, or could not be."""
 
     @property
     def unkept(self) -> int:
-        """Frames that are not in the ring because the disk did not take them."""
+        """Frames that are not in the ring because of the disk."""
         return self._unkept + self._refused
 
     def put(self, seq: int, payload: bytes) -> None:
-        """Have a frame written soon; never waits."""
+        """Queue a frame to be written; never waits."""
         if len(self._waiting) >= MOST_WAITING:
             self._refused += 1
             self._set_works(False, "the disk does not answer")
             return
         self._waiting.append((seq, payload))
-        self._jobs.put(self._keep)
+        self._jobs.put(self._store_oldest)
 
     def spans(self) -> tuple[FrameSpan, ...]:
-        """Return what the ring holds."""
+        """Return the frames in the ring."""
         return self._ring.spans() if self._open else ()
 
     async def chunk(
@@ -95,7 +95,7 @@ class RingWriter:
             return None
 
     async def settled(self, seconds: float) -> None:
-        """Wait until every frame that was put is in the ring, or given up; bounded."""
+        """Wait until every frame that was put is stored or dropped; bounded."""
         done = asyncio.Event()
         self._jobs.put(lambda: self._in_loop(done.set))
         try:
@@ -106,7 +106,7 @@ class RingWriter:
 
     async def run(self) -> None:
         """Write until `close`."""
-        # A daemon: a thread that hangs in a disk's fsync can't be ended, and must not hold us.
+        # A daemon: a thread that hangs in fsync can't be ended, and must not keep the process.
         Thread(target=self._work, name="ring", daemon=True).start()
         try:
             await self._ended.wait()
@@ -114,7 +114,7 @@ class RingWriter:
             self._jobs.put(None)
 
     def close(self) -> None:
-        """Have `run` write what waits, sync and return."""
+        """Have `run` write the waiting frames, sync and return."""
         self._jobs.put(self._end)
         self._jobs.put(None)
 
@@ -127,8 +127,8 @@ class RingWriter:
             job()
         self._in_loop(self._ended.set)
 
-    def _keep(self) -> None:
-        """Write the oldest frame that waits."""
+    def _store_oldest(self) -> None:
+        """Write the oldest waiting frame."""
         try:
             now = time.monotonic()
             if now < self._retry_at or not self._try(self._append):
@@ -154,7 +154,7 @@ class RingWriter:
             self._try(self._ring.close)
 
     def _try(self, work: Callable[[], None]) -> bool:
-        """Do something with the disk; return whether it went well, and tell when that is new."""
+        """Work with the disk; return whether it succeeded, and report a change of that."""
         try:
             work()
         except OSError as error:

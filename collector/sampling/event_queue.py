@@ -1,7 +1,7 @@
-"""What happened on this node: numbers events, and holds each until a frame has taken it along.
+"""Events of this node: numbers them, and queues each for the next frame.
 
-An event goes out twice: at once on its own topic (fast), and inside the next frame (sure, because
-a lost frame is noticed and sent again). Readers drop the second by its id.
+An event is published twice: at once on its own topic (fast), and inside the next frame (reliable,
+because a lost frame is requested again). Readers drop the duplicate by its id.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from telemetry.inventory import Event, encode
 log = logging.getLogger(__name__)
 
 MOST_PENDING = 1000
-"""Events that wait for a frame; a storm beyond that is counted, its beginning is kept."""
+"""Events that wait for a frame; later ones are dropped and counted."""
 MOST_IN_FRAME = 100
 
 
 class EventQueue:
-    """The events of one session. `send` is called with each at once, for the event topic."""
+    """Events of one session. `send` is called with each at once, for the event topic."""
 
     def __init__(self, node: str, session: int, send: Callable[[Event, bytes], None]) -> None:
         self._node = node
@@ -29,12 +29,12 @@ class EventQueue:
         self._send = send
         self._pending: deque[bytes] = deque()
         self.events = 0
-        """Events that got a number."""
+        """Events that were numbered."""
         self.dropped = 0
-        """Events of a storm that no frame took along, and that were not sent."""
+        """Events that were neither queued nor sent."""
 
     def add(self, noticed: DeviceEvent) -> None:
-        """Give a noticed its id and its place on the bus."""
+        """Number an event, queue it for the next frame, and send it."""
         if len(self._pending) >= MOST_PENDING:
             self.dropped += 1
             if self.dropped == 1:
@@ -52,7 +52,10 @@ class EventQueue:
         )
         try:
             payload = encode(event)
-        except (TypeError, ValueError) as error:  # a source put something else than JSON in `data`
+        except (
+            TypeError,
+            ValueError,
+        ) as error:  # a source put a value into `data` that JSON has not
             log.warning("node=%s event %s can't be written: %s", self._node, event.kind, error)
             self.dropped += 1
             return
@@ -64,6 +67,6 @@ class EventQueue:
         self._send(event, payload)
 
     def drain(self) -> tuple[bytes, ...]:
-        """Return the events for the next frame, oldest first; they are the frame's from then on."""
+        """Remove and return the events for the next frame, oldest first."""
         count = min(len(self._pending), MOST_IN_FRAME)
         return tuple(self._pending.popleft() for _ in range(count))

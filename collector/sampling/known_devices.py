@@ -1,11 +1,11 @@
-"""The GPUs and links that this node had, on disk: one that was lost before a start keeps its row.
+"""GPUs and links that this node had, on disk: one that was lost before a start keeps its row.
 
-Without it, a GPU that is gone when the collector starts would be one that never was: no gap, no
-alert. Three ways lead out of the list, for a GPU that is gone for good:
+Without the list, a GPU that is gone when the collector starts would cause no gap and no alert. A
+GPU that is gone for good leaves the list in three ways:
 
 - another GPU answers at its PCI address: it was replaced (`collector.nvml.gpu_table`);
 - it has been gone for `FORGOTTEN_AFTER` when the collector starts;
-- somebody deletes `gpus.json` in the state folder while the collector does not run.
+- `gpus.json` in the state folder is deleted while the collector does not run.
 """
 
 from __future__ import annotations
@@ -23,35 +23,37 @@ from telemetry.inventory import Gpu, Inventory, Link
 log = logging.getLogger(__name__)
 
 FILE = "gpus.json"
-"""Name in the state folder."""
+"""Name of the file in the state folder."""
 FORGOTTEN_AFTER = 7 * 86400
-"""Seconds after which a GPU that is gone is expected no more."""
+"""Seconds after which a GPU that is gone is no longer expected."""
 _SECOND = 1_000_000_000
 
 
 class KnownGpus(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node has shown."""
+    """Devices that a node has had."""
 
     gpus: tuple[Gpu, ...] = ()
     links: tuple[Link, ...] = ()
     gone_since: dict[str, int] = {}
-    """By UUID, of those that are not there: when that was seen first, ns since 1970."""
+    """When a GPU that is gone was first missing, ns since 1970, by UUID."""
 
 
 def recall(folder: Path, now_ns: int) -> KnownGpus:
-    """Read what the node had, less what has been gone for too long. A file that is not there or
-    can't be read is a node that had nothing: the driver will tell what there is."""
+    """Return the devices that the node had, without those that have been gone for too long; none
+    when the file is missing or can't be read: the driver reports the present ones."""
     path = folder / FILE
     try:
         known = msgspec.json.decode(path.read_bytes(), type=KnownGpus)
     except FileNotFoundError:
         return KnownGpus()
     except (OSError, msgspec.DecodeError) as error:
-        log.warning("%s can't be read: %s; GPUs lost before this start are not missed", path, error)
+        log.warning(
+            "%s can't be read: %s; GPUs lost before this start are not reported", path, error
+        )
         return KnownGpus()
     old = {uuid for uuid, at in known.gone_since.items() if now_ns - at > FORGOTTEN_AFTER * _SECOND}
     for uuid in sorted(old):
-        log.warning("gpu=%s has been gone for a week, and is expected no more", uuid)
+        log.warning("gpu=%s has been gone for a week, and is no longer expected", uuid)
     return KnownGpus(
         gpus=tuple(gpu for gpu in known.gpus if gpu.uuid not in old),
         links=tuple(link for link in known.links if link.gpu not in old),
@@ -60,7 +62,7 @@ def recall(folder: Path, now_ns: int) -> KnownGpus:
 
 
 class RememberedDevices:
-    """Writes what the node has whenever that changes; never waits for the disk."""
+    """Writes the list of devices when it changes; never waits for the disk."""
 
     def __init__(self, folder: Path, now_ns: int) -> None:
         self._path = folder / FILE
@@ -69,10 +71,10 @@ class RememberedDevices:
         self._lock = threading.Lock()
         self._writing = False
         self.written = 0
-        """How often the file has been replaced."""
+        """How often the file was replaced."""
 
     def inventory(self, inventory: Inventory, now_ns: int) -> None:
-        """Take an inventory."""
+        """Compare an inventory with the list, and write the list if it changed."""
         before = self._known.gone_since
         known = KnownGpus(
             gpus=inventory.gpus,
@@ -105,7 +107,7 @@ class RememberedDevices:
                 log.warning("%s can't be written: %s", self._path, error.strerror or error)
 
     def _write(self, known: KnownGpus) -> None:
-        """Replace the file whole, so that none that is torn is ever read."""
+        """Replace the file atomically, so that a torn one is never read."""
         new = self._path.with_suffix(".new")
         try:
             with new.open("wb") as file:

@@ -1,7 +1,7 @@
-"""`kilowatch collect --once --json`: everything that this node knows now, in one JSON document.
+"""`kilowatch collect --once --json`: all readings of this node now, in one JSON document.
 
-Exact numbers, as the source gave them (a frame would round gauges to float32), in base units by
-catalogue name; what is absent stands under `gaps` with its reason. No broker and no ring.
+Exact numbers as the source read them (a frame rounds gauges to float32), in base units by catalogue
+name; an absent value stands under `gaps` with its reason. No broker and no ring.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from telemetry.schema import SCHEMA
 log = logging.getLogger(__name__)
 
 GRACE_SECONDS = 0.5
-"""Seconds after the deadline at which a source that does not return is given up."""
-SECOND_LOOK = 0.25
-"""Seconds between the two readings: rates, such as a CPU's utilisation, need two."""
+"""Seconds after the deadline at which a source that does not return is abandoned."""
+SECOND_READING = 0.25
+"""Seconds between the two readings: rates, such as CPU utilisation, need two."""
 
 OPENING_SECONDS = 30.0
-"""How long a driver may take to open."""
+"""Seconds that a driver may take to open."""
 OPENING_POLL = 0.2
 
 Document = dict[str, Any]
@@ -46,7 +46,7 @@ Document = dict[str, Any]
 async def once(config: CollectorConfig, source: Source | None = None) -> Document:
     """Open the source, read both lanes, and return the document.
 
-    Raises `ConfigError` or `SourceError` for a source that names nothing readable.
+    Raises `ConfigError` or `SourceError` when the source can't be opened.
     """
     if source is None:
         source = make_source(config.source, config, time.time_ns() / 1e9)
@@ -57,13 +57,13 @@ async def once(config: CollectorConfig, source: Source | None = None) -> Documen
         await source.open()
         await _opened(source, config)
         rows: Rows = {}
-        for look in range(1 if is_elsewhere(config.source) else 2):
-            if look:
-                await asyncio.sleep(SECOND_LOOK)
+        for reading in range(1 if is_elsewhere(config.source) else 2):
+            if reading:
+                await asyncio.sleep(SECOND_READING)
             now_ns = time.time_ns()
             tick = int(now_ns / 1e9 / config.interval)
             fresh, problem = await read(source, BOTH, tick, now_ns, LONGEST_DEADLINE, GRACE_SECONDS)
-            rows |= fresh  # a source with a pace of its own has nothing new so soon
+            rows |= fresh  # a source with a longer interval has no new rows so soon
             events += source.drain_events()
             if problem:
                 log.error("source=%s: %s", config.source, problem)
@@ -101,7 +101,7 @@ async def _opened(source: Source, config: CollectorConfig) -> None:
 
 
 def document(inventory: Inventory, rows: Rows, events: Sequence[DeviceEvent]) -> Document:
-    """Return what `once` prints, of JSON's own types only."""
+    """Return the document that `once` prints, in JSON's own types."""
     facts = msgspec.json.decode(msgspec.json.encode(inventory))
     facts.pop("schema")  # the names stand beside the numbers
     nodes = _table(rows, Table.NODE, 1)
@@ -125,7 +125,7 @@ def document(inventory: Inventory, rows: Rows, events: Sequence[DeviceEvent]) ->
 
 
 def natural(value: float) -> float | int:
-    """Return a whole number as an int, so that 1.0 prints as 1, and any other as it is."""
+    """Return a whole number as an int, so that 1.0 prints as 1, and any other unchanged."""
     return int(value) if float(value).is_integer() else value
 
 

@@ -1,4 +1,4 @@
-"""One reading of a source, with a guard against sources that break their contract."""
+"""A reading of a source, guarded against sources that break their contract."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from telemetry.metric import Lane, Table
 async def read(
     source: Source, lanes: frozenset[Lane], tick: int, now_ns: int, deadline: float, grace: float
 ) -> tuple[Rows, str]:
-    """Return the rows of a tick and what was wrong, "" if nothing; always within `deadline` and
-    `grace` seconds. A source that raises, overruns or returns nonsense is all gaps."""
+    """Return the rows of a tick and the problem, "" without one; always within `deadline` plus
+    `grace` seconds. When a source raises, overruns or returns misshapen rows, all are gaps."""
     numbers = readings.blocks(lanes, Table.GPU, Table.LINK)
     try:
         async with asyncio.timeout(deadline + grace):

@@ -1,4 +1,4 @@
-"""Rows of readings: filling them with gaps, checking their shape, overlaying what we know ourselves.
+"""Rows of readings: fill them with gaps, check their shape, overlay the collector's own metrics.
 
 Pure. `Rows` are lists of floats by block number, in inventory order (`collector.source`).
 """
@@ -47,7 +47,7 @@ def blocks(lanes: frozenset[Lane], *tables: Table) -> list[int]:
 
 
 def filled(inventory: Inventory, numbers: list[int], value: float) -> Rows:
-    """Return whole blocks of one gap."""
+    """Return blocks filled with one gap."""
     return {
         number: [[value] * WIDTHS[number] for _ in range(count(inventory, number))]
         for number in numbers
@@ -68,7 +68,7 @@ def misshapen(inventory: Inventory, rows: Rows) -> str:
 
 
 def mended(inventory: Inventory, rows: Rows, lanes: frozenset[Lane]) -> tuple[Rows, str]:
-    """Return rows that fit the inventory, and what was wrong. A source at fault is all gaps."""
+    """Return rows that fit the inventory, and the problem. Misshapen rows are replaced by gaps."""
     problem = misshapen(inventory, rows)
     if problem:
         return filled(inventory, blocks(lanes, Table.GPU, Table.LINK), ERROR), problem
@@ -76,8 +76,8 @@ def mended(inventory: Inventory, rows: Rows, lanes: frozenset[Lane]) -> tuple[Ro
 
 
 def overlaid(rows: Rows, own: Mapping[str, float]) -> Rows:
-    """Return the node's blocks with what the collector knows about itself in the columns that
-    nobody has read."""
+    """Return the node's blocks with the collector's own metrics in the columns that no source or
+    host reader has filled."""
     node: Rows = {}
     for number in blocks(frozenset(Lane), Table.NODE):
         if number in rows:
@@ -93,7 +93,7 @@ def overlaid(rows: Rows, own: Mapping[str, float]) -> Rows:
 
 
 def answering(rows: Rows) -> int:
-    """Return how many GPUs gave at least one number in this tick."""
+    """Return how many GPUs have at least one number in this tick."""
     return sum(
         any(value == value for value in row)  # noqa: PLR0124 - the only test of NaN that calls nothing
         for row in rows.get(GPU_FAST, rows.get(GPU_SLOW, ()))
@@ -101,5 +101,5 @@ def answering(rows: Rows) -> int:
 
 
 def has_node(rows: Rows) -> bool:
-    """Say whether the source speaks for the machine too."""
+    """Return whether the source has read the `node` table too."""
     return NODE_FAST in rows

@@ -1,7 +1,7 @@
-"""The tick: asks the source, makes a frame, hands it on. One task, never two ticks at once.
+"""The tick: reads the source, builds a frame, hands it to the sinks. One task, one tick at a time.
 
-A frame always leaves on time: a source that is late, raises or returns nonsense is published as
-gaps, which is news for an operator and no reason to fall silent.
+A frame always leaves on time: when a source is late, raises or returns misshapen rows, the frame
+holds gaps, so that operators see the fault instead of a silent node.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from telemetry.metric import Lane, Table
 from telemetry.release import release
 from telemetry.topics import phase_of
 
-# When a collector ticks: on a grid that differs from node to node, whatever the clock does.
+# The grid of ticks, which differs from node to node.
 #
 # Tick k of an interval falls at (k + phase) x interval seconds since 1970, the phase being a hash of
-# the node's name: a fleet never ticks at once, and a node always ticks at the same place.
+# the node's name: a fleet never ticks at once, and a node always ticks at the same phase.
 # Pure: the loop that sleeps is `collector.sampling.sampler`.
 
 LATE = 0.5
-"""Share of an interval by which a tick may be late and is still taken; later it is skipped."""
+"""Share of an interval by which a tick may be late; a later one is skipped."""
 GRAIN = 1e-4
-"""Share of an interval below which two times are one: a wall clock in seconds is no finer as a float."""
+"""Share of an interval below which two times are equal: a float of the wall clock is no finer."""
 
 
 class Due(NamedTuple):
@@ -49,7 +49,7 @@ class Due(NamedTuple):
     wait: float
     """Seconds until then; 0 when it is due now."""
     skipped: int
-    """Ticks between the last one and this that came too late to be taken."""
+    """Ticks between the last one and this that were too late."""
 
 
 def passed(now: float, interval: float, phase: float) -> int:
@@ -58,7 +58,7 @@ def passed(now: float, interval: float, phase: float) -> int:
 
 
 def next_tick(now: float, last: int, interval: float, phase: float) -> Due:
-    """Return the tick after `last` that can still be taken, and how long to wait for it."""
+    """Return the tick after `last` that is not too late, and how long to wait for it."""
     position = now / interval - phase
     newest = math.floor(position)
     if newest > last and position - newest < LATE + GRAIN:
@@ -68,10 +68,9 @@ def next_tick(now: float, last: int, interval: float, phase: float) -> Due:
 
 
 def rebase(last: int, step: float, interval: float) -> int:
-    """Return the number that the last tick has after the wall clock was set by `step` seconds.
+    """Return the number of the last tick after the wall clock was set by `step` seconds.
 
-    So a clock that is set is no skipped tick, and two ticks stay half to one and a half intervals
-    apart.
+    Setting the clock then skips no tick, and two ticks stay half to one and a half intervals apart.
     """
     return last + round(step / interval)
 
@@ -81,56 +80,56 @@ log = logging.getLogger(__name__)
 DEADLINE = 0.8
 """Share of the interval that the source may take."""
 LONGEST_DEADLINE = 5.0
-"""Seconds: with a long interval, a hung GPU is still news soon."""
+"""Seconds: with a long interval, a hung GPU is still reported soon."""
 LONGEST_COMMAND = 8.0
-"""Seconds that a source may take to release a driver or to take it again."""
+"""Seconds that a source may take to release a driver or to open it again."""
 GRACE = 0.1
-"""Share of the interval after the deadline at which a source that does not return is given up."""
+"""Share of the interval after the deadline at which a source that does not return is abandoned."""
 LONGEST_SLEEP = 2.0
-"""Seconds after which the sleeper looks whether somebody has set the clock."""
+"""Seconds after which a sleeping sampler checks whether the clock was set."""
 SKIPPED_REPORT_EVERY = 60.0
-"""Seconds between two events that say that ticks were skipped."""
+"""Seconds between two events of skipped ticks."""
 
 BOTH = frozenset(Lane)
 FAST = frozenset({Lane.FAST})
 
 
 class Sink(Protocol):
-    """Who takes what the sampler makes. Neither call may wait."""
+    """Receiver of frames and inventories. Neither call may wait."""
 
     def frame(self, seq: int, payload: bytes) -> None:
-        """Take an encoded frame."""
+        """Receive an encoded frame."""
 
     def inventory(self, inventory: Inventory) -> None:
-        """Take an inventory that differs from the one before; frames after it have its rows."""
+        """Receive a changed inventory; later frames have its rows."""
 
 
 class HostRows(Protocol):
-    """The machine around the GPUs."""
+    """Reader of the host around the GPUs."""
 
     def read(self, lanes: frozenset[Lane], now_ns: int) -> Rows:
         """Return the blocks of the `node` table on these lanes."""
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close everything."""
 
 
 @dataclass(slots=True)
 class Newest:
-    """The newest readings of each block, for the node's own page."""
+    """Newest readings of each block, for the node's own metrics page."""
 
     inventory: Inventory
     rows: Rows = field(default_factory=dict)
     taken: dict[int, float] = field(default_factory=dict)
     """When each block was read, monotonic seconds."""
     at: float = 0.0
-    """When the newest frame was taken, monotonic seconds."""
+    """When the newest frame was sampled, monotonic seconds."""
     sampled_at: int = 0
-    """The same by the wall clock, ns."""
+    """The same by the wall clock, ns since 1970."""
 
 
 class Sampler:
-    """Ticks until it is cancelled."""
+    """Samples its source until it is cancelled."""
 
     def __init__(
         self,
@@ -160,29 +159,29 @@ class Sampler:
         self._slow_phase = phase_of(f"{config.node}/slow")
         self._silent: Callable[[int], bool] | None = getattr(source, "silent", None)
         self._commands: list[CommandKind] = []
-        self._alarm: asyncio.Future[None] | None = None
-        """Done when the sleep is over."""
+        self._sleeper: asyncio.Future[None] | None = None
+        """Set when the sleep is over."""
         self._version = 0
         self._seen: Inventory | None = None
         self._slow_tick: int | None = None
-        self._trouble = ""
+        self._problem = ""
         self._expected = 0
         self._skips_reported = (0, -SKIPPED_REPORT_EVERY)
         self.seq = -1
         """Number of the newest frame."""
         self.skipped = 0
         self.errors = 0
-        """Ticks at which the source broke its contract: raised, overran or returned nonsense."""
+        """Ticks at which the source broke its contract: raised, overran or returned misshapen rows."""
         self.newest: Newest | None = None
 
     def command(self, kind: CommandKind) -> None:
-        """Have the source reported at once; it is never called while it reads."""
+        """Queue a command for the source and wake the sampler; a reading is never interrupted."""
         self._commands.append(kind)
-        if self._alarm is not None:
-            _ring(self._alarm)
+        if self._sleeper is not None:
+            _wake(self._sleeper)
 
     async def run(self) -> None:
-        """Take the first tick at once with both lanes, then tick on the grid."""
+        """Sample both lanes at once, then tick on the grid."""
         interval = self._config.interval
         now = self._wall_ns() / 1e9
         last = passed(now, interval, self._phase)
@@ -206,14 +205,14 @@ class Sampler:
             await self.sample(due.tick, FAST if slow == self._slow_tick else BOTH)
 
     async def sample(self, tick: int, lanes: frozenset[Lane]) -> None:
-        """Take one tick: read, make the frame, hand it on."""
+        """Read the lanes of a tick, build the frame and send it to the sinks."""
         if self._silent is not None and self._silent(tick):
-            return  # a simulated node that is down says nothing
+            return  # a simulated node that is down sends nothing
         now_ns = self._wall_ns()
         if Lane.SLOW in lanes:
             self._slow_tick = passed(now_ns / 1e9, self._config.slow_interval, self._slow_phase)
         rows = await self._read(lanes, tick, now_ns)
-        inventory = self._take_stock(now_ns)
+        inventory = self._inventory(now_ns)
         self._gather(inventory, now_ns)
         if not readings.has_node(rows):
             rows = {**rows, **self._host_rows(inventory, lanes, now_ns)}
@@ -228,8 +227,8 @@ class Sampler:
         self.newest.taken.update(dict.fromkeys(rows, self.newest.at))
         self.newest.sampled_at = now_ns
 
-    def last_words(self) -> None:
-        """Send the events that no frame has taken along, in a frame without readings."""
+    def flush_events(self) -> None:
+        """Send the events that wait for a frame, in a frame without readings."""
         self._emit(self._wall_ns(), {})
 
     def _emit(self, now_ns: int, rows: Rows) -> None:
@@ -248,17 +247,17 @@ class Sampler:
         if problem:
             self._complain(problem)
         else:
-            self._trouble = ""
+            self._problem = ""
         return rows
 
     def _complain(self, problem: str) -> None:
         self.errors += 1
-        if problem != self._trouble:
-            self._trouble = problem
+        if problem != self._problem:
+            self._problem = problem
             log.error("node=%s source=%s: %s", self._config.node, self._config.source, problem)
 
     def _gather(self, inventory: Inventory, now_ns: int) -> None:
-        """Bring what happened into the queue; what came twice, by two ways, comes once."""
+        """Queue the events of source and kernel log; merge the XIDs that both report."""
         found: list[DeviceEvent] = []
         for drain in (self._source.drain_events, *self._others):
             try:
@@ -269,8 +268,8 @@ class Sampler:
         for event in self._xids.merge(found, now_ns, gpus):
             self._events.add(event)
 
-    def _take_stock(self, now_ns: int) -> Inventory:
-        """Return the inventory with our part filled in; hand it on when it is a new one."""
+    def _inventory(self, now_ns: int) -> Inventory:
+        """Return the inventory with the collector's fields; send it to the sinks when it is new."""
         found = self._source.inventory
         if self.newest is not None and found is self._seen:
             return self.newest.inventory
@@ -309,7 +308,7 @@ class Sampler:
         return node
 
     def _skip(self, ticks: int, mono: float) -> None:
-        """Count skipped ticks; tell at most once a minute."""
+        """Count skipped ticks; report them at most once a minute."""
         self.skipped += ticks
         reported, at = self._skips_reported
         if mono - at >= SKIPPED_REPORT_EVERY:
@@ -319,28 +318,28 @@ class Sampler:
                 DeviceEvent(
                     "ticks_skipped",
                     self._wall_ns(),
-                    message=f"{many} ticks came too late to be taken",
+                    message=f"{many} ticks were skipped because they were too late",
                     data={"ticks": many},
                 )
             )
 
     async def _sleep(self, seconds: float) -> None:
-        """Sleep, or less when there is a command; then obey it."""
+        """Sleep until the time or a command comes; then execute commands."""
         if not self._commands:
             # Not `asyncio.timeout`: it ends by cancelling, and this happens at every tick.
             loop = asyncio.get_running_loop()
-            alarm = self._alarm = loop.create_future()
-            timer = loop.call_later(seconds, _ring, alarm)
+            sleeper = self._sleeper = loop.create_future()
+            timer = loop.call_later(seconds, _wake, sleeper)
             try:
-                await alarm
+                await sleeper
             finally:
                 timer.cancel()
-                self._alarm = None
+                self._sleeper = None
         commands, self._commands = self._commands, []
         for kind in commands:
-            await self._obey(kind)
+            await self._execute(kind)
 
-    async def _obey(self, kind: CommandKind) -> None:
+    async def _execute(self, kind: CommandKind) -> None:
         log.info("node=%s command=%s", self._config.node, kind)
         limit = LONGEST_COMMAND
         try:
@@ -354,13 +353,13 @@ class Sampler:
                         self._slow_tick = None  # the next tick reads the slow lane again,
                         self._seen = None  # and sends the inventory whether it changed or not
                     case CommandKind.RESEND:
-                        pass  # the publisher's business
+                        pass  # answered by the publisher
         except TimeoutError:
             self._complain(f"{kind} took longer than {limit} s")
         except Exception as error:  # noqa: BLE001 - as in `collector.sampling.reading`
             self._complain(f"{kind} failed: {type(error).__name__}: {error}")
 
 
-def _ring(alarm: asyncio.Future[None]) -> None:
-    if not alarm.done():
-        alarm.set_result(None)
+def _wake(sleeper: asyncio.Future[None]) -> None:
+    if not sleeper.done():
+        sleeper.set_result(None)

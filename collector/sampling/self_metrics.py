@@ -1,4 +1,4 @@
-"""What the collector knows about itself and its node: columns of the `node` table."""
+"""Metrics of the collector itself and of its node: columns of the `node` table."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from telemetry.metric import Lane
 
 
 def vitals(inventory: Inventory, rows: Rows, expected: int) -> dict[str, float]:
-    """Return what a single reading tells about the node, by metric name. `expected` is how many
-    GPUs it has ever shown."""
+    """Return metrics of the node that follow from one reading, by name. `expected` is the number of
+    GPUs that it has ever had."""
     found = {
         "node_gpus_expected": float(expected),
         "node_gpus_answering": float(answering(rows)),
     }
     if inventory.driver_state in ("released", "unknown"):
-        found["node_driver_up"] = NOT_READ  # let go of on purpose, or just being opened: no fault
+        found["node_driver_up"] = NOT_READ  # released on purpose, or being opened: no fault
     elif inventory.driver_state != "none":
         found["node_driver_up"] = float(inventory.driver_state == "up")
     return found
 
 
 def own(source: Source, skipped: int, lanes: frozenset[Lane]) -> dict[str, float]:
-    """Return what the collector knows about itself."""
+    """Return metrics of the collector itself, by name."""
     found = {"node_ticks_skipped_total": float(skipped)}
     if Lane.SLOW in lanes:
         usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -38,7 +38,7 @@ def own(source: Source, skipped: int, lanes: frozenset[Lane]) -> dict[str, float
 
 
 def resident_bytes() -> float:
-    """Return the memory that this process holds now. Linux only, as the driver is."""
+    """Return the resident memory of this process. Linux only, as the driver is."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except (OSError, ValueError, IndexError):

@@ -1,7 +1,7 @@
-"""One fault, one event: XIDs reach us twice, from NVML and from the kernel log, and in bursts.
+"""Deduplication of XIDs, which arrive twice, from NVML and from the kernel log, and in bursts.
 
-The first sight of a fault is published at once. What repeats it is counted, and published when its
-minute is over as one `xid_repeated` (`sxid_repeated`, `gpu_lost_repeated`) with the count.
+The first occurrence of a fault is published at once. Repetitions are counted, and published when
+its minute is over as one `xid_repeated` (`sxid_repeated`, `gpu_lost_repeated`) with the count.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collector.source import DeviceEvent
 
 SECOND = 1_000_000_000
 WINDOW = 60 * SECOND
-"""The same XID of the same GPU within this time is one event."""
+"""Within this time, the same XID of the same GPU is one event."""
 BETWEEN_SOURCES = 2 * SECOND
-"""How far NVML and the kernel log are apart when they tell of the same thing."""
+"""Longest time between the reports of one fault by NVML and by the kernel log."""
 LOST_AFTER_XID = 300 * SECOND
-"""A GPU lost "in words" this soon after its Xid 79 is the same loss."""
+"""Within this time after its XID 79, a message that a GPU is lost means the same loss."""
 UNKNOWN_XID = 999
-"""What NVML says of an XID that it has no number for; the kernel log has it."""
+"""NVML's number for an XID that it does not know; the kernel log has the real one."""
 MAX_OPEN = 4096
 
 _FALLEN_OFF = 79
@@ -30,7 +30,7 @@ Key = tuple[str, str | None, object]
 
 @dataclass(slots=True)
 class _Open:
-    """A fault whose minute is not over."""
+    """Fault whose minute is not over."""
 
     first: DeviceEvent
     kernel: int = 0
@@ -40,15 +40,15 @@ class _Open:
     kernel_at: int = -WINDOW
     nvml_at: int = -WINDOW
     last: DeviceEvent | None = None
-    """The newest line of the kernel behind the first sight."""
+    """The newest line of the kernel log after the first occurrence."""
 
 
 class XidEvents:
-    """Merges what NVML and the kernel log tell. Times are ns since 1970, from the events."""
+    """Merges the events of NVML and of the kernel log. Times are ns since 1970, from the events."""
 
     def __init__(self) -> None:
         self._open: dict[Key, dict[object, _Open]] = {}
-        """By kind, GPU and number; then by what makes a repetition worth telling at once."""
+        """By kind, GPU and number; then by the variant, as a new variant is published at once."""
         self._fallen: dict[str | None, int] = {}
         self._late: list[DeviceEvent] = []
         """Counts of faults that began anew before their end was noticed."""
@@ -59,20 +59,20 @@ class XidEvents:
         now: int,
         gpus: Mapping[str, str] | None = None,
     ) -> list[DeviceEvent]:
-        """Return what to publish, oldest first: first sights, the counts of minutes that are over,
-        and everything that is no XID as it came. `gpus` gives the UUID of each PCI address."""
+        """Return the events to publish, oldest first: first occurrences, counts of minutes that are
+        over, and all events that are no XIDs. `gpus` gives the UUID of each PCI address."""
         published: list[DeviceEvent] = []
         for event in sorted(events, key=lambda event: event.at):
             if event.gpu is None and gpus is not None and event.pci is not None:
                 event.gpu = gpus.get(event.pci)
-            if event.kind not in _KINDS or self._is_the_drivers_word(event) or self._is_new(event):
+            if event.kind not in _KINDS or self._is_source_loss(event) or self._is_new(event):
                 published.append(event)
         late, self._late = self._late, []
         return [*published, *late, *self._close(now)]
 
-    def _is_the_drivers_word(self, event: DeviceEvent) -> bool:
-        """A GPU that the driver no longer answers for is a state of its own, published once by the
-        source, XID or not; only what the kernel says "in words" may repeat an XID."""
+    def _is_source_loss(self, event: DeviceEvent) -> bool:
+        """Return whether this is a loss reported by the source: a state of its own, published with or
+        without an XID; only a message of the kernel log may repeat an XID."""
         if event.kind != "gpu_lost" or event.data.get("source") == "kernel":
             return False
         self._fallen.setdefault(event.pci, event.at)
@@ -115,13 +115,13 @@ class XidEvents:
         return fallen is not None and 0 <= event.at - fallen <= LOST_AFTER_XID
 
     def _newest(self, key: Key, at: int) -> _Open | None:
-        """Find the fault that an event of NVML repeats: any variant, as NVML tells only numbers."""
+        """Find the fault that an event of NVML repeats: any variant, as NVML reports only numbers."""
         known = self._open.get(key, {}).values()
         near = [fault for fault in known if _within(fault, at, from_nvml=True)]
         return max(near, key=lambda fault: max(fault.kernel_at, fault.nvml_at), default=None)
 
     def _of_kernel(self, key: Key, event: DeviceEvent) -> _Open | None:
-        """Find the fault that a line repeats: the same variant, or NVML's word of it just now."""
+        """Find the fault that a line repeats: of the same variant, or just reported by NVML."""
         known = self._open.get(key, {})
         variant = _variant(event)
         fault = known.get(variant)
@@ -131,13 +131,13 @@ class XidEvents:
         if heard is None or not _within(heard, event.at, from_nvml=False):
             return None
         late = event.at - heard.nvml_at > BETWEEN_SOURCES
-        if late and variant != _PLAIN:  # perhaps another variant than NVML spoke of
+        if late and variant != _PLAIN:  # perhaps another variant than the one that NVML reported
             return None
         known[variant] = known.pop("")
         return known[variant]
 
     def _any_of(self, event: DeviceEvent) -> _Open | None:
-        """Find any line of this GPU that NVML's unknown XID may be."""
+        """Find a recent line of this GPU that may be NVML's unknown XID."""
         for (kind, pci, _), variants in self._open.items():
             if kind == "xid" and pci == event.pci:
                 for fault in variants.values():
@@ -146,7 +146,7 @@ class XidEvents:
         return None
 
     def _close(self, now: int) -> list[DeviceEvent]:
-        """Forget the faults whose minute is over; tell of those that were seen again."""
+        """Remove the faults whose minute is over; return the counts of those that were repeated."""
         over: list[DeviceEvent] = []
         for key in list(self._open):
             variants = self._open[key]
@@ -167,12 +167,13 @@ _PLAIN = (None,) * len(_DISTINGUISHING)
 
 
 def _variant(event: DeviceEvent) -> object:
-    """What a repetition must have in common to be one: a change of these is news."""
+    """Return the fields that a repetition has in common with the first occurrence."""
     return tuple(event.data.get(name) for name in _DISTINGUISHING)
 
 
 def _within(fault: _Open, at: int, from_nvml: bool) -> bool:
-    """Whether something at this time belongs to a fault: its minute, or the echo of its end."""
+    """Return whether an event at this time belongs to a fault: within its minute, or a late report
+    by the other source."""
     if at - fault.first.at < WINDOW:
         return True
     behind = fault.kernel - fault.nvml if from_nvml else fault.nvml - fault.kernel
@@ -194,7 +195,7 @@ def _count(fault: _Open, event: DeviceEvent, from_nvml: bool) -> None:
 
 
 def _repeated(fault: _Open, now: int) -> list[DeviceEvent]:
-    """Say how often a fault was seen, when that or its line is more than was published at once."""
+    """Return an event with the count, unless it would add nothing to the first occurrence."""
     count = max(fault.kernel, fault.nvml)
     if count < 2 and (fault.last is None or "line" in fault.first.data):
         return []

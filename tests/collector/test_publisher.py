@@ -10,11 +10,13 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from collector.config import CollectorConfig
+from collector.publish.publisher import Publisher
 from collector.publish.queue import (
     MOST_EVENTS,
     MOST_FRAMES,
@@ -24,6 +26,7 @@ from collector.publish.queue import (
 )
 from collector.publish.status_message import MOST_SPANS, status
 from collector.ring.ring import Ring
+from telemetry.frame import build, encode
 from telemetry.inventory import CollectorStatus, Command, CommandKind, FrameSpan, NodeState, decode
 from telemetry.mqtt import BrokerConfig
 from telemetry.topics import Topic
@@ -47,7 +50,6 @@ async def test_what_a_reader_needs_comes_in_order_and_a_planned_end_is_told(
             await until(lambda: any(event.kind == "xid" for event in reader.events))
             summary = await running.end()
         await until(lambda: reader.statuses[-1].state is NodeState.OFFLINE)
-    assert reader.order.index(Topic.STATUS) < reader.order.index(Topic.FRAME)
     assert reader.order.index(Topic.INVENTORY) < reader.order.index(Topic.FRAME)
     assert [gpu.uuid for gpu in reader.inventories[0].gpus] == ["GPU-0000", "GPU-0001", "GPU-0002"]
     online, offline = reader.statuses[0], reader.statuses[-1]
@@ -61,6 +63,51 @@ async def test_what_a_reader_needs_comes_in_order_and_a_planned_end_is_told(
     in_frames = [payload for frame in reader.frames for payload in frame.events]
     assert any(b'"xid"' in payload for payload in in_frames)
     assert any(b'"collector_stopped"' in payload for payload in in_frames)
+
+
+class ScriptedRing:
+    """A ring that is read when the test says so."""
+
+    def __init__(self) -> None:
+        self.ready = asyncio.Event()
+
+    def spans(self) -> tuple[FrameSpan, ...]:
+        return (FrameSpan(7, 0, 0),) if self.ready.is_set() else ()
+
+    def waiting(self) -> int | None:
+        return None
+
+    async def settled(self, seconds: float) -> None: ...
+
+    async def chunk(
+        self, session: int, first: int, last: int, most_bytes: int, most_frames: int
+    ) -> list[tuple[int, bytes]]:
+        return []
+
+
+@pytest.mark.parametrize("read", [True, False], ids=["ring-is-read", "ring-is-still-read"])
+async def test_the_status_waits_for_the_ring_and_live_frames_do_not(
+    broker: Broker, tmp_path: Path, read: bool
+) -> None:
+    """Inventory, status, frames; while the ring is still read, the status comes after frames."""
+    ring = ScriptedRing()
+    config = config_of(broker.config, tmp_path)
+    publisher = Publisher(config, 7, ring, lambda _: None, time.time_ns)
+    publisher.inventory(FakeSource().inventory)
+    publisher.frame(0, encode(build(7, 0, 1, {}, [])))
+    if read:
+        ring.ready.set()
+    async with reading(broker.config) as reader:
+        running = asyncio.create_task(publisher.run())
+        await until(lambda: reader.frames)
+        assert (Topic.STATUS in reader.order) is read
+        ring.ready.set()
+        await until(lambda: len(reader.order) == 3)
+        publisher.close()
+        await running
+    first = [Topic.INVENTORY, Topic.STATUS, Topic.FRAME]
+    assert reader.order[:3] == (first if read else [first[0], first[2], first[1]])
+    assert reader.statuses[0].ring == (FrameSpan(7, 0, 0),)
 
 
 async def test_frames_of_an_outage_are_in_the_ring_and_come_when_asked_for(
@@ -264,6 +311,7 @@ async def test_a_broker_that_accepts_and_stays_silent_delays_neither_frames_nor_
 
 COLLECTOR = """
 import sys
+import time
 from pathlib import Path
 from collector.service import main_loop
 from telemetry.mqtt import BrokerConfig

@@ -274,10 +274,10 @@ async def test_an_xid_that_comes_by_two_ways_is_one_event_of_its_gpu(tmp_path: P
 
 async def test_last_words_take_events_along_and_nothing_else(bench: Bench) -> None:
     await bench.sampler.sample(0, FAST)
-    bench.sampler.last_words()
+    bench.sampler.flush_events()
     assert len(bench.sink.frames) == 1
     bench.journal.add(DeviceEvent("collector_stopped", 1))
-    bench.sampler.last_words()
+    bench.sampler.flush_events()
     assert bench.sink.frames[1].blocks == ()
     assert len(bench.sink.frames[1].events) == 1
 
