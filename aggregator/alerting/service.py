@@ -270,7 +270,7 @@ class AlertingService:
         if not stats.store_ok:
             troubles["store_failing"] = ""
         try:
-            engine.places, engine.tariff = self._surroundings(fleet, wall)
+            engine.node_labels, engine.tariff = self._surroundings(fleet, wall)
             return snapshots(now, wall), troubles
         except Exception as error:  # circuits that can't be computed must not end the other rules
             log.exception("power: the circuits were not computed")

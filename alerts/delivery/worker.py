@@ -36,7 +36,7 @@ class DeliveryPlan:
     send: Delivery | None
     """The next to send, with the newest facts in it."""
     covered: tuple[int, ...] = ()
-    """Said with `send`: settled when it is."""
+    """PromQL with `send`: settled when it is."""
     rest: tuple[int, ...] = ()
     """Wait behind it."""
     superseded: tuple[int, ...] = ()

@@ -1,7 +1,7 @@
-"""The engine: every rule on every row of the fleet and the power snapshots, once a tick.
+"""The rule engine: every rule on every row of the fleet and the power snapshots, once a tick.
 
-Pure: it reads no clock and does no I/O; the aggregator's loop hands it the fleet, the power snapshots, the
-time and what happened.
+Pure: it reads no clock and does no I/O; the aggregator's loop passes the fleet, the power snapshots,
+the time and the events.
 """
 
 from __future__ import annotations
@@ -15,15 +15,20 @@ import numpy as np
 
 from alerts.engine.peer_groups import PeerGroups
 from alerts.engine.recent_events import DisturbanceTracker, EvaluatedEvents, place_events
-from alerts.engine.restore import AlertRecord, RestoredAlerts, ended
-from alerts.engine.row_index import RowIndex, SnapshotRowIndex, devices, line_of, spot_of
-from alerts.engine.row_memory import RowChange
+from alerts.engine.restore import AlertRecord, RestoredAlerts, end_of
+from alerts.engine.row_index import (
+    RowChange,
+    RowIndex,
+    SnapshotRowIndex,
+    device_subject,
+    devices,
+    snapshot_subject,
+)
 from alerts.engine.rule_evaluator import Reading, RuleEvaluator
-from alerts.engine.snapshot import FleetSnapshot
-from alerts.engine.state_machine import AlertPhase
-from alerts.engine.subjects import RowSubject, place_of
+from alerts.engine.subjects import RowSubject, subject_info
 from alerts.engine.templates import UNKNOWN
-from alerts.rules.conditions import happenings_of
+from alerts.rules.conditions import event_part
+from alerts.rules.input import AlertPhase, FleetSnapshot
 from alerts.rules.names import home, say
 from alerts.rules.rule import Rule
 from api.alerts import Alert, AlertState, Severity, Subject
@@ -34,44 +39,44 @@ from telemetry.inventory import Event
 from telemetry.metric import Table
 
 RESOLVED_SHOWN = 900.0
-"""Seconds for which a resolved alert is still listed: long enough to be seen by who was paged."""
+"""Seconds for which a resolved alert is still listed, so that the person who was paged sees it."""
 STALL = 5.0
-"""Seconds. A pause between two ticks that is longer than this, and than three of the usual ones, is
-our own: nobody was heard in it."""
-_STILL = 3
-"""Long pauses in a row that are no stall but a new rhythm: else nobody would be silent ever again."""
+"""Seconds. A pause between two ticks that is longer than this, and than three of the usual ones, is a
+stall of the aggregator itself: no node could be heard in it."""
+_MOST_PAUSES = 3
+"""Most long pauses in a row; more are a new period, or else no node would ever be silent again."""
 _EVENT_AGE = 3_600_000_000_000
-"""ns: an event that comes an hour late is history, unless its rule would keep firing for longer."""
+"""ns: an event that comes an hour late is not evaluated, unless its rule keeps firing for longer."""
 
 
 class RuleEngine:
-    """All rules, and what they remember."""
+    """All rules, with their memories and the states of their alerts."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = tuple(rules)
-        self.places: Mapping[str, Mapping[str, str]] = {}
-        """Labels of each node that others know: `circuits`, `rack`, `job`. Give another mapping
-        when they change; it is read as it is."""
+        self.node_labels: Mapping[str, Mapping[str, str]] = {}
+        """Labels of each node from elsewhere: `circuits`, `rack`, `job`. Assign another mapping when
+        they change."""
         self.tariff: tuple[float, str] | None = None
-        """Price of a kWh and its currency, where the operator told it."""
+        """Price of a kWh and its currency, where it is configured."""
         self.events_unplaced = 0
-        """Events of nodes that the fleet did not know; only grows."""
-        self._tracks = list(_tracks(rules))
-        self._census = RowIndex()
+        """Number of events of unknown nodes."""
+        self._evaluators = list(_evaluators(rules))
+        self._row_index = RowIndex()
         self._snapshots: dict[SnapshotKind, PowerSnapshot] = {}
-        self._snapshot_census = SnapshotRowIndex()
-        self._lobby = RestoredAlerts()
-        self._judged = EvaluatedEvents()
-        self._calm = DisturbanceTracker()
-        self._likeness = PeerGroups()
+        self._snapshot_rows = SnapshotRowIndex()
+        self._restored = RestoredAlerts()
+        self._evaluated = EvaluatedEvents()
+        self._disturbances = DisturbanceTracker()
+        self._peer_groups = PeerGroups()
         self._resolved: deque[tuple[float, Alert]] = deque()
         self._fleet = Fleet()
         self._last_tick = -np.inf
         self._now = -np.inf
-        self._rhythm: float | None = None
-        """Seconds between two calls, as a rule."""
+        self._period: float | None = None
+        """Usual seconds between two calls."""
         self._long_pauses = 0
-        """How many in a row were longer than that."""
+        """Number of longer pauses in a row."""
         self._listening_since = -np.inf
         self._event_age = max([_EVENT_AGE, *(int(rule.keep * 1e9) for rule in rules)])
         self._turns = 0
@@ -88,166 +93,180 @@ class RuleEngine:
         listening: bool = True,
         snapshots: Sequence[PowerSnapshot] = (),
     ) -> list[Alert]:
-        """Judge everything once; return the alerts that began to fire or resolved at this tick.
+        """Evaluate all rules once; return the alerts that began to fire or resolved at this tick.
 
-        `now`: the fleet's monotonic clock, seconds. `events`: those since the last call, each once.
+        `now`: the fleet's monotonic clock, seconds. `events`: the events since the last call.
         `listening`: whether the aggregator hears the bus; while it does not, and for as long as it
         then takes, no node is called silent. `snapshots`: those that there are now; a rule on a power snapshot
         that is not among them waits.
         """
         self._fleet, self._now = fleet, now
         self._snapshots = {snapshot.kind: snapshot for snapshot in snapshots}
-        if not listening or self._slept(now):
+        if not listening or self._paused(now):
             self._listening_since = now
-        changes = self._follow(wall_ns)
-        fresh = self._judged.sift(events)
+        changes = self._update_rows(wall_ns)
+        fresh = self._evaluated.filter_new(events)
         placed, unplaced = place_events(fleet, fresh, wall_ns - self._event_age)
         self.events_unplaced += unplaced
-        self._calm.disturb(fleet, placed, now)
-        self._likeness.follow(fleet, self._census, self.places)
-        look = FleetSnapshot(
-            fleet, self._snapshots, self._census, now, wall_ns, self._listening_since, placed,
-            self._likeness, self._calm.since,
-        )  # fmt: skip
-        energy = look.values("gpu_energy_joules_total", Subject.GPU)
-        self._calm.watch(energy, self._census.owner[Table.LINK], now)
-        for track in self._tracks:
-            if not look.has(track.subject):
+        self._disturbances.disturb(fleet, placed, now)
+        self._peer_groups.follow(fleet, self._row_index, self.node_labels)
+        snapshot = FleetSnapshot(
+            fleet,
+            self._snapshots,
+            self._row_index.owner,
+            now,
+            wall_ns,
+            self._listening_since,
+            placed,
+            self._disturbances.at,
+            self._row_index.drivers,
+            self._peer_groups.groups,
+        )
+        energy = snapshot.values("gpu_energy_joules_total", Subject.GPU)
+        self._disturbances.watch(energy, self._row_index.owner[Table.LINK], now)
+        for evaluator in self._evaluators:
+            if not snapshot.has(evaluator.subject):
                 continue
-            for entry, state in track.step(look):
-                alert = self._alert(track, entry, state, wall_ns)
+            for entry, state in evaluator.step(snapshot):
+                alert = self._alert(evaluator, entry, state, wall_ns)
                 if alert is not None:
                     changes.append(alert)
                 if state is AlertState.RESOLVED:
-                    track.forget(int(entry["row"]))
+                    evaluator.forget(int(entry["row"]))
         self._remember(changes, now)
         return changes
 
     def alerts(self) -> list[Alert]:
-        """Return all that is pending, firing or resolved not long ago, worst first."""
+        """Return the alerts that are pending, firing or lately resolved, the worst first."""
         listed = [alert for _, alert in self._resolved]
-        listed += [alert for _, _, alert in self._standing()]
-        listed += [record.alert for record in self._lobby.records()]
+        listed += [alert for _, _, alert in self._active()]
+        listed += [record.alert for record in self._restored.records()]
         return sorted(listed, key=_worst_first)
 
     # -- Restarts --------------------------------------------------------------------------------
 
     @property
     def turns(self) -> int:
-        """Counts up whenever `snapshot` would say something else than before: worth writing."""
-        return self._turns + sum(track.life.turns for track in self._tracks)
+        """Number of changes to the records that `snapshot` returns."""
+        return self._turns + sum(evaluator.machine.turns for evaluator in self._evaluators)
 
     @property
     def bytes(self) -> int:
-        """What the rules remember of all rows together."""
-        return sum(track.rows.bytes for track in self._tracks) + self._calm.bytes
+        """Bytes of the memories of all rules."""
+        return (
+            sum(evaluator.memory.bytes for evaluator in self._evaluators) + self._disturbances.bytes
+        )
 
     def snapshot(self, wall_ns: int) -> list[AlertRecord]:
-        """Return everything pending or firing, to be given to `restore` after a restart."""
+        """Return the records of all pending and firing alerts, for `restore` after a restart."""
         records = [
-            track.record(alert, entry, self._now, wall_ns)
-            for track, entry, alert in self._standing()
+            evaluator.record(alert, entry, self._now, wall_ns)
+            for evaluator, entry, alert in self._active()
         ]
-        return records + list(self._lobby.records())
+        return records + list(self._restored.records())
 
     def restore(self, records: Iterable[AlertRecord], now: float, wall_ns: int) -> None:
-        """Go on with the alerts of before a restart: they are listed at once, stand in their
-        devices' rows when those appear, and none fires anew."""
-        self._lobby.enter(records, now, wall_ns)
+        """Go on with the alerts of before a restart: they are listed at once, return to the rows of
+        their devices when those appear, and none fires anew."""
+        self._restored.add(records, now, wall_ns)
         self._turns += 1
 
     def recall(self, fleet: Fleet, events: Iterable[Event], now: float, wall_ns: int) -> None:
-        """Take in the events of the last day, oldest first, that were judged before a restart: so
-        that repetitions are counted on and none of them is judged twice. Nothing fires.
+        """Remember the events of the last day, oldest first, that were evaluated before a restart, so
+        that repetitions are counted on and no event is evaluated twice. Nothing fires.
 
-        An event that was stored but perhaps not judged is given to `evaluate` instead: where its
-        alert fires already, that makes no second page. Nodes must be in the fleet by then.
+        An event that was stored but perhaps not evaluated goes to `evaluate` instead: where its alert
+        fires already, there is no second page. The nodes must be in the fleet by then.
         """
         self._fleet, self._now = fleet, now
-        for _ in self._follow(wall_ns):
+        for _ in self._update_rows(wall_ns):
             self._turns += 1
-        known = self._judged.sift(events)
+        known = self._evaluated.filter_new(events)
         placed, _ = place_events(fleet, known, wall_ns - 86_400_000_000_000)
-        for track in self._tracks:
-            if track.subject.table is not None:
-                for row, event in placed[track.subject.table]:
-                    track.recall(event, row, now - max(0.0, (wall_ns - event.at) / 1e9))
+        for evaluator in self._evaluators:
+            if evaluator.subject.table is not None:
+                for row, event in placed[evaluator.subject.table]:
+                    evaluator.recall(event, row, now - max(0.0, (wall_ns - event.at) / 1e9))
 
     # -- Rows ------------------------------------------------------------------------------------
 
-    def _slept(self, now: float) -> bool:
-        """Whether the pause since the last call was longer than our rhythm."""
+    def _paused(self, now: float) -> bool:
+        """Return whether the pause since the last call was longer than the usual period."""
         pause, self._last_tick = now - self._last_tick, now
-        if pause <= max(STALL, 3 * (self._rhythm or 0.0)):
-            self._rhythm, self._long_pauses = pause, 0
+        if pause <= max(STALL, 3 * (self._period or 0.0)):
+            self._period, self._long_pauses = pause, 0
             return False
         self._long_pauses += 1
-        first = self._rhythm is None and np.isfinite(pause)
-        if first or self._long_pauses > _STILL:
-            # Rules may run seldom on purpose, or from now on, because the machine can no more.
-            self._rhythm, self._long_pauses = pause, 0
+        first = self._period is None and np.isfinite(pause)
+        if first or self._long_pauses > _MOST_PAUSES:
+            # Rules may run seldom on purpose, or from now on because the machine is too slow.
+            self._period, self._long_pauses = pause, 0
             return False
         return True
 
-    def _follow(self, wall: int) -> list[Alert]:
-        """Let every rule's memory follow its devices; what fires on a device that has left the
-        inventory resolves, what waited for one that is there goes on."""
+    def _update_rows(self, wall: int) -> list[Alert]:
+        """Move every rule's memory with its devices. Alerts of devices that have left the inventory
+        resolve, and restored alerts return to their rows."""
         changes: dict[Subject, RowChange] = {}
-        for table, change in (self._census.update(self._fleet) or {}).items():
+        for table, change in (self._row_index.update(self._fleet) or {}).items():
             changes[Subject(table)] = change
         for kind, snapshot in self._snapshots.items():
-            moved = self._snapshot_census.update(snapshot)
+            moved = self._snapshot_rows.update(snapshot)
             if moved is not None:
                 changes[Subject(kind)] = moved
         resolved: list[Alert] = []
-        for track in self._tracks:
-            change_here = changes.get(track.subject)
+        for evaluator in self._evaluators:
+            change_here = changes.get(evaluator.subject)
             if change_here is not None:
-                resolved += self._leave(track, change_here, wall)
-                track.move(change_here)
-        self._calm.move(changes, self._now)
-        return resolved + self._welcome(wall)
+                resolved += self._resolve_gone(evaluator, change_here, wall)
+                evaluator.move(change_here)
+        self._disturbances.move(changes, self._now)
+        return resolved + self._place_restored(wall)
 
-    def _leave(self, track: RuleEvaluator, change: RowChange, wall: int) -> Iterator[Alert]:
-        for row, spot in change.gone if track.life.active else ():
-            number = track.life.find(row)
-            if number is not None and track.life.phase[row] == AlertPhase.FIRING:
-                entry = track.life.entries[number]
-                yield track.alert(
+    def _resolve_gone(
+        self, evaluator: RuleEvaluator, change: RowChange, wall: int
+    ) -> Iterator[Alert]:
+        for row, found in change.gone if evaluator.machine.active else ():
+            number = evaluator.machine.find(row)
+            if number is not None and evaluator.machine.phase[row] == AlertPhase.FIRING:
+                entry = evaluator.machine.entries[number]
+                yield evaluator.alert(
                     entry,
                     AlertState.RESOLVED,
                     wall,
-                    place_of(spot, self.places),
-                    self._reading(track, row),
+                    subject_info(found, self.node_labels),
+                    self._reading(evaluator, row),
                 )
 
-    def _welcome(self, wall: int) -> list[Alert]:
-        """Let what waited stand where its device is; end what waited for one that is not."""
-        if not len(self._lobby):
+    def _place_restored(self, wall: int) -> list[Alert]:
+        """Return restored alerts to the rows of their devices; end those whose device is gone."""
+        if not len(self._restored):
             return []
-        tracks = {(track.rule.name, track.shown_as): track for track in self._tracks}
-        arrived = set(self._census.arrived)
+        evaluators = {
+            (evaluator.rule.name, evaluator.shown_as): evaluator for evaluator in self._evaluators
+        }
+        arrived = set(self._row_index.arrived)
 
         def decided(record: AlertRecord) -> bool:
-            track = tracks.get((record.alert.rule, record.alert.subject))
-            if track is None:
+            evaluator = evaluators.get((record.alert.rule, record.alert.subject))
+            if evaluator is None:
                 return True
-            kind = track.subject.snapshot_kind
+            kind = evaluator.subject.snapshot_kind
             return kind in self._snapshots if kind is not None else record.alert.node in arrived
 
         ends = []
-        for waiting in self._lobby.leave(decided) + self._lobby.expired(self._now):
+        for waiting in self._restored.remove(decided) + self._restored.remove_expired(self._now):
             self._turns += 1
-            track = tracks.get((waiting.record.alert.rule, waiting.record.alert.subject))
-            row = None if track is None else self._row(waiting.record, track.subject)
-            if track is not None and row is not None:
-                track.resume(waiting, row)
-            elif (end := ended(waiting.record, wall)) is not None:
+            evaluator = evaluators.get((waiting.record.alert.rule, waiting.record.alert.subject))
+            row = None if evaluator is None else self._row(waiting.record, evaluator.subject)
+            if evaluator is not None and row is not None:
+                evaluator.resume(waiting, row)
+            elif (end := end_of(waiting.record, wall)) is not None:
                 ends.append(end)
         return ends
 
     def _row(self, record: AlertRecord, subject: Subject) -> int | None:
-        """Return the row where a record's device stands now."""
+        """Return the present row of a record's device."""
         if subject.snapshot_kind is not None:
             snapshot = self._snapshots.get(subject.snapshot_kind)
             names = () if snapshot is None else snapshot.names
@@ -260,49 +279,57 @@ class RuleEngine:
             return None
         return devices(node.inventory, node.rows[subject.table], subject.table).get(record.device)
 
-    # -- Words -----------------------------------------------------------------------------------
+    # -- Texts -----------------------------------------------------------------------------------
 
-    def _standing(self) -> Iterator[tuple[RuleEvaluator, Any, Alert]]:
-        for track in self._tracks:
-            for entry, state in track.standing():
-                alert = self._alert(track, entry, state, int(entry["changed"]))
+    def _active(self) -> Iterator[tuple[RuleEvaluator, Any, Alert]]:
+        for evaluator in self._evaluators:
+            for entry, state in evaluator.active():
+                alert = self._alert(evaluator, entry, state, int(entry["changed"]))
                 if alert is not None:
-                    yield track, entry, alert
+                    yield evaluator, entry, alert
 
-    def _alert(self, track: RuleEvaluator, entry: Any, state: AlertState, at: int) -> Alert | None:
+    def _alert(
+        self, evaluator: RuleEvaluator, entry: Any, state: AlertState, at: int
+    ) -> Alert | None:
         row = int(entry["row"])
-        spot = self._spot(track.subject, row)
-        if spot is None:
+        found = self._subject(evaluator.subject, row)
+        if found is None:
             return None
-        return track.alert(entry, state, at, place_of(spot, self.places), self._reading(track, row))
+        return evaluator.alert(
+            entry, state, at, subject_info(found, self.node_labels), self._reading(evaluator, row)
+        )
 
-    def _spot(self, subject: Subject, row: int) -> RowSubject | None:
+    def _subject(self, subject: Subject, row: int) -> RowSubject | None:
         if subject.table is not None:
-            return spot_of(self._fleet, subject.table, row)
-        snapshot = self._snapshot_census.known.get(SnapshotKind(subject))
-        return None if snapshot is None or row >= len(snapshot.names) else line_of(snapshot, row)
+            return device_subject(self._fleet, subject.table, row)
+        snapshot = self._snapshot_rows.known.get(SnapshotKind(subject))
+        return (
+            None
+            if snapshot is None or row >= len(snapshot.names)
+            else snapshot_subject(snapshot, row)
+        )
 
-    def _reading(self, track: RuleEvaluator, row: int) -> Reading:
-        """Return what gives any metric of a row in words, now."""
+    def _reading(self, evaluator: RuleEvaluator, row: int) -> Reading:
+        """Return a function that returns the present value of a metric of a row as text."""
 
         def reading(metric: str) -> str:
             if metric == "cost":
-                return self._cost(track.subject, row)
-            subject, at = track.subject, row
+                return self._cost(evaluator.subject, row)
+            subject, at = evaluator.subject, row
             if subject.snapshot_kind is not None:
-                snapshot = self._snapshot_census.known.get(subject.snapshot_kind)
+                snapshot = self._snapshot_rows.known.get(subject.snapshot_kind)
                 return say(
                     metric, float("nan" if snapshot is None else snapshot.column(metric)[at])
                 )
             while subject is not home(metric) and subject is not Subject.NODE:
-                at = int(self._census.owner[Table(subject)][at])
+                at = int(self._row_index.owner[Table(subject)][at])
                 subject = Subject.GPU if subject is Subject.LINK else Subject.NODE
             return say(metric, self._fleet.reading(metric, at, self._now))
 
         return reading
 
     def _cost(self, subject: Subject, row: int) -> str:
-        """What a GPU's present draw is in a day, and what it costs where a tariff is known."""
+        """Return a GPU's energy a day at its present draw, with its cost where a tariff is known."""
         if subject is not Subject.GPU:
             return UNKNOWN
         kwh = self._fleet.reading("gpu_power_watts", row, self._now) * 24 / 1000
@@ -324,12 +351,12 @@ class RuleEngine:
             self._resolved.popleft()
 
 
-def _tracks(rules: Iterable[Rule]) -> Iterable[RuleEvaluator]:
+def _evaluators(rules: Iterable[Rule]) -> Iterable[RuleEvaluator]:
     for rule in rules:
         yield RuleEvaluator(rule, rule.table, rule.when)
-        events = happenings_of(rule.when)
+        events = event_part(rule.when)
         if events is not None and rule.table is Subject.GPU:
-            # An XID of a GPU that nobody knows is still an XID: it is its node's.
+            # An XID of an unknown GPU is still an XID: it belongs to the node.
             yield RuleEvaluator(msgspec.structs.replace(rule, unless=None), Subject.NODE, events)
 
 

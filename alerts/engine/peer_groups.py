@@ -1,4 +1,4 @@
-"""Which GPUs may be compared: those of the same model, in the same job or on the same node."""
+"""Groups of GPUs that may be compared: of the same model, in the same job or on the same node."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Hashable, Mapping
 import numpy as np
 
 from alerts.engine.row_index import RowIndex
-from alerts.rules.condition import Index
+from alerts.rules.row_memory import Index
 from telemetry.fleet import Fleet
 from telemetry.metric import Table
 
 FORGOTTEN = 1000
-"""Numbers of jobs and nodes that are no more, before all are given anew."""
+"""Numbers of ended jobs and removed nodes before all numbers are given anew."""
 
 
 class PeerGroups:
-    """For each way of comparing, a number for each GPU row that alike ones share."""
+    """Numbers of the GPU rows, equal for GPUs that may be compared, for each way of comparing."""
 
     def __init__(self) -> None:
         self._ways = {"job": _Groups(), "model": _Groups()}
@@ -29,10 +29,10 @@ class PeerGroups:
         return groups.of, len(groups.numbers) + 1
 
     def follow(
-        self, fleet: Fleet, census: RowIndex, places: Mapping[str, Mapping[str, str]]
+        self, fleet: Fleet, index: RowIndex, places: Mapping[str, Mapping[str, str]]
     ) -> None:
         """Bring the groups up to date; work only for nodes that have changed."""
-        changed = set(census.arrived)
+        changed = set(index.arrived)
         if places is not self._places:
             self._places = places
             jobs = {node: labels["job"] for node, labels in places.items() if "job" in labels}
@@ -42,7 +42,7 @@ class PeerGroups:
             self._jobs = jobs
         for groups in self._ways.values():
             groups.grow(fleet.size(Table.GPU))
-            if len(groups.numbers) > FORGOTTEN + 4 * len(fleet.nodes):  # jobs that are long over
+            if len(groups.numbers) > FORGOTTEN + 4 * len(fleet.nodes):  # jobs that ended long ago
                 groups.numbers.clear()
                 changed = set(fleet.nodes)
         for name in changed:

@@ -1,4 +1,4 @@
-"""What has happened: where an event belongs, whether it was judged, and whom it disturbs."""
+"""Events: the rows that they belong to, whether they were evaluated, and what they disturb."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from alerts.engine.row_memory import RowChange, RowMemory
-from alerts.rules.condition import Floats, Index
+from alerts.rules.row_memory import Floats, Index, RowMemory, RowMove
 from api.alerts import Subject
 from telemetry.fleet import Fleet, Node
 from telemetry.inventory import Event
 from telemetry.metric import Table
 
 REMEMBERED = 200_000
-"""Ids of events of which it is known that they were judged; the oldest go first."""
+"""Number of event ids that are remembered; the oldest are dropped."""
 DISTURBS = frozenset({
     "driver_reloaded", "driver_up", "gpu_back", "gpu_replaced", "gpu_answers", "mig_changed",
     "collector_started",
@@ -24,12 +23,12 @@ DISTURBS = frozenset({
 
 
 class EvaluatedEvents:
-    """Which events have been seen: each is judged once, however often it comes."""
+    """Ids of the events that were evaluated: each is evaluated once, however often it comes."""
 
     def __init__(self) -> None:
         self._ids: OrderedDict[tuple[str, str], None] = OrderedDict()
 
-    def sift(self, events: Iterable[Event]) -> list[Event]:
+    def filter_new(self, events: Iterable[Event]) -> list[Event]:
         """Return the events that were not seen before, and remember them."""
         fresh = []
         for event in events:
@@ -43,27 +42,27 @@ class EvaluatedEvents:
 
 
 class DisturbanceTracker:
-    """Since when each row's readings are undisturbed: no reset, no reload, no start of ours."""
+    """Moments at which each row's readings were last disturbed: a reset, a reload, a new device."""
 
     def __init__(self) -> None:
         self._rows = {table: RowMemory() for table in Table}
 
     @property
-    def since(self) -> Mapping[Table, Floats]:
-        """Monotonic seconds; -inf for a row that was never disturbed since we watch."""
+    def at(self) -> Mapping[Table, Floats]:
+        """Monotonic seconds for each row; -inf for a row that was never disturbed."""
         return {table: self._array(table) for table in Table}
 
     @property
     def bytes(self) -> int:
-        """What it takes in memory."""
+        """Bytes in memory."""
         return sum(rows.bytes for rows in self._rows.values())
 
     def _array(self, table: Table) -> Floats:
         array: Floats = self._rows[table].array("since", np.float64, -np.inf)
         return array
 
-    def move(self, changes: Mapping[Subject, RowChange], now: float) -> None:
-        """Follow the devices; one that is new is disturbed."""
+    def move(self, changes: Mapping[Subject, RowMove], now: float) -> None:
+        """Move the entries of the devices to their new rows; a new device is disturbed."""
         for table, rows in self._rows.items():
             change = changes.get(Subject(table))
             if change is None:
@@ -74,7 +73,7 @@ class DisturbanceTracker:
             array[new] = now
 
     def watch(self, energy: Floats, gpu_of_link: Index, now: float) -> None:
-        """A GPU whose joules went back has been reset, whatever the events say."""
+        """Record the GPUs whose energy counter went back: they were reset, with or without an event."""
         last = self._rows[Table.GPU].array("energy", np.float64, np.nan)
         back = energy < last
         if back.any():
@@ -85,7 +84,7 @@ class DisturbanceTracker:
     def disturb(
         self, fleet: Fleet, placed: Mapping[Table, list[tuple[int, Event]]], now: float
     ) -> None:
-        """Take in the events of this tick."""
+        """Record the devices that the events of this tick disturb."""
         for table in (Table.NODE, Table.GPU):
             for _, event in placed[table]:
                 if event.kind in DISTURBS:
@@ -96,11 +95,11 @@ class DisturbanceTracker:
 def place_events(
     fleet: Fleet, events: Sequence[Event], oldest: int
 ) -> tuple[dict[Table, list[tuple[int, Event]]], int]:
-    """Return the rows that events belong to, and how many belong nowhere.
+    """Return the rows that events belong to, and the number of events that have no row.
 
-    A GPU is found by its UUID, else by its PCI address; an event of no GPU that we know is its
-    node's. Events before `oldest` (ns since 1970) are history and left out; those of nodes that
-    the fleet does not know can't be placed.
+    A GPU is found by its UUID, else by its PCI address; an event of no known GPU is its node's.
+    Events before `oldest` (ns since 1970) are left out; those of nodes that are not in the fleet have
+    no row.
     """
     placed: dict[Table, list[tuple[int, Event]]] = {table: [] for table in Table}
     lost = 0
@@ -131,5 +130,5 @@ def _gpu_row(node: Node, event: Event) -> int | None:
 
 
 def _slot(pci: str | None) -> str | None:
-    """Domain, bus and device without the function, which log lines leave out."""
+    """Return domain, bus and device without the function, which log lines leave out."""
     return None if pci is None else pci.lower().partition(".")[0]

@@ -1,8 +1,8 @@
-"""Lives that outlast a restart: what is written down of an alert, and what waits for its device.
+"""Alerts across a restart: their records, and those that wait for their device.
 
-After a restart nothing is known of the fleet until the nodes are heard. An alert that was firing
-is listed at once nevertheless, goes on where it was when its device appears, and ends when the
-node's inventory comes without it.
+After a restart the fleet is unknown until frames arrive. An alert that was firing is listed at once
+nevertheless, goes on in its state when its device appears, and ends when the node's inventory comes
+without the device.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from dataclasses import dataclass
 
 import msgspec
 
-from api.alerts import Alert, AlertState, Subject
+from api.alerts import Alert, AlertState
 
 WAITS = 7 * 86_400.0
-"""Seconds that an alert waits for a device that nobody has told of; then it is nobody's."""
+"""Seconds that an alert waits for its device; then it ends."""
 
 
 class AlertRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One pending or firing alert, with all that is needed to go on with it."""
+    """A pending or firing alert, with the state that is needed to go on with it."""
 
     alert: Alert
     device: str
-    """Last part of the key: what stands in the row."""
+    """Last part of the key: the device of the row."""
     good_since: int | None = None
     """When it was first seen good again, ns since 1970; None while it is bad."""
     part: int = 0
     """Number of the condition that the value is of."""
     line: str = ""
-    """What the event said that made it bad."""
+    """Line of the event, or the reason, that made it bad."""
     process: str = ""
 
 
@@ -41,11 +41,11 @@ class WaitingAlert:
     since: float
     """Monotonic seconds."""
     good_since: float | None
-    waits_since: float
+    added: float
 
 
 class RestoredAlerts:
-    """All records that wait."""
+    """Records that wait for their device."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, WaitingAlert] = {}
@@ -53,8 +53,8 @@ class RestoredAlerts:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def enter(self, records: Iterable[AlertRecord], now: float, wall: int) -> None:
-        """Take records in. Time that passed counts, but a wall clock that went back does not."""
+    def add(self, records: Iterable[AlertRecord], now: float, wall: int) -> None:
+        """Add records. The time since then counts, unless the wall clock went back."""
         for record in records:
             alert = record.alert
 
@@ -65,12 +65,12 @@ class RestoredAlerts:
             self._waiting[alert.key] = WaitingAlert(record, monotonic(alert.since), good, now)
 
     def records(self) -> Iterator[AlertRecord]:
-        """All that wait."""
+        """Yield the records."""
         for waiting in self._waiting.values():
             yield waiting.record
 
-    def leave(self, fits: Callable[[AlertRecord], bool]) -> list[WaitingAlert]:
-        """Return those that fit, and forget them."""
+    def remove(self, fits: Callable[[AlertRecord], bool]) -> list[WaitingAlert]:
+        """Remove and return the records that fit."""
         if not self._waiting:
             return []
         found = [one for one in self._waiting.values() if fits(one.record)]
@@ -78,19 +78,14 @@ class RestoredAlerts:
             del self._waiting[one.record.alert.key]
         return found
 
-    def expired(self, now: float) -> list[WaitingAlert]:
-        """Return those that have waited too long, and forget them."""
-        late = {key for key, one in self._waiting.items() if now - one.waits_since > WAITS}
-        return self.leave(lambda record: record.alert.key in late) if late else []
+    def remove_expired(self, now: float) -> list[WaitingAlert]:
+        """Remove and return the records that have waited too long."""
+        late = {key for key, one in self._waiting.items() if now - one.added > WAITS}
+        return self.remove(lambda record: record.alert.key in late) if late else []
 
 
-def subject_of(record: AlertRecord) -> Subject:
-    """Return what a record is about."""
-    return record.alert.subject
-
-
-def ended(record: AlertRecord, wall: int) -> Alert | None:
-    """Return the end of an alert whose device is no longer there; None when it never fired."""
+def end_of(record: AlertRecord, wall: int) -> Alert | None:
+    """Return the resolved alert of a device that no longer exists; None when it never fired."""
     if record.alert.state is not AlertState.FIRING:
         return None
     return msgspec.structs.replace(record.alert, state=AlertState.RESOLVED, changed=wall)

@@ -1,8 +1,8 @@
-"""Who stands in which row, as the rules last saw it, and what has changed since.
+"""Devices by row as the rules last saw them, and the changes since.
 
 The fleet gives a device another row when its node changes, and gives a free row to another device;
-a power snapshot's rows are others when the configuration was read anew. An alert must never jump from one
-GPU to its neighbour, so every memory follows the device.
+the rows of a snapshot change when the configuration is read again. An alert must never jump from
+one GPU to its neighbour, so every memory follows the device.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from alerts.engine.row_memory import Index, RowChange
 from alerts.engine.subjects import DeviceSubject, RowSubject, SnapshotSubject
+from alerts.rules.row_memory import Index, RowMove
 from api.power import SnapshotKind
 from power.snapshot.snapshot import PowerSnapshot
 from telemetry.fleet import Fleet, Node
@@ -29,22 +29,30 @@ class _Placed:
 
 
 @dataclass(slots=True)
+class RowChange(RowMove):
+    """A move of rows, with the devices that no longer exist."""
+
+    gone: list[tuple[int, RowSubject]]
+    """Row and subject."""
+
+
+@dataclass(slots=True)
 class RowIndex:
-    """The devices of the fleet."""
+    """Rows of the devices of the fleet."""
 
     version: int = -1
     owner: dict[Table, Index] = field(
         default_factory=lambda: {table: np.zeros(0, np.intp) for table in Table}
     )
-    """For each row of a table, the row of what holds it: link in GPU, GPU in node, node itself."""
+    """For each row of a table, the row of its holder: a link's GPU, a GPU's node, the node itself."""
     arrived: list[str] = field(default_factory=list)
-    """Nodes whose inventory is another than at the update before."""
+    """Nodes whose inventory has changed since the update before."""
     states: dict[str, Index] = field(default_factory=dict)
     """Rows of the nodes whose driver is in each state."""
     _placed: dict[str, _Placed] = field(default_factory=dict)
 
     def update(self, fleet: Fleet) -> dict[Table, RowChange] | None:
-        """Return what has changed since the last call, or None when nothing has.
+        """Return the changes since the last call, or None without any.
 
         Costs one comparison a node, and work only for the devices of nodes that did change.
         """
@@ -73,7 +81,7 @@ class RowIndex:
         return result
 
     def drivers(self, states: Sequence[str]) -> npt.NDArray[np.bool_]:
-        """Nodes whose driver is in one of some states."""
+        """Return the nodes whose driver is in one of some states."""
         found = np.zeros(len(self.owner[Table.NODE]), np.bool_)
         for state in states:
             found[self.states.get(state, [])] = True
@@ -131,14 +139,14 @@ class RowIndex:
 
 
 class SnapshotRowIndex:
-    """The lines of the power snapshots."""
+    """Rows of the snapshots."""
 
     def __init__(self) -> None:
         self.known: dict[SnapshotKind, PowerSnapshot] = {}
-        """Each power snapshot as it was last seen."""
+        """The last snapshot of each kind."""
 
     def update(self, snapshot: PowerSnapshot) -> RowChange | None:
-        """Return what has changed on a power snapshot since it was last seen, or None when nothing has."""
+        """Return the changes of a snapshot's rows since the last call, or None without any."""
         was = self.known.get(snapshot.kind)
         self.known[snapshot.kind] = snapshot
         if was is not None and was.version == snapshot.version and was.names == snapshot.names:
@@ -152,21 +160,21 @@ class SnapshotRowIndex:
             np.array([new for _, new in kept], np.intp),
             np.arange(max(len(before), len(snapshot.names))),
             [
-                (row, line_of(was, row))
+                (row, snapshot_subject(was, row))
                 for row, name in enumerate(before)
                 if was is not None and name not in there
             ],
         )
 
 
-def line_of(snapshot: PowerSnapshot, row: int) -> SnapshotSubject:
-    """Return what stands in a row of a power snapshot."""
+def snapshot_subject(snapshot: PowerSnapshot, row: int) -> SnapshotSubject:
+    """Return the subject of a row of a snapshot."""
     facts = snapshot.facts[row] if row < len(snapshot.facts) else {}
     return SnapshotSubject(snapshot.kind, snapshot.names[row], facts)
 
 
-def spot_of(fleet: Fleet, table: Table, row: int) -> DeviceSubject | None:
-    """Return the device that stands in a row of the fleet; None for a free row."""
+def device_subject(fleet: Fleet, table: Table, row: int) -> DeviceSubject | None:
+    """Return the device of a row of the fleet; None for a free row."""
     match table:
         case Table.NODE:
             name = fleet.hosts[row]
@@ -181,7 +189,7 @@ def spot_of(fleet: Fleet, table: Table, row: int) -> DeviceSubject | None:
 
 
 def devices(inventory: Inventory, rows: slice, table: Table) -> dict[Hashable, int]:
-    """Row of each device of a node, in the order of the rows."""
+    """Return the row of each device of a node, in the order of the rows."""
     keys: list[Hashable]
     match table:
         case Table.GPU:

@@ -1,4 +1,4 @@
-"""One rule on one table or power snapshot: its memory and its alerts' lives."""
+"""One rule on one table or snapshot: its memory, and the states and texts of its alerts."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from alerts.engine.restore import AlertRecord, WaitingAlert
-from alerts.engine.row_memory import RowChange, RowMemory
-from alerts.engine.snapshot import FleetSnapshot, RuleInput
-from alerts.engine.state_machine import AlertPhase, AlertStateMachine, step
+from alerts.engine.state_machine import AlertStateMachine, step
 from alerts.engine.subjects import SubjectInfo
 from alerts.engine.templates import fill
-from alerts.rules.condition import BAD, UNKNOWN, Flags, Judgement
+from alerts.rules.condition import BAD, UNKNOWN, Evaluation
 from alerts.rules.conditions import Condition
+from alerts.rules.input import AlertPhase, FleetSnapshot, RuleInput
+from alerts.rules.row_memory import Flags, RowMemory, RowMove
 from alerts.rules.rule import Rule
 from api.alerts import Alert, AlertState, Subject
 from api.power import SnapshotKind
@@ -23,139 +23,142 @@ from telemetry.inventory import Event
 
 _STATES = {AlertPhase.PENDING: AlertState.PENDING, AlertPhase.FIRING: AlertState.FIRING}
 Reading = Callable[[str], str]
-"""Gives a metric's value now, in words."""
+"""Returns the present value of a metric as text."""
 
 
 class RuleEvaluator:
-    """One rule on one subject."""
+    """A rule on one subject: the rows of a table or of a snapshot."""
 
     def __init__(self, rule: Rule, subject: Subject, when: Condition) -> None:
         self.rule = rule
         self.subject = subject
         self.when = when
-        self.rows = RowMemory()
-        self.life = AlertStateMachine(self.rows)
-        self.memory = self.rows.part(0)
-        self._excuse = self.rows.part(1)
+        self.memory = RowMemory()
+        self.machine = AlertStateMachine(self.memory)
+        self._when_memory = self.memory.part(0)
+        self._unless_memory = self.memory.part(1)
         self._causes: dict[int, tuple[str, str]] = {}
-        """Line and process of the event behind each active row that has one."""
+        """Line and process of the event that caused each active row, where it has one."""
 
     @property
     def shown_as(self) -> Subject:
         """Subject of its alerts."""
         return Subject.NODE if self.subject is Subject.MONITOR else self.subject
 
-    def move(self, change: RowChange) -> None:
-        """Follow the devices to their new rows."""
-        self.life.move(change)
-        self.rows.move(change)
+    def move(self, change: RowMove) -> None:
+        """Move the state of the devices to their new rows."""
+        self.machine.move(change)
+        self.memory.move(change)
         if self._causes:
-            stands = dict(zip(change.old.tolist(), change.new.tolist(), strict=True))
-            gone = set(change.touched.tolist()) - set(stands)
+            moved = dict(zip(change.old.tolist(), change.new.tolist(), strict=True))
+            gone = set(change.touched.tolist()) - set(moved)
             self._causes = {
-                stands.get(row, row): cause
-                for row, cause in self._causes.items()
-                if row not in gone
+                moved.get(row, row): cause for row, cause in self._causes.items() if row not in gone
             }
 
-    def step(self, look: FleetSnapshot) -> list[tuple[Any, AlertState]]:
-        """Judge all rows and move them on; return the entries (`alerts.engine.state_machine`) of those that now
-        fire and of those that have resolved."""
+    def step(self, snapshot: FleetSnapshot) -> list[tuple[Any, AlertState]]:
+        """Evaluate all rows and advance their states; return the entries of
+        `alerts.engine.state_machine` that began to fire, and of those that have resolved."""
         rule = self.rule
-        phase = self.life.phase
-        sight = RuleInput(look, self.subject, self.rows.size, phase)
-        judgement = self.when.judge(sight, self.memory)
-        verdicts = judgement.verdicts
-        if self.life.active or (verdicts == BAD).any():
-            self._excused(look, sight, judgement)
+        phase = self.machine.phase
+        inputs = RuleInput(snapshot, self.subject, self.memory.size, phase)
+        evaluation = self.when.evaluate(inputs, self._when_memory)
+        bad = evaluation.verdicts == BAD
+        if self.machine.active or bad.any():
+            self._mask(inputs, evaluation)
         fires, resolves = step(
-            self.life, judgement, now=look.now, wall=look.wall, hold=rule.hold, keep=rule.keep
+            self.machine,
+            evaluation,
+            now=snapshot.now,
+            wall=snapshot.wall,
+            hold=rule.hold,
+            keep=rule.keep,
         )
-        for row, event in judgement.causes.items():
+        for row, event in evaluation.causes.items():
             if phase[row]:
-                self._causes[row] = _said(event)
+                self._causes[row] = _cause(event)
         if self.subject is Subject.MONITOR:
-            self._note_reasons(look.snapshots[SnapshotKind.MONITOR], verdicts == BAD)
+            self._note_reasons(snapshot.snapshots[SnapshotKind.MONITOR], bad)
         if not len(fires) and not len(resolves):
             return []
-        fired = self.life.entries[np.isin(self.life.entries["row"], fires)]
+        fired = self.machine.entries[np.isin(self.machine.entries["row"], fires)]
         return [(entry, AlertState.FIRING) for entry in fired] + [
             (entry, AlertState.RESOLVED) for entry in resolves
         ]
 
+    def _mask(self, inputs: RuleInput, evaluation: Evaluation) -> None:
+        """Make rows unknown whose readings are disturbed, or on which `unless` is bad."""
+        rule, verdicts = self.rule, evaluation.verdicts
+        if rule.unless is not None:
+            verdicts[rule.unless.evaluate(inputs, self._unless_memory).verdicts == BAD] = UNKNOWN
+        if rule.settle and self.subject.table is not None:
+            verdicts[inputs.snapshot.now < inputs.disturbed_at() + rule.settle] = UNKNOWN
+
     def _note_reasons(self, snapshot: PowerSnapshot, bad: Flags) -> None:
-        """Keep what the bad parts of the monitor report; it is shown until the alert is over."""
+        """Store the reasons of the bad rows; they are shown until the alert is over."""
         metric = next(self.when.metrics())
         for row in np.flatnonzero(bad).tolist():
             self._causes[row] = snapshot.facts[row].get(metric, ""), ""
 
-    def _excused(self, look: FleetSnapshot, sight: RuleInput, judgement: Judgement) -> None:
-        """Take back what is judged while readings are disturbed, or the rule says to leave it."""
-        rule, verdicts = self.rule, judgement.verdicts
-        if rule.unless is not None:
-            verdicts[rule.unless.judge(sight, self._excuse).verdicts == BAD] = UNKNOWN
-        if rule.settle and self.subject.table is not None:
-            verdicts[look.now < look.calm_at[self.subject.table] + rule.settle] = UNKNOWN
-
     def forget(self, row: int) -> None:
-        """Drop what was kept for the words of an alert that is over."""
+        """Drop the cause of an alert that is over."""
         self._causes.pop(row, None)
 
     def recall(self, event: Event, row: int, at: float) -> None:
-        """Let the condition remember an event of before the start."""
-        self.when.recall(event, row, self.memory, at)
+        """Make the condition remember an event of before the start."""
+        self.when.recall(event, row, self._when_memory, at)
 
-    # -- Words -----------------------------------------------------------------------------------
+    # -- Texts -----------------------------------------------------------------------------------
 
     def alert(
-        self, entry: Any, state: AlertState, at: int, place: SubjectInfo, reading: Reading
+        self, entry: Any, state: AlertState, at: int, info: SubjectInfo, reading: Reading
     ) -> Alert:
-        """Put one entry of `alerts.engine.state_machine` into words."""
+        """Return the alert of an entry of `alerts.engine.state_machine`."""
         rule = self.rule
         part = self.when.parts[int(entry["part"])] if self.when.parts else self.when
         value, limit = _number(entry["value"]), _number(entry["limit"])
         if self.subject is Subject.MONITOR:
             value = None  # 1: it says no more than the alert itself
-        value_text = "" if value is None else part.said(value)
-        limit_text = "" if limit is None else part.said(limit)
+        value_text = "" if value is None else part.describe(value)
+        limit_text = "" if limit is None else part.describe(limit)
         line, process = self._causes.get(int(entry["row"]), ("", ""))
-        said = {
+        values = {
             "value": value_text or "no reading",
             "limit": limit_text,
             "line": line,
             "process": process,
         }
         return Alert(
-            key=f"{rule.name}/{place.holder}/{place.device}",
+            key=f"{rule.name}/{info.holder}/{info.device}",
             rule=rule.name,
             id=rule.id,
             state=state,
             severity=rule.severity,
-            node=place.node,
-            gpu=None if place.gpu is None else place.gpu.uuid,
-            subject=place.subject,
-            name=place.name,
-            labels={**place.labels, "process": process} if process else place.labels,
+            node=info.node,
+            gpu=None if info.gpu is None else info.gpu.uuid,
+            subject=info.subject,
+            name=info.name,
+            labels={**info.labels, "process": process} if process else info.labels,
             since=int(entry["began"]),
             changed=at,
             value=value,
             limit=limit,
             value_text="" if value is None else part.shown(value),
             limit_text=limit_text,
-            summary=fill(rule.summary, place, said, reading),
-            description=fill(rule.description, place, said, reading),
+            summary=fill(rule.summary, info, values, reading),
+            description=fill(rule.description, info, values, reading),
             runbook=rule.runbook,
         )
 
-    def standing(self) -> Iterator[tuple[Any, AlertState]]:
-        """Entry and state of everything that is pending or firing."""
-        for entry in self.life.entries:
-            yield entry, _STATES[AlertPhase(self.life.phase[entry["row"]])]
+    def active(self) -> Iterator[tuple[Any, AlertState]]:
+        """Yield entry and state of each row that is pending or firing."""
+        for entry in self.machine.entries:
+            yield entry, _STATES[AlertPhase(self.machine.phase[entry["row"]])]
 
     # -- Restarts --------------------------------------------------------------------------------
 
     def record(self, alert: Alert, entry: Any, now: float, wall: int) -> AlertRecord:
-        """Write an alert down."""
+        """Return the record of an alert, to go on with it after a restart."""
         good = float(entry["good_since"])
         line, process = self._causes.get(int(entry["row"]), ("", ""))
         return AlertRecord(
@@ -168,10 +171,10 @@ class RuleEvaluator:
         )
 
     def resume(self, waiting: WaitingAlert, row: int) -> None:
-        """Let a row stand where it stood before the restart."""
+        """Set a row to the state that it had before the restart."""
         record = waiting.record
         alert = record.alert
-        self.life.put(
+        self.machine.put(
             row,
             AlertPhase.FIRING if alert.state is AlertState.FIRING else AlertPhase.PENDING,
             since=waiting.since,
@@ -191,8 +194,8 @@ def _number(value: Any) -> float | None:
     return None if np.isnan(number) else number
 
 
-def _said(event: Event) -> tuple[str, str]:
-    """Return the raw line of an event, or what it says; and the process it names."""
+def _cause(event: Event) -> tuple[str, str]:
+    """Return the raw line or the message of an event, and the process that it names."""
     data = event.data
     line = str(data.get("line") or event.message)
     process, pid = data.get("process"), data.get("pid")

@@ -1,28 +1,19 @@
-"""The life of an alert, for all rows of a table at once: inactive, pending, firing, resolved.
+"""State machine of alerts, for all rows of a table at once: inactive, pending, firing, resolved.
 
-Unknown neither fires nor clears: a row that nobody can read stays as it was.
+Unknown neither fires nor clears: a row without a reading stays in its state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import IntEnum
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from alerts.engine.row_memory import RowChange, RowMemory
-from alerts.rules.condition import BAD, GOOD, Index, Judgement
-
-
-class AlertPhase(IntEnum):
-    """Where a row stands. That it has resolved is an instant, not a phase."""
-
-    INACTIVE = 0
-    PENDING = 1
-    FIRING = 2
-
+from alerts.rules.condition import BAD, GOOD, Evaluation
+from alerts.rules.input import AlertPhase
+from alerts.rules.row_memory import Index, RowMemory, RowMove
 
 _ENTRY = np.dtype([
     ("row", np.intp),
@@ -34,39 +25,39 @@ _ENTRY = np.dtype([
     ("limit", np.float64),
     ("part", np.int8),
 ])  # fmt: skip
-"""What is kept of a row that is pending or firing.
+"""Fields of a row that is pending or firing.
 
 since       when it was first seen bad, monotonic seconds
 good_since  when a firing row was first seen good again; NaN while it is bad
 began       `since` as ns since 1970, for people
 changed     when the phase was reached, ns since 1970
-value       the reading that was last judged bad; NaN where there is none to show
-limit       what it was compared with
-part        number of the condition that it is of, where a rule has several
+value       the reading that was last bad; NaN where there is none to show
+limit       the limit of that reading
+part        number of its condition, where a rule has several
 """
 
 
 class AlertStateMachine:
-    """The phase of each row under one rule; and of the few that are not inactive, since when.
+    """The phase of each row under one rule, and an entry for each row that is not inactive.
 
-    A row costs one byte while nothing is wrong with it.
+    An inactive row costs one byte.
     """
 
-    def __init__(self, rows: RowMemory) -> None:
-        self._rows = rows
+    def __init__(self, memory: RowMemory) -> None:
+        self._memory = memory
         self.entries: npt.NDArray[Any] = np.zeros(0, _ENTRY)
         """One `_ENTRY` for each row that is pending or firing."""
         self.turns = 0
-        """Counts up whenever something changes that a restart must not forget."""
+        """Number of changes that must survive a restart."""
 
     @property
     def phase(self) -> npt.NDArray[np.int8]:
         """`AlertPhase` of each row."""
-        return self._rows.array("phase", np.int8, AlertPhase.INACTIVE)
+        return self._memory.array("phase", np.int8, AlertPhase.INACTIVE)
 
     @property
     def active(self) -> bool:
-        """Whether any row is not inactive; most rules on most ticks have nothing to do."""
+        """Whether any row is not inactive."""
         return len(self.entries) > 0
 
     def find(self, row: int) -> int | None:
@@ -75,7 +66,7 @@ class AlertStateMachine:
         return int(found[0]) if len(found) else None
 
     def put(self, row: int, phase: AlertPhase, **entry: float) -> None:
-        """Let a row stand where it stood before a restart."""
+        """Set a row to the phase that it had before a restart."""
         new = np.zeros(1, _ENTRY)
         for name, value in (entry | {"row": row}).items():
             new[name] = value
@@ -84,7 +75,7 @@ class AlertStateMachine:
         self.turns += 1
 
     def begin(self, rows: Index, now: float, wall: int) -> None:
-        """Let rows be pending from now on."""
+        """Make rows pending."""
         new = np.zeros(len(rows), _ENTRY)
         new["row"], new["since"], new["began"], new["changed"] = rows, now, wall, wall
         new["good_since"] = new["value"] = new["limit"] = np.nan
@@ -92,57 +83,57 @@ class AlertStateMachine:
         self.phase[rows] = AlertPhase.PENDING
 
     def end(self, over: npt.NDArray[np.bool_]) -> None:
-        """Let the rows of some entries be inactive again."""
+        """Make the rows of some entries inactive."""
         self.phase[self.entries["row"][over]] = AlertPhase.INACTIVE
         self.entries = self.entries[~over]
 
-    def move(self, change: RowChange) -> None:
-        """Follow the devices to their new rows; the phases are moved with the other arrays."""
+    def move(self, change: RowMove) -> None:
+        """Move the entries of the devices to their new rows; the phases move with the other arrays."""
         if not self.active:
             return
         highest = max(change.size, int(self.entries["row"].max()) + 1)
-        stands = np.arange(highest)
-        stands[change.touched] = -1
-        stands[change.old] = change.new
-        self.entries["row"] = stands[self.entries["row"]]
+        moved = np.arange(highest)
+        moved[change.touched] = -1
+        moved[change.old] = change.new
+        self.entries["row"] = moved[self.entries["row"]]
         self.entries = self.entries[self.entries["row"] >= 0]
         self.turns += 1
 
 
 def step(
-    life: AlertStateMachine,
-    judgement: Judgement,
+    machine: AlertStateMachine,
+    evaluation: Evaluation,
     *,
     now: float,
     wall: int,
     hold: float,
     keep: float,
 ) -> tuple[Sequence[int], npt.NDArray[Any]]:
-    """Move every row on by one tick; return the rows that now fire, and the entries (with their
-    rows) of those that resolved.
+    """Advance every row by one tick; return the rows that now fire, and the entries of the rows that
+    resolved.
 
     `hold`: seconds that it must be bad before it fires. `keep`: seconds that it must be good before
-    it resolves. Bad after unknown goes on where it was; good in between starts the hold anew.
+    it resolves. Unknown in between changes neither; good in between starts the hold time anew.
     """
-    verdicts = judgement.verdicts
+    verdicts = evaluation.verdicts
     bad_rows = np.flatnonzero(verdicts == BAD)
-    if not life.active and not len(bad_rows):
-        return (), life.entries
-    fresh = bad_rows[life.phase[bad_rows] == AlertPhase.INACTIVE]
+    if not machine.active and not len(bad_rows):
+        return (), machine.entries
+    fresh = bad_rows[machine.phase[bad_rows] == AlertPhase.INACTIVE]
     if len(fresh):
-        life.begin(fresh, now, wall)
-    entries = life.entries
+        machine.begin(fresh, now, wall)
+    entries = machine.entries
     rows = entries["row"]
-    verdict, phase = verdicts[rows], life.phase[rows]
+    verdict, phase = verdicts[rows], machine.phase[rows]
     bad, good = verdict == BAD, verdict == GOOD
-    _note(entries, bad, judgement)
+    _store_values(entries, bad, evaluation)
     again = bad & ~np.isnan(entries["good_since"])
     entries["good_since"][again] = np.nan
 
     fires = bad & (phase == AlertPhase.PENDING) & (now - entries["since"] >= hold)
     entries["changed"][fires] = wall
     fired: list[int] = rows[fires].tolist()
-    life.phase[fired] = AlertPhase.FIRING
+    machine.phase[fired] = AlertPhase.FIRING
 
     recovering = good & (phase == AlertPhase.FIRING)
     first = recovering & np.isnan(entries["good_since"])
@@ -151,19 +142,21 @@ def step(
     over = resolves | (good & (phase == AlertPhase.PENDING))
     resolved = entries[resolves]
     if len(fresh) or fires.any() or first.any() or again.any() or over.any():
-        life.turns += 1
+        machine.turns += 1
     if over.any():
-        life.end(over)
+        machine.end(over)
     return fired, resolved
 
 
-def _note(entries: npt.NDArray[Any], bad: npt.NDArray[np.bool_], judgement: Judgement) -> None:
-    """Keep what a person should see beside a verdict that is bad."""
+def _store_values(
+    entries: npt.NDArray[Any], bad: npt.NDArray[np.bool_], evaluation: Evaluation
+) -> None:
+    """Store the value and limit of the rows that are bad."""
     rows = entries["row"][bad]
-    if judgement.values is not None:
-        entries["value"][bad] = judgement.values[rows]
-    limits = judgement.limits
+    if evaluation.values is not None:
+        entries["value"][bad] = evaluation.values[rows]
+    limits = evaluation.limits
     if limits is not None:
         entries["limit"][bad] = limits[rows] if isinstance(limits, np.ndarray) else limits
-    if judgement.parts is not None:
-        entries["part"][bad] = judgement.parts[rows]
+    if evaluation.parts is not None:
+        entries["part"][bad] = evaluation.parts[rows]

@@ -1,4 +1,4 @@
-"""What stands in a row: a device of the fleet or a line of a power snapshot; and its facts for an alert."""
+"""Subject of a row: a device of the fleet or a row of a snapshot; and its facts for an alert."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from telemetry.metric import Table
 
 @dataclass(frozen=True, slots=True)
 class DeviceSubject:
-    """A row of the fleet."""
+    """A device in a row of the fleet."""
 
     inventory: Inventory
     table: Table
@@ -23,7 +23,7 @@ class DeviceSubject:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotSubject:
-    """A row of a power snapshot."""
+    """A row of a snapshot."""
 
     kind: SnapshotKind
     name: str
@@ -35,7 +35,7 @@ RowSubject = DeviceSubject | SnapshotSubject
 
 @dataclass(frozen=True, slots=True)
 class SubjectInfo:
-    """Where an alert is: what it says of its subject, whatever the verdict."""
+    """Place and facts of an alert's subject, whatever the verdict."""
 
     subject: Subject
     holder: str
@@ -47,20 +47,20 @@ class SubjectInfo:
     name: str
     """Empty for a device."""
     where: str
-    """In words: `dgx-01 GPU 3 link 7`."""
+    """Place as text: `dgx-01 GPU 3 link 7`."""
     gpu: Gpu | None
     labels: dict[str, str]
     facts: Mapping[str, str]
-    """What a rule's sentences may name beside the usual fields."""
+    """Facts that a rule's texts may name beside the usual fields."""
 
 
-def place_of(spot: RowSubject, places: Mapping[str, Mapping[str, str]]) -> SubjectInfo:
-    """Return the facts of what stands in a row; `places` has those of nodes that others know."""
-    if isinstance(spot, SnapshotSubject):
-        return _snapshot_info(spot)
-    inventory = spot.inventory
-    gpu, where = _words(spot)
-    labels = {"cluster": inventory.cluster, **places.get(inventory.node, {})}
+def subject_info(subject: RowSubject, node_labels: Mapping[str, Mapping[str, str]]) -> SubjectInfo:
+    """Return the facts of a row's subject. `node_labels`: labels of the nodes from elsewhere."""
+    if isinstance(subject, SnapshotSubject):
+        return _snapshot_info(subject)
+    inventory = subject.inventory
+    gpu, where = _gpu_and_place(subject)
+    labels = {"cluster": inventory.cluster, **node_labels.get(inventory.node, {})}
     if gpu is not None:
         facts = {
             "gpu": str(gpu.index),
@@ -71,12 +71,12 @@ def place_of(spot: RowSubject, places: Mapping[str, Mapping[str, str]]) -> Subje
             "model": gpu.name,
         }
         labels |= {name: fact for name, fact in facts.items() if fact}
-    if spot.table is Table.LINK:
-        labels["link"] = str(inventory.links[spot.position].number)
+    if subject.table is Table.LINK:
+        labels["link"] = str(inventory.links[subject.position].number)
     return SubjectInfo(
-        Subject(spot.table),
+        Subject(subject.table),
         inventory.node,
-        _device(spot),
+        _device(subject),
         inventory.node,
         "",
         where,
@@ -86,8 +86,8 @@ def place_of(spot: RowSubject, places: Mapping[str, Mapping[str, str]]) -> Subje
     )
 
 
-def _snapshot_info(spot: SnapshotSubject) -> SubjectInfo:
-    kind, name, facts = spot.kind, spot.name, spot.facts
+def _snapshot_info(subject: SnapshotSubject) -> SubjectInfo:
+    kind, name, facts = subject.kind, subject.name, subject.facts
     if kind is not SnapshotKind.MONITOR:
         labels = {**facts, "name": name, str(kind): name}
         return SubjectInfo(
@@ -99,28 +99,28 @@ def _snapshot_info(spot: SnapshotSubject) -> SubjectInfo:
     return SubjectInfo(Subject.NODE, holder, device, node, shown, shown, None, labels, facts)
 
 
-def _device(spot: DeviceSubject) -> str:
-    match spot.table:
+def _device(subject: DeviceSubject) -> str:
+    match subject.table:
         case Table.NODE:
             return "node"
         case Table.GPU:
-            return spot.inventory.gpus[spot.position].uuid
+            return subject.inventory.gpus[subject.position].uuid
         case Table.LINK:
-            link = spot.inventory.links[spot.position]
+            link = subject.inventory.links[subject.position]
             return f"{link.gpu}/{link.number}"
 
 
-def _words(spot: DeviceSubject) -> tuple[Gpu | None, str]:
-    """Return the GPU, and the place in words."""
-    inventory = spot.inventory
-    match spot.table:
+def _gpu_and_place(subject: DeviceSubject) -> tuple[Gpu | None, str]:
+    """Return the GPU, and the place as text."""
+    inventory = subject.inventory
+    match subject.table:
         case Table.NODE:
             return None, inventory.node
         case Table.GPU:
-            gpu = inventory.gpus[spot.position]
+            gpu = inventory.gpus[subject.position]
             return gpu, f"{inventory.node} GPU {gpu.index}"
         case Table.LINK:
-            link = inventory.links[spot.position]
+            link = inventory.links[subject.position]
             owner = next((one for one in inventory.gpus if one.uuid == link.gpu), None)
             index = "?" if owner is None else owner.index
             return owner, f"{inventory.node} GPU {index} link {link.number}"

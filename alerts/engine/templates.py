@@ -1,85 +1,52 @@
-"""What an alert says to a person: a rule's sentences, filled in."""
+"""Texts of an alert: a rule's templates, filled in."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from string import Formatter
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from alerts.engine.subjects import SubjectInfo
 from alerts.rules.names import WORDS
-from telemetry.errors import did_you_mean
 
-FIELDS = (
-    "where", "node", "gpu", "uuid", "index", "name", "pci", "serial", "slot", "link", "value",
-    "limit", "cost", "line", "process", "rack", "job", "circuits",
-)  # fmt: skip
-"""What may stand in braces in a rule's `summary` and `description`, beside names of metrics."""
 UNKNOWN = "unknown"
 
 
-def field_problems(template: str, *, facts: bool) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with a sentence, with the cure. `facts`: whether a power snapshot's own words may
-    stand in it, which nobody knows beforehand."""
-    try:
-        names = list(_fields_of(template))
-    except ValueError as error:
-        yield f"{template!r}: {error}", f"Use {{name}} with one of: {', '.join(FIELDS)}."
-        return
-    for name in names:
-        if name not in FIELDS and name not in WORDS and not (facts and name.isidentifier()):
-            hint = did_you_mean(name, [*FIELDS, *WORDS])
-            yield (
-                f"{{{name}}} stands for nothing",
-                hint or f"Use the name of a metric, or one of: {', '.join(FIELDS)}.",
-            )
-
-
-def _fields_of(template: str) -> Iterator[str]:
-    """Names in braces. Raises `ValueError` when the braces don't match."""
-    for _, name, spec, conversion in Formatter().parse(template):
-        if name is not None:
-            if spec or conversion:
-                raise ValueError(f"{{{name}}} may have no format of its own")
-            yield name
-
-
 def fill(
-    template: str, place: SubjectInfo, said: Mapping[str, str], reading: Callable[[str], str]
+    template: str, info: SubjectInfo, values: Mapping[str, str], reading: Callable[[str], str]
 ) -> str:
-    """Put facts into a rule's sentence.
+    """Fill in a rule's template.
 
-    `said`: value, limit and what the event told. `reading` gives a metric's value now, in words.
+    `values`: value, limit, line and process. `reading` returns the present value of a metric as text.
     """
-    return template.format_map(_Facts(place, said, reading))
+    return template.format_map(_Facts(info, values, reading))
 
 
 class _Facts(dict[str, Any]):
-    """Looks a field up where it is known; what nobody knows is said to be unknown."""
+    """Fields by name; one that is not known is `unknown`."""
 
     def __init__(
-        self, place: SubjectInfo, said: Mapping[str, str], reading: Callable[[str], str]
+        self, info: SubjectInfo, values: Mapping[str, str], reading: Callable[[str], str]
     ) -> None:
         super().__init__()
-        self._place = place
-        self._said = said
+        self._info = info
+        self._values = values
         self._reading = reading
 
     def __missing__(self, name: str) -> str:
-        place = self._place
-        if name in self._said:
-            return self._said[name] or UNKNOWN
+        info = self._info
+        if name in self._values:
+            return self._values[name] or UNKNOWN
         match name:
             case "where":
-                return place.where
+                return info.where
             case "node":
-                return place.node or UNKNOWN
-            case "gpu" if place.gpu is not None:
-                return f"GPU {place.gpu.index}"
+                return info.node or UNKNOWN
+            case "gpu" if info.gpu is not None:
+                return f"GPU {info.gpu.index}"
             case "index":
-                return place.labels.get("gpu", UNKNOWN)
-            case "name" if place.gpu is not None:
-                return place.gpu.name
+                return info.labels.get("gpu", UNKNOWN)
+            case "name" if info.gpu is not None:
+                return info.gpu.name
         if name in WORDS or name == "cost":
             return self._reading(name)
-        return place.facts.get(name) or place.labels.get(name) or UNKNOWN
+        return info.facts.get(name) or info.labels.get(name) or UNKNOWN

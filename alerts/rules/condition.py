@@ -1,112 +1,58 @@
-"""What a judgement is, and what a condition may look at to come to one.
+"""A condition, and its evaluation on every row.
 
-A judgement is three-valued: bad, good, or unknown. Unknown is what a gap gives, and it neither
-fires nor clears.
+A verdict is three-valued: bad, good, or unknown. A gap gives unknown, which neither fires nor
+clears an alert.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from alerts.engine.row_memory import RowMemory
+from alerts.rules.input import RuleInput
 from alerts.rules.names import say
+from alerts.rules.row_memory import Flags, Floats, RowMemory
 from telemetry.inventory import Event
 
 GOOD, BAD, UNKNOWN = 0, 1, -1
 Verdicts = npt.NDArray[np.int8]
-Floats = npt.NDArray[np.floating[Any]]
-"""float32 or float64, one entry a row."""
-Flags = npt.NDArray[np.bool_]
-Index = npt.NDArray[np.intp]
+SLOW_SECONDS = 5.0
+"""Seconds between two evaluations of a condition on minutes or days; a hold of a minute is off by a
+tick at most."""
 
 
-class Judgement(NamedTuple):
-    """One verdict a row, and the numbers that a person should see beside it."""
+class Evaluation(NamedTuple):
+    """The verdict on each row, and the numbers that are shown beside a bad one."""
 
     verdicts: Verdicts
     values: Floats | None = None
-    """What was judged."""
+    """The readings that were compared."""
     limits: Floats | float | None = None
-    """What it was compared with: one number, or one a row."""
+    """The limit that they were compared with: one number, or one a row."""
     parts: Verdicts | None = None
     """Of several conditions, the number of the one that `values` are of."""
     causes: Mapping[int, Event] = {}
     """The event that made a row bad."""
 
 
-class ConditionInput(Protocol):
-    """What a condition may look at: the rows of its rule's table or power snapshot, now."""
-
-    @property
-    def size(self) -> int:
-        """How many rows there are."""
-
-    @property
-    def now(self) -> float:
-        """Monotonic seconds."""
-
-    @property
-    def firing(self) -> Flags:
-        """Rows where the rule fires, for a level of clearing apart from the level of firing."""
-
-    @property
-    def active(self) -> Flags:
-        """Rows where the rule is pending or fires."""
-
-    def values(self, metric: str) -> Floats:
-        """One metric of every row, gaps as NaN. A link sees its GPU's, a GPU its node's."""
-
-    def unsupported(self, metric: str) -> Flags:
-        """Rows whose device will never have a metric: that is an answer, not a gap."""
-
-    def silence(self) -> tuple[Floats, Floats]:
-        """Seconds since each node was heard, and the interval that it promised."""
-
-    def ended(self) -> Flags:
-        """Nodes whose collector said goodbye and has not come back."""
-
-    def skew(self) -> Floats:
-        """Seconds by which each node's clock is ahead of ours; negative when it is behind."""
-
-    def kinds(self, among: str) -> tuple[Index, int]:
-        """A number for each row that GPUs which may be compared share (0 for a free row), and how
-        many numbers there are. `among`: `job` or `model`."""
-
-    def intervals(self) -> Floats:
-        """Seconds between two frames of each row's node."""
-
-    def happened(self) -> list[tuple[int, Event]]:
-        """What has happened since the last look: row and event."""
-
-    def calm(self) -> Floats:
-        """When the readings of each row were last disturbed, monotonic seconds."""
-
-    def drivers(self, states: Sequence[str]) -> Flags:
-        """Nodes whose driver is in one of some states, by their inventories."""
-
-    def age(self, event: Event) -> float:
-        """Seconds since an event, by its node's clock; never below 0."""
-
-
 class ConditionKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type"):
-    """What all kinds share."""
+    """Base of all kinds of condition."""
 
     def metrics(self) -> Iterator[str]:
-        """Names of the metrics that are looked at, the one that is judged first."""
+        """Yield the names of the metrics that it reads, the one that is compared first."""
         yield from ()
 
     def counters(self) -> Iterator[str]:
-        """Those of them that must be counters."""
+        """Yield those of its metrics that must be counters."""
         yield from ()
 
     @property
     def edge(self) -> bool:
-        """Whether it is bad for one instant only, so that holding it makes no sense."""
+        """Whether it is bad for one instant only, so that a hold time makes no sense."""
         return False
 
     @property
@@ -120,43 +66,56 @@ class ConditionKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag
         return ()
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """What is wrong with its numbers, with the cure."""
+        """Yield the mistakes in its fields, each with its cure."""
         yield from ()
 
-    def judge(self, sight: ConditionInput, rows: RowMemory) -> Judgement:
-        """Judge every row. `rows` is this condition's own memory."""
+    def evaluate(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
+        """Evaluate every row. `memory` belongs to this condition alone."""
         raise NotImplementedError
 
-    def abstains(self, sight: ConditionInput) -> Flags:
-        """Rows of which it can never say anything, for the device has not what it looks at."""
-        abstains = np.zeros(sight.size, np.bool_)
+    def abstains(self, inputs: RuleInput) -> Flags:
+        """Return the rows that stay unknown for ever, for their device lacks a metric."""
+        abstains = np.zeros(inputs.size, np.bool_)
         for name in self.metrics():
-            abstains |= sight.unsupported(name)
+            abstains |= inputs.unsupported(name)
         return abstains
 
-    def recall(self, event: Event, row: int, rows: RowMemory, at: float) -> None:
-        """Take in an event of before the start, at a monotonic second, without judging it."""
+    def recall(self, event: Event, row: int, memory: RowMemory, at: float) -> None:
+        """Remember an event of before the start, at a monotonic second, without evaluating it."""
 
-    def said(self, value: float) -> str:
-        """Return a judged value with its unit."""
+    def describe(self, value: float) -> str:
+        """Return a value with its unit, as a sentence has it."""
         name = next(self.metrics(), None)
         return f"{value:g}" if name is None else say(name, value)
 
     def shown(self, value: float) -> str:
-        """Return a judged value as it stands by itself, beside an alert."""
-        return self.said(value)
+        """Return a value with its unit, as it stands alone beside an alert."""
+        return self.describe(value)
 
 
 def three(bad: Flags, unknown: Flags) -> Verdicts:
-    """Join two masks of rows into verdicts: unknown outdoes bad."""
+    """Return verdicts of two masks of rows; a row that is both is unknown."""
     verdicts: Verdicts = bad.view(np.int8)
     verdicts[unknown] = UNKNOWN
     return verdicts
 
 
 def among(values: npt.NDArray[np.generic], members: Sequence[int]) -> Flags:
-    """Rows whose value is one of a few."""
+    """Return the rows whose value is one of a few."""
     found = np.zeros(len(values), np.bool_)
     for member in members:  # a handful: faster than isin
         found |= values == member
     return found
+
+
+def evaluate_slowly(
+    memory: RowMemory, now: float, evaluate: Callable[[], Evaluation]
+) -> Evaluation:
+    """Return a new evaluation every few seconds, and the last verdicts in between."""
+    verdicts = memory.array("verdicts", np.int8, UNKNOWN)
+    if now < memory.state.get("evaluate_at", -np.inf):
+        return Evaluation(verdicts.copy())
+    memory.state["evaluate_at"] = now + SLOW_SECONDS * 0.99
+    evaluation = evaluate()
+    verdicts[:] = evaluation.verdicts
+    return evaluation

@@ -1,6 +1,6 @@
-"""The kinds of condition that a rule can have: each judges all rows of a table at once.
+"""The kinds of condition that a rule can have: each evaluates all rows of a table at once.
 
-To add a kind, write one class in `alerts/kinds` and name it in the union `Condition`.
+To add a kind, write one class in `alerts/rules` and name it in the union `Condition`.
 """
 
 from __future__ import annotations
@@ -9,15 +9,22 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from alerts.engine.row_memory import RowMemory
-from alerts.rules.condition import ConditionInput, ConditionKind, Flags, Judgement
+from alerts.rules.condition import (
+    BAD,
+    GOOD,
+    UNKNOWN,
+    ConditionKind,
+    Evaluation,
+    Verdicts,
+    three,
+)
 from alerts.rules.counters import Fraction, Rate, Rises
 from alerts.rules.events import Happens, Repeats
-from alerts.rules.formula import Formula
-from alerts.rules.joined import all_of, any_of, recall_parts
-from alerts.rules.levels import Above, Below, In
+from alerts.rules.input import RuleInput
+from alerts.rules.levels import Above, Below, Formula, In
 from alerts.rules.peers import Outlier
 from alerts.rules.presence import Absent, DriverCondition, Silent, Skewed
+from alerts.rules.row_memory import Flags, RowMemory
 from alerts.rules.trend import Drift, Forecast, Frozen, Worse
 from telemetry.inventory import Event
 
@@ -27,7 +34,7 @@ class _Joined(ConditionKind, frozen=True):
 
     @property
     def parts(self) -> Sequence[ConditionKind]:
-        """Those that it joins."""
+        """The conditions that it joins."""
         return self.of
 
     @property
@@ -36,7 +43,7 @@ class _Joined(ConditionKind, frozen=True):
         return all(condition.edge for condition in self.of)
 
     def metrics(self) -> Iterator[str]:
-        """Those of all of them."""
+        """Yield the metrics of each of them."""
         for condition in self.of:
             yield from condition.metrics()
 
@@ -46,44 +53,94 @@ class _Joined(ConditionKind, frozen=True):
         return any(condition.remembers for condition in self.of)
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Joining nothing."""
+        """Report a list of no conditions."""
         if not self.of:
             yield "`any` or `all` of nothing can't be bad", "Name conditions in `of`."
 
-    def recall(self, event: Event, row: int, rows: RowMemory, at: float) -> None:
-        """Let each part remember."""
-        recall_parts(self.of, event, row, rows, at)
+    def recall(self, event: Event, row: int, memory: RowMemory, at: float) -> None:
+        """Let each part remember an event of before the start."""
+        for number, part in enumerate(self.of):
+            part.recall(event, row, memory.part(number), at)
+
+    def _each(self, inputs: RuleInput, memory: RowMemory) -> list[Evaluation]:
+        return [part.evaluate(inputs, memory.part(number)) for number, part in enumerate(self.of)]
 
 
 class AnyOf(_Joined, frozen=True, tag="any"):
-    """Bad when one of several is bad; good when all are good. What looks at a metric that a device
-    will never have is left out."""
+    """Bad when one of several is bad; good when all are good. A part that reads a metric which a
+    device does not support is left out."""
 
-    def abstains(self, sight: ConditionInput) -> Flags:
-        """Rows of which no part can ever say anything."""
-        abstains = np.ones(sight.size, np.bool_)
+    def abstains(self, inputs: RuleInput) -> Flags:
+        """Return the rows on which every part stays unknown for ever."""
+        abstains = np.ones(inputs.size, np.bool_)
         for condition in self.of:
-            abstains &= condition.abstains(sight)
+            abstains &= condition.abstains(inputs)
         return abstains
 
-    def judge(self, sight: ConditionInput, rows: RowMemory) -> Judgement:
-        """Judge each and join the verdicts."""
-        return any_of(self.of, sight, rows)
+    def evaluate(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
+        """Evaluate each part and join the verdicts."""
+        evaluations = self._each(inputs, memory)
+        bad = np.zeros(inputs.size, np.bool_)
+        unknown = np.zeros(inputs.size, np.bool_)
+        for evaluation in evaluations:
+            bad |= evaluation.verdicts == BAD
+            unknown |= evaluation.verdicts == UNKNOWN
+        if unknown.any() and inputs.active.any():  # else good and unknown make no difference
+            unknown = self._unknown(evaluations, inputs)
+        return _with_values(evaluations, three(bad, unknown & ~bad))
+
+    def _unknown(self, evaluations: Sequence[Evaluation], inputs: RuleInput) -> Flags:
+        """Return the rows on which a part is unknown now, or every part for ever."""
+        unknown = np.zeros(inputs.size, np.bool_)
+        never = np.ones(inputs.size, np.bool_)
+        for part, evaluation in zip(self.of, evaluations, strict=True):
+            abstains = part.abstains(inputs)
+            unknown |= (evaluation.verdicts == UNKNOWN) & ~abstains
+            never &= abstains
+        return unknown | never
 
 
 class AllOf(_Joined, frozen=True, tag="all"):
     """Bad when each of several is bad; good when one is good."""
 
-    def abstains(self, sight: ConditionInput) -> Flags:
-        """Rows of which one part can never say anything."""
-        abstains = np.zeros(sight.size, np.bool_)
+    def abstains(self, inputs: RuleInput) -> Flags:
+        """Return the rows on which one part stays unknown for ever."""
+        abstains = np.zeros(inputs.size, np.bool_)
         for condition in self.of:
-            abstains |= condition.abstains(sight)
+            abstains |= condition.abstains(inputs)
         return abstains
 
-    def judge(self, sight: ConditionInput, rows: RowMemory) -> Judgement:
-        """Judge each and join the verdicts."""
-        return all_of(self.of, sight, rows)
+    def evaluate(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
+        """Evaluate each part and join the verdicts."""
+        evaluations = self._each(inputs, memory)
+        good = np.zeros(inputs.size, np.bool_)
+        unknown = np.zeros(inputs.size, np.bool_)
+        for evaluation in evaluations:
+            good |= evaluation.verdicts == GOOD
+            unknown |= evaluation.verdicts == UNKNOWN
+        return _with_values(evaluations, three(~good, unknown & ~good))
+
+
+def _with_values(evaluations: Sequence[Evaluation], verdicts: Verdicts) -> Evaluation:
+    """Give each bad row the value of the first part that is bad and has one."""
+    if not (verdicts == BAD).any():
+        return Evaluation(verdicts)
+    values = np.full(len(verdicts), np.nan)
+    limits = np.full(len(verdicts), np.nan)
+    parts = np.zeros(len(verdicts), np.int8)
+    causes: dict[int, Event] = {}
+    for number, evaluation in reversed(list(enumerate(evaluations))):
+        here = evaluation.verdicts == BAD
+        if evaluation.values is not None:
+            here &= ~np.isnan(evaluation.values)
+            np.copyto(values, evaluation.values, where=here)
+        if evaluation.values is not None or not causes:
+            parts[here] = number
+        limits[here] = np.nan
+        if evaluation.limits is not None:
+            np.copyto(limits, evaluation.limits, where=here)
+        causes |= evaluation.causes
+    return Evaluation(verdicts, values, limits, parts, causes)
 
 
 Condition = (
@@ -111,7 +168,7 @@ Condition = (
 """The registry: a union read by the loader of rules and by the type checker."""
 
 
-def happenings_of(condition: Condition) -> Condition | None:
+def event_part(condition: Condition) -> Condition | None:
     """Return the part of a condition that is about events, or None when it has none."""
     match condition:
         case Happens() | Repeats():

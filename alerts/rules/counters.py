@@ -1,4 +1,4 @@
-"""Conditions on counters, which only grow: but for resets, when the driver is loaded anew."""
+"""Conditions on counters, which only grow, except for resets when the driver is loaded again."""
 
 from __future__ import annotations
 
@@ -6,45 +6,45 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from alerts.engine.row_memory import RowMemory
-from alerts.rules.condition import ConditionInput, ConditionKind, Flags, Floats, Judgement, three
-from alerts.rules.gate import Gate, is_open, under
-from alerts.rules.levels import In
+from alerts.rules.condition import ConditionKind, Evaluation, three
+from alerts.rules.input import RuleInput
+from alerts.rules.levels import Gate, In, is_open, under
 from alerts.rules.names import WORDS
+from alerts.rules.row_memory import Flags, Floats, RowMemory
 from alerts.rules.window import RollingWindow, SinceWindow
 from telemetry.metric import Unit
 
 
 class Rises(ConditionKind, frozen=True, tag="rises"):
-    """Bad at the instant in which a counter has grown; a decrease is a reset to zero before."""
+    """Bad at the instant at which a counter has grown; a decrease is a reset to zero before it."""
 
     metric: str
     settle: float = 0.0
-    """Seconds after a reset or a reload of the driver in which growth is no news."""
+    """Seconds after a reset or a reload of the driver in which growth is ignored."""
 
     def metrics(self) -> Iterator[str]:
-        """The counter."""
+        """Yield the counter."""
         yield self.metric
 
     def counters(self) -> Iterator[str]:
-        """The counter."""
+        """Yield the counter."""
         yield self.metric
 
     @property
     def edge(self) -> bool:
-        """It is an instant."""
+        """Whether it is an instant; it is."""
         return True
 
-    def judge(self, sight: ConditionInput, rows: RowMemory) -> Judgement:
-        """Compare with the last number known, however long ago."""
-        growth, known = growth_of(sight.values(self.metric), rows)
+    def evaluate(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
+        """Compare with the last known number, however old."""
+        growth, known = growth_of(inputs.values(self.metric), memory)
         grown = growth > 0
         if self.settle and grown.any():
-            grown &= sight.now - sight.calm() >= self.settle
-        return Judgement(three(grown, ~known), growth)
+            grown &= inputs.snapshot.now - inputs.disturbed_at() >= self.settle
+        return Evaluation(three(grown, ~known), growth)
 
-    def said(self, value: float) -> str:
-        """Return by how much it grew."""
+    def describe(self, value: float) -> str:
+        """Return the growth."""
         return f"{value:+g}"
 
 
@@ -52,9 +52,9 @@ class Rate(ConditionKind, frozen=True, tag="rate"):
     """Bad when a counter grew by at least `level` a second over the last `window` seconds.
 
     Bad as soon as the growth is too much for a whole window; good only when a whole window is
-    known. What grew while nobody could read counts when it is read again, unless the gap was
-    longer than the window: then nobody can say when it grew, and the row starts anew. Nor can
-    anybody say it of what a counter holds that was reset in a gap: it counts from there on.
+    known. Growth during a gap counts when the counter is read again, unless the gap was longer than
+    the window: its time is unknown then, and the row starts anew. The same holds for the value of
+    a counter that was reset during a gap: it counts from there on.
     """
 
     metric: str
@@ -62,53 +62,53 @@ class Rate(ConditionKind, frozen=True, tag="rate"):
     window: float
 
     def metrics(self) -> Iterator[str]:
-        """The counter."""
+        """Yield the counter."""
         yield self.metric
 
     def counters(self) -> Iterator[str]:
-        """The counter."""
+        """Yield the counter."""
         yield self.metric
 
     @property
     def remembers(self) -> bool:
-        """The window."""
+        """Whether the window counts; it does."""
         return True
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """A window of nothing."""
+        """Report an empty window."""
         if not self.window > 0:
             yield "a rate needs a window of more than 0 s", ""
 
-    def said(self, value: float) -> str:
-        """Return growth a second; seconds a second are a share of the time."""
+    def describe(self, value: float) -> str:
+        """Return the growth a second; of seconds, the share of the time."""
         if WORDS[self.metric].unit is Unit.SECONDS:
             return f"{100 * value:.1f} %"
         return f"{value:.4g}/s"
 
-    def judge(self, sight: ConditionInput, rows: RowMemory) -> Judgement:
+    def evaluate(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
         """Compare the growth since the start of the window with what the level allows."""
-        now, values = sight.now, sight.values(self.metric)
-        reset = values < rows.array("last", np.float64, np.nan)
-        growth, known = growth_of(values, rows)
-        seen, born = SinceWindow(rows, "seen", now), SinceWindow(rows, "born", now)
-        unread = seen.ago(now) > now - rows.state.get("judged", now) + 1.0
-        rows.state["judged"] = now
+        now, values = inputs.snapshot.now, inputs.values(self.metric)
+        reset = values < memory.array("last", np.float64, np.nan)
+        growth, known = growth_of(values, memory)
+        seen, born = SinceWindow(memory, "seen", now), SinceWindow(memory, "born", now)
+        unread = seen.ago(now) > now - memory.state.get("evaluated", now) + 1.0
+        memory.state["evaluated"] = now
         anew = known & (seen.ago(now) > self.window)
         growth[anew | ~known | (reset & unread)] = 0.0
         seen.moments[known] = seen.short(now)
         born.moments[anew] = born.short(now)
-        (total,), elapsed = RollingWindow(rows, self.window, ["grown"]).add([growth], now)
+        (total,), elapsed = RollingWindow(memory, self.window, ["grown"]).add([growth], now)
         rate = total / max(self.window, elapsed)
         bad = rate >= self.level
         young = born.ago(now) < self.window
-        return Judgement(three(bad, ~known | (~bad & young)), rate, self.level)
+        return Evaluation(three(bad, ~known | (~bad & young)), rate, self.level)
 
 
 class Fraction(ConditionKind, frozen=True, tag="fraction"):
-    """Bad when something was so for at least a share of the last `window` seconds.
+    """Bad when a flag was set for at least a share of the last `window` seconds.
 
-    Of the time in which it was known, and in which `load` was so where that is given: then half a
-    window of it must have passed before anything is said.
+    The share is of the time in which the flag was known and, where `load` is given, the gate was
+    open: half a window of such time must have passed then.
     """
 
     metric: str
@@ -119,16 +119,16 @@ class Fraction(ConditionKind, frozen=True, tag="fraction"):
     load: Gate | None = None
 
     def metrics(self) -> Iterator[str]:
-        """The flag, and what the load is told by."""
+        """Yield the flag, and the metrics of the gate."""
         return under(self.load, self.metric)
 
     @property
     def remembers(self) -> bool:
-        """The window."""
+        """Whether the window counts; it does."""
         return True
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """A share that is none, of something that is not on or off."""
+        """Report a share out of range, or a metric that is no flag."""
         if not self.window > 0:
             yield "a fraction needs a window of more than 0 s", ""
         if not 0 < self.level <= 1:
@@ -137,48 +137,48 @@ class Fraction(ConditionKind, frozen=True, tag="fraction"):
         if word is not None and word.unit not in {Unit.FLAG, Unit.SECONDS}:
             yield f"{self.metric} is neither a flag nor seconds", 'Use type = "above", with `hold`.'
         if isinstance(self.load, In) and self.load.after:
-            yield "`load` can only ask what is now", "Remove `after`."
+            yield "`load` can only read the present", "Remove `after`."
 
-    def said(self, value: float) -> str:
-        """Return a share."""
+    def describe(self, value: float) -> str:
+        """Return the share."""
         return f"{100 * value:.1f} %"
 
-    def judge(self, sight: ConditionInput, rows: RowMemory) -> Judgement:
-        """Compare the time in which it was so with the time that counts."""
-        now, values = sight.now, sight.values(self.metric)
-        seen = SinceWindow(rows, "seen", now)
+    def evaluate(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
+        """Compare the time in which the flag was set with the time that counts."""
+        now, values = inputs.snapshot.now, inputs.values(self.metric)
+        seen = SinceWindow(memory, "seen", now)
         if WORDS[self.metric].unit is Unit.FLAG:
             known = ~np.isnan(values)
-            passed = now - rows.state.get("tick", now)
-            since = np.where(known & rows.array("was", np.bool_, 0), passed, 0.0)
+            passed = now - memory.state.get("tick", now)
+            since = np.where(known & memory.array("was", np.bool_, 0), passed, 0.0)
             active = np.where(values > 0, since, 0.0)
-            rows.array("was", np.bool_, 0)[:] = known
-            rows.state["tick"] = now
+            memory.array("was", np.bool_, 0)[:] = known
+            memory.state["tick"] = now
         else:
-            active, known = growth_of(values, rows)
+            active, known = growth_of(values, memory)
             since = np.where(known, seen.ago(now), 0.0)
             forgotten = since > self.window  # or never seen before
             since[forgotten] = 0.0
             active[forgotten | ~known] = 0.0
         seen.moments[known] = seen.short(now)
-        counts = is_open(self.load, sight, rows.part(0))
+        counts = is_open(self.load, inputs, memory.part(0))
         if counts is not None:
             active = np.where(counts, active, 0.0)
             since = np.where(counts, since, 0.0)
-        (on, all_), elapsed = RollingWindow(rows, self.window, ["on", "all"]).add(
+        (on, all_), elapsed = RollingWindow(memory, self.window, ["on", "all"]).add(
             [active, since], now
         )
         longer = max(1.0, elapsed / self.window)
         need = self.window * (1.0 if self.load is None else 0.5) * longer
         share = on / np.maximum(all_, need)
         bad = share >= self.level
-        return Judgement(three(bad, ~known | (~bad & (all_ < 0.98 * need))), share, self.level)
+        return Evaluation(three(bad, ~known | (~bad & (all_ < 0.98 * need))), share, self.level)
 
 
-def growth_of(values: Floats, rows: RowMemory) -> tuple[Floats, Flags]:
-    """Return how much a counter grew since it was last known (NaN where that can't be said), and
-    where it is known now. A decrease is a reset to zero before."""
-    last = rows.array("last", np.float64, np.nan)
+def growth_of(values: Floats, memory: RowMemory) -> tuple[Floats, Flags]:
+    """Return how much a counter grew since it was last known (NaN where that is unknown), and where
+    it is known now. A decrease is a reset to zero before."""
+    last = memory.array("last", np.float64, np.nan)
     known = ~np.isnan(values)
     growth = values - last
     back = growth < 0

@@ -1,4 +1,4 @@
-"""Conditions on what happened: an event of some kind, or the same one again and again."""
+"""Conditions on events: one of some kind, or repetitions."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from alerts.engine.row_memory import RowMemory
-from alerts.rules.condition import ConditionInput, ConditionKind, Judgement
+from alerts.rules.condition import ConditionKind, Evaluation
+from alerts.rules.input import RuleInput
+from alerts.rules.row_memory import RowMemory
 from alerts.xid.catalogue import catalogue
 from alerts.xid.event import fault_of, site_of
 from api.alerts import Severity
@@ -30,10 +31,10 @@ class _OfEvents(ConditionKind, frozen=True):
     other_than: tuple[str, ...] = ()
     """Faults that are left to other rules."""
     severity: Severity | None = None
-    """How bad the line is alone, by the catalogue."""
+    """Severity of the line alone, by the catalogue."""
 
     def fits(self, event: Event) -> bool:
-        """Whether an event is one of those that are meant."""
+        """Return whether an event is one of these."""
         if event.kind not in self.kinds:
             return False
         if self.xids and event.data.get("xid", event.data.get("sxid")) not in self.xids:
@@ -48,7 +49,7 @@ class _OfEvents(ConditionKind, frozen=True):
         )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Faults that no XID has."""
+        """Report faults that no XID has."""
         for fault in (*self.faults, *self.other_than):
             if fault not in _FAULTS:
                 yield f"no fault is called {fault!r}", did_you_mean(fault, _FAULTS)
@@ -58,58 +59,62 @@ _FIRST_SXID = 10_000
 
 
 class Happens(_OfEvents, frozen=True, tag="event"):
-    """Bad at the instant in which an event comes: of some kind, XID, fault or severity."""
+    """Bad at the instant at which an event comes: of some kind, XID, fault or severity."""
 
     spared_by: tuple[int, ...] = ()
-    """XIDs that, coming to the same device within `wait`, say that it is another rule's ..."""
+    """XIDs that, coming to the same device within `wait`, leave the event to another rule."""
     wait: float = 0.0
-    """... seconds, for which the verdict waits."""
+    """Seconds for which the verdict waits for one of `spared_by`."""
 
     @property
     def edge(self) -> bool:
-        """It is an instant."""
+        """Whether it is an instant; it is."""
         return True
 
-    def judge(self, sight: ConditionInput, rows: RowMemory) -> Judgement:
-        """Find the rows that something happened to. That nothing happened is known: good."""
-        bad = np.zeros(sight.size, np.int8)
-        happened = sight.happened()
-        if not happened and not rows.notes:
-            return Judgement(bad)
-        values = np.full(sight.size, np.nan, np.float32)
+    def evaluate(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
+        """Return the rows that have such an event; a row without any is good, not unknown."""
+        bad = np.zeros(inputs.size, np.int8)
+        events = inputs.events()
+        if not events and not memory.notes:
+            return Evaluation(bad)
+        values = np.full(inputs.size, np.nan, np.float32)
         causes: dict[int, Event] = {}
-        for row, event in self._due(sight, rows) if self.wait else happened:
+        for row, event in self._due(inputs, memory) if self.wait else events:
             if self.fits(event):
                 bad[row] = True
                 causes[row] = event
                 number = event.data.get("xid", event.data.get("sxid"))
                 if isinstance(number, int):
                     values[row] = number
-        return Judgement(bad, values, causes=causes)
+        return Evaluation(bad, values, causes=causes)
 
     def shown(self, value: float) -> str:
-        """Return the number with what it is of: those of NVSwitches have five digits."""
+        """Return the number as an XID, or an SXID of an NVSwitch, which has five digits."""
         return f"{'SXid' if value >= _FIRST_SXID else 'XID'} {value:g}"
 
-    def _due(self, sight: ConditionInput, rows: RowMemory) -> list[tuple[int, Event]]:
-        """Events that have waited long enough, and that nothing has spared."""
-        for row, event in sight.happened():
+    def _due(self, inputs: RuleInput, memory: RowMemory) -> list[tuple[int, Event]]:
+        """Return the events that have waited long enough, and that no other XID has spared."""
+        for row, event in inputs.events():
             if event.data.get("xid") in self.spared_by:
-                rows.notes[row] = sight.now, None
-            elif self.fits(event) and row not in rows.notes:
-                rows.notes[row] = sight.now, event
-        due = [row for row, (since, _) in rows.notes.items() if sight.now - since >= self.wait]
-        found = [(row, rows.notes.pop(row)[1]) for row in due]
+                memory.notes[row] = inputs.snapshot.now, None
+            elif self.fits(event) and row not in memory.notes:
+                memory.notes[row] = inputs.snapshot.now, event
+        due = [
+            row
+            for row, (since, _) in memory.notes.items()
+            if inputs.snapshot.now - since >= self.wait
+        ]
+        found = [(row, memory.notes.pop(row)[1]) for row in due]
         return [(row, event) for row, event in found if event is not None]
 
 
 @dataclass(slots=True)
-class _Past:
-    """One event of a row, as it is remembered."""
+class _PastEvent:
+    """An event of a row, as it is remembered."""
 
     at: float
     node: str
-    who: object
+    process: object
     site: str
 
 
@@ -119,40 +124,40 @@ class Repeats(_OfEvents, frozen=True, kw_only=True, tag="repeats"):
     count: int
     window: float
     apart: float = 60.0
-    """Seconds; events nearer to one another than this are one, however many lines it left."""
+    """Seconds; events nearer to one another than this count as one, however many lines they have."""
     programs: bool = False
-    """Count different processes, at the same unit of the GPU where the lines name one; and not
-    when another GPU of the node does likewise, for that would be the program's fault."""
+    """Count different processes, at the same unit of the GPU where the lines name one; but not when
+    another GPU of the node has the same, for then the program is the cause."""
 
     @property
     def remembers(self) -> bool:
-        """The window."""
+        """Whether the window counts; it does."""
         return True
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Once is no repetition."""
+        """Report a count of one, or an empty window."""
         yield from super().problems()
         if self.count < 2 or not self.window > 0:
-            yield "what repeats comes twice or more within a window", 'Use type = "event".'
+            yield "a repetition is twice or more within a window", 'Use type = "event".'
 
-    def judge(self, sight: ConditionInput, rows: RowMemory) -> Judgement:
-        """Count what each row remembers."""
-        bad = np.zeros(sight.size, np.int8)
+    def evaluate(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
+        """Count the events that each row remembers."""
+        bad = np.zeros(inputs.size, np.int8)
         causes: dict[int, Event] = {}
-        for row, event in sight.happened():
+        for row, event in inputs.events():
             if self.fits(event):
-                self._keep(event, row, rows, sight.now - sight.age(event))
+                self._remember(event, row, memory, inputs.snapshot.now - inputs.snapshot.age(event))
                 causes[row] = event
-        if not rows.notes:
-            return Judgement(bad)
-        values = np.full(sight.size, np.nan, np.float32)
+        if not memory.notes:
+            return Evaluation(bad)
+        values = np.full(inputs.size, np.nan, np.float32)
         reached: dict[str, list[int]] = {}
-        for row in list(rows.notes):
-            past = rows.notes[row] = [
-                one for one in rows.notes[row] if sight.now - one.at < self.window
+        for row in list(memory.notes):
+            past = memory.notes[row] = [
+                one for one in memory.notes[row] if inputs.snapshot.now - one.at < self.window
             ]
             if not past:
-                del rows.notes[row]
+                del memory.notes[row]
                 continue
             values[row] = self._most(past)
             if values[row] >= self.count:
@@ -160,31 +165,31 @@ class Repeats(_OfEvents, frozen=True, kw_only=True, tag="repeats"):
         for alike in reached.values():
             if len(alike) == 1 or not self.programs:
                 bad[alike] = True
-        return Judgement(bad, values, float(self.count), causes=causes)
+        return Evaluation(bad, values, float(self.count), causes=causes)
 
-    def recall(self, event: Event, row: int, rows: RowMemory, at: float) -> None:
+    def recall(self, event: Event, row: int, memory: RowMemory, at: float) -> None:
         """Remember an event of before the start."""
         if self.fits(event):
-            self._keep(event, row, rows, at)
+            self._remember(event, row, memory, at)
 
-    def said(self, value: float) -> str:
-        """Return how often."""
+    def describe(self, value: float) -> str:
+        """Return how often it came."""
         return f"{value:g} times"
 
-    def _keep(self, event: Event, row: int, rows: RowMemory, at: float) -> None:
-        who = event.data.get("pid", event.data.get("process"))
-        past = rows.notes.setdefault(row, [])
-        past.append(_Past(at, event.node, who, site_of(event) if self.programs else ""))
+    def _remember(self, event: Event, row: int, memory: RowMemory, at: float) -> None:
+        process = event.data.get("pid", event.data.get("process"))
+        past = memory.notes.setdefault(row, [])
+        past.append(_PastEvent(at, event.node, process, site_of(event) if self.programs else ""))
         del past[:-256]
 
-    def _most(self, past: list[_Past]) -> int:
-        """How many separate events there are, or different programs at one unit."""
+    def _most(self, past: list[_PastEvent]) -> int:
+        """Return how many separate events there are, or different programs at one unit."""
         if self.programs:
             sites: dict[str, set[object]] = {}
             for one in past:
-                if one.who is not None:
-                    sites.setdefault(one.site, set()).add(one.who)
-            return max((len(who) for who in sites.values()), default=0)
+                if one.process is not None:
+                    sites.setdefault(one.site, set()).add(one.process)
+            return max((len(processes) for processes in sites.values()), default=0)
         count, before = 0, -np.inf
         for one in sorted(past, key=lambda one: one.at):
             count += one.at - before >= self.apart

@@ -1,11 +1,11 @@
-"""A small language for rules of one's own: arithmetic and comparisons over names of metrics.
+"""A small language for an operator's rules: arithmetic and comparisons over names of metrics.
 
 `gpu_power_watts / gpu_power_limit_watts > 0.98 and gpu_utilization_ratio > 0.9`
 
-Numbers, names of the catalogue and the power snapshots, `+ - * / %`, comparisons (also chained), `and`,
-`or`, `not`, brackets, `abs`, `min` and `max`; nothing else parses, so an expression can read what
-the rule may read and do nothing. It is three-valued: what is compared with a gap is unknown, and
-`and` and `or` are as sure as their surest part.
+Numbers, names of the catalogue and the power snapshots, `+ - * / %`, comparisons (also chained),
+`and`, `or`, `not`, brackets, `abs`, `min` and `max`; nothing else parses, so an expression can only
+read what its rule may read. It is three-valued: a comparison with a gap is unknown, and `and` and
+`or` are known where their known parts decide.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
-from alerts.rules.condition import Floats, Verdicts
 from alerts.rules.names import WORDS
+from alerts.rules.row_memory import Floats
 from telemetry.errors import did_you_mean
 
 Operand = Floats | float
@@ -34,11 +35,15 @@ def _remainder(one: Operand, other: Operand) -> Floats:
 
 
 Read = Callable[[str], Floats]
-"""Gives one metric of every row."""
+"""Returns one metric of every row."""
+
+Verdicts = npt.NDArray[np.int8]
+"""One entry a row: 1 true, 0 false, -1 unknown."""
 
 LONGEST = 2000
-"""Characters; more is no rule that anybody can read."""
+"""Most characters of an expression."""
 LARGEST = 1e100
+"""Largest constant."""
 _ARITHMETIC: dict[type[ast.operator], Callable[[Operand, Operand], Floats]] = {
     ast.Add: np.add,
     ast.Sub: np.subtract,
@@ -58,7 +63,7 @@ _CALLS: dict[str, Callable[..., Floats]] = {"abs": np.abs, "min": np.minimum, "m
 
 
 class ExpressionError(ValueError):
-    """What is wrong with an expression, and what to write instead."""
+    """A mistake in an expression, with what to write instead."""
 
     def __init__(self, problem: str, cure: str = "") -> None:
         super().__init__(problem)
@@ -79,17 +84,17 @@ class Expression:
                 "an expression is nested too deeply", "Split the rule."
             ) from error
         self.names = _names(self._tree)
-        """Metrics that it reads, in the order in which they are written."""
+        """The metrics that it reads, in the order in which they are written."""
 
-    def judge(self, read: Read, size: int) -> Verdicts:
-        """Return 1 where it is true, 0 where it is false, -1 where that can't be known."""
+    def truth(self, read: Read, size: int) -> Verdicts:
+        """Return 1 where it is true, 0 where it is false, -1 where that is unknown."""
         with np.errstate(all="ignore"):
             return np.broadcast_to(_truth(self._tree, read), (size,)).astype(np.int8)
 
 
 @lru_cache(maxsize=1024)
 def parse(text: str) -> Expression:
-    """Return an expression. Raises `ExpressionError` for what is none."""
+    """Return an expression. Raises `ExpressionError` for a text that is none."""
     return Expression(text)
 
 
@@ -113,7 +118,7 @@ def _names(tree: ast.expr) -> tuple[str, ...]:
 
 
 def _check(tree: ast.expr, *, truth: bool = True) -> None:
-    """Raise for whatever is not of this language; `truth` is what a condition must give."""
+    """Raise for a tree that is not of this language. `truth`: whether a truth value is expected."""
     match tree:
         case ast.BoolOp(values=values) if truth:
             for value in values:
@@ -195,7 +200,7 @@ def _truth(tree: ast.expr, read: Read) -> Verdicts:
                 ]
             )
         case _:
-            raise AssertionError(tree)  # _check let nothing else through
+            raise AssertionError(tree)  # _check allows nothing else
 
 
 def _compared(compare: Callable[..., np.ndarray], one: Operand, other: Operand) -> Verdicts:
@@ -209,7 +214,7 @@ def _not(one: Verdicts) -> Verdicts:
 
 
 def _all(parts: list[Verdicts]) -> Verdicts:
-    """False if one is false, else unknown if one is unknown, else true."""
+    """Return false if one is false, else unknown if one is unknown, else true."""
     found = parts[0]
     for part in parts[1:]:
         false = (found == 0) | (part == 0)

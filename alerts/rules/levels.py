@@ -1,4 +1,4 @@
-"""Conditions on a reading as it is now; they need no memory but that of what was up before."""
+"""Conditions on the present reading; they remember at most which states a row has shown before."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from alerts.engine.row_memory import RowMemory
-from alerts.rules.condition import ConditionInput, ConditionKind, Floats, Judgement, among, three
+from alerts.rules.condition import BAD, ConditionKind, Evaluation, among, three
+from alerts.rules.expression import ExpressionError, parse
+from alerts.rules.input import RuleInput
+from alerts.rules.row_memory import Flags, Floats, RowMemory
 
 
 class _Level(ConditionKind, frozen=True):
@@ -17,16 +19,16 @@ class _Level(ConditionKind, frozen=True):
     clear: float | None = None
 
     def metrics(self) -> Iterator[str]:
-        """The metric, and its level when that is one too."""
+        """Yield the metric, and its level when that is a metric too."""
         yield self.metric
         if isinstance(self.level, str):
             yield self.level
 
-    def _limit(self, sight: ConditionInput) -> Floats | float:
-        return sight.values(self.level) if isinstance(self.level, str) else self.level
+    def _limit(self, inputs: RuleInput) -> Floats | float:
+        return inputs.values(self.level) if isinstance(self.level, str) else self.level
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """A level of clearing beside a level that moves would be a number of its own."""
+        """Report a number to clear at beside a level that is a metric."""
         if self.clear is not None and isinstance(self.level, str):
             yield "`clear` needs a level that is a number", "Remove `clear`."
 
@@ -34,16 +36,16 @@ class _Level(ConditionKind, frozen=True):
 class Above(_Level, frozen=True, tag="above"):
     """Bad at or above a level; once firing, good only below `clear`."""
 
-    def judge(self, sight: ConditionInput, rows: RowMemory) -> Judgement:
+    def evaluate(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
         """Compare each row's reading with the level."""
-        values, level = sight.values(self.metric), self._limit(sight)
+        values, level = inputs.values(self.metric), self._limit(inputs)
         bad = values >= level
         if self.clear is not None:
-            bad |= sight.firing & (values >= self.clear)
-        return Judgement(three(bad, np.isnan(values) | np.isnan(level)), values, level)
+            bad |= inputs.firing & (values >= self.clear)
+        return Evaluation(three(bad, np.isnan(values) | np.isnan(level)), values, level)
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """The level of clearing lies on the good side."""
+        """Report a level of clearing on the bad side."""
         yield from super().problems()
         if self.clear is not None and isinstance(self.level, float) and self.clear > self.level:
             yield "`clear` is above `level`", "It clears below `clear`, which is the lower one."
@@ -52,16 +54,16 @@ class Above(_Level, frozen=True, tag="above"):
 class Below(_Level, frozen=True, tag="below"):
     """Bad at or below a level; once firing, good only above `clear`."""
 
-    def judge(self, sight: ConditionInput, rows: RowMemory) -> Judgement:
+    def evaluate(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
         """Compare each row's reading with the level."""
-        values, level = sight.values(self.metric), self._limit(sight)
+        values, level = inputs.values(self.metric), self._limit(inputs)
         bad = values <= level
         if self.clear is not None:
-            bad |= sight.firing & (values <= self.clear)
-        return Judgement(three(bad, np.isnan(values) | np.isnan(level)), values, level)
+            bad |= inputs.firing & (values <= self.clear)
+        return Evaluation(three(bad, np.isnan(values) | np.isnan(level)), values, level)
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """The level of clearing lies on the good side."""
+        """Report a level of clearing on the bad side."""
         yield from super().problems()
         if self.clear is not None and isinstance(self.level, float) and self.clear < self.level:
             yield "`clear` is below `level`", "It clears above `clear`, which is the higher one."
@@ -76,20 +78,69 @@ class In(ConditionKind, frozen=True, tag="in"):
     """Only on a device that has shown one of these before: a link that was never up is not down."""
 
     def metrics(self) -> Iterator[str]:
-        """The state."""
+        """Yield the state."""
         yield self.metric
 
     @property
     def remembers(self) -> bool:
-        """Whether what it was before counts."""
+        """Whether the states of before count."""
         return bool(self.after)
 
-    def judge(self, sight: ConditionInput, rows: RowMemory) -> Judgement:
-        """Look each row's state up."""
-        values = sight.values(self.metric)
+    def evaluate(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
+        """Compare each row's state with the values."""
+        values = inputs.values(self.metric)
         bad = among(values, self.values)
         if self.after:
-            primed = rows.array("primed", np.bool_, 0)
+            primed = memory.array("primed", np.bool_, 0)
             primed |= among(values, self.after)
-            bad &= primed | sight.active  # active may be from before a restart
-        return Judgement(three(bad, np.isnan(values)), values)
+            bad &= primed | inputs.active  # active may be from before a restart
+        return Evaluation(three(bad, np.isnan(values)), values)
+
+
+class Formula(ConditionKind, frozen=True, tag="expr"):
+    """Bad while an expression over names of metrics is true; see `alerts.rules.expression`."""
+
+    expr: str
+    """The value of its first metric is shown."""
+
+    def metrics(self) -> Iterator[str]:
+        """Yield the metrics that the expression names."""
+        try:
+            yield from parse(self.expr).names
+        except ExpressionError:
+            return
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Report a mistake in the expression."""
+        try:
+            names = parse(self.expr).names
+        except ExpressionError as error:
+            yield f"{self.expr!r}: {error.problem}", error.cure
+        else:
+            if not names:
+                yield f"{self.expr!r} reads nothing", "Name a metric in it."
+
+    def evaluate(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
+        """Evaluate the expression on every row."""
+        expression = parse(self.expr)
+        values = inputs.values(expression.names[0]) if expression.names else None
+        return Evaluation(expression.truth(inputs.values, inputs.size), values)
+
+
+Gate = Above | Below | In | Formula
+"""Conditions that may say whether a device is under load; `expr` joins several."""
+
+
+def is_open(gate: Gate | None, inputs: RuleInput, memory: RowMemory) -> Flags | None:
+    """Return the rows where a gate is open; None where there is no gate."""
+    if gate is None:
+        return None
+    found: Flags = gate.evaluate(inputs, memory).verdicts == BAD
+    return found
+
+
+def under(gate: Gate | None, metric: str) -> Iterator[str]:
+    """Yield the metrics that a condition under load reads: its own, and those of the gate."""
+    yield metric
+    if gate is not None:
+        yield from gate.metrics()

@@ -1,4 +1,4 @@
-"""All names that a rule may judge: the metrics of the catalogue and the quantities of the power snapshots."""
+"""Names that a rule may read: metrics of the catalogue, and quantities of the snapshots."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from telemetry.metric import Metric, Unit
 from telemetry.text import duration
 
 Word = Metric | Quantity
-"""What a name stands for; both have unit, help, kind and states."""
+"""Meaning of a name; both have unit, help, kind and states."""
 
 MONITOR_QUANTITIES = tuple(
     Quantity(name=f"monitor_{name}", unit=Unit.FLAG, help=text, snapshot_kind=SnapshotKind.MONITOR)
@@ -25,7 +25,7 @@ MONITOR_QUANTITIES = tuple(
         "journal_lost": "1 for a day after the journal of alerts was found broken.",
     }.items()
 )
-"""What can be wrong with kilowatch itself, for the rules of `monitor.toml`."""
+"""Columns of the monitor's snapshot, for the rules of `monitor.toml`."""
 
 WORDS: dict[str, Word] = {
     **BY_NAME,
@@ -36,7 +36,7 @@ WORDS: dict[str, Word] = {
 
 
 def home(name: str) -> Subject:
-    """Return what a name is read of. Raises `KeyError` for a name that means nothing."""
+    """Return the subject that a name is a reading of. Raises `KeyError` for an unknown name."""
     word = WORDS[name]
     return Subject(word.snapshot_kind if isinstance(word, Quantity) else word.table)
 
@@ -48,7 +48,7 @@ _ABOVE = {
 
 
 def in_reach(subject: Subject) -> tuple[Subject, ...]:
-    """Return whose names a rule about `subject` may use: its device's and what holds it."""
+    """Return the subjects whose names a rule about `subject` may use: its device and its holders."""
     return _ABOVE.get(subject, (subject,))
 
 

@@ -1,4 +1,4 @@
-"""A condition on how a GPU differs from those that do the same."""
+"""A condition on how a GPU differs from its peers."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Literal
 
 import numpy as np
 
-from alerts.engine.row_memory import RowMemory
-from alerts.rules.condition import ConditionInput, ConditionKind, Floats, Index, Judgement, three
-from alerts.rules.evaluation_interval import paced
-from alerts.rules.gate import Gate, is_open, under
+from alerts.rules.condition import ConditionKind, Evaluation, evaluate_slowly, three
+from alerts.rules.input import RuleInput
+from alerts.rules.levels import Gate, is_open, under
+from alerts.rules.row_memory import Floats, Index, RowMemory
 
 
 class Outlier(ConditionKind, frozen=True, tag="outlier"):
     """Bad when a reading is a share of its peers' median or less (`below`), or more (`above`).
 
     Peers are GPUs of the same model and the same job; where no job is known, of the same node.
-    What is not under load, or has too few peers that are, is unknown.
+    A GPU that is not under load, or that has too few peers that are, is unknown.
     """
 
     metric: str
@@ -25,25 +25,25 @@ class Outlier(ConditionKind, frozen=True, tag="outlier"):
     """0.9 is 10 % less than the median."""
     above: float | None = None
     least: float = 0.0
-    """And above the median by so much at least, in the metric's unit, or below it."""
+    """The least difference from the median, in the metric's unit."""
     peers: int = 3
-    """So many others must be there to compare with."""
+    """Least number of peers to compare with."""
     among: Literal["job", "model"] = "job"
     """`model`: all GPUs of the model in the fleet are peers."""
     load: Gate | None = None
     """Only GPUs that are under load are compared."""
 
     def metrics(self) -> Iterator[str]:
-        """The reading, and what the load is told by."""
+        """Yield the reading, and the metrics of the gate."""
         return under(self.load, self.metric)
 
     @property
     def remembers(self) -> bool:
-        """The last verdict, between two judgements."""
+        """Whether the last verdict counts between two evaluations; it does."""
         return True
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Nothing to compare with, or the wrong way round."""
+        """Report shares that compare nothing, or the wrong way round."""
         if self.below is None and self.above is None:
             yield (
                 "an outlier needs `below` or `above`",
@@ -56,15 +56,15 @@ class Outlier(ConditionKind, frozen=True, tag="outlier"):
         if self.peers < 2:
             yield f"{self.peers} peers have no median", "Write 2 or more."
 
-    def judge(self, sight: ConditionInput, rows: RowMemory) -> Judgement:
+    def evaluate(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
         """Compare each row with the median of its group."""
-        return paced(rows, sight.now, lambda: self._judge(sight, rows))
+        return evaluate_slowly(memory, inputs.snapshot.now, lambda: self._evaluate(inputs, memory))
 
-    def _judge(self, sight: ConditionInput, rows: RowMemory) -> Judgement:
-        values = sight.values(self.metric)
-        groups, count = sight.kinds(self.among)
+    def _evaluate(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
+        values = inputs.values(self.metric)
+        groups, count = inputs.snapshot.peer_groups(self.among)
         there = ~np.isnan(values) & (groups > 0)
-        gate = is_open(self.load, sight, rows.part(0))
+        gate = is_open(self.load, inputs, memory.part(0))
         if gate is not None:
             there &= gate
         median, size = _medians(values, groups, count, there)
@@ -81,11 +81,11 @@ class Outlier(ConditionKind, frozen=True, tag="outlier"):
             over = (values >= high) & (values - middle >= self.least)
             limits = np.where(over | (self.below is None), high, limits)
             bad |= over
-        return Judgement(three(bad, ~enough), values, limits)
+        return Evaluation(three(bad, ~enough), values, limits)
 
 
 def _medians(values: Floats, groups: Index, count: int, there: np.ndarray) -> tuple[Floats, Index]:
-    """Return the median of each group, and how many it is of."""
+    """Return the median of each group, and its size."""
     rows = np.flatnonzero(there)
     order = np.lexsort((values[rows], groups[rows]))
     ranked = values[rows][order]

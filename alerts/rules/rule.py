@@ -1,7 +1,7 @@
-"""Rules are data: this reads them, ours and the operator's, and says what is wrong with them.
+"""Rules as data: read the shipped ones and the operator's, and check them.
 
-A rule stands in `rules.toml` with its proof beside it: example timelines that are executed as its
-test (`alerts.engine.rule_tests`). An operator's file has the same form; a rule there with the name of a
+A rule of `rules.toml` has its proof beside it: example timelines that are executed as its test
+(`alerts.engine.rule_tests`). An operator's file has the same form; a rule there with the name of a
 shipped one replaces it.
 """
 
@@ -12,11 +12,11 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
+from string import Formatter
 from typing import Any, Literal, get_args
 
 import msgspec
 
-from alerts.engine.templates import field_problems
 from alerts.rules.condition import ConditionKind
 from alerts.rules.conditions import Condition
 from alerts.rules.names import WORDS, home, in_reach
@@ -29,21 +29,28 @@ from telemetry.metric import Kind as Moves
 from telemetry.settings import Fault, convert, read_toml
 
 FOLDER = Path(__file__).parent
-"""All `*rules.toml` in it are shipped."""
+"""Folder of the shipped rules: every `*rules.toml`."""
+
+
+FIELDS = (
+    "where", "node", "gpu", "uuid", "index", "name", "pci", "serial", "slot", "link", "value",
+    "limit", "cost", "line", "process", "rack", "job", "circuits",
+)  # fmt: skip
+"""Names in braces in a rule's `summary` and `description`, beside those of metrics."""
 
 
 Span = Literal["gpu", "burst", "node", "rack", "circuit", "domain", "rule"]
-"""What alerts have in common that are one incident; `rule` is all alerts of the rule, `burst` a GPU
-alone, or several of a node within a minute."""
+"""Which alerts of a rule are one incident; `rule` is all of them, `burst` those of one GPU, or of
+several GPUs of a node within a minute."""
 
 
 _TIMES = re.compile(r"(.+)\*([0-9]{1,18})")
 MOST_STEPS = 100_000
-"""Of a timeline: a day of seconds and some. More is a slip, and would fill the memory."""
+"""Most steps of a timeline: a day of seconds and some. More is a slip, and would fill the memory."""
 
 
 def words_of(text: str) -> list[str]:
-    """The steps of a timeline: words, of which `60*144` is 144 times `60`."""
+    """Return the steps of a timeline: words, of which `60*144` is 144 times `60`."""
     words: list[str] = []
     for word in text.split():
         match = _TIMES.fullmatch(word)
@@ -72,55 +79,55 @@ class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"
     """Other metrics that the rule looks at: a number that is the same at every step, or words as
     in `given`. Written `with`."""
     peers: dict[str, tuple[float, ...]] = {}
-    """What the other GPUs of the node read, at every step; all else as the GPU itself."""
+    """Readings of the other GPUs of the node, at every step; their other readings are the GPU's."""
     nodes: int = 1
     """How many nodes there are of which this is given; the states are the first one's."""
     driver: str = "up"
-    """What the node's inventory says of its driver."""
+    """State of the node's driver by its inventory."""
     lines: dict[str, str] = {}
     """Lines of the kernel's log; `$name` in `given` is the line `name`."""
 
 
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What is bad, how long it must be so, who hears of it, and what they read."""
+    """A condition, its hold time, its severity, and the texts of its alerts."""
 
     name: str
     id: str = ""
     """Of the electrical rules: `E02`."""
     table: Subject = Subject.GPU
-    """What it is about: one GPU, link or node, or one line of a power snapshot: circuit, budget, UPS,
+    """Subject of its alerts: a GPU, link or node, or a row of a snapshot: circuit, budget, UPS,
     supply."""
     when: Condition
     unless: Condition | None = None
-    """While this is bad, the rule knows nothing: it neither fires nor clears."""
+    """While this is bad, the rule is unknown: it neither fires nor clears."""
     hold: float = 0.0
     """Seconds that it must be bad before it fires."""
     keep: float = 0.0
     """Seconds that it must be good before it resolves."""
     settle: float = 0.0
-    """Seconds after a reset, a reload of the driver or our own start in which the rule knows
-    nothing: counters begin anew, links train, clocks rise."""
+    """Seconds after a reset, a reload of the driver or a start of the aggregator in which the rule is
+    unknown: counters begin anew, links train, clocks rise."""
     severity: Severity
     summary: str
-    """One line; `{where}` and `{value}` stand for the device and the reading."""
+    """Alert text of one line; `{where}` and `{value}` stand for the device and the reading."""
     description: str
-    """What it means and what to do, for whoever is woken."""
+    """Meaning of the alert and what to do, for the person who is woken."""
     causes: str = ""
-    """What is behind it as a rule, the likeliest first. For the runbook."""
+    """Usual causes, the likeliest first. For the runbook."""
     steps: tuple[str, ...] = ()
-    """What to do, in order. For the runbook."""
+    """Steps in order. For the runbook."""
     replace: str = ""
-    """When it is a case for the maker. For the runbook."""
+    """When to have the part replaced. For the runbook."""
     runbook: str
     """Anchor in docs/runbook.md."""
     group: Span = "gpu"
-    """What one incident of this rule spans. [gpu for a GPU or a link, node for a node, circuit for
-    what is on a power snapshot]"""
+    """Which of its alerts are one incident; by default `gpu` for a GPU or a link, `node` for a node,
+    `circuit` for a row of a power snapshot."""
     inhibits: tuple[str, ...] = ()
-    """Rules whose alerts in the same place are a consequence of this one's: they are shown below
-    it, and nobody is told of them."""
+    """Rules whose alerts in the same place are a consequence of this one's: they are shown below it
+    and not notified."""
     within: Literal["gpu", "node", "circuit", "domain"] = "node"
-    """What they must have in common for that; `domain` is the node's NVLink domain."""
+    """Place that cause and consequence share; `domain` is the node's NVLink domain."""
     enabled: bool = True
     example: tuple[Example, ...] = ()
 
@@ -135,7 +142,7 @@ _SPANS = {
 
 def load(paths: Sequence[Path] = (), *, shipped: bool = True) -> tuple[Rule, ...]:
     """Return the shipped rules and those of the operator's files, later ones in place of earlier
-    ones of the same name. Raises `ConfigError` that says where, what and what to write instead."""
+    ones of the same name. Raises `ConfigError` with place, problem and cure."""
     rules: dict[str, Rule] = {}
     for path in [*(sorted(FOLDER.glob("*rules.toml")) if shipped else []), *paths]:
         rules.update({rule.name: rule for rule in read(path)})
@@ -199,7 +206,7 @@ def _with_numbers(raw: Any) -> Any:
 
 
 def _switched_off(where: str, name: Any) -> Rule:
-    """Return a shipped rule that an operator's file names only to have it off."""
+    """Return a shipped rule that an operator's file names only to switch it off."""
     shipped = {
         rule.name: rule for path in sorted(FOLDER.glob("*rules.toml")) for rule in read(path)
     }
@@ -219,18 +226,18 @@ def _hint(fault: Fault) -> str:
 
 
 KINDS = tuple(str(member.__struct_config__.tag) for member in get_args(Condition))
-"""What `type` may be in a condition."""
+"""Values of `type` in a condition."""
 
 
 def conditions_of(condition: ConditionKind) -> Iterator[ConditionKind]:
-    """A condition and all that it is made of."""
+    """Yield a condition and all its parts."""
     yield condition
     for part in condition.parts:
         yield from conditions_of(part)
 
 
 def _problems(rule: Rule) -> Iterator[tuple[str, str]]:
-    """What is wrong with a rule that decodes, with its cure."""
+    """Yield the mistakes of a rule that decodes, each with its cure."""
     if not re.fullmatch(r"[a-z][a-z0-9_]*", rule.name):
         yield f"{rule.name!r} is no name", "Use lower case letters, digits and '_'."
     unless = list(conditions_of(rule.unless)) if rule.unless else []
@@ -238,10 +245,10 @@ def _problems(rule: Rule) -> Iterator[tuple[str, str]]:
         yield from _part_problems(rule, part)
     for part in unless:
         if part.edge or part.remembers:
-            yield "`unless` can only ask what is now", "Use above, below, in, expr, any or all."
+            yield "`unless` can only read the present", "Use above, below, in, expr, any or all."
     yield from _time_problems(rule)
     for template in (rule.summary, rule.description):
-        yield from field_problems(template, facts=rule.table.snapshot_kind is not None)
+        yield from _field_problems(template, facts=rule.table.snapshot_kind is not None)
     for example in rule.example:
         yield from _example_problems(example)
 
@@ -298,3 +305,29 @@ def _part_problems(rule: Rule, part: ConditionKind) -> Iterator[tuple[str, str]]
         yield "only GPUs have peers", 'Write table = "gpu".'
     if isinstance(part, Silent | Skewed | DriverCondition) and rule.table is not Subject.NODE:
         yield "only nodes fall silent, have a clock or a driver", 'Write table = "node".'
+
+
+def _field_problems(template: str, *, facts: bool) -> Iterator[tuple[str, str]]:
+    """Yield the mistakes of a text, each with its cure. `facts`: whether any word may be in braces,
+    for the facts of a snapshot's row."""
+    try:
+        names = list(_fields_of(template))
+    except ValueError as error:
+        yield f"{template!r}: {error}", f"Use {{name}} with one of: {', '.join(FIELDS)}."
+        return
+    for name in names:
+        if name not in FIELDS and name not in WORDS and not (facts and name.isidentifier()):
+            hint = did_you_mean(name, [*FIELDS, *WORDS])
+            yield (
+                f"{{{name}}} stands for nothing",
+                hint or f"Use the name of a metric, or one of: {', '.join(FIELDS)}.",
+            )
+
+
+def _fields_of(template: str) -> Iterator[str]:
+    """Yield the names in braces. Raises `ValueError` when the braces don't match."""
+    for _, name, spec, conversion in Formatter().parse(template):
+        if name is not None:
+            if spec or conversion:
+                raise ValueError(f"{{{name}}} may have no format of its own")
+            yield name

@@ -1,4 +1,4 @@
-"""Conditions on how a reading moves: away from its own past, or towards a level."""
+"""Conditions on how a reading changes: away from its own past, or towards a level."""
 
 from __future__ import annotations
 
@@ -6,65 +6,65 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from alerts.engine.row_memory import RowMemory
-from alerts.rules.condition import ConditionInput, ConditionKind, Floats, Judgement, three
-from alerts.rules.evaluation_interval import paced
-from alerts.rules.gate import Gate, is_open, under
+from alerts.rules.condition import ConditionKind, Evaluation, evaluate_slowly, three
+from alerts.rules.input import RuleInput
+from alerts.rules.levels import Gate, is_open, under
 from alerts.rules.names import WORDS
+from alerts.rules.row_memory import Floats, RowMemory
 from alerts.rules.window import SinceWindow
 from telemetry.metric import Unit
 from telemetry.text import duration
 
 
 class Drift(ConditionKind, frozen=True, tag="drift"):
-    """Bad when a reading has moved by `by` or more from what it was on the mean of `window`.
+    """Bad when a reading has moved by `by` or more from its mean over `window`.
 
-    Only time under load counts, so that a mean is of like with like. The mean does not learn while
-    it is bad; what stays for a whole `window` is taken for the new normal.
+    Only time under load counts, so that both means are of the same kind of work. The past mean does
+    not change while it is bad; a reading that stays for a whole `window` becomes the new normal.
     """
 
     metric: str
     by: float
     """In the metric's unit; negative for a fall."""
     window: float
-    """Seconds that the past is the mean of."""
+    """Seconds of the past mean."""
     over: float = 0.0
-    """Seconds that the present is the mean of; 0 takes the reading as it is."""
+    """Seconds of the present mean; 0 is the reading itself."""
     after: float = 3600.0
-    """Seconds of past that must be known before anything is said."""
+    """Seconds of the past that must be known; until then it is unknown."""
     load: Gate | None = None
 
     def metrics(self) -> Iterator[str]:
-        """The reading, and what the load is told by."""
+        """Yield the reading, and the metrics of the gate."""
         return under(self.load, self.metric)
 
     @property
     def remembers(self) -> bool:
-        """The past."""
+        """Whether the past counts; it does."""
         return True
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """A past that is shorter than the present."""
+        """Report a past that is shorter than the present."""
         if self.by == 0:
             yield "a drift by 0 is none", "Write how far it must move; negative for a fall."
         if not self.window > max(self.over, 0) or self.after > self.window:
             yield "`window` is the past, and longer than `over` and `after`", "Make it longer."
 
-    def judge(self, sight: ConditionInput, rows: RowMemory) -> Judgement:
-        """Compare the present with the past, and let the past learn."""
-        return paced(rows, sight.now, lambda: self._judge(sight, rows))
+    def evaluate(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
+        """Compare the present mean with the past, and update both."""
+        return evaluate_slowly(memory, inputs.snapshot.now, lambda: self._evaluate(inputs, memory))
 
-    def _judge(self, sight: ConditionInput, rows: RowMemory) -> Judgement:
-        now, values = sight.now, sight.values(self.metric).astype(np.float32)
+    def _evaluate(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
+        now, values = inputs.snapshot.now, inputs.values(self.metric).astype(np.float32)
         counts = ~np.isnan(values)
-        gate = is_open(self.load, sight, rows.part(0))
+        gate = is_open(self.load, inputs, memory.part(0))
         if gate is not None:
             counts &= gate
-        past = rows.array("past", np.float32, np.nan)
-        present = rows.array("present", np.float32, np.nan)
-        known = rows.array("known", np.float32, 0.0)
-        bad_for = rows.array("bad_for", np.float32, 0.0)
-        seen = SinceWindow(rows, "seen", now)
+        past = memory.array("past", np.float32, np.nan)
+        present = memory.array("present", np.float32, np.nan)
+        known = memory.array("known", np.float32, 0.0)
+        bad_for = memory.array("bad_for", np.float32, 0.0)
+        seen = SinceWindow(memory, "seen", now)
         passed = np.clip(seen.ago(now), 0.0, self.window / 8).astype(np.float32)
         passed[~counts] = 0.0
         seen.moments[counts] = seen.short(now)
@@ -79,12 +79,12 @@ class Drift(ConditionKind, frozen=True, tag="drift"):
         bad_for[:] = np.where(bad, bad_for + passed, np.where(counts, 0.0, bad_for))
         settled = bad & (bad_for >= self.window)
         past[settled] = present[settled]
-        learns = counts & ~bad
+        updates = counts & ~bad
         pull = passed / np.minimum(self.window, known + passed + 1e-9)
-        past += np.where(learns, pull * (values - past), 0)
-        known += np.where(learns, passed, 0)
+        past += np.where(updates, pull * (values - past), 0)
+        known += np.where(updates, passed, 0)
         bad &= ~settled
-        return Judgement(three(bad, ~counts | (known < self.after)), present, past + self.by)
+        return Evaluation(three(bad, ~counts | (known < self.after)), present, past + self.by)
 
 
 class Worse(ConditionKind, frozen=True, tag="worse"):
@@ -96,30 +96,30 @@ class Worse(ConditionKind, frozen=True, tag="worse"):
     load: Gate | None = None
 
     def metrics(self) -> Iterator[str]:
-        """The reading, and what the load is told by."""
+        """Yield the reading, and the metrics of the gate."""
         return under(self.load, self.metric)
 
     @property
     def remembers(self) -> bool:
-        """The best."""
+        """Whether the best reading counts; it does."""
         return True
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """A share that is none."""
+        """Report a share out of range."""
         if not 0 < self.share < 1:
             yield f"share = {self.share:g} is no share of the best", "Write a number from 0 to 1."
 
-    def judge(self, sight: ConditionInput, rows: RowMemory) -> Judgement:
+    def evaluate(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
         """Compare each row with its own best."""
-        values = sight.values(self.metric)
-        best = rows.array("best", np.float32, np.nan)
+        values = inputs.values(self.metric)
+        best = memory.array("best", np.float32, np.nan)
         np.fmax(best, values, out=best, casting="same_kind")
         limits = best * self.share
         unknown = np.isnan(values)
-        gate = is_open(self.load, sight, rows.part(0))
+        gate = is_open(self.load, inputs, memory.part(0))
         if gate is not None:
             unknown |= ~gate
-        return Judgement(three(values <= limits, unknown), values, limits)
+        return Evaluation(three(values <= limits, unknown), values, limits)
 
 
 _POINTS = 12
@@ -128,8 +128,8 @@ _POINTS = 12
 class Forecast(ConditionKind, frozen=True, tag="forecast"):
     """Bad when the trend of the last `window` seconds reaches `level` within `within` seconds.
 
-    The trend is the line from the median of the window's first third to that of its last; there is
-    none unless the middle third lies between them, so noise and a single step foretell nothing.
+    The trend is the line from the median of the window's first third to that of its last. There is
+    no trend unless the middle third lies between them, so that noise and a single step give none.
     """
 
     metric: str
@@ -139,51 +139,51 @@ class Forecast(ConditionKind, frozen=True, tag="forecast"):
     window: float
 
     def metrics(self) -> Iterator[str]:
-        """The metric, and its level when that is one too."""
+        """Yield the metric, and its level when that is a metric too."""
         yield self.metric
         if isinstance(self.level, str):
             yield self.level
 
     @property
     def remembers(self) -> bool:
-        """The window."""
+        """Whether the window counts; it does."""
         return True
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """No time to look back or ahead."""
+        """Report an empty window or horizon."""
         if not self.window > 0 or not self.within > 0:
-            yield "a forecast looks back and ahead", "Write `window` and `within` in seconds."
+            yield "a forecast needs a past and a future", "Write `window` and `within` in seconds."
 
-    def said(self, value: float) -> str:
-        """Return when it will be there."""
+    def describe(self, value: float) -> str:
+        """Return when it reaches the level."""
         return f"in {duration(value)}"
 
-    def judge(self, sight: ConditionInput, rows: RowMemory) -> Judgement:
-        """Take a point when one is due, and draw the line anew."""
-        now, values = sight.now, sight.values(self.metric)
-        moments: list[float] = rows.moments
+    def evaluate(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
+        """Add a point when one is due, and compute the trend again."""
+        now, values = inputs.snapshot.now, inputs.values(self.metric)
+        moments: list[float] = memory.moments
         if moments and now - moments[-1] < self.window / _POINTS * 0.99:
-            seconds = rows.array("eta", np.float32, np.nan)
+            seconds = memory.array("eta", np.float32, np.nan)
             unknown = np.isnan(values) | np.isnan(seconds)
-            return Judgement(three(seconds <= self.within, unknown), seconds, self.within)
-        ring = rows.array("ring", np.float32, np.nan, depth=_POINTS)
+            return Evaluation(three(seconds <= self.within, unknown), seconds, self.within)
+        ring = memory.array("ring", np.float32, np.nan, depth=_POINTS)
         if len(moments) == _POINTS:
             ring[:-1] = ring[1:]
             del moments[0]
         ring[len(moments)] = values
         moments.append(now)
-        seconds = self._eta(sight, values, ring[: len(moments)], moments)
-        rows.array("eta", np.float32, np.nan)[:] = seconds
-        return Judgement(
+        seconds = self._eta(inputs, values, ring[: len(moments)], moments)
+        memory.array("eta", np.float32, np.nan)[:] = seconds
+        return Evaluation(
             three(seconds <= self.within, np.isnan(values) | np.isnan(seconds)),
             seconds,
             self.within,
         )
 
     def _eta(
-        self, sight: ConditionInput, values: Floats, points: Floats, moments: list[float]
+        self, inputs: RuleInput, values: Floats, points: Floats, moments: list[float]
     ) -> Floats:
-        """Seconds until the level; inf when it is not in sight, NaN when too little is known."""
+        """Return the seconds until the level; inf without a trend to it, NaN when too little is known."""
         if len(moments) < _POINTS:
             return np.full(len(values), np.nan)
         third = _POINTS // 3
@@ -193,7 +193,7 @@ class Forecast(ConditionKind, frozen=True, tag="forecast"):
         seconds = 2 / 3 * (moments[-1] - moments[0]) * _POINTS / (_POINTS - 1)
         slope = (late - early) / seconds
         steady = (np.minimum(early, late) < middle) & (middle < np.maximum(early, late))
-        level = sight.values(self.level) if isinstance(self.level, str) else self.level
+        level = inputs.values(self.level) if isinstance(self.level, str) else self.level
         left = level - values
         with np.errstate(divide="ignore", invalid="ignore"):
             eta = np.where(steady & (left * slope > 0), left / slope, np.inf)
@@ -205,8 +205,8 @@ class Forecast(ConditionKind, frozen=True, tag="forecast"):
 class Frozen(ConditionKind, frozen=True, tag="frozen"):
     """Bad when none of several readings has changed for some seconds while all are read.
 
-    Over five of the node's intervals at least. A counter of joules that stands while watts are drawn is frozen; one reading alone may well
-    stand still.
+    It takes five of the node's intervals at least. A counter of joules that stays the same while
+    watts are drawn is frozen; a single reading may well stay the same.
     """
 
     of: tuple[str, ...]
@@ -214,39 +214,42 @@ class Frozen(ConditionKind, frozen=True, tag="frozen"):
     seconds: float
 
     def metrics(self) -> Iterator[str]:
-        """Those that must move."""
+        """Yield the readings that must change."""
         yield from self.of
 
     @property
     def remembers(self) -> bool:
-        """What they were."""
+        """Whether their last values count; they do."""
         return True
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """One reading may stand still."""
+        """Report a single reading, or one that may stay the same."""
         if len(self.of) < 2 or not self.seconds > 0:
             yield "too little to call frozen", "Name two metrics or more in `of`, and `seconds`."
         for name in self.of:
             if name in WORDS and WORDS[name].unit in {Unit.STATE, Unit.FLAG}:
-                yield f"{name} may stand still for ever", "Name readings that move by themselves."
+                yield (
+                    f"{name} may stay the same for ever",
+                    "Name readings that change by themselves.",
+                )
 
-    def said(self, value: float) -> str:
-        """Return for how long."""
+    def describe(self, value: float) -> str:
+        """Return the duration."""
         return duration(value)
 
-    def judge(self, sight: ConditionInput, rows: RowMemory) -> Judgement:
-        """Compare each reading with what it was when one of them last moved."""
-        now = sight.now
-        since = SinceWindow(rows, "since", now)
-        known = sight.values(self.of[0]) > 0
-        moved = np.zeros(sight.size, np.bool_)
+    def evaluate(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
+        """Compare each reading with its value when one of them last changed."""
+        now = inputs.snapshot.now
+        since = SinceWindow(memory, "since", now)
+        known = inputs.values(self.of[0]) > 0
+        moved = np.zeros(inputs.size, np.bool_)
         for number, name in enumerate(self.of):
-            values = sight.values(name)
+            values = inputs.values(name)
             known = known & ~np.isnan(values)
-            last = rows.array(f"last{number}", values.dtype, np.nan)
+            last = memory.array(f"last{number}", values.dtype, np.nan)
             moved |= values != last
             np.copyto(last, values, where=~np.isnan(values))
         since.moments[moved & known] = since.short(now)
         still = since.ago(now)
-        limits = np.maximum(self.seconds, 5 * sight.intervals())
-        return Judgement(three(still >= limits, ~known), still, limits)
+        limits = np.maximum(self.seconds, 5 * inputs.snapshot.intervals(inputs.subject))
+        return Evaluation(three(still >= limits, ~known), still, limits)

@@ -6,8 +6,7 @@ from alerts.rules.condition import ConditionKind
 from alerts.rules.conditions import AllOf, AnyOf
 from alerts.rules.counters import Fraction, Rate, Rises
 from alerts.rules.events import Happens, Repeats
-from alerts.rules.formula import Formula
-from alerts.rules.levels import Above, Below, In
+from alerts.rules.levels import Above, Below, Formula, In
 from alerts.rules.names import WORDS, home
 from alerts.rules.peers import Outlier
 from alerts.rules.presence import Absent, DriverCondition, Silent, Skewed
@@ -19,8 +18,8 @@ from kilowatch.prometheus.levels import present
 from kilowatch.prometheus.past import outlier, trend
 from kilowatch.prometheus.vectors import (
     STEP,
-    Said,
-    Unsaid,
+    NotExpressible,
+    PromQL,
     identity,
     literal,
     on,
@@ -39,22 +38,22 @@ _STANDS_FOR = "gpu_temperature_celsius"
 _MISSED = "What grew while it was not read for two minutes or more is missed."
 
 
-def said(kind: ConditionKind, rule: Rule) -> Said:
-    """Return a condition of a rule in PromQL. Raises `Unsaid` with the reason."""
+def promql(kind: ConditionKind, rule: Rule) -> PromQL:
+    """Return a condition of a rule in PromQL. Raises `NotExpressible` with the reason."""
     match kind:
         case Above() | Below() | In() | Formula():
             return present(kind, rule)
         case AnyOf():
             return _any(kind, rule)
         case AllOf():
-            return both([said(part, rule) for part in kind.of])
+            return both([promql(part, rule) for part in kind.of])
         case Rises():
             text = f"increase({series(kind.metric)}[{exact_duration(SPARE)}]) > 0"
             text += unless_disturbed(kind.settle) if kind.settle else ""
-            return Said(text, home(kind.metric), (_MISSED,), spare=SPARE, plain=False)
+            return PromQL(text, home(kind.metric), (_MISSED,), spare=SPARE, plain=False)
         case Rate():
             text = f"rate({series(kind.metric)}[{exact_duration(kind.window)}]) >= {literal(kind.level)}"
-            return Said(text, home(kind.metric), plain=False)
+            return PromQL(text, home(kind.metric), plain=False)
         case Fraction():
             return _fraction(kind, rule)
         case Happens():
@@ -66,33 +65,33 @@ def said(kind: ConditionKind, rule: Rule) -> Said:
         case Drift() | Forecast() | Frozen() | Worse():
             return trend(kind, rule)
         case Repeats():
-            raise Unsaid("PromQL can't count single events")
+            raise NotExpressible("PromQL can't count single events")
         case _:
-            raise Unsaid(f"nobody has said `{type(kind).__name__}` in PromQL")
+            raise NotExpressible(f"nobody has said `{type(kind).__name__}` in PromQL")
 
 
-def _any(kind: AnyOf, rule: Rule) -> Said:
+def _any(kind: AnyOf, rule: Rule) -> PromQL:
     """Leave out what can't be said; what is left is less, never more."""
-    parts: list[Said] = []
+    parts: list[PromQL] = []
     missing: list[str] = []
     for part in kind.of:
         try:
-            parts.append(said(part, rule))
-        except Unsaid as reason:
+            parts.append(promql(part, rule))
+        except NotExpressible as reason:
             missing.append(f"One of its conditions is left out: {reason}.")
     if not parts:
-        raise Unsaid(missing[0].split(": ", 1)[1].rstrip("."))
+        raise NotExpressible(missing[0].split(": ", 1)[1].rstrip("."))
     found = either(parts)
     notes = (*found.notes, *dict.fromkeys(missing))
-    return Said(found.expr, found.subject, notes, found.records, found.spare, plain=found.plain)
+    return PromQL(found.expr, found.subject, notes, found.records, found.spare, plain=found.plain)
 
 
-def _fraction(kind: Fraction, rule: Rule) -> Said:
+def _fraction(kind: Fraction, rule: Rule) -> PromQL:
     name, subject = series(kind.metric), home(kind.metric)
     window = exact_duration(kind.window)
     flag = WORDS[kind.metric].unit is Unit.FLAG
     if not flag and kind.load is None:
-        return Said(f"rate({name}[{window}]) >= {literal(kind.level)}", subject, plain=False)
+        return PromQL(f"rate({name}[{window}]) >= {literal(kind.level)}", subject, plain=False)
     points = name if flag else f"rate({name}[1m])"
     need = kind.window / STEP
     if kind.load is not None:
@@ -101,10 +100,10 @@ def _fraction(kind: Fraction, rule: Rule) -> Said:
     points = f"{points}[{window}:{STEP}s]"
     known = f"clamp_min(count_over_time({points}), {literal(need)})"
     text = f"sum_over_time({points}) / {known} >= {literal(kind.level)}"
-    return Said(text, subject, plain=False)
+    return PromQL(text, subject, plain=False)
 
 
-def _event(kind: Happens, rule: Rule) -> Said:
+def _event(kind: Happens, rule: Rule) -> PromQL:
     wanted = {"kind": kind.kinds, "code": tuple(map(str, kind.xids)), "fault": kind.faults}
     matchers = [_matcher(label, words) for label, words in wanted.items() if words]
     if kind.other_than:
@@ -118,32 +117,32 @@ def _event(kind: Happens, rule: Rule) -> Said:
     if kind.spared_by:
         others = last % _matcher("code", tuple(map(str, kind.spared_by)))
         text += f" unless {on(rule.table)} abs({its} - {others}) <= {literal(kind.wait)}"
-    return Said(text, rule.table, spare=SPARE, plain=False)
+    return PromQL(text, rule.table, spare=SPARE, plain=False)
 
 
 def _matcher(label: str, words: tuple[str, ...]) -> str:
     return f'{label}="{words[0]}"' if len(words) == 1 else f'{label}=~"{"|".join(words)}"'
 
 
-def _presence(kind: Absent | DriverCondition | Silent | Skewed) -> Said:
+def _presence(kind: Absent | DriverCondition | Silent | Skewed) -> PromQL:
     node = Subject.NODE
     match kind:
         case Absent():
             if kind.metric != _STANDS_FOR:
-                raise Unsaid(f"only of {_STANDS_FOR} is it shown why it is absent")
+                raise NotExpressible(f"only of {_STANDS_FOR} is it shown why it is absent")
             text = f"max by ({', '.join(identity(Subject.GPU))}) ({_UNREAD}{{{_matcher('reason', kind.reasons)}}})"
-            return Said(text, Subject.GPU)
+            return PromQL(text, Subject.GPU)
         case DriverCondition():
-            return Said(f"{PREFIX}node_info{{{_matcher('driver_state', kind.states)}}}", node)
+            return PromQL(f"{PREFIX}node_info{{{_matcher('driver_state', kind.states)}}}", node)
         case Skewed():
-            return Said(
+            return PromQL(
                 f"abs({PREFIX}node_clock_skew_seconds) >= {literal(kind.level)}", node, plain=False
             )
         case Silent():
             if kind.several > 1:
-                raise Unsaid("PromQL can't compare the moments at which nodes fell silent")
+                raise NotExpressible("PromQL can't compare the moments at which nodes fell silent")
             age = f"time() - {PREFIX}node_last_frame_timestamp_seconds"
             least = f"clamp_min({literal(kind.intervals)} * {PREFIX}node_frame_interval_seconds, {literal(kind.least)})"
             ended = f"{PREFIX}node_ended == {int(kind.planned)}"
             notes = ("Its age is by the node's own clock.",)
-            return Said(f"{age} >= {least} and {on(node)} {ended}", node, notes, plain=False)
+            return PromQL(f"{age} >= {least} and {on(node)} {ended}", node, notes, plain=False)

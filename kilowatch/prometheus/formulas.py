@@ -10,7 +10,15 @@ import ast
 
 from alerts.rules.names import home
 from api.alerts import Subject
-from kilowatch.prometheus.vectors import Said, Unsaid, finest, identity, literal, on, series
+from kilowatch.prometheus.vectors import (
+    NotExpressible,
+    PromQL,
+    finest,
+    identity,
+    literal,
+    on,
+    series,
+)
 
 _SIGNS: dict[type[ast.cmpop], tuple[str, str]] = {
     ast.Gt: (">", "<="),
@@ -32,12 +40,12 @@ _Number = tuple[str, Subject | None]
 """PromQL, and what its series are about; None for a plain number."""
 
 
-def formula(text: str) -> Said:
-    """Return an expression in PromQL. Raises `Unsaid`."""
+def formula(text: str) -> PromQL:
+    """Return an expression in PromQL. Raises `NotExpressible`."""
     return _truth(ast.parse(text.strip(), mode="eval").body, so=True)
 
 
-def _truth(tree: ast.expr, *, so: bool) -> Said:
+def _truth(tree: ast.expr, *, so: bool) -> PromQL:
     match tree:
         case ast.UnaryOp(operand=operand):
             return _truth(operand, so=not so)
@@ -55,7 +63,7 @@ def _truth(tree: ast.expr, *, so: bool) -> Said:
             raise AssertionError(tree)  # the rule's loader let nothing else through
 
 
-def both(parts: list[Said]) -> Said:
+def both(parts: list[PromQL]) -> PromQL:
     """Return what is bad where all parts are; the most detailed part comes first."""
     if len(parts) == 1:
         return parts[0]
@@ -68,18 +76,18 @@ def both(parts: list[Said]) -> Said:
     return _joined(text, subject, parts)
 
 
-def either(parts: list[Said]) -> Said:
-    """Return what is bad where one part is. Raises `Unsaid` where they are of different things."""
+def either(parts: list[PromQL]) -> PromQL:
+    """Return what is bad where one part is. Raises `NotExpressible` where they are of different things."""
     if len(parts) == 1:
         return parts[0]
     subject = parts[0].subject
     if any(part.subject is not subject for part in parts):
-        raise Unsaid("it joins conditions on different things by `or`")
+        raise NotExpressible("it joins conditions on different things by `or`")
     return _joined(f" or {on(subject)} ".join(part.term for part in parts), subject, parts)
 
 
-def _joined(text: str, subject: Subject, parts: list[Said]) -> Said:
-    return Said(
+def _joined(text: str, subject: Subject, parts: list[PromQL]) -> PromQL:
+    return PromQL(
         text,
         subject,
         tuple(dict.fromkeys(note for part in parts for note in part.notes)),
@@ -89,11 +97,11 @@ def _joined(text: str, subject: Subject, parts: list[Said]) -> Said:
     )
 
 
-def _compared(sign: str, one: _Number, other: _Number) -> Said:
+def _compared(sign: str, one: _Number, other: _Number) -> PromQL:
     text, subject = _operated(sign, one, other)
     if subject is None:
-        raise Unsaid("it compares plain numbers")
-    return Said(text, subject, plain=False)
+        raise NotExpressible("it compares plain numbers")
+    return PromQL(text, subject, plain=False)
 
 
 def _operated(sign: str, one: _Number, other: _Number) -> _Number:
@@ -136,7 +144,7 @@ def _extreme(name: str, one: _Number, other: _Number) -> _Number:
     if theirs is None:
         return _called("clamp_max" if name == "min" else "clamp_min", left, subject, f", {right}")
     if theirs is not subject:
-        raise Unsaid(f"{name}() of metrics of different things")
+        raise NotExpressible(f"{name}() of metrics of different things")
     sign, opposite = ("<=", "<") if name == "min" else (">=", ">")
     return f"(({left} {sign} {right}) or ({right} {opposite} {left}))", subject
 

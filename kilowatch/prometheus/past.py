@@ -8,7 +8,7 @@ from alerts.rules.rule import Rule
 from alerts.rules.trend import Drift, Forecast, Frozen, Worse
 from api.alerts import Subject
 from kilowatch.prometheus.levels import present
-from kilowatch.prometheus.vectors import Said, Unsaid, identity, literal, on, series
+from kilowatch.prometheus.vectors import NotExpressible, PromQL, identity, literal, on, series
 from telemetry.text import exact_duration
 
 RECORD_SECONDS = 60
@@ -19,11 +19,11 @@ _DRIFT = "The past is the plain mean of the window; what is bad counts into it."
 _BEST = "The best is remembered for as long as Prometheus was not down for a day."
 
 
-def outlier(kind: Outlier, rule: Rule) -> Said:
+def outlier(kind: Outlier, rule: Rule) -> PromQL:
     """Return what lies apart from the GPUs of its node."""
     name = series(kind.metric)
     if kind.among != "job":
-        raise Unsaid("the model of a GPU stands on another series")
+        raise NotExpressible("the model of a GPU stands on another series")
     there = name
     if kind.load is not None:
         load = present(kind.load, rule)
@@ -42,10 +42,10 @@ def outlier(kind: Outlier, rule: Rule) -> Said:
     some = " or ".join(sides) if len(sides) == 1 else f"({' or '.join(sides)})"
     enough = f"count by (cluster, node) ({there}) > {kind.peers}"
     text = f"{some} and on (cluster, node) {enough}"
-    return Said(text, Subject.GPU, (_NODE_PEERS,), plain=False)
+    return PromQL(text, Subject.GPU, (_NODE_PEERS,), plain=False)
 
 
-def trend(kind: Drift | Forecast | Frozen | Worse, rule: Rule) -> Said:
+def trend(kind: Drift | Forecast | Frozen | Worse, rule: Rule) -> PromQL:
     """Return what moves as it should not."""
     match kind:
         case Drift():
@@ -57,7 +57,7 @@ def trend(kind: Drift | Forecast | Frozen | Worse, rule: Rule) -> Said:
             level = series(kind.level) if isinstance(kind.level, str) else literal(kind.level)
             later = f"predict_linear({name}[{exact_duration(kind.window)}], {literal(kind.within)})"
             text = f"({later} >= {level} and {name} < {level}) or ({later} <= {level} and {name} > {level})"
-            return Said(text, home(kind.metric), (_FORECAST,), plain=False)
+            return PromQL(text, home(kind.metric), (_FORECAST,), plain=False)
         case Frozen():
             subject = home(kind.of[0])
             window = exact_duration(kind.seconds)
@@ -66,7 +66,7 @@ def trend(kind: Drift | Forecast | Frozen | Worse, rule: Rule) -> Said:
             )
             known = f"{series(kind.of[0])} offset {window}"
             text = f"{series(kind.of[0])} > 0 and {on(subject)} {still} and {on(subject)} {known}"
-            return Said(text, subject, plain=False)
+            return PromQL(text, subject, plain=False)
 
 
 def _record(rule: Rule, metric: str, word: str) -> str:
@@ -74,7 +74,7 @@ def _record(rule: Rule, metric: str, word: str) -> str:
     return f"{rule.table}:{series(metric).removesuffix('_total')}:{word}"
 
 
-def _drift(kind: Drift, rule: Rule) -> Said:
+def _drift(kind: Drift, rule: Rule) -> PromQL:
     subject = home(kind.metric)
     name = series(kind.metric)
     records: tuple[tuple[str, str], ...] = ()
@@ -91,10 +91,10 @@ def _drift(kind: Drift, rule: Rule) -> Said:
         known = f"count_over_time({name}[{exact_duration(kind.window)}]) >= {literal(kind.after / RECORD_SECONDS)}"
     here = f" and {on(subject)} {name}" if kind.load is not None else ""
     text = f"{moved} >= {literal(abs(kind.by))} and {on(subject)} {known}{here}"
-    return Said(text, subject, (_DRIFT,), records, plain=False)
+    return PromQL(text, subject, (_DRIFT,), records, plain=False)
 
 
-def _worse(kind: Worse, rule: Rule) -> Said:
+def _worse(kind: Worse, rule: Rule) -> PromQL:
     name, subject = series(kind.metric), home(kind.metric)
     best = f"{rule.table}:{name}:best"
     before = f"last_over_time({best}[1d])"
@@ -105,4 +105,4 @@ def _worse(kind: Worse, rule: Rule) -> Said:
         load = present(kind.load, rule)
         gated = f"({name} and {on(load.subject)} {load.term})"
     text = f"{gated} <= {on(subject)} {literal(kind.share)} * {best}"
-    return Said(text, subject, (_BEST,), (record,), plain=False)
+    return PromQL(text, subject, (_BEST,), (record,), plain=False)

@@ -10,11 +10,11 @@ from alerts.notifiers.labels import SEVERITY
 from alerts.rules.names import WORDS
 from alerts.rules.rule import Rule
 from api.alerts import Subject
-from kilowatch.prometheus.conditions import said
+from kilowatch.prometheus.conditions import promql
 from kilowatch.prometheus.formulas import both
 from kilowatch.prometheus.vectors import (
-    Said,
-    Unsaid,
+    NotExpressible,
+    PromQL,
     identity,
     literal,
     on,
@@ -86,21 +86,21 @@ def translate(rules: Sequence[Rule]) -> tuple[list[AlertRule], list[Left]]:
     for rule in rules:
         try:
             made.append(alert_of(rule))
-        except Unsaid as reason:
+        except NotExpressible as reason:
             left.append(Left(rule, str(reason)))
     return made, left
 
 
 def alert_of(rule: Rule) -> AlertRule:
-    """Return one rule as Prometheus judges it. Raises `Unsaid` when it can't."""
-    bad = said(rule.when, rule)
+    """Return one rule as Prometheus judges it. Raises `NotExpressible` when it can't."""
+    bad = promql(rule.when, rule)
     if bad.subject is not rule.table:
         if len(identity(bad.subject)) > len(identity(rule.table)):
-            raise Unsaid(f"what it judges is about a {bad.subject}")
-        bad = both([Said(_there(rule.table), rule.table), bad])
+            raise NotExpressible(f"what it judges is about a {bad.subject}")
+        bad = both([PromQL(_there(rule.table), rule.table), bad])
     text, notes, records = bad.expr, list(bad.notes), list(bad.records)
     if rule.unless is not None:
-        excuse = said(rule.unless, rule)
+        excuse = promql(rule.unless, rule)
         text = f"{bad.term} unless {on(excuse.subject)} {excuse.term}"
         notes.append(_UNLESS)
         records += excuse.records

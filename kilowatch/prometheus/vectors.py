@@ -17,7 +17,7 @@ STEP = 15
 """Seconds between two points that a subquery looks at: the usual interval of scrapes."""
 
 
-class Unsaid(Exception):  # noqa: N818 - it is an answer, not an error
+class NotExpressible(Exception):  # noqa: N818 - it is an answer, not an error
     """A condition that PromQL can't say over what the metrics pages show; the text says why."""
 
 
@@ -48,7 +48,7 @@ def series(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class PromQL:
     """A condition in PromQL: it has a series for each device that is bad."""
 
     expr: str

@@ -12,8 +12,7 @@ from alerts.rules.condition import ConditionKind
 from alerts.rules.conditions import AllOf, AnyOf
 from alerts.rules.counters import Fraction, Rate, Rises
 from alerts.rules.events import Happens, Repeats
-from alerts.rules.formula import Formula
-from alerts.rules.levels import Above, Below, In
+from alerts.rules.levels import Above, Below, Formula, In
 from alerts.rules.peers import Outlier
 from alerts.rules.presence import Absent, DriverCondition, Silent, Skewed
 from alerts.rules.rule import Rule

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alerts.engine.row_memory import RowMemory
-from alerts.engine.state_machine import AlertPhase, AlertStateMachine, step
-from alerts.rules.condition import BAD, GOOD, UNKNOWN, Judgement
+from alerts.engine.state_machine import AlertStateMachine, step
+from alerts.rules.condition import BAD, GOOD, UNKNOWN, Evaluation
+from alerts.rules.input import AlertPhase
+from alerts.rules.row_memory import RowMemory
 
 HOLD, KEEP = 3.0, 2.0
 SECOND = 1_000_000_000
@@ -24,7 +25,7 @@ def lives(histories: list[list[int]]) -> list[list[int]]:
         before = life.phase.copy()
         fires, resolves = step(
             life,
-            Judgement(verdicts),
+            Evaluation(verdicts),
             now=float(tick),
             wall=tick * SECOND,
             hold=HOLD,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from alerts.engine.row_memory import RowMemory
+from alerts.rules.row_memory import RowMemory
 from alerts.rules.window import RollingWindow
 
 

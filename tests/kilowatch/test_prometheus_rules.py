@@ -20,7 +20,7 @@ from kilowatch.prometheus.rules import AlertRule, Left, alert_of, translate
 from kilowatch.prometheus.self_alerts import WATCHES, group
 from kilowatch.prometheus.text import groups, rule_file
 from kilowatch.prometheus.timelines import APART, UNPLAYED, timelines
-from kilowatch.prometheus.vectors import Unsaid
+from kilowatch.prometheus.vectors import NotExpressible
 from tests.alerts.test_rules import exact_rules
 
 MADE, LEFT = translate(load())
@@ -194,7 +194,7 @@ def test_a_file_of_ones_own_is_taken_by_promtool(tmp_path: Path) -> None:
 
 def test_what_cannot_be_said_is_refused_with_a_reason(tmp_path: Path) -> None:
     when = '{ type = "expr", expr = "gpu_power_watts > 1 or node_wall_power_watts > 2" }'
-    with pytest.raises(Unsaid, match="different things"):
+    with pytest.raises(NotExpressible, match="different things"):
         alert_of(own(tmp_path, when))
     made, left = translate(
         [own(tmp_path, '{ type = "repeats", xids = [13], count = 3, window = 60 }')]

@@ -1,34 +1,33 @@
-"""What a rule remembers of each device: arrays with one entry a row, that follow the device.
+"""Memory of a condition: arrays with one entry a row, which follow the devices when rows move.
 
-Which rows have got another meaning says `alerts.engine.row_index`.
+`alerts.engine.row_index` finds which rows have moved.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from alerts.engine.subjects import RowSubject
-
+Floats = npt.NDArray[np.floating[Any]]
+"""float32 or float64, one entry a row."""
+Flags = npt.NDArray[np.bool_]
 Index = npt.NDArray[np.intp]
 
 
 @dataclass(slots=True)
-class RowChange:
-    """What the rows of one table or power snapshot have become."""
+class RowMove:
+    """How the rows of one table or snapshot have changed."""
 
     size: int
     old: Index
-    """Rows whose device is still there ..."""
+    """Rows whose device still exists ..."""
     new: Index
-    """... and the rows where it stands now."""
+    """... and the rows that these devices have now."""
     touched: Index
-    """All rows whose meaning may have changed, before and after."""
-    gone: list[tuple[int, RowSubject]] = field(default_factory=list)
-    """Row of every device that is no longer there, and what stood there."""
+    """Rows whose device may have changed, before and after."""
 
 
 class RowMemory:
@@ -40,11 +39,11 @@ class RowMemory:
         self._fills: dict[str, Any] = {}
         self._parts: list[RowMemory] = []
         self.moments: list[float] = []
-        """Monotonic seconds that concern all rows alike: when a ring was turned."""
+        """Monotonic seconds that concern every row: when a ring was advanced."""
         self.state: dict[str, Any] = {}
-        """What else concerns all rows alike."""
+        """Other values that concern every row."""
         self.notes: dict[int, Any] = {}
-        """What only a few rows have, by row."""
+        """Values that only a few rows have, by row."""
 
     def part(self, number: int) -> RowMemory:
         """Return the memory of one part of a condition, apart from those of its other parts."""
@@ -64,12 +63,12 @@ class RowMemory:
 
     @property
     def bytes(self) -> int:
-        """What all of it takes, for whoever plans a large fleet."""
+        """Bytes of all arrays, to plan the memory of a large fleet."""
         own = sum(array.nbytes for array in self._arrays.values())
         return own + sum(part.bytes for part in self._parts)
 
-    def move(self, change: RowChange) -> None:
-        """Let each device find its entries in its new row; all other rows start anew."""
+    def move(self, change: RowMove) -> None:
+        """Move the entries of each device to its new row; all other rows start anew."""
         for name, array in self._arrays.items():
             kept = array[..., change.old].copy()
             fill = self._fills[name]
@@ -81,12 +80,12 @@ class RowMemory:
             array[..., change.touched[change.touched < change.size]] = fill
             array[..., change.new] = kept
         if self.notes:
-            stands = dict(zip(change.old.tolist(), change.new.tolist(), strict=True))
+            moved = dict(zip(change.old.tolist(), change.new.tolist(), strict=True))
             touched = set(change.touched.tolist())
             self.notes = {
-                stands.get(row, row): note
+                moved.get(row, row): note
                 for row, note in self.notes.items()
-                if row in stands or row not in touched
+                if row in moved or row not in touched
             }
         for part in self._parts:
             part.move(change)

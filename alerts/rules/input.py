@@ -1,18 +1,16 @@
-"""One look at everything: what all rules of one tick judge, each column read once."""
+"""Input of the rules at one tick: the fleet and the power snapshots, each column read once."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
 
-from alerts.engine.peer_groups import PeerGroups
-from alerts.engine.row_index import RowIndex
-from alerts.engine.state_machine import AlertPhase
-from alerts.rules.condition import Flags, Floats, Index
 from alerts.rules.names import home
+from alerts.rules.row_memory import Flags, Floats, Index
 from api.alerts import Subject
 from api.power import SnapshotKind
 from power.snapshot.snapshot import PowerSnapshot
@@ -24,54 +22,69 @@ from telemetry.metric import Table
 _HOLDER = {Subject.LINK: Subject.GPU, Subject.GPU: Subject.NODE}
 
 
+class AlertPhase(IntEnum):
+    """State of a rule on one row. Resolving is an instant, not a phase."""
+
+    INACTIVE = 0
+    PENDING = 1
+    FIRING = 2
+
+
 @dataclass(slots=True)
 class FleetSnapshot:
-    """The fleet and the power snapshots at one instant, and what happened since the look before."""
+    """The fleet and the power snapshots at one instant, and the events since the tick before."""
 
     fleet: Fleet
     snapshots: Mapping[SnapshotKind, PowerSnapshot]
-    census: RowIndex
+    owner: Mapping[Table, Index]
+    """For each row of a table, the row of its holder: a link's GPU, a GPU's node, the node itself."""
     now: float
+    """Monotonic seconds."""
     wall: int
     """ns since 1970."""
     listening_since: float
-    """Since when the aggregator itself could hear, monotonic seconds: nobody is called silent for
-    a time in which we were deaf."""
-    happened: Mapping[Table, list[tuple[int, Event]]]
-    likeness: PeerGroups
-    """Which GPUs may be compared."""
-    calm_at: Mapping[Table, Floats]
-    """When the readings of each row were last disturbed, monotonic seconds."""
+    """Monotonic seconds since which the aggregator itself has received frames without a pause: a
+    node is not silent for a time in which nothing could be received."""
+    events: Mapping[Table, list[tuple[int, Event]]]
+    """Row and event, by table."""
+    disturbed_at: Mapping[Table, Floats]
+    """Monotonic seconds at which the readings of each row were last disturbed."""
+    driver_rows: Callable[[Sequence[str]], Flags]
+    """Returns the nodes whose driver is in one of some states, by their inventories."""
+    peer_groups: Callable[[str], tuple[Index, int]]
+    """Returns a number for each GPU row that GPUs which may be compared share (0 for a free row),
+    and how many numbers there are; for peers of the same `job` or the same `model`."""
     _columns: dict[tuple[str, Subject], Floats] = field(default_factory=dict)
     _silence: tuple[Floats, Floats] | None = None
     _ended: Flags | None = None
 
     def size(self, subject: Subject) -> int:
-        """How many rows there are of a subject, free ones included."""
+        """Return the number of rows of a subject, free ones included."""
         if subject.table is not None:
             return self.fleet.size(subject.table)
         snapshot = self.snapshots.get(SnapshotKind(subject.value))
         return 0 if snapshot is None else len(snapshot.names)
 
     def has(self, subject: Subject) -> bool:
-        """Whether there is anything to judge of a subject."""
+        """Return whether there is anything to evaluate of a subject."""
         return subject.snapshot_kind is None or subject.snapshot_kind in self.snapshots
 
     def values(self, metric: str, subject: Subject) -> Floats:
-        """One metric of every row of a subject; links see their GPU's, GPUs their node's."""
+        """Return one metric of every row of a subject, gaps as NaN. A link has also the metrics of
+        its GPU, and a GPU those of its node."""
         found = self._columns.get((metric, subject))
         if found is None:
             if subject.snapshot_kind is not None:
                 found = np.asarray(self.snapshots[subject.snapshot_kind].column(metric), np.float64)
             elif subject is home(metric):
                 found = self.fleet.column(metric, self.now)
-            else:  # one step up the tree of what holds what; a link reaches its node in two
-                found = self.values(metric, _HOLDER[subject])[self.census.owner[Table(subject)]]
+            else:  # of the holder; a link reaches its node in two steps
+                found = self.values(metric, _HOLDER[subject])[self.owner[Table(subject)]]
             self._columns[metric, subject] = found
         return found
 
     def silence(self) -> tuple[Floats, Floats]:
-        """Seconds since each node was heard and the interval it promised; NaN for free rows."""
+        """Return the seconds since the last frame of each node, and its interval; NaN for free rows."""
         if self._silence is None:
             size = self.fleet.size(Table.NODE)
             ages, intervals = np.full(size, np.nan), np.ones(size)
@@ -84,16 +97,16 @@ class FleetSnapshot:
         return self._silence
 
     def intervals(self, subject: Subject) -> Floats:
-        """Seconds between two frames of the node of each row."""
+        """Return the seconds between two frames of the node of each row."""
         intervals = self.silence()[1]
         if subject.snapshot_kind is not None:
             return np.ones(self.size(subject))
         if subject is Subject.LINK:
-            return intervals[self.census.owner[Table.GPU]][self.census.owner[Table.LINK]]
-        return intervals if subject is Subject.NODE else intervals[self.census.owner[Table.GPU]]
+            return intervals[self.owner[Table.GPU]][self.owner[Table.LINK]]
+        return intervals if subject is Subject.NODE else intervals[self.owner[Table.GPU]]
 
     def ended(self) -> Flags:
-        """Nodes whose collector said goodbye and has not come back."""
+        """Return the nodes whose collector stopped on purpose and has not started again."""
         if self._ended is None:
             ended = self._ended = np.zeros(self.fleet.size(Table.NODE), np.bool_)
             for node in self.fleet.nodes.values():
@@ -102,7 +115,8 @@ class FleetSnapshot:
         return self._ended
 
     def skew(self) -> Floats:
-        """Seconds by which each node's clock was ahead of ours when its newest frame came."""
+        """Return the seconds by which each node's clock was ahead of the aggregator's when its
+        newest frame came; negative when it is behind."""
         skew = np.full(self.fleet.size(Table.NODE), np.nan)
         for node in self.fleet.nodes.values():
             if node.sampled_at and node.seen > -np.inf:
@@ -110,19 +124,24 @@ class FleetSnapshot:
                 skew[node.rows[Table.NODE]] = (node.sampled_at - ours) / 1e9
         return skew
 
+    def age(self, event: Event) -> float:
+        """Return the seconds since an event, by its node's clock; never below 0."""
+        return max(0.0, (self.wall - event.at) / 1e9)
+
 
 @dataclass(slots=True)
 class RuleInput:
-    """A look through the eyes of one rule; fits `alerts.rules.condition.Sight`."""
+    """The rows of a rule's subject at one instant, as its conditions read them."""
 
-    look: FleetSnapshot
+    snapshot: FleetSnapshot
     subject: Subject
     size: int
     phase: npt.NDArray[np.int8]
+    """`AlertPhase` of each row."""
 
     @property
     def firing(self) -> Flags:
-        """Rows where the rule fires."""
+        """Rows where the rule fires; for a level of clearing apart from the level of firing."""
         firing: Flags = self.phase == AlertPhase.FIRING
         return firing
 
@@ -132,54 +151,21 @@ class RuleInput:
         active: Flags = self.phase != AlertPhase.INACTIVE
         return active
 
-    @property
-    def now(self) -> float:
-        """Monotonic seconds."""
-        return self.look.now
-
     def values(self, metric: str) -> Floats:
-        """One metric of every row of the rule's subject."""
-        return self.look.values(metric, self.subject)
+        """Return one metric of every row, gaps as NaN."""
+        return self.snapshot.values(metric, self.subject)
 
     def unsupported(self, metric: str) -> Flags:
-        """Rows whose device will never have a metric."""
+        """Return the rows whose device does not support a metric: that is an answer, not a gap."""
         never: Flags = gaps_of(self.values(metric)) == Gap.NOT_SUPPORTED
         return never
 
-    def silence(self) -> tuple[Floats, Floats]:
-        """Silence and interval of each node."""
-        return self.look.silence()
-
-    def ended(self) -> Flags:
-        """Nodes that are silent on purpose."""
-        return self.look.ended()
-
-    def skew(self) -> Floats:
-        """Seconds by which each node's clock is ahead of ours."""
-        return self.look.skew()
-
-    def kinds(self, among: str) -> tuple[Index, int]:
-        """Which GPUs are alike."""
-        return self.look.likeness.groups(among)
-
-    def intervals(self) -> Floats:
-        """Seconds between two frames of each row's node."""
-        return self.look.intervals(self.subject)
-
-    def calm(self) -> Floats:
-        """When each row was last disturbed."""
+    def events(self) -> list[tuple[int, Event]]:
+        """Return row and event of each event since the tick before."""
         table = self.subject.table
-        return np.full(self.size, -np.inf) if table is None else self.look.calm_at[table]
+        return [] if table is None else self.snapshot.events[table]
 
-    def drivers(self, states: Sequence[str]) -> Flags:
-        """Nodes whose driver is in one of some states."""
-        return self.look.census.drivers(states)
-
-    def age(self, event: Event) -> float:
-        """Seconds since an event."""
-        return max(0.0, (self.look.wall - event.at) / 1e9)
-
-    def happened(self) -> list[tuple[int, Event]]:
-        """Events by row of the rule's subject."""
+    def disturbed_at(self) -> Floats:
+        """Return the monotonic seconds at which the readings of each row were last disturbed."""
         table = self.subject.table
-        return [] if table is None else self.look.happened[table]
+        return np.full(self.size, -np.inf) if table is None else self.snapshot.disturbed_at[table]
