@@ -30,16 +30,17 @@ from aggregator.ingest.router import MessageRouter
 from aggregator.mqtt.client import FanInClient
 from aggregator.mqtt.power_topics import PowerTopics, spoken
 from aggregator.remote.push import Pusher
-from aggregator.stats import Stats
+from aggregator.stats import add_lags
 from aggregator.store.executor import StoreExecutor
 from aggregator.store.open import Lock, open_store
 from alerts.rules.rule import load as load_rules
 from api.alerts import Alert
+from api.stats import Stats
 from power.report.tariff import price_at
 from power.snapshot.snapshot import PowerSnapshot
+from telemetry.devices import Event
 from telemetry.errors import KilowattError
 from telemetry.fleet import Fleet
-from telemetry.inventory import Event
 
 log = logging.getLogger(__name__)
 
@@ -214,7 +215,7 @@ class Aggregator:
         async for _ in _every(self.config.flush_seconds):
             began = time.monotonic()
             sampled_at = ingest.flush(began, time.time_ns())
-            self.stats.shown.add((time.time_ns() - sampled_at) / 1e9)
+            add_lags(self.stats.shown, (time.time_ns() - sampled_at) / 1e9)
             if sampled_at.size:
                 self.alerting.tell_news()
             if self.stats.bus_connected:

@@ -9,12 +9,12 @@ import msgspec
 
 from aggregator.alerting.pipeline import AlertPipeline
 from aggregator.electrical.service import ElectricalService
-from aggregator.stats import Stats
 from aggregator.store.executor import StoreExecutor
 from alerts.notice import Delivery
 from api.alerts import Alert, ChannelRow, Incident, TestReply
+from api.stats import Stats
+from telemetry.devices import Event
 from telemetry.fleet import Fleet
-from telemetry.inventory import Event
 
 
 class AlertStats(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,12 +1,14 @@
 """Decoding of answers by clients: tolerant of what a newer server adds.
 
 Unknown fields are ignored by msgspec itself. A word that an enumeration does not know yet (a new
-severity, a new state) is decoded to itself instead of failing the whole answer, but only by
-`decode`: settings and requests still refuse an unknown word.
+severity, a new state) is decoded to itself instead of failing the whole answer, but only within
+`lenient`: settings and requests still refuse an unknown word.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import StrEnum
 from typing import Self, TypeVar
@@ -30,13 +32,20 @@ class OpenEnum(StrEnum):
         return word
 
 
+@contextmanager
+def lenient() -> Iterator[None]:
+    """Accept unknown words within the block."""
+    token = _LENIENT.set(True)
+    try:
+        yield
+    finally:
+        _LENIENT.reset(token)
+
+
 def decode(body: bytes, kind: type[T], *, packed: bool = False) -> T:
     """Return the JSON, or with `packed` the MessagePack, of an answer as a type of `api`. Raises
     `msgspec.DecodeError`."""
-    token = _LENIENT.set(True)
-    try:
+    with lenient():
         if packed:
             return msgspec.msgpack.decode(body, type=kind)
         return msgspec.json.decode(body, type=kind)
-    finally:
-        _LENIENT.reset(token)

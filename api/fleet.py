@@ -1,79 +1,172 @@
-"""The cluster in numbers, and its nodes: `/api/v1/status`, `/api/v1/nodes`, `/api/v1/fleet`."""
+"""The whole cluster: `/api/v1/status`, `/api/v1/catalogue`, `/api/v1/nodes`, `/api/v1/events`, health and
+service discovery."""
 
 from __future__ import annotations
 
 import msgspec
 
-from api.columns import Numbers
+from api.decoding import OpenEnum
+from api.stats import Stats
+from telemetry.devices import Event
+from telemetry.metric import Kind, Lane, Table, Unit
 
 
-class Model(msgspec.Struct, frozen=True):
+class HealthReply(msgspec.Struct, frozen=True):
+    """The answer of `/healthz` and `/readyz`."""
+
+    ok: bool
+    reasons: list[str]
+    """What is wrong, in sentences; empty when all is well."""
+    uptime_seconds: float
+    newest_frame_age_seconds: float | None
+    """Null before the first frame."""
+    last_flush_age_seconds: float
+    nodes_expected: int
+    nodes_online: int
+    bus_connected: bool
+    store_ok: bool
+    warnings: list[str] = []
+    """What an operator must fix and a restart does not: `ok` does not depend on it."""
+
+
+class ScrapeTarget(msgspec.Struct, frozen=True):
+    """One group of targets in the form of Prometheus' http_sd."""
+
+    targets: list[str]
+    labels: dict[str, str]
+
+
+class MetricReply(msgspec.Struct, frozen=True):
+    """One row of the catalogue."""
+
+    name: str
+    unit: Unit
+    kind: Kind
+    table: Table
+    lane: Lane
+    help: str
+    span: tuple[float, float] | None
+    """One scale for the whole fleet."""
+    states: dict[str, str]
+    """Word by number, for a state."""
+
+
+class CatalogueReply(msgspec.Struct, frozen=True):
+    """Every metric."""
+
+    metrics: list[MetricReply]
+
+
+class ModelSummary(msgspec.Struct, frozen=True, kw_only=True):
     """All GPUs of one model."""
 
+    model: str = ""
     gpus: dict[str, int] = {}
-    """How many are `reporting`, `silent`, `lost`."""
+    """How many there are in each of the states `reporting`, `silent`, `lost`."""
+    power_watts: float | None = None
+    """Sum over those that report it; null when none does."""
     power_known: int = 0
+    """How many report it."""
 
 
-class Summary(msgspec.Struct, frozen=True):
-    """The cluster in numbers. A sum is over the devices that tell; None when none does."""
+class FleetSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The cluster at one instant. A sum is over the devices that report; null when none does."""
 
     nodes: dict[str, int] = {}
-    """How many are `online`, `stale`, `offline`."""
-    models: list[Model] = []
+    """How many there are in each of the states `online`, `stale`, `offline`."""
+    models: list[ModelSummary] = []
     gpu_power_watts: float | None = None
     gpu_power_limit_watts: float | None = None
+    """The sum of the GPUs' power limits."""
     wall_power_watts: float | None = None
     wall_power_known: int = 0
+    """Nodes that report their wall power."""
     temperature_max_celsius: float | None = None
+    memory_temperature_max_celsius: float | None = None
     utilization_mean_ratio: float | None = None
+    memory_used_bytes: float | None = None
     memory_total_bytes: float | None = None
 
 
-class Status(msgspec.Struct, frozen=True):
-    """`/api/v1/status`."""
+class StatusReply(msgspec.Struct, frozen=True, kw_only=True):
+    """The aggregator and its cluster at one instant: the header of a dashboard."""
 
     version: str
     cluster: str
     at: int
     """ns since 1970."""
+    started_at: int = 0
+    fleet_version: int = 0
+    newest_frame_age_seconds: float | None = None
     nodes: int
     gpus: int
-    newest_frame_age_seconds: float | None = None
-    summary: Summary = Summary()
+    alerts: dict[str, int] = {}
+    """How many are pending, firing and resolved."""
+    summary: FleetSummary = FleetSummary()
+    stats: Stats = msgspec.field(default_factory=Stats)
 
 
-class NodeLine(msgspec.Struct, frozen=True):
-    """One node of `/api/v1/nodes`."""
+class NodeStatus(OpenEnum):
+    """The state of a node, in an operator's words."""
+
+    ONLINE = "online"
+    """Its collector runs, and its newest frame is younger than 3 intervals."""
+    STALE = "stale"
+    """Its collector runs, but its frames do not arrive."""
+    OFFLINE = "offline"
+    """Its collector has signed off, or the broker reports it gone."""
+
+
+class NodeReply(msgspec.Struct, frozen=True):
+    """One node in a list."""
 
     node: str
-    state: str
-    """`online`, `stale` or `offline`."""
+    state: NodeStatus
     age_seconds: float | None = None
+    """Age of its newest frame; null when there was none."""
+    sampled_at: int | None = None
+    """Its own clock in that frame, ns since 1970."""
+    interval_seconds: float = 1.0
+    slow_interval_seconds: float = 15.0
+    session: int = 0
+    seq: int = -1
+    """Number of its newest frame in this session; -1 before the first."""
     gpus: int = 0
     gpus_present: int = 0
     source: str = ""
     driver_state: str = ""
+    driver_message: str = ""
     driver_version: str | None = None
+    release: str = ""
     rack: str = ""
-    """Empty where nobody has said it."""
+    """As configured on the node; empty where it is not."""
     job: str = ""
+    """The job that runs on it, as the node reports it; empty where it does not."""
 
 
-class Nodes(msgspec.Struct, frozen=True):
-    """`/api/v1/nodes`."""
+class NodesReply(msgspec.Struct, frozen=True):
+    """All nodes, by name."""
 
     at: int
-    nodes: list[NodeLine]
+    """ns since 1970."""
+    nodes: list[NodeReply]
 
 
-class NodeReadings(msgspec.Struct, frozen=True):
-    """`/api/v1/fleet?table=node`."""
+class StoredEvent(msgspec.Struct, frozen=True):
+    """An event as the store has it."""
 
-    class Rows(msgspec.Struct, frozen=True):
-        """Who the rows are."""
+    event: Event
+    received_at: int
+    """ns since 1970, the aggregator's clock."""
 
-        node: list[str]
 
-    rows: Rows
-    columns: dict[str, Numbers]
+class EventsReply(msgspec.Struct, frozen=True):
+    """Events, newest first."""
+
+    start: int
+    """ns since 1970."""
+    end: int
+    limit: int
+    more: bool
+    """True when there are as many as the limit: there may be more."""
+    events: list[StoredEvent]

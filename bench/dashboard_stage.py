@@ -23,8 +23,9 @@ from aggregator.http.app import listening
 from aggregator.http.config import HttpConfig
 from alerts.rules.rule import load
 from api.alerts import Alert
+from telemetry.devices import Event, Gpu, MemoryPool
 from telemetry.gap import GAP, Gap
-from telemetry.inventory import Event, Gpu, Inventory, MemoryPool
+from telemetry.inventory import Inventory
 from telemetry.metric import Table
 from telemetry.schema import SCHEMA
 from tests.aggregator.fake_view import FakeView

@@ -14,8 +14,9 @@ from collections.abc import Callable
 import numpy as np
 
 from telemetry import frame as frames
+from telemetry.devices import Gpu
 from telemetry.fleet import Fleet
-from telemetry.inventory import Gpu, Inventory
+from telemetry.inventory import Inventory
 from telemetry.metric import Table
 from telemetry.schema import GPU_FAST, SCHEMA
 

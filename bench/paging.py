@@ -30,8 +30,8 @@ from collector.simulated import scenario
 from collector.simulated.cluster import cluster as simulated_cluster
 from telemetry import frame as frames
 from telemetry import inventory as messages
+from telemetry.devices import Event
 from telemetry.gap import DEVICE_LOST
-from telemetry.inventory import Event
 from telemetry.schema import GPU_FAST
 from telemetry.topics import Topic, topic
 

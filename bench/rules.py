@@ -27,9 +27,10 @@ from collector.simulated import scenario
 from collector.simulated.cluster import SimulatedNode, cluster
 from power.snapshot.quantities import QUANTITIES
 from power.snapshot.snapshot import PowerSnapshot, Quantity
+from telemetry.devices import Gpu, Link
 from telemetry.fleet import Fleet
 from telemetry.gap import GAP, Gap
-from telemetry.inventory import Gpu, Inventory, Link
+from telemetry.inventory import Inventory
 from telemetry.metric import Lane, Table, Unit
 from telemetry.schema import SCHEMA
 

@@ -182,7 +182,7 @@ def _operation(operation: Operation) -> list[str]:
         f"| `{one.name}`{' (required)' if one.required else ''} | {one.text} | `{one.example}` |"
         for one in operation.parameters
     ]
-    texts = field_texts().get(body.__name__, {}) if fields else {}
+    texts = field_texts(body) if fields else {}
     return lines + [
         f"| `{one.encode_name}` in the body{' (required)' if one.required else ''} "
         f"| {texts.get(one.name, '')} | |"

@@ -19,8 +19,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from telemetry.catalogue import BY_NAME
+from telemetry.devices import Gpu, Link
 from telemetry.frame import Readings, Row
-from telemetry.inventory import Gpu, Inventory, Link
+from telemetry.inventory import Inventory
 from telemetry.metric import Kind, Metric, Table
 from telemetry.schema import SCHEMA
 

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from telemetry.devices import Gpu, Link
 from telemetry.gap import REASON_MASK, Gap, bits32, gap
-from telemetry.inventory import Gpu, Inventory, Link
+from telemetry.inventory import Inventory
 from telemetry.metric import Lane, Table
 from telemetry.schema import SCHEMA, Block
 

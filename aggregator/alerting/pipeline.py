@@ -20,8 +20,8 @@ from alerts.incidents.state import IncidentMemory, StateChanges
 from alerts.rules.rule import Rule, monitor_rules
 from api.alerts import Alert, AlertState, Incident, Matcher, NotificationState, Severity, Silence
 from power.snapshot.snapshot import PowerSnapshot
+from telemetry.devices import Event
 from telemetry.fleet import Fleet
-from telemetry.inventory import Event
 
 log = logging.getLogger(__name__)
 _PATIENCE = NotificationTimings()

@@ -14,7 +14,8 @@ import numpy as np
 from alerts.delivery.outbox import ChannelHealth
 from alerts.journal.journal import Journal
 from alerts.rules.names import MONITOR_QUANTITIES
-from power.snapshot.snapshot import PowerSnapshot, SnapshotKind
+from api.power import SnapshotKind
+from power.snapshot.snapshot import PowerSnapshot
 
 LOST_SHOWN_NS = 86_400_000_000_000
 """For how long the loss of a journal is reported."""

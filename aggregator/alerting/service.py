@@ -23,8 +23,7 @@ from aggregator.alerting.pipeline import AlertPipeline, patience_of
 from aggregator.alerting.self_alerts import channel_parts, journal_part
 from aggregator.config import AggregatorConfig, shard_names
 from aggregator.mqtt.incident_topics import IncidentTopics
-from aggregator.stats import Stats
-from aggregator.store.protocol import StoredEvent
+from aggregator.stats import add_lags
 from alerts.delivery.heartbeat import Heartbeat
 from alerts.delivery.outbox import Outbox
 from alerts.delivery.routing import Router
@@ -33,10 +32,12 @@ from alerts.incidents.policy import NotificationTimings
 from alerts.incidents.state import StateChanges
 from alerts.journal.journal import Journal
 from alerts.rules.rule import Rule
+from api.fleet import StoredEvent
+from api.stats import Stats
 from power.snapshot.snapshot import PowerSnapshot
+from telemetry.devices import Event
 from telemetry.errors import StoreError
 from telemetry.fleet import Fleet
-from telemetry.inventory import Event
 
 log = logging.getLogger(__name__)
 
@@ -256,7 +257,7 @@ class AlertingService:
         ended = time.monotonic()
         self.rhythm.ran(began, ended, time.thread_time() - cpu)
         stats.rules.add(ended - began)
-        stats.judged.add((time.time_ns() - clocks) / 1e9)
+        add_lags(stats.evaluated, (time.time_ns() - clocks) / 1e9)
         if not parts.alarms.failed:
             self.progress("rules")
 

@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from power.live.inputs import PowerInputs
 from power.report.cluster_parts import card_named
+from telemetry.devices import Gpu
 from telemetry.fleet import STALE_INTERVALS, Fleet
-from telemetry.inventory import Gpu
 from telemetry.metric import Table
 from telemetry.schema import GPU_FAST, GPU_SLOW, NODE_FAST
 

@@ -12,8 +12,8 @@ from aggregator.electrical.service import ElectricalService
 from aggregator.electrical.site_loader import WHERE
 from alerts.engine.instant import firing_ids
 from alerts.rules.rule import Rule
+from api.power import PlanResult
 from power.plan.plan import Suppose, make
-from power.plan.result import PlanResult
 from power.report.cluster_parts import card_named
 from power.site.config import NodeConfig, PowerConfig
 from power.site.layout import lay_out

@@ -7,11 +7,12 @@ import math
 import msgspec
 
 from aggregator.electrical.service import ElectricalService
+from api.report import Report
 from power.live import PowerSnapshots
 from power.report.cluster_parts import running_part
 from power.report.energy_ledger import total
 from power.report.measured import idle, measured, utilisation
-from power.report.report import Report, describe
+from power.report.report import describe
 from telemetry.fleet import Fleet
 
 

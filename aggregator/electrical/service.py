@@ -22,9 +22,10 @@ from aggregator.electrical import checkpoint as electrical_memory
 from aggregator.electrical.checkpoint import ElectricalCheckpoint
 from aggregator.electrical.energy_sampler import EnergySampler, local, told_watts
 from aggregator.electrical.fleet_power import FleetPowerReader
-from aggregator.electrical.site_loader import WHERE, SiteConfiguration, plant_of, tell_notices
+from aggregator.electrical.site_loader import WHERE, plant_of, tell_notices
 from aggregator.electrical.snapshot_log import SnapshotLog
 from aggregator.meters import MeterHub
+from api.power import SiteConfiguration
 from power.devices.thermal import Heat
 from power.live import Live, PowerSnapshots
 from power.meters.meter_record import MeterState

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Any
 
-import msgspec
-
 from aggregator.electrical.energy_sampler import zone_of
 from power.meters.attach import attach
 from power.site.config import PowerConfig, decode
@@ -22,19 +20,6 @@ WHERE = "power"
 
 MOST_NOTICES = 10
 """Notes on a configuration that are logged when it is taken."""
-
-
-class SiteConfiguration(msgspec.Struct, frozen=True, kw_only=True):
-    """Which configuration is in force, and what is wrong with a newer one that is not."""
-
-    version: int = 0
-    """Counts up with every configuration that was taken."""
-    loaded_at: int = 0
-    """ns since 1970."""
-    error: str | None = None
-    """Why the newest was refused: place, problem and cure. Null when it is in force."""
-    refused_at: int | None = None
-    """When it was refused, ns since 1970."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ text in a thread, and what is answered is bounded as it is for readings.
 
 from __future__ import annotations
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 from aiohttp import web
@@ -16,7 +15,7 @@ from aggregator.http.errors import unknown
 from aggregator.http.history import step_of
 from aggregator.http.reply import JSON, MUCH, VIEW, json_bytes, query, send
 from aggregator.http.times import between
-from api.power import SnapshotKind
+from api.power import CircuitHistoryReply, SnapshotKind
 from power.snapshot.documents import plain
 from power.snapshot.quantities import QUANTITIES
 from power.snapshot.snapshot import Quantity
@@ -30,26 +29,6 @@ QUANTITIES_OF_CIRCUITS = {
 _LAST = {Unit.STATE, Unit.SECONDS}
 """Units of which a mean says nothing."""
 Wide = npt.NDArray[np.float64]
-
-
-class CircuitHistoryReply(msgspec.Struct, frozen=True):
-    """One quantity of one circuit over time, in buckets; a null is not known, and of seconds never."""
-
-    circuit: str
-    quantity: str
-    unit: Unit
-    start: int
-    """ns since 1970."""
-    end: int
-    step: float
-    """Seconds a bucket; 0: every instant that is kept, one in about ten seconds."""
-    at: list[int]
-    """Start of each bucket, ns since 1970, the aggregator's clock."""
-    values: list[float | None]
-    """Mean of what is known; of states and seconds the last."""
-    low: list[float | None]
-    high: list[float | None]
-    """Of what is known: null where a time to trip is never in all of a bucket."""
 
 
 async def circuit_history(request: web.Request) -> web.Response:
@@ -73,7 +52,18 @@ async def circuit_history(request: web.Request) -> web.Response:
         found = series(SnapshotKind.CIRCUIT, name, quantity.name, start, end)
         at, numbers = _bucketed(*found, round(step * 1e9), quantity)
         return json_bytes(
-            CircuitHistoryReply(name, word, quantity.unit, start, end, step, at, *numbers)
+            CircuitHistoryReply(
+                circuit=name,
+                quantity=word,
+                unit=quantity.unit,
+                start=start,
+                end=end,
+                step=step,
+                at=at,
+                values=numbers[0],
+                low=numbers[1],
+                high=numbers[2],
+            )
         )
 
     return await send(request, make, JSON, work=MUCH + 1)

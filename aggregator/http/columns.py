@@ -17,10 +17,11 @@ import numpy.typing as npt
 
 from aggregator.http.errors import bad, unknown
 from aggregator.http.numbers import plain
+from api.columns import ColumnRows, Gaps
 from telemetry.catalogue import BY_NAME, CATALOGUE
+from telemetry.devices import Gpu, Link
 from telemetry.fleet import Fleet, Floats, gaps_of
 from telemetry.gap import Gap
-from telemetry.inventory import Gpu, Link
 from telemetry.metric import Metric, Table
 
 ALL = "*"
@@ -40,24 +41,7 @@ DEFAULT_COLUMNS: dict[Table, tuple[str, ...]] = {
 }
 """What is sent to whoever names no columns."""
 
-Gaps = dict[str, dict[str, str]]
-"""By metric, by row number (or `*`): the reason."""
 _WORDS = {int(reason): reason.word for reason in Gap}
-
-
-class ColumnRows(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who the rows are: parallel arrays. A table has those that make sense for it."""
-
-    node: list[str]
-    gpu: list[int] | None = None
-    """Index of the GPU, for people."""
-    uuid: list[str] | None = None
-    """UUID of the GPU, or of the GPU that a link belongs to."""
-    name: list[str] | None = None
-    present: list[bool] | None = None
-    link: list[int] | None = None
-    peer: list[str | None] | None = None
-    """UUID, PCI address or kind of what a link leads to."""
 
 
 class ColumnChoice(msgspec.Struct, frozen=True):

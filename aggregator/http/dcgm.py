@@ -15,14 +15,15 @@ import numpy as np
 from aiohttp import web
 
 from aggregator.http.errors import unknown
-from aggregator.http.node_standing import NodeStanding, standing
+from aggregator.http.node_standing import standing
 from aggregator.http.numbers import plain
 from aggregator.http.reply import VIEW, query, send
 from aggregator.view import AggregatorView
 from alerts.xid.catalogue import meaning_of
+from api.fleet import NodeStatus
+from telemetry.devices import Gpu
 from telemetry.exposition import CONTENT_TYPE, COUNTER, GAUGE, Family, labels, render
 from telemetry.fleet import Node
-from telemetry.inventory import Gpu
 from telemetry.metric import Table
 
 HOST_LABELS = ("Hostname", "hostname")
@@ -68,7 +69,7 @@ XID = "DCGM_FI_DEV_XID_ERRORS"
 
 def families(view: AggregatorView, node: Node, host_label: str) -> Iterator[Family]:
     """Return a node's readings as the exporter would show them; nothing while it is not online."""
-    if standing(node, view.now()) is not NodeStanding.ONLINE:
+    if standing(node, view.now()) is not NodeStatus.ONLINE:
         return
     gpus = [gpu for gpu in node.inventory.gpus if gpu.present]
     rows = [

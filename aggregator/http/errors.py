@@ -11,6 +11,7 @@ from typing import Protocol
 import msgspec
 from aiohttp import hdrs, web
 
+from api.errors import ErrorDetail, ErrorReply
 from telemetry.errors import StoreError, did_you_mean
 
 log = logging.getLogger(__name__)
@@ -30,23 +31,6 @@ class Middleware(Protocol):
         self, request: web.Request, handler: Handler
     ) -> Awaitable[web.StreamResponse]:  # fmt: skip
         """Answer, or hand on."""
-
-
-class ErrorDetail(msgspec.Struct, frozen=True):
-    """One fault of a request."""
-
-    where: str
-    """The parameter, header or path that is at fault."""
-    what: str
-    """What is wrong with it."""
-    cure: str = ""
-    """What to do instead."""
-
-
-class ErrorReply(msgspec.Struct, frozen=True):
-    """The body of every answer of 400 and above."""
-
-    error: ErrorDetail
 
 
 class RequestError(Exception):

@@ -4,29 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
-import msgspec
 from aiohttp import web
 
 from aggregator.http.errors import bad
 from aggregator.http.reply import VIEW, query, send_json
 from aggregator.http.times import between
-from aggregator.store.protocol import StoredEvent
+from api.fleet import EventsReply
 
 USUAL, MOST = 1000, 10_000
 PATIENCE = 20.0
 """Seconds that the store may take."""
-
-
-class EventsReply(msgspec.Struct, frozen=True):
-    """Events, newest first."""
-
-    start: int
-    """ns since 1970."""
-    end: int
-    limit: int
-    more: bool
-    """True when there are as many as the limit: there may be more."""
-    events: list[StoredEvent]
 
 
 async def events(request: web.Request) -> web.Response:

@@ -17,8 +17,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from aggregator.http.node_standing import NodeStanding, standing
+from aggregator.http.node_standing import standing
 from aggregator.http.numbers import Wide, plain
+from api.fleet import NodeStatus
 from telemetry.catalogue import BY_NAME
 from telemetry.exposition import (
     PREFIX,
@@ -82,7 +83,7 @@ class ExpositionPages:
 
         A node that is not online only says so.
         """
-        up = [standing(node, now) is NodeStanding.ONLINE for node in nodes]
+        up = [standing(node, now) is NodeStatus.ONLINE for node in nodes]
         families = _merged(
             [
                 up_families(

@@ -13,35 +13,17 @@ from __future__ import annotations
 
 import asyncio
 
-import msgspec
 from aiohttp import web
 
-from aggregator.http.node_standing import NodeStanding, standing
+from aggregator.http.node_standing import standing
 from aggregator.http.reply import JSON, VIEW, json_bytes
 from aggregator.view import AggregatorView
+from api.fleet import HealthReply, NodeStatus
 from telemetry.fleet import Fleet
 
 DEAD_AFTER = 10.0
 """Seconds without a flush, or with a store that fails, after which the process is called dead."""
 LOOK_EVERY = 1.0
-
-
-class HealthReply(msgspec.Struct, frozen=True):
-    """The answer of `/healthz` and `/readyz`."""
-
-    ok: bool
-    reasons: list[str]
-    """What is wrong, in sentences; empty when all is well."""
-    uptime_seconds: float
-    newest_frame_age_seconds: float | None
-    """None before the first frame."""
-    last_flush_age_seconds: float
-    nodes_expected: int
-    nodes_online: int
-    bus_connected: bool
-    store_ok: bool
-    warnings: list[str] = []
-    """What an operator must mend and no restart does: `ok` does not depend on it."""
 
 
 class Liveness:
@@ -116,7 +98,7 @@ def newest_age(fleet: Fleet, now: float) -> float | None:
 def _counts(view: AggregatorView) -> tuple[int, int]:
     now = view.now()
     expected = [node for node in view.fleet.nodes.values() if node.online]
-    return len(expected), sum(standing(node, now) is NodeStanding.ONLINE for node in expected)
+    return len(expected), sum(standing(node, now) is NodeStatus.ONLINE for node in expected)
 
 
 def _health(view: AggregatorView, pulse: Liveness, reasons: list[str]) -> web.Response:

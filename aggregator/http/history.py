@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import msgspec
 import numpy as np
 from aiohttp import web
 
@@ -14,35 +13,15 @@ from aggregator.http.numbers import plain
 from aggregator.http.reply import VIEW, query, send_json
 from aggregator.http.times import between, duration
 from aggregator.store.protocol import HistorySeries
+from api.columns import HistoryReply
 from telemetry.fleet import Fleet
-from telemetry.metric import Kind, Lane, Metric, Table, Unit
+from telemetry.metric import Kind, Lane, Metric, Table
 
 MOST_POINTS = 20_000
 """More than any screen is wide, and about 1 MB."""
 USUAL_POINTS = 300
 PATIENCE = 20.0
 """Seconds that the store may take."""
-
-
-class HistoryReply(msgspec.Struct, frozen=True):
-    """One metric of one device, in buckets; a null is a bucket without a reading."""
-
-    device: str
-    """GPU UUID, `<uuid>/<link>` or node name."""
-    metric: str
-    unit: Unit
-    kind: Kind
-    step: float
-    """Seconds a bucket; 0: every reading. Longer than asked for where nothing finer is kept."""
-    start: int
-    """ns since 1970."""
-    end: int
-    at: list[int]
-    """Start of each bucket, ns since 1970, the node's clock."""
-    mean: list[float | None]
-    """Gauges: mean; counters: last value."""
-    low: list[float | None]
-    high: list[float | None]
 
 
 async def history(request: web.Request) -> web.Response:

@@ -19,9 +19,10 @@ from aggregator.http.exposition import render as render_pages
 from aggregator.http.reply import VIEW, query, send
 from aggregator.http.rule_input_metrics import HAPPENINGS, watched_families
 from aggregator.http.stream_hub import HUB, Hub
-from aggregator.http.summary import FleetSummary, Summarizer
-from aggregator.stats import LAG_BOUNDS, Spread, Stats, Timing
+from aggregator.http.summary import Summarizer
 from aggregator.view import AggregatorView
+from api.fleet import FleetSummary
+from api.stats import LAG_BOUNDS, LagHistogram, Stats, Timing
 from telemetry.errors import StoreError
 from telemetry.exposition import (
     CONTENT_TYPE,
@@ -56,9 +57,9 @@ _TIMINGS = {
     "rules": "Time to run all rules once.",
     "lag": "Time from sampled at the node to present in the fleet; assumes synchronised clocks.",
 }
-_SPREADS = {
+_LAGS = {
     "shown": "Time from sampled at the node to present in the fleet.",
-    "judged": "Time from sampled at the node to judged by the rules.",
+    "judged": "Time from sampled at the node to evaluated by the rules.",
     "committed": "Time from sampled at the node to committed by the store, live frames only.",
 }
 _COUNTERS = {
@@ -173,8 +174,8 @@ def self_families(stats: Stats, sizes: Mapping[str, int], uptime: float) -> list
             _family(f"aggregator_{name}_highest_seconds", f"{text} The highest since the start.",
                     GAUGE, [("", timing.highest)]),
         ]  # fmt: skip
-    for name, text in _SPREADS.items():
-        spread: Spread = getattr(stats, name)
+    for name, text in _LAGS.items():
+        spread: LagHistogram = getattr(stats, "evaluated" if name == "judged" else name)
         families.append(
             _family(f"aggregator_{name}_lag_seconds", text, HISTOGRAM, _buckets(spread))
         )
@@ -184,7 +185,7 @@ def self_families(stats: Stats, sizes: Mapping[str, int], uptime: float) -> list
     return families
 
 
-def _buckets(spread: Spread) -> Iterable[Sample]:
+def _buckets(spread: LagHistogram) -> Iterable[Sample]:
     reached = list(accumulate(spread.counts))
     for bound, count in zip((*LAG_BOUNDS, float("inf")), reached, strict=True):
         word = "+Inf" if bound == float("inf") else f"{bound:.6g}"

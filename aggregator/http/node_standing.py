@@ -1,29 +1,18 @@
-"""How a node stands: whether its frames arrive, and how old the newest is."""
+"""The state of a node: whether its frames arrive, and how old the newest is."""
 
 from __future__ import annotations
 
 import math
-from enum import StrEnum
 
+from api.fleet import NodeStatus
 from telemetry.fleet import STALE_INTERVALS, Node
 
 
-class NodeStanding(StrEnum):
-    """What an operator calls a node's state."""
-
-    ONLINE = "online"
-    """Its collector says that it is there, and its newest frame is younger than 3 intervals."""
-    STALE = "stale"
-    """Its collector says that it is there, but its frames do not arrive."""
-    OFFLINE = "offline"
-    """Its collector has said good-bye, or the broker says so for it."""
-
-
-def standing(node: Node, now: float) -> NodeStanding:
-    """Return how a node stands at `now`, the fleet's monotonic seconds."""
+def standing(node: Node, now: float) -> NodeStatus:
+    """Return the state of a node at `now`, the fleet's monotonic seconds."""
     if not node.online:
-        return NodeStanding.OFFLINE
-    return NodeStanding.ONLINE if fresh(node, now) else NodeStanding.STALE
+        return NodeStatus.OFFLINE
+    return NodeStatus.ONLINE if fresh(node, now) else NodeStatus.STALE
 
 
 def fresh(node: Node, now: float) -> bool:

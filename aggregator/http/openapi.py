@@ -9,82 +9,75 @@ from __future__ import annotations
 import ast
 import inspect
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
-from aggregator import stats
-from aggregator.http import (
-    columns,
-    errors,
-    events,
-    fleet,
-    health,
-    history,
-    nodes,
-    sd,
-    stream,
-    stream_hub,
-    summary,
-)
 from aggregator.http.dcgm import HOST_LABELS
-from aggregator.http.errors import ErrorReply
-from aggregator.http.events import MOST, USUAL, EventsReply
-from aggregator.http.fleet import CatalogueReply, FleetReply, StatusReply
-from aggregator.http.health import HealthReply
-from aggregator.http.history import MOST_POINTS, HistoryReply
+from aggregator.http.events import MOST, USUAL
+from aggregator.http.history import MOST_POINTS
 from aggregator.http.metrics import release
-from aggregator.http.nodes import GpuPageReply, NodePageReply, NodesReply
 from aggregator.http.openapi_alerts import READS as ALERT_READS
 from aggregator.http.openapi_alerts import WRITES as ALERT_WRITES
 from aggregator.http.openapi_circuits import READS as CIRCUIT_READS
 from aggregator.http.openapi_circuits import WRITES as CIRCUIT_WRITES
 from aggregator.http.operation import Operation, Parameter
-from aggregator.http.past import MOST_CELLS, MOST_FRAMES, FramesReply
+from aggregator.http.past import MOST_CELLS, MOST_FRAMES
 from aggregator.http.reply import query, send_json
-from aggregator.http.sd import Target
-from aggregator.http.stream import StreamRequest
-from aggregator.http.stream_hub import (
+from api import alerts, columns, device, errors, fleet, power, report, stats, stream
+from api.columns import FleetReply, FramesReply, HistoryReply
+from api.device import GpuPageReply, NodePageReply
+from api.errors import ErrorReply
+from api.fleet import (
+    CatalogueReply,
+    EventsReply,
+    HealthReply,
+    NodesReply,
+    ScrapeTarget,
+    StatusReply,
+)
+from api.stream import (
     StreamAlerts,
     StreamData,
     StreamError,
     StreamEvents,
     StreamPacked,
+    StreamRequest,
     StreamRows,
 )
-from aggregator.store import protocol
-from api import alerts as api_alerts
-from telemetry import inventory
+from telemetry import devices
 from telemetry.exposition import CONTENT_TYPE
 from telemetry.metric import Table
 
+Json = dict[str, Any]
+
 # The sentences under the fields of our types, for the schemas that are made from them.
 #
-# A field's docstring is nothing to Python, so it is read from the source: written once, and shown to
-# whoever reads the code and to whoever reads the API's document.
+# Python drops a field's docstring, so it is read from the source: written once, and shown to readers of
+# the code and of the API's document.
 
-_MODULES = (
-    api_alerts, columns, errors, events, fleet, health, history, inventory, nodes, protocol, sd,
-    stats, stream, stream_hub, summary,
-)  # fmt: skip
+_MODULES = (alerts, columns, device, devices, errors, fleet, power, report, stats, stream)
 
 
 @cache
-def field_texts() -> dict[str, dict[str, str]]:
-    """Return the sentences by class and field."""
-    found: dict[str, dict[str, str]] = {}
+def _structs() -> dict[str, tuple[type[msgspec.Struct], dict[str, str]]]:
+    """Return each type of the API by name, with the sentences under its fields."""
+    found: dict[str, tuple[type[msgspec.Struct], dict[str, str]]] = {}
     for module in _MODULES:
         for node in ast.parse(inspect.getsource(module)).body:
-            if isinstance(node, ast.ClassDef):
-                found[node.name] = _fields(node)
+            if isinstance(node, ast.ClassDef) and issubclass(
+                getattr(module, node.name), msgspec.Struct
+            ):
+                found[node.name] = getattr(module, node.name), _sentences(node)
     return found
 
 
-def _fields(kind: ast.ClassDef) -> dict[str, str]:
-    """An expression that is a string, right below an annotated name, is about that name."""
+def _sentences(kind: ast.ClassDef) -> dict[str, str]:
+    """Return each string right below an annotated name, by that name."""
     found: dict[str, str] = {}
-    for field, text in zip(kind.body, kind.body[1:], strict=False):
+    for field, text in pairwise(kind.body):
         if (
             isinstance(field, ast.AnnAssign)
             and isinstance(field.target, ast.Name)
@@ -96,15 +89,34 @@ def _fields(kind: ast.ClassDef) -> dict[str, str]:
     return found
 
 
-def describe(schema: dict[str, Any]) -> None:
-    """Add to each property of a schema what the source says of it."""
-    texts = field_texts().get(schema.get("title", ""), {})
-    for name, text in texts.items():
-        if name in schema.get("properties", {}):
-            schema["properties"][name]["description"] = text
+def field_texts(kind: type) -> dict[str, str]:
+    """Return the sentences under the fields of a type and of those that it extends, by field."""
+    found: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        found |= _structs().get(base.__name__, (base, {}))[1]
+    return found
 
 
-Json = dict[str, Any]
+def describe(schema: Json) -> None:
+    """Add to each property of a schema the sentence in the source. Fields of an answer are required:
+    their defaults are for clients of a server that does not know them."""
+    kind, _ = _structs().get(schema.get("title", ""), (None, {}))
+    if kind is None:
+        return
+    texts, config = field_texts(kind), kind.__struct_config__
+    is_answer = not (config.forbid_unknown_fields or config.omit_defaults)
+    required = [config.tag_field] if config.tag_field else []
+    for field in msgspec.structs.fields(kind):
+        found = schema["properties"][field.encode_name]
+        if field.name in texts:
+            found["description"] = texts[field.name]
+        if is_answer and field.default is not msgspec.UNSET:
+            found.pop("default", None)
+            required.append(field.encode_name)
+    if is_answer:
+        schema["required"] = required
+
+
 _REFERENCE = "#/components/schemas/{name}"
 _WHEN = "RFC 3339, seconds since 1970, '-1h' or 'now'."
 
@@ -151,11 +163,11 @@ OPERATIONS: dict[str, Operation] = {
     "/sd/dcgm": Operation(
         "dcgmDiscovery",
         "Every node as a target of its page with the names of dcgm-exporter.",
-        list[Target],
+        list[ScrapeTarget],
         (_HOST_LABEL,),
     ),
     "/sd/prometheus": Operation(
-        "serviceDiscovery", "Every node as a target, for Prometheus' http_sd.", list[Target]
+        "serviceDiscovery", "Every node as a target, for Prometheus' http_sd.", list[ScrapeTarget]
     ),
     "/api/v1/openapi.json": Operation("openapi", "This document.", dict[str, Any]),
     "/api/v1/status": Operation(

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from aggregator.electrical.site_loader import SiteConfiguration
-from aggregator.http.circuit_history import CircuitHistoryReply
-from aggregator.http.circuits import CircuitReply, CircuitsReply, RowsReply
 from aggregator.http.operation import Operation, Parameter
-from aggregator.http.power import USUAL_DAYS, PlanRequest, PowerReply, ReloadRequest
-from power.plan.result import PlanResult
-from power.report.report import Report
+from aggregator.http.power import USUAL_DAYS
+from api.power import (
+    CircuitHistoryReply,
+    CircuitReply,
+    CircuitsReply,
+    PlanRequest,
+    PlanResult,
+    PowerReply,
+    ReloadRequest,
+    RowsReply,
+    SiteConfiguration,
+)
+from api.report import Report
 
 _FAULTS = (403, 413, 415)
 _WHEN = "RFC 3339, seconds since 1970, '-1h' or 'now'."

@@ -18,13 +18,14 @@ import numpy.typing as npt
 from aiohttp import web
 
 from aggregator.http import columns as by_columns
-from aggregator.http.columns import ColumnChoice, ColumnLayout, ColumnRows, FleetColumns, Gaps
+from aggregator.http.columns import ColumnChoice, ColumnLayout, FleetColumns
 from aggregator.http.errors import bad, unknown
 from aggregator.http.reply import JSON, VIEW, json_bytes, query, send
 from aggregator.http.stream_hub import HUB
 from aggregator.http.times import between, duration, moment
 from aggregator.store.protocol import FleetPast, PastInstants, StoredDevice
 from aggregator.view import AggregatorView
+from api.columns import ColumnRows, FrameReply, FramesReply, Gaps, PackedFrame, PackedFramesReply
 from telemetry.catalogue import BY_NAME
 from telemetry.fleet import STALE_INTERVALS, Floats, gaps_of
 from telemetry.gap import GAP, Gap
@@ -43,56 +44,6 @@ FURTHEST = 3600.0
 """Seconds: nothing older is looked for, however seldom a node reads."""
 _LASTING = (int(Gap.NOT_SUPPORTED), int(Gap.NO_PERMISSION))
 """Reasons that hold then if they hold today."""
-
-
-class FrameReply(msgspec.Struct, frozen=True):
-    """All rows at one instant."""
-
-    at: int
-    """ns since 1970."""
-    reporting: int
-    """How many rows have at least one of the columns."""
-    columns: dict[str, list[float | None]]
-    gaps: Gaps
-
-
-class FramesReply(msgspec.Struct, frozen=True):
-    """The fleet at several instants, oldest first."""
-
-    cluster: str
-    table: Table
-    step: float
-    """Seconds between two of them."""
-    of: int
-    """How many rows there are."""
-    rows: ColumnRows
-    """The same for all frames: whoever was there in one of them."""
-    frames: list[FrameReply]
-    begins: int | None
-    """ns since 1970: about when the oldest reading that is stored was taken; null is not known."""
-
-
-class PackedFrame(msgspec.Struct, frozen=True):
-    """`FrameReply` in MessagePack."""
-
-    at: int
-    reporting: int
-    columns: dict[str, bytes]
-    """Little-endian IEEE 754, one value a row: float32 where a column has four bytes a row, float64
-    where it has eight. A NaN is a gap, and `gaps` says why."""
-    gaps: Gaps
-
-
-class PackedFrames(msgspec.Struct, frozen=True):
-    """`FramesReply` in MessagePack, for whoever asks for `packed`."""
-
-    cluster: str
-    table: Table
-    step: float
-    of: int
-    rows: ColumnRows
-    frames: list[PackedFrame]
-    begins: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +109,7 @@ async def frames(request: web.Request) -> web.Response:
         both = list(zip(moments, was.frames, strict=True))
         if small == "true":
             packed = [PackedFrame(at, *_packed(each, was.count)) for at, each in both]
-            return msgspec.msgpack.encode(PackedFrames(*about, packed, was.past.begins))
+            return msgspec.msgpack.encode(PackedFramesReply(*about, packed, was.past.begins))
         plain = [FrameReply(at, *_plain(each, was.count)) for at, each in both]
         return json_bytes(FramesReply(*about, plain, was.past.begins))
 

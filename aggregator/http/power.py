@@ -2,88 +2,19 @@
 
 from __future__ import annotations
 
-import msgspec
 from aiohttp import web
 
 from aggregator.electrical.plan import live_plan
 from aggregator.electrical.report import running_report
-from aggregator.electrical.site_loader import SiteConfiguration
 from aggregator.http.body import read
 from aggregator.http.errors import bad
 from aggregator.http.reply import VIEW, query, send_json
+from api.power import MeterReply, PlanRequest, PowerReply, ReloadRequest
 from power.meters.meter_record import MeterState
 from power.plan.plan import Suppose
 from telemetry.errors import ConfigError
 
 USUAL_DAYS, MOST_DAYS = 30, 400
-
-
-class MeterReply(msgspec.Struct, frozen=True, kw_only=True):
-    """One configured meter."""
-
-    name: str
-    type: str
-    where: str
-    """Broker and topic, or address."""
-    targets: tuple[str, ...]
-    """What it is on."""
-    ok: bool
-    """Whether it speaks, and is understood."""
-    error: str | None
-    """What is wrong, and what to do."""
-    age_seconds: float | None
-    """Since its last reading; null before the first."""
-    period_seconds: float
-    online: bool | None
-    """What the device says of itself; null where it does not."""
-    readings: int
-    malformed: int
-    errors: int
-
-
-class PowerReply(msgspec.Struct, frozen=True, kw_only=True):
-    """The electrical side as a whole."""
-
-    cluster: str
-    at: int
-    configured: bool
-    """Whether there are circuits."""
-    configuration: SiteConfiguration
-    failure: str | None
-    """Why nothing is known of circuits though some are configured: a fault of kilowatch's own."""
-    wall_watts: float | None
-    """What the nodes that tell draw at the wall, mapped to circuits or not; what is assumed of silent
-    ones is not in it."""
-    wall_nodes: int
-    """How many nodes those are."""
-    circuits: int
-    nodes_mapped: int
-    nodes_unmapped: list[str]
-    """Nodes that hang on no circuit of the configuration; a hundred at most."""
-    notices: list[str]
-    """What is allowed in the configuration and probably wrong (E24)."""
-    meters: list[MeterReply]
-    tick_seconds: float
-    """What the last computation took."""
-
-
-class PlanRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is supposed; all else is as it is now."""
-
-    watts: dict[str, float] = {}
-    """At the wall, by node."""
-    add: list[tuple[str, str]] = []
-    """`["rtx-5090:2", "office"]`: GPUs or systems, and the circuit that they go on."""
-    cap: float | None = None
-    """Power limit of each GPU, watts."""
-    lose: list[str] = []
-    """Circuits, panels or sources that go off."""
-    move: dict[str, str] = {}
-    """Circuit by node."""
-
-
-class ReloadRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Nothing needs to be said."""
 
 
 async def power(request: web.Request) -> web.Response:

@@ -14,13 +14,14 @@ import numpy as np
 import numpy.typing as npt
 from aiohttp import web
 
-from aggregator.http.node_standing import NodeStanding, standing
+from aggregator.http.node_standing import standing
 from aggregator.view import AggregatorView
 from alerts.xid.event import fault_of
+from api.fleet import NodeStatus
+from telemetry.devices import Event
 from telemetry.exposition import GAUGE, PREFIX, Family, Sample, gpu_pairs, labels, node_pairs
 from telemetry.fleet import Node, gaps_of
 from telemetry.gap import Gap
-from telemetry.inventory import Event
 from telemetry.metric import Table
 
 STANDS_FOR_A_GPU = "gpu_temperature_celsius"
@@ -106,7 +107,7 @@ def watched_families(
              [(_of(node, scope), round(node.sampled_at / 1e9 - wall / 1e9 + now - node.seen, 3))
               for node in heard]),
         each("gpu_unread", "1 for a GPU whose temperature can't be read, and why.",
-             [sample for node in nodes if standing(node, now) is NodeStanding.ONLINE
+             [sample for node in nodes if standing(node, now) is NodeStatus.ONLINE
               for sample in _unread(gaps, node, scope)]),
         each(EVENT, "When an event of this kind last came to the device, by the node's clock.",
              [sample for node in nodes for sample in happenings.of(node, scope)]),

@@ -12,13 +12,13 @@ from __future__ import annotations
 import re
 from urllib.parse import quote
 
-import msgspec
 from aiohttp import hdrs, web
 
 from aggregator.http.config import HttpConfig
 from aggregator.http.dcgm import host_label
 from aggregator.http.errors import bad
 from aggregator.http.reply import VIEW, query, send_json
+from api.fleet import ScrapeTarget
 from telemetry.fleet import Node
 
 CONFIG = web.AppKey("config", HttpConfig)
@@ -26,17 +26,10 @@ CONFIG = web.AppKey("config", HttpConfig)
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:\d{1,5})?")
 
 
-class Target(msgspec.Struct, frozen=True):
-    """One group of targets in Prometheus' form."""
-
-    targets: list[str]
-    labels: dict[str, str]
-
-
-def target(node: Node, address: str, page: str, parameter: tuple[str, str]) -> Target:
+def target(node: Node, address: str, page: str, parameter: tuple[str, str]) -> ScrapeTarget:
     """Return the target that stands for a node. `__` labels steer the scrape and then vanish."""
     name, cluster = node.inventory.node, node.inventory.cluster
-    return Target(
+    return ScrapeTarget(
         [address],
         {
             "__metrics_path__": f"/metrics/{page}/{quote(name, safe='')}",

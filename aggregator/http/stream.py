@@ -16,11 +16,12 @@ import msgspec
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from aggregator.http.columns import ColumnChoice, choose
-from aggregator.http.errors import ErrorDetail, RequestError
+from aggregator.http.errors import RequestError
 from aggregator.http.reply import VIEW, json_bytes, query
-from aggregator.http.stream_hub import HUB, Hub, Shot, StreamAlerts, StreamError, StreamEvents
+from aggregator.http.stream_hub import HUB, Hub, Shot
 from aggregator.view import AggregatorView
-from telemetry.metric import Table
+from api.errors import ErrorDetail
+from api.stream import StreamAlerts, StreamError, StreamEvents, StreamRequest
 from telemetry.settings import fault_of
 
 SHORTEST, LONGEST = 0.2, 3600.0
@@ -32,31 +33,6 @@ MOST_BYTES = 64 * 1024
 FIRST_EVENTS = 100
 
 SOCKETS = web.AppKey("sockets", set[web.WebSocketResponse])
-
-
-class RowFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which rows."""
-
-    nodes: list[str]
-    """Names; those that are not there appear when they come."""
-
-
-class StreamRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a viewer wants to see from now on."""
-
-    table: Table = Table.GPU
-    columns: list[str] = []
-    """Metrics of the table; none: the usual ones. `["*"]`: all."""
-    rows: RowFilter | None = None
-    """None: all."""
-    every: float = 1.0
-    """Seconds between two messages, at least 0.2."""
-    changes: bool = False
-    """Only the rows that changed since the message before; no message when none did."""
-    alerts: bool = False
-    events: bool = False
-    packed: bool = False
-    """Data as `StreamPacked` instead of `StreamData`."""
 
 
 _requests = msgspec.json.Decoder(StreamRequest)

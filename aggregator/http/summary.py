@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from aggregator.http.node_standing import NodeStanding, standing
+from aggregator.http.node_standing import standing
 from aggregator.http.numbers import Wide
+from api.fleet import FleetSummary, ModelSummary, NodeStatus
 from telemetry.fleet import Fleet, Floats
 from telemetry.metric import Table
 from telemetry.schema import GPU_FAST
@@ -18,37 +18,6 @@ from telemetry.schema import GPU_FAST
 GPU_STATES = ("reporting", "silent", "lost")
 """A GPU reports when any metric of its fast lane has a value; it is lost when its node says that it
 has left the bus; else it is silent."""
-
-
-class ModelSummary(msgspec.Struct, frozen=True):
-    """All GPUs of one model."""
-
-    model: str
-    gpus: dict[str, int]
-    """How many there are in each of the states `reporting`, `silent`, `lost`."""
-    power_watts: float | None
-    """Sum over those that tell; None when none does."""
-    power_known: int
-    """How many tell."""
-
-
-class FleetSummary(msgspec.Struct, frozen=True):
-    """The cluster at one instant. A sum is over the devices that tell; None when none does."""
-
-    nodes: dict[str, int]
-    """How many there are in each of the states `online`, `stale`, `offline`."""
-    models: list[ModelSummary]
-    gpu_power_watts: float | None
-    gpu_power_limit_watts: float | None
-    """What all GPUs together may draw."""
-    wall_power_watts: float | None
-    wall_power_known: int
-    """Nodes that can tell their wall power."""
-    temperature_max_celsius: float | None
-    memory_temperature_max_celsius: float | None
-    utilization_mean_ratio: float | None
-    memory_used_bytes: float | None
-    memory_total_bytes: float | None
 
 
 @dataclass(slots=True)
@@ -74,7 +43,7 @@ class Summarizer:
         power = fleet.column("gpu_power_watts", now)
         wall = fleet.column("node_wall_power_watts", now)
         return FleetSummary(
-            nodes={state.value: standings[state] for state in NodeStanding},
+            nodes={state.value: standings[state] for state in NodeStatus},
             models=self._by_model(fleet, power, now),
             gpu_power_watts=_sum(power),
             gpu_power_limit_watts=_sum(fleet.column("gpu_power_limit_watts", now)),
@@ -104,10 +73,12 @@ class Summarizer:
             watts = power[its]
             found.append(
                 ModelSummary(
-                    name,
-                    dict(zip(GPU_STATES, (told, int(its.sum()) - told - lost, lost), strict=True)),
-                    _sum(watts),
-                    int(np.isfinite(watts).sum()),
+                    model=name,
+                    gpus=dict(
+                        zip(GPU_STATES, (told, int(its.sum()) - told - lost, lost), strict=True)
+                    ),
+                    power_watts=_sum(watts),
+                    power_known=int(np.isfinite(watts).sum()),
                 )
             )
         return found

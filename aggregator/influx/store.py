@@ -34,11 +34,11 @@ from aggregator.store.protocol import (
     Frames,
     HistorySeries,
     PastInstants,
-    StoredEvent,
     StoredState,
     StoreStatus,
 )
 from aggregator.store.stored import Fresh, StoredSpans
+from api.fleet import StoredEvent
 from telemetry.errors import StoreError
 from telemetry.intervals import IntervalSet
 from telemetry.inventory import Inventory

@@ -29,8 +29,9 @@ from aggregator.influx.names import (
 )
 from aggregator.influx.segments import Loss, SpoolRecord
 from aggregator.influx.state_changes import StateChanges, names_of
-from aggregator.store.protocol import Hole, StoredDevice, StoredEvent
+from aggregator.store.protocol import Hole, StoredDevice
 from aggregator.store.rollup import high, low, readings
+from api.fleet import StoredEvent
 from telemetry.schema import SCHEMA
 
 

@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from aggregator.ingest.layout import BlockLayout, translate
 from aggregator.ingest.sequence import ArrivedFrame
-from aggregator.stats import Stats
 from aggregator.store.protocol import Batch, BlockRows, Frames
+from api.stats import Stats
 from telemetry.fleet import Fleet
 from telemetry.frame import PackedBlock
 from telemetry.metric import Lane

@@ -20,15 +20,17 @@ from aggregator.ingest.dead_letters import DeadLetters
 from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.layout import check_inventory, make_layout
 from aggregator.ingest.sequence import CLOCK_END, SESSIONS_END, FrameSequence, NodeTracker
-from aggregator.stats import Stats
-from aggregator.store.protocol import Batch, StoredEvent
+from aggregator.store.protocol import Batch
+from api.fleet import StoredEvent
+from api.stats import Stats
 from telemetry import frame as frames
 from telemetry import inventory as messages
+from telemetry.devices import Event, Gpu
 from telemetry.errors import WireError
 from telemetry.fleet import Fleet
 from telemetry.frame import Frame
 from telemetry.intervals import IntervalSet
-from telemetry.inventory import CollectorStatus, CommandReply, Event, Gpu, Inventory
+from telemetry.inventory import CollectorStatus, CommandReply, Inventory
 from telemetry.schema import SCHEMA, Schema
 from telemetry.topics import Topic, parse, shard_of
 

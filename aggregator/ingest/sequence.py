@@ -19,8 +19,8 @@ from aggregator.ingest.backfill import BackfillPlanner, NodeCommand
 from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.layout import NodeLayout
 from aggregator.ingest.ledger import FrameLedger, SessionAccount
-from aggregator.stats import Stats
 from aggregator.store.protocol import Hole
+from api.stats import Stats
 from telemetry.errors import WireError
 from telemetry.fleet import STALE_INTERVALS, Fleet, Node
 from telemetry.frame import Frame

@@ -18,7 +18,7 @@ from gmqtt import Client, Subscription
 from gmqtt.mqtt.constants import MQTTv311
 from gmqtt.mqtt.handler import MQTTConnectError
 
-from aggregator.stats import Stats
+from api.stats import Stats
 from telemetry import inventory as messages
 from telemetry.errors import BusError
 from telemetry.inventory import Command

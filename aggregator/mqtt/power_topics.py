@@ -16,15 +16,9 @@ from aggregator.electrical.service import ElectricalService
 from aggregator.mqtt.retained import Publish, RetainedTopics
 from alerts.incidents.manager import AlertStanding
 from api.alerts import Alert, AlertState, NotificationState, Subject
+from api.power import CircuitState, RowState
 from power.site.layout import SiteLayout
-from power.snapshot.documents import (
-    Alerts,
-    CircuitState,
-    RowState,
-    circuit_states,
-    only,
-    row_states,
-)
+from power.snapshot.documents import Alerts, circuit_states, only, row_states
 from power.snapshot.snapshot import PowerSnapshot
 from telemetry.topics import ROOT, state_topic
 

@@ -33,7 +33,6 @@ from aggregator.store.protocol import (
     HistorySeries,
     PastInstants,
     StoredDevice,
-    StoredEvent,
     StoredState,
     StoreStatus,
 )
@@ -48,9 +47,11 @@ from aggregator.store.tables import (
     period_of,
     period_tables,
 )
+from api.fleet import StoredEvent
+from telemetry.devices import Event
 from telemetry.errors import StoreError
 from telemetry.intervals import IntervalSet
-from telemetry.inventory import Event, Inventory
+from telemetry.inventory import Inventory
 from telemetry.metric import Lane, Table
 from telemetry.schema import SCHEMA
 

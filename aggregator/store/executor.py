@@ -18,17 +18,18 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar, TypeVarTuple, Unpack
 
-from aggregator.stats import Stats
+from aggregator.stats import add_lags
 from aggregator.store.protocol import (
     Batch,
     FleetPast,
     HistorySeries,
     PastInstants,
     Store,
-    StoredEvent,
     StoredState,
     StoreStatus,
 )
+from api.fleet import StoredEvent
+from api.stats import Stats
 from telemetry.errors import StoreError
 from telemetry.intervals import IntervalSet
 from telemetry.inventory import Inventory
@@ -118,7 +119,7 @@ class StoreExecutor:
             stats = self._stats
             stats.store.add(time.monotonic() - began)
             live = batch.frames.sampled_at[~batch.frames.backfilled]
-            stats.committed.add((time.time_ns() - live) / 1e9)
+            add_lags(stats.committed, (time.time_ns() - live) / 1e9)
             stats.frames_stored += new
             stats.frames_backfilled += min(new, backfilled)
             stats.frames_duplicate += len(batch.frames) - new

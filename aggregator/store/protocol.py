@@ -10,10 +10,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from api.fleet import StoredEvent
 from telemetry.exposition import Family
 from telemetry.fleet import Floats
 from telemetry.intervals import IntervalSet
-from telemetry.inventory import Event, Inventory
+from telemetry.inventory import Inventory
 from telemetry.metric import Lane, Table
 
 
@@ -186,13 +187,6 @@ class FleetPast:
     """Node and key of devices that came only after the first instant."""
     begins: int | None = None
     """ns since 1970: about when the oldest reading of the table was taken; None where nobody knows."""
-
-
-class StoredEvent(msgspec.Struct, frozen=True):
-    """An event as the store keeps it."""
-
-    event: Event
-    received_at: int
 
 
 @dataclass(frozen=True, slots=True)

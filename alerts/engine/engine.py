@@ -34,8 +34,8 @@ from alerts.rules.rule import Rule
 from api.alerts import Alert, AlertState, Severity, Subject
 from api.power import SnapshotKind
 from power.snapshot.snapshot import PowerSnapshot
+from telemetry.devices import Event
 from telemetry.fleet import Fleet
-from telemetry.inventory import Event
 from telemetry.metric import Table
 
 RESOLVED_SHOWN = 900.0

@@ -9,8 +9,8 @@ import numpy as np
 
 from alerts.rules.row_memory import Floats, Index, RowMemory, RowMove
 from api.alerts import Subject
+from telemetry.devices import Event
 from telemetry.fleet import Fleet, Node
-from telemetry.inventory import Event
 from telemetry.metric import Table
 
 REMEMBERED = 200_000

@@ -19,7 +19,7 @@ from alerts.rules.rule import Rule
 from api.alerts import Alert, AlertState, Subject
 from api.power import SnapshotKind
 from power.snapshot.snapshot import PowerSnapshot
-from telemetry.inventory import Event
+from telemetry.devices import Event
 
 _STATES = {AlertPhase.PENDING: AlertState.PENDING, AlertPhase.FIRING: AlertState.FIRING}
 Reading = Callable[[str], str]

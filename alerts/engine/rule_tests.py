@@ -19,10 +19,11 @@ from alerts.xid.event import event_data
 from api.alerts import AlertState, Subject
 from api.power import SnapshotKind
 from power.snapshot.snapshot import PowerSnapshot
+from telemetry.devices import Event, Gpu, Link
 from telemetry.errors import ConfigError
 from telemetry.fleet import Fleet, Node
 from telemetry.gap import GAP, Gap
-from telemetry.inventory import Event, Gpu, Inventory, Link
+from telemetry.inventory import Inventory
 from telemetry.kernel_log import parse_line
 
 _EPOCH = 1_700_000_000_000_000_000

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from api.alerts import Subject
 from api.power import SnapshotKind
-from telemetry.inventory import Gpu, Inventory
+from telemetry.devices import Gpu
+from telemetry.inventory import Inventory
 from telemetry.metric import Table
 
 

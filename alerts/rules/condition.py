@@ -16,7 +16,7 @@ import numpy.typing as npt
 from alerts.rules.input import RuleInput
 from alerts.rules.names import say
 from alerts.rules.row_memory import Flags, Floats, RowMemory
-from telemetry.inventory import Event
+from telemetry.devices import Event
 
 GOOD, BAD, UNKNOWN = 0, 1, -1
 Verdicts = npt.NDArray[np.int8]

@@ -26,7 +26,7 @@ from alerts.rules.peers import Outlier
 from alerts.rules.presence import Absent, DriverCondition, Silent, Skewed
 from alerts.rules.row_memory import Flags, RowMemory
 from alerts.rules.trend import Drift, Forecast, Frozen, Worse
-from telemetry.inventory import Event
+from telemetry.devices import Event
 
 
 class _Joined(ConditionKind, frozen=True):

@@ -13,8 +13,8 @@ from alerts.rules.row_memory import RowMemory
 from alerts.xid.catalogue import catalogue
 from alerts.xid.event import fault_of, site_of
 from api.alerts import Severity
+from telemetry.devices import Event
 from telemetry.errors import did_you_mean
-from telemetry.inventory import Event
 
 _FAULTS = frozenset({known.fault for known in catalogue().values()}) | {
     "unknown_xid", "nvlink_noise", "recovery_action_p2p", "recovery_drain", "driver_mismatch",

@@ -14,9 +14,9 @@ from alerts.rules.row_memory import Flags, Floats, Index
 from api.alerts import Subject
 from api.power import SnapshotKind
 from power.snapshot.snapshot import PowerSnapshot
+from telemetry.devices import Event
 from telemetry.fleet import Fleet, gaps_of
 from telemetry.gap import Gap
-from telemetry.inventory import Event
 from telemetry.metric import Table
 
 _HOLDER = {Subject.LINK: Subject.GPU, Subject.GPU: Subject.NODE}

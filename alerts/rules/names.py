@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from api.alerts import Subject
+from api.power import SnapshotKind
 from power.snapshot.quantities import QUANTITY_BY_NAME
-from power.snapshot.snapshot import Quantity, SnapshotKind
+from power.snapshot.snapshot import Quantity
 from telemetry.catalogue import BY_NAME
 from telemetry.metric import Metric, Unit
 from telemetry.text import duration

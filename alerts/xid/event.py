@@ -9,7 +9,7 @@ from alerts.diagnosis.burst import judge_xid
 from alerts.xid.catalogue import XidSeverity, meaning_of
 from alerts.xid.nvlink5 import SubCode, decode
 from alerts.xid.switch import judge_switch
-from telemetry.inventory import Event
+from telemetry.devices import Event
 from telemetry.kernel_log import DriverNote, GpuLost, Record, SXid, Xid
 
 _SITE = re.compile(r"GPC (\d{1,3}), TPC (\d{1,3})")

@@ -16,8 +16,8 @@ from collector.nvml.queries import bind
 from collector.nvml.readings import ReadPlan
 from collector.probe.driver import Turn
 from collector.probe.protocol import FAST, SLOW, ProbeDescription, ProbeReading, ProbeStatus
+from telemetry.devices import Gpu, Link
 from telemetry.errors import DriverError
-from telemetry.inventory import Gpu, Link
 from telemetry.metric import Call, Gpm, Lane, Table
 from telemetry.schema import SCHEMA
 

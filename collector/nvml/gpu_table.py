@@ -12,7 +12,7 @@ import msgspec
 
 from collector.probe.protocol import ProbeDescription, ProbeStatus
 from collector.source import DeviceEvent
-from telemetry.inventory import Gpu, Link
+from telemetry.devices import Gpu, Link
 
 HUNG_TICKS = 2
 """A GPU is said to hang when it has not answered for so many ticks in a row."""

@@ -29,8 +29,9 @@ from collector.probe.protocol import (
     ProbeStatus,
 )
 from collector.source import DeviceEvent, Rows
+from telemetry.devices import Gpu, Link, MemoryPool
 from telemetry.gap import GAP, Gap
-from telemetry.inventory import Gpu, Inventory, Link, MemoryPool
+from telemetry.inventory import Inventory
 from telemetry.metric import Lane
 from telemetry.schema import GPU_FAST, GPU_SLOW, LINK_FAST, LINK_SLOW, SCHEMA
 

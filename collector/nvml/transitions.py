@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from collector.source import DeviceEvent
 from telemetry.catalogue import BY_NAME
-from telemetry.inventory import Gpu
+from telemetry.devices import Gpu
 from telemetry.schema import GPU_FAST, SCHEMA
 
 _NAMES = SCHEMA.blocks[GPU_FAST].names

@@ -11,7 +11,7 @@ from enum import IntEnum
 
 import msgspec
 
-from telemetry.inventory import Gpu, Link
+from telemetry.devices import Gpu, Link
 
 FAST, SLOW = 1, 2
 """Bits of `ProbeRequest.lanes`."""

@@ -10,10 +10,11 @@ from collector.recording.file import RecordedMessage, read
 from collector.sampling.rows import blocks, filled, misshapen
 from collector.source import DeviceEvent, Rows
 from telemetry import frame, inventory
+from telemetry.devices import Event
 from telemetry.errors import ConfigError, SourceError, WireError
 from telemetry.frame import Frame
 from telemetry.gap import NOT_READ, NOT_SUPPORTED, STALE
-from telemetry.inventory import Event, Inventory
+from telemetry.inventory import Inventory
 from telemetry.metric import Lane, Table
 from telemetry.schema import SCHEMA, Schema
 from telemetry.topics import Topic

@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import Callable
 
 from collector.source import DeviceEvent
-from telemetry.inventory import Event, encode
+from telemetry.devices import Event
+from telemetry.inventory import encode
 
 log = logging.getLogger(__name__)
 

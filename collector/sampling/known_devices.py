@@ -18,7 +18,8 @@ from pathlib import Path
 
 import msgspec
 
-from telemetry.inventory import Gpu, Inventory, Link
+from telemetry.devices import Gpu, Link
+from telemetry.inventory import Inventory
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,8 @@ from collector.simulated.columns import unsupported
 from collector.simulated.gpu import FAST, SimulatedGpu, fast_layout
 from collector.simulated.gpu_slow import slow_count, slow_layout
 from collector.simulated.random import draw
-from telemetry.inventory import Gpu, Inventory, Link, MemoryPool
+from telemetry.devices import Gpu, Link, MemoryPool
+from telemetry.inventory import Inventory
 from telemetry.schema import GPU_FAST, GPU_SLOW
 
 _BUSES = {

@@ -26,9 +26,10 @@ from collector.smi.file import documents_of
 from collector.smi.inventory import NAMELESS, inventory_of
 from collector.smi.readings import rows_of
 from collector.source import DeviceEvent, Rows
+from telemetry.devices import Gpu
 from telemetry.errors import ConfigError, SourceError
 from telemetry.gap import DEVICE_LOST, ERROR, TIMED_OUT
-from telemetry.inventory import Gpu, Inventory
+from telemetry.inventory import Inventory
 from telemetry.metric import Lane, Table
 from telemetry.schema import SCHEMA
 

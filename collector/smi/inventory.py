@@ -7,8 +7,9 @@ from collections import Counter
 from collector.smi.document import Document, SmiGpu
 from collector.smi.readings import gpu_readings
 from collector.smi.values import gap_of
+from telemetry.devices import Gpu, Link
 from telemetry.gap import Gap, reason_of
-from telemetry.inventory import Gpu, Inventory, Link
+from telemetry.inventory import Inventory
 from telemetry.pci import normal_pci
 
 NAMELESS = "pci-"

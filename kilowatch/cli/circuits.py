@@ -11,42 +11,14 @@ import click
 import msgspec
 
 from alerts.message.text import clean
+from api.power import CircuitsReply, PowerReply, RowsReply
 from kilowatch.cli.aggregator import address_argument, web_address
 from kilowatch.clients.api import ApiClient, read_token
 from kilowatch.text.circuits import ESTIMATE, circuit_lines, row_lines
-from power.snapshot.documents import CircuitState, RowState
 from telemetry.errors import KilowattError
 
 HOME = "127.0.0.1:9400"
 _CLEAR = "\x1b[H\x1b[2J"
-
-
-class _Circuits(msgspec.Struct):
-    cluster: str
-    circuits: list[CircuitState]
-
-
-class _Rows(msgspec.Struct):
-    rows: list[RowState]
-
-
-class _Configuration(msgspec.Struct):
-    error: str | None = None
-
-
-class _Meter(msgspec.Struct):
-    name: str
-    ok: bool = True
-    error: str | None = None
-
-
-class _Power(msgspec.Struct):
-    configured: bool
-    configuration: _Configuration
-    wall_watts: float | None = None
-    nodes_unmapped: list[str] = []
-    notices: list[str] = []
-    meters: list[_Meter] = []
 
 
 @click.command()
@@ -86,21 +58,21 @@ def _json(api: ApiClient) -> str:
 
 
 def _lines(api: ApiClient) -> list[str]:
-    power = api.get("/api/v1/power", _Power)
+    power = api.get("/api/v1/power", PowerReply)
     if not power.configured:
         return ["No circuit is configured. Three lines in the aggregator's settings are enough:",
                 "", "    [power.circuits.office]", "    breaker = 15",
                 '    nodes = ["rig1"]', "", "Then docs/power.md."]  # fmt: skip
-    found = api.get("/api/v1/circuits", _Circuits)
+    found = api.get("/api/v1/circuits", CircuitsReply)
     draw = "" if power.wall_watts is None else f"  {power.wall_watts:,.0f} W at the wall"
     lines = [f"cluster {clean(found.cluster)}{draw}", *_trouble(power)]
     lines += circuit_lines(found.circuits)
-    lines += row_lines("budget", api.get("/api/v1/budgets", _Rows).rows)
-    lines += row_lines("UPS", api.get("/api/v1/ups", _Rows).rows)
+    lines += row_lines("budget", api.get("/api/v1/budgets", RowsReply).rows)
+    lines += row_lines("UPS", api.get("/api/v1/ups", RowsReply).rows)
     return [*lines, ESTIMATE]
 
 
-def _trouble(power: _Power) -> list[str]:
+def _trouble(power: PowerReply) -> list[str]:
     lines = []
     if power.configuration.error is not None:
         lines.append(f"! the newest configuration is refused: {clean(power.configuration.error)}")

@@ -9,11 +9,11 @@ from typing import Any
 import click
 import msgspec
 
+from api.power import PlanResult
 from kilowatch.cli.imports import import_group
 from kilowatch.clients.api import ApiClient, read_token
 from kilowatch.text.plan import plan_lines
 from power.plan.plan import Suppose, make
-from power.plan.result import PlanResult
 from power.site.config import PowerConfig, decode, section
 from telemetry.errors import ConfigError
 from telemetry.settings import read_toml

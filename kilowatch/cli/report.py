@@ -7,12 +7,13 @@ from pathlib import Path
 import click
 import msgspec
 
+from api.report import Report
 from kilowatch.cli.aggregator import address_argument
 from kilowatch.cli.power import read_site
 from kilowatch.clients.api import ApiClient, read_token
 from kilowatch.text.report import cheaper, report_lines
 from power.report.cluster_parts import parts_of
-from power.report.report import Report, describe, times_cheaper
+from power.report.report import describe, times_cheaper
 
 HOME = "127.0.0.1:9400"
 

@@ -12,6 +12,8 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 
 from alerts.message.text import clean
+from api.decoding import decode
+from api.errors import ErrorReply
 from telemetry.errors import ConfigError, KilowattError
 
 T = TypeVar("T")
@@ -26,16 +28,6 @@ class ApiError(KilowattError):
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
         self.status = status
-
-
-class _Fault(msgspec.Struct):
-    where: str
-    what: str
-    cure: str = ""
-
-
-class _ErrorReply(msgspec.Struct):
-    error: _Fault
 
 
 class ApiClient:
@@ -85,7 +77,7 @@ class ApiClient:
                 " aggregate`, or name its address with --http HOST:PORT."
             ) from error
         try:
-            return msgspec.json.decode(found, type=kind)
+            return decode(found, kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ApiError(
                 f"{self.url}{path}: the answer is not understood ({error}). Is it an aggregator of"
@@ -110,7 +102,7 @@ def read_token(path: Path | None) -> str | None:
 
 def _refusal(url: str, status: int, body: bytes) -> ApiError:
     try:
-        fault = msgspec.json.decode(body, type=_ErrorReply).error
+        fault = decode(body, ErrorReply).error
     except (msgspec.DecodeError, UnicodeDecodeError):
         return ApiError(f"{url}: it answers {status}; is it an aggregator?", status)
     cure = fault.cure

@@ -22,10 +22,10 @@ from api.alerts import Subject
 from kilowatch.prometheus.points import Points, dense, notation
 from kilowatch.prometheus.rules import AlertRule
 from kilowatch.prometheus.vectors import identity, literal, series
+from telemetry.devices import Event
 from telemetry.exposition import PREFIX
 from telemetry.fleet import gaps_of
 from telemetry.gap import Gap
-from telemetry.inventory import Event
 from telemetry.metric import Kind as Moves
 
 Json = dict[str, object]

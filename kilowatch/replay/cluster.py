@@ -23,8 +23,8 @@ from alerts.rules.rule import load as load_rules
 from api.alerts import Alert, ChannelRow, Incident, TestReply
 from collector.recording.file import RecordedMessage
 from kilowatch.replay.player import STEP, Player
+from telemetry.devices import Event
 from telemetry.errors import DeskError
-from telemetry.inventory import Event
 
 COMMIT_EVERY = 60
 """Recorded seconds in one commit."""

@@ -17,13 +17,13 @@ from aggregator.electrical.service import ElectricalService
 from aggregator.ingest.dead_letters import DeadLetters
 from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.router import MessageRouter
-from aggregator.stats import Stats
 from aggregator.store.protocol import StoredState
 from alerts.engine.restore import AlertRecord
 from alerts.incidents.state import StateChanges
 from alerts.notice import Notice
 from alerts.rules.rule import Rule
 from api.alerts import Incident
+from api.stats import Stats
 from collector.recording.file import RecordedMessage
 from telemetry.errors import SourceError
 from telemetry.fleet import Fleet

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from alerts.message.text import clean, cut
+from api.power import CircuitState, RowState
 from kilowatch.text.table import WIDTH
-from power.snapshot.documents import CircuitState, RowState
 from telemetry.text import duration
 
 BAR = 24

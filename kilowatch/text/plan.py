@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 
 from alerts.message.text import clean
+from api.power import Cap, CircuitPlan, NodePlan, PlanResult
 from kilowatch.text.circuits import ESTIMATE, broken
-from power.plan.result import Cap, CircuitPlan, NodePlan, PlanResult
 from telemetry.text import duration
 
 WIDTH = 80
@@ -36,7 +36,7 @@ def _circuit(circuit: CircuitPlan) -> list[str]:
         return [f"{name}  off, as supposed", *_broken(circuit.alerts)]
     amps = " ".join(f"{pole} {value:.1f}" for pole, value in circuit.amps.items())
     limits = "its main breaker is not known"
-    if circuit.rated_amps != float("inf"):
+    if circuit.rated_amps is not None and circuit.continuous_amps is not None:
         limits = f"{circuit.continuous_amps:g} A all day, {circuit.rated_amps:g} A breaker"
     lines = [f"{name}  {circuit.watts:,.0f} W  {amps} A; {limits}", f"    {_trip(circuit)}"]
     if circuit.survivor_amps is not None:

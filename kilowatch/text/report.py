@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from alerts.message.text import clean
-from power.report.report import Report, Upkeep
+from api.report import Report, Upkeep
 from telemetry.text import duration
 
 LABEL = 13

@@ -8,6 +8,7 @@ from typing import overload
 
 import numpy as np
 
+from api.power import Cap
 from power import thresholds
 from power.devices.wall_power import WallSource
 from power.live.heat import BreakerHeat
@@ -18,7 +19,6 @@ from power.network.flow import Flow
 from power.network.topology import SiteTopology
 from power.network.wiring import POLES, Flags, Floats
 from power.plan.remedy import RemedyPart, cap_of
-from power.plan.result import Cap
 from power.site.layout import Circuit, SiteLayout
 from power.snapshot.quantities import SOURCES
 from telemetry.text import duration

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
-from api.power import SnapshotKind
+from api.power import BudgetPlan, Cap, CircuitPlan, NodePlan, PlanResult, SnapshotKind
 from power.devices.breaker import EDGES
 from power.devices.catalogue import SYSTEM_BY_ID, counted, key_of
 from power.devices.supply import set_load
@@ -19,11 +19,11 @@ from power.network.topology import SiteTopology, fix
 from power.network.wiring import POLES, Floats
 from power.plan.plan_rules import PlannedState, evaluate
 from power.plan.remedy import RemedyPart, cap_of
-from power.plan.result import BudgetPlan, Cap, CircuitPlan, NodePlan, PlanResult
 from power.site.ceilings import Ceiling, ceilings
 from power.site.config import CordConfig, NodeConfig, PowerConfig
 from power.site.layout import Circuit, SiteLayout, lay_out
 from power.site.machine import Machine
+from power.snapshot.documents import plain
 from power.snapshot.snapshot import PowerSnapshot
 from telemetry.errors import ConfigError, did_you_mean
 
@@ -207,8 +207,8 @@ def _circuit(
         watts=round(float(state.now.watts[index]), 1),
         amps={POLES[pole]: round(float(amps[pole]), 3) for pole in circuit.poles},
         neutral_amps=round(float(state.neutral[index]), 3) if len(circuit.poles) > 1 else None,
-        rated_amps=circuit.rated_amps,
-        continuous_amps=round(circuit.continuous_amps, 3),
+        rated_amps=plain(circuit.rated_amps, 3),
+        continuous_amps=plain(circuit.continuous_amps, 3),
         load_ratio=round(float(amps.max()) / circuit.rated_amps, 4),
         trip_seconds={e: round(s, 1) if np.isfinite(s) else None for e, s in zip(EDGES, seconds, strict=True)},
         committed_watts=round(float(state.committed.watts[index]), 1),

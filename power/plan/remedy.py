@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from api.power import Cap
 from power.devices.breaker import Curve
-from power.plan.result import Cap
 from power.site.layout import Circuit
 
 _SIZES_UL = (15, 20, 25, 30, 35, 40, 45, 50, 60, 70, 80, 90, 100, 110, 125)

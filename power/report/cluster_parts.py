@@ -14,8 +14,9 @@ from power.devices.catalogue import Card, counted, find_card, find_system
 from power.report.report import ReportPart
 from power.site.config import NodeConfig, PowerConfig
 from power.site.machine import HOST_WATTS
+from telemetry.devices import Gpu
 from telemetry.errors import ConfigError
-from telemetry.inventory import Gpu, Inventory
+from telemetry.inventory import Inventory
 
 _GIB = 2**30
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from api.report import IdleReport, Report, Upkeep
 from power.report.energy import JOULES_PER_KWH, carbon_kg
 from power.report.energy_ledger import Day
-from power.report.report import IdleReport, Report, Upkeep
 from power.site.config import SiteConfig
 
 LIFE_HOURS_A_YEAR = 8766.0

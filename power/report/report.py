@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import msgspec
-
+from api.report import Prices, Report, Upkeep
 from power.report.energy import carbon_kg, homes, hours_to_drain
 from power.report.tariff import mean_price
 from power.site.config import SiteConfig
@@ -38,95 +37,6 @@ class ReportPart:
     hourly_rate: float | None = None
     """Of one of its GPUs."""
     role: str = "gpu"
-
-
-class Prices(msgspec.Struct, frozen=True, kw_only=True):
-    """What the hardware costs; absent is not known."""
-
-    total: float | None = None
-    gpus: float | None = None
-    """Of it, GPUs that are bought apart from the rest."""
-    hosts: float | None = None
-    """Of it, what they are built into."""
-    hourly: float | None = None
-    """What an hour of all GPUs is rented for."""
-
-
-class Upkeep(msgspec.Struct, frozen=True, kw_only=True):
-    """Energy and what follows from it, over some time."""
-
-    basis: str
-    """What it rests on: `sustained draw`, or `measured`."""
-    hours: float
-    kwh: float
-    """At the wall of the machines; money and CO2 are of the building's energy, PUE times that."""
-    gpu_kwh: float | None = None
-    """Of it, by the GPUs' own counters."""
-    cost: float | None = None
-    co2_kg: float
-    estimated_ratio: float = 0.0
-    """Part of the time that was bridged between distant readings."""
-    unknown_hours: float = 0.0
-    """Hours of which nothing is known: they are in no figure here."""
-
-
-class IdleReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Capacity that nobody used: GPUs below 5 % utilisation."""
-
-    gpu_hours: float
-    ratio: float
-    """Of all hours of all GPUs."""
-    kwh: float
-    """What the idle GPUs drew themselves."""
-    cost: float | None
-    """Their hours at the hourly rate, else at the hardware's price over its life, and their energy."""
-    cost_basis: str
-    """`hourly rate`, `price over life`, or `energy only`."""
-
-
-class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of one cluster."""
-
-    source: str = "configuration"
-    """`configuration` or `running`."""
-    nodes: int
-    roles: dict[str, int]
-    """Nodes by what they are for."""
-    gpus: dict[str, int]
-    """By model."""
-    mixed: bool
-    memory_gb: float
-    """As vendors count; of what is in pools of one it can't be used as one."""
-    pools: tuple[tuple[int, float], ...]
-    """(GPUs, GB) each, largest first."""
-    verdict: str
-    """`cluster` when most GPUs share memory over links, else `pile`."""
-    verdict_reason: str
-    sustained_watts: float | None
-    """Null when not one node's draw is known."""
-    peak_watts: float | None
-    committed_watts: float | None = None
-    """What the limits in force allow, at the wall; of a running cluster."""
-    homes: float | None
-    """Average homes that draw as much as `sustained_watts`."""
-    home_watts: float
-    ev_hours: float | None
-    """Hours in which it empties an electric car; null when it draws nothing, or nobody knows."""
-    ev_kwh: float
-    currency: str
-    pue: float
-    g_per_kwh: float
-    price_usd: float | None
-    prices: Prices
-    month: Upkeep | None
-    """A month of 730 h at the sustained draw."""
-    measured: Upkeep | None = None
-    """What a running cluster did take."""
-    utilisation: float | None = None
-    """Mean of all GPUs over the measured time."""
-    idle: IdleReport | None = None
-    times_cheaper: float | None = None
-    """Than the cluster that it is compared with, by price."""
 
 
 def describe(

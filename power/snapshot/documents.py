@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
+from api.power import CircuitState, RowState, TripSeconds
 from power.network.wiring import POLES
 from power.site.layout import Circuit, SiteLayout
 from power.snapshot.quantities import SOURCES
@@ -19,92 +18,6 @@ from power.snapshot.snapshot import PowerSnapshot
 _SOURCES = dict(SOURCES)
 Alerts = Mapping[str, Sequence[str]]
 """Ids of the rules that fire, by the name of the row."""
-
-
-class TripSeconds(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds until the breaker trips if the load stays: a band, and an estimate. Null is never,
-    or not known."""
-
-    earliest: float | None
-    """It may trip from here on."""
-    nominal: float | None
-    latest: float | None
-    """It must have tripped by then."""
-
-
-class CircuitState(msgspec.Struct, frozen=True, kw_only=True):
-    """A circuit, or a panel with its main breaker, now."""
-
-    id: str
-    kind: str
-    """`circuit` or `panel`."""
-    parent: str | None
-    """What feeds it."""
-    wiring: str
-    volts: float
-    """Between poles where it has several, else to neutral."""
-    watts: float | None
-    """At the wall."""
-    sigma_watts: float | None
-    """One standard deviation of `watts`."""
-    source: str | None
-    """Where `watts` comes from: the worst source that it is made of."""
-    amps: dict[str, float | None]
-    """By pole; the highest one decides."""
-    neutral_amps: float | None
-    rated_amps: float | None
-    """Null for a panel whose main breaker is not known."""
-    effective_amps: float | None
-    """What heat and grouping leave of the rating."""
-    continuous_amps: float | None
-    """What it may carry for three hours and more."""
-    headroom_amps: float | None
-    """What is left below the continuous limit; negative above it."""
-    load_ratio: float | None
-    """Amps of the highest pole over the rating."""
-    lasting_ratio: float | None = None
-    """The same of the load that times to trip are worked out with: the mean of the last 10 s, or what
-    has lasted 3 s where that is more."""
-    continuous_ratio: float | None
-    """Mean of the last 60 s over the continuous limit."""
-    above_continuous_seconds: float | None
-    heat_ratio: float | None
-    """Heat of the breaker over what trips it, earliest edge; an estimate."""
-    trip_known: bool
-    """Whether the breaker's curve is known, so that null times below are never."""
-    trip_seconds: TripSeconds
-    assumed_watts: float | None = None
-    """What of `watts` nobody tells now: of silent nodes, and of GPUs that were not read."""
-    committed_watts: float | None
-    """What the limits in force allow it to draw in the next second."""
-    committed_continuous_ratio: float | None
-    group: str | None
-    """The redundant group that it belongs to."""
-    survivor_continuous_ratio: float | None
-    """After the worst loss of another feed of its group, over the continuous limit."""
-    forecast_continuous_seconds: float | None
-    """Until the trend reaches the continuous limit; null is not in sight."""
-    forecast_rated_seconds: float | None
-    energy_kwh: float | None
-    """Since kilowatch first saw it."""
-    nodes: list[str]
-    """Nodes with a cord in it."""
-    alerts: list[str]
-    """Rules that fire on it and speak, by id."""
-    facts: dict[str, str]
-    """What a person should read beside it."""
-    more: dict[str, float | None]
-    """Every other quantity of `circuit_*`, without the prefix."""
-
-
-class RowState(msgspec.Struct, frozen=True, kw_only=True):
-    """A budget, a UPS, or the supplies of a node, now."""
-
-    id: str
-    quantities: dict[str, float | None]
-    """Without the prefix; null is not known, and for seconds never."""
-    alerts: list[str]
-    facts: dict[str, str]
 
 
 _SHOWN = frozenset(CircuitState.__struct_fields__) | {

@@ -14,14 +14,14 @@ import numpy.typing as npt
 
 from aggregator.alerting.service import AlertingService
 from aggregator.config import AggregatorConfig
-from aggregator.stats import Stats
-from aggregator.store.protocol import StoredEvent
 from alerts.config import AlertsConfig
 from alerts.incidents.policy import NotificationTimings
 from alerts.rules.rule import Rule, load
+from api.fleet import StoredEvent
+from api.stats import Stats
 from power.snapshot.snapshot import PowerSnapshot
+from telemetry.devices import Event
 from telemetry.fleet import Fleet
-from telemetry.inventory import Event
 from telemetry.schema import GPU_FAST, SCHEMA
 from tests.aggregator.fake_view import inventory
 

@@ -16,9 +16,9 @@ from alerts.incidents.state import StateChanges
 from alerts.notice import Notice
 from alerts.rules.rule import Rule, load
 from api.alerts import Action
+from telemetry.devices import Event
 from telemetry.fleet import Fleet
 from telemetry.gap import GAP, Gap
-from telemetry.inventory import Event
 from telemetry.schema import GPU_FAST, SCHEMA
 from tests.aggregator.fake_view import inventory
 

@@ -14,7 +14,6 @@ import numpy as np
 
 from aggregator.alerting.pipeline import AlertPipeline
 from aggregator.electrical.service import ElectricalService
-from aggregator.stats import Stats
 from aggregator.store.executor import StoreExecutor
 from aggregator.store.protocol import (
     Batch,
@@ -25,19 +24,21 @@ from aggregator.store.protocol import (
     HistorySeries,
     PastInstants,
     StoredDevice,
-    StoredEvent,
     StoredState,
     StoreStatus,
 )
 from aggregator.view import AlertStats, DeliveryView, TickQueue
 from alerts.notice import Delivery
 from api.alerts import Alert, ChannelRow, Incident, TestReply
+from api.fleet import StoredEvent
+from api.stats import Stats
 from telemetry import frame as frames
 from telemetry.catalogue import BY_NAME
+from telemetry.devices import Event, Gpu, Link
 from telemetry.fleet import Fleet
 from telemetry.gap import NOT_SUPPORTED
 from telemetry.intervals import IntervalSet
-from telemetry.inventory import Event, Gpu, Inventory, Link
+from telemetry.inventory import Inventory
 from telemetry.metric import Lane, Table
 from telemetry.schema import SCHEMA
 

@@ -8,19 +8,14 @@ from aggregator.config import AggregatorConfig, BackfillConfig, StoreConfig
 from aggregator.ingest.dead_letters import DeadLetters
 from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.router import MessageRouter
-from aggregator.stats import Stats
 from aggregator.store.embedded import EmbeddedStore
-from aggregator.store.protocol import Batch, StoredEvent
+from aggregator.store.protocol import Batch
+from api.fleet import StoredEvent
+from api.stats import Stats
 from telemetry import inventory as messages
+from telemetry.devices import Event
 from telemetry.fleet import Fleet
-from telemetry.inventory import (
-    CollectorStatus,
-    CommandReply,
-    Event,
-    FrameSpan,
-    Inventory,
-    NodeState,
-)
+from telemetry.inventory import CollectorStatus, CommandReply, FrameSpan, Inventory, NodeState
 from telemetry.topics import Topic, topic
 from tests.aggregator.node import START, inventory, payload
 

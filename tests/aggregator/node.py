@@ -16,15 +16,14 @@ import numpy.typing as npt
 
 from telemetry import frame as frames
 from telemetry import inventory as messages
+from telemetry.devices import Event, Gpu
 from telemetry.gap import NOT_SUPPORTED
 from telemetry.inventory import (
     CollectorStatus,
     Command,
     CommandKind,
     CommandReply,
-    Event,
     FrameSpan,
-    Gpu,
     Inventory,
     NodeState,
 )

@@ -21,7 +21,8 @@ from collector.simulated.source import SimulatedSource
 from kilowatch.replay.outcome import ReplayOutcome, replay
 from telemetry import frame as frames
 from telemetry import inventory as messages
-from telemetry.inventory import CollectorStatus, Event, NodeState
+from telemetry.devices import Event
+from telemetry.inventory import CollectorStatus, NodeState
 from telemetry.metric import Lane
 from telemetry.topics import Topic
 

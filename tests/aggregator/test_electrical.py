@@ -17,10 +17,11 @@ from aggregator.electrical.checkpoint import NAME
 from aggregator.electrical.fleet_power import FleetPowerReader
 from aggregator.electrical.service import ElectricalService
 from power.live.inputs import PowerInputs
+from telemetry.devices import Gpu
 from telemetry.errors import ConfigError
 from telemetry.fleet import Fleet
 from telemetry.gap import DEVICE_LOST, NOT_SUPPORTED
-from telemetry.inventory import Gpu, Inventory
+from telemetry.inventory import Inventory
 from telemetry.metric import Table
 from telemetry.schema import SCHEMA
 

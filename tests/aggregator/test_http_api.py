@@ -6,8 +6,8 @@ import pytest
 
 from api.alerts import Alert, AlertState, Severity
 from telemetry.catalogue import CATALOGUE
+from telemetry.devices import Event
 from telemetry.gap import DEVICE_LOST
-from telemetry.inventory import Event
 from telemetry.schema import GPU_FAST, SCHEMA
 from tests.aggregator.fake_view import FakeView, inventory, readings
 from tests.aggregator.http_client import door, small_cluster

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from aggregator.http.dcgm import COUNTERS
 from telemetry.catalogue import BY_NAME
-from telemetry.inventory import Event
+from telemetry.devices import Event
 from telemetry.metric import Kind
 from tests.aggregator.fake_view import START
 from tests.aggregator.http_client import door, small_cluster

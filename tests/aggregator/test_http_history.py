@@ -8,9 +8,10 @@ import pytest
 from aggregator.http.errors import RequestError
 from aggregator.http.times import duration, moment
 from aggregator.store.executor import StoreExecutor
-from aggregator.store.protocol import Batch, HistorySeries, StoredEvent
+from aggregator.store.protocol import Batch, HistorySeries
+from api.fleet import StoredEvent
+from telemetry.devices import Event
 from telemetry.errors import StoreError
-from telemetry.inventory import Event
 from tests.aggregator.fake_view import START, FakeView, MemoryStore, inventory, readings
 from tests.aggregator.http_client import door, small_cluster
 

@@ -13,11 +13,12 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from aggregator.electrical.service import ElectricalService
 from aggregator.http.app import make_app
 from aggregator.http.openapi import OPERATIONS, build
-from aggregator.store.protocol import Batch, StoredEvent
+from aggregator.store.protocol import Batch
 from alerts.incidents.matchers import parse_all
 from alerts.notice import Delivery, Notice
 from api.alerts import Action, Alert, AlertState, Severity
-from telemetry.inventory import Event
+from api.fleet import StoredEvent
+from telemetry.devices import Event
 from tests.aggregator.fake_view import START, FakePost, FakeView
 from tests.aggregator.http_client import door, small_cluster
 

@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from aggregator.http.past import PackedFrames
 from aggregator.store.executor import StoreExecutor
+from api.columns import PackedFramesReply
 from telemetry.schema import GPU_FAST, SCHEMA
 from tests.aggregator.fake_view import FakeView
 from tests.aggregator.feed import ARRIVAL, HOUR, Feed
@@ -266,7 +266,7 @@ async def test_frames_say_where_the_store_begins_and_may_be_packed(
     _, plain = await client.json(path)
     async with client.session.get(f"{client.url}{path}&packed=true") as answer:
         assert answer.content_type == "application/msgpack"
-        small = msgspec.msgpack.decode(await answer.read(), type=PackedFrames)
+        small = msgspec.msgpack.decode(await answer.read(), type=PackedFramesReply)
     assert plain["begins"] == small.begins == sampled_at(0)
     assert small.rows.uuid == plain["rows"]["uuid"]
     for one, other in zip(plain["frames"], small.frames, strict=True):

@@ -6,8 +6,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from aggregator.http.rule_input_metrics import MOST_KINDS
+from telemetry.devices import Event
 from telemetry.gap import DEVICE_LOST
-from telemetry.inventory import Event
 from telemetry.metric import Table
 from telemetry.schema import SCHEMA
 from tests.aggregator.fake_view import START, FakeView, readings

@@ -12,9 +12,10 @@ from aggregator.config import StoreConfig
 from aggregator.store.protocol import Batch, Frames, HistorySeries, Hole, PastInstants
 from telemetry import frame as frames
 from telemetry import inventory as messages
+from telemetry.devices import Gpu, Link
 from telemetry.errors import StoreError
 from telemetry.intervals import IntervalSet
-from telemetry.inventory import Gpu, Inventory, Link
+from telemetry.inventory import Inventory
 from telemetry.metric import Lane, Table
 from telemetry.schema import GPU_FAST, GPU_SLOW, LINK_FAST, LINK_SLOW, NODE_FAST, SCHEMA
 from telemetry.topics import Topic

@@ -13,12 +13,13 @@ from aggregator.config import AggregatorConfig
 from aggregator.influx.spool import Spool
 from aggregator.influx.store import InfluxStore
 from aggregator.store.open import open_store
-from aggregator.store.protocol import Batch, Hole, StoredEvent
+from aggregator.store.protocol import Batch, Hole
+from api.fleet import StoredEvent
 from telemetry import frame as frames
+from telemetry.devices import Event
 from telemetry.errors import StoreError
 from telemetry.gap import DEVICE_LOST, NOT_SUPPORTED, TIMED_OUT
 from telemetry.intervals import IntervalSet
-from telemetry.inventory import Event
 from telemetry.schema import GPU_FAST, NODE_FAST, SCHEMA
 from telemetry.topics import Topic
 from tests.aggregator.feed import ARRIVAL

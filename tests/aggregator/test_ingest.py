@@ -11,17 +11,11 @@ import pytest
 from aggregator.config import BackfillConfig, StoreConfig
 from telemetry import frame as frames
 from telemetry import inventory as messages
+from telemetry.devices import Event
 from telemetry.fleet import gaps_of
 from telemetry.gap import Gap
 from telemetry.intervals import IntervalSet
-from telemetry.inventory import (
-    CollectorStatus,
-    CommandKind,
-    CommandReply,
-    Event,
-    FrameSpan,
-    NodeState,
-)
+from telemetry.inventory import CollectorStatus, CommandKind, CommandReply, FrameSpan, NodeState
 from telemetry.schema import GPU_FAST, SCHEMA, Block, Schema
 from telemetry.topics import Topic
 from tests.aggregator.feed import Feed

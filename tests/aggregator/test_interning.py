@@ -8,10 +8,12 @@ import pytest
 
 from aggregator.http.metrics import self_families
 from aggregator.ingest.router import Interner
-from aggregator.stats import LAG_BOUNDS, Spread, Stats
+from aggregator.stats import add_lags
+from api.stats import LAG_BOUNDS, LagHistogram, Stats
 from telemetry import inventory as messages
+from telemetry.devices import Gpu
 from telemetry.exposition import render
-from telemetry.inventory import Gpu, Inventory
+from telemetry.inventory import Inventory
 from telemetry.schema import SCHEMA
 
 
@@ -38,9 +40,9 @@ def test_equal_parts_are_one_object_and_nothing_is_changed() -> None:
 
 def test_lags_fall_into_their_buckets() -> None:
     """A clock that is ahead, one exactly on a bound, one beyond the last."""
-    spread = Spread()
-    spread.add(np.array([-1.0, LAG_BOUNDS[0], 0.0011, 1000.0]))
-    spread.add(np.array([]))
+    spread = LagHistogram()
+    add_lags(spread, np.array([-1.0, LAG_BOUNDS[0], 0.0011, 1000.0]))
+    add_lags(spread, np.array([]))
     assert (spread.counts[0], spread.counts[1], spread.counts[-1]) == (2, 1, 1)
     assert sum(spread.counts) == 4
     assert spread.highest == 1000.0
@@ -49,7 +51,7 @@ def test_lags_fall_into_their_buckets() -> None:
 def test_the_page_has_cumulative_buckets() -> None:
     """As Prometheus reads them: the last one is all."""
     stats = Stats()
-    stats.shown.add(np.array([0.0005, 0.2, 0.3, 500.0]))
+    add_lags(stats.shown, np.array([0.0005, 0.2, 0.3, 500.0]))
     lines = render(self_families(stats, {}, 1.0)).decode().splitlines()
     name = "kilowatch_aggregator_shown_lag_seconds"
     buckets = [line for line in lines if line.startswith(f"{name}_bucket")]

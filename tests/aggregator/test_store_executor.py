@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.stats import Stats
 from aggregator.store.executor import SEALING_NICE, StoreExecutor
 from aggregator.store.seal import Sealer
+from api.stats import Stats
 from telemetry.errors import StoreError
 from tests.aggregator.feed import HOUR, Feed
 

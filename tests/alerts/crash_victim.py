@@ -26,9 +26,10 @@ from alerts.journal.journal import Journal
 from alerts.notice import Notice
 from alerts.rules.rule import Rule
 from api.alerts import Action, AlertState
+from telemetry.devices import Gpu
 from telemetry.fleet import Fleet
 from telemetry.gap import GAP, Gap
-from telemetry.inventory import Gpu, Inventory
+from telemetry.inventory import Inventory
 from telemetry.metric import Table
 from tests.alerts.deliveries import NOON, SECOND
 

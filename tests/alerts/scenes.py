@@ -28,8 +28,9 @@ from collector.simulated import Scenario, SimulatedSource
 from collector.simulated.scenario import EPOCH
 from collector.source import DeviceEvent, Rows, Source
 from kilowatch.stack.demo_site import site_of
+from telemetry.devices import Event
 from telemetry.fleet import Fleet
-from telemetry.inventory import Event, Inventory
+from telemetry.inventory import Inventory
 from telemetry.kernel_log import parse_line
 from telemetry.metric import Lane
 from telemetry.schema import SCHEMA

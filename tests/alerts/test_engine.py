@@ -10,9 +10,10 @@ import pytest
 from alerts.engine.engine import RESOLVED_SHOWN, RuleEngine
 from alerts.rules.rule import load
 from api.alerts import Alert, AlertState, Severity
+from telemetry.devices import Event, Gpu, Link
 from telemetry.fleet import Fleet
 from telemetry.gap import GAP, Gap
-from telemetry.inventory import Event, Gpu, Inventory, Link
+from telemetry.inventory import Inventory
 from telemetry.metric import Table
 
 RULES = load()

@@ -15,8 +15,9 @@ from collector.service import run_collector
 from collector.source import Source
 from telemetry import frame
 from telemetry import inventory as messages
+from telemetry.devices import Event
 from telemetry.frame import Frame
-from telemetry.inventory import CollectorStatus, Command, CommandReply, Event, Inventory
+from telemetry.inventory import CollectorStatus, Command, CommandReply, Inventory
 from telemetry.mqtt import BrokerConfig, connect
 from telemetry.topics import Topic, parse, pattern, topic
 from tests.fakes import until

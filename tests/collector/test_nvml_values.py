@@ -11,8 +11,8 @@ from collector.nvml.capability import UNKNOWN_VALUES, bit_error_rate
 from collector.nvml.gpu import pci_address
 from collector.nvml.readings import decode
 from telemetry.catalogue import BY_NAME, CATALOGUE
+from telemetry.devices import MemoryPool
 from telemetry.gap import Gap
-from telemetry.inventory import MemoryPool
 from telemetry.metric import Call, Table
 from telemetry.schema import LINK_FAST, LINK_SLOW, SCHEMA
 from tests.collector.nvml_ticks import FAST, Ticks

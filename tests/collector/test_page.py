@@ -82,7 +82,8 @@ async def test_the_page_shows_readings_and_the_collector_itself(tmp_path: Path) 
 
 def test_what_is_stale_is_left_out(tmp_path: Path) -> None:
     from collector.assembly import CollectorAssembly
-    from telemetry.inventory import Gpu, Inventory
+    from telemetry.devices import Gpu
+    from telemetry.inventory import Inventory
 
     async def page(now: float) -> str:
         parts = CollectorAssembly(config_of(BrokerConfig(), tmp_path), FakeSource(), None, None, {})

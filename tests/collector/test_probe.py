@@ -27,8 +27,8 @@ from collector.probe.protocol import (
     pack,
 )
 from collector.probe.watchdog import ABANDONED_LIMIT, THE_DRIVER, Watchdog
+from telemetry.devices import Gpu, Link
 from telemetry.errors import ConfigError, DriverError
-from telemetry.inventory import Gpu, Link
 
 PATIENCE = 30.0
 

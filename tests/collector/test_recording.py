@@ -21,9 +21,10 @@ from collector.recording.replay import RecordingSource
 from collector.sampling.sampler import BOTH, FAST
 from telemetry import frame
 from telemetry import inventory as messages
+from telemetry.devices import Event
 from telemetry.errors import ConfigError, KilowattError, SourceError
 from telemetry.gap import Gap, reason_of
-from telemetry.inventory import Event, Inventory
+from telemetry.inventory import Inventory
 from telemetry.schema import GPU_FAST, GPU_SLOW, SCHEMA, Block, Schema
 from telemetry.topics import Topic
 from tests.brokers import Mosquitto

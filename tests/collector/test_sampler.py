@@ -15,8 +15,9 @@ from collector.sampling.sampler import BOTH, FAST, Due, Sampler, next_tick, pass
 from collector.source import DeviceEvent, Rows
 from telemetry import frame
 from telemetry import inventory as messages
+from telemetry.devices import Event
 from telemetry.gap import NOT_READ, Gap, reason_of
-from telemetry.inventory import CommandKind, Event, Inventory
+from telemetry.inventory import CommandKind, Inventory
 from telemetry.metric import Lane
 from telemetry.schema import GPU_FAST, GPU_SLOW, LINK_FAST, NODE_FAST, NODE_SLOW, SCHEMA
 from telemetry.topics import phase_of

@@ -18,8 +18,9 @@ from kilowatch.text import alerts as alerting
 from kilowatch.text.table import WIDTH, columns
 from telemetry import frame as frames
 from telemetry import inventory as messages
+from telemetry.devices import Event
 from telemetry.gap import NOT_SUPPORTED
-from telemetry.inventory import CollectorStatus, Event, NodeState
+from telemetry.inventory import CollectorStatus, NodeState
 from telemetry.schema import GPU_FAST, SCHEMA
 from telemetry.topics import Topic
 from tests.aggregator.fake_view import inventory

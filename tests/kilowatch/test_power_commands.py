@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from api.power import CircuitState, TripSeconds
 from kilowatch.__main__ import main
 from kilowatch.stack.demo_site import plugged
 from kilowatch.text.circuits import bar, circuit_lines
-from power.snapshot.documents import CircuitState, TripSeconds
 from tests.aggregator.http_client import door
 from tests.aggregator.test_http_circuits import lab
 from tests.brokers import free_port

@@ -22,8 +22,8 @@ from kilowatch.replay.cluster import RecordedCluster
 from kilowatch.replay.outcome import replay
 from kilowatch.stack.ports import free_port
 from telemetry import inventory as messages
+from telemetry.devices import Event
 from telemetry.errors import SourceError
-from telemetry.inventory import Event
 from telemetry.text import time_of_day
 from telemetry.topics import Topic
 from tests.aggregator.node import inventory, sampled_at

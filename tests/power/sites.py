@@ -8,8 +8,8 @@ from functools import partial
 
 from alerts.engine.instant import firing_ids
 from alerts.rules.rule import Rule, load
+from api.power import CircuitPlan, PlanResult
 from power.plan.plan import Suppose, make
-from power.plan.result import CircuitPlan, PlanResult
 from power.site.config import decode
 
 DGX_FEED = """

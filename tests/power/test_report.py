@@ -10,15 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.report import Report
 from power.report.cluster_parts import memory_gb, parts_of, pools_of, running_part
 from power.report.energy import between, carbon_kg, cost, counted, of_counter, of_power
 from power.report.energy_ledger import EnergyLedger, EnergySample, total
 from power.report.measured import idle, measured, utilisation
-from power.report.report import Report, describe, times_cheaper
+from power.report.report import describe, times_cheaper
 from power.report.tariff import TariffRate, mean_price, price_at
 from power.site.config import NodeConfig, PowerConfig, SiteConfig, decode
+from telemetry.devices import Gpu, Link, MemoryPool
 from telemetry.errors import ConfigError
-from telemetry.inventory import Gpu, Inventory, Link, MemoryPool
+from telemetry.inventory import Inventory
 
 NAN = math.nan
 NIGHT = TariffRate(start="22:00", end="06:00", price=0.10)

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
+from telemetry.devices import Gpu, Link
 from telemetry.exposition import (
     COUNTER,
     GAUGE,
@@ -25,7 +26,7 @@ from telemetry.exposition import (
     render,
 )
 from telemetry.gap import DEVICE_LOST, NOT_SUPPORTED
-from telemetry.inventory import Gpu, Inventory, Link
+from telemetry.inventory import Inventory
 from telemetry.metric import Table
 from telemetry.schema import GPU_FAST, SCHEMA
 

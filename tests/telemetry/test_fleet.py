@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from telemetry.devices import Gpu, Link
 from telemetry.fleet import Fleet, gaps_of
 from telemetry.gap import Gap
-from telemetry.inventory import Gpu, Inventory, Link
+from telemetry.inventory import Inventory
 from telemetry.metric import Table
 from telemetry.schema import GPU_FAST, GPU_SLOW, SCHEMA
 

@@ -7,8 +7,9 @@ import json
 import pytest
 
 from telemetry import inventory as messages
+from telemetry.devices import Event, Gpu
 from telemetry.errors import WireError
-from telemetry.inventory import CollectorStatus, Event, FrameSpan, Gpu, Inventory
+from telemetry.inventory import CollectorStatus, FrameSpan, Inventory
 from telemetry.schema import SCHEMA
 
 

@@ -11,8 +11,9 @@ from textual.pilot import Pilot
 from aggregator.http.app import listening
 from aggregator.http.config import HttpConfig
 from api.alerts import Alert, AlertState, Severity
+from telemetry.devices import Gpu
 from telemetry.gap import GAP, Gap
-from telemetry.inventory import Gpu, Inventory
+from telemetry.inventory import Inventory
 from telemetry.metric import Table
 from telemetry.schema import SCHEMA
 from tests.aggregator.fake_view import START, FakeView

@@ -6,9 +6,9 @@ import pytest
 from rich.cells import cell_len
 
 from api.alerts import Alert, Incident
-from api.pages import History
-from api.report import Energy, Report
-from api.stream import GpuRows
+from api.columns import HistoryReply
+from api.report import Report, Upkeep
+from telemetry.metric import Kind, Unit
 from tests.tui.cluster import until
 from tests.tui.test_app import staged
 from tests.tui.test_lines import LIVE, NOW, SECOND, board, incidents, said
@@ -21,7 +21,7 @@ from tui.screens.history import Plot, history_lines, rounded, say_percent, say_w
 from tui.screens.incident import incident_lines
 from tui.screens.pools import COLUMNS as POOLS
 from tui.state.documents import TODAY
-from tui.state.gpus import Gpus
+from tui.state.gpus import GpuRows, Gpus
 from tui.state.incidents import counts
 from tui.tables.columns import share
 from tui.theme import MONO, Tones
@@ -73,7 +73,7 @@ def test_a_line_that_is_cut_ends_in_an_ellipsis() -> None:
 
 
 def test_what_a_day_took_goes_on_in_the_next_line() -> None:
-    energy = Energy(kwh=84_200.0, cost=7578.0, co2_kg=31_990.0, gpu_kwh=70_000.0, hours=24.0,
+    energy = Upkeep(kwh=84_200.0, cost=7578.0, co2_kg=31_990.0, gpu_kwh=70_000.0, hours=24.0,
                     unknown_hours=2.0, estimated_ratio=0.2)  # fmt: skip
     shown = board().with_doc(TODAY, Report(currency="USD", measured=energy), 100.0)
     lines = [said(line) for line in energy_lines(shown, 80, 30)]
@@ -154,7 +154,10 @@ def test_a_scale_ends_at_a_round_value(value: float, end: float) -> None:
 
 def test_percent_goes_beyond_100_only_where_values_do() -> None:
     def top(high: float, plot: Plot) -> str:
-        found = History("m", 1.0, 0, 4 * SECOND, at=[0, SECOND, 2 * SECOND], mean=[0.5, high, 0.5])
+        found = HistoryReply(
+            "d", "m", Unit.RATIO, Kind.GAUGE, 1.0, 0, 4 * SECOND, [0, SECOND, 2 * SECOND],
+            mean=[0.5, high, 0.5], low=[], high=[],
+        )  # fmt: skip
         return said(history_lines(found, "", plot, "1 m", 60, 7, utc=True)[1]).split("┤")[0].strip()
 
     busy = Plot("Utilisation", "u", (0.0, 1.0), say_percent, "")

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from api.power import BudgetRow, BudgetRows, Circuit, Circuits, Power, Trip
+from api.power import CircuitsReply, CircuitState, PowerReply, RowsReply, RowState, TripSeconds
 from tests.tui.test_lines import LIVE, NOW, board, said
 from tui.frame.header import header
 from tui.screens.circuit import circuit_lines
@@ -21,20 +21,20 @@ from tui.state.row_status import RowStatus
 from tui.status import as_json, text_lines
 from tui.tables.fields import circuit_fields
 
-FALLEN = Circuit(
+FALLEN = CircuitState(
     "office", watts=1656.0, amps={"L1": 13.8}, rated_amps=20.0, continuous_amps=16.0, effective_amps=20.0,
     headroom_amps=2.2, load_ratio=0.69, lasting_ratio=1.21, continuous_ratio=1.43, above_continuous_seconds=130.0,
-    heat_ratio=0.93, trip_known=True, trip_seconds=Trip(11.0, 40.0, 200.0), source="node_meter",
+    heat_ratio=0.93, trip_known=True, trip_seconds=TripSeconds(11.0, 40.0, 200.0), source="node_meter",
 )  # fmt: skip
 """A circuit whose load has just fallen: now it carries little, and the countdown is of before."""
-AFTER = Circuit(
+AFTER = CircuitState(
     "office", watts=1656.0, amps={"L1": 13.8}, rated_amps=20.0, continuous_amps=16.0, effective_amps=20.0,
     headroom_amps=2.2, load_ratio=0.69, lasting_ratio=0.69, continuous_ratio=1.2, trip_known=True,
 )  # fmt: skip
 """Ten seconds later; the mean of the minute has not followed yet."""
 
 
-def page(circuit: Circuit, width: int = 200) -> list[str]:
+def page(circuit: CircuitState, width: int = 200) -> list[str]:
     """The page of a circuit as text."""
     past = (np.empty(0), np.empty(0))
     shown = board(circuits=[circuit])
@@ -78,7 +78,7 @@ CALM = msgspec.structs.replace(
         ({"lasting_ratio": 0.9}, True),
         ({"forecast_rated_seconds": 600.0}, True),
         ({"forecast_continuous_seconds": 600.0}, True),
-        ({"trip_seconds": Trip(600.0)}, True),
+        ({"trip_seconds": TripSeconds(600.0)}, True),
     ],
     ids=["calm", "over its limit", "full soon", "over it soon", "trips"],
 )
@@ -106,14 +106,14 @@ def test_a_load_that_has_fallen_is_not_called_over() -> None:
 
 
 def test_an_older_aggregator_tells_one_load_only() -> None:
-    old = Circuit("old", watts=1000.0, amps={"L1": 10.0}, rated_amps=20.0, continuous_amps=16.0, load_ratio=0.5, headroom_amps=6.0)  # fmt: skip
+    old = CircuitState("old", watts=1000.0, amps={"L1": 10.0}, rated_amps=20.0, continuous_amps=16.0, load_ratio=0.5, headroom_amps=6.0)  # fmt: skip
     assert share(old) == 0.5
     assert load(old) == 1000
     assert page(old)[2].startswith("load  1.0 kW  50% of 20 A  headroom +600 W")
 
 
 def test_what_is_not_known_is_a_dash() -> None:
-    unknown = Circuit("u", rated_amps=20.0, continuous_amps=16.0, lasting_ratio=0.4)
+    unknown = CircuitState("u", rated_amps=20.0, continuous_amps=16.0, lasting_ratio=0.4)
     assert share(unknown) is None
     assert load(unknown) is None
     assert headroom(unknown) == "—"
@@ -123,7 +123,7 @@ def test_what_is_not_known_is_a_dash() -> None:
     ) == [[("loading …", "dim")]]
 
 
-ASSUMED = Circuit(
+ASSUMED = CircuitState(
     "office", watts=2900.0, amps={"L1": 24.2}, rated_amps=20.0, continuous_amps=16.0, effective_amps=20.0,
     headroom_amps=-8.2, load_ratio=1.21, lasting_ratio=1.21, continuous_ratio=None, assumed_watts=2900.0,
     source="committed", facts={"assumed": "all of it is assumed: rig: silent, counted with all that may be drawn",
@@ -147,7 +147,7 @@ def test_a_load_that_is_assumed_is_never_shown_as_one_that_was_told() -> None:
     assert "does not trip" not in text
 
 
-COOL = Circuit(
+COOL = CircuitState(
     "office", watts=800.0, amps={"L1": 6.7}, rated_amps=20.0, continuous_amps=16.0, effective_amps=20.0,
     headroom_amps=9.3, load_ratio=0.33, lasting_ratio=0.33, continuous_ratio=0.4, trip_known=True,
 )  # fmt: skip
@@ -165,30 +165,32 @@ def test_an_unknown_time_to_trip_is_not_never() -> None:
 def test_a_budget_of_which_a_part_is_assumed_says_about() -> None:
     told = {"watts": 6e6, "power_ratio": 0.75}
     for assumed, word in ((0.0, "Power 6.00/8.00 MW"), (1e6, "Power ~6.00/8.00 MW")):
-        row = BudgetRow("hall", told | {"assumed_watts": assumed})
+        row = RowState("hall", told | {"assumed_watts": assumed})
         assert word in said(
-            header(board().with_doc(BUDGETS, BudgetRows([row]), 100.0), LIVE, NOW, 160)[1]
+            header(board().with_doc(BUDGETS, RowsReply(rows=[row]), 100.0), LIVE, NOW, 160)[1]
         )
 
 
 def test_the_wall_says_of_how_many_nodes_it_is() -> None:
     shown = board().with_doc(
-        POWER_PAGE, Power(configured=True, wall_watts=9_100.0, wall_nodes=1), 100.0
+        POWER_PAGE, PowerReply(configured=True, wall_watts=9_100.0, wall_nodes=1), 100.0
     )
     nodes = shown.status.nodes if shown.status else 0
     assert f"Wall 9.1 kW (1/{nodes:,} nodes, " in said(header(shown, LIVE, NOW, 160)[1])
     nobody = board().with_doc(
-        POWER_PAGE, Power(configured=True, wall_watts=None, wall_nodes=0), 100.0
+        POWER_PAGE, PowerReply(configured=True, wall_watts=None, wall_nodes=0), 100.0
     )
     assert "Wall" not in said(header(nobody, LIVE, NOW, 160)[1])
 
 
 def test_a_chart_keeps_what_was_told_and_draws_nothing_that_was_not() -> None:
     """An answer without circuits is none; what is assumed is a gap."""
-    loads, none = Loads(), Circuits(0, [])
+    loads, none = Loads(), CircuitsReply(at=0)
     told = msgspec.structs.replace(ASSUMED, assumed_watts=0.0)
     for second, found in enumerate(([told], [told], none.circuits, [ASSUMED], [told])):
-        loads.add(board().with_doc(CIRCUITS, Circuits((second + 1) * 10**9, found), 98.0))
+        loads.add(
+            board().with_doc(CIRCUITS, CircuitsReply(at=(second + 1) * 10**9, circuits=found), 98.0)
+        )
     at, watts = loads.of("office", 10**10)
     assert at.tolist() == [second * 10**9 for second in (1, 2, 4, 5)]
     np.testing.assert_array_equal(watts, [2900.0, 2900.0, np.nan, 2900.0])

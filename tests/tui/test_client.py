@@ -14,7 +14,7 @@ from aiohttp import web
 
 from aggregator.http.app import listening
 from aggregator.http.config import HttpConfig
-from api.power import CircuitPage
+from api.power import CircuitReply
 from tests.aggregator.test_http_circuits import lab
 from tests.tui.cluster import Cluster, served
 from tui.feed.feed import DashboardFeed
@@ -198,7 +198,7 @@ async def test_circuits_come_by_columns_and_the_open_one_as_a_whole() -> None:
         brief = feed.board.circuit("lab/2")
         assert brief is not None
         assert not brief.facts
-        feed.want(Wants(nodes=(), asks=(DocumentRequest(page_of("lab/2"), CircuitPage, 1.0),)))
+        feed.want(Wants(nodes=(), asks=(DocumentRequest(page_of("lab/2"), CircuitReply, 1.0),)))
         await until(lambda: bool(feed.board.circuit("lab/2").facts))  # type: ignore[union-attr]
         full = feed.board.circuit("lab/2")
         assert full is not None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from api.fleet import NodeLine
-from api.pages import GpuFacts, GpuPage
+from api.device import GpuPageReply
+from api.fleet import NodeReply
+from telemetry.devices import Gpu
 from tests.tui.cluster import Cluster, until
 from tests.tui.test_app import press_until, shown
 from tests.tui.test_lines import board, said
@@ -53,9 +54,11 @@ def test_a_subject_is_read_back_whatever_the_name() -> None:
     )
 
 
-def page(**read: float) -> GpuPage:
+def page(**read: float) -> GpuPageReply:
     """A page with these readings."""
-    return GpuPage(0, NodeLine("n1", "online"), GpuFacts("G", 0, "H100"), readings=read)
+    return GpuPageReply(
+        at=0, node=NodeReply("n1", "online"), gpu=Gpu(uuid="G", index=0, name="H100"), readings=read
+    )
 
 
 def test_what_differs_is_told_in_its_unit_and_as_a_share() -> None:

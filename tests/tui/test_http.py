@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from aiohttp import WSMsgType, web
 
-from api.pages import History
+from api.columns import HistoryReply
 from telemetry.errors import ConfigError
 from tests.tui.test_client import following, serving, until
 from tui.feed.http import HttpConnection, HttpReply, HttpReplyError
@@ -292,7 +292,9 @@ async def test_a_document_that_takes_long_holds_up_no_other() -> None:
             await answer.wait()
 
     async with old_aggregator([], slow) as url, following(url) as feed:
-        feed.want(Wants(nodes=(), asks=(DocumentRequest("api/v1/history?metric=x", History, 0.2),)))
+        feed.want(
+            Wants(nodes=(), asks=(DocumentRequest("api/v1/history?metric=x", HistoryReply, 0.2),))
+        )
         await until(lambda: looks["history"] == 1 and looks["incidents"] >= 1)
         before = looks["incidents"]
         await until(lambda: looks["incidents"] >= before + 3)

@@ -10,10 +10,10 @@ import pytest
 from rich.cells import cell_len
 
 from api.alerts import Alert, Incident, IncidentNote, IncidentsReply
-from api.fleet import Model, NodeLine, Status, Summary
-from api.power import BudgetRow, BudgetRows, Circuit, Circuits, Trip
-from api.report import Energy, Report
-from api.stream import Fault
+from api.errors import ErrorDetail
+from api.fleet import FleetSummary, ModelSummary, NodeReply, StatusReply
+from api.power import CircuitsReply, CircuitState, RowsReply, RowState, TripSeconds
+from api.report import Report, Upkeep
 from tui.feed.line import Connection, ConnectionState
 from tui.frame.header import header
 from tui.frame.lines import band, nothing_yet, tiny
@@ -53,35 +53,41 @@ def incidents(count: int, severity: str = "page", **more: Any) -> list[Incident]
     ]
 
 
-def board(found: list[Incident] | None = None, circuits: list[Circuit] | None = None,
+def board(found: list[Incident] | None = None, circuits: list[CircuitState] | None = None,
           alerts: tuple[Alert, ...] = (), **summary: Any) -> DashboardState:  # fmt: skip
     """A cluster of 1,250 nodes, one of which is stale."""
     numbers: dict[str, Any] = {
         "nodes": {"online": 1249, "stale": 1, "offline": 0},
-        "models": [Model({"reporting": 9968, "silent": 8, "lost": 24})],
+        "models": [ModelSummary(gpus={"reporting": 9968, "silent": 8, "lost": 24})],
         "gpu_power_watts": 6.93e6,
         "gpu_power_limit_watts": 8.4e6,
         "temperature_max_celsius": 71.0,
         "utilization_mean_ratio": 0.93,
     }
-    status = Status(
-        "2026.1", "site\x07-a", 100 * SECOND, 1250, 10_000, 0.3, Summary(**(numbers | summary))
+    status = StatusReply(
+        version="2026.1",
+        cluster="site\x07-a",
+        at=100 * SECOND,
+        nodes=1250,
+        gpus=10_000,
+        newest_frame_age_seconds=0.3,
+        summary=FleetSummary(**(numbers | summary)),
     )
     shown = DashboardState(
         status=status, status_came=100.0, at=100 * SECOND, ready=True, alerts=alerts
     )
     shown = shown.with_doc(INCIDENTS, IncidentsReply(0, found or []), 100.0)
-    return shown.with_doc(CIRCUITS, Circuits(100 * SECOND, circuits or []), 98.0)
+    return shown.with_doc(CIRCUITS, CircuitsReply(at=100 * SECOND, circuits=circuits or []), 98.0)
 
 
-HOT = Circuit(
+HOT = CircuitState(
     "PDU-17B", watts=19_400.0, amps={"L1": 90.0, "L2": 88.0}, rated_amps=80.0, continuous_amps=64.0,
     headroom_amps=-26.0, load_ratio=1.12, continuous_ratio=1.4, trip_known=True,
-    trip_seconds=Trip(earliest=251.0, nominal=400.0), nodes=["n1", "n2"],
+    trip_seconds=TripSeconds(earliest=251.0, nominal=400.0), nodes=["n1", "n2"],
     facts={"remedy": "cap each GPU at 540 W (nvidia-smi -pl 540)"},
 )  # fmt: skip
-NEAR = Circuit("PDU-16A", load_ratio=0.96, forecast_rated_seconds=1260.0, nodes=["n3"])
-CALM = Circuit("PDU-1", load_ratio=0.5, nodes=["n4"])
+NEAR = CircuitState("PDU-16A", load_ratio=0.96, forecast_rated_seconds=1260.0, nodes=["n3"])
+CALM = CircuitState("PDU-1", load_ratio=0.5, nodes=["n4"])
 FIRING = Alert("k", "r", "firing", "page", "", subject="circuit", name="PDU-17B")
 
 
@@ -105,31 +111,31 @@ def test_160_columns_say_more_and_what_of_how_many() -> None:
 @pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
 def test_no_line_of_the_header_is_too_wide(width: int) -> None:
     shown = board(incidents(1300), [replace_name(HOT, "x" * 300), NEAR])
-    shown = replace(shown, nodes=(NodeLine("a", "online", source="simulated:x"),))
+    shown = replace(shown, nodes=(NodeReply("a", "online", source="simulated:x"),))
     for line in header(shown, LIVE, NOW, width)[: 1 if width >= 120 else 2]:
         assert cell_len(said(line)) <= max(width, 120)
 
 
-def replace_facts(remedy: str) -> Circuit:
+def replace_facts(remedy: str) -> CircuitState:
     """A circuit that this would relieve."""
-    return Circuit("PDU-17B", facts={"remedy": remedy})
+    return CircuitState("PDU-17B", facts={"remedy": remedy})
 
 
-def replace_name(circuit: Circuit, name: str) -> Circuit:
+def replace_name(circuit: CircuitState, name: str) -> CircuitState:
     """The same under another name."""
-    return Circuit(name, load_ratio=circuit.load_ratio, trip_seconds=circuit.trip_seconds)
+    return CircuitState(name, load_ratio=circuit.load_ratio, trip_seconds=circuit.trip_seconds)
 
 
 def test_power_is_of_the_budget_where_there_is_one() -> None:
-    row = BudgetRow("site", {"watts": 6.0e6, "power_ratio": 0.75})
-    shown = board().with_doc(BUDGETS, BudgetRows([row]), 100.0)
+    row = RowState("site", {"watts": 6.0e6, "power_ratio": 0.75})
+    shown = board().with_doc(BUDGETS, RowsReply(rows=[row]), 100.0)
     assert "Power 6.00/8.00 MW" in said(header(shown, LIVE, NOW, 160)[1])
     assert "GPU power 6.93/8.40 MW" in said(header(board(), LIVE, NOW, 160)[1])
 
 
 def test_energy_and_cost_of_today_are_a_dash_until_they_are_known() -> None:
     shown = board().with_doc(
-        TODAY, Report(currency="USD", measured=Energy(kwh=84_200.0, cost=7578.0)), 100.0
+        TODAY, Report(currency="USD", measured=Upkeep(kwh=84_200.0, cost=7578.0)), 100.0
     )
     assert "84.2 MWh $7,578 today" in said(header(shown, LIVE, NOW, 80)[1])
     assert "— kWh" in said(header(board(), LIVE, NOW, 80)[1])
@@ -142,7 +148,7 @@ def test_energy_and_cost_of_today_are_a_dash_until_they_are_known() -> None:
 def test_what_is_not_real_says_so(source: str, badge: str) -> None:
     shown = replace(
         board(),
-        nodes=(NodeLine("a", "online", source="nvml"), NodeLine("b", "online", source=source)),
+        nodes=(NodeReply("a", "online", source="nvml"), NodeReply("b", "online", source=source)),
     )
     assert shown.badge == badge
     assert badge in said(header(shown, LIVE, NOW, 160)[0])
@@ -163,7 +169,7 @@ def test_live_means_fresh() -> None:
     status = board().status
     assert status is not None
     slow = msgspec.structs.replace(status, newest_frame_age_seconds=12.0)
-    gone = msgspec.structs.replace(slow, summary=Summary(nodes={"online": 0, "stale": 1250}))
+    gone = msgspec.structs.replace(slow, summary=FleetSummary(nodes={"online": 0, "stale": 1250}))
     assert said(header(board(), LIVE, ScreenTime(104.0), 80)[0]).startswith("● LIVE site?-a 4.3 s")
     assert said(header(board(), LIVE, ScreenTime(112.0), 80)[0]).startswith("▒ STALE site?-a 12 s")
     assert said(header(replace(board(), status=gone), LIVE, NOW, 80)[0]).startswith("▒ STALE")
@@ -187,7 +193,7 @@ def test_what_has_not_been_read_yet_is_loading_and_not_nothing() -> None:
         assert "no alerts" not in text
         assert "…" in text
     assert said(alert_lines(bare, 80, 3)[0]) == "loading …"
-    refused = bare.with_doc(INCIDENTS, Fault("incidents", "the journal is closed"), 100.0)
+    refused = bare.with_doc(INCIDENTS, ErrorDetail("incidents", "the journal is closed"), 100.0)
     assert "journal is closed" in said(alert_lines(refused, 80, 3)[0])
     assert said(header(refused, LIVE, NOW, 80)[0]).endswith("alerts —")
     for listing in (gpu_listing(bare, ""), gpu_listing(replace(bare, status=None), "")):
@@ -242,9 +248,9 @@ def test_a_circuit_says_what_is_left_and_what_would_relieve_it() -> None:
 
 
 def test_the_tree_folds_and_knows_who_hangs_where() -> None:
-    panel = Circuit("RPP", kind="panel")
-    leaf = Circuit("A", parent="RPP", nodes=["n1", "n2"])
-    other = Circuit("B", parent="gone", nodes=["n3"])
+    panel = CircuitState("RPP", kind="panel")
+    leaf = CircuitState("A", parent="RPP", nodes=["n1", "n2"])
+    other = CircuitState("B", parent="gone", nodes=["n3"])
     rows = [(depth, circuit.id) for depth, circuit in tree([panel, leaf, other], frozenset())]
     assert rows == [(0, "RPP"), (1, "A"), (0, "B")]
     assert [c.id for _, c in tree([panel, leaf, other], frozenset({"RPP"}))] == ["RPP", "B"]
@@ -294,7 +300,7 @@ def test_before_there_is_data_the_screen_says_what_to_do() -> None:
     )
     assert "no node had been heard of at that time" in then
     assert "kilowatch collect" not in then
-    shown = DashboardState(ready=True, nodes=(NodeLine("a", "online"),))
+    shown = DashboardState(ready=True, nodes=(NodeReply("a", "online"),))
     assert nothing_yet(shown, LOST, url, 100.0) is None
 
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from api.alerts import Alert
-from api.columns import Numbers
-from api.fleet import NodeLine
-from api.stream import DataMessage, GpuRows, RowsMessage
+from api.columns import ColumnRows, Numbers
+from api.fleet import NodeReply
+from api.stream import StreamData
 from tui.kit.text import CROSS, DASH
 from tui.state.dashboard_state import DashboardState
-from tui.state.gpus import numbers, tidy
+from tui.state.gpus import GpuRows, Gpus, numbers
 from tui.state.readings import LIMIT, POWER, REASONS, TEMPERATURE, UTILIZATION
 from tui.state.row_status import RowStatus
 from tui.tables.columns import TableColumn, share
@@ -32,7 +32,7 @@ def board(
     alerts: tuple[Alert, ...] = (),
 ) -> DashboardState:
     """Two nodes of two GPUs, listed in an order that is not theirs; one GPU has left."""
-    who = GpuRows(
+    who = ColumnRows(
         ["b", "b", "a", "a"], [1, 0, 1, 0], ["B1", "B0", "A1", "A0"],
         ["H100", "H100", "L40S", "L40\x1b[31mS"], [True, True, True, False],
     )  # fmt: skip
@@ -42,12 +42,12 @@ def board(
         TEMPERATURE: [60.0, 75.0, 50.0, None],
         UTILIZATION: [1.0, 0.5, 0.0, None],
     }
-    data = DataMessage(1, 10**18, usual | (columns or {}), gaps or {})
+    data = StreamData(version=1, at=10**18, columns=usual | (columns or {}), gaps=gaps or {})
     nodes = (
-        NodeLine("a", "offline", 34.0, 2), NodeLine("b", "online", 0.4, 2), NodeLine("c", "online"),
+        NodeReply("a", "offline", 34.0, gpus=2), NodeReply("b", "online", 0.4, gpus=2), NodeReply("c", "online"),
     )  # fmt: skip
     return DashboardState(nodes=nodes, wall={"b": 3000.0}, alerts=alerts).with_data(
-        data, tidy(RowsMessage(1, who))
+        data, Gpus(1, GpuRows.of(who))
     )
 
 
@@ -191,7 +191,7 @@ def test_only_the_worst_reason_that_holds_the_clocks_is_shown(number: int) -> No
 
 def test_a_gpu_whose_node_is_not_listed_yet_is_nobodys_sum() -> None:
     shown = board()
-    alone = DashboardState(nodes=(NodeLine("b", "online", 0.1, 2),), gpus=shown.gpus)
+    alone = DashboardState(nodes=(NodeReply("b", "online", 0.1, gpus=2),), gpus=shown.gpus)
     assert alone.node_sum(POWER).tolist() == [400.0]
 
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from api.alerts import Alert, Incident, IncidentNote
-from api.pages import GpuPage, History
-from api.past import LoadHistory, PackedFrame, PackedFrames, PastRows
-from api.power import Circuits
+from api.columns import ColumnRows, HistoryReply, PackedFrame, PackedFramesReply
+from api.device import GpuPageReply
+from api.power import CircuitHistoryReply, CircuitsReply
+from telemetry.metric import Table
 from tests.tui.test_recent_frames import frame
 from tui.feed.wants import ALWAYS, DocumentRequest
 from tui.past.frame_cache import HEARD, MOST_BYTES, CachedFrame, FrameCache, frames_of
@@ -69,21 +70,21 @@ def test_an_alert_that_fires_today_was_pending_before() -> None:
     assert found.firing == 29  # of the many that are not listed nothing else is known
 
 
-ROWS = PastRows(["n1", "n1", "n2"], [0, 1, 0], ["A", "B", "C"], ["H100\x1b[31m"] * 3, [True] * 3)
+ROWS = ColumnRows(["n1", "n1", "n2"], [0, 1, 0], ["A", "B", "C"], ["H100\x1b[31m"] * 3, [True] * 3)
 
 
 def packed(at: int, watts: list[float], gaps: dict[str, dict[str, str]]) -> PackedFrame:
     """A frame of three GPUs."""
-    return PackedFrame(at * SECOND, {POWER: np.array(watts, "<f4").tobytes()}, gaps)
+    return PackedFrame(at * SECOND, 0, {POWER: np.array(watts, "<f4").tobytes()}, gaps)
 
 
 def frames(*found: PackedFrame) -> list[CachedFrame]:
     """Made of answers, with node n1 heard of and n2 silent."""
-    nodes = PackedFrames(
-        PastRows(["n1", "n2"]),
+    nodes = PackedFramesReply(
+        "c", Table.NODE, 1.0, 2, ColumnRows(["n1", "n2"]),
         [
             PackedFrame(
-                each.at,
+                each.at, 1,
                 {WALL: np.array([1234.5, np.nan], "<f4").tobytes(),
                  HEARD: np.array([2, np.nan], "<f4").tobytes()},
                 {WALL: {"*": "stale"}, HEARD: {"*": "stale"}},
@@ -91,7 +92,7 @@ def frames(*found: PackedFrame) -> list[CachedFrame]:
             for each in found
         ],
     )  # fmt: skip
-    return frames_of(PackedFrames(ROWS, list(found)), nodes, Gpus())
+    return frames_of(PackedFramesReply("c", Table.GPU, 1.0, 3, ROWS, list(found)), nodes, Gpus())
 
 
 def test_a_board_is_made_of_a_frame() -> None:
@@ -136,24 +137,24 @@ def test_the_reel_holds_frames_by_slot_and_drops_the_farthest(
 def test_questions_about_the_past_name_the_instant() -> None:
     """A page and a chart of then stand for those of now; what has no past is not asked for."""
     at = NOW - 600 * SECOND + 250_000_000
-    page = then(DocumentRequest("api/v1/gpus/GPU-1", GpuPage, 1.0), at, NOW)
+    page = then(DocumentRequest("api/v1/gpus/GPU-1", GpuPageReply, 1.0), at, NOW)
     assert page is not None
     assert page.path == "api/v1/gpus/GPU-1?at=1795283530.25"
     assert page.stands_for == "api/v1/gpus/GPU-1"
     path = "api/v1/history?gpu=GPU-1&metric=gpu_power_watts&from=-900s"
-    chart = then(DocumentRequest(path, History, 2.0), at, NOW)
+    chart = then(DocumentRequest(path, HistoryReply, 2.0), at, NOW)
     assert chart is not None
     start, end = window(900, at, NOW)
     assert chart.path.endswith(f"&from={start // SECOND}&to={end // SECOND}")
     assert chart.stands_for == path
     assert start < at < end <= NOW
-    circuits = then(next(ask for ask in ALWAYS if ask.kind is Circuits), at, NOW)
+    circuits = then(next(ask for ask in ALWAYS if ask.kind is CircuitsReply), at, NOW)
     assert circuits is not None
     assert circuits.whole is not None
     assert circuits.path.startswith("api/v1/circuits?columns=")
     assert circuits.path.endswith("&at=1795283530")
-    assert then(DocumentRequest("api/v1/report?days=30", Circuits, 1.0), at, NOW) is None
-    events = then(DocumentRequest("api/v1/events?from=-24h&limit=60", GpuPage, 5.0), at, NOW)
+    assert then(DocumentRequest("api/v1/report?days=30", CircuitsReply, 1.0), at, NOW) is None
+    events = then(DocumentRequest("api/v1/events?from=-24h&limit=60", GpuPageReply, 5.0), at, NOW)
     assert events is not None
     assert events.path == "api/v1/events?from=1795197180&to=1795283580&limit=60"
     assert at < 1795283580 * SECOND < at + 60 * SECOND
@@ -163,7 +164,7 @@ def test_questions_about_the_past_name_the_instant() -> None:
         "api/v1/gpus/GPU-1?at=17",
         "api/v1/history?gpu=GPU-1&from=17&to=18",
     ):
-        asked = then(DocumentRequest(fixed, GpuPage, 1.0), at, NOW)
+        asked = then(DocumentRequest(fixed, GpuPageReply, 1.0), at, NOW)
         assert asked is not None
         assert asked.path == asked.stands_for == fixed
 
@@ -177,7 +178,9 @@ def test_a_chart_stands_still_for_a_quarter_of_itself() -> None:
 def test_a_circuits_past_is_what_was_stored_and_then_what_was_seen() -> None:
     """At one distance, so that nothing looks like a gap; alone where it fills the picture."""
     own = (np.arange(1000, 1060) * SECOND, np.full(60, 7.0))
-    stored = LoadHistory([second * SECOND for second in range(0, 2000, 10)], [1.0] * 200)
+    stored = CircuitHistoryReply(
+        at=[second * SECOND for second in range(0, 2000, 10)], values=[1.0] * 200
+    )
     at, watts = joined(own, stored, 1059 * SECOND, 900)
     assert (np.diff(at) == 10 * SECOND).all()
     assert watts.tolist() == [1.0] * 100 + [7.0] * 6
@@ -197,7 +200,7 @@ def test_a_board_without_a_status_has_none_then() -> None:
 
 def test_circuits_of_which_nothing_is_stored_are_not_called_unconfigured() -> None:
     (one,) = frames(packed(50, [100.5, 1.0, 2.0], {}))
-    listed = {CIRCUITS: Doc(Circuits(at=0, circuits=[]), 0.0)}
+    listed = {CIRCUITS: Doc(CircuitsReply(at=0, circuits=[]), 0.0)}
     newest = frame(1000)
     assert newest.circuits
     assert "nothing of them is stored" in board_then(newest, one, [], listed).circuits_unknown

@@ -7,14 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from api.power import Circuits
-from api.stream import GpuRows
+from api.power import CircuitsReply
 from tests.tui.test_lines import HOT, board, incidents
 from tui.frame.lines import bar_line
 from tui.past.frame_cache import pack_table, unpack_table
 from tui.state.dashboard_state import DashboardState
 from tui.state.documents import CIRCUITS
-from tui.state.gpus import Gpus
+from tui.state.gpus import GpuRows, Gpus
 from tui.state.readings import POWER
 from tui.time.recent_frames import MOST_BYTES, RecentFrames, pack, unpack
 from tui.time.timebar import TimeControls
@@ -65,7 +64,7 @@ def test_a_frame_of_before_circuits_were_known_does_not_say_that_there_are_none(
     trail = RecentFrames()
     trail.add(replace(frame(1), docs={}))
     assert "nothing was known of circuits yet" in trail.board(0).circuits_unknown
-    none = Circuits(at=5, circuits=[])
+    none = CircuitsReply(at=5, circuits=[])
     trail.add(frame(2).with_doc(CIRCUITS, none, 2.0))
     assert trail.board(1).circuits_unknown == ""
 

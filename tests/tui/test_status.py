@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from aggregator.http.app import listening
 from aggregator.http.config import HttpConfig
 from api.alerts import Incident, IncidentNote
-from api.stream import Fault
+from api.errors import ErrorDetail
 from bench.dashboard_stage import Stage
 from kilowatch.cli.views import status, web
 from telemetry.errors import ConfigError
@@ -49,7 +49,7 @@ def test_what_is_not_known_is_not_well(age: float | None) -> None:
 
 
 def test_what_the_aggregator_does_not_say_is_not_well() -> None:
-    found = board().with_doc(INCIDENTS, Fault("incidents", "the journal is closed"), 1.0)
+    found = board().with_doc(INCIDENTS, ErrorDetail("incidents", "the journal is closed"), 1.0)
     assert severity(found, 0.3) == UNKNOWN
     line = summary(found, 0.3)
     assert "alerts not known (incidents: the journal is closed" in line

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from api.fleet import NodeLine
+from api.fleet import NodeReply
 from tests.tui.cluster import Cluster, served
 from tests.tui.test_recent_frames import frame
 from tui.map.fleetmap import FleetMap
@@ -78,7 +78,7 @@ async def test_it_runs_on_a_terminal_and_q_ends_it(more: dict[str, str], colour:
 async def test_a_picture_of_ten_thousand_gpus_is_no_more_bytes_than_a_slow_line_bears() -> None:
     """A guard that noise can't break: bytes of one full picture, whatever the machine does."""
     board = frame(1, gpus=10_000)
-    board = replace(board, nodes=tuple(NodeLine(f"n{n}", "online", gpus=8) for n in range(1250)))
+    board = replace(board, nodes=tuple(NodeReply(f"n{n}", "online", gpus=8) for n in range(1250)))
     shown = FleetMap(Tones(DARK), "map")
     shown.need(board, 156, 34)
     shown.board, shown.dimmed = board, None

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from api.power import Circuit, Trip
+from api.power import CircuitState, TripSeconds
 from tui.kit.chart import Mark
 from tui.kit.trip_forecast import Fan, Flag, axis, fan_chart, fan_of
 from tui.screens.load_history import horizon, past_lines, stands
@@ -94,9 +94,9 @@ def test_words_below_stand_at_their_place_and_never_on_each_other() -> None:
     assert axis([(0, "far too long a word")], 5) == "     "
 
 
-CIRCUIT = Circuit(
+CIRCUIT = CircuitState(
     "PDU-1", watts=6000.0, amps={"L1": 50.0}, rated_amps=80.0, continuous_amps=64.0, effective_amps=72.0,
-    load_ratio=0.625, lasting_ratio=0.625, trip_seconds=Trip(120.0, 200.0, 300.0),
+    load_ratio=0.625, lasting_ratio=0.625, trip_seconds=TripSeconds(120.0, 200.0, 300.0),
 )  # fmt: skip
 
 

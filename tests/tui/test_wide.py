@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from rich.cells import cell_len
 
-from aggregator.store.protocol import StoredEvent
-from telemetry.inventory import Event
+from api.fleet import StoredEvent
+from telemetry.devices import Event
 from tests.tui.cluster import text_of, until
 from tests.tui.test_app import staged
 from tui.screens.lists import ListView

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from api.alerts import Alert, Incident, Matcher, Silence
-from api.fleet import NodeLine
-from api.pages import GpuFacts, GpuPage, GpuPart, LinkFacts, LinkPart, MemoryPool, NodePage
-from api.power import BudgetRows
+from api.device import GpuPageReply, GpuReply, LinkReply, NodePageReply
+from api.fleet import NodeReply
+from api.power import RowsReply
 from api.report import Report
+from telemetry.devices import Gpu, Link, MemoryPool
 from telemetry.text import all_firing, counted
 from tests.tui.test_lines import SECOND, board, said
 from tui.kit.text import CROSS, DASH
@@ -28,7 +29,7 @@ from tui.state.documents import BUDGETS, TODAY
 from tui.state.incidents import silenced_until
 from tui.tables.listing import MARKS, unread
 
-NODE = NodeLine("rig", "online")
+NODE = NodeReply("rig", "online")
 UNREAD = [
     (False, {}, f"{CROSS} LOST", "it has left the bus"),
     (True, {"gpu_power_watts": "device_lost"}, f"{CROSS} LOST", "it has left the bus"),
@@ -42,9 +43,13 @@ UNREAD = [
 def test_pages_of_a_gpu_and_its_node_say_the_same_of_it(
     present: bool, gaps: dict[str, str], word: str, why: str
 ) -> None:
-    facts = GpuFacts("G0", 0, "H100", present=present)
-    shown = board().with_doc(gpu_page_of("G0"), GpuPage(1, NODE, facts, {}, gaps), 100.0)
-    shown = shown.with_doc(page_of("rig"), NodePage(1, NODE, gpus=[GpuPart(facts, {}, gaps)]), 1.0)
+    facts = Gpu(uuid="G0", index=0, name="H100", present=present)
+    shown = board().with_doc(
+        gpu_page_of("G0"), GpuPageReply(at=1, node=NODE, gpu=facts, gaps=gaps), 100.0
+    )
+    shown = shown.with_doc(
+        page_of("rig"), NodePageReply(at=1, node=NODE, gpus=[GpuReply(facts, {}, gaps)]), 1.0
+    )
     page = [said(line) for line in gpu_lines(shown, "G0", 900, 100, 30, utc=True)]
     assert f"{word}  {why}" in "\n".join(page)
     node = node_lines(shown, "rig", 900, 100, 30, Now(0.0), utc=True)
@@ -62,7 +67,9 @@ def test_the_page_of_the_dashboard_has_every_word_of_a_state() -> None:
 def test_pages_say_what_has_not_come_yet() -> None:
     """Not that there is none of it."""
     bare = replace(board(), docs={})
-    bare = bare.with_doc(page_of("rig"), NodePage(1, NODE), 1.0).with_doc(TODAY, Report(), 1.0)
+    bare = bare.with_doc(page_of("rig"), NodePageReply(at=1, node=NODE), 1.0).with_doc(
+        TODAY, Report(), 1.0
+    )
     node = [said(line) for line in node_lines(bare, "rig", 900, 100, 30, Now(0.0), utc=True)]
     assert "circuits: loading …" in node
     assert [said(line) for line in incident_lines(bare, "k", 80, 20, utc=True)] == ["loading …"]
@@ -70,7 +77,7 @@ def test_pages_say_what_has_not_come_yet() -> None:
     assert said(circuit_lines(bare, "a", past, Now(0.0), 80, 20, utc=True)[0]) == "loading …"
     budget = next(line for line in map(said, energy_lines(bare, 80, 30)) if "budget" in line)
     assert budget.split() == ["budget", "loading", "…"]
-    none = bare.with_doc(BUDGETS, BudgetRows([]), 1.0)
+    none = bare.with_doc(BUDGETS, RowsReply(rows=[]), 1.0)
     budget = next(line for line in map(said, energy_lines(none, 80, 30)) if "budget" in line)
     assert budget.split() == ["budget", "none", "configured"]
 
@@ -138,21 +145,29 @@ def test_an_incident_is_silenced_where_all_that_fires_is(
 
 def test_the_matrix_has_no_links_of_a_gpu_that_is_lost() -> None:
     """And counts as up only links that say so."""
-    rows = [GpuFacts(f"G{n}", n, "H100", present=n != 1) for n in range(4)]
-    parts = [GpuPart(row, {"gpu_power_watts": 1.0} if row.present else {}) for row in rows]
+    rows = [Gpu(uuid=f"G{n}", index=n, name="H100", present=n != 1) for n in range(4)]
+    parts = [GpuReply(row, {"gpu_power_watts": 1.0} if row.present else {}) for row in rows]
     state = {"G0": {"link_state": 1.0}, "G2": {"link_state": 0.0}, "G3": {}}
     shown = board().with_doc(
         page_of("rig"),
-        NodePage(1, NODE, gpus=parts, pools=[MemoryPool([r.uuid for r in rows], over="nvlink")]),
+        NodePageReply(
+            at=1,
+            node=NODE,
+            gpus=parts,
+            pools=[MemoryPool(gpus=tuple(r.uuid for r in rows), over="nvlink")],
+        ),
         1.0,
     )
     for row in rows:
         links = [
-            LinkPart(LinkFacts(number, "gpu", other.uuid), state.get(row.uuid, {"link_state": 1.0}))
+            LinkReply(
+                Link(gpu=row.uuid, number=number, peer_kind="gpu", peer=other.uuid),
+                state.get(row.uuid, {"link_state": 1.0}),
+            )
             for number, other in enumerate(rows)
             if other is not row
         ]
-        page = GpuPage(1, NODE, row, links=links)
+        page = GpuPageReply(at=1, node=NODE, gpu=row, links=links)
         shown = shown.with_doc(gpu_page_of(row.uuid), page, 1.0)
     lines = [said(line) for line in matrix_lines(shown, "rig", 80)]
     assert lines[2].split() == ["gpu0", "X", DASH, "NV1", "NV1"]

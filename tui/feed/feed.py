@@ -16,15 +16,19 @@ from dataclasses import replace
 import msgspec
 
 from api.alerts import AlertsReply
-from api.fleet import NodeReadings, Nodes, Status
+from api.columns import FleetReply
+from api.decoding import decode, lenient
+from api.fleet import NodesReply, StatusReply
 from api.stream import (
-    AlertsMessage,
-    DataMessage,
-    ErrorMessage,
-    EventsMessage,
-    Message,
-    PackedMessage,
-    RowsMessage,
+    RowFilter,
+    StreamAlerts,
+    StreamData,
+    StreamError,
+    StreamEvents,
+    StreamMessage,
+    StreamPacked,
+    StreamRequest,
+    StreamRows,
 )
 from tui.feed.http import HttpConnection
 from tui.feed.line import Connection, ConnectionState
@@ -32,7 +36,7 @@ from tui.feed.requests import PATIENCE, ActionRefusedError, ApiRequests, refusal
 from tui.feed.socket import Socket
 from tui.feed.wants import ALWAYS, RARE, SELDOM, SHARE, DocumentRequest, Wants
 from tui.state.dashboard_state import DashboardState
-from tui.state.gpus import tidy
+from tui.state.gpus import GpuRows, Gpus
 from tui.state.readings import WALL
 
 # The documents that a screen shows: each looked at when it is due, none waiting for another.
@@ -139,8 +143,7 @@ class DocumentPoller(ApiRequests):
 # The stream of readings: what is asked of it, and its messages.
 
 PATH = "api/v1/stream"
-_texts = msgspec.json.Decoder(Message)
-_packed = msgspec.msgpack.Decoder(PackedMessage)
+_texts = msgspec.json.Decoder(StreamMessage)
 
 
 class Stream:
@@ -165,22 +168,24 @@ class Stream:
     def ask(self, wants: Wants) -> None:
         """Say what to send from now on."""
         self.asked = wants
-        request: dict[str, object] = {
-            "table": "gpu", "columns": wants.columns, "every": self._every, "alerts": True,
-            "rows": None if wants.nodes is None else {"nodes": wants.nodes},
-        }  # fmt: skip
-        if self._pack:
-            request["packed"] = True
+        request = StreamRequest(
+            columns=wants.columns,
+            rows=None if wants.nodes is None else RowFilter(wants.nodes),
+            every=self._every,
+            alerts=True,
+            packed=self._pack,
+        )
         self._socket.send(msgspec.json.encode(request).decode())
 
-    async def next(self) -> Message | PackedMessage:
+    async def next(self) -> StreamMessage | StreamPacked:
         """Wait for a message. Raises `OSError` and `msgspec.DecodeError`."""
         while True:
             text, body = await self._socket.receive()
             if not text:
-                return _packed.decode(body)
-            message: Message = _texts.decode(body)
-            if self._pack and isinstance(message, ErrorMessage) and "packed" in str(message.error):
+                return decode(body, StreamPacked, packed=True)
+            with lenient():
+                message: StreamMessage = _texts.decode(body)
+            if self._pack and isinstance(message, StreamError) and "packed" in str(message.error):
                 self._pack = False
                 self.ask(self.asked)
             else:
@@ -213,7 +218,7 @@ class DashboardFeed(DocumentPoller):
         super().__init__(url, token, changed, clock, every)
         self.line = Connection(ConnectionState.CONNECTING, clock())
         self._stream: Stream | None = None
-        self._rows: RowsMessage | None = None
+        self._rows: Gpus | None = None
         self._missing: set[str] = set()
         """Parts that have not come since the line was opened."""
         self._ready = asyncio.Event()
@@ -298,26 +303,26 @@ class DashboardFeed(DocumentPoller):
             self._stream = None
             stream.close()
 
-    def _take(self, stream: Stream, message: Message | PackedMessage) -> None:
+    def _take(self, stream: Stream, message: StreamMessage | StreamPacked) -> None:
         match message:
-            case RowsMessage():
-                self._rows = tidy(message)
-            case DataMessage() | PackedMessage():
+            case StreamRows():
+                self._rows = Gpus(message.version, GpuRows.of(message.rows))
+            case StreamData() | StreamPacked():
                 if self._rows is not None and self._rows.version == message.version:
                     total = None if self.board.status is None else self.board.status.gpus
-                    few = total is None or len(self._rows.rows.uuid) < total
+                    few = total is None or len(self._rows) < total
                     part = few and stream.asked.nodes is not None
                     self.board = self.board.with_data(message, self._rows, part=part)
                     self._data_came = self._clock()
                     self._came(READINGS)
-            case AlertsMessage():
+            case StreamAlerts():
                 self.board = replace(
                     self.board, alerts=tuple(message.alerts), at=max(self.board.at, message.at)
                 )
                 self._changed()
-            case EventsMessage():
+            case StreamEvents():
                 pass
-            case ErrorMessage():
+            case StreamError():
                 raise ActionRefusedError(str(message.error))
 
     async def _keep_looking(self, first: asyncio.Task[None]) -> None:
@@ -332,14 +337,14 @@ class DashboardFeed(DocumentPoller):
             await asyncio.sleep(max(self._every, len(self.board.nodes) / NODES_A_SECOND))
 
     async def _look(self) -> None:
-        status = await self.get("api/v1/status", Status)
+        status = await self.get("api/v1/status", StatusReply)
         self.board = replace(self.board, status=status, status_came=self._clock())
         self._came(STATUS)
 
     async def _look_at_nodes(self) -> None:
         nodes, wall = await asyncio.gather(
-            self.get("api/v1/nodes", Nodes),
-            self.get(f"api/v1/fleet?table=node&columns={WALL}", NodeReadings),
+            self.get("api/v1/nodes", NodesReply),
+            self.get(f"api/v1/fleet?table=node&columns={WALL}", FleetReply),
         )
         self.board = self.board.with_nodes(nodes, wall)
         self._came(NODES)

@@ -7,7 +7,8 @@ from typing import TypeVar
 
 import msgspec
 
-from api.stream import Fault, Refusal
+from api.decoding import decode
+from api.errors import ErrorDetail, ErrorReply
 from tui.feed.http import HttpConnection, HttpReply
 from tui.feed.wants import DocumentRequest
 
@@ -50,7 +51,7 @@ class ApiRequests:
         answer = await self._answer(path)
         if answer.status != 200:
             raise ActionRefusedError(f"it answers {answer.status}: is this a kilowatch aggregator?")
-        return msgspec.json.decode(answer.body, type=kind)
+        return decode(answer.body, kind)
 
     async def document(self, ask: DocumentRequest) -> object:
         """Ask for a document: what it says, or a `Fault` where it can't be had."""
@@ -60,10 +61,10 @@ class ApiRequests:
             self._long.add(ask.path)
             return await self.document(ask)
         if answer.status == 200 and short is not None:
-            return short.whole(msgspec.json.decode(answer.body, type=short.kind))
+            return short.whole(decode(answer.body, short.kind))
         if answer.status == 200:
-            return msgspec.json.decode(answer.body, type=ask.kind)
-        return Fault(what=refusal(answer.body) or f"it answers {answer.status}")
+            return decode(answer.body, ask.kind)
+        return ErrorDetail(what=refusal(answer.body) or f"it answers {answer.status}")
 
     async def raw(self, path: str, patience: float) -> HttpReply:
         """Ask, and take whatever the answer is. Raises `OSError`."""
@@ -84,7 +85,7 @@ class ApiRequests:
 def refusal(body: bytes) -> str:
     """What is wrong, from the body of an answer of 400 and above; `` when it does not say."""
     try:
-        return str(msgspec.json.decode(body, type=Refusal).error)
+        return str(decode(body, ErrorReply).error)
     except msgspec.DecodeError:
         return ""
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from api.alerts import IncidentsReply
-from api.power import BudgetRows, CircuitColumns, Circuits, Power
+from api.power import CircuitsReply, PowerReply, RowsReply
 from api.report import Report
 from tui.state import circuit_columns
 from tui.state.documents import BUDGETS, CIRCUITS, INCIDENTS, POWER_PAGE, TODAY
@@ -41,10 +41,13 @@ class DocumentRequest:
 ALWAYS = (
     DocumentRequest(INCIDENTS, IncidentsReply, 1.0),
     DocumentRequest(
-        CIRCUITS, Circuits, 1.0, Short(circuit_columns.QUERY, CircuitColumns, circuit_columns.whole)
+        CIRCUITS,
+        CircuitsReply,
+        1.0,
+        Short(circuit_columns.QUERY, CircuitsReply, circuit_columns.whole),
     ),
-    DocumentRequest(POWER_PAGE, Power, 5.0),
-    DocumentRequest(BUDGETS, BudgetRows, 5.0),
+    DocumentRequest(POWER_PAGE, PowerReply, 5.0),
+    DocumentRequest(BUDGETS, RowsReply, 5.0),
     DocumentRequest(TODAY, Report, 30.0),
 )
 """What the header shows, whatever is below it."""

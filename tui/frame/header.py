@@ -174,7 +174,7 @@ def _power(board: DashboardState, *, short: bool) -> list[Piece]:
 def energy(board: DashboardState) -> list[Piece]:
     """What this day took, and what it cost."""
     day = None if board.today is None else board.today.measured
-    if day is None or day.kwh is None or board.today is None:
+    if day is None or board.today is None:
         return [(f"{DASH} kWh", "dim")]
     cost = "" if day.cost is None else f" {money(day.cost, board.today.currency)}"
     return [(kilowatt_hours(day.kwh), "strong"), (f"{cost} today", "dim")]

@@ -10,7 +10,7 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from api.fleet import NodeLine
+from api.fleet import NodeReply
 from telemetry.text import counted
 from tui.kit.surface import Surface
 from tui.kit.text import clean
@@ -81,7 +81,7 @@ class FleetMap(Surface, can_focus=True):
         """UUID; None before the first key."""
         self._grid: Grid | None = None
         self._laid: object = None
-        self._seen_nodes: tuple[NodeLine, ...] = ()
+        self._seen_nodes: tuple[NodeReply, ...] = ()
         self._racks = 0
         """Racks and jobs of those nodes, as one number."""
         self._level: tuple[str, Bytes] | None = None

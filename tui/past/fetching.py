@@ -7,11 +7,11 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import msgspec
-
 from api.alerts import Incident, IncidentsReply
-from api.past import LoadHistory, PackedFrames
-from api.stream import Fault
+from api.columns import PackedFramesReply
+from api.decoding import decode
+from api.errors import ErrorDetail
+from api.power import CircuitHistoryReply
 from tui.feed.requests import ApiRequests, refusal
 from tui.feed.wants import ALWAYS, DocumentRequest
 from tui.past.frame_cache import HEARD, CachedFrame, FrameCache, frames_of
@@ -109,8 +109,8 @@ class Fetching:
         )
 
         def made() -> tuple[list[CachedFrame], int | None]:
-            found = msgspec.msgpack.decode(gpus, type=PackedFrames)
-            others = msgspec.msgpack.decode(nodes, type=PackedFrames)
+            found = decode(gpus, PackedFramesReply, packed=True)
+            others = decode(nodes, PackedFramesReply, packed=True)
             return frames_of(found, others, newest.gpus), found.begins
 
         frames, begins = await asyncio.to_thread(made)
@@ -122,7 +122,7 @@ class Fetching:
 
     async def _probe(self) -> None:
         path = f"api/v1/fleet/frames?table=node&columns={WALL},{HEARD}&from=-1s&step=1s&packed=true"
-        found = msgspec.msgpack.decode(await self._get(path), type=PackedFrames)
+        found = decode(await self._get(path), PackedFramesReply, packed=True)
         self._begun(found.begins)
 
     def _begun(self, begins: int | None) -> None:
@@ -130,12 +130,12 @@ class Fetching:
 
     async def _look_for_marks(self, begin: int) -> None:
         path = f"api/v1/incidents?from={seconds(max(0, begin))}&limit={MOST_INCIDENTS}"
-        found = msgspec.json.decode(await self._get(path), type=IncidentsReply)
+        found = decode(await self._get(path), IncidentsReply)
         self.known.incidents = tuple(found.incidents)
         self.known.marks_from, self.known.marks_at = begin, self._clock()
 
     async def _look_for_load(self, path: str) -> None:
-        self._keep(path, msgspec.json.decode(await self._get(path), type=LoadHistory))
+        self._keep(path, decode(await self._get(path), CircuitHistoryReply))
 
     async def _read(self, path: str) -> None:
         at = self._wish.at
@@ -148,10 +148,10 @@ class Fetching:
         value: object
         answer = await self._line.raw(path, PATIENCE)
         if answer.status == 200:
-            value = msgspec.json.decode(answer.body, type=question.kind)
+            value = decode(answer.body, question.kind)
             value = value if question.whole is None else question.whole(value)
         elif answer.status < 500:
-            value = Fault(what=refusal(answer.body) or f"it answers {answer.status}")
+            value = ErrorDetail(what=refusal(answer.body) or f"it answers {answer.status}")
         else:
             raise ConnectionError(refusal(answer.body) or f"it answers {answer.status}")
         self._keep(path, value)

@@ -9,10 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from api.columns import Gaps
-from api.past import PackedFrame, PackedFrames, PastRows
-from api.stream import GpuRows
-from tui.state.gpus import Gpus, tidy_names, unpacked
+from api.columns import ColumnRows, Gaps, PackedFrame, PackedFramesReply
+from tui.state.gpus import GpuRows, Gpus, unpacked
 from tui.state.readings import WALL
 
 MOST_BYTES = 6 * 1024 * 1024
@@ -87,7 +85,7 @@ class FrameCache:
         self._bytes -= 0 if old is None else len(old.columns)
 
 
-def frames_of(gpus: PackedFrames, nodes: PackedFrames, newest: Gpus) -> list[CachedFrame]:
+def frames_of(gpus: PackedFramesReply, nodes: PackedFramesReply, newest: Gpus) -> list[CachedFrame]:
     """Make frames of two answers. `newest`: rows of today, kept where they are the same. Raises
     `ValueError`. May run in a thread."""
     who = _identity(gpus.rows, newest)
@@ -95,12 +93,11 @@ def frames_of(gpus: PackedFrames, nodes: PackedFrames, newest: Gpus) -> list[Cac
     return [_frame(frame, who, heard.get(frame.at, {})) for frame in gpus.frames]
 
 
-def _identity(rows: PastRows, newest: Gpus) -> Gpus:
-    if rows.uuid == newest.who.uuid and rows.present == newest.who.present:
+def _identity(rows: ColumnRows, newest: Gpus) -> Gpus:
+    who = GpuRows.of(rows)
+    if who.uuid == newest.who.uuid and who.present == newest.who.present:
         return replace(newest, columns={}, gaps={})
-    version = -2 - zlib.crc32("\n".join(rows.uuid).encode())
-    who = GpuRows(rows.node, rows.gpu, rows.uuid, tidy_names(rows.name), rows.present)
-    return Gpus(version, who)
+    return Gpus(-2 - zlib.crc32("\n".join(who.uuid).encode()), who)
 
 
 def _frame(frame: PackedFrame, who: Gpus, nodes: Mapping[str, float | None]) -> CachedFrame:
@@ -110,7 +107,7 @@ def _frame(frame: PackedFrame, who: Gpus, nodes: Mapping[str, float | None]) -> 
     return CachedFrame(frame.at, who, names, pack_table(table), frame.gaps, nodes)
 
 
-def _heard(rows: PastRows, frame: PackedFrame) -> dict[str, float | None]:
+def _heard(rows: ColumnRows, frame: PackedFrame) -> dict[str, float | None]:
     watts = unpacked(frame.columns[WALL], len(rows.node))
     told = unpacked(frame.columns[HEARD], len(rows.node))
     reasons = frame.gaps.get(HEARD, {})

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from api.past import LoadHistory
+from api.power import CircuitHistoryReply
 from tui.feed.requests import ApiRequests, why
 from tui.feed.wants import DocumentRequest
 from tui.past.fetching import CIRCUITS_ASKS, SETTLES, Fetching, Job, Wish
@@ -86,7 +86,7 @@ class Past(Fetching):
                 found[question.stands_for] = Doc(self.known.docs[question.path], 0.0)
         return found
 
-    def load(self, name: str, at: int, span: int) -> LoadHistory | None:
+    def load(self, name: str, at: int, span: int) -> CircuitHistoryReply | None:
         """Return what a circuit carried up to about an instant, as far as it is here; what is not is
         asked for."""
         end = (at // LOADS_EVERY + 1) * LOADS_EVERY
@@ -96,7 +96,7 @@ class Past(Fetching):
         if found is None and path not in self._loads:
             self._loads = [*self._loads[-3:], path]
             self._news.set()
-        return found if isinstance(found, LoadHistory) else None
+        return found if isinstance(found, CircuitHistoryReply) else None
 
     # -- The worker ------------------------------------------------------------------------------
 

@@ -9,19 +9,21 @@ import msgspec
 import numpy as np
 
 from api.alerts import Alert, Incident, IncidentsReply
-from api.fleet import Model, NodeLine, Status, Summary
-from api.power import Circuits, Power
-from api.stream import Fault, GpuRows
+from api.errors import ErrorDetail
+from api.fleet import FleetSummary, ModelSummary, NodeReply, NodeStatus, StatusReply
+from api.power import CircuitsReply, PowerReply
 from tui.past.frame_cache import CachedFrame
 from tui.state.dashboard_state import DashboardState
 from tui.state.documents import CIRCUITS, INCIDENTS, POWER_PAGE, TODAY, Doc
-from tui.state.gpus import Gpus
+from tui.state.gpus import GpuRows, Gpus
 from tui.state.readings import LIMIT, MEMORY_TOTAL, POWER, TEMPERATURE, UTILIZATION
 
-NOT_KEPT = Fault("past", "nothing of this is kept", "L goes back to now.")
+NOT_KEPT = ErrorDetail("past", "nothing of this is kept", "L goes back to now.")
 """In place of what can't be had of a past time."""
 
-NOT_STORED = Fault("circuits", "nothing of them is stored for this time", "L goes back to now.")
+NOT_STORED = ErrorDetail(
+    "circuits", "nothing of them is stored for this time", "L goes back to now."
+)
 
 
 def board_then(
@@ -36,7 +38,7 @@ def board_then(
     nodes = _nodes(newest, frame, gpus)
     were = (incident_then(one, frame.at) for one in incidents or ())
     open_then = [each for each in were if each is not None]
-    power = newest.doc(POWER_PAGE, Power) or Power()
+    power = newest.doc(POWER_PAGE, PowerReply) or PowerReply()
     watts = {node: value for node, value in frame.nodes.items() if value is not None}
     kept = {
         TODAY: Doc(NOT_KEPT, 0.0),
@@ -45,7 +47,7 @@ def board_then(
     if incidents is not None:
         kept[INCIDENTS] = Doc(IncidentsReply(frame.at, open_then), 0.0)
     listed = docs.get(CIRCUITS)
-    if newest.circuits and listed is not None and isinstance(listed.value, Circuits) \
+    if newest.circuits and listed is not None and isinstance(listed.value, CircuitsReply) \
             and not listed.value.circuits:  # there are some: of this time nobody knows  # fmt: skip
         kept[CIRCUITS] = Doc(NOT_STORED, 0.0)
         docs = {path: doc for path, doc in docs.items() if path != CIRCUITS}
@@ -127,15 +129,15 @@ def _there(gpus: Gpus) -> Gpus:
     return Gpus(gpus.version - 1 - len(kept), rows, columns, gaps)
 
 
-def _nodes(newest: DashboardState, frame: CachedFrame, gpus: Gpus) -> tuple[NodeLine, ...]:
+def _nodes(newest: DashboardState, frame: CachedFrame, gpus: Gpus) -> tuple[NodeReply, ...]:
     """Return all nodes of which there were rows, or that were heard of."""
     heard = {*frame.nodes, *(gpus.who.node[row] for row in np.flatnonzero(gpus.reporting).tolist())}
     count = Counter(gpus.who.node)
     today = {line.node: line for line in newest.nodes}
     return tuple(
         msgspec.structs.replace(
-            today.get(node, NodeLine(node, "")),
-            state="online" if node in heard else "stale",
+            today.get(node, NodeReply(node, NodeStatus.STALE)),
+            state=NodeStatus.ONLINE if node in heard else NodeStatus.STALE,
             age_seconds=None,
             gpus=count[node],
         )
@@ -145,13 +147,15 @@ def _nodes(newest: DashboardState, frame: CachedFrame, gpus: Gpus) -> tuple[Node
     )
 
 
-def _status(status: Status, frame: CachedFrame, gpus: Gpus, nodes: Sequence[NodeLine]) -> Status:
+def _status(
+    status: StatusReply, frame: CachedFrame, gpus: Gpus, nodes: Sequence[NodeReply]
+) -> StatusReply:
     online = sum(line.state == "online" for line in nodes)
     watts, heat = gpus.column(POWER), gpus.column(TEMPERATURE)
     reporting = int(gpus.reporting.sum())
-    model = Model(
-        {"reporting": reporting, "silent": len(gpus) - reporting, "lost": 0},
-        int(np.count_nonzero(~np.isnan(watts))),
+    model = ModelSummary(
+        gpus={"reporting": reporting, "silent": len(gpus) - reporting, "lost": 0},
+        power_known=int(np.count_nonzero(~np.isnan(watts))),
     )
     walls = [value for value in frame.nodes.values() if value is not None]
     return msgspec.structs.replace(
@@ -160,7 +164,7 @@ def _status(status: Status, frame: CachedFrame, gpus: Gpus, nodes: Sequence[Node
         nodes=len(nodes),
         gpus=len(gpus),
         newest_frame_age_seconds=0.0 if online else None,
-        summary=Summary(
+        summary=FleetSummary(
             nodes={"online": online, "stale": len(nodes) - online},
             models=[model],
             gpu_power_watts=_sum(watts),

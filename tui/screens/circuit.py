@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from api.power import Circuit, CircuitPage
+from api.power import CircuitReply, CircuitState
 from telemetry.text import counted, short_duration, timer
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.bars import over
@@ -33,7 +33,7 @@ from tui.theme import Line, Piece
 
 def circuit_asks(name: str) -> tuple[DocumentRequest, ...]:
     """What its page shows beside what the header has."""
-    return (DocumentRequest(page_of(name), CircuitPage, 1.0),)
+    return (DocumentRequest(page_of(name), CircuitReply, 1.0),)
 
 
 def circuit_lines(
@@ -58,7 +58,7 @@ def circuit_lines(
     return [*lines, *tail]
 
 
-def _what(circuit: Circuit) -> list[list[Piece]]:
+def _what(circuit: CircuitState) -> list[list[Piece]]:
     parts: list[list[Piece]] = [
         [(clean(circuit.id), "strong"), (f"  {circuit.kind}", "dim")],
         [(f"  {clean(circuit.facts.get('breaker', ''))}", "")],
@@ -66,7 +66,7 @@ def _what(circuit: Circuit) -> list[list[Piece]]:
     return [*parts, [(f"  fed by {clean(circuit.parent)}", "dim")]] if circuit.parent else parts
 
 
-def _next(circuit: Circuit, standing: RowStatus, since: Now) -> list[list[Piece]]:
+def _next(circuit: CircuitState, standing: RowStatus, since: Now) -> list[list[Piece]]:
     """When it trips if the load stays, as a band."""
     said, tone = countdown(circuit, standing, since)
     if circuit.trip_seconds.earliest is None:
@@ -87,7 +87,7 @@ def _next(circuit: Circuit, standing: RowStatus, since: Now) -> list[list[Piece]
     ]
 
 
-def _carries(circuit: Circuit) -> list[list[Piece]]:
+def _carries(circuit: CircuitState) -> list[list[Piece]]:
     """All numbers that belong to the countdown: one load, about that of the last ten seconds."""
     word = "load" if circuit.lasting_ratio is None else "last 10 s"
     return [
@@ -97,7 +97,7 @@ def _carries(circuit: Circuit) -> list[list[Piece]]:
     ]
 
 
-def _heat(circuit: Circuit, width: int) -> Line:
+def _heat(circuit: CircuitState, width: int) -> Line:
     heat = circuit.heat_ratio
     if heat is None:
         return [("heat  ", "dim"), ("not known", "")]
@@ -106,7 +106,7 @@ def _heat(circuit: Circuit, width: int) -> Line:
             (f" {percent(heat)} of what trips it", "")]  # fmt: skip
 
 
-def _now(circuit: Circuit) -> list[list[Piece]]:
+def _now(circuit: CircuitState) -> list[list[Piece]]:
     """What flows in this second."""
     amps = "  ".join(f"{pole} {number(value, 1)}" for pole, value in circuit.amps.items())
     sigma = f" ± {watts(circuit.sigma_watts)}" if circuit.sigma_watts else ""
@@ -118,7 +118,7 @@ def _now(circuit: Circuit) -> list[list[Piece]]:
     ]  # fmt: skip
 
 
-def _minute(circuit: Circuit, standing: RowStatus) -> list[list[Piece]]:
+def _minute(circuit: CircuitState, standing: RowStatus) -> list[list[Piece]]:
     """The mean of the last minute, which the continuous limit is about."""
     above = circuit.above_continuous_seconds
     tone = tone_of(standing) if (circuit.continuous_ratio or 0) > 1 else ""
@@ -129,7 +129,7 @@ def _minute(circuit: Circuit, standing: RowStatus) -> list[list[Piece]]:
     ]
 
 
-def _could(circuit: Circuit) -> list[list[Piece]]:
+def _could(circuit: CircuitState) -> list[list[Piece]]:
     """What limits in force, the other feed, and the trend could make of it."""
     survivor, ahead = circuit.survivor_continuous_ratio, circuit.forecast_continuous_seconds
     parts: list[list[Piece]] = [
@@ -144,12 +144,12 @@ def _could(circuit: Circuit) -> list[list[Piece]]:
     return parts
 
 
-def pressed(circuit: Circuit, standing: RowStatus) -> bool:
+def pressed(circuit: CircuitState, standing: RowStatus) -> bool:
     """Whether a limit is passed or foreseen: only then is it of use to say what relieves it."""
     return standing is not RowStatus.OK or countdown(circuit, standing, Now(0.0))[0] != DASH
 
 
-def _relief(circuit: Circuit, standing: RowStatus, width: int) -> list[Line]:
+def _relief(circuit: CircuitState, standing: RowStatus, width: int) -> list[Line]:
     text, command = relief(circuit)
     if not text or not pressed(circuit, standing):
         return []

@@ -10,7 +10,8 @@ import numpy as np
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 
-from api.power import Circuit, Plan
+from api.decoding import decode
+from api.power import CircuitState, PlanResult
 from telemetry.text import timer
 from tui.feed.requests import ActionError
 from tui.feed.wants import Wants
@@ -45,25 +46,23 @@ from tui.theme import Line, Piece
 # The answer to: what if this circuit is lost?
 
 
-def what_if_lines(name: str, plan: Plan, board: DashboardState) -> list[Line]:
+def what_if_lines(name: str, plan: PlanResult, board: DashboardState) -> list[Line]:
     """Say what a loss does to the others, worst first."""
     before = {circuit.id: circuit.load_ratio or 0.0 for circuit in board.circuits}
-    others = [c for c in (*plan.panels, *plan.circuits) if c.id != name and c.load_ratio is not None
+    others = [c for c in (*plan.panels, *plan.circuits) if c.id != name
               and c.load_ratio > before.get(c.id, 0.0) + 0.005]  # fmt: skip
-    others.sort(
-        key=lambda c: ((c.trip_seconds or {}).get("earliest") or 1e12, -(c.load_ratio or 0))
-    )
+    others.sort(key=lambda c: (c.trip_seconds.get("earliest") or 1e12, -c.load_ratio))
     title = f"what if {clean(name)} is lost"
     if not others:
         return [
             [(f"{title}: no other circuit takes its load; what hangs on it goes dark", "strong")]
         ]
-    over_ = sum((c.load_ratio or 0) > 1 for c in others)
+    over_ = sum(c.load_ratio > 1 for c in others)
     lines: list[Line] = [
         [(f"{title}: {len(others)} take more, {over_} of them over 100%", "strong")]
     ]
     for circuit in others[:5]:
-        trip = (circuit.trip_seconds or {}).get("earliest")
+        trip = circuit.trip_seconds.get("earliest")
         said = "does not trip" if trip is None else f"may trip in {timer(trip)}"
         lines.append([(f"  {clean(circuit.id):<20} ", ""), (f"{percent(before.get(circuit.id))} → {percent(circuit.load_ratio)}  ", ""),
                       (said, "crit" if trip is not None else "dim")])  # fmt: skip
@@ -78,14 +77,14 @@ class CircuitSource:
     def __init__(
         self,
         board: DashboardState,
-        rows: Sequence[tuple[int, Circuit]],
+        rows: Sequence[tuple[int, CircuitState]],
         now: Now,
         folded: frozenset[str],
     ) -> None:
         self.board, self.rows, self.now, self.folded = board, rows, now, folded
         self.parents = {circuit.parent for circuit in board.circuits}
 
-    def circuit(self, row: int) -> Circuit:
+    def circuit(self, row: int) -> CircuitState:
         """The circuit of a row."""
         return self.rows[row][1]
 
@@ -104,7 +103,7 @@ def _countdown(source: CircuitSource, row: int, width: int) -> Piece:
     return countdown(source.circuit(row), source.standing(row), source.now, short=True)
 
 
-def _load(circuit: Circuit) -> Piece:
+def _load(circuit: CircuitState) -> Piece:
     return about(circuit, watts(load(circuit))), "stale" if assumed(circuit) else ""
 
 
@@ -147,7 +146,7 @@ class CircuitsView(ListView):
         return Wants(nodes=(), asks=(*page, *self.also()))
 
     @property
-    def _chosen(self) -> Circuit | None:
+    def _chosen(self) -> CircuitState | None:
         """The one under the cursor."""
         return None if self.rows.key is None else self.context.shown.circuit(self.rows.key)
 
@@ -216,7 +215,7 @@ class CircuitsView(ListView):
         text = f"relief: {said}" + ("   [y] copies the command" if command else "")
         return [[(line, "")] for line in wrapped(text, width)[:4]]
 
-    def _relief(self, circuit: Circuit) -> tuple[str, str]:
+    def _relief(self, circuit: CircuitState) -> tuple[str, str]:
         """What relieves it, and the command in that; nothing where nothing presses."""
         standing = self.context.shown.circuit_standing.get(circuit.id, RowStatus.OK)
         return relief(circuit) if pressed(circuit, standing) else ("", "")
@@ -244,7 +243,7 @@ class CircuitsView(ListView):
     async def _ask(self, name: str) -> None:
         try:
             raw = await self.context.feed.act("POST", "api/v1/power/plan", {"lose": [name]})
-            plan = msgspec.json.decode(raw, type=Plan)
+            plan = decode(raw, PlanResult)
             self._answer = what_if_lines(name, plan, self.context.shown)
         except (ActionError, msgspec.DecodeError) as error:
             self._answer = [[(f"what if {clean(name)} is lost: {clean(str(error))}", "warn")]]

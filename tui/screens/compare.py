@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from api.pages import GpuPage, NodePage
+from api.device import GpuPageReply, NodePageReply
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.text import DASH, celsius, clean, fit, gibibytes, number, percent, watts
 from tui.screens import gpu as gpus
@@ -51,8 +51,8 @@ def tray_asks(tray: Sequence[tuple[str, str]], span: int) -> tuple[DocumentReque
     asks: list[DocumentRequest] = []
     for kind, name in tray:
         path, page, metrics = (
-            (gpus.page_of(name), GpuPage, (readings.POWER, readings.TEMPERATURE, readings.UTILIZATION)) if kind == "gpu"
-            else (nodes.page_of(name), NodePage, (readings.WALL, nodes.CPU))
+            (gpus.page_of(name), GpuPageReply, (readings.POWER, readings.TEMPERATURE, readings.UTILIZATION)) if kind == "gpu"
+            else (nodes.page_of(name), NodePageReply, (readings.WALL, nodes.CPU))
         )  # fmt: skip
         asks += [
             DocumentRequest(path, page, 1.0),
@@ -77,7 +77,7 @@ def tray_lines(
     pages = [
         board.doc(
             gpus.page_of(n) if kind == "gpu" else nodes.page_of(n),
-            GpuPage if kind == "gpu" else NodePage,
+            GpuPageReply if kind == "gpu" else NodePageReply,
         )
         for _, n in tray
     ]
@@ -115,11 +115,11 @@ def _plots(kind: str) -> list[tuple[str, str, tuple[float, float], Callable[[flo
 
 
 def _readings(page: object) -> dict[str, float]:
-    return page.readings if isinstance(page, GpuPage | NodePage) else {}
+    return page.readings if isinstance(page, GpuPageReply | NodePageReply) else {}
 
 
 def _title(page: object, name: str) -> str:
-    if isinstance(page, GpuPage):
+    if isinstance(page, GpuPageReply):
         return f"{clean(page.node.node)}/gpu{page.gpu.index}"
     return clean(name)
 
@@ -176,7 +176,7 @@ class CompareView(PageView):
         if then is None:
             return "Compare"
         page = self.context.newest.doc(
-            then.page(then=False), GpuPage if then.kind == "gpu" else NodePage
+            then.page(then=False), GpuPageReply if then.kind == "gpu" else NodePageReply
         )
         return f"{_title(page, then.name)} now and then"
 

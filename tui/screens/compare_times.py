@@ -14,7 +14,8 @@ from textual import on
 from textual.app import ComposeResult
 from textual.widgets import Input, Label
 
-from api.pages import GpuPage, History, NodePage
+from api.columns import HistoryReply
+from api.device import GpuPageReply, NodePageReply
 from telemetry.text import SECONDS_IN, duration, short_duration, time_of_day
 from tui.feed.wants import DocumentRequest
 from tui.kit.text import DASH, clean, fit, percent
@@ -90,11 +91,11 @@ class Comparison:
 
     def asks(self, metrics: Sequence[str], within: int) -> tuple[DocumentRequest, ...]:
         """What the comparison shows; what was does not change any more."""
-        page = GpuPage if self.kind == "gpu" else NodePage
+        page = GpuPageReply if self.kind == "gpu" else NodePageReply
         return (
             DocumentRequest(self.page(then=False), page, 1.0), DocumentRequest(self.page(then=True), page, 600.0),
-            *(DocumentRequest(self.history(m, within, then=False), History, max(2.0, within / 150)) for m in metrics),
-            *(DocumentRequest(self.history(m, within, then=True), History, 600.0) for m in metrics),
+            *(DocumentRequest(self.history(m, within, then=False), HistoryReply, max(2.0, within / 150)) for m in metrics),
+            *(DocumentRequest(self.history(m, within, then=True), HistoryReply, 600.0) for m in metrics),
         )  # fmt: skip
 
 
@@ -103,7 +104,7 @@ def comparison_lines(
     width: int, height: int, *, utc: bool,
 ) -> list[Line]:  # fmt: skip
     """Draw the comparison."""
-    kind = GpuPage if then.kind == "gpu" else NodePage
+    kind = GpuPageReply if then.kind == "gpu" else NodePageReply
     now_page, then_page = (board.doc(then.page(then=past), kind) for past in (False, True))
     ago = short_duration((board.at - then.at) / 1e9)
     heads = ("now", f"then {time_of_day(then.at, utc=utc)} (-{ago})", "difference")
@@ -135,7 +136,7 @@ def comparison_lines(
             when = f"to {time_of_day(then.at, utc=utc)}" if past else "to now"
             sides.append(
                 history_lines(
-                    board.doc(path, History), board.fault(path), plot, f"{duration(within)} {when}",
+                    board.doc(path, HistoryReply), board.fault(path), plot, f"{duration(within)} {when}",
                     wide, room, utc=utc,
                 )
             )  # fmt: skip
@@ -144,7 +145,7 @@ def comparison_lines(
 
 
 def _reading(page: object, metric: str) -> float | None:
-    return page.readings.get(metric) if isinstance(page, GpuPage | NodePage) else None
+    return page.readings.get(metric) if isinstance(page, GpuPageReply | NodePageReply) else None
 
 
 def _difference(now: float | None, was: float | None, say: Say, column: int) -> list[Piece]:

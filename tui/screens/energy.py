@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from api.power import BudgetRows
-from api.report import Energy, Report
+from api.power import RowsReply
+from api.report import Report, Upkeep
 from telemetry.text import short_duration
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.bars import Bar, bar_list
@@ -20,7 +20,7 @@ from tui.theme import Line
 MONTH = "api/v1/report?days=30"
 
 
-def _energy(word: str, found: Energy | None, currency: str | None, width: int) -> list[Line]:
+def _energy(word: str, found: Upkeep | None, currency: str | None, width: int) -> list[Line]:
     if found is None or found.kwh is None:
         return [[(f"{word:<14}", "dim"), (DASH, "")]]
     said = f"{kilowatt_hours(found.kwh):>12}  {money(found.cost, currency):>10}"
@@ -47,7 +47,7 @@ def energy_lines(board: DashboardState, width: int, height: int) -> list[Line]:
     if today is None:
         return [[(board.fault(TODAY) or "loading …", "dim")]]
     _, limit, ratio = board.budget_power
-    none = "none configured" if board.doc(BUDGETS, BudgetRows) else board.fault(BUDGETS) or LOADING
+    none = "none configured" if board.doc(BUDGETS, RowsReply) else board.fault(BUDGETS) or LOADING
     wall = board.power.wall_watts if board.power is not None else None
     lines: list[Line] = [
         [("Energy and cost", "head")],

@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 from urllib.parse import quote
 
 from api.alerts import Alert
-from api.pages import GpuPage, History, LinkPart
+from api.columns import HistoryReply
+from api.device import GpuPageReply, LinkReply
 from telemetry.text import duration, short_duration, time_of_day
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.chart import Mark
@@ -36,7 +37,7 @@ from tui.theme import Line, Piece
 _GOOD_LINK = 1.0
 
 
-def gpu_tables(page: GpuPage, width: int, *, utc: bool) -> list[Line]:
+def gpu_tables(page: GpuPageReply, width: int, *, utc: bool) -> list[Line]:
     blocks = [_ecc(page), _links(page.links), _pcie(page), _events(page, utc=utc)]
     blocks = [block for block in blocks if len(block) > 1]
     if width < 96:
@@ -62,7 +63,7 @@ def _cut(line: Line, width: int) -> Line:
     return pieces
 
 
-def _ecc(page: GpuPage) -> list[Line]:
+def _ecc(page: GpuPageReply) -> list[Line]:
     read = page.readings.get
     rows = (
         (
@@ -98,7 +99,7 @@ def _ecc(page: GpuPage) -> list[Line]:
     return lines
 
 
-def _links(links: list[LinkPart]) -> list[Line]:
+def _links(links: list[LinkReply]) -> list[Line]:
     if not links:
         return []
     known = [part for part in links if "link_state" in part.readings]
@@ -116,7 +117,7 @@ def _links(links: list[LinkPart]) -> list[Line]:
     return lines
 
 
-def _pcie(page: GpuPage) -> list[Line]:
+def _pcie(page: GpuPageReply) -> list[Line]:
     read = page.readings.get
     generation, width = read("gpu_pcie_link_generation"), read("gpu_pcie_link_width")
     most, widest = read("gpu_pcie_link_generation_max"), read("gpu_pcie_link_width_max")
@@ -130,7 +131,7 @@ def _pcie(page: GpuPage) -> list[Line]:
     return lines
 
 
-def _events(page: GpuPage, *, utc: bool) -> list[Line]:
+def _events(page: GpuPageReply, *, utc: bool) -> list[Line]:
     lines: list[Line] = [[("Events", "head")]]
     for event in page.events[:8]:
         tone = (
@@ -168,10 +169,10 @@ def gpu_asks(uuid: str, span_: int) -> tuple[DocumentRequest, ...]:
     """What its page shows."""
     metrics = (readings.POWER, readings.TEMPERATURE, readings.UTILIZATION, readings.MEMORY_USED)
     return (
-        DocumentRequest(page_of(uuid), GpuPage, 1.0),
+        DocumentRequest(page_of(uuid), GpuPageReply, 1.0),
         *(ask_of("gpu", uuid, metric, span_) for metric in metrics),
         *(
-            DocumentRequest(path_of("gpu", uuid, metric, span_), History, 15.0)
+            DocumentRequest(path_of("gpu", uuid, metric, span_), HistoryReply, 15.0)
             for metric, _ in SHARES
         ),
     )
@@ -182,7 +183,7 @@ def gpu_lines(
 ) -> list[Line]:
     """Draw the page."""
     path = page_of(uuid)
-    page = board.doc(path, GpuPage)
+    page = board.doc(path, GpuPageReply)
     if page is None:
         return [[(board.fault(path) or "loading …", "dim")]]
     lines = _head(board, page, width)
@@ -204,7 +205,7 @@ def gpu_lines(
     return [*lines, *tables]
 
 
-def _head(board: DashboardState, page: GpuPage, width: int) -> list[Line]:
+def _head(board: DashboardState, page: GpuPageReply, width: int) -> list[Line]:
     gpu = page.gpu
     feeds = ", ".join(map(clean, board.feeds.get(page.node.node, ()))) or DASH
     facts = [
@@ -230,7 +231,7 @@ _UNREAD = {
 }
 
 
-def _now(page: GpuPage, width: int) -> list[Line]:
+def _now(page: GpuPageReply, width: int) -> list[Line]:
     read = page.readings.get
     power, limit = read(readings.POWER), read(readings.LIMIT)
     used, total = read(readings.MEMORY_USED), read(readings.MEMORY_TOTAL)
@@ -254,7 +255,7 @@ def _now(page: GpuPage, width: int) -> list[Line]:
     ]  # fmt: skip
 
 
-def _alerts(board: DashboardState, page: GpuPage, width: int) -> list[Line]:
+def _alerts(board: DashboardState, page: GpuPageReply, width: int) -> list[Line]:
     lines: list[Line] = [
         _alert(board, alert, width) for alert in page.alerts if alert.state == "firing"
     ][:3]
@@ -271,7 +272,7 @@ def _alert(board: DashboardState, alert: Alert, width: int) -> Line:
     ]
 
 
-def throttled(board: DashboardState, page: GpuPage, uuid: str, span_: int) -> Line:
+def throttled(board: DashboardState, page: GpuPageReply, uuid: str, span_: int) -> Line:
     """Why its clocks are held down, now and for what share of the time."""
     now = [word for metric, word in readings.REASONS if page.readings.get(metric)]
     pieces: list[Piece] = [("clocks ", "dim")]
@@ -279,7 +280,7 @@ def throttled(board: DashboardState, page: GpuPage, uuid: str, span_: int) -> Li
     pieces.append((f"held by {', '.join(now)}" if now else "free" if known else DASH,
                    "warn" if set(now) - {"power cap"} else ""))  # fmt: skip
     shares = [
-        (word, share_of(board.doc(path_of("gpu", uuid, metric, span_), History)))
+        (word, share_of(board.doc(path_of("gpu", uuid, metric, span_), HistoryReply)))
         for metric, word in SHARES
     ]
     told = [f"{word} {share}" for word, share in shares if share not in {DASH, "0%"}]
@@ -291,7 +292,7 @@ def throttled(board: DashboardState, page: GpuPage, uuid: str, span_: int) -> Li
     return pieces
 
 
-def _plots(page: GpuPage) -> list[Plot]:
+def _plots(page: GpuPageReply) -> list[Plot]:
     read = page.readings.get
     limit, slow = read(readings.LIMIT), read("gpu_temperature_slowdown_celsius")
     total = read(readings.MEMORY_TOTAL)
@@ -326,7 +327,7 @@ class GpuView(PageView):
 
     def title(self) -> str:
         """Node and number."""
-        page = self.context.shown.doc(page_of(self.subject), GpuPage)
+        page = self.context.shown.doc(page_of(self.subject), GpuPageReply)
         return (
             self.subject if page is None else f"{clean(page.node.node)} {STEP} gpu{page.gpu.index}"
         )
@@ -342,4 +343,4 @@ class GpuView(PageView):
 
     def record(self) -> Any:
         """All that is known of it."""
-        return self.context.shown.doc(page_of(self.subject), GpuPage)
+        return self.context.shown.doc(page_of(self.subject), GpuPageReply)

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 
 import numpy as np
 
-from api.pages import History
+from api.columns import HistoryReply
 from telemetry.text import duration, time_of_day
 from tui.feed.wants import DocumentRequest
 from tui.kit.chart import LATE, Mark, apart, chart, held
@@ -46,7 +46,7 @@ def path_of(kind: str, name: str, metric: str, span: int) -> str:
 
 def ask_of(kind: str, name: str, metric: str, span: int) -> DocumentRequest:
     """Ask for a history, about as often as it moves by a dot."""
-    return DocumentRequest(path_of(kind, name, metric, span), History, max(2.0, span / 150))
+    return DocumentRequest(path_of(kind, name, metric, span), HistoryReply, max(2.0, span / 150))
 
 
 def plot_lines(
@@ -62,7 +62,7 @@ def plot_lines(
 ) -> list[Line]:
     """Draw a titled chart of `height` lines."""
     path = path_of(kind, name, plot.metric, span)
-    found = board.doc(path, History)
+    found = board.doc(path, HistoryReply)
     lines = history_lines(
         found, board.fault(path), plot, duration(span), width, height, utc=utc
     )  # fmt: skip
@@ -70,7 +70,14 @@ def plot_lines(
 
 
 def history_lines(
-    found: History | None, why: str, plot: Plot, times_: str, width: int, height: int, *, utc: bool
+    found: HistoryReply | None,
+    why: str,
+    plot: Plot,
+    times_: str,
+    width: int,
+    height: int,
+    *,
+    utc: bool,
 ) -> list[Line]:
     """Draw what was found, or why nothing was; `times_`: in words, which span it is."""
     title: list[Piece] = [(plot.title, "strong"), (f"  {times_}  ", "dim"), (plot.now, "")]
@@ -97,7 +104,7 @@ def history_lines(
     ]
 
 
-def instant(lines: list[Line], found: History | None, at: int, width: int) -> list[Line]:
+def instant(lines: list[Line], found: HistoryReply | None, at: int, width: int) -> list[Line]:
     """Mark an instant in a chart that goes on behind it. `lines`: with the title."""
     if found is None:
         return lines
@@ -183,7 +190,7 @@ def say_percent(value: float) -> str:
     return f"{100 * value:.0f}%"
 
 
-def growth(history: History | None) -> float | None:
+def growth(history: HistoryReply | None) -> float | None:
     """How much a counter grew: a reset starts anew, it is no decrease."""
     if history is None:
         return None
@@ -194,7 +201,7 @@ def growth(history: History | None) -> float | None:
     return float(np.where(steps >= 0, steps, known[1:]).sum())
 
 
-def share_of(history: History | None) -> str:
+def share_of(history: HistoryReply | None) -> str:
     """A counter of seconds as the share of the time that it covers."""
     grown = growth(history)
     if history is None or grown is None:

@@ -11,7 +11,8 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.widget import Widget
 
-from api.pages import Event, Events
+from api.fleet import EventsReply
+from telemetry.devices import Event
 from telemetry.text import time_of_day
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.surface import WIDE, Drawing, Surface
@@ -32,11 +33,11 @@ from tui.theme import Line
 
 VERY_WIDE, THIRD = 200, 52
 """Width of a terminal from which on there is a third column, and the width of that."""
-EVENTS = DocumentRequest("api/v1/events?from=-24h&limit=60", Events, 5.0)
+EVENTS = DocumentRequest("api/v1/events?from=-24h&limit=60", EventsReply, 5.0)
 
 
 def third_lines(
-    board: DashboardState, found: Events | None, why: str, width: int, height: int,
+    board: DashboardState, found: EventsReply | None, why: str, width: int, height: int,
     *, utc: bool, alerts: bool,
 ) -> list[Line]:  # fmt: skip
     """Draw the third column. `why`: the reason where no events were found; `alerts`: whether alerts
@@ -116,7 +117,7 @@ class ListView(View):
     def _third(self, width: int, height: int) -> list[Line]:
         context, docs = self.context, self.context.newest
         return third_lines(
-            context.shown, docs.doc(EVENTS.path, Events), docs.fault(EVENTS.path), width, height,
+            context.shown, docs.doc(EVENTS.path, EventsReply), docs.fault(EVENTS.path), width, height,
             utc=context.utc, alerts=self.NAME != "alerts",
         )  # fmt: skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from api.power import Circuit
+from api.power import CircuitState
 from telemetry.text import short_duration, time_of_day
 from tui.kit.chart import LATE, Floats, Mark, held
 from tui.kit.text import clean
@@ -35,7 +35,13 @@ def stands(at: Floats) -> Floats:
 
 
 def past_lines(
-    circuit: Circuit, past: Past, width: int, height: int, *, utc: bool, within: int | None = None
+    circuit: CircuitState,
+    past: Past,
+    width: int,
+    height: int,
+    *,
+    utc: bool,
+    within: int | None = None,
 ) -> list[Line]:
     """Draw at most `height` lines. `within`: seconds of history, all that there is without."""
     at, values = (each.astype(np.float64) for each in past)
@@ -83,7 +89,7 @@ def horizon(length: float, trip: float | None) -> float:
     return ahead
 
 
-def limits(circuit: Circuit) -> list[Mark]:
+def limits(circuit: CircuitState) -> list[Mark]:
     """The lines that a load should stay below, in watts at the present mix of poles; lowest first."""
     all_day = most(circuit)
     if all_day is None or not circuit.continuous_amps:

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from textual import on
 
-from api.pages import GpuPart, NodePage
+from api.device import GpuReply, NodePageReply
 from telemetry.text import short_duration
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.flow import flow
@@ -33,7 +33,7 @@ def page_of(name: str) -> str:
 def node_asks(name: str, span_: int) -> tuple[DocumentRequest, ...]:
     """What its page shows."""
     return (
-        DocumentRequest(page_of(name), NodePage, 1.0),
+        DocumentRequest(page_of(name), NodePageReply, 1.0),
         ask_of("node", name, readings.WALL, span_),
         ask_of("node", name, CPU, span_),
     )
@@ -43,7 +43,7 @@ def node_lines(board: DashboardState, name: str, span_: int, width: int, height:
                cursor: int | None = None) -> list[Line]:  # fmt: skip
     """Draw the page."""
     path = page_of(name)
-    page = board.doc(path, NodePage)
+    page = board.doc(path, NodePageReply)
     if page is None:
         return [[(board.fault(path) or "loading …", "dim")]]
     lines = [*_head(page, width), *_alerts(board, page, width), *_gpus(page, width, cursor),
@@ -67,7 +67,7 @@ def node_lines(board: DashboardState, name: str, span_: int, width: int, height:
     return lines
 
 
-def _head(page: NodePage, width: int) -> list[Line]:
+def _head(page: NodePageReply, width: int) -> list[Line]:
     node, read = page.node, page.readings.get
     total, free = read("node_memory_total_bytes"), read("node_memory_available_bytes")
     ram = (
@@ -97,7 +97,7 @@ def _head(page: NodePage, width: int) -> list[Line]:
     return [*flow(who, width), *flow(now, width), [(fit(facts, width).rstrip(), "dim")]]
 
 
-def _alerts(board: DashboardState, page: NodePage, width: int) -> list[Line]:
+def _alerts(board: DashboardState, page: NodePageReply, width: int) -> list[Line]:
     lines: list[Line] = []
     firing = [alert for alert in page.alerts if alert.state == "firing"]
     for alert in firing[:3]:
@@ -117,7 +117,7 @@ def _alerts(board: DashboardState, page: NodePage, width: int) -> list[Line]:
     return lines
 
 
-def _gpus(page: NodePage, width: int, cursor: int | None) -> list[Line]:
+def _gpus(page: NodePageReply, width: int, cursor: int | None) -> list[Line]:
     lines: list[Line] = [
         [
             (
@@ -135,7 +135,7 @@ def _gpus(page: NodePage, width: int, cursor: int | None) -> list[Line]:
     return lines
 
 
-def _gpu(part: GpuPart, usual: float | None, *, here: bool) -> Line:
+def _gpu(part: GpuReply, usual: float | None, *, here: bool) -> Line:
     read = part.readings.get
     mark = "▶" if here else " "
     if not part.readings or not part.gpu.present:
@@ -164,7 +164,7 @@ def _gpu(part: GpuPart, usual: float | None, *, here: bool) -> Line:
     return pieces
 
 
-def _circuits(board: DashboardState, page: NodePage, since: Now) -> list[Line]:
+def _circuits(board: DashboardState, page: NodePageReply, since: Now) -> list[Line]:
     names = board.feeds.get(page.node.node, [])
     if not names:
         unknown = clean(board.circuits_unknown)
@@ -233,4 +233,4 @@ class NodeView(PageView):
 
     def record(self) -> Any:
         """All that is known of it."""
-        return self.context.shown.doc(page_of(self.subject), NodePage)
+        return self.context.shown.doc(page_of(self.subject), NodePageReply)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from api.pages import GpuPage, NodePage
+from api.device import GpuPageReply, NodePageReply
 from telemetry.text import counted
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.surface import WIDE, Drawing
@@ -28,10 +28,10 @@ from tui.theme import Line, Piece
 
 def matrix_lines(board: DashboardState, node: str, width: int) -> list[Line]:
     """As `nvidia-smi topo -m`: NV<links> to a peer, SW<links> over a switch, PHB over the bus."""
-    page = board.doc(page_of(node), NodePage)
+    page = board.doc(page_of(node), NodePageReply)
     if page is None:
         return [[(board.fault(page_of(node)) or "loading …", "dim")]]
-    pages = [board.doc(gpu_page_of(part.gpu.uuid), GpuPage) for part in page.gpus]
+    pages = [board.doc(gpu_page_of(part.gpu.uuid), GpuPageReply) for part in page.gpus]
     over = {uuid: pool.over for pool in page.pools if len(pool.gpus) > 1 for uuid in pool.gpus}
     lines: list[Line] = [
         [
@@ -76,7 +76,7 @@ def matrix_lines(board: DashboardState, node: str, width: int) -> list[Line]:
     return lines
 
 
-def _between(page: GpuPage | None, mine: str, other: str, over: dict[str, str]) -> Piece:
+def _between(page: GpuPageReply | None, mine: str, other: str, over: dict[str, str]) -> Piece:
     if page is None:
         return "     …", "dim"
     direct = [link for link in page.links if link.link.peer == other]
@@ -187,10 +187,10 @@ class PoolsView(ListView):
         """Power, limits and use; the node of the matrix."""
         asks = self.also()
         if self.node:
-            asks += (DocumentRequest(page_of(self.node), NodePage, 5.0),)
-            page = self.context.shown.doc(page_of(self.node), NodePage)
+            asks += (DocumentRequest(page_of(self.node), NodePageReply, 5.0),)
+            page = self.context.shown.doc(page_of(self.node), NodePageReply)
             asks += tuple(
-                DocumentRequest(gpu_page_of(p.gpu.uuid), GpuPage, 10.0)
+                DocumentRequest(gpu_page_of(p.gpu.uuid), GpuPageReply, 10.0)
                 for p in (page.gpus if page else ())[:16]
             )
         return Wants(

@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
+from msgspec import UNSET
+
 from api.columns import Numbers
-from api.power import Circuit, CircuitColumns, Circuits, Trip
+from api.power import CircuitsReply, CircuitState, TripSeconds
 
 FIELDS = (
     "watts", "assumed_watts", "rated_amps", "effective_amps", "continuous_amps", "headroom_amps", "load_ratio",
@@ -27,18 +29,21 @@ def page_of(name: str) -> str:
     return f"api/v1/circuits/{quote(name, safe='')}"
 
 
-def whole(found: CircuitColumns) -> Circuits:
+def whole(found: CircuitsReply) -> CircuitsReply:
     """Make circuits of columns, as far as they go."""
-    rows, count = found.rows, len(found.rows.id)
+    rows, columns = found.rows, found.columns
+    if rows is UNSET or columns is UNSET:
+        return found
+    count = len(rows.id)
 
     def column(name: str) -> Numbers:
-        return found.columns.get(name) or [None] * count
+        return columns.get(name) or [None] * count
 
     values = zip(*(column(f"circuit_{field}") for field in FIELDS), strict=True)
     who = zip(rows.id, rows.kind, rows.parent, rows.nodes, strict=True)
-    return Circuits(
-        found.at,
-        [
+    return CircuitsReply(
+        at=found.at,
+        circuits=[
             _circuit(*each, row, amps, trip)
             for each, row, amps, trip in zip(who, values, column(_AMPS), column(_TRIP), strict=True)
         ],
@@ -48,9 +53,9 @@ def whole(found: CircuitColumns) -> Circuits:
 def _circuit(
     name: str, kind: str, parent: str | None, nodes: list[str],
     values: Sequence[float | None], amps: float | None, trip: float | None,
-) -> Circuit:  # fmt: skip
+) -> CircuitState:  # fmt: skip
     numbers: dict[str, Any] = dict(zip(FIELDS, values, strict=True))
-    return Circuit(
-        id=name, kind=kind, parent=parent, nodes=nodes, trip_seconds=Trip(earliest=trip),
+    return CircuitState(
+        id=name, kind=kind, parent=parent, nodes=nodes, trip_seconds=TripSeconds(earliest=trip),
         amps={} if amps is None else {"": amps}, **numbers,
     )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from api.past import LoadHistory
+from api.power import CircuitHistoryReply
 from tui.state.circuits import told
 from tui.state.dashboard_state import DashboardState
 
@@ -21,7 +21,7 @@ EVERY = 10 * 10**9
 """ns between two instants that the aggregator keeps."""
 
 
-def joined(own: Past, stored: LoadHistory | None, until: int, span: int) -> Past:
+def joined(own: Past, stored: CircuitHistoryReply | None, until: int, span: int) -> Past:
     """Return what this dashboard has seen, with what was stored before it where that does not fill
     `span` seconds; then at the distance at which it is stored, so that nothing looks like a gap."""
     at, watts = own

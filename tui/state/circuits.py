@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from api.power import Circuit
+from api.power import CircuitState
 from telemetry.text import short_duration, timer
 from tui.kit.text import DASH, clean, percent, watts
 from tui.state.dashboard_state import DashboardState
@@ -38,19 +38,21 @@ def bar_tone(standing: RowStatus) -> str:
     return {RowStatus.CRIT: "bar_crit", RowStatus.WARN: "bar_warn"}.get(standing, "bar")
 
 
-def until_trip(circuit: Circuit, now: Now) -> float | None:
+def until_trip(circuit: CircuitState, now: Now) -> float | None:
     """Seconds until the breaker may trip, earliest edge; None for never or not known."""
     edge = circuit.trip_seconds.earliest
     return None if edge is None else max(0.0, edge - now.elapsed)
 
 
-def until_full(circuit: Circuit, now: Now) -> float | None:
+def until_full(circuit: CircuitState, now: Now) -> float | None:
     """Seconds until the trend reaches the rating; None when that is not in sight."""
     edge = circuit.forecast_rated_seconds
     return None if edge is None else max(0.0, edge - now.elapsed)
 
 
-def countdown(circuit: Circuit, standing: RowStatus, now: Now, *, short: bool = False) -> Piece:
+def countdown(
+    circuit: CircuitState, standing: RowStatus, now: Now, *, short: bool = False
+) -> Piece:
     """Say what happens to it next, in a few words."""
     frozen = (" old" if short else f" as of {now.as_of}") if now.as_of else ""
     trip = until_trip(circuit, now)
@@ -83,7 +85,7 @@ def countdown(circuit: Circuit, standing: RowStatus, now: Now, *, short: bool = 
     return DASH, "dim"
 
 
-def over_all_day(circuit: Circuit) -> bool:
+def over_all_day(circuit: CircuitState) -> bool:
     """Whether the load of about the last ten seconds is above the continuous limit."""
     ratio = share(circuit)
     if ratio is None or circuit.continuous_amps is None or circuit.rated_amps is None:
@@ -91,7 +93,7 @@ def over_all_day(circuit: Circuit) -> bool:
     return ratio * circuit.rated_amps > circuit.continuous_amps
 
 
-def share(circuit: Circuit) -> float | None:
+def share(circuit: CircuitState) -> float | None:
     """Amps of the highest pole over the rating, of the load of about the last ten seconds: the one
     that countdowns are worked out with. An older aggregator tells only that of now."""
     if circuit.load_ratio is None:
@@ -99,23 +101,23 @@ def share(circuit: Circuit) -> float | None:
     return circuit.load_ratio if circuit.lasting_ratio is None else circuit.lasting_ratio
 
 
-def assumed(circuit: Circuit) -> bool:
+def assumed(circuit: CircuitState) -> bool:
     """Whether a part of its load is nothing that anybody tells now: silent nodes, GPUs not read."""
     return (circuit.assumed_watts or 0.0) > 0
 
 
-def about(circuit: Circuit, text: str) -> str:
+def about(circuit: CircuitState, text: str) -> str:
     """A figure of its load, with the sign for "about" where a part of it is assumed."""
     return f"~{text}" if assumed(circuit) and text != DASH else text
 
 
-def told(circuit: Circuit) -> float | None:
+def told(circuit: CircuitState) -> float | None:
     """The watts that a chart may draw: of a load of which most is assumed, none."""
     watts = circuit.watts
     return None if watts is None or (circuit.assumed_watts or 0.0) > watts / 2 else watts
 
 
-def load(circuit: Circuit) -> float | None:
+def load(circuit: CircuitState) -> float | None:
     """The watts of that same load."""
     ratio, now = share(circuit), circuit.load_ratio
     if circuit.watts is None or not ratio or not now:
@@ -123,7 +125,7 @@ def load(circuit: Circuit) -> float | None:
     return circuit.watts * ratio / now
 
 
-def headroom(circuit: Circuit) -> str:
+def headroom(circuit: CircuitState) -> str:
     """What that load leaves below the continuous limit: watts where they are known, with a sign."""
     amps, per_amp = _left(circuit), _watts_per_amp(circuit)
     if amps is None:
@@ -133,7 +135,7 @@ def headroom(circuit: Circuit) -> str:
     return f"{'+' if amps >= 0 else '-'}{watts(abs(amps * per_amp))}"
 
 
-def _left(circuit: Circuit) -> float | None:
+def _left(circuit: CircuitState) -> float | None:
     if circuit.load_ratio is None or circuit.lasting_ratio is None:
         return circuit.headroom_amps
     if circuit.continuous_amps is None or circuit.rated_amps is None:
@@ -141,7 +143,7 @@ def _left(circuit: Circuit) -> float | None:
     return circuit.continuous_amps - circuit.lasting_ratio * circuit.rated_amps
 
 
-def most(circuit: Circuit) -> float | None:
+def most(circuit: CircuitState) -> float | None:
     """What it may carry all day, watts at the present mix of poles."""
     per_amp = _watts_per_amp(circuit)
     if circuit.continuous_amps is None or per_amp is None:
@@ -149,7 +151,7 @@ def most(circuit: Circuit) -> float | None:
     return circuit.continuous_amps * per_amp
 
 
-def _watts_per_amp(circuit: Circuit) -> float | None:
+def _watts_per_amp(circuit: CircuitState) -> float | None:
     """Of the pole that carries most, which decides."""
     highest = max((a for a in circuit.amps.values() if a), default=None)
     return None if circuit.watts is None or not highest else circuit.watts / highest
@@ -159,7 +161,7 @@ _COMMAND = re.compile(r"\((nvidia-smi [^)]*)\)")
 """One that ends in an option lacks its argument, and is only named."""
 
 
-def relief(circuit: Circuit) -> tuple[str, str]:
+def relief(circuit: CircuitState) -> tuple[str, str]:
     """What would bring it back under its limit, and the command in it, if there is one."""
     said = clean(circuit.facts.get("remedy", ""))
     commands = (found[1] for found in _COMMAND.finditer(said))
@@ -199,14 +201,16 @@ def members(board: DashboardState, circuit: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def tree(circuits: Sequence[Circuit], folded: frozenset[str]) -> list[tuple[int, Circuit]]:
+def tree(
+    circuits: Sequence[CircuitState], folded: frozenset[str]
+) -> list[tuple[int, CircuitState]]:
     """Depth and circuit, each below what feeds it; what is folded shows none of its own."""
-    children: dict[str | None, list[Circuit]] = {}
+    children: dict[str | None, list[CircuitState]] = {}
     known = {circuit.id for circuit in circuits}
     for circuit in circuits:
         parent = circuit.parent if circuit.parent in known else None
         children.setdefault(parent, []).append(circuit)
-    found: list[tuple[int, Circuit]] = []
+    found: list[tuple[int, CircuitState]] = []
 
     def walk(parent: str | None, depth: int) -> None:
         for circuit in children.get(parent, ()):

@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from api.alerts import Alert
-from api.fleet import NodeLine, NodeReadings, Nodes, Status
-from api.power import Circuit
-from api.stream import DataMessage, PackedMessage, RowsMessage
+from api.columns import FleetReply
+from api.fleet import NodeReply, NodesReply, StatusReply
+from api.power import CircuitState
+from api.stream import StreamData, StreamPacked
 from tui.state.documents import LOADING, Doc, Documents
 from tui.state.gpus import Floats, Gpus, numbers, unpacked
 from tui.state.readings import TEMPERATURE, WALL
@@ -26,10 +27,10 @@ from tui.state.row_status import RowStatus, severity_of
 class DashboardState(Documents):
     """One instant."""
 
-    status: Status | None = None
+    status: StatusReply | None = None
     status_came: float = 0.0
     """When the status came, monotonic seconds of this machine."""
-    nodes: tuple[NodeLine, ...] = ()
+    nodes: tuple[NodeReply, ...] = ()
     wall: Mapping[str, float] = field(default_factory=dict)
     """Wall power by node, of those that tell."""
     gpus: Gpus = field(default_factory=Gpus)
@@ -53,12 +54,12 @@ class DashboardState(Documents):
         return "RECORDED" if "recording" in sources else ""
 
     @cached_property
-    def urgent(self) -> tuple[Circuit, ...]:
+    def urgent(self) -> tuple[CircuitState, ...]:
         """Every circuit, what needs somebody first: what trips soonest, what something fires on,
         what is full soonest, what is fullest."""
         standing, far = self.circuit_standing, 1e12
 
-        def key(circuit: Circuit) -> tuple[float, float, float, float]:
+        def key(circuit: CircuitState) -> tuple[float, float, float, float]:
             trip, full = circuit.trip_seconds.earliest, circuit.forecast_rated_seconds
             load = max(circuit.load_ratio or 0.0, circuit.continuous_ratio or 0.0)
             return (far if trip is None else trip, -standing.get(circuit.id, 0),
@@ -161,18 +162,15 @@ class DashboardState(Documents):
         return np.nan_to_num(_grouped(np.add, known, self._home, len(self.nodes)))
 
     def with_data(
-        self, message: DataMessage | PackedMessage, who: RowsMessage, *, part: bool = False
+        self, message: StreamData | StreamPacked, rows: Gpus, *, part: bool = False
     ) -> DashboardState:
-        """Return the board with new readings, of all GPUs or of a part."""
+        """Return the board with new readings, of all GPUs or of a part; `rows` identify them."""
         columns = (
             {name: numbers(values) for name, values in message.columns.items()}
-            if isinstance(message, DataMessage)
-            else {
-                name: unpacked(values, len(who.rows.uuid))
-                for name, values in message.columns.items()
-            }
+            if isinstance(message, StreamData)
+            else {name: unpacked(values, len(rows)) for name, values in message.columns.items()}
         )
-        gpus = Gpus(message.version, who.rows, columns, message.gaps).known_from(self.gpus)
+        gpus = Gpus(message.version, rows.who, columns, message.gaps).known_from(self.gpus)
         if part:
             return replace(self, part=gpus, at=message.at)
         return replace(self, gpus=gpus, gpus_at=message.at, at=message.at)
@@ -181,7 +179,7 @@ class DashboardState(Documents):
         """Return the board with a newer document."""
         return replace(self, docs={**self.docs, path: Doc(value, now)})
 
-    def with_nodes(self, nodes: Nodes, wall: NodeReadings) -> DashboardState:
+    def with_nodes(self, nodes: NodesReply, wall: FleetReply) -> DashboardState:
         """Return the board with new nodes."""
         watts = wall.columns.get(WALL, [])
         told = {

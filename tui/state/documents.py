@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import TypeVar
 
 from api.alerts import Incident, IncidentsReply, Silence, SilencesReply
-from api.power import BudgetRow, BudgetRows, Circuit, CircuitPage, Circuits, Power
+from api.errors import ErrorDetail
+from api.power import CircuitReply, CircuitsReply, CircuitState, PowerReply, RowsReply, RowState
 from api.report import Report
-from api.stream import Fault
 from tui.state.circuit_columns import page_of
 
 T = TypeVar("T")
@@ -52,7 +52,9 @@ class Documents:
     def fault(self, path: str) -> str:
         """Why a document is refused, or ``."""
         found = self.docs.get(path)
-        return str(found.value) if found is not None and isinstance(found.value, Fault) else ""
+        return (
+            str(found.value) if found is not None and isinstance(found.value, ErrorDetail) else ""
+        )
 
     def came(self, path: str) -> float:
         """When a document came, monotonic seconds; 0 before."""
@@ -60,21 +62,21 @@ class Documents:
         return 0.0 if found is None else found.came
 
     @cached_property
-    def circuits(self) -> tuple[Circuit, ...]:
+    def circuits(self) -> tuple[CircuitState, ...]:
         """Every circuit and panel, parents before what they feed."""
-        found = self.doc(CIRCUITS, Circuits)
+        found = self.doc(CIRCUITS, CircuitsReply)
         return () if found is None else tuple(found.circuits)
 
     @property
     def circuits_unknown(self) -> str:
         """Why nothing is known of circuits, `` where it is known that there are some or none."""
-        if self.doc(CIRCUITS, Circuits) is not None:
+        if self.doc(CIRCUITS, CircuitsReply) is not None:
             return ""
         return self.fault(CIRCUITS) or LOADING
 
-    def circuit(self, name: str) -> Circuit | None:
+    def circuit(self, name: str) -> CircuitState | None:
         """One circuit: with all that is known of it while its page is looked at, else in short."""
-        page = self.doc(page_of(name), CircuitPage)
+        page = self.doc(page_of(name), CircuitReply)
         if page is not None and page.at >= self.circuits_at - PAGE_WITHIN:
             return page.circuit
         return next((each for each in self.circuits if each.id == name), None)
@@ -82,7 +84,7 @@ class Documents:
     @property
     def circuits_at(self) -> int:
         """The aggregator's clock when it computed them, ns since 1970; 0 when nothing is known."""
-        found = self.doc(CIRCUITS, Circuits)
+        found = self.doc(CIRCUITS, CircuitsReply)
         return 0 if found is None else found.at
 
     @cached_property
@@ -115,9 +117,9 @@ class Documents:
         return () if found is None else tuple(found.silences)
 
     @property
-    def budgets(self) -> tuple[BudgetRow, ...]:
+    def budgets(self) -> tuple[RowState, ...]:
         """Every budget."""
-        found = self.doc(BUDGETS, BudgetRows)
+        found = self.doc(BUDGETS, RowsReply)
         return () if found is None else tuple(found.rows)
 
     @cached_property
@@ -133,9 +135,9 @@ class Documents:
         return used, used / ratio if used is not None and ratio else None, ratio
 
     @property
-    def power(self) -> Power | None:
+    def power(self) -> PowerReply | None:
         """The electrical side as a whole."""
-        return self.doc(POWER_PAGE, Power)
+        return self.doc(POWER_PAGE, PowerReply)
 
     @property
     def today(self) -> Report | None:

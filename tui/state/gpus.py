@@ -10,9 +10,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from api.columns import Gaps, Numbers
-from api.stream import GpuRows as Identity
-from api.stream import RowsMessage
+from api.columns import ColumnRows, Gaps, Numbers
 from tui.kit.text import clean
 from tui.state.readings import LIVELY
 
@@ -20,11 +18,33 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
+class GpuRows:
+    """The GPUs of the rows: parallel arrays."""
+
+    node: list[str]
+    gpu: list[int]
+    """Index, for people."""
+    uuid: list[str]
+    name: list[str]
+    present: list[bool]
+
+    @classmethod
+    def of(cls, rows: ColumnRows) -> GpuRows:
+        """Return rows of an answer whose names can do a terminal no harm, each stored once. Keys stay
+        what they are."""
+        nodes = {node: node for node in rows.node}
+        return cls(
+            [nodes[node] for node in rows.node], rows.gpu or [], rows.uuid or [],
+            tidy_names(rows.name or []), rows.present or [],
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
 class Gpus:
     """Every GPU of the cluster, by columns."""
 
     version: int = -1
-    who: Identity = field(default_factory=lambda: Identity([], [], [], [], []))
+    who: GpuRows = field(default_factory=lambda: GpuRows([], [], [], [], []))
     columns: Mapping[str, Floats] = field(default_factory=dict)
     gaps: Gaps = field(default_factory=dict)
 
@@ -90,17 +110,6 @@ def unpacked(column: bytes, rows: int) -> Floats:
     if len(found) != rows:
         raise ValueError(f"a column has {len(column)} bytes for {rows} rows")
     return found
-
-
-def tidy(rows: RowsMessage) -> RowsMessage:
-    """Return rows whose names can do a terminal no harm, each kept once. Keys stay what they are."""
-    who = rows.rows
-    nodes = {node: node for node in who.node}
-    return RowsMessage(
-        rows.version,
-        Identity([nodes[node] for node in who.node], who.gpu, who.uuid, tidy_names(who.name),
-                 who.present),
-    )  # fmt: skip
 
 
 def tidy_names(names: Sequence[str]) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from api.alerts import Incident
-from api.power import Circuit
+from api.power import CircuitState
 from tui.state import readings
 from tui.state.circuits import load, share
 from tui.state.dashboard_state import DashboardState
@@ -119,10 +119,10 @@ def node_fields(board: DashboardState) -> Fields:
     }
 
 
-def circuit_fields(board: DashboardState, circuits: Sequence[Circuit]) -> Fields:
+def circuit_fields(board: DashboardState, circuits: Sequence[CircuitState]) -> Fields:
     """Circuits: watts, shares, seconds."""
 
-    def numbers(get: Callable[[Circuit], float | None]) -> Callable[[], Floats]:
+    def numbers(get: Callable[[CircuitState], float | None]) -> Callable[[], Floats]:
         return lambda: np.array([get(c) for c in circuits], np.float64)
 
     return {

@@ -16,10 +16,11 @@ import numpy as np
 
 from api.alerts import Alert, IncidentsReply
 from api.columns import Gaps
-from api.fleet import NodeLine, Status
-from api.power import BudgetRows, Circuits, Power
+from api.decoding import decode
+from api.errors import ErrorDetail
+from api.fleet import NodeReply, StatusReply
+from api.power import CircuitsReply, PowerReply, RowsReply
 from api.report import Report
-from api.stream import Fault
 from tui.past.frame_cache import pack_table, unpack_table
 from tui.state.dashboard_state import DashboardState
 from tui.state.documents import BUDGETS, CIRCUITS, INCIDENTS, POWER_PAGE, TODAY, Doc
@@ -28,21 +29,21 @@ from tui.state.gpus import Gpus
 MOST_BYTES = 6 * 1024 * 1024
 MOST_FRAMES = 3600
 _KINDS: dict[str, type[msgspec.Struct]] = {
-    CIRCUITS: Circuits,
+    CIRCUITS: CircuitsReply,
     INCIDENTS: IncidentsReply,
-    POWER_PAGE: Power,
-    BUDGETS: BudgetRows,
+    POWER_PAGE: PowerReply,
+    BUDGETS: RowsReply,
     TODAY: Report,
 }
 _BEFORE = {
-    CIRCUITS: Fault("circuits", "nothing was known of circuits yet", "L goes back to now."),
-    INCIDENTS: Fault("incidents", "nothing was known of alerts yet", "L goes back to now."),
+    CIRCUITS: ErrorDetail("circuits", "nothing was known of circuits yet", "L goes back to now."),
+    INCIDENTS: ErrorDetail("incidents", "nothing was known of alerts yet", "L goes back to now."),
 }
 
 
 class _Rest(msgspec.Struct):
-    status: Status | None
-    nodes: list[NodeLine]
+    status: StatusReply | None
+    nodes: list[NodeReply]
     wall: dict[str, float]
     alerts: list[Alert]
     gaps: Gaps
@@ -133,11 +134,10 @@ def pack(board: DashboardState) -> Packed:
 
 def unpack(frame: Packed) -> DashboardState:
     """Make a board of a frame."""
-    rest = msgspec.msgpack.decode(zlib.decompress(frame.rest), type=_Rest)
+    rest = decode(zlib.decompress(frame.rest), _Rest, packed=True)
     rows = unpack_table(frame.columns, len(frame.names))
     docs: dict[str, Any] = {
-        path: Doc(msgspec.msgpack.decode(raw, type=_KINDS[path]), 0.0)
-        for path, raw in rest.docs.items()
+        path: Doc(decode(raw, _KINDS[path], packed=True), 0.0) for path, raw in rest.docs.items()
     }
     for path, fault in _BEFORE.items():
         docs.setdefault(path, Doc(fault, 0.0))

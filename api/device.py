@@ -1,0 +1,57 @@
+"""All about one device: `/api/v1/nodes/<node>` and `/api/v1/gpus/<uuid>`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from api.alerts import Alert
+from api.fleet import NodeReply
+from telemetry.devices import Event, Gpu, Link, MemoryPool
+
+
+class GpuReply(msgspec.Struct, frozen=True):
+    """One GPU of a node, with its readings in base units by metric."""
+
+    gpu: Gpu
+    readings: dict[str, float] = {}
+    gaps: dict[str, str] = {}
+    """The reason for each metric that is absent."""
+
+
+class LinkReply(msgspec.Struct, frozen=True):
+    """One link of a GPU."""
+
+    link: Link
+    readings: dict[str, float] = {}
+    gaps: dict[str, str] = {}
+
+
+class NodePageReply(msgspec.Struct, frozen=True, kw_only=True):
+    """All about one node."""
+
+    at: int
+    """ns since 1970."""
+    node: NodeReply
+    host: dict[str, str] = {}
+    """Facts for people."""
+    cuda_version: str | None = None
+    pools: list[MemoryPool] = []
+    readings: dict[str, float] = {}
+    gaps: dict[str, str] = {}
+    gpus: list[GpuReply] = []
+    alerts: list[Alert] = []
+
+
+class GpuPageReply(msgspec.Struct, frozen=True, kw_only=True):
+    """All about one GPU."""
+
+    at: int
+    """ns since 1970."""
+    node: NodeReply
+    gpu: Gpu
+    readings: dict[str, float] = {}
+    gaps: dict[str, str] = {}
+    links: list[LinkReply] = []
+    events: list[Event] = []
+    """The last ones in memory, newest first."""
+    alerts: list[Alert] = []

@@ -1,0 +1,88 @@
+"""Counters and timings that the aggregator exports about itself; it counts in these very objects."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Timing(msgspec.Struct):
+    """Durations of a repeated task: enough for a Prometheus summary without quantiles."""
+
+    count: int = 0
+    total: float = 0.0
+    last: float = 0.0
+    highest: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count one run."""
+        self.count += 1
+        self.total += seconds
+        self.last = seconds
+        self.highest = max(self.highest, seconds)
+
+
+LAG_BOUNDS = tuple(0.001 * 1.5**step for step in range(29))
+"""Upper bounds of the buckets of a `LagHistogram`, seconds: 1 ms to 85 s, each half as much again."""
+
+
+def _no_lags() -> list[int]:
+    return [0] * (len(LAG_BOUNDS) + 1)
+
+
+class LagHistogram(msgspec.Struct):
+    """The distribution of a lag: enough for a Prometheus histogram, and so for p50 and p99."""
+
+    counts: list[int] = msgspec.field(default_factory=_no_lags)
+    """By bucket of 1 ms, 1.5 ms, 2.25 ms and so on to 85 s; the last one is for all that is longer."""
+    total: float = 0.0
+    highest: float = 0.0
+
+
+class Stats(msgspec.Struct):
+    """The aggregator's counters and timings. Counters only grow."""
+
+    messages: dict[str, int] = {}
+    """Received, by topic kind."""
+    bytes_received: int = 0
+    frames_received: int = 0
+    frames_stored: int = 0
+    frames_backfilled: int = 0
+    """Of those stored, the ones that came on request."""
+    frames_duplicate: int = 0
+    """Received again, and not stored again."""
+    frames_lost: int = 0
+    """Recorded as holes: neither the aggregator nor the node's ring has them."""
+    holes_open: int = 0
+    """Frames missing now and asked for (gauge)."""
+    resend_requests: int = 0
+    dropped: dict[str, int] = {}
+    """Messages thrown away, by reason: `malformed`, `oversize`, `foreign`, `schema`, ..."""
+    events_stored: int = 0
+    events_duplicate: int = 0
+    bus_connects: int = 0
+    bus_connected: bool = False
+    store_errors: int = 0
+    remote_samples: int = 0
+    """Samples that a receiver of remote write has accepted."""
+    remote_errors: int = 0
+    """Requests to it that failed, and are repeated."""
+    remote_dropped: int = 0
+    """Samples that no receiver will get: refused, or too many waited."""
+    store_ok: bool = True
+    flush: Timing = msgspec.field(default_factory=Timing)
+    """Batch to fleet matrix."""
+    store: Timing = msgspec.field(default_factory=Timing)
+    """Batch to committed."""
+    rules: Timing = msgspec.field(default_factory=Timing)
+    lag: Timing = msgspec.field(default_factory=Timing)
+    """Sampled at the node to present in the fleet, seconds; assumes synchronised clocks."""
+    shown: LagHistogram = msgspec.field(default_factory=LagHistogram)
+    """The same, distributed, live frames only."""
+    evaluated: LagHistogram = msgspec.field(name="judged", default_factory=LagHistogram)
+    """Sampled at the node to evaluated by the rules."""
+    committed: LagHistogram = msgspec.field(default_factory=LagHistogram)
+    """Sampled at the node to committed by the store; live frames only."""
+
+    def drop(self, reason: str) -> None:
+        """Count a message that is thrown away."""
+        self.dropped[reason] = self.dropped.get(reason, 0) + 1
