@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -19,16 +18,15 @@ from typing import Any
 import aiomqtt
 import msgspec
 
+from telemetry.backoff import Backoff
 from telemetry.errors import BusError, ConfigError
 
 log = logging.getLogger(__name__)
 
-RECONNECT_CAP = 15.0
-"""Longest pause between two tries, seconds."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
+"""Seconds between two tries to connect."""
 LOOK_EVERY = 1.5
 """Seconds between two looks at whether the broker still answers, where nothing is sent."""
-STABLE_AFTER = 10.0
-"""A connection that lasted this long resets the pause; one that is kicked at once does not."""
 
 
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -118,26 +116,6 @@ class MqttClient(aiomqtt.Client):
             self._look.cancel()
         self._look = self._loop.call_later(LOOK_EVERY, self._look_after)
         self._client.loop_misc()
-
-
-class Backoff:
-    """Full jitter: a random pause below a bound that doubles from 0.5 s to the cap."""
-
-    def __init__(self, cap: float = RECONNECT_CAP, dice: random.Random | None = None) -> None:
-        self._cap = cap
-        self._dice = dice or random.Random()  # noqa: S311 - spreads a fleet, guards nothing
-        self._bound = 0.5
-
-    def next(self) -> float:
-        """Return how long to wait before the next try, in seconds."""
-        pause = self._dice.uniform(0, self._bound)
-        self._bound = min(self._cap, 2 * self._bound)
-        return pause
-
-    def lasted(self, seconds: float) -> None:
-        """Tell how long the last connection stood."""
-        if seconds >= STABLE_AFTER:
-            self._bound = 0.5
 
 
 @asynccontextmanager

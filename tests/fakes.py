@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import deque
 from collections.abc import Callable
 
@@ -118,3 +119,11 @@ async def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 - the condition is any, and has no event to set
             await asyncio.sleep(0.005)
+
+
+class Middling(random.Random):
+    """A die whose every uniform number is the middle of its range."""
+
+    def uniform(self, a: float, b: float) -> float:
+        """Return the mean of the two."""
+        return (a + b) / 2

@@ -18,6 +18,7 @@ from typing import TypeVar
 from alerts.engine.restore import AlertRecord
 from alerts.incidents.state import StateChanges
 from alerts.journal.journal import Journal, Route
+from telemetry.backoff import STEADY, Backoff
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -75,14 +76,14 @@ class JournalWriter:
 
     async def run(self) -> None:
         """Commit whenever there is something to commit, until cancelled."""
-        retry = FIRST_RETRY
+        retry = Backoff(FIRST_RETRY, LONGEST_RETRY, STEADY)
         while True:
-            pause = retry if self._journal.trouble else IDLE_SECONDS
+            pause = retry.next() if self._journal.trouble else IDLE_SECONDS
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):  # `wait_for` can lose a cancellation
                     await self._work.wait()
-            good = await self._commit()
-            retry = FIRST_RETRY if good else min(LONGEST_RETRY, 2 * retry)
+            if await self._commit():
+                retry.reset()
 
     async def close(self) -> None:
         """Commit the rest and close the journal."""

@@ -8,16 +8,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from typing import Any
 
 import msgspec
 
+from telemetry.http_outcome import HttpOutcome, outcome_of, retry_after
+
 CONFIG_WAIT = 30.0
 """Seconds between two tries while the settings, here or there, must be changed first."""
-FIRST_WAIT = 1.0
-LONGEST_WAIT = 60.0
 LONGEST_PAUSE = 600.0
 """Most of what a server may ask us to wait."""
 _DROPPED = re.compile(r"dropped=(\d+)")
@@ -74,7 +73,8 @@ class WriteVerdict:
 def judge(answer: WriteReply, points: int, now: float) -> WriteVerdict:
     """Return what an answer to so many lines means; `now` in seconds since 1970."""
     status, text = answer.status, _message(answer.text)
-    if 200 <= status < 300:
+    outcome = outcome_of(status)
+    if outcome is HttpOutcome.DELIVERED:
         return WriteVerdict(WriteAction.ON)
     if status in {400, 422}:
         return _refused(answer.text, text, points)
@@ -90,13 +90,13 @@ def judge(answer: WriteReply, points: int, now: float) -> WriteVerdict:
         return WriteVerdict(WriteAction.FIX, problem=text or "the server knows no such address (404)",
                        missing="database not found" in text or "bucket" in text)  # fmt: skip
     if status in {429, 503}:
-        return WriteVerdict(WriteAction.WAIT, wait=_pause(answer.retry_after, now),
+        return WriteVerdict(WriteAction.WAIT, wait=retry_after(answer.retry_after, now, LONGEST_PAUSE),
                        problem=f"the server asks us to wait ({status})")  # fmt: skip
     if status >= 500 and "retention policy not found" in text:
         return WriteVerdict(
             WriteAction.FIX, problem=text, missing=True
         )  # InfluxDB 1.x calls that its own error
-    if status >= 500 or status in {408, 425}:
+    if outcome is HttpOutcome.RETRY:
         return WriteVerdict(WriteAction.WAIT, problem=f"the server fails ({status}): {text}")
     return WriteVerdict(
         WriteAction.FIX, problem=f"an answer that no InfluxDB gives ({status}): {text[:200]}"
@@ -139,20 +139,3 @@ def _bad_lines(body: str) -> int:
     """Return how many lines an answer of 3.x names."""
     data = _decoded(body).get("data")
     return len(data) if isinstance(data, list) else 0
-
-
-def _pause(text: str, now: float) -> float | None:
-    """Return the seconds of a Retry-After: a number, or a date."""
-    text = text.strip()
-    if text.isascii() and text.isdigit():
-        return min(LONGEST_PAUSE, float(text))
-    try:
-        seconds = parsedate_to_datetime(text).timestamp() - now
-    except (TypeError, ValueError):
-        return None
-    return max(0.0, min(LONGEST_PAUSE, seconds))
-
-
-def backoff(tries: int, chance: float) -> float:
-    """Return how long to wait after so many tries that failed; `chance` 0 to 1 spreads it."""
-    return min(LONGEST_WAIT, FIRST_WAIT * float(2 ** min(tries - 1, 10))) * (0.75 + 0.5 * chance)

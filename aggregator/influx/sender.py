@@ -22,16 +22,19 @@ from aggregator.influx.response import (
     WriteAction,
     WriteReply,
     WriteVerdict,
-    backoff,
     judge,
 )
 from aggregator.influx.segments import SpoolRecord
 from aggregator.influx.setup import prepare
 from aggregator.influx.spool import Spool, SpoolPosition
+from telemetry.backoff import Backoff
 from telemetry.errors import StoreError
 
 log = logging.getLogger(__name__)
 
+FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
+"""Seconds between two tries of a request."""
+SPREAD = (0.75, 1.25)
 IDLE = 0.2
 """Seconds between two looks at an empty spool."""
 HOPELESS = 8
@@ -78,14 +81,13 @@ class SpoolSender:
         spool: Spool,
         *,
         wall: Callable[[], float],
-        chance: Callable[[], float] = random.random,
+        dice: random.Random | None = None,
     ) -> None:
         self._config = config
         self._client = InfluxClient(config)
         self._spool = spool
         self._wall = wall
-        self._chance = chance
-        self._tries = 0
+        self._backoff = Backoff(FIRST_WAIT, LONGEST_WAIT, SPREAD, dice)
         self._broken = 0
         """Answers of 5xx to the request at the head."""
         self._splits = 0
@@ -153,7 +155,8 @@ class SpoolSender:
             figures.refused.update(refused)
             figures.delivered += record.points - refused.total()
             figures.delivered_bytes += len(record.body)
-        self._tries = self._broken = 0
+        self._backoff.reset()
+        self._broken = 0
         if self.problem:
             log.warning("influxdb: it takes data again; %d points wait", self._spool.points)
         self.problem, figures.connected = "", True
@@ -161,7 +164,7 @@ class SpoolSender:
     def _put_off(self, later: _LaterError) -> float:
         self.figures.failures += 1
         self.figures.connected = False
-        self._tries += 1
+        wait = self._backoff.next()
         if later.missing and self._config.setup and self._made():
             return 0.0
         self._problem(str(later))
@@ -171,11 +174,11 @@ class SpoolSender:
                 return 0.0
         if later.fix:
             return later.wait or CONFIG_WAIT
-        return later.wait if later.wait is not None else backoff(self._tries, self._chance())
+        return wait if later.wait is None else later.wait
 
     def _made(self) -> bool:
         """Make what the server misses; once for each time that it says so."""
-        if self._tries > 1:
+        if self._backoff.failures > 1:
             return False
         try:
             prepare(self._client, lambda text: log.warning("influxdb: %s", text))

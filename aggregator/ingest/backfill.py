@@ -16,6 +16,7 @@ from itertools import count
 from aggregator.config import BackfillConfig
 from aggregator.ingest.ledger import SessionAccount
 from aggregator.store.protocol import Hole
+from telemetry.backoff import STEADY, Backoff
 from telemetry.inventory import Command, CommandKind, CommandReply
 
 DENSITY = 4
@@ -58,6 +59,7 @@ class BackfillPlanner:
 
     def __init__(self, config: BackfillConfig) -> None:
         self._config = config
+        self._backoff = Backoff(config.first_wait_seconds, config.longest_wait_seconds, STEADY)
         self._efforts: dict[SessionAccount, _Effort] = {}
         self._asked: dict[SessionAccount, _Request] = {}
         self._heap: list[tuple[float, int, SessionAccount]] = []
@@ -139,10 +141,7 @@ class BackfillPlanner:
         heapq.heappush(self._heap, (due, next(self._order), account))
 
     def _wait(self, effort: _Effort) -> float:
-        config = self._config
-        return min(
-            config.longest_wait_seconds, config.first_wait_seconds * 2.0 ** min(effort.tries, 16)
-        )
+        return self._backoff.after(effort.tries + 1)
 
     def _range(self, account: SessionAccount, effort: _Effort) -> tuple[int, int]:
         """Return the oldest missing frames, and their neighbours if that is worth one request."""

@@ -11,14 +11,14 @@ from typing import Any
 
 from power.meters.base import MqttConfig
 from power.meters.meter_record import MeterRecord
+from telemetry.backoff import Backoff
 from telemetry.errors import BusError, WireError
-from telemetry.mqtt import Backoff, BrokerConfig, connect, pause
+from telemetry.mqtt import FIRST_PAUSE, LONGEST_PAUSE, BrokerConfig, connect, pause
 
 log = logging.getLogger(__name__)
 
 LARGEST = 1 << 16
 """Bytes of a message; no meter says more."""
-LONGEST_PAUSE = 15.0
 _FILTERS_AT_ONCE = 64
 _ROUTES = 20_000
 _UNANSWERED = 3
@@ -58,7 +58,7 @@ class MeterBus:
 
     async def run(self) -> None:
         """Stay connected until cancelled."""
-        backoff = Backoff(LONGEST_PAUSE)
+        backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         loop = asyncio.get_running_loop()
         while True:
             began = loop.time()

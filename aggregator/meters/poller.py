@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from power.meters.meter_record import MeterRecord
 from power.meters.sample import MeterSample
+from telemetry.backoff import STEADY, Backoff
 from telemetry.errors import KilowattError, WireError
 
 log = logging.getLogger(__name__)
@@ -43,13 +44,16 @@ class Poller:
         period = self.book.meter.config.period
         # Not all at once: each has its own place within the period.
         await asyncio.sleep(period / 10 * (zlib.crc32(self.book.meter.name.encode()) % 100) / 100)
-        failures = 0
+        backoff = Backoff(period, max(period, LONGEST_PAUSE), STEADY)
         loop = asyncio.get_running_loop()
         try:
             while True:
                 began = loop.time()
-                failures = 0 if await self._round() else failures + 1
-                pause = period if not failures else min(max(period, LONGEST_PAUSE), period * 2 ** min(failures - 1, 6))  # fmt: skip
+                if await self._round():
+                    backoff.reset()
+                    pause = period
+                else:
+                    pause = backoff.next()
                 await asyncio.sleep(max(0.1, began + pause - loop.time()))
         finally:
             await self.leave()

@@ -20,9 +20,10 @@ from gmqtt.mqtt.handler import MQTTConnectError
 
 from api.stats import Stats
 from telemetry import inventory as messages
+from telemetry.backoff import Backoff
 from telemetry.errors import BusError
 from telemetry.inventory import Command
-from telemetry.mqtt import Backoff, BrokerConfig, pause
+from telemetry.mqtt import FIRST_PAUSE, BrokerConfig, pause
 from telemetry.topics import Topic, pattern, topic
 
 log = logging.getLogger(__name__)
@@ -84,7 +85,7 @@ class FanInClient:
     async def run(self) -> None:
         """Stay connected until cancelled."""
         logging.getLogger("gmqtt").setLevel(logging.CRITICAL)  # it is said here, in our words
-        backoff = Backoff(LONGEST_PAUSE)
+        backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         loop = asyncio.get_running_loop()
         while True:
             began = loop.time()

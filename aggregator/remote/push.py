@@ -22,13 +22,13 @@ from aggregator.remote.config import RemoteWriteConfig
 from aggregator.remote.encode import STALE, labels_key, name_key, samples, snappy
 from aggregator.view import AggregatorView
 from telemetry.exposition import PREFIX
+from telemetry.http_outcome import HttpOutcome, outcome_of
 
 log = logging.getLogger(__name__)
 
 SERIES_A_REQUEST = 10_000
 MOST_FRAGMENTS = 1_000_000
 """Devices whose labels are kept ready."""
-_AGAIN = frozenset({408, 425, 429})
 Values = dict[bytes, bytes]
 """The 8 bytes of a double by the labels of its series."""
 
@@ -143,12 +143,13 @@ class Pusher:
                     status, text = answer.status, (await answer.text())[:200]
             except (aiohttp.ClientError, TimeoutError) as error:
                 status, text = 0, str(error) or type(error).__name__
-            if status == 0 or status >= 500 or status in _AGAIN:
+            outcome = outcome_of(status) if status else HttpOutcome.RETRY
+            if outcome is HttpOutcome.RETRY:
                 stats.remote_errors += 1
                 self._say(False, text)
                 return
             self._waiting.popleft()
-            if status < 300:
+            if outcome is HttpOutcome.DELIVERED:
                 stats.remote_samples += count
                 self._say(True, "")
             else:  # it would be refused again

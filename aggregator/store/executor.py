@@ -30,6 +30,7 @@ from aggregator.store.protocol import (
 )
 from api.fleet import StoredEvent
 from api.stats import Stats
+from telemetry.backoff import STEADY, Backoff
 from telemetry.errors import StoreError
 from telemetry.intervals import IntervalSet
 from telemetry.inventory import Inventory
@@ -39,7 +40,7 @@ log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 Arguments = TypeVarTuple("Arguments")
 
-LONGEST_RETRY = 30.0
+FIRST_RETRY, LONGEST_RETRY = 0.5, 30.0
 """Seconds between two tries of a batch."""
 SEALING_NICE = 10
 
@@ -101,7 +102,7 @@ class StoreExecutor:
 
     async def write(self, batch: Batch, stop: asyncio.Event) -> bool:
         """Write a batch, however often it takes; False when `stop` was set and it failed again."""
-        wait = 0.5
+        backoff = Backoff(FIRST_RETRY, LONGEST_RETRY, STEADY)
         while True:
             began = time.monotonic()
             backfilled = int(batch.frames.backfilled.sum())
@@ -111,10 +112,8 @@ class StoreExecutor:
                 self._failed(error)
                 if stop.is_set():
                     return False
-                try:
-                    await asyncio.wait_for(stop.wait(), wait)
-                except TimeoutError:
-                    wait = min(LONGEST_RETRY, 2 * wait)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), backoff.next())
                 continue
             stats = self._stats
             stats.store.add(time.monotonic() - began)

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import random
 
-LONGEST_RETRY = 120.0
-"""Seconds: a page must not wait long for a receiver that is back."""
+from telemetry.backoff import Backoff
+
 LONGEST_PAUSE = 30.0
 FIRST = 1.0
-
-
-def retry_after(tries: int, asked: float | None, dice: random.Random) -> float:
-    """Return seconds until a delivery is tried again: full jitter below a bound that doubles, and
-    never earlier than the receiver asks for."""
-    bound: float = min(LONGEST_RETRY, FIRST * 2 ** min(tries + 1, 16))
-    return max(dice.uniform(0, bound), asked or 0.0)
 
 
 class RateLimiter:
@@ -28,17 +21,15 @@ class RateLimiter:
         self._per_second = per_minute / 60
         self._burst = float(burst)
         self._at_once = at_once
-        self._dice = dice
+        self._backoff = Backoff(FIRST, LONGEST_PAUSE, dice=dice)
         self._tokens = self._burst
         self._filled: float | None = None
         self._paused_until = 0.0
-        self.failures = 0
-        """Tries that failed since the last that did not."""
 
     @property
     def at_once(self) -> int:
         """Messages that may be under way now."""
-        return 1 if self.failures else self._at_once
+        return 1 if self._backoff.failures else self._at_once
 
     def wait(self, now: float) -> float:
         """Return seconds until the next message may go; 0 is now."""
@@ -53,13 +44,11 @@ class RateLimiter:
 
     def succeeded(self) -> None:
         """It is back, or was never away."""
-        self.failures = 0
+        self._backoff.reset()
 
     def failed(self, now: float, asked: float | None) -> None:
         """A try failed; `asked`: seconds that the receiver wants to be left alone for."""
-        self.failures += 1
-        bound = min(LONGEST_PAUSE, FIRST * 2 ** min(self.failures - 1, 16))
-        pause = max(self._dice.uniform(0, bound), asked or 0.0)
+        pause = max(self._backoff.next(), asked or 0.0)
         self._paused_until = max(self._paused_until, now + pause)
 
     def _fill(self, now: float) -> None:

@@ -16,12 +16,13 @@ import msgspec
 
 from alerts.delivery.channel_stats import ChannelStats
 from alerts.delivery.clock import DeliveryClock
-from alerts.delivery.rate_limiter import RateLimiter, retry_after
+from alerts.delivery.rate_limiter import RateLimiter
 from alerts.message.text import clean
 from alerts.notice import Delivery, Notice
 from alerts.notifiers.channel import Channel
 from alerts.notifiers.result import Answer, Delivered, Later, Refused
 from api.alerts import Action, Severity
+from telemetry.backoff import Backoff
 
 # What is still to be said of one incident on one channel, when several notices wait.
 #
@@ -109,6 +110,8 @@ def _carrying(carrier: Delivery, triggers: list[Delivery], newest: Notice) -> De
 
 log = logging.getLogger(__name__)
 
+FIRST_RETRY, LONGEST_RETRY = 2.0, 120.0
+"""Seconds between two tries of a delivery: a page must not wait long for a receiver that is back."""
 GRACE_SECONDS = 5.0
 """How long the end waits for what is under way."""
 IDLE_SECONDS = 30.0
@@ -183,7 +186,7 @@ class ChannelWorker:
         self._first_due = first_due
         self._clock = clock
         self._call = call
-        self._dice = dice
+        self._retry = Backoff(FIRST_RETRY, LONGEST_RETRY, dice=dice)
         self._pace = RateLimiter(channel.per_minute, channel.burst, channel.at_once, dice)
         self._flying: dict[str, asyncio.Task[None]] = {}
         self._woken = asyncio.Event()
@@ -288,7 +291,7 @@ class ChannelWorker:
                 self._pace.failed(self._clock.monotonic(), after)
                 if tally.fails(reason, self._clock.monotonic()):
                     log.warning("channel %s fails: %s; it is tried again", self.name, reason)
-                pause = retry_after(delivery.tries, after, self._dice)
+                pause = max(self._retry.after(delivery.tries + 1), after or 0.0)
                 due = self._clock.now() + round(pause * 1e9)
                 others = (*decided.covered, *decided.rest)
                 await self._call(journal.retry, delivery.id, due, reason, others)

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC
-from email.utils import parsedate_to_datetime
 
 import aiohttp
 
 from alerts.message.text import clean
 from alerts.notifiers.result import Answer, Delivered, Later, Refused
+from telemetry.http_outcome import HttpOutcome, outcome_of, retry_after
 
 CONNECT_SECONDS = 5.0
 LONGEST_WAIT = 3600.0
 """A receiver that asks for more is asked again after an hour."""
 _READ = 4096
 """Bytes of an answer that are looked at."""
-_AGAIN = frozenset({408, 425, 429})
 
 
 @dataclass(frozen=True, slots=True)
-class HttpOutcome:
+class HttpAnswer:
     """What a receiver answered."""
 
     status: int
@@ -49,7 +46,7 @@ class HttpSender:
         *,
         seconds: float,
         now: float | None = None,
-    ) -> HttpOutcome | Later | Refused:
+    ) -> HttpAnswer | Later | Refused:
         """Send a body and return the answer, or why there is none. `now`: seconds since 1970, for
         a `Retry-After` that is a date."""
         return await self._ask(
@@ -61,7 +58,7 @@ class HttpSender:
             now,
         )
 
-    async def get(self, url: str, *, seconds: float) -> HttpOutcome | Later | Refused:
+    async def get(self, url: str, *, seconds: float) -> HttpAnswer | Later | Refused:
         """Ask for a page and return the answer, or why there is none."""
         return await self._ask("GET", url, None, {}, seconds, None)
 
@@ -73,7 +70,7 @@ class HttpSender:
         headers: Mapping[str, str],
         seconds: float,
         now: float | None,
-    ) -> HttpOutcome | Later | Refused:
+    ) -> HttpAnswer | Later | Refused:
         try:
             async with self._session.request(
                 method,
@@ -85,9 +82,9 @@ class HttpSender:
                 proxy=self._proxy,
             ) as answer:
                 text = (await answer.content.read(_READ)).decode("utf-8", "replace")
-                after = retry_after(answer.headers.get("Retry-After", ""), now)
+                after = retry_after(answer.headers.get("Retry-After", ""), now, LONGEST_WAIT)
                 where = answer.headers.get("Location", "")
-                return HttpOutcome(answer.status, text, after, where)
+                return HttpAnswer(answer.status, text, after, where)
         except TimeoutError:
             return Later(f"no answer within {seconds:g} s")
         except aiohttp.InvalidURL:
@@ -100,36 +97,20 @@ class HttpSender:
             return Refused(f"it can't be sent: {clean(str(error), 200)}")
 
 
-def judge(reply: HttpOutcome | Later | Refused) -> Answer:
+def judge(reply: HttpAnswer | Later | Refused) -> Answer:
     """Return what most receivers mean by an answer."""
-    if not isinstance(reply, HttpOutcome):
+    if not isinstance(reply, HttpAnswer):
         return reply
     status = reply.status
-    if 200 <= status < 300:
+    outcome = outcome_of(status)
+    if outcome is HttpOutcome.DELIVERED:
         return Delivered()
     said = clean(reply.text, 200)
     words = f"HTTP {status}" + (f": {said}" if said else "")
     if 300 <= status < 400:
         where = clean(reply.location.partition("?")[0], 120)
         return Refused(f"HTTP {status}: it redirects to {where!r}; write that URL instead", status)
-    if status in _AGAIN or status >= 500:
-        return Later(words, reply.after)
-    return Refused(words, status)
-
-
-def retry_after(text: str, now: float | None) -> float | None:
-    """Return the seconds of a `Retry-After`, which is a number or a date; None when it is neither."""
-    text = text.strip()
-    seconds: float | None = None
-    with contextlib.suppress(ValueError):
-        seconds = float(text)
-    if seconds is None and now is not None:
-        with contextlib.suppress(ValueError, TypeError, IndexError):
-            moment = parsedate_to_datetime(text)
-            seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - now
-    if seconds is None or not 0 <= seconds < float("inf"):
-        return None
-    return min(seconds, LONGEST_WAIT)
+    return Later(words, reply.after) if outcome is HttpOutcome.RETRY else Refused(words, status)
 
 
 @asynccontextmanager

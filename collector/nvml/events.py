@@ -11,9 +11,11 @@ import time
 from collector.nvml.binding import XID_EVENT, Code, EventSet, address
 from collector.nvml.gpu import GpuReader
 from collector.probe.protocol import ProbeNotice
+from telemetry.backoff import STEADY, Backoff
 from telemetry.errors import DriverError
 
-LONGEST_PAUSE = 30.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 30.0
+"""Seconds between two sets, while each fails."""
 HANGS_AFTER = 1.0
 """Seconds of one reading after which a GPU is not asked for its events: we would hang with it."""
 UNKNOWN_XID = 999
@@ -29,6 +31,7 @@ class EventWatch:
         self._registered: dict[int, int] = {}
         """Device by address of its handle."""
         self._tried: set[int] = set()
+        self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE, STEADY)
         self._pause = 0.0
 
     def wait(self, seconds: float) -> list[ProbeNotice]:
@@ -42,15 +45,19 @@ class EventWatch:
             return []
         code = self._set.wait(int(seconds * 1000))
         if code == Code.SUCCESS:
-            self._pause = 0.0
+            self._recovered()
             notice = self._notice(*self._set.event())
             return [notice] if notice is not None else []
         if code == Code.TIMEOUT:
-            self._pause = 0.0
+            self._recovered()
             return []
         self.close()
-        self._pause = min(max(self._pause * 2, 0.1), LONGEST_PAUSE)
+        self._pause = self._backoff.next()
         return []
+
+    def _recovered(self) -> None:
+        self._backoff.reset()
+        self._pause = 0.0
 
     def close(self) -> None:
         """Free the set."""

@@ -18,6 +18,7 @@ from collector.nvml import states
 from collector.nvml.states import DriverState
 from collector.probe.parent import Probe
 from collector.probe.protocol import ProbeNotice, ProbeReply
+from telemetry.backoff import STEADY, Backoff
 
 PROCESS_LIMIT = 3
 """Processes given up that have not ended yet; with so many, no other is started."""
@@ -25,25 +26,6 @@ REPLACE_AFTER = 4.0
 """A driver that has not opened after so many times its limit is tried by another process."""
 SCOUT_WAIT = 60.0
 EXIT_WAIT = 1.0
-
-
-class _Pause:
-    """A pause that doubles."""
-
-    def __init__(self, bounds: tuple[float, float]) -> None:
-        self._bounds = bounds
-        self.reset()
-
-    def reset(self) -> None:
-        self.until = 0.0
-        self._next = self._bounds[0]
-
-    def begin(self) -> None:
-        self.until = time.monotonic() + self._next
-        self._next = min(self._next * 2, self._bounds[1])
-
-    def over(self) -> bool:
-        return time.monotonic() >= self.until
 
 
 class ProbeSupervisor:
@@ -60,8 +42,8 @@ class ProbeSupervisor:
     ) -> None:
         self._driver = driver
         self._environment = environment
-        self._retry = _Pause(retry)
-        self._scouting = _Pause(scout)
+        self._retry = Backoff(*retry, STEADY)
+        self._scouting = Backoff(*scout, STEADY)
         self._open_limit = open_limit
         self._silence_limit = silence_limit
         self._probe: Probe | None = None
@@ -96,7 +78,7 @@ class ProbeSupervisor:
         self._send_scout(missing)
         probe = self._probe
         if probe is None:
-            if self._retry.over() and not self._crowded():
+            if self._retry.over(time.monotonic()) and not self._crowded():
                 self._start()
             return None, None
         if probe.report is not None and not probe.report.up:
@@ -171,7 +153,7 @@ class ProbeSupervisor:
             self._probe = None
             self._calls_before += self._calls
             self._calls = 0
-            self._retry.begin()
+            self._retry.start(time.monotonic())
 
     def _send_scout(self, missing: set[str]) -> None:
         """Look for lost GPUs, and after a change in their number, with a process of its own."""
@@ -185,9 +167,9 @@ class ProbeSupervisor:
         if self._probe is None or self._probe.report is None:
             return
         if self._scouting.until == 0.0:
-            self._scouting.begin()
-        elif self._scouting.over() and len(self._leaving) < PROCESS_LIMIT:
-            self._scouting.begin()
+            self._scouting.start(time.monotonic())
+        elif self._scouting.over(time.monotonic()) and len(self._leaving) < PROCESS_LIMIT:
+            self._scouting.start(time.monotonic())
             self._missing = frozenset(missing)
             self._scout = asyncio.create_task(self._look(), name="nvml scout")
 

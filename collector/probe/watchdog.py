@@ -23,6 +23,7 @@ from collector.probe.protocol import (
     ProbeRequest,
     ProbeStatus,
 )
+from telemetry.backoff import STEADY, Backoff
 from telemetry.errors import DriverError
 
 log = logging.getLogger(__name__)
@@ -31,7 +32,7 @@ ABANDONED_LIMIT = 16
 """Abandoned threads at once; with one more hang the round ends there until one returns."""
 SHORTEST_TURN = 0.05
 """Seconds that every device gets, even past the deadline."""
-LONGEST_PAUSE = 30.0
+FIRST_PAUSE, LONGEST_PAUSE = 2.0, 30.0
 GOOD_READS = 3
 """Successful readings after which a device that hung counts as healthy."""
 THE_DRIVER = -1
@@ -100,6 +101,7 @@ class Watchdog:
         self._jobs: SimpleQueue[Round | None] | None = None
         self._worker: Thread | None = None
         self._abandoned_threads: list[Thread] = []
+        self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE, STEADY)
         self.abandoned = 0
         """Threads abandoned since the start."""
 
@@ -250,6 +252,5 @@ class Watchdog:
     def _returned(self, device: int) -> None:
         """Allow reading the device again: its abandoned thread has returned."""
         record = self._records[device]
-        pause = min(2.0 ** (record.hangs - 1), LONGEST_PAUSE) if record.hangs > 1 else 0.0
-        record.not_before = time.monotonic() + pause
+        record.not_before = time.monotonic() + self._backoff.after(record.hangs - 1)
         record.stuck = False

@@ -21,9 +21,10 @@ from collector.publish import status_message
 from collector.publish.queue import PublishQueue
 from collector.ring.backfill import BackfillResponder, FrameRing
 from telemetry import inventory as messages
+from telemetry.backoff import STABLE_AFTER, Backoff
 from telemetry.errors import KilowattError, WireError
 from telemetry.inventory import CommandKind, FrameSpan, Inventory, NodeState
-from telemetry.mqtt import STABLE_AFTER, Backoff, connect
+from telemetry.mqtt import FIRST_PAUSE, LONGEST_PAUSE, connect
 from telemetry.tasks import end
 from telemetry.topics import Topic, topic
 
@@ -108,7 +109,7 @@ class Publisher:
     async def run(self) -> None:
         """Keep a connection until `close`."""
         loop = asyncio.get_running_loop()
-        backoff = Backoff()
+        backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         will = aiomqtt.Will(
             self._topic(Topic.STATUS), self._status(NodeState.OFFLINE, "lost"), 1, retain=True
         )

@@ -19,9 +19,10 @@ from collector.service import facts_of, host_of, kernel_log_of
 from collector.source import Source
 from collector.sources import make_source
 from telemetry import inventory as messages
+from telemetry.backoff import Backoff
 from telemetry.errors import BusError, ConfigError, StoreError
 from telemetry.inventory import Inventory
-from telemetry.mqtt import Backoff, BrokerConfig, connect, pause
+from telemetry.mqtt import FIRST_PAUSE, LONGEST_PAUSE, BrokerConfig, connect, pause
 from telemetry.release import release
 from telemetry.tasks import end
 from telemetry.topics import Topic, parse, pattern
@@ -42,7 +43,7 @@ async def record_bus(
     what = f"mqtt://{broker.host}:{broker.port} {pattern(cluster=cluster, node=node)}"
 
     async def listen(writer: RecordingWriter) -> None:
-        backoff = Backoff()
+        backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
             try:
                 async with connect(broker, f"kilowatch-record-{time.time_ns():x}") as client:

@@ -12,7 +12,7 @@ import pytest
 
 from aggregator.influx.client import InfluxClient, InfluxServer, UnreachableError
 from aggregator.influx.config import InfluxApi, InfluxConfig
-from aggregator.influx.response import WriteAction, WriteReply, backoff, judge
+from aggregator.influx.response import WriteAction, WriteReply, judge
 from aggregator.influx.segments import SpoolRecord
 from aggregator.influx.sender import HOPELESS, SpoolSender
 from aggregator.influx.setup import prepare
@@ -20,6 +20,7 @@ from aggregator.influx.spool import Spool
 from telemetry.errors import StoreError
 from tests.aggregator.influx_feed import influx_config
 from tests.brokers import free_port
+from tests.fakes import Middling
 from tests.influxes import Reply, Request, Scripted
 
 NOW = 1_795_000_000.0
@@ -101,12 +102,6 @@ def test_retry_after_is_seconds_or_a_date_and_has_an_end(header: str, wait: floa
     assert found == (None if wait is None else pytest.approx(wait, abs=1))
 
 
-def test_waits_grow_to_a_minute_and_are_spread() -> None:
-    assert [backoff(tries, 0.5) for tries in (1, 2, 3, 7, 50)] == [1, 2, 4, 60, 60]
-    assert backoff(3, 0.0) == 3
-    assert backoff(3, 1.0) == 5
-
-
 # -- The sender ----------------------------------------------------------------------------------
 
 
@@ -142,7 +137,7 @@ class Desk:
     def __init__(self, folder: Path, url: str, **more: object) -> None:
         self.spool = Spool(folder / "spool", 1 << 20)
         config = influx_config(url, setup=False, **more)
-        self.sender = SpoolSender(config, self.spool, wall=lambda: NOW, chance=lambda: 0.5)
+        self.sender = SpoolSender(config, self.spool, wall=lambda: NOW, dice=Middling())
 
     def close(self) -> None:
         self.sender.stop()

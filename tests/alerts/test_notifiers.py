@@ -19,7 +19,7 @@ from alerts.message.page import Links, page_of
 from alerts.notice import Notice
 from alerts.notifiers import KINDS, channel
 from alerts.notifiers.channel import Message
-from alerts.notifiers.http_sender import doors, retry_after
+from alerts.notifiers.http_sender import doors
 from alerts.notifiers.pagerduty import BODY, encoded, event
 from alerts.notifiers.result import Answer, Delivered, Later, Refused
 from alerts.notifiers.slack import body as slack_body
@@ -354,26 +354,6 @@ async def test_apprise_tells_its_services_and_a_hang_holds_nobody_up(tmp_path: P
 
 
 # -- The door ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("7", 7.0),
-        ("0", 0.0),
-        (" 2.5 ", 2.5),
-        ("99999999", 3600.0),
-        ("Sat, 01 Aug 2026 12:00:30 GMT", 30.0),
-        ("Sat, 01 Aug 2026 11:00:30 GMT", None),
-        ("-5", None),
-        ("nan", None),
-        ("inf", None),
-        ("soon", None),
-        ("", None),
-    ],
-)
-def test_what_a_receiver_asks_for(text: str, seconds: float | None) -> None:
-    assert retry_after(text, NOON / 1e9) == seconds
 
 
 async def test_a_secret_with_a_line_break_or_a_url_that_is_none_is_refused() -> None:

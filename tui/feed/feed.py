@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -30,6 +29,7 @@ from api.stream import (
     StreamRequest,
     StreamRows,
 )
+from telemetry.backoff import Backoff
 from tui.feed.http import HttpConnection
 from tui.feed.line import Connection, ConnectionState
 from tui.feed.requests import PATIENCE, ActionRefusedError, ApiRequests, refusal, why
@@ -196,7 +196,7 @@ class Stream:
         self._socket.close()
 
 
-LONGEST_WAIT = 8.0
+LEAST_WAIT, FIRST_WAIT, LONGEST_WAIT = 0.2, 1.0, 8.0
 """Seconds between two tries, at most."""
 NODES_A_SECOND = 250
 """How often the list of nodes is asked for: a long one less often."""
@@ -235,7 +235,7 @@ class DashboardFeed(DocumentPoller):
 
     async def run(self) -> None:
         """Connect, follow, and come back after every fault, until cancelled."""
-        tries = 0
+        tries, backoff = 0, Backoff(FIRST_WAIT, LONGEST_WAIT)
         while True:
             slow = False
             try:
@@ -252,7 +252,7 @@ class DashboardFeed(DocumentPoller):
                 self._http.close()
             was_live = self.line.state is ConnectionState.LIVE
             tries = 1 if was_live else tries + 1
-            wait = random.uniform(0.2, min(LONGEST_WAIT, 0.5 * 2**tries))  # noqa: S311 - jitter
+            wait = max(LEAST_WAIT, backoff.after(tries))
             now = self._clock()
             same = state is self.line.state
             self._say(Connection(state, self.line.since if same else now, fault, now + wait, slow))

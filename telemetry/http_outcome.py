@@ -1,0 +1,48 @@
+"""What an HTTP status means to a sender: delivered, retry, refused; and what `Retry-After` asks.
+
+Pure. Receivers with a dialect of their own (PagerDuty, InfluxDB) refine this, they do not repeat it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from enum import StrEnum
+
+_TRANSIENT = frozenset({408, 425, 429})
+"""Request timeout, too early, too many requests."""
+
+
+class HttpOutcome(StrEnum):
+    """What becomes of a request."""
+
+    DELIVERED = "delivered"
+    RETRY = "retry"
+    """The server or the network fails, or the server asks to wait."""
+    REFUSED = "refused"
+    """The same request would be refused again."""
+
+
+def outcome_of(status: int) -> HttpOutcome:
+    """Return what a status means."""
+    if 200 <= status < 300:
+        return HttpOutcome.DELIVERED
+    transient = status >= 500 or status in _TRANSIENT
+    return HttpOutcome.RETRY if transient else HttpOutcome.REFUSED
+
+
+def retry_after(text: str, now: float | None, longest: float) -> float | None:
+    """Return the seconds of a `Retry-After`, at most `longest`: a number, or a date, for which `now`
+    is in seconds since 1970; None when it is neither, or past."""
+    text = text.strip()
+    seconds: float | None = None
+    with contextlib.suppress(ValueError):
+        seconds = float(text)
+    if seconds is None and now is not None:
+        with contextlib.suppress(ValueError, TypeError, IndexError):
+            moment = parsedate_to_datetime(text)
+            seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - now
+    if seconds is None or not 0 <= seconds < float("inf"):
+        return None
+    return min(seconds, longest)
