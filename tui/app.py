@@ -170,7 +170,7 @@ class Top(App[None]):
         if self._live_drawn:
             self.set_timer(TOGETHER, self._draw_changes)
         else:
-            self._live_drawn = self.feed.board.ready
+            self._live_drawn = self.feed.state.ready
             self._draw_changes()
 
     def _draw_changes(self) -> None:
@@ -191,7 +191,7 @@ class Top(App[None]):
 
     def _play(self) -> None:
         """Go on where the past is played."""
-        if self.context.time.turn(self.context.clock(), self.feed.board):
+        if self.context.time.turn(self.context.clock(), self.feed.state):
             self.redraw()
 
     @property
@@ -229,10 +229,10 @@ class Top(App[None]):
         displayed = self.frame.arrange(asking=self.filter_bar.asking)
         wants, controls = self.view.wants(), self.context.time
         self.feed.want(wants)
-        controls.follow(self.feed.board, wants.asks)
+        controls.follow(self.feed.state, wants.asks)
         if controls.early is not None:
             controls.early = None
-            first, last = controls.ends(self.feed.board)
+            first, last = controls.ends(self.feed.state)
             where = time_of(first, last, utc=self.context.utc)
             self.notify(f"nothing is stored before {where}: that is shown", timeout=5)
         return displayed
@@ -327,7 +327,7 @@ class Top(App[None]):
     def _move_in_time(
         self, action: Callable[[TimeControls, DashboardState, float], object]
     ) -> None:
-        action(self.context.time, self.feed.board, self.context.clock())
+        action(self.context.time, self.feed.state, self.context.clock())
         self.redraw()
 
     def copy(self, text: str) -> None:
@@ -404,7 +404,7 @@ class Top(App[None]):
         paged = isinstance(view, PageView) and not controls.open
         name = view.neighbour(by) if paged else None  # type: ignore[attr-defined]  # a PageView
         if name is None:
-            controls.step(by, self.feed.board)
+            controls.step(by, self.feed.state)
             self.redraw()
         elif name != view.subject:
             self.navigation.replace(name)
@@ -415,7 +415,7 @@ class Top(App[None]):
 
         def answered(at: int | None) -> None:
             if at is not None:
-                self.context.time.to_moment(at, self.feed.board)
+                self.context.time.to_moment(at, self.feed.state)
                 self.redraw()
 
         context = self.context

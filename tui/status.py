@@ -42,31 +42,31 @@ async def look(url: str, token: str | None) -> DashboardState:
         return await DashboardFeed(url, token, lambda: None, time.monotonic).look_once()
 
 
-def severity(board: DashboardState, age: float | None) -> int:
+def severity(state: DashboardState, age: float | None) -> int:
     """Return the exit code."""
-    if age is None or age > OLD or board.status is None or not board.status.nodes:
+    if age is None or age > OLD or state.status is None or not state.status.nodes:
         return UNKNOWN
-    if board.incidents_unknown:
+    if state.incidents_unknown:
         return UNKNOWN
-    worst = {incident.severity for incident in board.incidents if incident.acknowledged is None}
+    worst = {incident.severity for incident in state.incidents if incident.acknowledged is None}
     return CRITICAL if "page" in worst else WARNING if "ticket" in worst else OK
 
 
-def summary(board: DashboardState, age: float | None) -> str:
+def summary(state: DashboardState, age: float | None) -> str:
     """One line as Nagios likes it, with performance data behind the bar."""
-    code = severity(board, age)
-    status = board.status
+    code = severity(state, age)
+    status = state.status
     if status is None:
         return f"KILOWATCH {WORDS[UNKNOWN]}: nothing is known"
     counts: dict[str, int | str] = {
-        kind: sum(i.severity == kind for i in board.incidents) for kind in ("page", "ticket")
+        kind: sum(i.severity == kind for i in state.incidents) for kind in ("page", "ticket")
     }
     told = sum(model.gpus.get("reporting", 0) for model in status.summary.models)
-    wall = None if board.power is None else board.power.wall_watts
+    wall = None if state.power is None else state.power.wall_watts
     why = "no data" if age is None else f"data {short_duration(age)} old"
-    said = ", ".join(_open(board, kind) for kind in counts)
-    if board.incidents_unknown:
-        said = f"alerts not known ({clean(board.incidents_unknown)})"
+    said = ", ".join(_open(state, kind) for kind in counts)
+    if state.incidents_unknown:
+        said = f"alerts not known ({clean(state.incidents_unknown)})"
         counts = dict.fromkeys(counts, "U")  # as Nagios has a value that is not known
     return (
         f"KILOWATCH {WORDS[code]}: {clean(status.cluster)} {said}, {told}/{status.gpus} GPUs reporting, {why}"
@@ -75,10 +75,10 @@ def summary(board: DashboardState, age: float | None) -> str:
     )
 
 
-def _open(board: DashboardState, kind: str) -> str:
+def _open(state: DashboardState, kind: str) -> str:
     """How many of a severity stand, and how many of them somebody has taken: what is taken does not
     count for the exit code, and is there all the same."""
-    its = [incident for incident in board.incidents if incident.severity == kind]
+    its = [incident for incident in state.incidents if incident.severity == kind]
     taken = sum(incident.acknowledged is not None for incident in its)
     if not taken:
         return counted(len(its), kind)
@@ -86,27 +86,27 @@ def _open(board: DashboardState, kind: str) -> str:
 
 
 def text_lines(
-    board: DashboardState, age: float | None, width: int = 100, alerts: int = 10, circuits: int = 8
+    state: DashboardState, age: float | None, width: int = 100, alerts: int = 10, circuits: int = 8
 ) -> list[str]:
     """The cluster as lines of text."""
-    shown = replace(board, status_came=0.0)
+    shown = replace(state, status_came=0.0)
     lines: list[Line] = [
         [piece for piece in line if "LIVE" not in piece[0]]
         for line in header(shown, _LIVE, ScreenTime(0.0), 200)[:2]
     ]
-    day = None if board.today is None else board.today.measured
-    used, limit, ratio = board.budget_power
+    day = None if state.today is None else state.today.measured
+    used, limit, ratio = state.budget_power
     said = f"today {kilowatt_hours(day.kwh if day else None)}"
-    if day is not None and board.today is not None and day.cost is not None:
-        said += f", {money(day.cost, board.today.currency)}"
+    if day is not None and state.today is not None and day.cost is not None:
+        said += f", {money(day.cost, state.today.currency)}"
     if limit is not None:
         said += f"; budget {watts(used)} of {watts(limit)}, {percent(ratio)}"
-    lines += [[(said, "")], [], [("alerts by cause", "")], *alert_lines(board, width, alerts)]
-    if board.circuits:
+    lines += [[(said, "")], [], [("alerts by cause", "")], *alert_lines(state, width, alerts)]
+    if state.circuits:
         lines += [[], [("circuits by time to trip; load of the last 10 s", "")]]
-        for circuit in board.urgent[:circuits]:
+        for circuit in state.urgent[:circuits]:
             word, _ = countdown(
-                circuit, board.circuit_standing.get(circuit.id, RowStatus.OK), Now(0.0)
+                circuit, state.circuit_status.get(circuit.id, RowStatus.OK), Now(0.0)
             )
             lines.append(
                 [
@@ -116,48 +116,48 @@ def text_lines(
                     )
                 ]
             )
-        if len(board.circuits) > circuits:
-            lines.append([(f"and {number(len(board.circuits) - circuits)} more", "")])
+        if len(state.circuits) > circuits:
+            lines.append([(f"and {number(len(state.circuits) - circuits)} more", "")])
     text = ["".join(piece for piece, _ in line).rstrip() for line in lines]
-    return [summary(board, age), *text]
+    return [summary(state, age), *text]
 
 
-def as_json(board: DashboardState, age: float | None) -> dict[str, Any]:
+def as_json(state: DashboardState, age: float | None) -> dict[str, Any]:
     """The same for machines."""
-    status = board.status
-    day = None if board.today is None else board.today.measured
+    status = state.status
+    day = None if state.today is None else state.today.measured
     return {
-        "state": WORDS[severity(board, age)],
+        "state": WORDS[severity(state, age)],
         "cluster": None if status is None else status.cluster,
         "data_age_seconds": age,
         "nodes": None if status is None else status.summary.nodes,
         "gpus": None if status is None else {
             "total": status.gpus,
-            **{state: sum(m.gpus.get(state, 0) for m in status.summary.models) for state in ("reporting", "silent", "lost")},
+            **{kind: sum(m.gpus.get(kind, 0) for m in status.summary.models) for kind in ("reporting", "silent", "lost")},
         },
         "gpu_power_watts": None if status is None else status.summary.gpu_power_watts,
-        "wall_watts": None if board.power is None else board.power.wall_watts,
+        "wall_watts": None if state.power is None else state.power.wall_watts,
         "today_kwh": None if day is None else day.kwh,
         "today_cost": None if day is None else day.cost,
-        "currency": None if board.today is None else board.today.currency,
+        "currency": None if state.today is None else state.today.currency,
         "incidents": [
             {"key": i.key, "severity": i.severity, "title": i.title, "began": i.began, "firing": i.firing,
              "acknowledged": None if i.acknowledged is None else i.acknowledged.who}
-            for i in board.incidents
+            for i in state.incidents
         ],
         "circuits": [
             {"id": c.id, "watts": c.watts, "assumed_watts": c.assumed_watts, "load_ratio": c.load_ratio, "lasting_ratio": share(c),
              "trip_earliest_seconds": c.trip_seconds.earliest}
-            for c in board.urgent[:20]
+            for c in state.urgent[:20]
         ],
     }  # fmt: skip
 
 
 def once(url: str, token: str | None) -> tuple[DashboardState, float | None, str]:
-    """Look once. Returns the board, the age of its data, and what went wrong, or ``."""
+    """Look once. Returns the state, the age of its data, and what went wrong, or ``."""
     try:
-        board = asyncio.run(look(url, token))
+        state = asyncio.run(look(url, token))
     except (ActionRefusedError, ConfigError, OSError, msgspec.DecodeError, ValueError) as error:
         return DashboardState(), None, clean(str(error)) or type(error).__name__
-    status = board.status
-    return board, None if status is None else status.newest_frame_age_seconds, ""
+    status = state.status
+    return state, None if status is None else status.newest_frame_age_seconds, ""

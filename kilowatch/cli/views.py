@@ -115,18 +115,18 @@ def status(url: str, token_file: Path | None, watch: bool, json_: bool) -> None:
     from tui.status import as_json, once, severity, text_lines  # noqa: PLC0415 - loads NumPy
 
     while True:
-        board, age, fault = once(url, _secret(token_file))
+        state, age, fault = once(url, _secret(token_file))
         if json_:
-            found = as_json(board, age) | ({"fault": fault} if fault else {})
+            found = as_json(state, age) | ({"fault": fault} if fault else {})
             said = msgspec.json.format(msgspec.json.encode(found)).decode()
         elif fault:
             said = f"KILOWATCH UNKNOWN: {url}: {fault.rstrip('.')}. {_cure(fault)}"
         else:
-            said = "\n".join(text_lines(board, age))
+            said = "\n".join(text_lines(state, age))
         clear = "\x1b[H\x1b[2J" if watch and sys.stdout.isatty() and not json_ else ""
         click.echo(f"{clear}{said}")
         if not watch:
-            sys.exit(severity(board, age))
+            sys.exit(severity(state, age))
         time.sleep(2.0)
 
 

@@ -241,7 +241,7 @@ async def test_pause_freezes_the_screen_and_not_the_data() -> None:
         cluster.wrong["GPU-dgx-00-0"] = {"gpu_power_watts": 77.0}
         await cluster.beat()
         async with asyncio.timeout(30):
-            while app.feed.board.gpus.value("gpu_power_watts", 0) != 77.0:
+            while app.feed.state.gpus.value("gpu_power_watts", 0) != 77.0:
                 await pilot.pause(0.05)
         assert "650/700" in text_of(app)
         await press_until(pilot, "p", holds=lambda text: " 77/700" in text and "PAUSED" not in text)
@@ -250,10 +250,10 @@ async def test_pause_freezes_the_screen_and_not_the_data() -> None:
 async def test_gpus_of_when_another_view_was_open_are_no_longer_true() -> None:
     async with shown(Cluster(nodes=1, gpus=2)) as (_, app):
         assert not app.view.faded
-        app.feed.board = replace(app.feed.board, at=app.feed.board.at + 9 * 10**9)
+        app.feed.state = replace(app.feed.state, at=app.feed.state.at + 9 * 10**9)
         assert app.view.faded
         app.go("alerts")
-        app.feed.board = replace(app.feed.board, at=app.feed.board.gpus_at + 9 * 10**9)
+        app.feed.state = replace(app.feed.state, at=app.feed.state.gpus_at + 9 * 10**9)
         assert not app.view.faded, "it shows no GPU"
 
 

@@ -11,7 +11,7 @@ from api.report import Report, Upkeep
 from telemetry.metric import Kind, Unit
 from tests.tui.cluster import until
 from tests.tui.test_app import staged
-from tests.tui.test_lines import LIVE, NOW, SECOND, board, incidents, said
+from tests.tui.test_lines import LIVE, NOW, SECOND, incidents, said, state
 from tui.frame.header import header
 from tui.frame.navigation import gpu_name, joined
 from tui.kit.chart import Mark
@@ -31,7 +31,7 @@ PATH = ["Overview", "node-0003", "a-node-with-a-long-name \u203a gpu0"]
 
 @pytest.mark.parametrize("width", range(60, 120))
 def test_a_path_gives_way_and_the_counts_of_alerts_stay(width: int) -> None:
-    shown = board(incidents(7) + incidents(13, "ticket"))
+    shown = state(incidents(7) + incidents(13, "ticket"))
     [first, _] = header(shown, LIVE, NOW, width)
     for chips in ([], [(" /power>300 ", "chip")]):
         line = said(joined(first, len(counts(shown)), chips, PATH, width))
@@ -44,7 +44,7 @@ def test_a_path_gives_way_and_the_counts_of_alerts_stay(width: int) -> None:
 @pytest.mark.parametrize("width", [60, 80])
 def test_counts_of_alerts_stay_where_the_header_alone_is_too_long(width: int) -> None:
     found = incidents(1234) + incidents(5678, "ticket")
-    assert said(header(board(found), LIVE, NOW, width)[0]).endswith("▲1,234 !5,678 ")
+    assert said(header(state(found), LIVE, NOW, width)[0]).endswith("▲1,234 !5,678 ")
 
 
 def test_a_path_has_as_many_parts_as_there_is_room_for() -> None:
@@ -75,7 +75,7 @@ def test_a_line_that_is_cut_ends_in_an_ellipsis() -> None:
 def test_what_a_day_took_goes_on_in_the_next_line() -> None:
     energy = Upkeep(kwh=84_200.0, cost=7578.0, co2_kg=31_990.0, gpu_kwh=70_000.0, hours=24.0,
                     unknown_hours=2.0, estimated_ratio=0.2)  # fmt: skip
-    shown = board().with_doc(TODAY, Report(currency="USD", measured=energy), 100.0)
+    shown = state().with_doc(TODAY, Report(currency="USD", measured=energy), 100.0)
     lines = [said(line) for line in energy_lines(shown, 80, 30)]
     assert all(cell_len(line) <= 80 for line in lines)
     assert "over 24 h" in "\n".join(lines)
@@ -88,7 +88,7 @@ def test_what_an_alert_says_is_broken_between_words_and_not_cut() -> None:
         Alert(f"{n}", "r", "firing", "page", "node-0003", summary=words, since=SECOND)
         for n in range(9)
     ]
-    shown = board(
+    shown = state(
         [
             Incident(
                 key="k",
@@ -134,11 +134,11 @@ async def test_circuits_open_on_the_one_that_is_worst() -> None:
     async with staged((80, 24)) as (pilot, app, _):
         await pilot.press("4")
         await until(pilot, lambda text: "what next" in text and " of " in text)
-        board_ = app.context.shown
-        worst = max(board_.circuit_standing.values())
+        state_ = app.context.shown
+        worst = max(state_.circuit_status.values())
         chosen = app.view.chosen()
         assert chosen is not None
-        assert board_.circuit_standing[chosen[1]] == worst
+        assert state_.circuit_status[chosen[1]] == worst
         await pilot.press("home", "1", "4")
         await pilot.pause()
         assert app.view.chosen() != chosen, "only the first time"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from api.power import CircuitsReply, CircuitState, PowerReply, RowsReply, RowState, TripSeconds
-from tests.tui.test_lines import LIVE, NOW, board, said
+from tests.tui.test_lines import LIVE, NOW, said, state
 from tui.frame.header import header
 from tui.screens.circuit import circuit_lines
 from tui.screens.overview import circuit_bars
@@ -37,7 +37,7 @@ AFTER = CircuitState(
 def page(circuit: CircuitState, width: int = 200) -> list[str]:
     """The page of a circuit as text."""
     past = (np.empty(0), np.empty(0))
-    shown = board(circuits=[circuit])
+    shown = state(circuits=[circuit])
     return [said(line) for line in circuit_lines(shown, circuit.id, past, Now(1.0), width, 40, utc=True)]  # fmt: skip
 
 
@@ -45,7 +45,7 @@ def test_every_number_on_a_line_is_of_the_load_that_the_countdown_is_told_for() 
     assert share(FALLEN) == 1.21
     assert load(FALLEN) == 1656 * 1.21 / 0.69
     assert headroom(FALLEN) == "-984 W"
-    shown = board(circuits=[FALLEN])
+    shown = state(circuits=[FALLEN])
     [bar] = circuit_bars(shown, Now(0.0), 1)
     assert bar.ratio == 1.21
     assert said(bar.said).split() == ["121%", "TRIP", "00:11", "-984", "W"]
@@ -60,7 +60,7 @@ def test_every_number_on_a_line_is_of_the_load_that_the_countdown_is_told_for() 
 
 def test_a_share_is_of_the_breaker_where_it_is_over_another_limit() -> None:
     over = msgspec.structs.replace(AFTER, lasting_ratio=0.81, above_continuous_seconds=130.0)
-    assert said(worst_line(board(circuits=[over]), Now(0.0), 1)).strip() == (
+    assert said(worst_line(state(circuits=[over]), Now(0.0), 1)).strip() == (
         "office 81% of its breaker, over all-day limit for 2 m"
     )
 
@@ -133,7 +133,7 @@ ASSUMED = CircuitState(
 
 
 def test_a_load_that_is_assumed_is_never_shown_as_one_that_was_told() -> None:
-    shown = board(circuits=[ASSUMED])
+    shown = state(circuits=[ASSUMED])
     assert "office ~121% assumed: not all of it is told" in said(header(shown, LIVE, NOW, 160)[2])
     [bar] = circuit_bars(shown, Now(0.0), 1)
     assert said(bar.said).split()[:2] == ["~121%", "assumed"]
@@ -167,17 +167,17 @@ def test_a_budget_of_which_a_part_is_assumed_says_about() -> None:
     for assumed, word in ((0.0, "Power 6.00/8.00 MW"), (1e6, "Power ~6.00/8.00 MW")):
         row = RowState("hall", told | {"assumed_watts": assumed})
         assert word in said(
-            header(board().with_doc(BUDGETS, RowsReply(rows=[row]), 100.0), LIVE, NOW, 160)[1]
+            header(state().with_doc(BUDGETS, RowsReply(rows=[row]), 100.0), LIVE, NOW, 160)[1]
         )
 
 
 def test_the_wall_says_of_how_many_nodes_it_is() -> None:
-    shown = board().with_doc(
+    shown = state().with_doc(
         POWER_PAGE, PowerReply(configured=True, wall_watts=9_100.0, wall_nodes=1), 100.0
     )
     nodes = shown.status.nodes if shown.status else 0
     assert f"Wall 9.1 kW (1/{nodes:,} nodes, " in said(header(shown, LIVE, NOW, 160)[1])
-    nobody = board().with_doc(
+    nobody = state().with_doc(
         POWER_PAGE, PowerReply(configured=True, wall_watts=None, wall_nodes=0), 100.0
     )
     assert "Wall" not in said(header(nobody, LIVE, NOW, 160)[1])
@@ -189,7 +189,7 @@ def test_a_chart_keeps_what_was_told_and_draws_nothing_that_was_not() -> None:
     told = msgspec.structs.replace(ASSUMED, assumed_watts=0.0)
     for second, found in enumerate(([told], [told], none.circuits, [ASSUMED], [told])):
         loads.add(
-            board().with_doc(CIRCUITS, CircuitsReply(at=(second + 1) * 10**9, circuits=found), 98.0)
+            state().with_doc(CIRCUITS, CircuitsReply(at=(second + 1) * 10**9, circuits=found), 98.0)
         )
     at, watts = loads.of("office", 10**10)
     assert at.tolist() == [second * 10**9 for second in (1, 2, 4, 5)]

@@ -55,31 +55,31 @@ async def test_the_board_holds_what_the_aggregator_serves() -> None:
     cluster.lose("GPU-dgx-01-2")
     await cluster.beat()
     async with served(cluster) as url, following(url) as feed:
-        await until(lambda: feed.board.ready and bool(feed.board.alerts))
-        board = feed.board
-        row = board.gpus.row_of["GPU-dgx-02-3"]
+        await until(lambda: feed.state.ready and bool(feed.state.alerts))
+        state = feed.state
+        row = state.gpus.row_of["GPU-dgx-02-3"]
         assert feed.line.state is ConnectionState.LIVE
-        assert len(board.gpus) == 12
-        assert board.gpus.value(POWER, row) == 530.0
-        lost = board.gpus.row_of["GPU-dgx-01-2"]
-        assert board.gpus.value(POWER, lost) is None
-        assert board.gpus.gap(TEMPERATURE, lost) == "device_lost"
-        assert [node.node for node in board.nodes] == ["dgx-00", "dgx-01", "dgx-02"]
-        assert board.wall == dict.fromkeys(("dgx-00", "dgx-01", "dgx-02"), 6234.0)
-        assert board.status is not None
-        assert board.status.gpus == 12
-        assert [alert.rule for alert in board.alerts] == ["gpu_lost"]
+        assert len(state.gpus) == 12
+        assert state.gpus.value(POWER, row) == 530.0
+        lost = state.gpus.row_of["GPU-dgx-01-2"]
+        assert state.gpus.value(POWER, lost) is None
+        assert state.gpus.gap(TEMPERATURE, lost) == "device_lost"
+        assert [node.node for node in state.nodes] == ["dgx-00", "dgx-01", "dgx-02"]
+        assert state.wall == dict.fromkeys(("dgx-00", "dgx-01", "dgx-02"), 6234.0)
+        assert state.status is not None
+        assert state.status.gpus == 12
+        assert [alert.rule for alert in state.alerts] == ["gpu_lost"]
 
 
 async def test_new_readings_and_new_nodes_arrive() -> None:
     cluster = Cluster(nodes=1, gpus=2)
     await cluster.beat()
     async with served(cluster) as url, following(url) as feed:
-        await until(lambda: feed.board.ready)
+        await until(lambda: feed.state.ready)
         cluster.wrong["GPU-dgx-00-0"] = {POWER: 123.0}
-        await until(lambda: feed.board.gpus.value(POWER, 0) == 123.0, cluster.beat)
+        await until(lambda: feed.state.gpus.value(POWER, 0) == 123.0, cluster.beat)
         cluster.place("new", 3)
-        await until(lambda: len(feed.board.gpus) == 5 and len(feed.board.nodes) == 2, cluster.beat)
+        await until(lambda: len(feed.state.gpus) == 5 and len(feed.state.nodes) == 2, cluster.beat)
 
 
 async def test_it_comes_back_by_itself_when_the_aggregator_does() -> None:
@@ -94,7 +94,7 @@ async def test_it_comes_back_by_itself_when_the_aggregator_does() -> None:
         await until(lambda: feed.line.state is ConnectionState.LOST)
         assert feed.line.reason
         assert feed.line.retry_at is not None
-        assert len(feed.board.gpus) == 1
+        assert len(feed.state.gpus) == 1
         since = feed.line.since
         await until(lambda: "connect" in feed.line.reason.lower())
         assert feed.line.since == since
@@ -160,7 +160,7 @@ async def test_nobody_at_the_address_is_a_state_and_no_exception() -> None:
     async with following("http://127.0.0.1:1") as feed:
         await until(lambda: feed.line.state is ConnectionState.LOST)
         assert "127.0.0.1" in feed.line.reason
-        assert not feed.board.ready
+        assert not feed.state.ready
 
 
 async def test_one_that_does_not_answer_in_time_is_slow_and_one_that_is_gone_is_not(
@@ -185,22 +185,22 @@ async def test_it_asks_for_the_columns_that_it_shows_and_no_others() -> None:
     cluster = Cluster(nodes=1, gpus=1)
     await cluster.beat()
     async with served(cluster) as url, following(url) as feed:
-        await until(lambda: feed.board.ready)
-        assert POWER in feed.board.gpus.columns
-        assert len(feed.board.gpus.columns) == 12
+        await until(lambda: feed.state.ready)
+        assert POWER in feed.state.gpus.columns
+        assert len(feed.state.gpus.columns) == 12
 
 
 async def test_circuits_come_by_columns_and_the_open_one_as_a_whole() -> None:
     """What lists show is the same in both forms; poles and facts are only in the whole one."""
     view = await lab()
     async with served(view) as url, following(url) as feed:
-        await until(lambda: bool(feed.board.circuits))
-        brief = feed.board.circuit("lab/2")
+        await until(lambda: bool(feed.state.circuits))
+        brief = feed.state.circuit("lab/2")
         assert brief is not None
         assert not brief.facts
         feed.want(Wants(nodes=(), asks=(DocumentRequest(page_of("lab/2"), CircuitReply, 1.0),)))
-        await until(lambda: bool(feed.board.circuit("lab/2").facts))  # type: ignore[union-attr]
-        full = feed.board.circuit("lab/2")
+        await until(lambda: bool(feed.state.circuit("lab/2").facts))  # type: ignore[union-attr]
+        full = feed.state.circuit("lab/2")
         assert full is not None
         assert list(full.amps) == ["L1", "L2"]
         for said in (

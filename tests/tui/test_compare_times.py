@@ -9,7 +9,7 @@ from api.fleet import NodeReply
 from telemetry.devices import Gpu
 from tests.tui.cluster import Cluster, until
 from tests.tui.test_app import press_until, shown
-from tests.tui.test_lines import board, said
+from tests.tui.test_lines import said, state
 from tui.screens.compare import _GPU_ROWS
 from tui.screens.compare_times import Comparison, comparison_lines, parse_time
 from tui.state import readings
@@ -68,7 +68,7 @@ def test_what_differs_is_told_in_its_unit_and_as_a_share() -> None:
     was = page(gpu_power_watts=500.0, gpu_utilization_ratio=0.98, gpu_temperature_celsius=60.2,
                gpu_ecc_volatile_corrected_total=0.0)  # fmt: skip
     shown_ = (
-        board().with_doc(then.page(then=False), now, 1.0).with_doc(then.page(then=True), was, 1.0)
+        state().with_doc(then.page(then=False), now, 1.0).with_doc(then.page(then=True), was, 1.0)
     )
     lines = [
         said(line) for line in comparison_lines(shown_, then, _GPU_ROWS, [], 900, 100, 30, utc=True)
@@ -87,7 +87,7 @@ def test_what_is_not_stored_says_why() -> None:
     then = Comparison(NOON, "gpu", "G")
     lines = [
         said(line)
-        for line in comparison_lines(board(), then, _GPU_ROWS, [], 900, 100, 30, utc=True)
+        for line in comparison_lines(state(), then, _GPU_ROWS, [], 900, 100, 30, utc=True)
     ]
     assert lines[1:3] == ["now: loading …", "then: loading …"]
 

@@ -23,11 +23,11 @@ def fleet(
 
 def cells(count: int, level: int | None = 3, **ill: int) -> HeatmapCells:
     """All at one level; `ill` by `g<row>`."""
-    standing = np.zeros(count, np.int8)
+    status = np.zeros(count, np.int8)
     for name, state in ill.items():
-        standing[int(name[1:])] = state
+        status[int(name[1:])] = state
     shades = None if level is None else np.full(count, level, np.uint8)
-    return HeatmapCells(shades, ["50"] * count, standing)
+    return HeatmapCells(shades, ["50"] * count, status)
 
 
 def text(lines: list[list[tuple[str, str]]]) -> list[str]:
@@ -100,7 +100,7 @@ def test_what_a_filter_leaves_out_stays_where_it_is_without_an_alarm() -> None:
     ill = cells(16, 3, g1=CRIT, g9=CRIT)
     dimmed = np.zeros(16, bool)
     dimmed[8:] = True
-    drawn = draw(grid, HeatmapCells(ill.level, ill.digits, ill.standing, dimmed), shaded=True)
+    drawn = draw(grid, HeatmapCells(ill.level, ill.digits, ill.status, dimmed), shaded=True)
     assert text(drawn)[0].count("▲") == 1
     assert "▲" not in text(drawn)[1]
     assert len(text(drawn)[1]) == len(text(drawn)[0])

@@ -275,10 +275,10 @@ async def test_an_older_aggregator_is_asked_in_its_own_words() -> None:
 
     async with old_aggregator(asked, nothing) as url, following(url) as feed:
         await until(lambda: feed.line.state is ConnectionState.LIVE)
-        assert feed.board.gpus.value("gpu_power_watts", 0) == 77.5
+        assert feed.state.gpus.value("gpu_power_watts", 0) == 77.5
         assert ["packed" in each for each in asked] == [True, False]
-        await until(lambda: bool(feed.board.circuits))
-        assert [(c.id, c.watts) for c in feed.board.circuits] == [("PDU-1", 1234.0)]
+        await until(lambda: bool(feed.state.circuits))
+        assert [(c.id, c.watts) for c in feed.state.circuits] == [("PDU-1", 1234.0)]
 
 
 async def test_a_document_that_takes_long_holds_up_no_other() -> None:
@@ -299,6 +299,6 @@ async def test_a_document_that_takes_long_holds_up_no_other() -> None:
         before = looks["incidents"]
         await until(lambda: looks["incidents"] >= before + 3)
         assert looks["history"] == 1
-        assert feed.board.came("api/v1/history?metric=x") == 0
+        assert feed.state.came("api/v1/history?metric=x") == 0
         answer.set()
-        await until(lambda: bool(feed.board.fault("api/v1/history?metric=x")))
+        await until(lambda: bool(feed.state.fault("api/v1/history?metric=x")))

@@ -53,7 +53,7 @@ def incidents(count: int, severity: str = "page", **more: Any) -> list[Incident]
     ]
 
 
-def board(found: list[Incident] | None = None, circuits: list[CircuitState] | None = None,
+def state(found: list[Incident] | None = None, circuits: list[CircuitState] | None = None,
           alerts: tuple[Alert, ...] = (), **summary: Any) -> DashboardState:  # fmt: skip
     """A cluster of 1,250 nodes, one of which is stale."""
     numbers: dict[str, Any] = {
@@ -92,7 +92,7 @@ FIRING = Alert("k", "r", "firing", "page", "", subject="circuit", name="PDU-17B"
 
 
 def test_80_columns_say_the_essentials_in_two_lines() -> None:
-    shown = board(incidents(2) + incidents(20, "ticket"), [CALM, NEAR, HOT], (FIRING,))
+    shown = state(incidents(2) + incidents(20, "ticket"), [CALM, NEAR, HOT], (FIRING,))
     first, second = (said(line) for line in header(shown, LIVE, NOW, 80))
     assert first == "● LIVE site?-a 0.3 s GPU 9,968/10,000 \u00d724 ▒8 6.93/8.40 MW 82% ▲2 !20 "
     assert second.startswith("PDU-17B 112% MAY TRIP IN 04:09  PDU-16A 96% 100% in 21 m")
@@ -100,7 +100,7 @@ def test_80_columns_say_the_essentials_in_two_lines() -> None:
 
 
 def test_160_columns_say_more_and_what_of_how_many() -> None:
-    lines = [said(line) for line in header(board(), LIVE, NOW, 160)]
+    lines = [said(line) for line in header(state(), LIVE, NOW, 160)]
     assert len(lines) == 3
     assert "1,249/1,250 nodes reporting" in lines[0]
     assert "GPUs 9,968/10,000 reporting  \u00d724 lost  ▒8 no data" in lines[1]
@@ -110,7 +110,7 @@ def test_160_columns_say_more_and_what_of_how_many() -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
 def test_no_line_of_the_header_is_too_wide(width: int) -> None:
-    shown = board(incidents(1300), [replace_name(HOT, "x" * 300), NEAR])
+    shown = state(incidents(1300), [replace_name(HOT, "x" * 300), NEAR])
     shown = replace(shown, nodes=(NodeReply("a", "online", source="simulated:x"),))
     for line in header(shown, LIVE, NOW, width)[: 1 if width >= 120 else 2]:
         assert cell_len(said(line)) <= max(width, 120)
@@ -128,17 +128,17 @@ def replace_name(circuit: CircuitState, name: str) -> CircuitState:
 
 def test_power_is_of_the_budget_where_there_is_one() -> None:
     row = RowState("site", {"watts": 6.0e6, "power_ratio": 0.75})
-    shown = board().with_doc(BUDGETS, RowsReply(rows=[row]), 100.0)
+    shown = state().with_doc(BUDGETS, RowsReply(rows=[row]), 100.0)
     assert "Power 6.00/8.00 MW" in said(header(shown, LIVE, NOW, 160)[1])
-    assert "GPU power 6.93/8.40 MW" in said(header(board(), LIVE, NOW, 160)[1])
+    assert "GPU power 6.93/8.40 MW" in said(header(state(), LIVE, NOW, 160)[1])
 
 
 def test_energy_and_cost_of_today_are_a_dash_until_they_are_known() -> None:
-    shown = board().with_doc(
+    shown = state().with_doc(
         TODAY, Report(currency="USD", measured=Upkeep(kwh=84_200.0, cost=7578.0)), 100.0
     )
     assert "84.2 MWh $7,578 today" in said(header(shown, LIVE, NOW, 80)[1])
-    assert "— kWh" in said(header(board(), LIVE, NOW, 80)[1])
+    assert "— kWh" in said(header(state(), LIVE, NOW, 80)[1])
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_energy_and_cost_of_today_are_a_dash_until_they_are_known() -> None:
 )
 def test_what_is_not_real_says_so(source: str, badge: str) -> None:
     shown = replace(
-        board(),
+        state(),
         nodes=(NodeReply("a", "online", source="nvml"), NodeReply("b", "online", source=source)),
     )
     assert shown.badge == badge
@@ -156,38 +156,38 @@ def test_what_is_not_real_says_so(source: str, badge: str) -> None:
 
 
 def test_a_screen_that_stands_still_or_shows_the_past_says_so() -> None:
-    assert said(header(board(), LIVE, ScreenTime(141.0, paused=100.0), 80)[0]).startswith(
+    assert said(header(state(), LIVE, ScreenTime(141.0, paused=100.0), 80)[0]).startswith(
         " PAUSED 00:41 "
     )
     assert said(
-        header(board(), LIVE, ScreenTime(100.0, replay="11:58:40Z (-5m)"), 80)[0]
+        header(state(), LIVE, ScreenTime(100.0, replay="11:58:40Z (-5m)"), 80)[0]
     ).startswith(" REPLAY 11:58:40Z (-5m)")
 
 
 def test_live_means_fresh() -> None:
     """Not where nothing new has come of any node, nor where the aggregator has not been heard."""
-    status = board().status
+    status = state().status
     assert status is not None
     slow = msgspec.structs.replace(status, newest_frame_age_seconds=12.0)
     gone = msgspec.structs.replace(slow, summary=FleetSummary(nodes={"online": 0, "stale": 1250}))
-    assert said(header(board(), LIVE, ScreenTime(104.0), 80)[0]).startswith("● LIVE site?-a 4.3 s")
-    assert said(header(board(), LIVE, ScreenTime(112.0), 80)[0]).startswith("▒ STALE site?-a 12 s")
-    assert said(header(replace(board(), status=gone), LIVE, NOW, 80)[0]).startswith("▒ STALE")
-    assert said(header(replace(board(), status=slow), LIVE, NOW, 80)[0]).startswith("● LIVE")
-    assert said(header(board(), LIVE, ScreenTime(112.0, every=5.0), 80)[0]).startswith("● LIVE")
-    assert said(tiny(board(), LIVE, ScreenTime(112.0), 40, 2)[0]) == "▒ STALE no alerts"
+    assert said(header(state(), LIVE, ScreenTime(104.0), 80)[0]).startswith("● LIVE site?-a 4.3 s")
+    assert said(header(state(), LIVE, ScreenTime(112.0), 80)[0]).startswith("▒ STALE site?-a 12 s")
+    assert said(header(replace(state(), status=gone), LIVE, NOW, 80)[0]).startswith("▒ STALE")
+    assert said(header(replace(state(), status=slow), LIVE, NOW, 80)[0]).startswith("● LIVE")
+    assert said(header(state(), LIVE, ScreenTime(112.0, every=5.0), 80)[0]).startswith("● LIVE")
+    assert said(tiny(state(), LIVE, ScreenTime(112.0), 40, 2)[0]) == "▒ STALE no alerts"
 
 
 def test_the_line_has_one_word_everywhere() -> None:
     for width in (80, 160):
-        assert "○ DISCONNECTED site" in said(header(board(), LOST, NOW, width)[0])
-    assert said(tiny(board(), LOST, NOW, 40, 2)[0]).startswith("○ DISCONNECTED ")
+        assert "○ DISCONNECTED site" in said(header(state(), LOST, NOW, width)[0])
+    assert said(tiny(state(), LOST, NOW, 40, 2)[0]).startswith("○ DISCONNECTED ")
     assert said(header(DashboardState(), LOST, NOW, 80)[0]) == "○ DISCONNECTED"
-    assert said(band(LOST, 100.0, board(), utc=True)).startswith(" DISCONNECTED 00:03")
+    assert said(band(LOST, 100.0, state(), utc=True)).startswith(" DISCONNECTED 00:03")
 
 
 def test_what_has_not_been_read_yet_is_loading_and_not_nothing() -> None:
-    bare = replace(board(), docs={})
+    bare = replace(state(), docs={})
     for width in (80, 160):
         text = "\n".join(map(said, header(bare, LIVE, NOW, width)))
         assert "no alerts" not in text
@@ -198,7 +198,7 @@ def test_what_has_not_been_read_yet_is_loading_and_not_nothing() -> None:
     assert said(header(refused, LIVE, NOW, 80)[0]).endswith("alerts —")
     for listing in (gpu_listing(bare, ""), gpu_listing(replace(bare, status=None), "")):
         words = said(listing.empty())
-        assert words == ("loading …" if listing.source.board.status else "no GPU yet")
+        assert words == ("loading …" if listing.source.state.status else "no GPU yet")
 
 
 def test_without_a_status_the_header_says_what_the_line_does() -> None:
@@ -209,7 +209,7 @@ def test_without_a_status_the_header_says_what_the_line_does() -> None:
 
 
 def test_countdowns_tick_and_stand_still_when_the_data_does() -> None:
-    shown = board(circuits=[HOT])
+    shown = state(circuits=[HOT])
     assert countdown_now(shown, LIVE, NOW) == Now(2.0)
     for line, moment in (
         (LOST, NOW),
@@ -228,12 +228,12 @@ def test_countdowns_tick_and_stand_still_when_the_data_does() -> None:
 
 
 def test_what_needs_somebody_first_comes_first() -> None:
-    shown = board(circuits=[CALM, NEAR, HOT])
+    shown = state(circuits=[CALM, NEAR, HOT])
     assert [circuit.id for circuit in shown.urgent] == ["PDU-17B", "PDU-16A", "PDU-1"]
     assert (
-        said(worst_line(board(circuits=[CALM]), Now(0.0), 2)).strip() == "fullest circuit PDU-1 50%"
+        said(worst_line(state(circuits=[CALM]), Now(0.0), 2)).strip() == "fullest circuit PDU-1 50%"
     )
-    assert said(worst_line(board(), Now(0.0), 2)).strip() == "no circuits configured"
+    assert said(worst_line(state(), Now(0.0), 2)).strip() == "no circuits configured"
 
 
 def test_a_circuit_says_what_is_left_and_what_would_relieve_it() -> None:
@@ -254,16 +254,16 @@ def test_the_tree_folds_and_knows_who_hangs_where() -> None:
     rows = [(depth, circuit.id) for depth, circuit in tree([panel, leaf, other], frozenset())]
     assert rows == [(0, "RPP"), (1, "A"), (0, "B")]
     assert [c.id for _, c in tree([panel, leaf, other], frozenset({"RPP"}))] == ["RPP", "B"]
-    assert members(board(circuits=[panel, leaf, other]), "RPP") == ["n1", "n2"]
+    assert members(state(circuits=[panel, leaf, other]), "RPP") == ["n1", "n2"]
 
 
 def test_a_line_that_is_not_live_is_told_in_a_band() -> None:
-    text = said(band(LOST, 100.0, board(), utc=True))
+    text = said(band(LOST, 100.0, state(), utc=True))
     assert text == " DISCONNECTED 00:03, last data 00:01:40Z, trying again in 4.0 s, R now  refused"
     refused = Connection(ConnectionState.REFUSED, 97.0, "a token\x1b is needed")
-    assert said(band(refused, 100.0, board(), utc=True)).startswith(" REFUSED 00:03")
-    assert "\x1b" not in said(band(refused, 100.0, board(), utc=True))
-    assert band(LIVE, 100.0, board(), utc=True) == []
+    assert said(band(refused, 100.0, state(), utc=True)).startswith(" REFUSED 00:03")
+    assert "\x1b" not in said(band(refused, 100.0, state(), utc=True))
+    assert band(LIVE, 100.0, state(), utc=True) == []
     assert (
         band(Connection(ConnectionState.CONNECTING, 99.0), 100.0, DashboardState(), utc=True) == []
     )
@@ -272,10 +272,10 @@ def test_a_line_that_is_not_live_is_told_in_a_band() -> None:
 def test_a_recording_that_is_being_read_is_not_disconnected() -> None:
     slow = Connection(ConnectionState.LOST, 88.0, "no answer within 10 s", 104.0, slow=True)
     assert (
-        said(band(slow, 100.0, board(), utc=True, recorded=True)) == " READING 00:12  the recording"
+        said(band(slow, 100.0, state(), utc=True, recorded=True)) == " READING 00:12  the recording"
     )
-    assert said(band(slow, 100.0, board(), utc=True)).startswith(" DISCONNECTED 00:12")
-    gone = band(LOST, 100.0, board(), utc=True, recorded=True)
+    assert said(band(slow, 100.0, state(), utc=True)).startswith(" DISCONNECTED 00:12")
+    gone = band(LOST, 100.0, state(), utc=True, recorded=True)
     assert said(gone).startswith(" DISCONNECTED 00:03")
     for line in (slow, Connection(ConnectionState.CONNECTING, 88.0)):
         first = nothing_yet(DashboardState(), line, "http://127.0.0.1:9", 100.0, recorded=True)
@@ -305,7 +305,7 @@ def test_before_there_is_data_the_screen_says_what_to_do() -> None:
 
 
 def test_a_storm_is_the_worst_alerts_and_a_number() -> None:
-    shown = board(incidents(200))
+    shown = state(incidents(200))
     lines = [said(line) for line in alert_lines(shown, 60, 8)]
     assert lines[0] == "▲ CRIT  34s what? 0"
     assert lines[-1] == "  and 193 more"
@@ -316,7 +316,7 @@ def test_a_storm_is_the_worst_alerts_and_a_number() -> None:
 
 def test_who_has_taken_an_incident_is_told_and_it_is_no_alarm_any_more() -> None:
     taken = incidents(1, acknowledged=IncidentNote(who="ops\x1b", at=90 * SECOND))
-    line = alert_lines(board(taken), 60, 4)[0]
+    line = alert_lines(state(taken), 60, 4)[0]
     assert said(line) == "▲ CRIT  34s what? 0 ✓ ops?"
     assert "crit" not in {tone for _, tone in line}
 
@@ -324,15 +324,15 @@ def test_who_has_taken_an_incident_is_told_and_it_is_no_alarm_any_more() -> None
 def test_when_all_is_well_the_last_one_that_resolved_is_told() -> None:
     over = Alert("k", "r", "resolved", "page", "a", changed=66 * SECOND, summary="what?")
     assert (
-        said(alert_lines(board(alerts=(over,)), 80, 3)[0]) == "no alerts; 34 s ago resolved: what?"
+        said(alert_lines(state(alerts=(over,)), 80, 3)[0]) == "no alerts; 34 s ago resolved: what?"
     )
     soon = Alert("k", "r", "pending", "page", "a")
-    assert said(alert_lines(board(alerts=(soon,)), 80, 3)[0]) == "no alerts; 1 may become some"
-    assert said(alert_lines(board(), 80, 3)[0]) == "no alerts"
+    assert said(alert_lines(state(alerts=(soon,)), 80, 3)[0]) == "no alerts; 1 may become some"
+    assert said(alert_lines(state(), 80, 3)[0]) == "no alerts"
 
 
 def test_a_tiny_terminal_still_tells_the_worst() -> None:
-    shown = board(incidents(9), [HOT])
+    shown = state(incidents(9), [HOT])
     rows = [said(line) for line in tiny(shown, LIVE, NOW, 40, 10)]
     assert rows[:3] == ["● LIVE site?-a", "▲9 ", "10,000 GPUs"]
     assert any("PDU-17B" in row for row in rows)

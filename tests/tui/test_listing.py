@@ -26,7 +26,7 @@ from tui.tables.gpu_table import GPU_COLUMNS, gpu_listing
 from tui.tables.node_table import NODE_COLUMNS, node_listing
 
 
-def board(
+def state(
     columns: dict[str, Numbers] | None = None,
     gaps: dict[str, dict[str, str]] | None = None,
     alerts: tuple[Alert, ...] = (),
@@ -92,7 +92,7 @@ def alert(gpu: str | None, node: str, severity: str = "page", state: str = "firi
 def test_gpus_are_sorted_highest_first_and_what_is_missing_last(
     sort: str, order: list[str]
 ) -> None:
-    assert keys(gpu_listing(board(), sort, gpus(""), node=None)) == order
+    assert keys(gpu_listing(state(), sort, gpus(""), node=None)) == order
 
 
 @pytest.mark.parametrize(
@@ -109,26 +109,26 @@ def test_gpus_are_sorted_highest_first_and_what_is_missing_last(
 def test_a_filter_looks_at_node_uuid_and_model(
     text: str, node: str | None, found: list[str]
 ) -> None:
-    listing = gpu_listing(board(), "", gpus(text), node=node)
+    listing = gpu_listing(state(), "", gpus(text), node=node)
     assert keys(listing) == found
     assert listing.total == 4
 
 
 def test_nodes_are_found_by_their_name_or_a_gpu_of_theirs() -> None:
-    assert keys(node_listing(board(), "", nodes("B1"))) == ["b"]
-    assert keys(node_listing(board(), "", nodes("c"))) == ["c"]
-    assert keys(node_listing(board(), "GPU power", nodes(""))) == ["b", "a", "c"]
+    assert keys(node_listing(state(), "", nodes("B1"))) == ["b"]
+    assert keys(node_listing(state(), "", nodes("c"))) == ["c"]
+    assert keys(node_listing(state(), "GPU power", nodes(""))) == ["b", "a", "c"]
 
 
 def test_a_row_says_what_is_known_and_a_dash_for_what_is_not() -> None:
-    rows = drawn(gpu_listing(board(), "", gpus(""), node=None))
+    rows = drawn(gpu_listing(state(), "", gpus(""), node=None))
     assert rows[0].split() == [CROSS, "LOST", "a", "0", *[DASH] * 6]
     assert "100/350" in rows[1]
     assert " 0%" in rows[1]
     assert "—/700" in rows[2]
     assert "400/700" in rows[3]
     assert all(
-        "\x1b" not in row for row in drawn(gpu_listing(board(), "", gpus(""), node=None), 160)
+        "\x1b" not in row for row in drawn(gpu_listing(state(), "", gpus(""), node=None), 160)
     )
 
 
@@ -147,7 +147,7 @@ def test_a_gpu_of_which_nothing_is_known_says_why(gap: str, word: str) -> None:
     silent: Numbers = [1.0, None, 1.0, None]
     columns = dict.fromkeys((POWER, TEMPERATURE, UTILIZATION), silent)
     gaps = {TEMPERATURE: {"*": "stale", "1": gap}} if gap else {}
-    rows = drawn(gpu_listing(board(columns, gaps), "", gpus("B0"), node=None))
+    rows = drawn(gpu_listing(state(columns, gaps), "", gpus("B0"), node=None))
     assert rows[0].startswith(word)
 
 
@@ -156,18 +156,18 @@ def test_the_worst_alert_gives_a_gpu_and_its_node_their_state() -> None:
         alert("B1", "b"), alert("B0", "b", "ticket"), alert("A1", "a", "page", "pending"),
         alert(None, "c", "ticket"), alert("GONE", "z"),
     )  # fmt: skip
-    shown = board(alerts=alerts)
-    assert shown.gpu_standing.tolist() == [
+    shown = state(alerts=alerts)
+    assert shown.gpu_status.tolist() == [
         RowStatus.CRIT, RowStatus.WARN, RowStatus.OK, RowStatus.DOWN,
     ]  # fmt: skip
-    assert shown.node_standing.tolist() == [RowStatus.DOWN, RowStatus.CRIT, RowStatus.WARN]
+    assert shown.node_status.tolist() == [RowStatus.DOWN, RowStatus.CRIT, RowStatus.WARN]
     node = drawn(node_listing(shown, "", nodes("b")))[0]
     assert node.startswith("▲ CRIT")
     assert "rule +1" in node
 
 
 def test_a_node_sums_what_its_gpus_tell() -> None:
-    rows = drawn(node_listing(board(), "", nodes("")))
+    rows = drawn(node_listing(state(), "", nodes("")))
     assert rows[0].startswith(f"{CROSS} OFFLINE")
     assert "offline for 34 s" in rows[0]
     assert "1/2" in rows[0]
@@ -184,13 +184,13 @@ def test_only_the_worst_reason_that_holds_the_clocks_is_shown(number: int) -> No
     columns: dict[str, Numbers] = {
         metric: [float(place >= number)] * 4 for place, (metric, _) in enumerate(REASONS)
     }
-    row = drawn(gpu_listing(board(columns), "", gpus("B1"), node=None))[0]
+    row = drawn(gpu_listing(state(columns), "", gpus("B1"), node=None))[0]
     assert REASONS[number][1] in row
     assert sum(word in row for _, word in REASONS) == 1
 
 
 def test_a_gpu_whose_node_is_not_listed_yet_is_nobodys_sum() -> None:
-    shown = board()
+    shown = state()
     alone = DashboardState(nodes=(NodeReply("b", "online", 0.1, gpus=2),), gpus=shown.gpus)
     assert alone.node_sum(POWER).tolist() == [400.0]
 
@@ -208,8 +208,8 @@ def test_columns_never_take_more_than_there_is(width: int, of_gpus: bool) -> Non
 @pytest.mark.parametrize("width", [80, 100, 120, 160, 240])
 def test_every_line_of_a_table_is_equally_wide(width: int) -> None:
     for listing in (
-        gpu_listing(board(), "", gpus(""), node=None),
-        node_listing(board(), "", nodes("")),
+        gpu_listing(state(), "", gpus(""), node=None),
+        node_listing(state(), "", nodes("")),
     ):
         heads = "".join(text for text, _ in listing.head(width))
         assert {cell_len(row) for row in drawn(listing, width)} == {cell_len(heads)}

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.tui.test_lines import HOT, board, incidents
+from tests.tui.test_lines import HOT, incidents, state
 from tests.tui.test_recent_frames import frame
 from tui.frame.export import _csv, _without_formula
 from tui.frame.palette_search import MOST, find
 
 
 def test_nothing_typed_lists_the_views() -> None:
-    assert [what for kind, _, what in find(board(), "") if kind == "view"][:2] == [
+    assert [what for kind, _, what in find(state(), "") if kind == "view"][:2] == [
         "overview",
         "nodes",
     ]
@@ -29,7 +29,7 @@ def test_a_few_letters_find_a_thing(text: str, kind: str, what: str) -> None:
     shown = frame(1)
     hits = [(k, w) for k, _, w in find(shown, text)]
     assert ((kind, what) in hits) == bool(kind)
-    assert len(find(board(incidents(1)), "")) <= MOST
+    assert len(find(state(incidents(1)), "")) <= MOST
     assert HOT.id == "PDU-17B"
 
 

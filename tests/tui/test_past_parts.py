@@ -14,7 +14,7 @@ from tests.tui.test_recent_frames import frame
 from tui.feed.wants import ALWAYS, DocumentRequest
 from tui.past.frame_cache import HEARD, MOST_BYTES, CachedFrame, FrameCache, frames_of
 from tui.past.queries import SECOND, then, window
-from tui.past.state_at import board_then, incident_then
+from tui.past.state_at import incident_then, state_then
 from tui.state.circuit_loads import joined
 from tui.state.dashboard_state import DashboardState
 from tui.state.documents import CIRCUITS, Doc
@@ -99,22 +99,22 @@ def test_a_board_is_made_of_a_frame() -> None:
     """What came later is no row; what is silent is a gap; names can do no harm."""
     nan = float("nan")
     (one,) = frames(packed(50, [100.5, nan, nan], {POWER: {"*": "not_read", "1": "unknown"}}))
-    board = board_then(frame(1000), one, [INCIDENT], {})
-    assert board.gpus.who.uuid == ["A", "B"]
-    assert board.gpus.value(POWER, 0) == 100.5
-    assert board.gpus.gap(POWER, 1) == "unknown"
-    assert "\x1b" not in board.gpus.who.name[0]
-    assert [(line.node, line.state) for line in board.nodes] == [("n1", "online")]
-    assert dict(board.wall) == {"n1": 1234.5}
-    assert board.status is not None
-    assert (board.status.gpus, board.status.summary.gpu_power_watts) == (2, 100.5)
-    assert board.incidents == ()
+    state = state_then(frame(1000), one, [INCIDENT], {})
+    assert state.gpus.who.uuid == ["A", "B"]
+    assert state.gpus.value(POWER, 0) == 100.5
+    assert state.gpus.gap(POWER, 1) == "unknown"
+    assert "\x1b" not in state.gpus.who.name[0]
+    assert [(line.node, line.state) for line in state.nodes] == [("n1", "online")]
+    assert dict(state.wall) == {"n1": 1234.5}
+    assert state.status is not None
+    assert (state.status.gpus, state.status.summary.gpu_power_watts) == (2, 100.5)
+    assert state.incidents == ()
     (two,) = frames(packed(150, [1.0, 2.0, nan], {POWER: {"*": "stale"}}))
-    board = board_then(frame(1000), two, [INCIDENT], {})
-    assert board.gpus.who.uuid == ["A", "B", "C"]
-    assert [(line.node, line.state) for line in board.nodes] == [("n1", "online"), ("n2", "stale")]
-    assert [one.title for one in board.incidents] == ["it is hot"]
-    assert {one.key for one in board.alerts} == {"a", "b"}
+    state = state_then(frame(1000), two, [INCIDENT], {})
+    assert state.gpus.who.uuid == ["A", "B", "C"]
+    assert [(line.node, line.state) for line in state.nodes] == [("n1", "online"), ("n2", "stale")]
+    assert [one.title for one in state.incidents] == ["it is hot"]
+    assert {one.key for one in state.alerts} == {"a", "b"}
 
 
 def test_the_reel_holds_frames_by_slot_and_drops_the_farthest(
@@ -193,9 +193,9 @@ def test_a_circuits_past_is_what_was_stored_and_then_what_was_seen() -> None:
 
 def test_a_board_without_a_status_has_none_then() -> None:
     (one,) = frames(packed(50, [1.0, 2.0, 3.0], {}))
-    assert board_then(DashboardState(), one, [], {}).status is None
-    assert board_then(DashboardState(), one, [], {}).incidents_unknown == ""
-    assert board_then(DashboardState(), one, None, {}).incidents_unknown == "loading …"
+    assert state_then(DashboardState(), one, [], {}).status is None
+    assert state_then(DashboardState(), one, [], {}).incidents_unknown == ""
+    assert state_then(DashboardState(), one, None, {}).incidents_unknown == "loading …"
 
 
 def test_circuits_of_which_nothing_is_stored_are_not_called_unconfigured() -> None:
@@ -203,7 +203,7 @@ def test_circuits_of_which_nothing_is_stored_are_not_called_unconfigured() -> No
     listed = {CIRCUITS: Doc(CircuitsReply(at=0, circuits=[]), 0.0)}
     newest = frame(1000)
     assert newest.circuits
-    assert "nothing of them is stored" in board_then(newest, one, [], listed).circuits_unknown
-    assert board_then(DashboardState(), one, [], listed).circuits_unknown == "", (
+    assert "nothing of them is stored" in state_then(newest, one, [], listed).circuits_unknown
+    assert state_then(DashboardState(), one, [], listed).circuits_unknown == "", (
         "there are none to this day"
     )

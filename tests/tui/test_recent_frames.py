@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from api.power import CircuitsReply
-from tests.tui.test_lines import HOT, board, incidents
+from tests.tui.test_lines import HOT, incidents, state
 from tui.frame.lines import bar_line
 from tui.past.frame_cache import pack_table, unpack_table
 from tui.state.dashboard_state import DashboardState
@@ -22,7 +22,7 @@ SECOND = 10**9
 
 
 def frame(at: int, gpus: int = 4, watts: float = 100.0) -> DashboardState:
-    """A board of one instant."""
+    """A state of one instant."""
     who = GpuRows(
         ["n"] * gpus,
         list(range(gpus)),
@@ -33,7 +33,7 @@ def frame(at: int, gpus: int = 4, watts: float = 100.0) -> DashboardState:
     column = np.full(gpus, watts)
     column[0] = np.nan
     return replace(
-        board(incidents(1), [HOT]),
+        state(incidents(1), [HOT]),
         gpus=Gpus(1, who, {POWER: column}, {POWER: {"*": "stale"}}),
         at=at * SECOND,
     )
@@ -63,10 +63,10 @@ def test_a_frame_of_before_circuits_were_known_does_not_say_that_there_are_none(
     assert DashboardState().circuits_unknown == "loading …"
     trail = RecentFrames()
     trail.add(replace(frame(1), docs={}))
-    assert "nothing was known of circuits yet" in trail.board(0).circuits_unknown
+    assert "nothing was known of circuits yet" in trail.state(0).circuits_unknown
     none = CircuitsReply(at=5, circuits=[])
     trail.add(frame(2).with_doc(CIRCUITS, none, 2.0))
-    assert trail.board(1).circuits_unknown == ""
+    assert trail.state(1).circuits_unknown == ""
 
 
 def test_frames_that_come_too_fast_and_boards_without_data_are_not_kept() -> None:
@@ -83,16 +83,16 @@ def test_the_clock_steps_jumps_and_comes_back_to_now() -> None:
     for second in range(100, 300, 2):
         clock.trail.add(frame(second, watts=float(second)))
     newest = frame(300, watts=300.0)
-    assert clock.board(newest) is newest
+    assert clock.state(newest) is newest
     clock.step(-1, newest)
-    assert clock.board(newest).at == 298 * SECOND
+    assert clock.state(newest).at == 298 * SECOND
     clock.jump(-60, newest)
-    assert clock.board(newest).at == 238 * SECOND
+    assert clock.state(newest).at == 238 * SECOND
     assert clock.words(newest.at, utc=True) == "00:03:58Z (-62s)"
     clock.jump(-6000, newest)
-    assert clock.board(newest).at == 100 * SECOND
+    assert clock.state(newest).at == 100 * SECOND
     clock.jump(6000, newest)
-    assert clock.board(newest) is newest
+    assert clock.state(newest) is newest
     clock.step(-1, newest)
     clock.close()
     assert not clock.replaying
@@ -104,7 +104,7 @@ def test_one_jumps_from_alert_to_alert() -> None:
         clock.trail.add(frame(second))
     newest = frame(80)
     clock.to_alert(newest, -1)  # the incident began at 66
-    assert clock.board(newest).at == 67 * SECOND
+    assert clock.state(newest).at == 67 * SECOND
     clock.to_alert(newest, 1)
     assert not clock.replaying
 
@@ -113,14 +113,14 @@ def test_a_pause_keeps_what_was_and_the_bar_says_where_one_is() -> None:
     clock = TimeControls()
     first, second = frame(1), frame(2)
     clock.pause(first, 10.0)
-    assert clock.board(second) is first
+    assert clock.state(second) is first
     clock.pause(second, 11.0)
-    assert clock.board(second) is second
+    assert clock.state(second) is second
     assert "nothing is kept" in bar_line(clock, first, 80, utc=True)[0][0]
     clock.trail.add(first)
     clock.trail.add(second)
     clock.step(-1, second)
-    assert clock.board(second).at == first.at
+    assert clock.state(second).at == first.at
     drawn = "".join(text for text, _ in bar_line(clock, second, 80, utc=True))
     assert "●" in drawn
     assert len(drawn) <= 80

@@ -77,13 +77,13 @@ async def follow(app: Top, pilot: Pilot[None], stage: Stage) -> None:
     wall = float(stage.fleet.column("node_wall_power_watts", now)[2])
 
     def there(_: str) -> bool:
-        board = app.feed.board
+        state = app.feed.state
         return (
             app.context.shown.at == at
             and at in app.context.circuit_load("PDU-002A")[0]
-            and board.status_came == now
-            and abs(board.wall.get("node-0002", 0.0) - wall) < 0.5
-            and all(board.came(path) == now for path in SELDOM)
+            and state.status_came == now
+            and abs(state.wall.get("node-0002", 0.0) - wall) < 0.5
+            and all(state.came(path) == now for path in SELDOM)
         )
 
     await until(pilot, there, 1000)
@@ -156,7 +156,7 @@ async def test_maps_of_ten_thousand_look_as_they_did() -> None:
             await pilot.resize_terminal(*size)
             await settled(pilot, app, "site-a")
             changed.append(differs(f"{name}.txt", text_of(app)))
-        ill = int(np.count_nonzero(app.context.shown.gpu_standing))
+        ill = int(np.count_nonzero(app.context.shown.gpu_status))
     assert 8 < ill < 100, "the map has something to show"
     assert not any(changed), "\n".join(filter(None, changed))
 

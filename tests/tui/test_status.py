@@ -17,16 +17,16 @@ from bench.dashboard_stage import Stage
 from kilowatch.cli.views import status, web
 from telemetry.errors import ConfigError
 from tests.tui.cluster import Cluster, served
-from tests.tui.test_lines import HOT, board, incidents
+from tests.tui.test_lines import HOT, incidents, state
 from tui.state.documents import INCIDENTS
 from tui.status import CRITICAL, OK, UNKNOWN, WARNING, as_json, severity, summary, text_lines
 
 
 def test_the_exit_code_is_the_worst_that_nobody_has_taken() -> None:
-    assert severity(board(), 0.3) == OK
-    assert severity(board(incidents(1, "ticket")), 0.3) == WARNING
-    assert severity(board(incidents(1, "ticket") + incidents(1)), 0.3) == CRITICAL
-    assert severity(board(incidents(1, acknowledged=IncidentNote(who="ops"))), 0.3) == OK
+    assert severity(state(), 0.3) == OK
+    assert severity(state(incidents(1, "ticket")), 0.3) == WARNING
+    assert severity(state(incidents(1, "ticket") + incidents(1)), 0.3) == CRITICAL
+    assert severity(state(incidents(1, acknowledged=IncidentNote(who="ops"))), 0.3) == OK
 
 
 @pytest.mark.parametrize(
@@ -39,17 +39,17 @@ def test_the_exit_code_is_the_worst_that_nobody_has_taken() -> None:
     ids=["taken", "one", "some taken"],
 )  # fmt: skip
 def test_what_is_taken_is_said_though_it_is_no_fault(found: list[Incident], said: str) -> None:
-    assert summary(board(found), 0.3).startswith(f"KILOWATCH {said}")
+    assert summary(state(found), 0.3).startswith(f"KILOWATCH {said}")
 
 
 @pytest.mark.parametrize("age", [None, 31.0])
 def test_what_is_not_known_is_not_well(age: float | None) -> None:
-    assert severity(board(), age) == UNKNOWN
-    assert "UNKNOWN" in summary(board(), age)
+    assert severity(state(), age) == UNKNOWN
+    assert "UNKNOWN" in summary(state(), age)
 
 
 def test_what_the_aggregator_does_not_say_is_not_well() -> None:
-    found = board().with_doc(INCIDENTS, ErrorDetail("incidents", "the journal is closed"), 1.0)
+    found = state().with_doc(INCIDENTS, ErrorDetail("incidents", "the journal is closed"), 1.0)
     assert severity(found, 0.3) == UNKNOWN
     line = summary(found, 0.3)
     assert "alerts not known (incidents: the journal is closed" in line
@@ -57,7 +57,7 @@ def test_what_the_aggregator_does_not_say_is_not_well() -> None:
 
 
 def test_the_text_says_what_the_overview_says_without_a_sign_for_the_terminal() -> None:
-    lines = text_lines(board(incidents(2), [HOT]), 0.3)
+    lines = text_lines(state(incidents(2), [HOT]), 0.3)
     assert lines[0].startswith(
         "KILOWATCH CRITICAL: site?-a 2 pages, 0 tickets, 9968/10000 GPUs reporting, data 0.3 s old | gpus=9968"
     )
@@ -67,7 +67,7 @@ def test_the_text_says_what_the_overview_says_without_a_sign_for_the_terminal() 
 
 
 def test_json_has_null_for_what_is_not_known() -> None:
-    found = json.loads(json.dumps(as_json(board(), None)))
+    found = json.loads(json.dumps(as_json(state(), None)))
     assert found["state"] == "UNKNOWN"
     assert found["wall_watts"] is None
     assert found["gpus"]["lost"] == 24

@@ -77,11 +77,11 @@ async def test_it_runs_on_a_terminal_and_q_ends_it(more: dict[str, str], colour:
 
 async def test_a_picture_of_ten_thousand_gpus_is_no_more_bytes_than_a_slow_line_bears() -> None:
     """A guard that noise can't break: bytes of one full picture, whatever the machine does."""
-    board = frame(1, gpus=10_000)
-    board = replace(board, nodes=tuple(NodeReply(f"n{n}", "online", gpus=8) for n in range(1250)))
+    state = frame(1, gpus=10_000)
+    state = replace(state, nodes=tuple(NodeReply(f"n{n}", "online", gpus=8) for n in range(1250)))
     shown = FleetMap(Tones(DARK), "map")
-    shown.need(board, 156, 34)
-    shown.board, shown.dimmed = board, None
+    shown.need(state, 156, 34)
+    shown.state, shown.dimmed = state, None
     strips = [shown.tones.strip(line, 156) for line in shown._draw_map(156, 34)]
     assert len(strips) == 33
     console = Console(color_system="truecolor", force_terminal=True)

@@ -15,7 +15,7 @@ from api.power import RowsReply
 from api.report import Report
 from telemetry.devices import Gpu, Link, MemoryPool
 from telemetry.text import all_firing, counted
-from tests.tui.test_lines import SECOND, board, said
+from tests.tui.test_lines import SECOND, said, state
 from tui.kit.text import CROSS, DASH
 from tui.screens.circuit import circuit_lines
 from tui.screens.energy import energy_lines
@@ -44,7 +44,7 @@ def test_pages_of_a_gpu_and_its_node_say_the_same_of_it(
     present: bool, gaps: dict[str, str], word: str, why: str
 ) -> None:
     facts = Gpu(uuid="G0", index=0, name="H100", present=present)
-    shown = board().with_doc(
+    shown = state().with_doc(
         gpu_page_of("G0"), GpuPageReply(at=1, node=NODE, gpu=facts, gaps=gaps), 100.0
     )
     shown = shown.with_doc(
@@ -66,7 +66,7 @@ def test_the_page_of_the_dashboard_has_every_word_of_a_state() -> None:
 
 def test_pages_say_what_has_not_come_yet() -> None:
     """Not that there is none of it."""
-    bare = replace(board(), docs={})
+    bare = replace(state(), docs={})
     bare = bare.with_doc(page_of("rig"), NodePageReply(at=1, node=NODE), 1.0).with_doc(
         TODAY, Report(), 1.0
     )
@@ -147,8 +147,8 @@ def test_the_matrix_has_no_links_of_a_gpu_that_is_lost() -> None:
     """And counts as up only links that say so."""
     rows = [Gpu(uuid=f"G{n}", index=n, name="H100", present=n != 1) for n in range(4)]
     parts = [GpuReply(row, {"gpu_power_watts": 1.0} if row.present else {}) for row in rows]
-    state = {"G0": {"link_state": 1.0}, "G2": {"link_state": 0.0}, "G3": {}}
-    shown = board().with_doc(
+    states = {"G0": {"link_state": 1.0}, "G2": {"link_state": 0.0}, "G3": {}}
+    shown = state().with_doc(
         page_of("rig"),
         NodePageReply(
             at=1,
@@ -162,7 +162,7 @@ def test_the_matrix_has_no_links_of_a_gpu_that_is_lost() -> None:
         links = [
             LinkReply(
                 Link(gpu=row.uuid, number=number, peer_kind="gpu", peer=other.uuid),
-                state.get(row.uuid, {"link_state": 1.0}),
+                states.get(row.uuid, {"link_state": 1.0}),
             )
             for number, other in enumerate(rows)
             if other is not row

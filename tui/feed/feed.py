@@ -1,8 +1,8 @@
-"""The feed: a board that is kept up to date.
+"""The feed: a state that is kept up to date.
 
 `DashboardFeed.run` never ends and never raises for a fault of the network: it says what is wrong in
 `DashboardFeed.line`, waits a random while (so that a hundred dashboards do not come back at once) and tries
-again. What came stays in `DashboardFeed.board`.
+again. What came stays in `DashboardFeed.state`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ AT_ONCE = 4
 
 
 class DocumentPoller(ApiRequests):
-    """Keeps the documents of a board up to date."""
+    """Keeps the documents of a state up to date."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class DocumentPoller(ApiRequests):
         every: float = 1.0,
     ) -> None:
         super().__init__(url, token)
-        self.board = DashboardState()
+        self.state = DashboardState()
         self._changed, self._clock, self._every = changed, clock, every
         self._wants = Wants()
         self._data_came = float("-inf")
@@ -125,11 +125,11 @@ class DocumentPoller(ApiRequests):
         now = self._clock()
         rest = min((now - began) / SHARE, RARE if ask.every >= RARE / 10 else SELDOM)
         self._due[ask.path] = now + max(ask.every, self._every, rest)
-        self.board = self.board.with_doc(ask.path, value, now)
+        self.state = self.state.with_doc(ask.path, value, now)
         wanted = {one.path for one in self._all}
-        if len(self.board.docs) > len(wanted) + 16:
-            kept = {path: doc for path, doc in self.board.docs.items() if path in wanted}
-            self.board = replace(self.board, docs=kept)
+        if len(self.state.docs) > len(wanted) + 16:
+            kept = {path: doc for path, doc in self.state.docs.items() if path in wanted}
+            self.state = replace(self.state, docs=kept)
         self._looked()
         if ask in self._wants.asks:  # what the screen is about: at once
             self._changed()
@@ -205,7 +205,7 @@ STATUS, NODES, READINGS = "status", "nodes", "readings"
 
 
 class DashboardFeed(DocumentPoller):
-    """Keeps a board up to date, and calls `changed` whenever it or the line is another."""
+    """Keeps a state up to date, and calls `changed` whenever it or the line is another."""
 
     def __init__(
         self,
@@ -264,12 +264,12 @@ class DashboardFeed(DocumentPoller):
             await self._look()
             await self._look_at_nodes()
             found = await self.get("api/v1/alerts", AlertsReply)
-            self.board = replace(self.board, alerts=tuple(found.alerts), at=found.at)
+            self.state = replace(self.state, alerts=tuple(found.alerts), at=found.at)
             for ask in ALWAYS:
                 await self._read(ask)
         finally:
             self._http.close()
-        return self.board
+        return self.state
 
     async def _follow(self) -> None:
         """Look at all at once, and go on. Returns only by an exception."""
@@ -309,15 +309,15 @@ class DashboardFeed(DocumentPoller):
                 self._rows = Gpus(message.version, GpuRows.of(message.rows))
             case StreamData() | StreamPacked():
                 if self._rows is not None and self._rows.version == message.version:
-                    total = None if self.board.status is None else self.board.status.gpus
+                    total = None if self.state.status is None else self.state.status.gpus
                     few = total is None or len(self._rows) < total
                     part = few and stream.asked.nodes is not None
-                    self.board = self.board.with_data(message, self._rows, part=part)
+                    self.state = self.state.with_data(message, self._rows, part=part)
                     self._data_came = self._clock()
                     self._came(READINGS)
             case StreamAlerts():
-                self.board = replace(
-                    self.board, alerts=tuple(message.alerts), at=max(self.board.at, message.at)
+                self.state = replace(
+                    self.state, alerts=tuple(message.alerts), at=max(self.state.at, message.at)
                 )
                 self._changed()
             case StreamEvents():
@@ -334,11 +334,11 @@ class DashboardFeed(DocumentPoller):
     async def _keep_looking_at_nodes(self) -> None:
         while True:
             await self._look_at_nodes()
-            await asyncio.sleep(max(self._every, len(self.board.nodes) / NODES_A_SECOND))
+            await asyncio.sleep(max(self._every, len(self.state.nodes) / NODES_A_SECOND))
 
     async def _look(self) -> None:
         status = await self.get("api/v1/status", StatusReply)
-        self.board = replace(self.board, status=status, status_came=self._clock())
+        self.state = replace(self.state, status=status, status_came=self._clock())
         self._came(STATUS)
 
     async def _look_at_nodes(self) -> None:
@@ -346,7 +346,7 @@ class DashboardFeed(DocumentPoller):
             self.get("api/v1/nodes", NodesReply),
             self.get(f"api/v1/fleet?table=node&columns={WALL}", FleetReply),
         )
-        self.board = self.board.with_nodes(nodes, wall)
+        self.state = self.state.with_nodes(nodes, wall)
         self._came(NODES)
 
     def _came(self, part: str) -> None:
@@ -355,7 +355,7 @@ class DashboardFeed(DocumentPoller):
         if self._missing:
             return
         if not self._ready.is_set():
-            self.board = replace(self.board, ready=True)
+            self.state = replace(self.state, ready=True)
             self._ready.set()
             self._say(Connection(ConnectionState.LIVE, self._clock()))
         elif part == READINGS:

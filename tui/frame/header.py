@@ -1,4 +1,4 @@
-"""The header: who and how fresh, GPUs and power, what needs somebody. Pure: a board in, pieces out."""
+"""The header: who and how fresh, GPUs and power, what needs somebody. Pure: a state in, pieces out."""
 
 from __future__ import annotations
 
@@ -29,38 +29,38 @@ from tui.time.screen_time import ScreenTime, countdown_now, outdated
 
 
 def header(
-    board: DashboardState, line: Connection, moment: ScreenTime, width: int
+    state: DashboardState, line: Connection, moment: ScreenTime, width: int
 ) -> list[list[Piece]]:
     """Two lines, or three where there is room: who and how fresh; GPUs and power; what needs
     somebody."""
-    if board.status is None:
+    if state.status is None:
         return [[("○ ", "dim"), (line_word(line), "dim")], []]
-    since = countdown_now(board, line, moment)
+    since = countdown_now(state, line, moment)
     if width < WIDE:
         first = [
-            *live(board, line, moment), *_who(board, moment, short=True),
-            *_gpus(board, short=True), *_power(board, short=True),
+            *live(state, line, moment), *_who(state, moment, short=True),
+            *_gpus(state, short=True), *_power(state, short=True),
         ]  # fmt: skip
-        alerts = counts(board)
+        alerts = counts(state)
         room = width - sum(cell_len(text) for text, _ in alerts)
         return [
             [*_squeezed(first, room), *alerts],
-            _squeezed([*worst_line(board, since, 2), *energy(board)], width),
+            _squeezed([*worst_line(state, since, 2), *energy(state)], width),
         ]
     first = [
-        *live(board, line, moment),
-        *_who(board, moment, short=False),
-        *_nodes(board),
+        *live(state, line, moment),
+        *_who(state, moment, short=False),
+        *_nodes(state),
     ]
     return [
         first,
-        [*_gpus(board, short=False), *_power(board, short=False)],
-        [*worst_line(board, since, 2), *energy(board), ("  Alerts ", "dim"),
-         *counts(board, words=True)],
+        [*_gpus(state, short=False), *_power(state, short=False)],
+        [*worst_line(state, since, 2), *energy(state), ("  Alerts ", "dim"),
+         *counts(state, words=True)],
     ]  # fmt: skip
 
 
-def live(board: DashboardState, line: Connection, moment: ScreenTime) -> list[Piece]:
+def live(state: DashboardState, line: Connection, moment: ScreenTime) -> list[Piece]:
     """When what stands on the screen is of: LIVE only where it is of now."""
     if moment.replay:
         word = "LOADING" if moment.loading else "REPLAY"
@@ -70,7 +70,7 @@ def live(board: DashboardState, line: Connection, moment: ScreenTime) -> list[Pi
     if line.state is not ConnectionState.LIVE:
         tone = "dim" if line.state is ConnectionState.CONNECTING else "crit"
         return [(f"○ {line_word(line)} ", tone)]
-    if outdated(board, moment):
+    if outdated(state, moment):
         return [("▒ STALE ", "stale")]
     return [("● LIVE ", "good")]
 
@@ -80,14 +80,14 @@ def line_word(line: Connection) -> str:
     return "DISCONNECTED" if line.state is ConnectionState.LOST else line.state.value.upper()
 
 
-def _who(board: DashboardState, moment: ScreenTime, *, short: bool) -> list[Piece]:
-    assert board.status is not None  # noqa: S101 - the caller has looked
-    fresh = board.age(moment.now)
-    name = fit(clean(board.status.cluster), 16 if short else 40).rstrip()
+def _who(state: DashboardState, moment: ScreenTime, *, short: bool) -> list[Piece]:
+    assert state.status is not None  # noqa: S101 - the caller has looked
+    fresh = state.age(moment.now)
+    name = fit(clean(state.status.cluster), 16 if short else 40).rstrip()
     badge: list[Piece] = []
-    if board.badge:
-        badge = [(f" {board.badge[:3] if short else board.badge} ", "chip"), (" ", "")]
-    late = "stale" if fresh is None or outdated(board, moment) else ""
+    if state.badge:
+        badge = [(f" {state.badge[:3] if short else state.badge} ", "chip"), (" ", "")]
+    late = "stale" if fresh is None or outdated(state, moment) else ""
     if moment.replay:  # how old data was then is nothing that anybody waits for
         return [(f"{name}  ", "strong"), *badge]
     if short:
@@ -99,23 +99,23 @@ def _who(board: DashboardState, moment: ScreenTime, *, short: bool) -> list[Piec
     return [
         (f"{name}  ", "strong"),
         *badge,
-        (f"{time_of_day(board.at, utc=moment.utc)}  ", "dim"),
+        (f"{time_of_day(state.at, utc=moment.utc)}  ", "dim"),
         *said,
     ]
 
 
-def _nodes(board: DashboardState) -> list[Piece]:
-    assert board.status is not None  # noqa: S101 - the caller has looked
-    online, total = board.status.summary.nodes.get("online", 0), board.status.nodes
+def _nodes(state: DashboardState) -> list[Piece]:
+    assert state.status is not None  # noqa: S101 - the caller has looked
+    online, total = state.status.summary.nodes.get("online", 0), state.status.nodes
     tone = "strong" if online == total else "stale"
     return [(f"{number(online)}/{number(total)}", tone), (" nodes reporting", "dim")]
 
 
-def _gpus(board: DashboardState, *, short: bool) -> list[Piece]:
-    status = board.status
+def _gpus(state: DashboardState, *, short: bool) -> list[Piece]:
+    status = state.status
     assert status is not None  # noqa: S101 - the caller has looked
-    count = {state: sum(model.gpus.get(state, 0) for model in status.summary.models)
-             for state in ("reporting", "silent", "lost")}  # fmt: skip
+    count = {kind: sum(model.gpus.get(kind, 0) for model in status.summary.models)
+             for kind in ("reporting", "silent", "lost")}  # fmt: skip
     pieces: list[Piece] = [
         ("GPU " if short else "GPUs ", "dim"), (number(count["reporting"]), "strong"),
         (f"/{number(status.gpus)} ", "dim"),
@@ -137,14 +137,14 @@ def _gpus(board: DashboardState, *, short: bool) -> list[Piece]:
     return pieces
 
 
-def _power(board: DashboardState, *, short: bool) -> list[Piece]:
+def _power(state: DashboardState, *, short: bool) -> list[Piece]:
     """Wall power of its budget where there is one; else of the GPUs' limits, and what flows in the
     wall as far as nodes tell."""
-    assert board.status is not None  # noqa: S101 - the caller has looked
-    summary = board.status.summary
-    used, limit, ratio = board.budget_power
+    assert state.status is not None  # noqa: S101 - the caller has looked
+    summary = state.status.summary
+    used, limit, ratio = state.budget_power
     about = (
-        "~" if limit is not None and (board.fullest_budget.get("assumed_watts") or 0.0) > 0 else ""
+        "~" if limit is not None and (state.fullest_budget.get("assumed_watts") or 0.0) > 0 else ""
     )
     if limit is None:
         used, limit = summary.gpu_power_watts, summary.gpu_power_limit_watts
@@ -160,23 +160,23 @@ def _power(board: DashboardState, *, short: bool) -> list[Piece]:
     if short:
         return pieces
     pieces[2:2] = [(" ", ""), (bar(ratio, 12), "bar")]
-    wall = board.power.wall_watts if board.power is not None else None
-    if board.budget_power[1] is None and wall is not None:
+    wall = state.power.wall_watts if state.power is not None else None
+    if state.budget_power[1] is None and wall is not None:
         pieces += [("  Wall ", "dim"), (watts(wall), "strong")]
-        if board.power is not None and board.power.wall_nodes is not None:
-            of = f"{number(board.power.wall_nodes)}/{number(board.status.nodes)} nodes"
+        if state.power is not None and state.power.wall_nodes is not None:
+            of = f"{number(state.power.wall_nodes)}/{number(state.status.nodes)} nodes"
             pieces.append((f" ({of}, {number(summary.wall_power_known)} metered)", "dim"))
     hot = summary.temperature_max_celsius
     return [*pieces, ("  hottest ", "dim"), (celsius(hot), "strong"),
             ("  util ", "dim"), (percent(summary.utilization_mean_ratio), "strong")]  # fmt: skip
 
 
-def energy(board: DashboardState) -> list[Piece]:
+def energy(state: DashboardState) -> list[Piece]:
     """What this day took, and what it cost."""
-    day = None if board.today is None else board.today.measured
-    if day is None or board.today is None:
+    day = None if state.today is None else state.today.measured
+    if day is None or state.today is None:
         return [(f"{DASH} kWh", "dim")]
-    cost = "" if day.cost is None else f" {money(day.cost, board.today.currency)}"
+    cost = "" if day.cost is None else f" {money(day.cost, state.today.currency)}"
     return [(kilowatt_hours(day.kwh), "strong"), (f"{cost} today", "dim")]
 
 

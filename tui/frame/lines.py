@@ -1,4 +1,4 @@
-"""The lines around the screens: header, band, alerts. Pure: a board in, pieces out."""
+"""The lines around the screens: header, band, alerts. Pure: a state in, pieces out."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from tui.time.timebar import TimeControls
 
 
 def band(
-    line: Connection, now: float, board: DashboardState, *, utc: bool, recorded: bool = False
+    line: Connection, now: float, state: DashboardState, *, utc: bool, recorded: bool = False
 ) -> list[Piece]:
     """One line in red when what stands on the screen is not what is; nothing when it is. Of a recording
     all stays true while the process behind us reads."""
     if line.state is ConnectionState.LIVE or (
-        line.state is ConnectionState.CONNECTING and not board.ready
+        line.state is ConnectionState.CONNECTING and not state.ready
     ):
         return []
     if recorded and line.slow:
         return [(f" READING {timer(now - line.since)} ", "chip"), (" the recording", "dim")]
-    last = f", last data {time_of_day(board.at, utc=utc)}" if board.at else ""
+    last = f", last data {time_of_day(state.at, utc=utc)}" if state.at else ""
     retry = ""
     if line.retry_at is not None and line.retry_at > now:
         retry = f", trying again in {short_duration(line.retry_at - now)}, R now"
@@ -40,26 +40,26 @@ def band(
 
 
 def tiny(
-    board: DashboardState, line: Connection, moment: ScreenTime, width: int, height: int
+    state: DashboardState, line: Connection, moment: ScreenTime, width: int, height: int
 ) -> list[list[Piece]]:
     """What a terminal that is too small for pictures can still show."""
-    when = live(board, line, moment)
-    name = clean(board.status.cluster) if board.status else ""
+    when = live(state, line, moment)
+    name = clean(state.status.cluster) if state.status else ""
     if height < 3:
-        return [[*when, *counts(board)]]
+        return [[*when, *counts(state)]]
     said: list[list[Piece]] = [
         [*when, (name, "strong")],
-        counts(board),
-        [(counted(board.status.gpus, "GPU") if board.status else f"GPUs {DASH}", "")],
-        *alert_lines(board, width, max(1, height - 5)),
-        worst_line(board, countdown_now(board, line, moment), 1),
+        counts(state),
+        [(counted(state.status.gpus, "GPU") if state.status else f"GPUs {DASH}", "")],
+        *alert_lines(state, width, max(1, height - 5)),
+        worst_line(state, countdown_now(state, line, moment), 1),
         [("too small: 60x16 at least", "dim")],
     ]
     return said[:height]
 
 
 def nothing_yet(
-    board: DashboardState,
+    state: DashboardState,
     line: Connection,
     url: str,
     now: float,
@@ -69,16 +69,16 @@ def nothing_yet(
 ) -> list[list[Piece]] | None:
     """What to say in place of the tables while there are no rows; None when there are some. `past`: it
     is not now that is shown."""
-    if recorded and not board.ready and (line.slow or line.state is ConnectionState.CONNECTING):
+    if recorded and not state.ready and (line.slow or line.state is ConnectionState.CONNECTING):
         return [[(f"reading the recording ({short_duration(now - line.since)}) …", "strong")]]
-    if line.state is ConnectionState.REFUSED and not board.ready:
+    if line.state is ConnectionState.REFUSED and not state.ready:
         return [
             [("The aggregator can't be used", "crit")],
             [(clean(url), "strong")],
             [(clean(line.reason), "")],
             [("With a token: ", "dim"), ("kilowatch top --token-file FILE URL", "strong")],
         ]
-    if not board.ready:
+    if not state.ready:
         lost = line.state is ConnectionState.LOST
         said: list[list[Piece]] = [
             [(f"{'no answer from' if lost else 'connecting to'} {clean(url)} "
@@ -88,12 +88,12 @@ def nothing_yet(
             said.append([(clean(line.reason), "dim")])
             said.append([("Is it running? ", "dim"), ("kilowatch aggregate", "strong")])
         return said
-    if not board.nodes and past:
+    if not state.nodes and past:
         return [
             [("no node had been heard of at that time", "strong")],
             [("[L] goes to the end" if recorded else "[L] goes back to now", "dim")],
         ]
-    if not board.nodes:
+    if not state.nodes:
         return [
             [("no node yet", "strong")],
             [("On a node with GPUs: ", "dim"), ("kilowatch collect", "strong")],

@@ -27,7 +27,7 @@ _DEEDS = {
 }
 
 
-def find(board: DashboardState, text: str) -> list[Found]:
+def find(state: DashboardState, text: str) -> list[Found]:
     """Everything whose name has all words of a text, best first, `MOST` at most."""
     words = text.casefold().split()
     found: list[Found] = [("view", name, name) for name in _VIEWS]
@@ -37,19 +37,19 @@ def find(board: DashboardState, text: str) -> list[Found]:
     found += [("theme", name, name) for name in THEMES]
     hits = [each for each in found if _fits(f"{each[0]} {each[1]}", words)]
     if words:
-        hits += _things(board, words)
+        hits += _things(state, words)
     return hits[:MOST]
 
 
-def _things(board: DashboardState, words: list[str]) -> list[Found]:
+def _things(state: DashboardState, words: list[str]) -> list[Found]:
     found: list[Found] = [
-        ("node", n.node, n.node) for n in board.nodes if _fits(f"node {n.node}", words)
+        ("node", n.node, n.node) for n in state.nodes if _fits(f"node {n.node}", words)
     ]
-    found += [("circuit", c.id, c.id) for c in board.circuits if _fits(f"circuit {c.id}", words)]
+    found += [("circuit", c.id, c.id) for c in state.circuits if _fits(f"circuit {c.id}", words)]
     found += [
-        ("incident", i.title, i.key) for i in board.incidents if _fits(f"alert {i.title}", words)
+        ("incident", i.title, i.key) for i in state.incidents if _fits(f"alert {i.title}", words)
     ]
-    who = board.gpus.who
+    who = state.gpus.who
     for row, uuid in enumerate(who.uuid):
         if len(found) >= 2 * MOST:
             break

@@ -36,14 +36,14 @@ def columns_of(count: int, width: int, height: int) -> int:
     )
 
 
-def cards(board: DashboardState, rows: Sequence[int], width: int, across: int, past: Floats | None,
+def cards(state: DashboardState, rows: Sequence[int], width: int, across: int, past: Floats | None,
           cursor: int | None) -> list[Line]:  # fmt: skip
     """Draw a card for each row. `past`: earlier power by time and row, watts."""
     size = width // across
     lines: list[Line] = []
     for start in range(0, len(rows), across):
         drawn = [
-            _card(board, row, size, None if past is None else past[:, row], row == cursor)
+            _card(state, row, size, None if past is None else past[:, row], row == cursor)
             for row in rows[start : start + across]
         ]
         lines += [[piece for card in drawn for piece in card[y]] for y in range(TALL)]
@@ -51,24 +51,24 @@ def cards(board: DashboardState, rows: Sequence[int], width: int, across: int, p
 
 
 def _card(
-    board: DashboardState, row: int, width: int, past: Floats | None, here: bool
+    state: DashboardState, row: int, width: int, past: Floats | None, here: bool
 ) -> list[list[Piece]]:
-    gpus = board.gpus
-    standing = RowStatus(board.gpu_standing[row])
-    frame = "here" if here else _FRAMES.get(standing, "frame")
+    gpus = state.gpus
+    status = RowStatus(state.gpu_status[row])
+    frame = "here" if here else _FRAMES.get(status, "frame")
     inner = width - 4
     power, limit = gpus.value(readings.POWER, row), gpus.value(readings.LIMIT, row)
     used, total = gpus.value(readings.MEMORY_USED, row), gpus.value(readings.MEMORY_TOTAL, row)
     util = gpus.value(readings.UTILIZATION, row)
     model = gpus.who.name[row].removeprefix("NVIDIA ").removeprefix("GeForce ")
     name = f" gpu{gpus.who.gpu[row]} {clean(model)} "
-    many = len(board.nodes) > 1
+    many = len(state.nodes) > 1
     name = (
         f" {fit(clean(gpus.who.node[row]), min(12, len(gpus.who.node[row])), tail=True)}{name}"
         if many
         else name
     )
-    word = f" {gpu_mark(board, row)[0]} "
+    word = f" {gpu_mark(state, row)[0]} "
     title = fit(name, min(cell_len(name), width - 2 - cell_len(word)))
     rule = "─" * max(0, width - 2 - cell_len(title) - cell_len(word))
     reasons = [w for m, w in readings.REASONS if gpus.value(m, row)]

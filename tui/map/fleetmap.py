@@ -1,4 +1,4 @@
-"""The map as a widget: it keeps the zoom, the layout and the cursor, and draws a board."""
+"""The map as a widget: it keeps the zoom, the layout and the cursor, and draws a state."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from tui.theme import Line, Tones
 
 
 def placed(
-    board: DashboardState, group: str, metric: str, zoom: Zoom | None, width: int, height: int
+    state: DashboardState, group: str, metric: str, zoom: Zoom | None, width: int, height: int
 ) -> Grid:
-    """Place the GPUs of a board. `metric`: by which they stand where the group is `value`."""
-    order = board.gpus.order
-    names = group_names(board, group)
+    """Place the GPUs of a state. `metric`: by which they stand where the group is `value`."""
+    order = state.gpus.order
+    names = group_names(state, group)
     known = list(dict.fromkeys(names[row] for row in order.tolist()))
     if group not in {"value", "node"}:
         known.sort(key=lambda name: (name.startswith("no "), natural(name)))
     number = {name: n for n, name in enumerate(known)}
     groups = np.array([number[names[row]] for row in order.tolist()], np.intp)
     if group == "value":
-        values = METRICS[metric if metric in METRICS else "power"].values(board)[order]
+        values = METRICS[metric if metric in METRICS else "power"].values(state)[order]
         place = np.argsort(np.where(np.isnan(values), np.inf, -values), kind="stable")
     else:
         place = np.argsort(groups, kind="stable")
     order, groups = order[place], groups[place]
-    homes = {node: n for n, node in enumerate(dict.fromkeys(board.gpus.who.node))}
-    node = np.array([homes[board.gpus.who.node[row]] for row in order.tolist()], np.intp)
+    homes = {node: n for n, node in enumerate(dict.fromkeys(state.gpus.who.node))}
+    node = np.array([homes[state.gpus.who.node[row]] for row in order.tolist()], np.intp)
     return lay_out(order, node, groups, known, width, height, zoom)
 
 
@@ -75,7 +75,7 @@ class FleetMap(Surface, can_focus=True):
         self.group = "rack"
         self.metric: str | None = None
         """None: power, or only who is ill where a cell is a whole node."""
-        self.board = DashboardState()
+        self.state = DashboardState()
         self.dimmed: np.ndarray[tuple[int], np.dtype[np.bool_]] | None = None
         self.cursor: str | None = None
         """UUID; None before the first key."""
@@ -109,7 +109,7 @@ class FleetMap(Surface, can_focus=True):
         """Cards beside each other; 0 when this is no map of cards."""
         if self.zoom not in {None, CARDS}:
             return 0
-        return columns_of(len(self.board.gpus), *self._room)
+        return columns_of(len(self.state.gpus), *self._room)
 
     @property
     def _room(self) -> tuple[int, int]:
@@ -117,38 +117,38 @@ class FleetMap(Surface, can_focus=True):
 
     _most: tuple[int, int] = (0, 0)
 
-    def need(self, board: DashboardState, width: int, most: int) -> int:
+    def need(self, state: DashboardState, width: int, most: int) -> int:
         """Lines that the map takes of at most `most`; decides the zoom."""
-        self.board, self._most = board, (width, most)
+        self.state, self._most = state, (width, most)
         if (across := self.across) > 0:
-            return -(-len(board.gpus) // across) * TALL
+            return -(-len(state.gpus) // across) * TALL
         return min(most, max(1, self._layout(width, most).height))
 
-    def present(self, board: DashboardState, dimmed: np.ndarray[tuple[int], np.dtype[np.bool_]] | None, *,
+    def present(self, state: DashboardState, dimmed: np.ndarray[tuple[int], np.dtype[np.bool_]] | None, *,
                 faded: bool) -> None:  # fmt: skip
-        """Show a board; `dimmed`: what a filter leaves out."""
-        self.board, self.dimmed = board, dimmed
-        self._remember(board)
+        """Show a state; `dimmed`: what a filter leaves out."""
+        self.state, self.dimmed = state, dimmed
+        self._remember(state)
         self.show(self._draw_map, faded=faded)
 
-    def _remember(self, board: DashboardState) -> None:
+    def _remember(self, state: DashboardState) -> None:
         """Keep the past of a few GPUs for their cards."""
-        if len(board.gpus) > 16 or board.at == self._past_at:
+        if len(state.gpus) > 16 or state.at == self._past_at:
             return
-        if self._past_key != (board.gpus.version, len(board.gpus)):
+        if self._past_key != (state.gpus.version, len(state.gpus)):
             self._past.clear()
-            self._past_key = (board.gpus.version, len(board.gpus))
-        self._past_at = board.at
-        self._past.append(board.gpus.column("gpu_power_watts"))
+            self._past_key = (state.gpus.version, len(state.gpus))
+        self._past_at = state.at
+        self._past.append(state.gpus.column("gpu_power_watts"))
 
     def _draw_map(self, width: int, height: int) -> list[Line]:
-        board = self.board
-        if not len(board.gpus) or width < 4 or height < 1:
-            return [[(board.gpus_unknown, "dim")]]
-        row = None if self.cursor is None else board.gpus.row_of.get(self.cursor)
+        state = self.state
+        if not len(state.gpus) or width < 4 or height < 1:
+            return [[(state.gpus_unknown, "dim")]]
+        row = None if self.cursor is None else state.gpus.row_of.get(self.cursor)
         if (across := self.across) > 0:
             past = np.stack(self._past) if self._past else None
-            return cards(board, board.gpus.order.tolist(), width, across, past, row)
+            return cards(state, state.gpus.order.tolist(), width, across, past, row)
         grid = self._layout(width, max(height, self._most[1]))
         return draw(grid, self._cells(grid), shaded=self._shaded, cursor=row)
 
@@ -157,47 +157,47 @@ class FleetMap(Surface, can_focus=True):
         return self.tones.theme.shaded and not self.tones.ascii_only
 
     def _cells(self, grid: Grid) -> HeatmapCells:
-        board, word = self.board, self.shown_metric
+        state, word = self.state, self.shown_metric
         if word == STATE:
-            return HeatmapCells(None, [""] * len(board.gpus), board.gpu_standing, self.dimmed)
+            return HeatmapCells(None, [""] * len(state.gpus), state.gpu_status, self.dimmed)
         metric = METRICS[word]
-        values = metric.values(board)
+        values = metric.values(state)
         before = self._level[1] if self._level is not None and self._level[0] == word else None
-        level = quantise(values, metric.span(board), before)
+        level = quantise(values, metric.span(state), before)
         self._level = (word, level)
         digits: list[str] = []
         if grid.zoom is Zoom.DIGITS:
             digits = ["—" if np.isnan(v) else metric.digits(v) for v in values.tolist()]
-        return HeatmapCells(level, digits, board.gpu_standing, self.dimmed)
+        return HeatmapCells(level, digits, state.gpu_status, self.dimmed)
 
     def _layout(self, width: int, height: int) -> Grid:
-        board = self.board
-        who = board.gpus.who
+        state = self.state
+        who = state.gpus.who
         group = self.group
         if self.zoom in {None, Zoom.DIGITS} and group == "rack" and len(who.uuid) <= MOST_DIGITS:
             group = "node"
         zoom = Zoom(self.zoom) if self.zoom and self.zoom != CARDS else None
         if zoom is Zoom.HALVES and not self._shaded:
             zoom = Zoom.DOTS
-        if board.nodes is not self._seen_nodes:
-            self._seen_nodes = board.nodes
-            self._racks = hash(tuple((n.rack, n.job) for n in board.nodes))
-        slow = board.at // 5_000_000_000 if group in {"value", "circuit"} else 0
-        key = (board.gpus.version, len(board.gpus), width, height, zoom, group, self._racks, slow,
+        if state.nodes is not self._seen_nodes:
+            self._seen_nodes = state.nodes
+            self._racks = hash(tuple((n.rack, n.job) for n in state.nodes))
+        slow = state.at // 5_000_000_000 if group in {"value", "circuit"} else 0
+        key = (state.gpus.version, len(state.gpus), width, height, zoom, group, self._racks, slow,
                self.shown_metric if group == "value" else "", self._shaded)  # fmt: skip
         if key != self._laid or self._grid is None:
-            self._grid = placed(board, group, self.metric or "", zoom, width, height)
+            self._grid = placed(state, group, self.metric or "", zoom, width, height)
             self._laid = key
         return self._grid
 
     def action_step(self, x: int, y: int) -> None:
         """Move the cursor by cells."""
-        board = self.board
-        row = None if self.cursor is None else board.gpus.row_of.get(self.cursor)
+        state = self.state
+        row = None if self.cursor is None else state.gpus.row_of.get(self.cursor)
         if row is None:
-            self._go(int(board.gpus.order[0]) if len(board.gpus) else None)
+            self._go(int(state.gpus.order[0]) if len(state.gpus) else None)
         elif (across := self.across) > 0:
-            places = board.gpus.order.tolist()
+            places = state.gpus.order.tolist()
             place = places.index(row) + x + y * across
             if 0 <= place < len(places):
                 self._go(places[place])
@@ -213,18 +213,18 @@ class FleetMap(Surface, can_focus=True):
 
     def action_end(self, side: int) -> None:
         """Move the cursor to the first or last GPU."""
-        order = self.board.gpus.order
+        order = self.state.gpus.order
         if len(order):
             self._go(int(order[0 if side < 0 else -1]))
 
     def to_ill(self, by: int) -> None:
         """Move the cursor to the next GPU that is ill."""
-        board = self.board
-        order = board.gpus.order
+        state = self.state
+        order = state.gpus.order
         if not len(order):
             return
-        ill = np.flatnonzero(board.gpu_standing[order] > 0)
-        row = None if self.cursor is None else board.gpus.row_of.get(self.cursor)
+        ill = np.flatnonzero(state.gpu_status[order] > 0)
+        row = None if self.cursor is None else state.gpus.row_of.get(self.cursor)
         here = -1 if row is None else int(np.flatnonzero(order == row)[0])
         if ill.size:
             after = ill[ill > here] if by > 0 else ill[ill < here][::-1]
@@ -232,7 +232,7 @@ class FleetMap(Surface, can_focus=True):
 
     def _go(self, row: int | None) -> None:
         if row is not None:
-            self.cursor = self.board.gpus.who.uuid[row]
+            self.cursor = self.state.gpus.who.uuid[row]
             self.show(self._draw_map, faded=self.faded)
             self.post_message(self.GpuHighlighted())
 
@@ -242,7 +242,7 @@ class FleetMap(Surface, can_focus=True):
             place = event.y // TALL * across + min(
                 across - 1, event.x // (self.size.width // across)
             )
-            order = self.board.gpus.order
+            order = self.state.gpus.order
             row = int(order[place]) if place < len(order) else None
         else:
             row = None if self._grid is None else self._grid.at(event.x, event.y)
@@ -252,27 +252,27 @@ class FleetMap(Surface, can_focus=True):
 
     def legend(self) -> str:
         """What is shown, in words."""
-        many = self.board.gpus_unknown or counted(len(self.board.gpus), "GPU")
+        many = self.state.gpus_unknown or counted(len(self.state.gpus), "GPU")
         word = self.shown_metric
         if word == STATE:
             what = "who is ill"
         else:
             metric = METRICS[word]
-            low, high = metric.span(self.board)
+            low, high = metric.span(self.state)
             what = f"{word}  {metric.say(low)} ▁▂▃▄▅▆▇█ {metric.say(high)}"
         each = {CARDS: "", Zoom.DIGITS: "", Zoom.HALVES: "▀ = 1 GPU", Zoom.DOTS: "1 sign = 8 GPUs",
                 Zoom.RACKS: f"1 cell = 1 {self.group}"}.get(self.shown_zoom, "")  # fmt: skip
         return "  ".join(filter(None, [many, what, each, f"by {self.group}"]))
 
 
-def cursor_words(board: DashboardState, uuid: str | None, metric: str) -> str:
+def cursor_words(state: DashboardState, uuid: str | None, metric: str) -> str:
     """Say what is under the cursor."""
-    row = None if uuid is None else board.gpus.row_of.get(uuid)
+    row = None if uuid is None else state.gpus.row_of.get(uuid)
     if row is None:
         return ""
-    who = board.gpus.who
+    who = state.gpus.who
     value = ""
     if metric in METRICS:
-        reading = METRICS[metric].values(board)[row]
+        reading = METRICS[metric].values(state)[row]
         value = f" {METRICS[metric].say(None if np.isnan(reading) else float(reading))}"
     return f"{clean(who.node[row])}/{who.gpu[row]}{value}"

@@ -37,7 +37,7 @@ class Grid:
 
     zoom: Zoom
     slots: Ints
-    """Rows, columns, GPUs of a cell: row numbers of the board; -1 where there is nobody."""
+    """Rows, columns, GPUs of a cell: row numbers of the state; -1 where there is nobody."""
     labels: tuple[str, ...]
     """One a line, before its cells; empty without."""
     wide: int

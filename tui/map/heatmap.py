@@ -46,13 +46,13 @@ def quantise(
 
 @dataclass(frozen=True)
 class HeatmapCells:
-    """What the map shows, by row of the board."""
+    """What the map shows, by row of the state."""
 
     level: Bytes | None
     """0 to 7, or `MISSING`; None shows only who is ill."""
     digits: Sequence[str]
     """Text of each GPU at the zoom of digits; empty at others."""
-    standing: npt.NDArray[np.int8]
+    status: npt.NDArray[np.int8]
     dimmed: npt.NDArray[np.bool_] | None = None
     """What the filter leaves out stays where it is, without colour: position is memory."""
 
@@ -62,10 +62,10 @@ def draw(grid: Grid, cells: HeatmapCells, *, shaded: bool, cursor: int | None = 
     slots, present = grid.slots, grid.slots >= 0
     if not present.any():
         return []
-    standing = np.where(present, cells.standing[slots], -1)
+    status = np.where(present, cells.status[slots], -1)
     if cells.dimmed is not None:
-        standing = np.where(present & cells.dimmed[slots], np.minimum(standing, OK), standing)
-    worst = standing.max(axis=2, initial=-1)
+        status = np.where(present & cells.dimmed[slots], np.minimum(status, OK), status)
+    worst = status.max(axis=2, initial=-1)
     paint = _halves if grid.zoom is Zoom.HALVES and shaded else _plain
     lines: list[Line] = []
     place = None if cursor is None else grid.place(cursor)
@@ -74,13 +74,13 @@ def draw(grid: Grid, cells: HeatmapCells, *, shaded: bool, cursor: int | None = 
         if grid.labels:
             pieces.append((f"{grid.labels[y]:>{grid.margin - 1}} ", "dim"))
         here = place[1] if place is not None and place[0] == y else None
-        pieces += paint(grid, cells, y, standing[y], worst[y], here, shaded)
+        pieces += paint(grid, cells, y, status[y], worst[y], here, shaded)
         lines.append(pieces)
     return lines
 
 
 def _halves(
-    grid: Grid, cells: HeatmapCells, y: int, standing: npt.NDArray[np.int8],
+    grid: Grid, cells: HeatmapCells, y: int, status: npt.NDArray[np.int8],
     worst: npt.NDArray[np.int8], here: int | None, shaded: bool,
 ) -> list[Piece]:  # fmt: skip
     """Two GPUs a cell. Cells that look the same are one run of text: 8 times fewer bytes."""
@@ -125,7 +125,7 @@ def _runs(key: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
 
 
 def _plain(
-    grid: Grid, cells: HeatmapCells, y: int, standing: npt.NDArray[np.int8],
+    grid: Grid, cells: HeatmapCells, y: int, status: npt.NDArray[np.int8],
     worst: npt.NDArray[np.int8], here: int | None, shaded: bool,
 ) -> list[Piece]:  # fmt: skip
     """One sign or more a cell: digits, dots, groups, and halves where there is no colour."""
@@ -133,7 +133,7 @@ def _plain(
     pieces: list[Piece] = []
     tone, text = "", ""
     for x in range(len(worst)):
-        sign, its = _cell(grid, cells, y, x, code[x], standing[x], int(worst[x]), shaded)
+        sign, its = _cell(grid, cells, y, x, code[x], status[x], int(worst[x]), shaded)
         if x == here:
             its = "here"
         if its != tone and text:
@@ -145,7 +145,7 @@ def _plain(
 
 def _cell(
     grid: Grid, cells: HeatmapCells, y: int, x: int, code: Bytes,
-    standing: npt.NDArray[np.int8], worst: int, shaded: bool,
+    status: npt.NDArray[np.int8], worst: int, shaded: bool,
 ) -> Piece:  # fmt: skip
     blank = " " * grid.wide
     if worst < 0:
@@ -162,10 +162,8 @@ def _cell(
                 return f"{_SIGNS[worst]}{text[1:]}", _CHIPS[worst]
             return text, _shade(mean, shaded, left_out)
         case Zoom.DOTS:
-            if worst in {WARN, CRIT} or (
-                worst > OK and not (standing[standing >= 0] == worst).all()
-            ):
-                dots = sum(_DOTS[n] for n in range(8) if standing[n] > OK)
+            if worst in {WARN, CRIT} or (worst > OK and not (status[status >= 0] == worst).all()):
+                dots = sum(_DOTS[n] for n in range(8) if status[n] > OK)
                 return chr(0x2800 + dots), _CHIPS[worst] if worst != DOWN else "down_chip"
         case _:
             pass

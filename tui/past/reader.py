@@ -16,7 +16,7 @@ from tui.feed.requests import ApiRequests, why
 from tui.feed.wants import DocumentRequest
 from tui.past.fetching import CIRCUITS_ASKS, SETTLES, Fetching, Job, Wish
 from tui.past.queries import SECOND, seconds, then
-from tui.past.state_at import NOT_KEPT, board_then
+from tui.past.state_at import NOT_KEPT, state_then
 from tui.state.circuit_columns import page_of
 from tui.state.dashboard_state import DashboardState
 from tui.state.documents import Doc
@@ -60,8 +60,8 @@ class Past(Fetching):
         if changed:
             self._news.set()
 
-    def board(self, at: int, newest: DashboardState) -> DashboardState | None:
-        """Return the board of an instant; None while it is not here."""
+    def state(self, at: int, newest: DashboardState) -> DashboardState | None:
+        """Return the state of an instant; None while it is not here."""
         frame = self.reel.find(at)
         if frame is None:
             return None
@@ -69,7 +69,7 @@ class Past(Fetching):
         incidents = self.known.incidents if self.known.marks_from <= at else None
         key = (frame.at, id(incidents), *((path, id(doc)) for path, doc in docs.items()))
         if self._made is None or self._made[0] != key:
-            self._made = key, board_then(newest, frame, incidents, docs)
+            self._made = key, state_then(newest, frame, incidents, docs)
         return self._made[1]
 
     def documents(self, at: int) -> dict[str, Doc]:

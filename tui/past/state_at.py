@@ -1,4 +1,4 @@
-"""The board of a past instant, made of what was fetched. Pure."""
+"""The state of a past instant, made of what was fetched. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NOT_STORED = ErrorDetail(
 )
 
 
-def board_then(
+def state_then(
     newest: DashboardState,
     frame: CachedFrame,
     incidents: Sequence[Incident] | None,

@@ -36,9 +36,9 @@ class AlertSource:
     """What the cells are drawn from."""
 
     def __init__(
-        self, board: DashboardState, incidents: list[Incident], marked: frozenset[str]
+        self, state: DashboardState, incidents: list[Incident], marked: frozenset[str]
     ) -> None:
-        self.board, self.incidents, self.marked = board, incidents, marked
+        self.state, self.incidents, self.marked = state, incidents, marked
 
 
 def _mark(source: AlertSource, row: int, width: int) -> Piece:
@@ -48,9 +48,9 @@ def _mark(source: AlertSource, row: int, width: int) -> Piece:
 def _state(source: AlertSource, row: int, width: int) -> Piece:
     incident = source.incidents[row]
     if incident.ended is not None:
-        return f"ended {short_duration((source.board.at - incident.ended) / 1e9)}", "dim"
-    taken, at = incident.acknowledged, source.board.at
-    until = silenced_until(incident, source.board.silences, at)
+        return f"ended {short_duration((source.state.at - incident.ended) / 1e9)}", "dim"
+    taken, at = incident.acknowledged, source.state.at
+    until = silenced_until(incident, source.state.silences, at)
     if taken is not None:
         who = f"✓ {clean(taken.who)}"
         since = f"{who} {short_duration((at - taken.at) / 1e9)}"
@@ -70,7 +70,7 @@ def _title(source: AlertSource, row: int, width: int) -> Piece:
 COLUMNS: tuple[TableColumn[AlertSource], ...] = (
     TableColumn("", 1, _mark),
     TableColumn("sev", 6, lambda s, row, _: SEVERITY_MARKS.get(s.incidents[row].severity, ("· INFO", "dim"))),
-    TableColumn("age", 5, lambda s, row, _: (short_duration((s.board.at - s.incidents[row].began) / 1e9).replace(" ", ""), "dim"), right=True),
+    TableColumn("age", 5, lambda s, row, _: (short_duration((s.state.at - s.incidents[row].began) / 1e9).replace(" ", ""), "dim"), right=True),
     TableColumn("what", 24, _title, grow=12),
     TableColumn("#", 4, lambda s, row, _: (number(s.incidents[row].firing), "dim"), right=True),
     TableColumn("where", 12, lambda s, row, _: (where(s.incidents[row]), ""), tail=True, grow=1, most=24),
@@ -96,21 +96,21 @@ class AlertsView(ListView):
 
     def listing(self, wanted: Filter) -> Listing[Any]:
         """Open incidents, worst first."""
-        board = self.context.shown
-        incidents = list(board.incidents)
+        state = self.context.shown
+        incidents = list(state.incidents)
         if self.sort == "age":
             incidents.sort(key=lambda each: -each.began)
         elif self.sort == "where":
             incidents.sort(key=where)
         if self.reverse:
             incidents.reverse()
-        mask = wanted.mask(alert_fields(incidents, board.at), len(incidents))
+        mask = wanted.mask(alert_fields(incidents, state.at), len(incidents))
         if self.context.faults:
             mask &= np.array([i.severity == "page" for i in incidents], bool).reshape(len(mask))
         quiet = self._quiet
         nothing = "no alerts" + (f"; {quiet} in force" if quiet else "")
         resolved = max(
-            (a for a in board.alerts if a.state == "resolved"),
+            (a for a in state.alerts if a.state == "resolved"),
             key=lambda a: a.changed,
             default=None,
         )
@@ -118,8 +118,8 @@ class AlertsView(ListView):
             nothing += (
                 f"; the last one resolved at {time_of_day(resolved.changed, utc=self.context.utc)}"
             )
-        nothing = clean(board.incidents_unknown) or nothing
-        return Listing(AlertSource(board, incidents, self.marked), COLUMNS, np.flatnonzero(mask), [i.key for i in incidents],
+        nothing = clean(state.incidents_unknown) or nothing
+        return Listing(AlertSource(state, incidents, self.marked), COLUMNS, np.flatnonzero(mask), [i.key for i in incidents],
                        len(incidents), self.sort, nothing)  # fmt: skip
 
     def _table_width(self, width: int) -> int:
@@ -137,8 +137,8 @@ class AlertsView(ListView):
     @property
     def _quiet(self) -> str:
         """How many silences are in force; `` for none."""
-        board = self.context.shown
-        running = sum(each.starts <= board.at < each.ends for each in board.silences)
+        state = self.context.shown
+        running = sum(each.starts <= state.at < each.ends for each in state.silences)
         return counted(running, "silence") if running else ""
 
     @property

@@ -37,21 +37,21 @@ def circuit_asks(name: str) -> tuple[DocumentRequest, ...]:
 
 
 def circuit_lines(
-    board: DashboardState, name: str, past: Past, since: Now, width: int, height: int, *, utc: bool,
+    state: DashboardState, name: str, past: Past, since: Now, width: int, height: int, *, utc: bool,
     within: int | None = None,
 ) -> list[Line]:  # fmt: skip
     """Draw the page of a circuit. `within`: seconds of its past, all that is known without."""
-    circuit = board.circuit(name)
+    circuit = state.circuit(name)
     if circuit is None:
         gone = f"there is no circuit {clean(name)} any more"
-        return [[(clean(board.circuits_unknown) or gone, "dim")]]
-    standing = board.circuit_standing.get(name, RowStatus.OK)
+        return [[(clean(state.circuits_unknown) or gone, "dim")]]
+    status = state.circuit_status.get(name, RowStatus.OK)
     lines: list[Line] = [
-        *flow(_what(circuit), width), *flow(_next(circuit, standing, since), width),
+        *flow(_what(circuit), width), *flow(_next(circuit, status, since), width),
         *flow(_carries(circuit), width), _heat(circuit, width), *flow(_now(circuit), width),
-        *flow(_minute(circuit, standing), width), *flow(_could(circuit), width), *_relief(circuit, standing, width),
+        *flow(_minute(circuit, status), width), *flow(_could(circuit), width), *_relief(circuit, status, width),
     ]  # fmt: skip
-    tail = _members(board, members(board, name), width)
+    tail = _members(state, members(state, name), width)
     room = height - len(lines) - len(tail)
     if room >= 6:
         lines += past_lines(circuit, past, width, min(room, 18), utc=utc, within=within)
@@ -66,9 +66,9 @@ def _what(circuit: CircuitState) -> list[list[Piece]]:
     return [*parts, [(f"  fed by {clean(circuit.parent)}", "dim")]] if circuit.parent else parts
 
 
-def _next(circuit: CircuitState, standing: RowStatus, since: Now) -> list[list[Piece]]:
+def _next(circuit: CircuitState, status: RowStatus, since: Now) -> list[list[Piece]]:
     """When it trips if the load stays, as a band."""
-    said, tone = countdown(circuit, standing, since)
+    said, tone = countdown(circuit, status, since)
     if circuit.trip_seconds.earliest is None:
         if said == DASH:
             band = clean(circuit.facts.get("band", "")) or DASH
@@ -118,10 +118,10 @@ def _now(circuit: CircuitState) -> list[list[Piece]]:
     ]  # fmt: skip
 
 
-def _minute(circuit: CircuitState, standing: RowStatus) -> list[list[Piece]]:
+def _minute(circuit: CircuitState, status: RowStatus) -> list[list[Piece]]:
     """The mean of the last minute, which the continuous limit is about."""
     above = circuit.above_continuous_seconds
-    tone = tone_of(standing) if (circuit.continuous_ratio or 0) > 1 else ""
+    tone = tone_of(status) if (circuit.continuous_ratio or 0) > 1 else ""
     return [
         [("last minute  ", "dim"), (percent(circuit.continuous_ratio), tone)],
         [(" of what it may carry all day", tone)],
@@ -144,14 +144,14 @@ def _could(circuit: CircuitState) -> list[list[Piece]]:
     return parts
 
 
-def pressed(circuit: CircuitState, standing: RowStatus) -> bool:
+def pressed(circuit: CircuitState, status: RowStatus) -> bool:
     """Whether a limit is passed or foreseen: only then is it of use to say what relieves it."""
-    return standing is not RowStatus.OK or countdown(circuit, standing, Now(0.0))[0] != DASH
+    return status is not RowStatus.OK or countdown(circuit, status, Now(0.0))[0] != DASH
 
 
-def _relief(circuit: CircuitState, standing: RowStatus, width: int) -> list[Line]:
+def _relief(circuit: CircuitState, status: RowStatus, width: int) -> list[Line]:
     text, command = relief(circuit)
-    if not text or not pressed(circuit, standing):
+    if not text or not pressed(circuit, status):
         return []
     lines: list[Line] = [
         [("relief ", "dim") if n == 0 else ("       ", ""), (line, "")]
@@ -160,13 +160,13 @@ def _relief(circuit: CircuitState, standing: RowStatus, width: int) -> list[Line
     return [*lines, [("       [y] copies ", "dim"), (command, "key")]] if command else lines
 
 
-def _members(board: DashboardState, nodes: Sequence[str], width: int) -> list[Line]:
+def _members(state: DashboardState, nodes: Sequence[str], width: int) -> list[Line]:
     if not nodes:
         return []
     lines: list[Line] = [[(f"{counted(len(nodes), 'node')} on it", "head")]]
-    heaviest = sorted(nodes, key=lambda n: -(board.wall.get(n) or 0.0))[:6]
+    heaviest = sorted(nodes, key=lambda n: -(state.wall.get(n) or 0.0))[:6]
     lines += [
-        [(f"  {fit(clean(node), 24)} ", ""), (f"{watts(board.wall.get(node)):>9}", "")]
+        [(f"  {fit(clean(node), 24)} ", ""), (f"{watts(state.wall.get(node)):>9}", "")]
         for node in heaviest
     ]
     if len(nodes) > 6:
@@ -213,8 +213,8 @@ class CircuitView(PageView):
     def do_copy(self) -> None:
         """Copy the command that relieves it, else its name."""
         circuit = self.record()
-        standing = self.context.shown.circuit_standing.get(self.subject, RowStatus.OK)
-        shown = circuit is not None and pressed(circuit, standing)
+        status = self.context.shown.circuit_status.get(self.subject, RowStatus.OK)
+        shown = circuit is not None and pressed(circuit, status)
         self.context.frame.copy((relief(circuit)[1] if shown else "") or self.subject)
 
     def record(self) -> Any:

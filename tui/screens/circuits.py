@@ -46,9 +46,9 @@ from tui.theme import Line, Piece
 # The answer to: what if this circuit is lost?
 
 
-def what_if_lines(name: str, plan: PlanResult, board: DashboardState) -> list[Line]:
+def what_if_lines(name: str, plan: PlanResult, state: DashboardState) -> list[Line]:
     """Say what a loss does to the others, worst first."""
-    before = {circuit.id: circuit.load_ratio or 0.0 for circuit in board.circuits}
+    before = {circuit.id: circuit.load_ratio or 0.0 for circuit in state.circuits}
     others = [c for c in (*plan.panels, *plan.circuits) if c.id != name
               and c.load_ratio > before.get(c.id, 0.0) + 0.005]  # fmt: skip
     others.sort(key=lambda c: (c.trip_seconds.get("earliest") or 1e12, -c.load_ratio))
@@ -76,21 +76,21 @@ class CircuitSource:
 
     def __init__(
         self,
-        board: DashboardState,
+        state: DashboardState,
         rows: Sequence[tuple[int, CircuitState]],
         now: Now,
         folded: frozenset[str],
     ) -> None:
-        self.board, self.rows, self.now, self.folded = board, rows, now, folded
-        self.parents = {circuit.parent for circuit in board.circuits}
+        self.state, self.rows, self.now, self.folded = state, rows, now, folded
+        self.parents = {circuit.parent for circuit in state.circuits}
 
     def circuit(self, row: int) -> CircuitState:
         """The circuit of a row."""
         return self.rows[row][1]
 
-    def standing(self, row: int) -> RowStatus:
+    def status(self, row: int) -> RowStatus:
         """What fires on it."""
-        return self.board.circuit_standing.get(self.circuit(row).id, RowStatus.OK)
+        return self.state.circuit_status.get(self.circuit(row).id, RowStatus.OK)
 
 
 def _name(source: CircuitSource, row: int, width: int) -> Piece:
@@ -100,7 +100,7 @@ def _name(source: CircuitSource, row: int, width: int) -> Piece:
 
 
 def _countdown(source: CircuitSource, row: int, width: int) -> Piece:
-    return countdown(source.circuit(row), source.standing(row), source.now, short=True)
+    return countdown(source.circuit(row), source.status(row), source.now, short=True)
 
 
 def _load(circuit: CircuitState) -> Piece:
@@ -108,11 +108,11 @@ def _load(circuit: CircuitState) -> Piece:
 
 
 COLUMNS: tuple[TableColumn[CircuitSource], ...] = (
-    TableColumn("STATE", 6, lambda s, row, _: MARKS[s.standing(row)]),
+    TableColumn("STATE", 6, lambda s, row, _: MARKS[s.status(row)]),
     TableColumn("circuit", 14, _name, grow=2, most=34),
     TableColumn("load 10s", 8, lambda s, row, _: _load(s.circuit(row)), right=True),
-    TableColumn("breaker", 8, lambda s, row, _: (percent(share(s.circuit(row))), tone_of(s.standing(row))), right=True),
-    TableColumn("", 4, lambda s, row, width: (over(share(s.circuit(row)), width), bar_tone(s.standing(row))), grow=3, most=30),
+    TableColumn("breaker", 8, lambda s, row, _: (percent(share(s.circuit(row))), tone_of(s.status(row))), right=True),
+    TableColumn("", 4, lambda s, row, width: (over(share(s.circuit(row)), width), bar_tone(s.status(row))), grow=3, most=30),
     TableColumn("what next", 15, _countdown, grow=1, most=28),
     TableColumn("all day", 8, lambda s, row, _: (watts(most(s.circuit(row))), "dim"), right=True),
     TableColumn("to all day", 10, lambda s, row, _: (headroom(s.circuit(row)), "dim"), right=True),
@@ -152,24 +152,24 @@ class CircuitsView(ListView):
 
     def listing(self, wanted: Filter) -> Listing[Any]:
         """The tree; sorted or filtered, a list."""
-        board = self.context.shown
+        state = self.context.shown
         if self.sort == "":
-            rows = tree(board.circuits, self.folded)
+            rows = tree(state.circuits, self.folded)
         else:
-            by_load = sorted(board.circuits, key=lambda c: -(share(c) or 0.0))
+            by_load = sorted(state.circuits, key=lambda c: -(share(c) or 0.0))
             rows = [
-                (0, circuit) for circuit in (board.urgent if self.sort == "what next" else by_load)
+                (0, circuit) for circuit in (state.urgent if self.sort == "what next" else by_load)
             ]
         circuits = [circuit for _, circuit in rows]
-        mask = wanted.mask(circuit_fields(board, circuits), len(circuits))
+        mask = wanted.mask(circuit_fields(state, circuits), len(circuits))
         if self.context.faults:
             mask &= np.array(
-                [board.circuit_standing.get(c.id, 0) > 0 for c in circuits], bool
+                [state.circuit_status.get(c.id, 0) > 0 for c in circuits], bool
             ).reshape(len(mask))
         order = np.flatnonzero(mask)
         nothing = "no circuits configured: write [power.circuits.NAME] in the aggregator's settings, see docs/power.md"
-        nothing = board.circuits_unknown or nothing
-        return Listing(CircuitSource(board, rows, self.context.since, self.folded), COLUMNS,
+        nothing = state.circuits_unknown or nothing
+        return Listing(CircuitSource(state, rows, self.context.since, self.folded), COLUMNS,
                        order[::-1] if self.reverse else order, [c.id for c in circuits],
                        len(circuits), self.sort, nothing)  # fmt: skip
 
@@ -184,7 +184,7 @@ class CircuitsView(ListView):
     _opened = False
 
     def draw(self) -> None:
-        """Show the board, and the last answer to a what-if."""
+        """Show the state, and the last answer to a what-if."""
         if not self._opened and self.context.shown.circuits:
             self._opened = True
             self._to_worst()
@@ -195,9 +195,9 @@ class CircuitsView(ListView):
 
     def _to_worst(self) -> None:
         """Begin with the circuit that needs somebody first, if there is one."""
-        board = self.context.shown
-        fires = board.circuit_standing
-        worst = max(board.urgent, key=lambda circuit: fires.get(circuit.id, RowStatus.OK))
+        state = self.context.shown
+        fires = state.circuit_status
+        worst = max(state.urgent, key=lambda circuit: fires.get(circuit.id, RowStatus.OK))
         if self.rows.key is None and fires.get(worst.id, RowStatus.OK) > RowStatus.OK:
             self.rows.select(worst.id)
 
@@ -217,8 +217,8 @@ class CircuitsView(ListView):
 
     def _relief(self, circuit: CircuitState) -> tuple[str, str]:
         """What relieves it, and the command in that; nothing where nothing presses."""
-        standing = self.context.shown.circuit_standing.get(circuit.id, RowStatus.OK)
-        return relief(circuit) if pressed(circuit, standing) else ("", "")
+        status = self.context.shown.circuit_status.get(circuit.id, RowStatus.OK)
+        return relief(circuit) if pressed(circuit, status) else ("", "")
 
     def do_fold(self) -> None:
         """Hide what the circuit under the cursor feeds."""

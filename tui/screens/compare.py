@@ -62,7 +62,7 @@ def tray_asks(tray: Sequence[tuple[str, str]], span: int) -> tuple[DocumentReque
 
 
 def tray_lines(
-    board: DashboardState,
+    state: DashboardState,
     tray: Sequence[tuple[str, str]],
     span: int,
     width: int,
@@ -75,7 +75,7 @@ def tray_lines(
         return [[("nothing to compare: c on a GPU or node puts it here", "dim")]]
     kind = tray[0][0]
     pages = [
-        board.doc(
+        state.doc(
             gpus.page_of(n) if kind == "gpu" else nodes.page_of(n),
             GpuPageReply if kind == "gpu" else NodePageReply,
         )
@@ -94,7 +94,7 @@ def tray_lines(
             drawn: list[Line] = []
             for number_, (_, name) in enumerate(tray):
                 plot = Plot(title, metric, scale, say_, "")
-                one = plot_lines(board, kind, name, plot, span, wide, room, utc=utc)
+                one = plot_lines(state, kind, name, plot, span, wide, room, utc=utc)
                 drawn = (
                     list(one)
                     if number_ == 0
@@ -164,9 +164,9 @@ class CompareView(PageView):
         if then is not None:  # now is now, whatever the time bar shows
             rows = _GPU_ROWS if then.kind == "gpu" else _NODE_ROWS
             plots = [Plot(*each, "") for each in _plots(then.kind)]
-            board = context.newest
+            state = context.newest
             return comparison_lines(
-                board, then, rows, plots, context.span, width, height, utc=context.utc
+                state, then, rows, plots, context.span, width, height, utc=context.utc
             )
         return tray_lines(context.shown, context.tray, context.span, width, height, utc=context.utc)
 

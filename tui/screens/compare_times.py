@@ -100,19 +100,19 @@ class Comparison:
 
 
 def comparison_lines(
-    board: DashboardState, then: Comparison, rows: Sequence[tuple[str, str, Say]], plots: Sequence[Plot], within: int,
+    state: DashboardState, then: Comparison, rows: Sequence[tuple[str, str, Say]], plots: Sequence[Plot], within: int,
     width: int, height: int, *, utc: bool,
 ) -> list[Line]:  # fmt: skip
     """Draw the comparison."""
     kind = GpuPageReply if then.kind == "gpu" else NodePageReply
-    now_page, then_page = (board.doc(then.page(then=past), kind) for past in (False, True))
-    ago = short_duration((board.at - then.at) / 1e9)
+    now_page, then_page = (state.doc(then.page(then=past), kind) for past in (False, True))
+    ago = short_duration((state.at - then.at) / 1e9)
     heads = ("now", f"then {time_of_day(then.at, utc=utc)} (-{ago})", "difference")
     column = max(14, (width - 15) // 3)
     lines: list[Line] = [[(fit("", 15), ""), *((fit(head, column), "head") for head in heads)]]
     for page, past in ((now_page, False), (then_page, True)):
         if page is None:
-            why = board.fault(then.page(then=past)) or "loading …"
+            why = state.fault(then.page(then=past)) or "loading …"
             lines.append(
                 [
                     (
@@ -136,7 +136,7 @@ def comparison_lines(
             when = f"to {time_of_day(then.at, utc=utc)}" if past else "to now"
             sides.append(
                 history_lines(
-                    board.doc(path, HistoryReply), board.fault(path), plot, f"{duration(within)} {when}",
+                    state.doc(path, HistoryReply), state.fault(path), plot, f"{duration(within)} {when}",
                     wide, room, utc=utc,
                 )
             )  # fmt: skip

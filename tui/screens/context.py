@@ -73,12 +73,12 @@ class ViewContext:
     @property
     def newest(self) -> DashboardState:
         """The newest state that the feed has."""
-        return self.feed.board
+        return self.feed.state
 
     @property
     def shown(self) -> DashboardState:
         """The state on the screen: the newest, a paused or a past one."""
-        return self.time.board(self.feed.board)
+        return self.time.state(self.feed.state)
 
     def faded(self, wants: Wants) -> bool:
         """Whether a view that wants this shows data that is outdated, or not yet what was asked for."""
@@ -86,7 +86,7 @@ class ViewContext:
             return self.time.loading
         if self.feed.line.state in {ConnectionState.LOST, ConnectionState.REFUSED}:
             return True
-        newest = self.feed.board  # all GPUs may be from when another view last wanted them
+        newest = self.feed.state  # all GPUs may be from when another view last wanted them
         age = (newest.at - newest.gpus_at) / 1e9
         return wants.nodes is None and len(newest.gpus) > 0 and age > max(FRESH, 2.5 * self._every)
 
@@ -94,7 +94,7 @@ class ViewContext:
     def moment(self) -> ScreenTime:
         """The time that the screen shows."""
         return ScreenTime(
-            self.clock(), self.time.paused, self.time.words(self.feed.board.at, utc=self.utc),
+            self.clock(), self.time.paused, self.time.words(self.feed.state.at, utc=self.utc),
             self.utc, self.time.loading, self._every,
         )  # fmt: skip
 
@@ -117,8 +117,8 @@ class ViewContext:
 
     def remember(self) -> None:
         """Add the newest state to the recent frames and to the loads of circuits."""
-        self.time.trail.add(self.feed.board)
-        self._loads.add(self.feed.board)
+        self.time.trail.add(self.feed.state)
+        self._loads.add(self.feed.state)
 
     def circuit_load(self, name: str) -> Past:
         """Return the load of a circuit up to the time that is shown: ns since 1970, and watts."""

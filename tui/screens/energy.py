@@ -41,14 +41,14 @@ def _energy(word: str, found: Upkeep | None, currency: str | None, width: int) -
     return [[(f"{word:<14}", "dim"), *first], *([(" " * 14, ""), *line] for line in rest)]
 
 
-def energy_lines(board: DashboardState, width: int, height: int) -> list[Line]:
+def energy_lines(state: DashboardState, width: int, height: int) -> list[Line]:
     """Draw the page."""
-    today, month = board.today, board.doc(MONTH, Report)
+    today, month = state.today, state.doc(MONTH, Report)
     if today is None:
-        return [[(board.fault(TODAY) or "loading …", "dim")]]
-    _, limit, ratio = board.budget_power
-    none = "none configured" if board.doc(BUDGETS, RowsReply) else board.fault(BUDGETS) or LOADING
-    wall = board.power.wall_watts if board.power is not None else None
+        return [[(state.fault(TODAY) or "loading …", "dim")]]
+    _, limit, ratio = state.budget_power
+    none = "none configured" if state.doc(BUDGETS, RowsReply) else state.fault(BUDGETS) or LOADING
+    wall = state.power.wall_watts if state.power is not None else None
     lines: list[Line] = [
         [("Energy and cost", "head")],
         *_energy("today", today.measured, today.currency, width),
@@ -78,8 +78,8 @@ def energy_lines(board: DashboardState, width: int, height: int) -> list[Line]:
     room = height - len(lines) - 2
     if room >= 3:
         half = max(2, room // 2)
-        jobs = _bars([line.job or "no job" for line in board.nodes], board)
-        racks = _bars([line.rack or "no rack" for line in board.nodes], board)
+        jobs = _bars([line.job or "no job" for line in state.nodes], state)
+        racks = _bars([line.rack or "no rack" for line in state.nodes], state)
         if len(jobs) > 1:
             lines += [[], [("Draw by job", "head")], *bar_list(jobs[: half - 1], width, half - 1)]
         if len(racks) > 1:
@@ -93,11 +93,11 @@ def energy_lines(board: DashboardState, width: int, height: int) -> list[Line]:
     return lines
 
 
-def _bars(names: Sequence[str], board: DashboardState) -> list[Bar]:
+def _bars(names: Sequence[str], state: DashboardState) -> list[Bar]:
     """Wall power by name, the highest first; of nodes that tell."""
     sums: dict[str, float] = {}
-    for name, line in zip(names, board.nodes, strict=True):
-        value = board.wall.get(line.node)
+    for name, line in zip(names, state.nodes, strict=True):
+        value = state.wall.get(line.node)
         if value is not None:
             sums[name] = sums.get(name, 0.0) + value
     most = max(sums.values(), default=1.0)

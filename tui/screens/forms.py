@@ -107,9 +107,9 @@ def how_long_and_why(who: str) -> ComposeResult:
 class SilenceForm(Dialog):
     """What, how long, and why; says what it would hide now."""
 
-    def __init__(self, tones: Tones, incident: Incident, board: DashboardState, who: str) -> None:
+    def __init__(self, tones: Tones, incident: Incident, state: DashboardState, who: str) -> None:
         super().__init__(tones, "Silence: tell nobody of")
-        self._incident, self._board, self._who = incident, board, who
+        self._incident, self._board, self._who = incident, state, who
 
     def compose(self) -> ComposeResult:
         """Four lines to write in."""

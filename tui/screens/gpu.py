@@ -179,17 +179,17 @@ def gpu_asks(uuid: str, span_: int) -> tuple[DocumentRequest, ...]:
 
 
 def gpu_lines(
-    board: DashboardState, uuid: str, span_: int, width: int, height: int, *, utc: bool
+    state: DashboardState, uuid: str, span_: int, width: int, height: int, *, utc: bool
 ) -> list[Line]:
     """Draw the page."""
     path = page_of(uuid)
-    page = board.doc(path, GpuPageReply)
+    page = state.doc(path, GpuPageReply)
     if page is None:
-        return [[(board.fault(path) or "loading …", "dim")]]
-    lines = _head(board, page, width)
+        return [[(state.fault(path) or "loading …", "dim")]]
+    lines = _head(state, page, width)
     lines += _now(page, width)
-    lines += _alerts(board, page, width)
-    lines.append(throttled(board, page, uuid, span_))
+    lines += _alerts(state, page, width)
+    lines.append(throttled(state, page, uuid, span_))
     tables = gpu_tables(page, width, utc=utc)
     room = height - len(lines) - min(len(tables), 9)
     plots = _plots(page)
@@ -198,16 +198,16 @@ def gpu_lines(
     each = max(5, min(12, room // max(1, -(-len(charts) // across))))
 
     def drawn(plot: Plot) -> Callable[[int, int], list[Line]]:
-        return lambda w, h: plot_lines(board, "gpu", uuid, plot, span_, w, h, utc=utc)
+        return lambda w, h: plot_lines(state, "gpu", uuid, plot, span_, w, h, utc=utc)
 
     rows = -(-len(charts) // across)
     lines += grid([drawn(plot) for plot in charts], width, each * rows, across)
     return [*lines, *tables]
 
 
-def _head(board: DashboardState, page: GpuPageReply, width: int) -> list[Line]:
+def _head(state: DashboardState, page: GpuPageReply, width: int) -> list[Line]:
     gpu = page.gpu
-    feeds = ", ".join(map(clean, board.feeds.get(page.node.node, ()))) or DASH
+    feeds = ", ".join(map(clean, state.feeds.get(page.node.node, ()))) or DASH
     facts = [
         gpu.uuid,
         gpu.pci or "",
@@ -255,16 +255,16 @@ def _now(page: GpuPageReply, width: int) -> list[Line]:
     ]  # fmt: skip
 
 
-def _alerts(board: DashboardState, page: GpuPageReply, width: int) -> list[Line]:
+def _alerts(state: DashboardState, page: GpuPageReply, width: int) -> list[Line]:
     lines: list[Line] = [
-        _alert(board, alert, width) for alert in page.alerts if alert.state == "firing"
+        _alert(state, alert, width) for alert in page.alerts if alert.state == "firing"
     ][:3]
     return lines or [[("· nothing fires on it", "dim")]]
 
 
-def _alert(board: DashboardState, alert: Alert, width: int) -> Line:
+def _alert(state: DashboardState, alert: Alert, width: int) -> Line:
     glyph, tone = {"page": ("▲", "crit"), "ticket": ("!", "warn")}.get(alert.severity, ("·", "dim"))
-    since = short_duration((board.at - alert.since) / 1e9)
+    since = short_duration((state.at - alert.since) / 1e9)
     return [
         (f"{glyph} ", tone),
         (fit(clean(alert.summary), max(1, width - 10)).rstrip(), "strong"),
@@ -272,7 +272,7 @@ def _alert(board: DashboardState, alert: Alert, width: int) -> Line:
     ]
 
 
-def throttled(board: DashboardState, page: GpuPageReply, uuid: str, span_: int) -> Line:
+def throttled(state: DashboardState, page: GpuPageReply, uuid: str, span_: int) -> Line:
     """Why its clocks are held down, now and for what share of the time."""
     now = [word for metric, word in readings.REASONS if page.readings.get(metric)]
     pieces: list[Piece] = [("clocks ", "dim")]
@@ -280,7 +280,7 @@ def throttled(board: DashboardState, page: GpuPageReply, uuid: str, span_: int) 
     pieces.append((f"held by {', '.join(now)}" if now else "free" if known else DASH,
                    "warn" if set(now) - {"power cap"} else ""))  # fmt: skip
     shares = [
-        (word, share_of(board.doc(path_of("gpu", uuid, metric, span_), HistoryReply)))
+        (word, share_of(state.doc(path_of("gpu", uuid, metric, span_), HistoryReply)))
         for metric, word in SHARES
     ]
     told = [f"{word} {share}" for word, share in shares if share not in {DASH, "0%"}]

@@ -50,7 +50,7 @@ def ask_of(kind: str, name: str, metric: str, span: int) -> DocumentRequest:
 
 
 def plot_lines(
-    board: DashboardState,
+    state: DashboardState,
     kind: str,
     name: str,
     plot: Plot,
@@ -62,11 +62,11 @@ def plot_lines(
 ) -> list[Line]:
     """Draw a titled chart of `height` lines."""
     path = path_of(kind, name, plot.metric, span)
-    found = board.doc(path, HistoryReply)
+    found = state.doc(path, HistoryReply)
     lines = history_lines(
-        found, board.fault(path), plot, duration(span), width, height, utc=utc
+        found, state.fault(path), plot, duration(span), width, height, utc=utc
     )  # fmt: skip
-    return instant(lines, found, board.at, width)
+    return instant(lines, found, state.at, width)
 
 
 def history_lines(

@@ -29,7 +29,7 @@ def where(incident: Incident) -> str:
 
 
 def incident_lines(
-    board: DashboardState,
+    state: DashboardState,
     key: str,
     width: int,
     height: int,
@@ -38,30 +38,30 @@ def incident_lines(
     story: TimelineReply | None = None,
 ) -> list[Line]:
     """Draw the page of an incident; `story`: what happened to it, where that is known."""
-    incident = next((i for i in board.incidents if i.key == key), None)
-    told = [] if story is None else [[], *story_lines(story, board.at, width, utc=utc)]
+    incident = next((i for i in state.incidents if i.key == key), None)
+    told = [] if story is None else [[], *story_lines(story, state.at, width, utc=utc)]
     if incident is None:
-        early = story is not None and board.at < story.began
+        early = story is not None and state.at < story.began
         gone = "it has not begun yet" if early else "it is over"
-        return [[(clean(board.incidents_unknown) or gone, "dim")], *told]
+        return [[(clean(state.incidents_unknown) or gone, "dim")], *told]
     mark, tone = SEVERITY_MARKS.get(incident.severity, ("· INFO", "dim"))
     lines: list[Line] = [[(f"{mark} ", tone), (line, "strong")] if n == 0 else [(f"       {line}", "strong")]
                          for n, line in enumerate(wrapped(clean(incident.title), max(20, width - 8)))]  # fmt: skip
     lines += [
-        *_since(board, incident, width, utc=utc),
+        *_since(state, incident, width, utc=utc),
         _taken(incident, utc=utc),
         *_lead(incident, width),
     ]
-    tail = _silences(board, utc=utc)
+    tail = _silences(state, utc=utc)
     lines += [*told, [], [("its alerts", "head")]]
     room = max(3, height - len(lines) - len(tail) - 1)
     return [*lines, *_alerts(incident, room, width, utc=utc), *tail]
 
 
-def _since(board: DashboardState, incident: Incident, width: int, *, utc: bool) -> list[Line]:
+def _since(state: DashboardState, incident: Incident, width: int, *, utc: bool) -> list[Line]:
     hidden = f"  {counted(incident.hidden, 'consequence')} hidden" if incident.hidden else ""
     began: Line = [("began ", "dim"), (time_of_day(incident.began, utc=utc), ""),
-                   (f"  {short_duration((board.at - incident.began) / 1e9)} ago  ", "dim"),
+                   (f"  {short_duration((state.at - incident.began) / 1e9)} ago  ", "dim"),
                    (all_firing(incident.firing, incident.total), "")]  # fmt: skip
     return flow([began, [(hidden, "dim")]] if hidden else [began], width)
 
@@ -118,8 +118,8 @@ def _alerts(incident: Incident, room: int, width: int, *, utc: bool) -> list[Lin
     return lines
 
 
-def _silences(board: DashboardState, *, utc: bool) -> list[Line]:
-    running = [s for s in board.silences if board.at < s.ends]
+def _silences(state: DashboardState, *, utc: bool) -> list[Line]:
+    running = [s for s in state.silences if state.at < s.ends]
     lines: list[Line] = [[], [("silences", "head")]] if running else []
     for each in running[:5]:
         words = clean(", ".join(map(str, each.matchers)))

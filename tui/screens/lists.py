@@ -37,29 +37,29 @@ EVENTS = DocumentRequest("api/v1/events?from=-24h&limit=60", EventsReply, 5.0)
 
 
 def third_lines(
-    board: DashboardState, found: EventsReply | None, why: str, width: int, height: int,
+    state: DashboardState, found: EventsReply | None, why: str, width: int, height: int,
     *, utc: bool, alerts: bool,
 ) -> list[Line]:  # fmt: skip
     """Draw the third column. `why`: the reason where no events were found; `alerts`: whether alerts
     stand above the events."""
     lines: list[Line] = []
     if alerts:
-        most = max(1, min(len(board.incidents) or 1, height // 2 - 2))
-        lines = [[("Alerts by cause", "head")], *alert_lines(board, width, most), []]
+        most = max(1, min(len(state.incidents) or 1, height // 2 - 2))
+        lines = [[("Alerts by cause", "head")], *alert_lines(state, width, most), []]
     lines.append([("Events", "head")])
     if found is None:
         return [*lines, [(why or "loading …", "dim")]]
-    known = [each.event for each in found.events if each.event.at <= board.at]
+    known = [each.event for each in found.events if each.event.at <= state.at]
     if not known:
         return [*lines, [("none in the last day", "dim")]]
     room = max(0, height - len(lines))
-    return [*lines, *(event_line(board, event, width, utc=utc) for event in known[:room])]
+    return [*lines, *(event_line(state, event, width, utc=utc) for event in known[:room])]
 
 
-def event_line(board: DashboardState, event: Event, width: int, *, utc: bool) -> Line:
+def event_line(state: DashboardState, event: Event, width: int, *, utc: bool) -> Line:
     """Draw an event: time, place, message."""
-    row = None if event.gpu is None else board.gpus.row_of.get(event.gpu)
-    place = clean(event.node) + ("" if row is None else f"/gpu{board.gpus.who.gpu[row]}")
+    row = None if event.gpu is None else state.gpus.row_of.get(event.gpu)
+    place = clean(event.node) + ("" if row is None else f"/gpu{state.gpus.who.gpu[row]}")
     when = f"{time_of_day(event.at, utc=utc)} "
     where = f"{fit(place, min(18, len(place)), tail=True)} "
     room = max(8, width - len(when) - len(where))

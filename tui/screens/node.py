@@ -39,15 +39,15 @@ def node_asks(name: str, span_: int) -> tuple[DocumentRequest, ...]:
     )
 
 
-def node_lines(board: DashboardState, name: str, span_: int, width: int, height: int, since: Now, *, utc: bool,
+def node_lines(state: DashboardState, name: str, span_: int, width: int, height: int, since: Now, *, utc: bool,
                cursor: int | None = None) -> list[Line]:  # fmt: skip
     """Draw the page."""
     path = page_of(name)
-    page = board.doc(path, NodePageReply)
+    page = state.doc(path, NodePageReply)
     if page is None:
-        return [[(board.fault(path) or "loading …", "dim")]]
-    lines = [*_head(page, width), *_alerts(board, page, width), *_gpus(page, width, cursor),
-             *_circuits(board, page, since)]  # fmt: skip
+        return [[(state.fault(path) or "loading …", "dim")]]
+    lines = [*_head(page, width), *_alerts(state, page, width), *_gpus(page, width, cursor),
+             *_circuits(state, page, since)]  # fmt: skip
     room = height - len(lines)
     if room >= 6:
         top = max((page.readings.get(readings.WALL) or 0.0) * 1.25, 1000.0)
@@ -63,7 +63,7 @@ def node_lines(board: DashboardState, name: str, span_: int, width: int, height:
         ]
         for plot in plots[: 2 if room >= 13 else 1]:
             tall = min(11, room // (2 if room >= 13 else 1) - 1)
-            lines += [[], *plot_lines(board, "node", name, plot, span_, width, tall, utc=utc)]
+            lines += [[], *plot_lines(state, "node", name, plot, span_, width, tall, utc=utc)]
     return lines
 
 
@@ -97,14 +97,14 @@ def _head(page: NodePageReply, width: int) -> list[Line]:
     return [*flow(who, width), *flow(now, width), [(fit(facts, width).rstrip(), "dim")]]
 
 
-def _alerts(board: DashboardState, page: NodePageReply, width: int) -> list[Line]:
+def _alerts(state: DashboardState, page: NodePageReply, width: int) -> list[Line]:
     lines: list[Line] = []
     firing = [alert for alert in page.alerts if alert.state == "firing"]
     for alert in firing[:3]:
         glyph, tone = {"page": ("▲", "crit"), "ticket": ("!", "warn")}.get(
             alert.severity, ("·", "dim")
         )
-        since = short_duration((board.at - alert.since) / 1e9)
+        since = short_duration((state.at - alert.since) / 1e9)
         lines.append(
             [
                 (f"{glyph} ", tone),
@@ -164,19 +164,19 @@ def _gpu(part: GpuReply, usual: float | None, *, here: bool) -> Line:
     return pieces
 
 
-def _circuits(board: DashboardState, page: NodePageReply, since: Now) -> list[Line]:
-    names = board.feeds.get(page.node.node, [])
+def _circuits(state: DashboardState, page: NodePageReply, since: Now) -> list[Line]:
+    names = state.feeds.get(page.node.node, [])
     if not names:
-        unknown = clean(board.circuits_unknown)
+        unknown = clean(state.circuits_unknown)
         said = f"circuits: {unknown}" if unknown else "on no circuit of the configuration"
         return [[(said, "dim")]]
-    by_name = {circuit.id: circuit for circuit in board.circuits}
+    by_name = {circuit.id: circuit for circuit in state.circuits}
     lines: list[Line] = []
     for name in names[:4]:
         circuit = by_name[name]
-        standing = board.circuit_standing.get(name, RowStatus.OK)
+        status = state.circuit_status.get(name, RowStatus.OK)
         lines.append([("circuit ", "dim"), (clean(name), "strong"), (f" {about(circuit, percent(share(circuit)))}  ", ""),
-                      countdown(circuit, standing, since)])  # fmt: skip
+                      countdown(circuit, status, since)])  # fmt: skip
     return lines
 
 

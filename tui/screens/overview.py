@@ -31,16 +31,16 @@ from tui.tables.listing import gpu_mark
 from tui.theme import Line
 
 
-def circuit_bars(board: DashboardState, since: Now, most: int) -> list[Bar]:
+def circuit_bars(state: DashboardState, since: Now, most: int) -> list[Bar]:
     """Return bars of the most urgent circuits."""
     found: list[Bar] = []
-    for circuit in board.urgent[:most]:
-        standing = board.circuit_standing.get(circuit.id, RowStatus.OK)
-        text, tone = countdown(circuit, standing, since, short=True)
+    for circuit in state.urgent[:most]:
+        status = state.circuit_status.get(circuit.id, RowStatus.OK)
+        text, tone = countdown(circuit, status, since, short=True)
         found.append(
             Bar(
-                circuit.id, share(circuit), bar_tone(standing),
-                [(f"{about(circuit, percent(share(circuit))):>5} ", tone_of(standing, "")),
+                circuit.id, share(circuit), bar_tone(status),
+                [(f"{about(circuit, percent(share(circuit))):>5} ", tone_of(status, "")),
                  (fit(text, 16), tone), (fit(headroom(circuit), 9, right=True), "dim")],
             )
         )  # fmt: skip
@@ -99,16 +99,16 @@ class Overview(View):
 
     def draw(self) -> None:
         """Draw the map at the height that it needs, and the panes in the rest."""
-        board, (width, height) = self.context.shown, self.size
+        state, (width, height) = self.context.shown, self.size
         if width < 1 or height < 1:
             return
         wide = width >= WIDE and not self.context.tones.ascii_only
         frame = 2 if wide else 0
         least = 3 if not wide else max(6, height // 5)
         need = self.map.need(
-            board, width - frame - (2 if wide else 0), max(1, height - least - 2 * frame)
+            state, width - frame - (2 if wide else 0), max(1, height - least - 2 * frame)
         )
-        shape = (wide, width, height, need, len(board.incidents), len(board.circuits))
+        shape = (wide, width, height, need, len(state.incidents), len(state.circuits))
         if shape != self._shape:  # a style that is set again lays all out again, changed or not
             self._shape = shape
             self._lay_out(wide, need + frame, height - need - frame)
@@ -122,7 +122,7 @@ class Overview(View):
     _title = ""
 
     def _lay_out(self, wide: bool, tall: int, rest: int) -> None:
-        board, beside = self.context.shown, self.size.width >= WIDE
+        state, beside = self.context.shown, self.size.width >= WIDE
         self.set_class(wide, "-boxed")
         self.map.styles.height = tall
         self.map.styles.padding = (0, 1) if wide else 0
@@ -135,9 +135,9 @@ class Overview(View):
             pane.styles.padding = (0, 1) if wide else 0
         self.circuits.display = True
         if not beside:
-            count = max(1, len(board.incidents)) + (1 if rest > 8 else 0)
-            alerts = min(count, max(3, rest - len(board.circuits) - 1))
-            alerts = min(alerts, rest) if board.circuits and rest > 4 else rest
+            count = max(1, len(state.incidents)) + (1 if rest > 8 else 0)
+            alerts = min(count, max(3, rest - len(state.circuits) - 1))
+            alerts = min(alerts, rest) if state.circuits and rest > 4 else rest
             self.alerts.styles.height = alerts
             self.circuits.styles.height = rest - alerts
             self.circuits.display = rest > alerts
@@ -149,25 +149,25 @@ class Overview(View):
         return "m metric  z zoom  b group"
 
     def _fill(self, *, titled: bool) -> None:
-        context, board = self.context, self.context.shown
-        self.map.present(board, self._dimmed(board), faded=self.faded)
+        context, state = self.context, self.context.shown
+        self.map.present(state, self._dimmed(state), faded=self.faded)
         since = context.since
 
         def circuits(width: int, height: int) -> list[Line]:
             lines: list[Line] = (
                 [[("Circuits by time to trip", "head")]] if titled and height > 1 else []
             )
-            if not board.circuits:
-                why = board.circuits_unknown or "no circuits configured: see docs/power.md"
+            if not state.circuits:
+                why = state.circuits_unknown or "no circuits configured: see docs/power.md"
                 return [*lines, [(why, "dim")]]
             room = height - len(lines)
-            count = len(board.circuits)
-            bars = circuit_bars(board, since, room)
+            count = len(state.circuits)
+            bars = circuit_bars(state, since, room)
             drawn = bar_list(bars[: room if count <= room else room - 1], width, room)
             if count > room:
                 drawn.append([(f"  and {count - room + 1:,} more", "dim")])
             elif room - count >= 8:
-                worst = board.urgent[0]
+                worst = state.urgent[0]
                 past = context.circuit_load(worst.id)
                 drawn += [
                     [],
@@ -177,18 +177,18 @@ class Overview(View):
 
         def alerts(width: int, height: int) -> list[Line]:
             lines: list[Line] = [[("Alerts by cause", "head")]] if titled and height > 1 else []
-            return [*lines, *alert_lines(board, width, height - len(lines))]
+            return [*lines, *alert_lines(state, width, height - len(lines))]
 
         self.alerts.show(alerts, faded=self.faded)
         self.circuits.show(circuits, faded=self.faded)
 
-    def _dimmed(self, board: DashboardState) -> Mask | None:
+    def _dimmed(self, state: DashboardState) -> Mask | None:
         """Return the GPUs that a filter leaves out: the map shows them without colour."""
         wanted = self.wanted
         if wanted is ALL and not self.context.faults:
             return None
-        mask = wanted.mask(gpu_fields(board, board.gpus), len(board.gpus))
-        return ~(mask & (board.gpu_standing > RowStatus.OK) if self.context.faults else mask)
+        mask = wanted.mask(gpu_fields(state, state.gpus), len(state.gpus))
+        return ~(mask & (state.gpu_status > RowStatus.OK) if self.context.faults else mask)
 
     @on(FleetMap.GpuSelected)
     def _selected(self) -> None:
@@ -241,12 +241,12 @@ class Overview(View):
 
     def table(self) -> list[dict[str, Any]]:
         """Return every GPU, with the columns that the map asks for."""
-        board = self.context.shown
-        who = board.gpus.who
-        columns = {name: board.gpus.column(name).tolist() for name in board.gpus.columns}
+        state = self.context.shown
+        who = state.gpus.who
+        columns = {name: state.gpus.column(name).tolist() for name in state.gpus.columns}
         return [
             {"node": who.node[row], "gpu": who.gpu[row], "uuid": who.uuid[row], "model": who.name[row],
-             "state": gpu_mark(board, row)[0].partition(" ")[2].lower(),
+             "state": gpu_mark(state, row)[0].partition(" ")[2].lower(),
              **{name: None if np.isnan(values[row]) else values[row] for name, values in columns.items()}}
-            for row in board.gpus.order.tolist()
+            for row in state.gpus.order.tolist()
         ]  # fmt: skip

@@ -26,12 +26,12 @@ from tui.theme import Line, Piece
 # The matrix of a node: which of its GPUs reach each other, and over what. Pure.
 
 
-def matrix_lines(board: DashboardState, node: str, width: int) -> list[Line]:
+def matrix_lines(state: DashboardState, node: str, width: int) -> list[Line]:
     """As `nvidia-smi topo -m`: NV<links> to a peer, SW<links> over a switch, PHB over the bus."""
-    page = board.doc(page_of(node), NodePageReply)
+    page = state.doc(page_of(node), NodePageReply)
     if page is None:
-        return [[(board.fault(page_of(node)) or "loading …", "dim")]]
-    pages = [board.doc(gpu_page_of(part.gpu.uuid), GpuPageReply) for part in page.gpus]
+        return [[(state.fault(page_of(node)) or "loading …", "dim")]]
+    pages = [state.doc(gpu_page_of(part.gpu.uuid), GpuPageReply) for part in page.gpus]
     over = {uuid: pool.over for pool in page.pools if len(pool.gpus) > 1 for uuid in pool.gpus}
     lines: list[Line] = [
         [
@@ -104,16 +104,16 @@ class PoolSource:
     """Columns by pool: all GPUs of one model in nodes of the same size; of those that fit."""
 
     def __init__(
-        self, board: DashboardState, fits: np.ndarray[Any, np.dtype[np.bool_]] | None = None
+        self, state: DashboardState, fits: np.ndarray[Any, np.dtype[np.bool_]] | None = None
     ) -> None:
-        who = board.gpus.who
-        sizes = {line.node: line.gpus for line in board.nodes}
+        who = state.gpus.who
+        sizes = {line.node: line.gpus for line in state.nodes}
         names = [
             f"{m.removeprefix('NVIDIA ')}  {sizes.get(n, 0)} a node"
             for m, n in zip(who.name, who.node, strict=True)
         ]
         self.names = list(dict.fromkeys(names))
-        self.board = board
+        self.state = state
         at = {name: number_ for number_, name in enumerate(self.names)}
         self.group = np.array([at[name] for name in names], np.intp)
         if fits is not None:
@@ -125,24 +125,24 @@ class PoolSource:
 
     def sum(self, metric: str, row: int) -> float | None:
         """Sum over those that tell."""
-        values = self.board.gpus.column(metric)[self.of(row)]
+        values = self.state.gpus.column(metric)[self.of(row)]
         return float(np.nansum(values)) if np.isfinite(values).any() else None
 
     def mean(self, metric: str, row: int) -> float | None:
         """Mean over those that tell."""
-        values = self.board.gpus.column(metric)[self.of(row)]
+        values = self.state.gpus.column(metric)[self.of(row)]
         return float(np.nanmean(values)) if np.isfinite(values).any() else None
 
 
 def _free(source: PoolSource, row: int, width: int) -> Piece:
-    values = source.board.gpus.column(readings.UTILIZATION)[source.of(row)]
+    values = source.state.gpus.column(readings.UTILIZATION)[source.of(row)]
     return (DASH if not np.isfinite(values).any() else number(float((values < _IDLE).sum()))), ""
 
 
 def _worst(source: PoolSource, row: int, width: int) -> Piece:
-    standing = source.board.gpu_standing[source.of(row)]
+    status = source.state.gpu_status[source.of(row)]
     counts = [
-        (state, int((standing == state).sum()))
+        (state, int((status == state).sum()))
         for state in (RowStatus.CRIT, RowStatus.WARN, RowStatus.DOWN, RowStatus.STALE)
     ]
     said = " ".join(f"{_DRAWN[state][0]}{count}" for state, count in counts if count)
@@ -199,15 +199,15 @@ class PoolsView(ListView):
 
     def listing(self, wanted: Filter) -> Listing[Any]:
         """Pools of the GPUs that fit, the largest first."""
-        board = self.context.shown
-        fits = wanted.mask(gpu_fields(board, board.gpus), len(board.gpus))
+        state = self.context.shown
+        fits = wanted.mask(gpu_fields(state, state.gpus), len(state.gpus))
         if self.context.faults:
-            fits = fits & (board.gpu_standing > RowStatus.OK)
-        source = PoolSource(board, fits)
+            fits = fits & (state.gpu_status > RowStatus.OK)
+        source = PoolSource(state, fits)
         there = np.flatnonzero([len(source.of(row)) > 0 for row in range(len(source.names))])
         key = np.array([self._weight(source, row) for row in range(len(source.names))], np.float64)
         order = highest_first(there, key, reverse=self.reverse)
-        nothing = board.gpus_unknown or "no GPU yet"
+        nothing = state.gpus_unknown or "no GPU yet"
         return Listing(source, COLUMNS, order, source.names, len(source.names), self.sort, nothing)
 
     def _weight(self, source: PoolSource, row: int) -> float | None:
@@ -234,10 +234,10 @@ class PoolsView(ListView):
 
     def detail(self, key: str) -> Drawing:
         """Islands of the pool, or the matrix of a node."""
-        board = self.context.shown
+        state = self.context.shown
         if self.node:
-            return lambda width, height: matrix_lines(board, self.node, width)
-        return lambda width, height: island_lines(board, key, width, height)
+            return lambda width, height: matrix_lines(state, self.node, width)
+        return lambda width, height: island_lines(state, key, width, height)
 
     def do_open(self) -> None:
         """The pool's GPUs: the list, filtered."""
@@ -250,13 +250,13 @@ class PoolsView(ListView):
     def do_matrix(self) -> None:
         """Who reaches whom, in the first node of the pool that is ill, or the first."""
         source = PoolSource(self.context.shown)
-        board = self.context.shown
+        state = self.context.shown
         if self.node or self.rows.key not in source.names:
             self.node = ""
         else:
             rows = source.of(source.names.index(self.rows.key))
-            ill = rows[board.gpu_standing[rows] > 0]
-            self.node = board.gpus.who.node[int((ill if len(ill) else rows)[0])]
+            ill = rows[state.gpu_status[rows] > 0]
+            self.node = state.gpus.who.node[int((ill if len(ill) else rows)[0])]
         self.context.frame.request_data()
 
     def do_back(self) -> bool:
@@ -265,13 +265,13 @@ class PoolsView(ListView):
         return had
 
 
-def island_lines(board: DashboardState, pool: str, width: int, height: int) -> list[Line]:
+def island_lines(state: DashboardState, pool: str, width: int, height: int) -> list[Line]:
     """Every node of a pool as one bar cell: how busy it is, and whether it is ill."""
-    source = PoolSource(board)
+    source = PoolSource(state)
     if pool not in source.names:
         return []
     rows = source.of(source.names.index(pool))
-    who, use = board.gpus.who, board.gpus.column(readings.UTILIZATION)
+    who, use = state.gpus.who, state.gpus.column(readings.UTILIZATION)
     islands: dict[str, list[int]] = {}
     for row in rows.tolist():
         islands.setdefault(who.node[row], []).append(row)
@@ -283,7 +283,7 @@ def island_lines(board: DashboardState, pool: str, width: int, height: int) -> l
     ]
     pieces: list[Piece] = []
     for its in islands.values():
-        worst = RowStatus(int(board.gpu_standing[its].max()))
+        worst = RowStatus(int(state.gpu_status[its].max()))
         if worst is RowStatus.OK:
             values = use[its]
             pieces.append(

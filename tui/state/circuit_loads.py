@@ -44,15 +44,15 @@ class Loads:
         self._kept: deque[tuple[int, np.ndarray[Any, Any]]] = deque(maxlen=KEPT)
         self._names: tuple[str, ...] = ()
 
-    def add(self, board: DashboardState) -> None:
+    def add(self, state: DashboardState) -> None:
         """Remember an instant; other circuits begin anew, and an answer without any is none."""
-        names = tuple(circuit.id for circuit in board.circuits)
+        names = tuple(circuit.id for circuit in state.circuits)
         if names and names != self._names:
             self._kept.clear()
             self._names = names
-        at = board.circuits_at
+        at = state.circuits_at
         if names and at and (not self._kept or self._kept[-1][0] != at):
-            self._kept.append((at, np.array([told(c) for c in board.circuits], np.float32)))
+            self._kept.append((at, np.array([told(c) for c in state.circuits], np.float32)))
 
     def of(self, name: str, until: int) -> Past:
         """Watts of one circuit up to an instant, and a little after: circuits are computed later."""

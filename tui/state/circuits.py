@@ -28,14 +28,14 @@ class Now:
     """When they stood so, for an answer that is old; else empty."""
 
 
-def tone_of(standing: RowStatus, otherwise: str = "") -> str:
+def tone_of(status: RowStatus, otherwise: str = "") -> str:
     """Tone of the words about a circuit."""
-    return {RowStatus.CRIT: "crit", RowStatus.WARN: "warn"}.get(standing, otherwise)
+    return {RowStatus.CRIT: "crit", RowStatus.WARN: "warn"}.get(status, otherwise)
 
 
-def bar_tone(standing: RowStatus) -> str:
+def bar_tone(status: RowStatus) -> str:
     """Tone of its bar."""
-    return {RowStatus.CRIT: "bar_crit", RowStatus.WARN: "bar_warn"}.get(standing, "bar")
+    return {RowStatus.CRIT: "bar_crit", RowStatus.WARN: "bar_warn"}.get(status, "bar")
 
 
 def until_trip(circuit: CircuitState, now: Now) -> float | None:
@@ -50,15 +50,13 @@ def until_full(circuit: CircuitState, now: Now) -> float | None:
     return None if edge is None else max(0.0, edge - now.elapsed)
 
 
-def countdown(
-    circuit: CircuitState, standing: RowStatus, now: Now, *, short: bool = False
-) -> Piece:
+def countdown(circuit: CircuitState, status: RowStatus, now: Now, *, short: bool = False) -> Piece:
     """Say what happens to it next, in a few words."""
     frozen = (" old" if short else f" as of {now.as_of}") if now.as_of else ""
     trip = until_trip(circuit, now)
     if trip is not None:
         word = "TRIP" if short else "MAY TRIP IN"
-        tone = "crit" if standing is RowStatus.CRIT else tone_of(standing, "strong")
+        tone = "crit" if status is RowStatus.CRIT else tone_of(status, "strong")
         if trip < 1:
             return f"{'TRIP NOW' if short else 'MAY TRIP NOW'}{frozen}", tone
         if trip > 86_400:
@@ -66,15 +64,15 @@ def countdown(
         return f"{word} {timer(trip)}{frozen}", tone
     full = until_full(circuit, now)
     if full is not None:
-        return f"100% in {short_duration(full)}{frozen}", tone_of(standing, "")
+        return f"100% in {short_duration(full)}{frozen}", tone_of(status, "")
     if over_all_day(circuit):
         if assumed(circuit) and circuit.continuous_ratio is None:  # nobody knows if it is
             return ("assumed" if short else "assumed: not all of it is told"), "stale"
         since = circuit.above_continuous_seconds
         if short:
-            return "> all-day limit", tone_of(standing, "")
+            return "> all-day limit", tone_of(status, "")
         held = f" for {short_duration(since)}" if since else ""
-        return f"over all-day limit{held}", tone_of(standing, "")
+        return f"over all-day limit{held}", tone_of(status, "")
     if circuit.forecast_continuous_seconds is not None:
         return (
             f"80% in {short_duration(max(0.0, circuit.forecast_continuous_seconds - now.elapsed))}",
@@ -168,13 +166,13 @@ def relief(circuit: CircuitState) -> tuple[str, str]:
     return said, next((each for each in commands if not each.split()[-1].startswith("-")), "")
 
 
-def worst_line(board: DashboardState, now: Now, most_circuits: int) -> list[Piece]:
+def worst_line(state: DashboardState, now: Now, most_circuits: int) -> list[Piece]:
     """The circuits that need somebody, on one line; what is known of them all when none does."""
     pieces: list[Piece] = []
-    for circuit in board.urgent[:most_circuits]:
-        standing = board.circuit_standing.get(circuit.id, RowStatus.OK)
-        text, tone = countdown(circuit, standing, now)
-        if text == DASH and (pieces or standing is RowStatus.OK):
+    for circuit in state.urgent[:most_circuits]:
+        status = state.circuit_status.get(circuit.id, RowStatus.OK)
+        text, tone = countdown(circuit, status, now)
+        if text == DASH and (pieces or status is RowStatus.OK):
             break
         tone = tone if tone != "dim" else ""
         of = " of its breaker," if text.startswith("over ") else ""  # not of the all-day limit
@@ -183,21 +181,21 @@ def worst_line(board: DashboardState, now: Now, most_circuits: int) -> list[Piec
         pieces += [(f"{clean(circuit.id)} {full}{said}", tone), ("  ", "")]
     if pieces:
         return pieces
-    if not board.circuits:
-        none = f"circuits {DASH}" if board.circuits_unknown else "no circuits configured"
+    if not state.circuits:
+        none = f"circuits {DASH}" if state.circuits_unknown else "no circuits configured"
         return [(none, "dim"), ("  ", "")]
-    fullest = max(board.circuits, key=lambda each: share(each) or 0.0)
+    fullest = max(state.circuits, key=lambda each: share(each) or 0.0)
     return [("fullest circuit ", "dim"), (clean(fullest.id), ""),
             (f" {about(fullest, percent(share(fullest)))}", "strong"), ("  ", "")]  # fmt: skip
 
 
-def members(board: DashboardState, circuit: str) -> list[str]:
+def members(state: DashboardState, circuit: str) -> list[str]:
     """Every node on a circuit or below a panel."""
     below = {circuit}
-    for each in board.circuits:  # parents come before what they feed
+    for each in state.circuits:  # parents come before what they feed
         if each.parent in below:
             below.add(each.id)
-    found = [node for each in board.circuits if each.id in below for node in each.nodes]
+    found = [node for each in state.circuits if each.id in below for node in each.nodes]
     return list(dict.fromkeys(found))
 
 

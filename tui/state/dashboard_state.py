@@ -1,6 +1,6 @@
-"""The board: all that the screen shows at one instant, as columns. Never changed, only replaced.
+"""The state: all that the screen shows at one instant, as columns. Never changed, only replaced.
 
-So a paused screen keeps the board it has, while newer ones come.
+So a paused screen keeps the state it has, while newer ones come.
 """
 
 from __future__ import annotations
@@ -57,18 +57,18 @@ class DashboardState(Documents):
     def urgent(self) -> tuple[CircuitState, ...]:
         """Every circuit, what needs somebody first: what trips soonest, what something fires on,
         what is full soonest, what is fullest."""
-        standing, far = self.circuit_standing, 1e12
+        status, far = self.circuit_status, 1e12
 
         def key(circuit: CircuitState) -> tuple[float, float, float, float]:
             trip, full = circuit.trip_seconds.earliest, circuit.forecast_rated_seconds
             load = max(circuit.load_ratio or 0.0, circuit.continuous_ratio or 0.0)
-            return (far if trip is None else trip, -standing.get(circuit.id, 0),
+            return (far if trip is None else trip, -status.get(circuit.id, 0),
                     far if full is None else full, -load)  # fmt: skip
 
         return tuple(sorted(self.circuits, key=key))
 
     @cached_property
-    def circuit_standing(self) -> dict[str, RowStatus]:
+    def circuit_status(self) -> dict[str, RowStatus]:
         """`RowStatus` of each circuit that something fires on: colours come from the rules."""
         found: dict[str, RowStatus] = {}
         for alert in self.alerts:
@@ -101,31 +101,31 @@ class DashboardState(Documents):
         return {line.node: row for row, line in enumerate(self.nodes)}
 
     @cached_property
-    def gpu_standing(self) -> npt.NDArray[np.int8]:
+    def gpu_status(self) -> npt.NDArray[np.int8]:
         """`RowStatus` of each GPU: its alerts, and whether anything is known of it."""
-        standing = np.where(self.gpus.reporting, RowStatus.OK, RowStatus.STALE).astype(np.int8)
+        status = np.where(self.gpus.reporting, RowStatus.OK, RowStatus.STALE).astype(np.int8)
         for alert in self.alerts:
             row = None if alert.gpu is None else self.gpus.row_of.get(alert.gpu)
             if row is not None:
-                standing[row] = max(int(standing[row]), severity_of(alert))
-        standing[~np.array(self.gpus.who.present, bool)] = RowStatus.DOWN
+                status[row] = max(int(status[row]), severity_of(alert))
+        status[~np.array(self.gpus.who.present, bool)] = RowStatus.DOWN
         for silent in np.flatnonzero(~self.gpus.reporting).tolist():
             if self.gpus.gap(TEMPERATURE, silent) in {"device_lost", "timed_out"}:
-                standing[silent] = RowStatus.DOWN
-        return standing
+                status[silent] = RowStatus.DOWN
+        return status
 
     @cached_property
-    def node_standing(self) -> npt.NDArray[np.int8]:
+    def node_status(self) -> npt.NDArray[np.int8]:
         """`RowStatus` of each node: its state, and the worst alert on it."""
         states = {"online": RowStatus.OK, "stale": RowStatus.STALE}
-        standing = np.array(
+        status = np.array(
             [states.get(line.state, RowStatus.DOWN) for line in self.nodes], np.int8
         ).reshape(len(self.nodes))
         for name, alerts in self.node_alerts.items():
             row = self.node_row.get(name)
             if row is not None and alerts:
-                standing[row] = max(int(standing[row]), *map(severity_of, alerts))
-        return standing
+                status[row] = max(int(status[row]), *map(severity_of, alerts))
+        return status
 
     @cached_property
     def node_alerts(self) -> dict[str, list[Alert]]:
@@ -164,7 +164,7 @@ class DashboardState(Documents):
     def with_data(
         self, message: StreamData | StreamPacked, rows: Gpus, *, part: bool = False
     ) -> DashboardState:
-        """Return the board with new readings, of all GPUs or of a part; `rows` identify them."""
+        """Return the state with new readings, of all GPUs or of a part; `rows` identify them."""
         columns = (
             {name: numbers(values) for name, values in message.columns.items()}
             if isinstance(message, StreamData)
@@ -176,11 +176,11 @@ class DashboardState(Documents):
         return replace(self, gpus=gpus, gpus_at=message.at, at=message.at)
 
     def with_doc(self, path: str, value: object, now: float) -> DashboardState:
-        """Return the board with a newer document."""
+        """Return the state with a newer document."""
         return replace(self, docs={**self.docs, path: Doc(value, now)})
 
     def with_nodes(self, nodes: NodesReply, wall: FleetReply) -> DashboardState:
-        """Return the board with new nodes."""
+        """Return the state with new nodes."""
         watts = wall.columns.get(WALL, [])
         told = {
             node: value

@@ -19,21 +19,21 @@ MORE = re.compile(r" \(and \d+ more\)$")
 _SEVERITIES = (("page", "▲", "crit", "CRIT"), ("ticket", "!", "warn", "WARN"))
 
 
-def counts(board: DashboardState, *, words: bool = False) -> list[Piece]:
+def counts(state: DashboardState, *, words: bool = False) -> list[Piece]:
     """How many incidents are open, by severity, and how many of them somebody has taken."""
-    if board.incidents_unknown:
-        sign = "…" if board.incidents_unknown == LOADING else DASH
+    if state.incidents_unknown:
+        sign = "…" if state.incidents_unknown == LOADING else DASH
         return [(sign if words else f"alerts {sign}", "stale")]
     pieces: list[Piece] = []
     said = {"page": "crit", "ticket": "warn"}
     for severity, glyph, tone, _ in _SEVERITIES:
-        count = sum(each.severity == severity for each in board.incidents)
+        count = sum(each.severity == severity for each in state.incidents)
         if count:
             pieces += [
                 (f"{glyph}{number(count)}{' ' + said[severity] if words else ''}", tone),
                 (" ", ""),
             ]
-    taken = sum(each.acknowledged is not None for each in board.incidents)
+    taken = sum(each.acknowledged is not None for each in state.incidents)
     if taken:
         pieces.append((f"✓{number(taken)}{' acked' if words else ''} ", "dim"))
     return pieces or [("no alerts", "dim")]
@@ -57,7 +57,7 @@ def _hushes(silence: Silence, alert: Alert) -> bool:
 
 
 def incident_line(
-    board: DashboardState, incident: Incident, width: int, *, place: int = 20
+    state: DashboardState, incident: Incident, width: int, *, place: int = 20
 ) -> list[Piece]:
     """One incident: how bad, how long, where, what, and who has taken it."""
     _, glyph, tone, word = next(
@@ -66,7 +66,7 @@ def incident_line(
     taken = incident.acknowledged
     mark: list[Piece] = [(f"{glyph} {word:<4} ", "dim" if taken else tone)]
     mark.append(
-        (f"{short_duration((board.at - incident.began) / 1e9).replace(' ', ''):>4} ", "dim")
+        (f"{short_duration((state.at - incident.began) / 1e9).replace(' ', ''):>4} ", "dim")
     )
     many = f" (+{number(incident.firing - 1)})" if incident.firing > 1 else ""
     who = f" ✓ {clean(taken.who)}" if taken else ""
@@ -80,33 +80,33 @@ def incident_line(
     ]  # fmt: skip
 
 
-def alert_lines(board: DashboardState, width: int, height: int) -> list[list[Piece]]:
+def alert_lines(state: DashboardState, width: int, height: int) -> list[list[Piece]]:
     """The worst incidents, one a line; the last says how many more there are."""
-    shown = board.incidents
-    if board.incidents_unknown:
-        return [[(clean(board.incidents_unknown), "dim")]]
+    shown = state.incidents
+    if state.incidents_unknown:
+        return [[(clean(state.incidents_unknown), "dim")]]
     if not shown:
-        pending = sum(alert.state == "pending" for alert in board.alerts)
+        pending = sum(alert.state == "pending" for alert in state.alerts)
         if pending:
             return [[(f"no alerts; {number(pending)} may become some", "dim")]]
         resolved = max(
-            (a for a in board.alerts if a.state == "resolved"),
+            (a for a in state.alerts if a.state == "resolved"),
             key=lambda a: a.changed,
             default=None,
         )
         if resolved is None:
             return [[("no alerts", "dim")]]
-        ago = short_duration((board.at - resolved.changed) / 1e9)
+        ago = short_duration((state.at - resolved.changed) / 1e9)
         return [[(f"no alerts; {ago} ago resolved: {clean(resolved.summary)}", "dim")]]
     if len(shown) > height and 0 < height <= 3:  # no line to give away: say it behind the last
         more = f"  and {number(len(shown) - height)} more"
-        last = incident_line(board, shown[height - 1], width - len(more))
+        last = incident_line(state, shown[height - 1], width - len(more))
         return [
-            *(incident_line(board, each, width) for each in shown[: height - 1]),
+            *(incident_line(state, each, width) for each in shown[: height - 1]),
             [*last, (more, "dim")],
         ]
     room = height if len(shown) <= height else height - 1
-    lines = [incident_line(board, each, width) for each in shown[: max(0, room)]]
+    lines = [incident_line(state, each, width) for each in shown[: max(0, room)]]
     if room < len(shown):
         lines.append([(f"  and {number(len(shown) - max(0, room))} more", "dim")])
     return lines

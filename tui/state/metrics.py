@@ -29,27 +29,27 @@ class MapMetric:
     say: Callable[[float | None], str]
 
 
-def _limit(board: DashboardState) -> tuple[float, float]:
+def _limit(state: DashboardState) -> tuple[float, float]:
     """From nothing to what a GPU of this fleet may draw."""
-    limits = board.gpus.column(readings.LIMIT)
+    limits = state.gpus.column(readings.LIMIT)
     if np.isfinite(limits).any():
         return 0.0, float(np.nanmax(limits))
-    status = board.status
+    status = state.status
     total = None if status is None else status.summary.gpu_power_limit_watts
     known = 0 if status is None else sum(m.power_known for m in status.summary.models)
     return (0.0, -(-total / known // 50) * 50) if total and known else (0.0, 1200.0)
 
 
-def _memory(board: DashboardState) -> tuple[float, float]:
-    totals = board.gpus.column(readings.MEMORY_TOTAL)
+def _memory(state: DashboardState) -> tuple[float, float]:
+    totals = state.gpus.column(readings.MEMORY_TOTAL)
     return 0.0, float(np.nanmax(totals)) if np.isfinite(totals).any() else 80 * 2.0**30
 
 
-def _held(board: DashboardState) -> Floats:
+def _held(state: DashboardState) -> Floats:
     """How badly the clocks are held down: 0 free, 0.5 by the power cap, 1 by a fault."""
-    found = np.full(len(board.gpus), np.nan)
+    found = np.full(len(state.gpus), np.nan)
     for metric, word in reversed(readings.REASONS):
-        flags = board.gpus.column(metric)
+        flags = state.gpus.column(metric)
         known = ~np.isnan(flags)
         found[known & np.isnan(found)] = 0.0
         found[known & (flags > 0)] = 0.5 if word == "power cap" else 1.0
@@ -59,18 +59,18 @@ def _held(board: DashboardState) -> Floats:
 METRICS: dict[str, MapMetric] = {
     metric.word: metric
     for metric in (
-        MapMetric("power", "W", (readings.POWER,), lambda board: board.gpus.column(readings.POWER), _limit,
+        MapMetric("power", "W", (readings.POWER,), lambda state: state.gpus.column(readings.POWER), _limit,
                   lambda v: f"{v:.0f}", watts),
         MapMetric("temperature", "°C", (readings.TEMPERATURE,),
-                  lambda board: board.gpus.column(readings.TEMPERATURE), lambda _: (20.0, 95.0),
+                  lambda state: state.gpus.column(readings.TEMPERATURE), lambda _: (20.0, 95.0),
                   lambda v: f"{v:.0f}", celsius),
         MapMetric("utilisation", "%", (readings.UTILIZATION,),
-                  lambda board: board.gpus.column(readings.UTILIZATION), lambda _: (0.0, 1.0),
+                  lambda state: state.gpus.column(readings.UTILIZATION), lambda _: (0.0, 1.0),
                   lambda v: f"{100 * v:.0f}", percent),
         MapMetric("memory", "GiB", (readings.MEMORY_USED, readings.MEMORY_TOTAL),
-                  lambda board: board.gpus.column(readings.MEMORY_USED), _memory,
+                  lambda state: state.gpus.column(readings.MEMORY_USED), _memory,
                   lambda v: f"{v / 2**30:.0f}", lambda v: f"{gibibytes(v)} GiB"),
-        MapMetric("clock", "MHz", (readings.CLOCK,), lambda board: board.gpus.column(readings.CLOCK),
+        MapMetric("clock", "MHz", (readings.CLOCK,), lambda state: state.gpus.column(readings.CLOCK),
                   lambda _: (0.0, 3e9), lambda v: f"{v / 1e6:.0f}",
                   lambda v: "—" if v is None else f"{v / 1e6:.0f} MHz"),
         MapMetric("held down", "0 free, 1 by a fault", tuple(m for m, _ in readings.REASONS), _held,
@@ -85,10 +85,10 @@ BASE = (readings.POWER, readings.TEMPERATURE)
 GROUPS = ("rack", "circuit", "job", "model", "node", "value")
 
 
-def group_names(board: DashboardState, group: str) -> list[str]:
+def group_names(state: DashboardState, group: str) -> list[str]:
     """The group of each GPU."""
-    who = board.gpus.who
-    lines = {line.node: line for line in board.nodes}
+    who = state.gpus.who
+    lines = {line.node: line for line in state.nodes}
     match group:
         case "node":
             return list(who.node)
@@ -99,7 +99,7 @@ def group_names(board: DashboardState, group: str) -> list[str]:
         case "job":
             names = {node: line.job or "no job" for node, line in lines.items()}
         case "circuit":
-            names = {node: (board.feeds.get(node) or ["no circuit"])[0] for node in lines}
+            names = {node: (state.feeds.get(node) or ["no circuit"])[0] for node in lines}
         case _:
             return [""] * len(who.node)
     return [names.get(node, "?") for node in who.node]

@@ -1,4 +1,4 @@
-"""What each table can be filtered by: columns of the board under short names. Pure."""
+"""What each table can be filtered by: columns of the state under short names. Pure."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ _PLAIN = {
 }  # fmt: skip
 
 
-def gpu_fields(board: DashboardState, gpus: Gpus) -> Fields:
+def gpu_fields(state: DashboardState, gpus: Gpus) -> Fields:
     """GPUs: watts, degrees, a share (or percent with %), GiB, MHz."""
     who = gpus.who
-    lines = {line.node: line for line in board.nodes}
+    lines = {line.node: line for line in state.nodes}
 
     def of_node(say: Callable[[str], str]) -> Callable[[], Sequence[str]]:
         return lambda: _per_node(who.node, say)
@@ -65,8 +65,8 @@ def gpu_fields(board: DashboardState, gpus: Gpus) -> Fields:
         "model": lambda: who.name,
         "rack": of_node(lambda node: lines[node].rack if node in lines else ""),
         "job": of_node(lambda node: lines[node].job if node in lines else ""),
-        "circuit": of_node(lambda node: ",".join(board.feeds.get(node, ()))),
-        "sev": lambda: board.gpu_standing.astype(np.float64),
+        "circuit": of_node(lambda node: ",".join(state.feeds.get(node, ()))),
+        "sev": lambda: state.gpu_status.astype(np.float64),
         "util": lambda: gpus.column(readings.UTILIZATION),
         "held": lambda: _held(gpus),
         **{key: _scaled(gpus, metric, scale) for key, (metric, scale) in _PLAIN.items()},
@@ -90,14 +90,14 @@ def _held(gpus: Gpus) -> list[str]:
     return words
 
 
-def node_fields(board: DashboardState) -> Fields:
+def node_fields(state: DashboardState) -> Fields:
     """Nodes: watts, degrees, a share."""
-    nodes = board.nodes
+    nodes = state.nodes
 
     def said() -> list[str]:
         """Its name, and those of its GPUs."""
         uuids: dict[str, list[str]] = {}
-        for node, uuid in zip(board.gpus.who.node, board.gpus.who.uuid, strict=True):
+        for node, uuid in zip(state.gpus.who.node, state.gpus.who.uuid, strict=True):
             uuids.setdefault(node, []).append(uuid)
         return [
             f"{n.node} {n.rack} {n.job} {' '.join(uuids.get(n.node, ()))}".casefold() for n in nodes
@@ -109,17 +109,17 @@ def node_fields(board: DashboardState) -> Fields:
         "rack": lambda: [n.rack for n in nodes],
         "job": lambda: [n.job for n in nodes],
         "state": lambda: [n.state for n in nodes],
-        "circuit": lambda: [",".join(board.feeds.get(n.node, ())) for n in nodes],
-        "sev": lambda: board.node_standing.astype(np.float64),
-        "gpus": board.node_reporting,
-        "power": lambda: board.node_sum(readings.POWER),
-        "wall": lambda: np.array([board.wall.get(n.node, np.nan) for n in nodes], np.float64),
-        "temp": lambda: board.node_max(readings.TEMPERATURE),
-        "util": lambda: board.node_mean(readings.UTILIZATION),
+        "circuit": lambda: [",".join(state.feeds.get(n.node, ())) for n in nodes],
+        "sev": lambda: state.node_status.astype(np.float64),
+        "gpus": state.node_reporting,
+        "power": lambda: state.node_sum(readings.POWER),
+        "wall": lambda: np.array([state.wall.get(n.node, np.nan) for n in nodes], np.float64),
+        "temp": lambda: state.node_max(readings.TEMPERATURE),
+        "util": lambda: state.node_mean(readings.UTILIZATION),
     }
 
 
-def circuit_fields(board: DashboardState, circuits: Sequence[CircuitState]) -> Fields:
+def circuit_fields(state: DashboardState, circuits: Sequence[CircuitState]) -> Fields:
     """Circuits: watts, shares, seconds."""
 
     def numbers(get: Callable[[CircuitState], float | None]) -> Callable[[], Floats]:
@@ -136,9 +136,7 @@ def circuit_fields(board: DashboardState, circuits: Sequence[CircuitState]) -> F
         "allday": numbers(lambda c: c.continuous_ratio),
         "heat": numbers(lambda c: c.heat_ratio),
         "trip": numbers(lambda c: c.trip_seconds.earliest),
-        "sev": lambda: np.array(
-            [board.circuit_standing.get(c.id, 0) for c in circuits], np.float64
-        ),
+        "sev": lambda: np.array([state.circuit_status.get(c.id, 0) for c in circuits], np.float64),
     }
 
 

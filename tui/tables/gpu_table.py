@@ -30,10 +30,10 @@ from tui.theme import Piece
 class GpuSource:
     """What the cells of the GPU table are drawn from."""
 
-    def __init__(self, board: DashboardState) -> None:
-        self.board = board
-        self.gpus = board.gpus
-        self.standing = board.gpu_standing
+    def __init__(self, state: DashboardState) -> None:
+        self.state = state
+        self.gpus = state.gpus
+        self.status = state.gpu_status
 
     def tone(self, row: int) -> str:
         """Numbers of a GPU that says nothing new are dimmed."""
@@ -41,7 +41,7 @@ class GpuSource:
 
 
 def _gpu_state(source: GpuSource, row: int, width: int) -> Piece:
-    return gpu_mark(source.board, row)
+    return gpu_mark(source.state, row)
 
 
 def _gpu_power(source: GpuSource, row: int, width: int) -> Piece:
@@ -101,7 +101,7 @@ GPU_COLUMNS: tuple[TableColumn[GpuSource], ...] = (
 
 GPU_SORTS: dict[str, Callable[[GpuSource], Floats] | None] = {
     "": None,
-    "GPUS": lambda s: s.standing.astype(np.float64),
+    "GPUS": lambda s: s.status.astype(np.float64),
     "W/limit": lambda s: s.gpus.column(POWER),
     "°C": lambda s: s.gpus.column(TEMPERATURE),
     "util": lambda s: s.gpus.column(UTILIZATION),
@@ -111,22 +111,22 @@ GPU_SORTS: dict[str, Callable[[GpuSource], Floats] | None] = {
 
 
 def gpu_listing(
-    board: DashboardState, sort: str, wanted: Filter = ALL, *, node: str | None = None,
+    state: DashboardState, sort: str, wanted: Filter = ALL, *, node: str | None = None,
     reverse: bool = False, faults: bool = False,
 ) -> Listing[GpuSource]:  # fmt: skip
     """List the GPUs of one node or of all that fit a filter. `faults`: only those that are ill."""
-    source, who = GpuSource(board), board.gpus.who
-    mask = wanted.mask(gpu_fields(board, board.gpus), len(board.gpus))
+    source, who = GpuSource(state), state.gpus.who
+    mask = wanted.mask(gpu_fields(state, state.gpus), len(state.gpus))
     if node is not None:
         mask &= np.array([name == node for name in who.node], bool).reshape(len(mask))
     if faults:
-        mask &= board.gpu_standing > RowStatus.OK
+        mask &= state.gpu_status > RowStatus.OK
     rows = np.flatnonzero(mask)
     key = GPU_SORTS[sort]
     if key is None:
-        rows = rows[np.argsort(board.gpu_order[rows], kind="stable")]
+        rows = rows[np.argsort(state.gpu_order[rows], kind="stable")]
         rows = rows[::-1] if reverse else rows
     else:
         rows = highest_first(rows, key(source), reverse=reverse)
-    nothing = board.gpus_unknown or "no GPU yet"
-    return Listing(source, GPU_COLUMNS, rows, who.uuid, len(board.gpus), sort, nothing)
+    nothing = state.gpus_unknown or "no GPU yet"
+    return Listing(source, GPU_COLUMNS, rows, who.uuid, len(state.gpus), sort, nothing)

@@ -1,4 +1,4 @@
-"""A table of the screen: rows in their order, and what stands in their cells. Pure views of a board."""
+"""A table of the screen: rows in their order, and what stands in their cells. Pure views of a state."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ MARKS: dict[RowStatus, Piece] = {
 """How a node or circuit is, in a sign and a word; all words are in docs/dashboard.md."""
 
 
-def gpu_mark(board: DashboardState, row: int) -> Piece:
+def gpu_mark(state: DashboardState, row: int) -> Piece:
     """How a GPU is: where nothing is read of it, why."""
-    standing = RowStatus(board.gpu_standing[row])
-    if standing in {RowStatus.DOWN, RowStatus.STALE}:
-        return unread(board.gpus.who.present[row], (board.gpus.gap(TEMPERATURE, row),))
-    return MARKS[standing]
+    status = RowStatus(state.gpu_status[row])
+    if status in {RowStatus.DOWN, RowStatus.STALE}:
+        return unread(state.gpus.who.present[row], (state.gpus.gap(TEMPERATURE, row),))
+    return MARKS[status]
 
 
 def unread(present: bool, gaps: Collection[str]) -> Piece:
@@ -58,7 +58,7 @@ class Listing(Generic[S]):
     source: S
     columns: Sequence[TableColumn[S]]
     order: Index
-    """Positions in the board."""
+    """Positions in the state."""
     keys: Sequence[str]
     """Name of each position: the cursor follows it, whatever the order."""
     total: int

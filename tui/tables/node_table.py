@@ -22,17 +22,17 @@ from tui.theme import Piece
 class NodeSource:
     """What the cells of the node table are drawn from."""
 
-    def __init__(self, board: DashboardState) -> None:
-        self.board = board
-        self.standing = board.node_standing
-        self.power = board.node_sum(POWER)
-        self.hottest = board.node_max(TEMPERATURE)
-        self.busy = board.node_mean(UTILIZATION)
-        self.reporting = board.node_reporting()
+    def __init__(self, state: DashboardState) -> None:
+        self.state = state
+        self.status = state.node_status
+        self.power = state.node_sum(POWER)
+        self.hottest = state.node_max(TEMPERATURE)
+        self.busy = state.node_mean(UTILIZATION)
+        self.reporting = state.node_reporting()
 
     def tone(self, row: int) -> str:
         """A node that says nothing new is dimmed."""
-        return "" if self.board.nodes[row].state == "online" else "dim"
+        return "" if self.state.nodes[row].state == "online" else "dim"
 
 
 def known_value(value: float) -> float | None:
@@ -40,23 +40,23 @@ def known_value(value: float) -> float | None:
 
 
 def _node_state(source: NodeSource, row: int, width: int) -> Piece:
-    standing = RowStatus(source.standing[row])
-    if standing is RowStatus.OK and source.board.nodes[row].driver_state in _DRIVER_FAULTS:
+    status = RowStatus(source.status[row])
+    if status is RowStatus.OK and source.state.nodes[row].driver_state in _DRIVER_FAULTS:
         return "! NODRV", "warn"
-    return MARKS[standing]
+    return MARKS[status]
 
 
 _DRIVER_FAULTS = {"missing", "mismatched", "hung", "no_permission"}
 
 
 def _node_gpus(source: NodeSource, row: int, width: int) -> Piece:
-    reporting, of = int(source.reporting[row]), source.board.nodes[row].gpus
+    reporting, of = int(source.reporting[row]), source.state.nodes[row].gpus
     return f"{reporting}/{of}", source.tone(row) if reporting == of else "stale"
 
 
 def _node_worst(source: NodeSource, row: int, width: int) -> Piece:
-    node = source.board.nodes[row]
-    alerts = source.board.node_alerts.get(node.node, [])
+    node = source.state.nodes[row]
+    alerts = source.state.node_alerts.get(node.node, [])
     if not alerts:
         age = node.age_seconds
         late = node.state != "online" and age is not None
@@ -68,27 +68,27 @@ def _node_worst(source: NodeSource, row: int, width: int) -> Piece:
 
 NODE_COLUMNS: tuple[TableColumn[NodeSource], ...] = (
     TableColumn("NODES", 9, _node_state),
-    TableColumn("node", 9, lambda s, row, _: (clean(s.board.nodes[row].node), s.tone(row)),
+    TableColumn("node", 9, lambda s, row, _: (clean(s.state.nodes[row].node), s.tone(row)),
            tail=True, grow=2, most=28),
     TableColumn("GPUs", 5, _node_gpus, right=True),
     TableColumn("GPU power", 9, lambda s, row, _: (watts(known_value(s.power[row])), s.tone(row)),
            right=True),
     TableColumn("wall", 8,
-           lambda s, row, _: (watts(s.board.wall.get(s.board.nodes[row].node)), s.tone(row)),
+           lambda s, row, _: (watts(s.state.wall.get(s.state.nodes[row].node)), s.tone(row)),
            right=True),
     TableColumn("°C", 3, lambda s, row, _: (number(known_value(s.hottest[row])), s.tone(row)), right=True),
     TableColumn("util", 5, lambda s, row, _: (percent(known_value(s.busy[row])), s.tone(row)), right=True),
     TableColumn("", 5, lambda s, row, width: (bar(known_value(s.busy[row]), width), "bar"),
            grow=2, most=24),
     TableColumn("driver", 14,
-           lambda s, row, _: (clean(s.board.nodes[row].driver_version or DASH), "dim"), need=112),
+           lambda s, row, _: (clean(s.state.nodes[row].driver_version or DASH), "dim"), need=112),
     TableColumn("source", 18,
-           lambda s, row, _: (clean(s.board.nodes[row].source or DASH), "dim"), need=112),
+           lambda s, row, _: (clean(s.state.nodes[row].source or DASH), "dim"), need=112),
     TableColumn("worst alert", 15, _node_worst, grow=3),
 )  # fmt: skip
 NODE_SORTS: dict[str, Callable[[NodeSource], Floats] | None] = {
     "": None,
-    "NODES": lambda s: s.standing.astype(np.float64),
+    "NODES": lambda s: s.status.astype(np.float64),
     "GPU power": lambda s: s.power,
     "°C": lambda s: s.hottest,
     "util": lambda s: s.busy,
@@ -96,7 +96,7 @@ NODE_SORTS: dict[str, Callable[[NodeSource], Floats] | None] = {
 
 
 def node_listing(
-    board: DashboardState,
+    state: DashboardState,
     sort: str,
     wanted: Filter = ALL,
     *,
@@ -104,10 +104,10 @@ def node_listing(
     faults: bool = False,
 ) -> Listing[NodeSource]:
     """List the nodes that fit a filter."""
-    source, names = NodeSource(board), [node.node for node in board.nodes]
-    mask = wanted.mask(node_fields(board), len(names))
+    source, names = NodeSource(state), [node.node for node in state.nodes]
+    mask = wanted.mask(node_fields(state), len(names))
     if faults:
-        mask &= source.standing > RowStatus.OK
+        mask &= source.status > RowStatus.OK
     rows = np.flatnonzero(mask)
     key = NODE_SORTS[sort]
     if key is not None:

@@ -59,7 +59,7 @@ class Playback:
         """Whether what is shown is not yet what was asked for."""
         return self._at is not None and (self._shown is None or self._shown.at != self._at)
 
-    def board(self, newest: DashboardState) -> DashboardState:
+    def state(self, newest: DashboardState) -> DashboardState:
         """What to show."""
         if self._at is None:
             return self._frozen if self._frozen is not None else newest
@@ -67,13 +67,13 @@ class Playback:
         return self._shown or self._frozen or newest
 
     def _find(self, at: int, newest: DashboardState) -> None:
-        """Show an instant, if it is here; the same board while nothing of it is another."""
+        """Show an instant, if it is here; the same state while nothing of it is another."""
         docs: dict[str, Doc] = {}
         number = self._frame(at)
         if number is None:
-            base = None if self.past is None else self.past.board(at, newest)
+            base = None if self.past is None else self.past.state(at, newest)
         else:
-            base = self.trail.board(number)
+            base = self.trail.state(number)
             docs = {} if self.past is None else self.past.documents(at)
         key = (at, id(base), *((path, id(doc.value)) for path, doc in docs.items()))
         if base is not None and key != self._key:

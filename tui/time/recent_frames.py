@@ -2,7 +2,7 @@
 
 Frames are packed (readings by `tui.past.frame_cache`, the rest as MessagePack, deflated): one of 10,000 GPUs
 takes some 130 kB. What is no longer here the aggregator still has. The same frame read again is the
-same board.
+same state.
 """
 
 from __future__ import annotations
@@ -82,14 +82,14 @@ class RecentFrames:
         self._read: tuple[int, DashboardState] | None = None
         self._gpus: Gpus | None = None
 
-    def add(self, board: DashboardState) -> None:
-        """Keep a board, if it is time for one."""
-        if not board.ready or not len(board.gpus) or board.gpus is self._gpus:
+    def add(self, state: DashboardState) -> None:
+        """Keep a state, if it is time for one."""
+        if not state.ready or not len(state.gpus) or state.gpus is self._gpus:
             return  # nothing, or what a screen that looks at few GPUs has left of all the others
-        if self.frames and board.at - self.frames[-1].at < spacing(len(board.gpus)) * 0.9e9:
+        if self.frames and state.at - self.frames[-1].at < spacing(len(state.gpus)) * 0.9e9:
             return
-        self._gpus = board.gpus
-        packed = pack(board)
+        self._gpus = state.gpus
+        packed = pack(state)
         self.frames.append(packed)
         self._bytes += packed.size
         while self._bytes > MOST_BYTES or len(self.frames) > MOST_FRAMES:
@@ -104,36 +104,36 @@ class RecentFrames:
         times = [frame.at for frame in self.frames]
         return max(0, int(np.searchsorted(times, at, side="right")) - 1)
 
-    def board(self, number: int) -> DashboardState:
-        """Return a frame as a board."""
+    def state(self, number: int) -> DashboardState:
+        """Return a frame as a state."""
         frame = self.frames[number]
         if self._read is None or self._read[0] != frame.at:
             self._read = (frame.at, unpack(frame))
         return self._read[1]
 
 
-def pack(board: DashboardState) -> Packed:
+def pack(state: DashboardState) -> Packed:
     """Make a frame small."""
-    gpus = board.gpus
+    gpus = state.gpus
     names = tuple(gpus.columns)
     table = np.stack([gpus.columns[name] for name in names]) if names else np.empty((0, len(gpus)))
     docs = {
         path: msgspec.Raw(msgspec.msgpack.encode(doc.value))
-        for path, doc in board.docs.items()
+        for path, doc in state.docs.items()
         if isinstance(doc.value, _KINDS.get(path, ()))
     }
     rest = _Rest(
-        board.status, list(board.nodes), dict(board.wall), list(board.alerts), gpus.gaps, docs
+        state.status, list(state.nodes), dict(state.wall), list(state.alerts), gpus.gaps, docs
     )
     return Packed(
-        board.at, replace(gpus, columns={}, gaps={}), names,
+        state.at, replace(gpus, columns={}, gaps={}), names,
         pack_table(table),
         zlib.compress(msgspec.msgpack.encode(rest), 1),
     )  # fmt: skip
 
 
 def unpack(frame: Packed) -> DashboardState:
-    """Make a board of a frame."""
+    """Make a state of a frame."""
     rest = decode(zlib.decompress(frame.rest), _Rest, packed=True)
     rows = unpack_table(frame.columns, len(frame.names))
     docs: dict[str, Any] = {

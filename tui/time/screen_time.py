@@ -33,21 +33,21 @@ class ScreenTime:
     """Seconds between two looks at the cluster."""
 
 
-def outdated(board: DashboardState, moment: ScreenTime) -> bool:
+def outdated(state: DashboardState, moment: ScreenTime) -> bool:
     """Whether the newest data is not of now: the aggregator has not been heard for a while, or it hears
     nothing new of any node. Nodes that send seldom are as new as they can be while they are online."""
-    if board.status is None:
+    if state.status is None:
         return False
-    if moment.now - board.status_came > max(FRESH, 2.5 * moment.every):
+    if moment.now - state.status_came > max(FRESH, 2.5 * moment.every):
         return True
-    age = board.age(moment.now)
-    return age is not None and age > FRESH and not board.status.summary.nodes.get("online")
+    age = state.age(moment.now)
+    return age is not None and age > FRESH and not state.status.summary.nodes.get("online")
 
 
-def countdown_now(board: DashboardState, line: Connection, moment: ScreenTime) -> Now:
+def countdown_now(state: DashboardState, line: Connection, moment: ScreenTime) -> Now:
     """From when countdowns count: they stand still while the screen or the data does."""
-    came = board.came(CIRCUITS)
+    came = state.came(CIRCUITS)
     live = line.state is ConnectionState.LIVE and moment.paused is None and not moment.replay
     if live and moment.now - came <= STALE_AFTER:
         return Now(max(0.0, moment.now - came))
-    return Now(0.0, time_of_day(board.circuits_at, utc=moment.utc))
+    return Now(0.0, time_of_day(state.circuits_at, utc=moment.utc))

@@ -67,7 +67,7 @@ class TimeControls(Playback):
     def pause(self, newest: DashboardState, now: float) -> None:
         """Stand still, or go on."""
         if self.paused is None:
-            self.paused, self._frozen = now, self.board(newest)
+            self.paused, self._frozen = now, self.state(newest)
         else:
             self.live()
 
