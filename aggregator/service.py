@@ -14,7 +14,6 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from aggregator.alerting.delivery_admin import DeliveryAdmin
 from aggregator.alerting.node_labels import NodeLabels, Places
 from aggregator.alerting.pipeline import AlertPipeline
 from aggregator.alerting.service import AlertingService
@@ -33,6 +32,7 @@ from aggregator.remote.push import Pusher
 from aggregator.stats import add_lags
 from aggregator.store.executor import StoreExecutor
 from aggregator.store.open import Lock, open_store
+from aggregator.view import DeliveryView
 from alerts.rules.rule import load as load_rules
 from api.alerts import Alert
 from api.stats import Stats
@@ -92,17 +92,17 @@ class Aggregator:
 
     def alerts(self) -> Sequence[Alert]:
         """Alerts that are pending, firing or just resolved, worst first."""
-        return self.alarms.alerts()
+        return self.pipeline.alerts()
 
     @property
-    def alarms(self) -> AlertPipeline:
+    def pipeline(self) -> AlertPipeline:
         """Rules, alerts, incidents, silences. Only while `run` runs."""
-        return self.alerting.alarms
+        return self.alerting.pipeline
 
     @property
-    def post(self) -> DeliveryAdmin:
+    def delivery(self) -> DeliveryView:
         """Deliveries and channels. Only while `run` runs."""
-        return self.alerting.office
+        return self.alerting
 
     @property
     def alerts_fired(self) -> int:
@@ -157,7 +157,7 @@ class Aggregator:
     ) -> None:
         config = self.config
 
-        states = self.alerting.billboard.states
+        states = self.alerting.topics.states
         circuits = PowerTopics(config.cluster, shard_names(config.shards))
 
         def take(topic: str, payload: bytes) -> None:
@@ -165,7 +165,7 @@ class Aggregator:
                 return
             ingest.receive(topic, payload, time.monotonic(), time.time_ns())
             if topic.endswith("/event"):
-                self.alerting.tell_event()
+                self.alerting.note_event()
 
         bus = FanInClient(config.broker, config.cluster, shard_names(config.shards), take, self.stats,
                   more=[f"{states.prefix}+/state", *circuits.filters()])  # fmt: skip
@@ -217,7 +217,7 @@ class Aggregator:
             sampled_at = ingest.flush(began, time.time_ns())
             add_lags(self.stats.shown, (time.time_ns() - sampled_at) / 1e9)
             if sampled_at.size:
-                self.alerting.tell_news()
+                self.alerting.note_readings()
             if self.stats.bus_connected:
                 for ask in ingest.drain_commands(began):
                     bus.command(ask.node, ask.command)
@@ -275,7 +275,9 @@ class Aggregator:
         """Keep circuits, budgets and UPS on the bus as they stand."""
         async for now in _every(1.0):
             try:
-                states.show(self.electrical, spoken(self.alerts(), self.alarms.held), now)
+                states.show(
+                    self.electrical, spoken(self.alerts(), self.pipeline.manager.status), now
+                )
                 if self.stats.bus_connected:
                     states.send(
                         lambda topic, body: bus.publish(topic, body, retain=True),

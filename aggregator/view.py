@@ -50,7 +50,7 @@ class DeliveryView(Protocol):
     async def test(self, channel: str) -> TestReply:
         """Send a test notice to a channel now."""
 
-    def figures(self) -> AlertStats:
+    def alert_stats(self) -> AlertStats:
         """Return what journal and heartbeat say of themselves."""
 
 
@@ -67,11 +67,11 @@ class AggregatorView(Protocol):
     """Circuits, budgets, and what the whole has taken."""
 
     @property
-    def alarms(self) -> AlertPipeline:
+    def pipeline(self) -> AlertPipeline:
         """Rules, alerts, incidents, silences."""
 
     @property
-    def post(self) -> DeliveryView:
+    def delivery(self) -> DeliveryView:
         """Deliveries and channels."""
 
     def now(self) -> float:

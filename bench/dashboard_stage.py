@@ -51,7 +51,7 @@ class Stage(FakeView):
         for number, name in enumerate(names):
             self.add(_inventory(name, number))
         self.electrical = ElectricalService(_site(names), Path("/nowhere"))
-        self.alarms = AlertPipeline(
+        self.pipeline = AlertPipeline(
             load(), lambda *_: None, cluster="site-a", now=self.now(), wall=self.wall()
         )
         self._busy = self._chance.choice([0.15, 0.6, 0.95], -(-nodes // 16), p=[0.15, 0.25, 0.6])
@@ -68,7 +68,7 @@ class Stage(FakeView):
 
     def alerts(self) -> Sequence[Alert]:
         """What the shipped rules say."""
-        return self.alarms.alerts()
+        return self.pipeline.alerts()
 
     async def beat(self) -> None:
         """One second: readings of all nodes, circuits, rules, viewers."""
@@ -98,7 +98,7 @@ class Stage(FakeView):
             else []
         )
         self.happened = [*events, *self.happened]
-        self.alarms.judge(
+        self.pipeline.evaluate(
             self.fleet,
             now,
             wall,

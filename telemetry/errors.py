@@ -7,7 +7,7 @@ KilowattError
 ├── WireError        bytes from the bus are not what the topic promises
 ├── BusError         the broker can't be reached or refuses
 ├── StoreError       the store can't be opened or written
-└── DeskError        what was asked about an incident or a silence can't be done
+└── IncidentError        what was asked about an incident or a silence can't be done
 
 Each message says where, what, and what to do instead; the command line prints it as one line.
 """
@@ -60,7 +60,7 @@ class StoreError(KilowattError):
     """The store can't be opened, written or read."""
 
 
-class DeskError(KilowattError):
+class IncidentError(KilowattError):
     """What a person asked about an incident or a silence can't be done."""
 
 

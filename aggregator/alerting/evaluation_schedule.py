@@ -1,8 +1,8 @@
-"""When to judge: soon after news, at once after an event, and never for more than its share of a core.
+"""When rules are evaluated: soon after new readings, at once after an event, within a CPU budget.
 
-The cost of a run is measured; what it took is paid off at `share` seconds a second. A run that cheap
-follows every flush of the fleet, at 100,000 GPUs one a second is all there is. An event may use what
-news may not: there is always one run kept for it. Pure: the loop brings the time.
+The cost of a run is measured and paid off at `share` seconds a second. A cheap run follows every flush
+of the fleet; at 100,000 GPUs there is one a second. One run is always reserved for an event. Pure: the
+loop brings the time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 
 
 class EvaluationSchedule:
-    """The budget of one thing that is done again and again."""
+    """CPU budget of the rules."""
 
     def __init__(self, longest: float, share: float = 0.1) -> None:
         """`longest`: seconds after which it is due whatever it costs. `share`: of one core."""
@@ -20,17 +20,18 @@ class EvaluationSchedule:
         self._began = -math.inf
         self._paid_at = -math.inf
         self._cost = 0.0
-        """What a run takes, seconds of CPU: the mean of the last few."""
+        """CPU seconds of a run: the mean of the last few."""
         self._credit = 0.0
         """Seconds of CPU that may be spent."""
 
-    def wait(self, now: float, *, news: bool, urgent: bool) -> float:
-        """Return for how many seconds it may wait; 0 when it is due. `now`: monotonic seconds.
+    def wait(self, now: float, *, fresh: bool, urgent: bool) -> float:
+        """Return for how many seconds the next run can wait; 0 when it is due. `now`: monotonic
+        seconds.
 
-        `news`: there is something new to look at. `urgent`: something happened.
+        `fresh`: there are new readings. `urgent`: there was an event.
         """
         latest = self._began + self._longest - now
-        if not (news or urgent) or latest <= 0:
+        if not (fresh or urgent) or latest <= 0:
             return max(0.0, latest)
         needed = self._cost if urgent else 2 * self._cost
         return max(0.0, min(latest, (needed - self._credit_at(now)) / self._share))

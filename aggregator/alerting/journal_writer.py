@@ -1,8 +1,8 @@
-"""The clerk: writes down what the desk decided, in order, in a thread of its own.
+"""The journal writer: stores the changes of the incident manager, in order, in its own thread.
 
-A disk that is slow or full holds up nobody: what has come meanwhile is joined and written together,
-and what could not be written is tried again, ever more patiently. The journal keeps it in memory and
-hands it out to be sent; a page must not wait for a disk.
+A slow or full disk delays nothing else: changes that arrive meanwhile are joined and written together,
+and a failed write is retried with growing pauses. The journal has them in memory and gives them to the
+outbox; a page must not wait for a disk.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ IDLE_SECONDS = 60.0
 class JournalWriter:
     """Owns the thread in which the journal is written."""
 
-    def __init__(self, journal: Journal, route: Route, told: Callable[[], None]) -> None:
-        """`told` is called after each commit: there may be something to send."""
+    def __init__(self, journal: Journal, route: Route, wake: Callable[[], None]) -> None:
+        """`wake` is called after each commit: there may be something to send."""
         self._journal = journal
         self._route = route
-        self._told = told
+        self._wake = wake
         self._thread = ThreadPoolExecutor(1, "journal")
         self._step: StateChanges | None = None
         self._records: Sequence[AlertRecord] | None = None
@@ -47,7 +47,7 @@ class JournalWriter:
         self.seconds = 0.0
         """Time spent in commits."""
         self.last = 0.0
-        """What the last one took."""
+        """Duration of the last commit."""
 
     @property
     def waits(self) -> bool:
@@ -55,7 +55,7 @@ class JournalWriter:
         return self._step is not None or self._records is not None or bool(self._journal.trouble)
 
     def add(self, step: StateChanges, records: Sequence[AlertRecord] | None = None) -> None:
-        """Take a step, and the engine's lives where they have changed."""
+        """Add the changes of a step, and the engine's records where they have changed."""
         if not step and not step.records and records is None:
             return
         self._step = step if self._step is None else self._step.then(step)
@@ -89,8 +89,8 @@ class JournalWriter:
         """Commit the rest and close the journal."""
         try:
             if not await self._commit():
-                log.error("alerts: the journal could not be written before the end: %s. What it "
-                          "does not have is forgotten.", self._journal.trouble)  # fmt: skip
+                log.error("alerts: the journal could not be written before the end: %s. Changes "
+                          "that are not in it are lost.", self._journal.trouble)  # fmt: skip
             await self.call(self._journal.close)
         finally:
             self._thread.shutdown(wait=False)
@@ -108,11 +108,11 @@ class JournalWriter:
         self.errors += not good
         self.last = time.monotonic() - began
         self.seconds += self.last
-        self._say(before)
+        self._log(before)
         for future in waiting:
             if not future.done():
                 future.set_result(good)
-        self._told()
+        self._wake()
         return good
 
     def _write(self, step: StateChanges | None, records: Sequence[AlertRecord] | None) -> bool:
@@ -120,14 +120,14 @@ class JournalWriter:
             return self._journal.flush()
         return self._journal.commit(step or StateChanges(), self._route, records)
 
-    def _say(self, before: str) -> None:
+    def _log(self, before: str) -> None:
         trouble = self._journal.trouble
         if trouble and not before:
             log.error("alerts: the journal can't be written: %s. Alerts and pages go on; a crash "
-                      "now would forget what is not on disk.", trouble)  # fmt: skip
+                      "now would lose what is not on disk.", trouble)  # fmt: skip
         elif before and not trouble:
             log.warning("alerts: the journal is written again")
 
     async def call(self, function: Callable[[], T]) -> T:
-        """Call something of the journal in its thread."""
+        """Call a function in the thread of the journal."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, function)

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from alerts.delivery.outbox import ChannelHealth
 from alerts.journal.journal import Journal
 from alerts.rules.names import MONITOR_QUANTITIES
+from api.alerts import ChannelRow
 from api.power import SnapshotKind
 from power.snapshot.snapshot import PowerSnapshot
 
@@ -48,7 +48,7 @@ def journal_part(journal: Journal, wall_ns: int) -> MonitorPart:
     return MonitorPart("aggregator/journal", facts, problems)
 
 
-def channel_parts(channels: Iterable[ChannelHealth]) -> list[MonitorPart]:
+def channel_parts(channels: Iterable[ChannelRow]) -> list[MonitorPart]:
     """Return a row for each channel."""
     return [
         MonitorPart(

@@ -1,4 +1,4 @@
-"""Alerting as a service: opens the journal, judges in rhythm, commits, sends, and ends in order."""
+"""The alerting service: opens the journal, evaluates rules on schedule, stores and sends."""
 
 from __future__ import annotations
 
@@ -15,28 +15,29 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from aggregator.alerting.delivery_admin import DeliveryAdmin
 from aggregator.alerting.evaluation_schedule import EvaluationSchedule
 from aggregator.alerting.journal_writer import JournalWriter
 from aggregator.alerting.node_labels import Places
-from aggregator.alerting.pipeline import AlertPipeline, patience_of
+from aggregator.alerting.pipeline import AlertPipeline, timings_of
 from aggregator.alerting.self_alerts import channel_parts, journal_part
 from aggregator.config import AggregatorConfig, shard_names
 from aggregator.mqtt.incident_topics import IncidentTopics
 from aggregator.stats import add_lags
+from aggregator.view import AlertStats
 from alerts.delivery.heartbeat import Heartbeat
-from alerts.delivery.outbox import Outbox
+from alerts.delivery.outbox import Outbox, deliver_test
 from alerts.delivery.routing import Router
-from alerts.engine.restore import AlertRecord
 from alerts.incidents.policy import NotificationTimings
-from alerts.incidents.state import StateChanges
 from alerts.journal.journal import Journal
+from alerts.notice import Delivery
+from alerts.notifiers.result import Delivered
 from alerts.rules.rule import Rule
+from api.alerts import ChannelRow, Incident, TestReply
 from api.fleet import StoredEvent
 from api.stats import Stats
 from power.snapshot.snapshot import PowerSnapshot
 from telemetry.devices import Event
-from telemetry.errors import StoreError
+from telemetry.errors import ConfigError, StoreError
 from telemetry.fleet import Fleet
 
 log = logging.getLogger(__name__)
@@ -46,17 +47,18 @@ FILE = "alerts.sqlite"
 RECALLED = 86_400_000_000_000
 """ns: how far back events are read at a start."""
 MOST_RECALLED = 50_000
-UNSURE = 15_000_000_000
-"""ns: events so shortly before the last word of the journal may have been judged, or not. They are
-judged again: where their alert fires already, that tells nobody anything new."""
+OVERLAP = 15_000_000_000
+"""ns: events so shortly before the last step in the journal may have been evaluated or not. They are
+evaluated again: an alert that fires already is not notified twice."""
 LEAST_PAUSE = 0.02
-"""Seconds between two turns of the desk."""
+"""Seconds between two steps of the incident manager."""
 
 EventQuery = Callable[[int, int, str | None, str | None, int], Awaitable[list[StoredEvent]]]
 """`StoreExecutor.events`."""
 SnapshotReader = Callable[[float, int], Sequence[PowerSnapshot]]
 Surroundings = Callable[[Fleet, int], tuple[Places, tuple[float, str] | None]]
-"""What no reading says, at a wall time: where nodes stand, and what a kWh costs in which money."""
+"""Returns, for a wall time, what no reading contains: labels of nodes, and the price and currency of
+a kWh."""
 
 Ailing = Callable[[], Mapping[str, str]]
 
@@ -66,83 +68,123 @@ def _nowhere(_: Fleet, __: int) -> tuple[Places, None]:
 
 
 class AlertInputs(Protocol):
-    """What came since the rules last looked; `aggregator.ingest.router.Ingest` is one."""
+    """Input since the last evaluation; implemented by `aggregator.ingest.router.MessageRouter`."""
 
     def drain_events(self) -> list[Event]:
-        """Return the events that no rule has seen yet."""
+        """Return the events since the last call."""
 
     def drain_sample_times(self) -> npt.NDArray[np.int64]:
-        """Return when the frames were sampled that no rule has seen yet, ns since 1970."""
+        """Return the sampling times of the frames since the last call, ns since 1970."""
 
 
 class AlertingService:
-    """Rules to pages; `open` it, `run` it, and leave it."""
+    """Rules, incidents, journal, outbox and heartbeat of an aggregator; enter `opened`, then `run`.
+
+    Implements `aggregator.view.DeliveryView` while it is open.
+    """
 
     def __init__(
         self,
         config: AggregatorConfig,
         rules: Sequence[Rule],
         stats: Stats,
-        patience: NotificationTimings | None = None,
+        timings: NotificationTimings | None = None,
     ) -> None:
-        """`patience`: another than the settings ask for."""
+        """`timings`: instead of those that the settings ask for."""
         self._config = config
-        self._patience = patience or patience_of(config.alerts)
+        self._timings = timings or timings_of(config.alerts)
         self._rules = rules
         self._stats = stats
-        self.rhythm = EvaluationSchedule(config.rule_seconds)
-        self.billboard = IncidentTopics(config.cluster, shard_names(config.shards))
+        self.schedule = EvaluationSchedule(config.rule_seconds)
+        self.topics = IncidentTopics(config.cluster, shard_names(config.shards))
         self.heartbeat: Heartbeat | None = None
         beat = config.alerts.heartbeat
         if beat is not None:
             self.heartbeat = Heartbeat(beat, proxy=config.alerts.proxy)
         self._parts: _Parts | None = None
         self._late: list[Event] = []
-        """Events of before the start that perhaps nobody has judged."""
+        """Events of before the start that may not have been evaluated."""
         self._surroundings: Surroundings = _nowhere
         self._ailing: Ailing = dict
-        self._stirred = asyncio.Event()
-        self._news = False
+        self._woken = asyncio.Event()
+        self._fresh = False
         self._urgent = False
 
-    # -- What others see -------------------------------------------------------------------------
-
     @property
-    def alarms(self) -> AlertPipeline:
-        """Rules, alerts, incidents, silences. Only once it is open."""
-        return self._open.alarms
-
-    @property
-    def office(self) -> DeliveryAdmin:
-        """Deliveries and channels. Only once it is open."""
-        return self._open.office
+    def pipeline(self) -> AlertPipeline:
+        """Rules, alerts, incidents, silences. Only while it is open."""
+        return self._open.pipeline
 
     @property
     def fired(self) -> int:
         """Alerts that began to fire since the start."""
-        return 0 if self._parts is None else self._parts.alarms.fired
+        return 0 if self._parts is None else self._parts.pipeline.fired
 
-    def tell_news(self) -> None:
-        """Say that the fleet has new readings."""
-        self._news = True
-        self._stirred.set()
+    def note_readings(self) -> None:
+        """Note that the fleet has new readings."""
+        self._fresh = True
+        self._woken.set()
 
-    def tell_event(self) -> None:
-        """Say that something happened on a node."""
+    def note_event(self) -> None:
+        """Note that a node has sent an event, so that the rules are evaluated soon."""
         if not self._urgent:
             self._urgent = True
-            self._stirred.set()
+            self._woken.set()
 
     def progress(self, part: str) -> None:
-        """Say that a part of the aggregator did what it is for."""
+        """Note that a part of the aggregator has made progress."""
         if self.heartbeat is not None:
             self.heartbeat.progress(part)
 
-    # -- Life ------------------------------------------------------------------------------------
+    # -- Journal and outbox (`aggregator.view.DeliveryView`) ---------------------------------------
+
+    async def saved(self, seconds: float) -> bool:
+        """Wait until all changes are on disk; False when that takes too long."""
+        return await self._open.writer.saved(seconds)
+
+    async def history(self, since: int, limit: int) -> list[Incident]:
+        """Return incidents that are open or ended since a time (ns), newest first."""
+        return await asyncio.to_thread(self._open.journal.incidents, since, limit)
+
+    async def deliveries(
+        self, since: int, limit: int, incident: str | None = None
+    ) -> list[Delivery]:
+        """Return deliveries made since a time (ns), newest first; all, or those of one incident."""
+        return await asyncio.to_thread(self._open.journal.history, since, limit, incident)
+
+    def channels(self) -> list[ChannelRow]:
+        """Return the state of all channels."""
+        return self._open.outbox.channels()
+
+    async def test(self, channel: str) -> TestReply:
+        """Send a test message to a channel now."""
+        began = time.monotonic()
+        try:
+            result = await deliver_test(self._config.alerts, channel, cluster=self._config.cluster)
+        except ConfigError as error:
+            return TestReply(channel, False, 0.0, str(error))
+        took = round(time.monotonic() - began, 3)
+        if isinstance(result, Delivered):
+            return TestReply(channel, True, took)
+        return TestReply(channel, False, took, result.reason)
+
+    def alert_stats(self) -> AlertStats:
+        """Return the counters of journal and heartbeat."""
+        writer, beat = self._open.writer, None if self.heartbeat is None else self.heartbeat.stats
+        return AlertStats(
+            commits=writer.commits,
+            commit_errors=writer.errors,
+            commit_seconds=writer.seconds,
+            journal_ok=not self._open.journal.trouble,
+            heartbeat_at=None if beat is None else beat.last_delivered,
+            heartbeat_failed=None if beat is None else beat.failed,
+        )
+
+    # -- Open and run ----------------------------------------------------------------------------
 
     @asynccontextmanager
     async def opened(self, fleet: Fleet, stored_events: EventQuery) -> AsyncIterator[None]:
-        """Go on where the journal ends; what was decided by the end of the block is on disk then.
+        """Continue from the journal; at the end of the block all changes are on disk.
 
         Raises `StoreError` when there can be no journal, `ConfigError` for channels that lack
         their secrets.
@@ -152,36 +194,30 @@ class AlertingService:
         path = config.data_dir / FILE
         journal = await asyncio.to_thread(_open_journal, path)
         outbox = Outbox(config.alerts, journal, cluster=config.cluster)
-        clerk = JournalWriter(journal, Router(config.alerts).route, outbox.wake)
+        writer = JournalWriter(journal, Router(config.alerts).route, outbox.wake)
         try:
-            now, wall = time.monotonic(), time.time_ns()
-
-            def save(step: StateChanges, records: Sequence[AlertRecord] | None) -> None:
-                clerk.add(step, records)
-
-            alarms = AlertPipeline(
+            pipeline = AlertPipeline(
                 self._rules,
-                save,
+                writer.add,
                 cluster=config.cluster,
-                patience=self._patience,
+                timings=self._timings,
                 memory=journal.memory,
-                records=journal.lives,
-                now=now,
-                wall=wall,
+                records=journal.alert_records,
+                now=time.monotonic(),
+                wall=time.time_ns(),
             )
-            office = DeliveryAdmin(
-                config.alerts, config.cluster, journal, clerk, outbox, self.heartbeat
+            self._parts = _Parts(pipeline, journal, writer, outbox)
+            clock = journal.memory.clock
+            await self._recall(
+                fleet, stored_events, None if clock is None else clock.wall - OVERLAP
             )
-            self._parts = _Parts(alarms, journal, clerk, outbox, office)
-            pulse = journal.memory.pulse
-            await self._recall(fleet, stored_events, None if pulse is None else pulse.wall - UNSURE)
             yield
         finally:
-            await clerk.close()
+            await writer.close()
 
-    async def _recall(self, fleet: Fleet, stored_events: EventQuery, judged: int | None) -> None:
-        """Let the rules remember the events of the last day. Those that came after `judged` (ns,
-        our clock; None is never) are judged now."""
+    async def _recall(self, fleet: Fleet, stored_events: EventQuery, evaluated: int | None) -> None:
+        """Give the rules the events of the last day. Those that were received after `evaluated` (ns
+        since 1970; None: no event) are evaluated in the first tick."""
         wall = time.time_ns()
         try:
             found = await stored_events(wall - RECALLED, wall + RECALLED, None, None, MOST_RECALLED)
@@ -189,83 +225,83 @@ class AlertingService:
             log.warning("alerts: the events of the last day can't be read: %s", error)
             return
         events = found[::-1]
-        old = [judged is None or one.received_at <= judged for one in events]
+        old = [evaluated is None or one.received_at <= evaluated for one in events]
         known = [one.event for one, is_old in zip(events, old, strict=True) if is_old]
         self._late = [one.event for one, is_old in zip(events, old, strict=True) if not is_old]
-        self.alarms.recall(fleet, known, time.monotonic(), wall)
+        self.pipeline.engine.recall(fleet, known, time.monotonic(), wall)
 
     async def run(
         self,
         fleet: Fleet,
-        news: AlertInputs,
+        inputs: AlertInputs,
         snapshots: SnapshotReader,
         publish: Callable[[str, bytes], bool],
         surroundings: Surroundings = _nowhere,
         ailing: Ailing = dict,
     ) -> None:
-        """Judge, commit and send until cancelled. `ailing`: what else is wrong with the monitor, in
-        words, by the name of its rule in `monitor.toml`."""
+        """Evaluate, store and send until cancelled. `ailing`: further faults of the monitor itself,
+        by the name of their rule in `monitor.toml`."""
         parts, self._surroundings, self._ailing = self._open, surroundings, ailing
         async with asyncio.TaskGroup() as group:
-            group.create_task(parts.clerk.run(), name="journal")
+            group.create_task(parts.writer.run(), name="journal")
             group.create_task(parts.outbox.run(), name="outbox")
             if self.heartbeat is not None:
                 group.create_task(self.heartbeat.run(), name="heartbeat")
             while True:
                 await self._due()
-                self._judge(fleet, news, snapshots)
+                self._evaluate(fleet, inputs, snapshots)
                 self._publish(publish)
 
     async def _due(self) -> None:
-        """Wait until the rules are due; meanwhile do what the desk has to do."""
-        alarms = self.alarms
-        turned = 0.0
+        """Wait until the rules are due; meanwhile advance the incident manager."""
+        pipeline = self.pipeline
+        advanced = 0.0
         while True:
             now = time.monotonic()
-            wait = self.rhythm.wait(now, news=self._news, urgent=self._urgent)
+            wait = self.schedule.wait(now, fresh=self._fresh, urgent=self._urgent)
             if wait <= 0:
                 return
-            due = alarms.next_due()
-            if due is not None and due <= now and now - turned >= LEAST_PAUSE:
-                alarms.turn(now, time.time_ns())
-                turned = now
+            due = pipeline.manager.next_due()
+            if due is not None and due <= now and now - advanced >= LEAST_PAUSE:
+                pipeline.advance(now, time.time_ns())
+                advanced = now
                 continue
             if due is not None:
                 wait = min(wait, max(LEAST_PAUSE, due - now))
-            self._stirred.clear()
+            self._woken.clear()
             # Not `wait_for`: on Python 3.11 it loses a cancellation that comes with the event.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait):
-                    await self._stirred.wait()
+                    await self._woken.wait()
 
-    def _judge(self, fleet: Fleet, news: AlertInputs, snapshots: SnapshotReader) -> None:
+    def _evaluate(self, fleet: Fleet, inputs: AlertInputs, snapshots: SnapshotReader) -> None:
         parts, stats = self._open, self._stats
         began, cpu = time.monotonic(), time.thread_time()
-        self._news = self._urgent = False
-        events, clocks = [*self._late, *news.drain_events()], news.drain_sample_times()
+        self._fresh = self._urgent = False
+        events, clocks = [*self._late, *inputs.drain_events()], inputs.drain_sample_times()
         self._late = []
         wall = time.time_ns()
-        found, troubles = self._look(fleet, snapshots, began, wall)
-        parts.alarms.judge(
+        found, troubles = self._inputs(fleet, snapshots, began, wall)
+        parts.pipeline.evaluate(
             fleet, began, wall, events,
             listening=stats.bus_connected,
             snapshots=found,
             troubles=troubles,
-            parts=[journal_part(parts.journal, wall), *channel_parts(parts.outbox.health())],
+            parts=[journal_part(parts.journal, wall), *channel_parts(parts.outbox.channels())],
         )  # fmt: skip
-        parts.outbox.feed(parts.alarms.told())
+        parts.outbox.feed(parts.pipeline.notified())
         ended = time.monotonic()
-        self.rhythm.ran(began, ended, time.thread_time() - cpu)
+        self.schedule.ran(began, ended, time.thread_time() - cpu)
         stats.rules.add(ended - began)
         add_lags(stats.evaluated, (time.time_ns() - clocks) / 1e9)
-        if not parts.alarms.failed:
+        if not parts.pipeline.failed:
             self.progress("rules")
 
-    def _look(
+    def _inputs(
         self, fleet: Fleet, snapshots: SnapshotReader, now: float, wall: int
     ) -> tuple[Sequence[PowerSnapshot], Mapping[str, str]]:
         """Return the power snapshots, and what is wrong with the monitor itself."""
-        stats, troubles, engine = self._stats, dict(self._ailing()), self.alarms.engine
+        stats, troubles, engine = self._stats, dict(self._ailing()), self.pipeline.engine
         if not stats.bus_connected:
             troubles["bus_lost"] = ""
         if not stats.store_ok:
@@ -278,9 +314,9 @@ class AlertingService:
             return (), {**troubles, "circuits_failing": repr(error)}
 
     def _publish(self, publish: Callable[[str, bytes], bool]) -> None:
-        self.billboard.show(self.alarms.take_changed(), time.monotonic())
+        self.topics.show(self.pipeline.drain_changed(), time.monotonic())
         if self._stats.bus_connected:
-            self.billboard.states.send(publish, self._stats.bus_connects)
+            self.topics.states.send(publish, self._stats.bus_connects)
 
     @property
     def _open(self) -> _Parts:
@@ -291,13 +327,12 @@ class AlertingService:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """What there is once the journal is open."""
+    """Parts that exist while the journal is open."""
 
-    alarms: AlertPipeline
+    pipeline: AlertPipeline
     journal: Journal
-    clerk: JournalWriter
+    writer: JournalWriter
     outbox: Outbox
-    office: DeliveryAdmin
 
 
 def _open_journal(path: Path) -> Journal:

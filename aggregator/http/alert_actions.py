@@ -44,8 +44,10 @@ async def acknowledge(request: web.Request) -> web.Response:
     now, wall = view.now(), view.wall()
     until = None if asked.duration is None else wall + _length("body.for", asked.duration)
     with refusals("incident"):
-        found = view.alarms.acknowledge(
-            key, who=asked.who, why=asked.why, until=until, now=now, wall=wall
+        found = view.pipeline.commit(
+            view.pipeline.manager.acknowledge(
+                key, who=asked.who, why=asked.why, until=until, now=now, wall_ns=wall
+            )
         )
     return await _incident(request, view, found)
 
@@ -56,8 +58,10 @@ async def unacknowledge(request: web.Request) -> web.Response:
     view, key = request.app[VIEW], request.match_info["key"]
     asked = await _done(request)
     with refusals("incident"):
-        found = view.alarms.unacknowledge(
-            key, who=asked.who, why=asked.why, now=view.now(), wall=view.wall()
+        found = view.pipeline.commit(
+            view.pipeline.manager.unacknowledge(
+                key, who=asked.who, why=asked.why, now=view.now(), wall_ns=view.wall()
+            )
         )
     return await _incident(request, view, found)
 
@@ -72,9 +76,11 @@ async def silence(request: web.Request) -> web.Response:
     matchers = [_matcher(number, one, known) for number, one in enumerate(asked.matchers)]
     starts, ends = _times(asked, wall)
     with refusals("silence"):
-        found = view.alarms.silence(
-            matchers, who=asked.who, why=asked.why, starts=starts, ends=ends,
-            maintenance=asked.maintenance, now=now, wall=wall,
+        found = view.pipeline.commit(
+            view.pipeline.manager.silence(
+                matchers, who=asked.who, why=asked.why, starts=starts, ends=ends,
+                maintenance=asked.maintenance, now=now, wall_ns=wall,
+            )
         )  # fmt: skip
     return await _silence(request, view, found)
 
@@ -85,8 +91,10 @@ async def unsilence(request: web.Request) -> web.Response:
     view, key = request.app[VIEW], request.match_info["id"]
     asked = await _done(request)
     with refusals("silence"):
-        found = view.alarms.unsilence(
-            key, who=asked.who, why=asked.why, now=view.now(), wall=view.wall()
+        found = view.pipeline.commit(
+            view.pipeline.manager.unsilence(
+                key, who=asked.who, why=asked.why, now=view.now(), wall_ns=view.wall()
+            )
         )
     return await _silence(request, view, found)
 
@@ -96,10 +104,10 @@ async def test(request: web.Request) -> web.Response:
     query(request)
     view, name = request.app[VIEW], request.match_info["name"]
     await body.read(request, dict[str, object])
-    known = [channel.name for channel in view.post.channels()]
+    known = [channel.name for channel in view.delivery.channels()]
     if name not in known:
         raise unknown("channel", name, known)
-    return await send_json(request, await view.post.test(name))
+    return await send_json(request, await view.delivery.test(name))
 
 
 async def _done(request: web.Request) -> EndRequest:
@@ -111,12 +119,12 @@ async def _done(request: web.Request) -> EndRequest:
 
 
 async def _incident(request: web.Request, view: AggregatorView, found: Incident) -> web.Response:
-    saved = await view.post.saved(SAVE_SECONDS)
+    saved = await view.delivery.saved(SAVE_SECONDS)
     return await send_json(request, IncidentReply(view.wall(), found, saved))
 
 
 async def _silence(request: web.Request, view: AggregatorView, found: Silence) -> web.Response:
-    saved = await view.post.saved(SAVE_SECONDS)
+    saved = await view.delivery.saved(SAVE_SECONDS)
     return await send_json(request, SilenceReply(view.wall(), found, saved))
 
 

@@ -30,9 +30,10 @@ def _alerts(view: AggregatorView) -> list[Family]:
         if alert.state in _SHOWN
     )
     held = Counter(
-        found.standing.value
+        found.state.value
         for alert in view.alerts()
-        if alert.state is AlertState.FIRING and (found := view.alarms.held(alert.key)) is not None
+        if alert.state is AlertState.FIRING
+        and (found := view.pipeline.manager.status(alert.key)) is not None
     )
     return [
         _family("alerts", "Alerts by rule, severity and state; those that there are.", GAUGE,
@@ -47,11 +48,12 @@ def _alerts(view: AggregatorView) -> list[Family]:
 def _incidents(view: AggregatorView) -> list[Family]:
     its = {"cluster": view.cluster}
     found = Counter(
-        (one.severity.value, one.acknowledged is not None) for one in view.alarms.desk.incidents()
+        (one.severity.value, one.acknowledged is not None)
+        for one in view.pipeline.manager.incidents()
     )
     now = view.wall()
     silences = Counter(
-        one.maintenance for one in view.alarms.desk.silences() if one.starts <= now < one.ends
+        one.maintenance for one in view.pipeline.manager.silences() if one.starts <= now < one.ends
     )
     return [
         _family("incidents_open", "Incidents that go on.", GAUGE,
@@ -66,7 +68,7 @@ def _incidents(view: AggregatorView) -> list[Family]:
 
 
 def _channels(view: AggregatorView) -> list[Family]:
-    channels = view.post.channels()
+    channels = view.delivery.channels()
     wall = view.wall() / 1e9
 
     def each(value: str) -> list[Sample]:
@@ -96,24 +98,24 @@ def _named(channel: ChannelRow) -> str:
 
 
 def _machinery(view: AggregatorView) -> list[Family]:
-    figures = view.post.figures()
-    last = figures.heartbeat_at
+    stats = view.delivery.alert_stats()
+    last = stats.heartbeat_at
     return [
         _family("aggregator_journal_commit_seconds", "Time to write the journal of alerts.", SUMMARY,
-                [("_count", float(figures.commits)), ("_sum", figures.commit_seconds)]),
+                [("_count", float(stats.commits)), ("_sum", stats.commit_seconds)]),
         _family("aggregator_journal_errors_total",
                 "Commits of the journal that did not reach the disk at once.", COUNTER,
-                [("", float(figures.commit_errors))]),
+                [("", float(stats.commit_errors))]),
         _family("aggregator_journal_ok", "1 while all that was decided is on disk.", GAUGE,
-                [("", float(figures.journal_ok))]),
+                [("", float(stats.journal_ok))]),
         _family("aggregator_alerts_fired_total", "Alerts that began to fire.", COUNTER,
-                [("", float(view.alarms.fired))]),
+                [("", float(view.pipeline.fired))]),
         _family("aggregator_events_unplaced_total", "Events of nodes that nobody knew.", COUNTER,
-                [("", float(view.alarms.engine.events_unplaced))]),
+                [("", float(view.pipeline.engine.events_unplaced))]),
         _family("heartbeat_last_timestamp_seconds",
                 "When the dead-man switch outside last heard us.", GAUGE,
                 [] if last is None else [("", last / 1e9)]),
         _family("heartbeat_failed_total", "Pings that were not heard.", COUNTER,
-                [] if figures.heartbeat_failed is None
-                else [("", float(figures.heartbeat_failed))]),
+                [] if stats.heartbeat_failed is None
+                else [("", float(stats.heartbeat_failed))]),
     ]  # fmt: skip

@@ -35,7 +35,7 @@ from api.alerts import (
     Subject,
     TimelineReply,
 )
-from telemetry.errors import DeskError
+from telemetry.errors import IncidentError
 
 USUAL, MOST = 1000, 10_000
 PATIENCE = 20.0
@@ -66,10 +66,10 @@ def number(asked: dict[str, str], name: str, usual: int, most: int) -> int:
 
 @contextlib.contextmanager
 def refusals(what: str) -> Iterator[None]:
-    """Turn what the desk refuses into an answer: 404 for what is not there, else 400."""
+    """Turn what the incident manager refuses into an answer: 404 for what is not there, else 400."""
     try:
         yield
-    except DeskError as error:
+    except IncidentError as error:
         text = str(error).removeprefix(f"{what}: ")
         status = 404 if text.startswith(f"no {what}") else 400
         raise RequestError(status, what, text.rstrip(".")) from error
@@ -93,11 +93,11 @@ async def alerts(request: web.Request) -> web.Response:
 
 
 def row_of(view: AggregatorView, alert: Alert) -> AlertRow:
-    """Return an alert with what the desk says of it."""
-    held = view.alarms.held(alert.key)
-    standing = NotificationState.NOTIFIED if held is None else held.standing
-    incident = None if held is None else held.incident or None
-    return AlertRow(**msgspec.structs.asdict(alert), notification=standing, incident=incident)
+    """Return an alert with its notification state and its incident."""
+    status = view.pipeline.manager.status(alert.key)
+    state = NotificationState.NOTIFIED if status is None else status.state
+    incident = None if status is None else status.incident or None
+    return AlertRow(**msgspec.structs.asdict(alert), notification=state, incident=incident)
 
 
 async def incidents(request: web.Request) -> web.Response:
@@ -110,10 +110,10 @@ async def incidents(request: web.Request) -> web.Response:
     if "from" in asked or "to" in asked:
         start, end = between(asked.get("from"), asked.get("to"), view.wall(), "-24h")
         async with asyncio.timeout(PATIENCE):
-            ever = await view.post.history(start, MOST)
+            ever = await view.delivery.history(start, MOST)
         found = [one for one in ever if one.began < end]
     else:
-        found = view.alarms.desk.incidents()
+        found = view.pipeline.manager.incidents()
     chosen = [one for one in found if _fits(one, asked)][:limit]
     return await send_json(request, IncidentsReply(view.wall(), chosen), values=500 * len(chosen))
 
@@ -134,7 +134,7 @@ async def incident(request: web.Request) -> web.Response:
     query(request)
     view = request.app[VIEW]
     with refusals("incident"):
-        found = view.alarms.desk.incident(request.match_info["key"])
+        found = view.pipeline.manager.incident(request.match_info["key"])
     return await send_json(request, IncidentReply(view.wall(), found), values=500)
 
 
@@ -143,13 +143,13 @@ async def story(request: web.Request) -> web.Response:
     query(request)
     view = request.app[VIEW]
     with refusals("incident"):
-        desk, key = view.alarms.desk, request.match_info["key"]
-        found, happened = desk.incident(key), desk.story(key)
+        manager, key = view.pipeline.manager, request.match_info["key"]
+        found, events = manager.incident(key), manager.timeline(key)
     async with asyncio.timeout(PATIENCE):
-        sent = await view.post.deliveries(found.began, USUAL, found.key)
+        sent = await view.delivery.deliveries(found.began, USUAL, found.key)
     body = TimelineReply(
         at=view.wall(), incident=found.key, began=found.began, ended=found.ended,
-        events=happened, deliveries=[delivery_row(one) for one in sent],
+        events=events, deliveries=[delivery_row(one) for one in sent],
     )  # fmt: skip
     return await send_json(request, body, values=20 * len(sent))
 
@@ -163,7 +163,7 @@ async def silences(request: web.Request) -> web.Response:
     wanted = asked.get("maintenance")
     found = [
         silence
-        for silence in view.alarms.desk.silences()
+        for silence in view.pipeline.manager.silences()
         if wanted is None or silence.maintenance == (wanted == "true")
     ]
     return await send_json(request, SilencesReply(at=view.wall(), silences=found))
@@ -174,7 +174,7 @@ async def rules(request: web.Request) -> web.Response:
     asked = query(request, "severity", "subject")
     check_choices(asked)
     view = request.app[VIEW]
-    counts = view.alarms.counts()
+    counts = view.pipeline.counts()
     found = [
         RuleRow(
             name=rule.name,
@@ -190,7 +190,7 @@ async def rules(request: web.Request) -> web.Response:
             pending=counts[rule.name, "pending"],
             firing=counts[rule.name, "firing"],
         )
-        for rule in view.alarms.rules
+        for rule in view.pipeline.engine.rules
         if rule.severity.value == asked.get("severity", rule.severity.value)
         and rule.table.value == asked.get("subject", rule.table.value)
     ]
@@ -205,7 +205,7 @@ async def deliveries(request: web.Request) -> web.Response:
     limit = number(asked, "limit", USUAL, MOST)
     start, _ = between(asked.get("from"), None, view.wall(), "-7d")
     async with asyncio.timeout(PATIENCE):
-        found = await view.post.deliveries(start, MOST)
+        found = await view.delivery.deliveries(start, MOST)
     chosen = [delivery_row(one) for one in found if _goes(one, asked)][:limit]
     return await send_json(request, DeliveriesReply(view.wall(), chosen), values=20 * len(chosen))
 
@@ -241,4 +241,4 @@ async def channels(request: web.Request) -> web.Response:
     """All channels, and how they do."""
     query(request)
     view = request.app[VIEW]
-    return await send_json(request, ChannelsReply(view.wall(), view.post.channels()))
+    return await send_json(request, ChannelsReply(view.wall(), view.delivery.channels()))

@@ -1,7 +1,7 @@
-"""The billboard: every incident as a retained state on the bus, for screens and other programs.
+"""Incidents as retained messages on MQTT, for screens and other programs.
 
 `kilowatch/1/<cluster>/alerts/<key>/state` is JSON while an incident is open and for a quarter of an
-hour after its end; then it is empty, which is how a broker forgets.
+hour after its end; then the retained message is cleared by an empty one.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from api.alerts import Incident, IncidentNote, Severity
 from telemetry.topics import ROOT, state_topic
 
 SHOWN = 900.0
-"""Seconds for which an incident that is over is still shown."""
+"""Seconds for which an incident that is over stays retained."""
 
 
 class IncidentTopic(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands on the bus of one incident."""
+    """The retained message of an incident."""
 
     by: str
-    """Which aggregator says so: its shards, or `all`."""
+    """The aggregator that published it: its shards, or `all`."""
     key: str
     state: str
     """`firing`, `acknowledged` or `resolved`."""
@@ -35,13 +35,13 @@ class IncidentTopic(msgspec.Struct, frozen=True, kw_only=True):
     changed: int
     ended: int | None
     firing: int
-    """How many of its alerts fire now."""
+    """Number of its alerts that fire now."""
     total: int
     acknowledged: IncidentNote | None
 
 
 class IncidentTopics:
-    """All posters."""
+    """Publishes the incidents of an aggregator."""
 
     def __init__(self, cluster: str, shards: Iterable[str]) -> None:
         self._cluster = cluster
@@ -52,10 +52,10 @@ class IncidentTopics:
         self._ends: dict[str, int] = {}
 
     def show(self, incidents: Iterable[Incident], now: float) -> None:
-        """Say how incidents stand; those that are over go away after a while."""
+        """Update the messages of incidents, and clear those that ended long ago."""
         for incident in incidents:
             topic = state_topic(self._cluster, "alerts", incident.key)
-            self.states.put(topic, msgspec.json.encode(self._poster(incident)))
+            self.states.put(topic, msgspec.json.encode(self._message(incident)))
             if incident.ended is None:
                 self._ends.pop(topic, None)
             elif self._ends.get(topic) != incident.ended:
@@ -67,7 +67,7 @@ class IncidentTopics:
                 del self._ends[topic]
                 self.states.clear(topic)
 
-    def _poster(self, incident: Incident) -> IncidentTopic:
+    def _message(self, incident: Incident) -> IncidentTopic:
         state = "firing" if incident.acknowledged is None else "acknowledged"
         return IncidentTopic(
             by=self._by,

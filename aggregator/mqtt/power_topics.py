@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from aggregator.electrical.service import ElectricalService
 from aggregator.mqtt.retained import Publish, RetainedTopics
-from alerts.incidents.manager import AlertStanding
+from alerts.incidents.manager import SuppressionStatus
 from api.alerts import Alert, AlertState, NotificationState, Subject
 from api.power import CircuitState, RowState
 from power.site.layout import SiteLayout
@@ -150,12 +150,14 @@ class PowerTopics:
             kind.states.put(state_topic(self._cluster, what, state.id), payload)
 
 
-def spoken(alerts: Iterable[Alert], held: Callable[[str], AlertStanding | None]) -> Iterator[Alert]:
+def spoken(
+    alerts: Iterable[Alert], held: Callable[[str], SuppressionStatus | None]
+) -> Iterator[Alert]:
     """Iterate over the alerts that speak for themselves: of the levels of one trouble the worst, of a
     cause and what follows the cause. `held`: what the desk says of an alert's key."""
     for alert in alerts:
         found = held(alert.key)
-        if found is None or found.standing is not NotificationState.INHIBITED:
+        if found is None or found.state is not NotificationState.INHIBITED:
             yield alert
 
 

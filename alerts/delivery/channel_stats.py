@@ -1,4 +1,4 @@
-"""What became of a channel's messages, for metrics and for the alert that a channel fails."""
+"""Counters of a channel, for metrics and for the alert that a channel fails."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ class ChannelStats:
     trouble_since: float | None = None
     """Monotonic seconds: since when nothing gets through."""
     lost: str = ""
-    """Why the last message that was given up was; "" when one got through since."""
+    """Why the last message was given up; "" when one got through since."""
 
-    def took(self, wall_ns: int, number: int = 1) -> bool:
-        """The receiver has some; returns whether it had taken nothing before."""
-        back = self.trouble_since is not None or bool(self.lost)
+    def add_delivered(self, wall_ns: int, number: int = 1) -> bool:
+        """Count accepted messages; return whether the channel had failed before."""
+        recovered = self.trouble_since is not None or bool(self.lost)
         self.delivered += number
         self.last_delivered = wall_ns
         self.trouble_since, self.lost = None, ""
-        return back
+        return recovered
 
-    def fails(self, reason: str, now: float) -> bool:
-        """A try failed; returns whether that is news."""
+    def add_failure(self, reason: str, now: float) -> bool:
+        """Count a failed try; return whether it is the first since the last success."""
         self.failed += 1
         self.last_error = reason
-        news = self.trouble_since is None
+        first = self.trouble_since is None
         if self.trouble_since is None:
             self.trouble_since = now
-        return news
+        return first
 
-    def refuses(self, reason: str) -> bool:
-        """The receiver will never take one; returns whether that is news."""
+    def add_refusal(self, reason: str) -> bool:
+        """Count a message that the receiver will never accept; return whether the reason is new."""
         self.refused += 1
-        news = self.lost != reason
+        new = self.lost != reason
         self.lost = self.last_error = reason
-        return news
+        return new
 
-    def expires(self) -> None:
-        """One was too old when it could have been sent."""
+    def add_expiry(self) -> None:
+        """Count a message that was too old when it could have been sent."""
         self.expired += 1
         self.lost = f"a message waited too long: {self.last_error}".rstrip(": ")
 

@@ -1,7 +1,7 @@
-"""The dead-man switch: a service outside is pinged while we work, and pages when the pings end.
+"""The dead-man switch: pings a service outside, which pages when the pings end.
 
-Who watches the watcher must not be on its machine. A ping means that the rules were run and the
-store was written to just now; a process that only still runs does not ping.
+The service must not be on the aggregator's machine. A ping means that the rules were evaluated and
+the store was written just now; a process that hangs does not ping.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class Heartbeat:
         self._clock = clock or DeliveryClock()
         self._limit = config.limit or max(config.every, _LEAST_LIMIT)
         self._last = dict.fromkeys(parts, self._clock.monotonic())
-        """When each part last made progress. The start counts as such: it may take a while."""
-        self.tally = ChannelStats()
+        """When each part last made progress. The start counts as progress: it may take a while."""
+        self.stats = ChannelStats()
         """`delivered` counts the pings."""
-        self._held = ""
+        self._stuck = ""
 
     def progress(self, part: str) -> None:
-        """Say that a part did what it is for: the rules judged, the store committed."""
+        """Note that a part has made progress: the rules were evaluated, the store has committed."""
         self._last[part] = self._clock.monotonic()
 
     def stuck(self) -> str:
@@ -57,20 +57,20 @@ class Heartbeat:
         return next((part for part, at in self._last.items() if now - at > self._limit), "")
 
     async def run(self) -> None:
-        """Ping for ever."""
-        async with doors(self._proxy, self._version) as door:
+        """Ping until cancelled."""
+        async with doors(self._proxy, self._version) as sender:
             while True:
-                await self._beat(door)
+                await self._beat(sender)
                 await self._clock.wait(asyncio.Event(), self._config.every)
 
-    async def _beat(self, door: HttpSender) -> None:
+    async def _beat(self, sender: HttpSender) -> None:
         stuck = self.stuck()
-        if stuck != self._held:
+        if stuck != self._stuck:
             if stuck:
                 log.error("heartbeat: no ping goes out, for the %s make no progress", stuck)
             else:
                 log.info("heartbeat: pings go out again")
-            self._held = stuck
+            self._stuck = stuck
         if stuck:
             return
         config = self._config
@@ -79,13 +79,13 @@ class Heartbeat:
         except ConfigError as error:
             self._failed(str(error))
             return
-        answer = judge(await door.get(url, seconds=min(_TIMEOUT, config.every)))
+        answer = judge(await sender.get(url, seconds=min(_TIMEOUT, config.every)))
         if isinstance(answer, Delivered):
-            if self.tally.took(self._clock.wall()):
+            if self.stats.add_delivered(self._clock.wall()):
                 log.info("heartbeat: it is heard again")
         else:
             self._failed(answer.reason)
 
     def _failed(self, reason: str) -> None:
-        if self.tally.fails(reason, self._clock.monotonic()):
+        if self.stats.add_failure(reason, self._clock.monotonic()):
             log.warning("heartbeat: a ping is not heard: %s", reason)

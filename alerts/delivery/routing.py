@@ -1,4 +1,4 @@
-"""Who is told of a notice, and when: the routes of the settings, applied."""
+"""Which channels receive a notice, and when: the routes of the settings."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from alerts.notifiers.alertmanager import Alertmanager
 from alerts.times import Hours
 from api.alerts import Action, Alert, Matcher, Severity, matches_all
 
-_TOLD = (Severity.PAGE, Severity.TICKET)
-"""Who hears of a route that names no severities: information is for nobody."""
+_NOTIFIED = (Severity.PAGE, Severity.TICKET)
+"""Severities of a route that names none; information is not sent."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
-    """A route, read."""
+class _Route:
+    """A route, parsed."""
 
     severity: tuple[Severity, ...]
     matchers: tuple[Matcher, ...]
@@ -28,7 +28,7 @@ class _Way:
 
 
 class Router:
-    """Decides for notices and, for Alertmanagers, for single alerts."""
+    """Finds the channels of notices and, for Alertmanagers, of single alerts."""
 
     def __init__(self, config: AlertsConfig) -> None:
         channels = config.notifiers()
@@ -41,18 +41,18 @@ class Router:
             config.working_hours, config.timezone, "alerts.working_hours", "alerts.timezone"
         )
         routes = config.routes or (RouteConfig(channels=tuple(channels)),)
-        self._ways = [_way(route, config) for route in routes]
+        self._routes = [_parsed(route, config) for route in routes]
 
-    def route(self, notice: Notice, wall_ns: int, told: Collection[str] = ()) -> dict[str, int]:
-        """Return the channels that hear of a notice, each with the time at which it is due.
+    def route(self, notice: Notice, wall_ns: int, notified: Collection[str] = ()) -> dict[str, int]:
+        """Return the channels that receive a notice, each with the time at which it is due.
 
-        `told` are the channels that have heard of its incident, or will: what follows a trigger
-        goes where the trigger went, whatever the time is and the incident has become.
+        `notified`: the channels that have received its incident, or will: what follows a trigger
+        goes where the trigger went, at any time and for any severity.
         """
         if notice.action is Action.TRIGGER:
             due = self._reached(notice, wall_ns)
-        elif told:
-            due = dict.fromkeys(told, wall_ns)
+        elif notified:
+            due = dict.fromkeys(notified, wall_ns)
         else:
             due = dict.fromkeys(self._reached(notice, wall_ns), wall_ns)
         if notice.action is Action.UPDATE:
@@ -69,10 +69,10 @@ class Router:
             return []
         labels = alert.matched_labels()
         names: dict[str, None] = {}
-        for way in self._ways:
-            if alert.severity in way.severity and matches_all(way.matchers, labels):
-                names.update(dict.fromkeys(way.channels))
-                if not way.goes_on:
+        for route in self._routes:
+            if alert.severity in route.severity and matches_all(route.matchers, labels):
+                names.update(dict.fromkeys(route.channels))
+                if not route.goes_on:
                     break
         return [name for name in names if name in self._managers]
 
@@ -80,28 +80,28 @@ class Router:
         severity = notice.incident.severity
         facts = list(_facts(notice))
         due: dict[str, int] = {}
-        for way in self._ways:
-            if severity not in way.severity or not _any(way.matchers, facts):
+        for route in self._routes:
+            if severity not in route.severity or not _any(route.matchers, facts):
                 continue
             at = now
             if severity is Severity.TICKET:
-                at = (way.times or self._working).next_open(now)
-            elif way.times is not None and not way.times.open_at(now):
+                at = (route.times or self._working).next_open(now)
+            elif route.times is not None and not route.times.open_at(now):
                 continue
-            for name in way.channels:
+            for name in route.channels:
                 due[name] = min(at, due.get(name, at))
-            if not way.goes_on:
+            if not route.goes_on:
                 break
         return due
 
 
-def _way(route: RouteConfig, config: AlertsConfig) -> _Way:
+def _parsed(route: RouteConfig, config: AlertsConfig) -> _Route:
     times = None
     if route.times is not None:
         zone = route.timezone or config.timezone
         times = hours(route.times, zone, "alerts.routes.times", "alerts.routes.timezone")
-    return _Way(
-        route.severity or _TOLD,
+    return _Route(
+        route.severity or _NOTIFIED,
         parse_all(route.match, "alerts.routes.match"),
         times,
         route.channels,

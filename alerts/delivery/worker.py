@@ -157,7 +157,7 @@ class DeliveryJournal(Protocol):
     def channel_state(self, channel: str) -> bytes | None:
         """Return what a channel keeps for itself."""
 
-    def keep_channel_state(self, channel: str, body: bytes | None) -> object:
+    def store_channel_state(self, channel: str, body: bytes | None) -> object:
         """Keep it; None forgets it."""
 
 
@@ -179,7 +179,7 @@ class ChannelWorker:
     ) -> None:
         self.name = name
         self.channel = channel
-        self.tally = ChannelStats()
+        self.stats = ChannelStats()
         self._journal = journal
         self._tell = tell
         self._expiry = expiry
@@ -260,10 +260,10 @@ class ChannelWorker:
     async def _give_up(self, decided: DeliveryPlan) -> None:
         now = self._clock.wall()
         for number in decided.expired:
-            self.tally.expires()
-            await self._call(self._journal.expired, number, now, self.tally.last_error)
+            self.stats.add_expiry()
+            await self._call(self._journal.expired, number, now, self.stats.last_error)
         if decided.superseded:
-            self.tally.superseded += len(decided.superseded)
+            self.stats.superseded += len(decided.superseded)
             await self._call(self._journal.superseded, decided.superseded, now)
 
     async def _send(self, decided: DeliveryPlan, delivery: Delivery) -> None:
@@ -280,23 +280,23 @@ class ChannelWorker:
         await asyncio.shield(self._settle(decided, delivery, answer))
 
     async def _settle(self, decided: DeliveryPlan, delivery: Delivery, answer: Answer) -> None:
-        journal, tally, now = self._journal, self.tally, self._clock.wall()
+        journal, stats, now = self._journal, self.stats, self._clock.wall()
         match answer:
             case Delivered():
                 self._pace.succeeded()
-                if tally.took(now):
+                if stats.add_delivered(now):
                     log.info("channel %s takes messages again", self.name)
                 await self._call(journal.delivered, delivery.id, now, decided.covered)
             case Later(reason, after):
                 self._pace.failed(self._clock.monotonic(), after)
-                if tally.fails(reason, self._clock.monotonic()):
+                if stats.add_failure(reason, self._clock.monotonic()):
                     log.warning("channel %s fails: %s; it is tried again", self.name, reason)
                 pause = max(self._retry.after(delivery.tries + 1), after or 0.0)
                 due = self._clock.now() + round(pause * 1e9)
                 others = (*decided.covered, *decided.rest)
                 await self._call(journal.retry, delivery.id, due, reason, others)
             case Refused(reason):
-                if tally.refuses(reason):
+                if stats.add_refusal(reason):
                     log.error("channel %s refuses %s: %s", self.name, delivery.notice.incident.key,
                               reason)  # fmt: skip
                 await self._call(journal.refused, delivery.id, now, reason)

@@ -1,4 +1,4 @@
-"""Flap control: an alert that comes and goes all the time is told once, as one that flaps."""
+"""Flap detection: an alert that fires and resolves again and again is notified once, as flapping."""
 
 from __future__ import annotations
 
@@ -6,23 +6,27 @@ from alerts.incidents.policy import NotificationTimings
 from alerts.incidents.state import TrackedAlert
 
 HOUR = 3600.0
-_KEPT = 21
-"""Changes that are remembered of one alert."""
+_MAX_FLIPS = 21
+"""State changes that are kept of one alert."""
 
 
-def flipped(case: TrackedAlert, time: float, patience: NotificationTimings) -> None:
-    """Note that an alert began to fire or resolved."""
-    recent = [flip for flip in case.flips if time - flip < HOUR]
-    case.flips = [*recent, time][-_KEPT:]
-    lately = sum(time - flip < patience.flap_window for flip in case.flips)
-    case.flaps = case.flaps or lately >= patience.flap_start
+def add_flip(tracked: TrackedAlert, time: float, timings: NotificationTimings) -> None:
+    """Record that an alert began to fire or resolved."""
+    flips = (*(flip for flip in tracked.flips if time - flip < HOUR), time)[-_MAX_FLIPS:]
+    recent = sum(time - flip < timings.flap_window for flip in flips)
+    tracked.flips, tracked.flaps = flips, tracked.flaps or recent >= timings.flap_start
 
 
-def calms_at(case: TrackedAlert, patience: NotificationTimings) -> float:
-    """Return when an alert that flaps no longer does, if it stays as it is."""
-    return (case.flips[-1] if case.flips else 0.0) + patience.flap_window
+def stable_at(tracked: TrackedAlert, timings: NotificationTimings) -> float:
+    """Return when a flapping alert stops to count as such, if it changes no more."""
+    return last_flip(tracked) + timings.flap_window
 
 
-def restless(case: TrackedAlert, time: float) -> bool:
-    """Whether an alert has been bad more than once within the last hour."""
-    return sum(time - flip < HOUR for flip in case.flips) >= 3
+def last_flip(tracked: TrackedAlert) -> float:
+    """Return when an alert last began to fire or resolved."""
+    return tracked.flips[-1] if tracked.flips else 0.0
+
+
+def recurs(tracked: TrackedAlert, time: float) -> bool:
+    """Whether an alert has fired more than once within the last hour."""
+    return sum(time - flip < HOUR for flip in tracked.flips) >= 3

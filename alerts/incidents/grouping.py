@@ -1,14 +1,16 @@
-"""Which incident an alert belongs to: one that is open where it is, or a new one.
+"""Which incident an alert joins: an open one at the same place, or a new one.
 
-Alerts of one rule in one group (a GPU, a node, a rack, a circuit: the rule says) are one incident;
-so are alerts of other rules that come there, or on the same GPU, within a minute of the last. Where
-the rule says so, its alerts on other GPUs of the node join too: what takes eight away at once is one.
+Alerts of one rule in one group (a GPU, a node, a rack, a circuit, as the rule says) are one
+incident; so are alerts of other rules at that place, or on the same GPU, within a minute of the
+last. Where the rule says so, its alerts on other GPUs of the node join too, so that a fault of
+eight GPUs at once is one incident.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from alerts.incidents.clock import SteadyClock
 from alerts.incidents.index import IncidentIndex, worst
@@ -17,41 +19,41 @@ from alerts.incidents.policy import NotificationTimings, RuleScope
 from alerts.incidents.state import IncidentRecord, TrackedAlert
 from api.alerts import Severity
 
-TAKEN = 3600.0
-"""Seconds: what comes to an incident that somebody took, and that has been calm for so long, is
-news: it opens another."""
+ACKNOWLEDGED_CALM = 3600.0
+"""Seconds: an alert joins no acknowledged incident that has had no new alert for so long. It opens
+another, which notifies again."""
 
 
 class IncidentGrouping:
-    """Gives every alert that may be told its incident."""
+    """Assigns each alert that may be notified to an incident."""
 
     def __init__(
-        self, cabinet: IncidentIndex, clock: SteadyClock, patience: NotificationTimings
+        self, index: IncidentIndex, clock: SteadyClock, timings: NotificationTimings
     ) -> None:
-        self._cabinet = cabinet
+        self._index = index
         self._clock = clock
-        self._patience = patience
+        self._timings = timings
         self._used: Counter[str] = Counter()
         """How many incidents there were of each group within these ten minutes."""
         self._bucket = -1
 
-    def place(self, case: TrackedAlert, left: dict[str, list[str]]) -> None:
-        """Let an alert join an incident. `left`: see `Holding.left`."""
-        alert = case.alert
-        place = common(alert, self._cabinet.policy(alert.rule).group)
-        dossier = self._open(case, place) or self._adopted(case, place, left)
-        if dossier is None:
-            dossier = self.begin(group(alert, place), place, alert.severity)
-        elif dossier.key in left and not self._cabinet.active(dossier):
-            dossier.group = group(alert, dossier.place)
-            dossier.cause_untold = True
-        self._join(case, dossier)
+    def assign(self, tracked: TrackedAlert, withdrawn: Mapping[str, Sequence[str]]) -> None:
+        """Add an alert to an incident. `withdrawn`: see `AlertSuppressor.withdrawn`."""
+        alert = tracked.alert
+        place = common(alert, self._index.policy(alert.rule).group)
+        record = self._find(tracked, place) or self._adopted(tracked, place, withdrawn)
+        if record is None:
+            record = self.open(group(alert, place), place, alert.severity)
+        elif record.key in withdrawn and not self._index.active(record):
+            record.group = group(alert, record.place)
+            record.new_cause = True
+        self._join(tracked, record)
 
-    def begin(self, group: dict[str, str], place: Place, severity: Severity) -> IncidentRecord:
+    def open(self, group: dict[str, str], place: Place, severity: Severity) -> IncidentRecord:
         """Open an incident."""
         clock = self._clock
         key, base = self._key(group)
-        dossier = IncidentRecord(
+        record = IncidentRecord(
             key=key,
             base=base,
             order=clock.order(),
@@ -64,69 +66,69 @@ class IncidentGrouping:
             joined=clock.time,
             wait_until=clock.time + self._wait(severity),
         )
-        self._cabinet.file(dossier)
-        return dossier
+        self._index.add_incident(record)
+        return record
 
-    def _open(self, case: TrackedAlert, place: Place) -> IncidentRecord | None:
-        alert = case.alert
+    def _find(self, tracked: TrackedAlert, place: Place) -> IncidentRecord | None:
+        alert = tracked.alert
         places = [place, ("gpu", alert.gpu or "")]
-        if self._cabinet.policy(alert.rule).group is RuleScope.BURST:
+        if self._index.policy(alert.rule).group is RuleScope.BURST:
             places.append(same_kind(alert))
         for at in dict.fromkeys(places):
-            for dossier in self._cabinet.open_at(at):
-                if self._joins(case, place, dossier):
-                    return dossier
+            for record in self._index.open_at(at):
+                if self._joins(tracked, place, record):
+                    return record
         return None
 
-    def _joins(self, case: TrackedAlert, place: Place, dossier: IncidentRecord) -> bool:
-        if dossier.storming is not None:
+    def _joins(self, tracked: TrackedAlert, place: Place, record: IncidentRecord) -> bool:
+        if record.storming is not None:
             return False
-        calm = self._clock.time - dossier.joined
-        if dossier.ack is not None and calm > TAKEN:
+        calm = self._clock.time - record.joined
+        if record.ack is not None and calm > ACKNOWLEDGED_CALM:
             return False
-        alike = case.alert.rule in dossier.rules and dossier.place == place
-        return alike or calm <= self._patience.together
+        alike = tracked.alert.rule in record.rules and record.place == place
+        return alike or calm <= self._timings.together
 
     def _adopted(
-        self, case: TrackedAlert, place: Place, left: dict[str, list[str]]
+        self, tracked: TrackedAlert, place: Place, withdrawn: Mapping[str, Sequence[str]]
     ) -> IncidentRecord | None:
-        """Return the oldest incident that was told of consequences of this alert alone: it goes on
+        """Return the oldest notified incident that had only consequences of this alert: it goes on
         as the cause's, so that nobody is paged twice."""
-        if not left:
+        if not withdrawn:
             return None
-        below = set(self._cabinet.consequences(case.alert.key))
-        for key, lost in left.items():
-            dossier = self._cabinet.dossiers[key]
-            if dossier.closed is None and not self._cabinet.active(dossier) and below >= set(lost):
-                self._cabinet.move(dossier, place)
-                return dossier
+        below = set(self._index.consequences(tracked.alert.key))
+        for key, lost in withdrawn.items():
+            record = self._index.incidents[key]
+            if record.closed is None and not self._index.active(record) and below >= set(lost):
+                self._index.move(record, place)
+                return record
         return None
 
-    def _join(self, case: TrackedAlert, dossier: IncidentRecord) -> None:
-        severity, clock = case.alert.severity, self._clock
-        dossier.joined = clock.time
-        dossier.changed = clock.wall
-        dossier.severity = worst((dossier.severity, severity))
-        if dossier.told is None:
-            dossier.wait_until = min(dossier.wait_until, clock.time + self._wait(severity))
-        if case.alert.rule not in dossier.rules:
-            dossier.rules.append(case.alert.rule)
-        self._cabinet.join(case, dossier)
+    def _join(self, tracked: TrackedAlert, record: IncidentRecord) -> None:
+        severity, clock = tracked.alert.severity, self._clock
+        record.joined = clock.time
+        record.changed = clock.wall
+        record.severity = worst((record.severity, severity))
+        if record.notified is None:
+            record.wait_until = min(record.wait_until, clock.time + self._wait(severity))
+        if tracked.alert.rule not in record.rules:
+            record.rules = (*record.rules, tracked.alert.rule)
+        self._index.join(tracked, record)
 
     def _wait(self, severity: Severity) -> float:
-        patience = self._patience
-        return patience.page_wait if severity is Severity.PAGE else patience.ticket_wait
+        timings = self._timings
+        return timings.page_wait if severity is Severity.PAGE else timings.ticket_wait
 
     def _key(self, group: dict[str, str]) -> tuple[str, str]:
-        """Return a key that was never used, and what it is made of: two aggregators that see the same find the same, for
-        the pager to collapse."""
+        """Return a key that was never used, and what it is made of. Two aggregators with the same
+        input make the same key, by which the pager deduplicates."""
         bucket = self._clock.bucket
         if bucket != self._bucket:
             self._bucket = bucket
             self._used = Counter(
-                dossier.base
-                for dossier in self._cabinet.dossiers.values()
-                if dossier.base.startswith(f"{bucket}/")
+                record.base
+                for record in self._index.incidents.values()
+                if record.base.startswith(f"{bucket}/")
             )
         base = f"{bucket}/" + "/".join(f"{name}={value}" for name, value in sorted(group.items()))
         self._used[base] += 1

@@ -1,5 +1,8 @@
-"""The cabinet: all cases, dossiers and windows, found by what the desk asks for, and what of them
-must be written down."""
+"""An index in memory of all alerts, incidents and silences of the incident manager.
+
+Marks by itself which records have changed since the last step: records report assignments to their
+fields, and the index what concerns two records.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,23 @@ from typing import TypeVar
 import msgspec
 
 from alerts.incidents.places import Place, around, reach, same_kind
-from alerts.incidents.policy import RulePolicy, hidden_by
-from alerts.incidents.state import IncidentMemory, IncidentRecord, RecordKey, TrackedAlert
+from alerts.incidents.policy import RulePolicy, inhibited_by
+from alerts.incidents.state import (
+    IncidentMemory,
+    IncidentRecord,
+    RecordKey,
+    SilenceWindow,
+    StoredRecord,
+    TrackedAlert,
+)
 from api.alerts import Alert, Incident, NotificationState, Severity
 
 _K = TypeVar("_K", bound=Hashable)
 _V = TypeVar("_V")
+_R = TypeVar("_R", bound=StoredRecord)
 _DEFAULT = RulePolicy()
 _KEYS = dict[str, None]
-"""A set that keeps its order, so that a desk does the same after a restart."""
+"""A set that keeps its order, so that the manager does the same after a restart."""
 SEVERITIES = tuple(Severity)
 """The worst first."""
 
@@ -27,92 +38,122 @@ def worst(severities: Iterable[Severity]) -> Severity:
     return min(severities, key=SEVERITIES.index)
 
 
+class _Table(dict[str, _R]):
+    """Records of one kind by key, and the keys of those that have changed."""
+
+    def __init__(self) -> None:
+        self.changed: _KEYS = {}
+
+    def __setitem__(self, key: str, record: _R) -> None:
+        super().__setitem__(key, record)
+        record.report_to(self.changed, key)
+        self.changed[key] = None
+
+    def __delitem__(self, key: str) -> None:
+        super().__delitem__(key)
+        self.changed[key] = None
+
+
 class IncidentIndex:
-    """What the desk has before it."""
+    """Alerts, incidents and silences, found by place, cause and storm."""
 
     def __init__(self, policies: Mapping[str, RulePolicy], memory: IncidentMemory) -> None:
         self._policies = dict(policies)
-        self._hidden_by = hidden_by(self._policies)
-        self.cases: dict[str, TrackedAlert] = {}
-        self.dossiers: dict[str, IncidentRecord] = {}
-        """Those that are open, and those closed within the hour."""
-        self.windows = {
-            window.silence.id: window
-            for window in sorted(memory.windows, key=lambda one: one.order)
-        }
+        self._inhibited_by = inhibited_by(self._policies)
+        self._alerts: _Table[TrackedAlert] = _Table()
+        self._incidents: _Table[IncidentRecord] = _Table()
+        self._windows: _Table[SilenceWindow] = _Table()
+        self.alerts: Mapping[str, TrackedAlert] = self._alerts
+        """Alerts that fire, belong to an open incident, or have resolved within the hour."""
+        self.incidents: Mapping[str, IncidentRecord] = self._incidents
+        """Incidents that are open or were closed within the hour."""
+        self.windows: Mapping[str, SilenceWindow] = self._windows
+        """Silences and maintenance windows by id, oldest first."""
         self.effects: dict[str, _KEYS] = {}
-        """By key of an alert: those that are held back because of it."""
-        self.held: dict[str, _KEYS] = {}
-        """By key of a storm: the incidents that it tells of."""
-        self._parted: _KEYS = {}
-        """Alerts that left their incident since the last `drain_parted`."""
-        self.touched_cases: _KEYS = {}
-        self.touched_dossiers: _KEYS = {}
-        self.touched_windows: _KEYS = {}
+        """By key of an alert: those that it inhibits."""
+        self._in_storm: dict[str, _KEYS] = {}
+        """By key of a storm incident: the incidents that it suppresses."""
+        self._members: dict[str, _KEYS] = {}
+        """By key of an incident: its alerts."""
+        self._detached: _KEYS = {}
+        """Alerts that left their incident since the last `drain_detached`."""
         self._causes: dict[tuple[str, Place], _KEYS] = {}
         self._below: dict[Place, _KEYS] = {}
         self._open_at: dict[Place, dict[str, int]] = {}
         """By place: open incidents there, and for how many reasons they are."""
-        known = {dossier.key for dossier in memory.dossiers}
-        for dossier in sorted(memory.dossiers, key=lambda one: one.order):
-            if dossier.storm not in known:
-                dossier.storm = ""
-            self.file(dossier)
-        for case in sorted(memory.cases, key=lambda one: one.order):
-            self._restore(case)
+        self._load(memory)
+        self.clear_changes()
 
-    def _restore(self, case: TrackedAlert) -> None:
-        key = case.alert.key
-        self.cases[key] = case
-        if case.firing:
-            self.enter(case)
-        if case.standing is NotificationState.INHIBITED:
-            self.effects.setdefault(case.by, {})[key] = None
-        dossier = self.dossiers.get(case.incident)
-        if dossier is not None and dossier.closed is None:
-            self.join(case, dossier)
+    def _load(self, memory: IncidentMemory) -> None:
+        for window in sorted(memory.windows, key=lambda one: one.order):
+            self.add_window(window)
+        known = {record.key for record in memory.incidents}
+        for record in sorted(memory.incidents, key=lambda one: one.order):
+            if record.storm not in known:
+                record.storm = ""
+            self.add_incident(record)
+        for tracked in sorted(memory.alerts, key=lambda one: one.order):
+            self._load_alert(tracked)
+
+    def _load_alert(self, tracked: TrackedAlert) -> None:
+        self.add_alert(tracked)
+        if tracked.firing:
+            self.add_inhibition(tracked)
+        if tracked.state is NotificationState.INHIBITED:
+            self.effects.setdefault(tracked.by, {})[tracked.alert.key] = None
+        record = self.incidents.get(tracked.incident)
+        if record is not None and record.closed is None:
+            self.join(tracked, record)
         else:
-            case.incident = ""
+            tracked.incident = ""
 
-    def loose(self) -> Iterator[str]:
-        """Return keys of alerts that fire and refer to what was lost with a part of the journal."""
-        for key, case in self.cases.items():
-            if not case.firing or case.release is not None:
+    def dangling(self) -> Iterator[str]:
+        """Return keys of firing alerts that refer to a record which the journal has lost."""
+        for key, tracked in self.alerts.items():
+            if not tracked.firing or tracked.release is not None:
                 continue
-            match case.standing:
+            match tracked.state:
                 case NotificationState.INHIBITED:
-                    cause = self.cases.get(case.by)
+                    cause = self.alerts.get(tracked.by)
                     lost = cause is None or not cause.firing
                 case NotificationState.SILENCED | NotificationState.MAINTENANCE:
-                    lost = case.by not in self.windows
+                    lost = tracked.by not in self.windows
                 case _:
-                    lost = not case.incident
+                    lost = not tracked.incident
             if lost:
                 yield key
 
     # -- Alerts ----------------------------------------------------------------------------------
 
     def policy(self, rule: str) -> RulePolicy:
-        """Return what is known of a rule; of one that is gone, the defaults."""
+        """Return the policy of a rule; the default for one that no longer exists."""
         return self._policies.get(rule, _DEFAULT)
 
-    def enter(self, case: TrackedAlert) -> None:
-        """An alert fires: it may be a cause, and have one."""
-        alert = case.alert
+    def add_alert(self, tracked: TrackedAlert) -> None:
+        """Add an alert."""
+        self._alerts[tracked.alert.key] = tracked
+
+    def remove_alert(self, key: str) -> None:
+        """Remove an alert that resolved long ago and belongs to no incident."""
+        del self._alerts[key]
+
+    def add_inhibition(self, tracked: TrackedAlert) -> None:
+        """Add a firing alert to the inhibition index, as a cause and as a consequence."""
+        alert = tracked.alert
         if self.policy(alert.rule).inhibits:
             for place in self.reach(alert):
                 self._causes.setdefault((alert.rule, place), {})[alert.key] = None
-        if self._hidden_by.get(alert.rule):
+        if self._inhibited_by.get(alert.rule):
             for place in around(alert):
                 self._below.setdefault(place, {})[alert.key] = None
 
-    def leave(self, case: TrackedAlert) -> None:
-        """It does not any more."""
-        alert = case.alert
+    def remove_inhibition(self, tracked: TrackedAlert) -> None:
+        """Remove a resolved alert from the inhibition index."""
+        alert = tracked.alert
         if self.policy(alert.rule).inhibits:
             for place in self.reach(alert):
                 _drop(self._causes, (alert.rule, place), alert.key)
-        if self._hidden_by.get(alert.rule):
+        if self._inhibited_by.get(alert.rule):
             for place in around(alert):
                 _drop(self._below, place, alert.key)
 
@@ -120,10 +161,10 @@ class IncidentIndex:
         """Return where the consequences of an alert may be."""
         return reach(alert, self.policy(alert.rule).within)
 
-    def cause_of(self, case: TrackedAlert) -> str:
-        """Return the key of the alert whose consequence this one is; "" where there is none."""
-        alert = case.alert
-        rules = self._hidden_by.get(alert.rule, ())
+    def cause_of(self, tracked: TrackedAlert) -> str:
+        """Return the key of the alert that inhibits this one, or ""."""
+        alert = tracked.alert
+        rules = self._inhibited_by.get(alert.rule, ())
         if not rules:
             return ""
         places = around(alert)
@@ -134,160 +175,167 @@ class IncidentIndex:
             for key in self._causes.get((rule, place), ())
             if key != alert.key
         )
-        return min(found, key=lambda key: self.cases[key].order, default="")
+        return min(found, key=lambda key: self.alerts[key].order, default="")
 
-    def may_follow(self, case: TrackedAlert) -> Iterator[str]:
-        """Return keys of alerts that fire and may be a consequence of this one."""
-        rules = self.policy(case.alert.rule).inhibits
-        for place in self.reach(case.alert) if rules else ():
+    def may_follow(self, tracked: TrackedAlert) -> Iterator[str]:
+        """Return keys of firing alerts that may be a consequence of this one."""
+        rules = self.policy(tracked.alert.rule).inhibits
+        for place in self.reach(tracked.alert) if rules else ():
             for key in self._below.get(place, ()):
-                if self.cases[key].alert.rule in rules:
+                if self.alerts[key].alert.rule in rules:
                     yield key
 
     def consequences(self, key: str) -> Iterator[str]:
-        """Return what is held back because of an alert, and because of that in turn."""
+        """Return keys of the alerts that an alert inhibits, directly or through another."""
         for effect in self.effects.get(key, ()):
             yield effect
             yield from self.consequences(effect)
 
-    def stand(self, case: TrackedAlert, standing: NotificationState, by: str) -> None:
-        """Let an alert be told, or held back by something."""
-        key = case.alert.key
-        if case.standing is NotificationState.INHIBITED:
-            _drop(self.effects, case.by, key)
-        if standing is NotificationState.INHIBITED:
+    def set_state(self, tracked: TrackedAlert, state: NotificationState, by: str) -> None:
+        """Set whether an alert is notified or what suppresses it."""
+        key = tracked.alert.key
+        if tracked.state is NotificationState.INHIBITED:
+            _drop(self.effects, tracked.by, key)
+        if state is NotificationState.INHIBITED:
             self.effects.setdefault(by, {})[key] = None
-        case.standing, case.by, case.release = standing, by, None
-        self.touched_cases[key] = None
+        tracked.state, tracked.by, tracked.release = state, by, None
 
-    def forget(self, key: str) -> None:
-        """Remove a case that is over."""
-        del self.cases[key]
-        self.touched_cases[key] = None
+    # -- Silences --------------------------------------------------------------------------------
+
+    def add_window(self, window: SilenceWindow) -> None:
+        """Add a silence or maintenance window."""
+        self._windows[window.silence.id] = window
+
+    def remove_window(self, key: str) -> None:
+        """Remove a window that ended long ago."""
+        del self._windows[key]
 
     # -- Incidents -------------------------------------------------------------------------------
 
-    def file(self, dossier: IncidentRecord) -> None:
-        """Add a dossier."""
-        self.dossiers[dossier.key] = dossier
-        self.touched_dossiers[dossier.key] = None
-        if dossier.storm:
-            self.held.setdefault(dossier.storm, {})[dossier.key] = None
-        if dossier.closed is None:
-            self._mark(dossier.place, dossier.key)
+    def add_incident(self, record: IncidentRecord) -> None:
+        """Add an incident."""
+        self._incidents[record.key] = record
+        if record.storm:
+            self._in_storm.setdefault(record.storm, {})[record.key] = None
+        if record.closed is None:
+            self._open(record.place, record.key)
 
-    def move(self, dossier: IncidentRecord, place: Place) -> None:
-        """Let it be about another place: that of the cause which showed up behind it."""
-        self._unmark(dossier.place, dossier.key)
-        dossier.place = place
-        self._mark(place, dossier.key)
+    def remove_incident(self, key: str) -> None:
+        """Remove an incident that closed long ago."""
+        del self._incidents[key]
 
-    def join(self, case: TrackedAlert, dossier: IncidentRecord) -> None:
+    def move(self, record: IncidentRecord, place: Place) -> None:
+        """Move an incident to another place: that of the cause that was found."""
+        self._unopen(record.place, record.key)
+        record.place = place
+        self._open(place, record.key)
+
+    def join(self, tracked: TrackedAlert, record: IncidentRecord) -> None:
         """Add an alert to an incident."""
-        key = case.alert.key
-        case.incident = dossier.key
-        dossier.members[key] = None
-        for place in _marks(case.alert):
-            self._mark(place, dossier.key)
-        self.touched_cases[key] = None
-        self.touched_dossiers[dossier.key] = None
+        key = tracked.alert.key
+        tracked.incident = record.key
+        self._members.setdefault(record.key, {})[key] = None
+        for place in _marks(tracked.alert):
+            self._open(place, record.key)
+        self._incidents.changed[record.key] = None
 
-    def part(self, case: TrackedAlert) -> None:
-        """Take an alert out of its incident."""
-        dossier = self.dossiers.get(case.incident)
-        if dossier is not None:
-            del dossier.members[case.alert.key]
-            for place in _marks(case.alert):
-                self._unmark(place, dossier.key)
-            self.touched_dossiers[dossier.key] = None
-        case.incident = ""
-        self._parted[case.alert.key] = None
-        self.touched_cases[case.alert.key] = None
+    def detach(self, tracked: TrackedAlert) -> None:
+        """Remove an alert from its incident."""
+        key = tracked.incident
+        if key in self.incidents:
+            _drop(self._members, key, tracked.alert.key)
+            for place in _marks(tracked.alert):
+                self._unopen(place, key)
+            self._incidents.changed[key] = None
+        tracked.incident = ""
+        self._detached[tracked.alert.key] = None
 
-    def drain_parted(self) -> _KEYS:
-        """Return the keys of alerts that left their incident since the last call."""
-        parted, self._parted = self._parted, {}
-        return parted
+    def drain_detached(self) -> Iterator[TrackedAlert]:
+        """Return the alerts that left their incident since the last call."""
+        detached, self._detached = self._detached, {}
+        return (self.alerts[key] for key in detached if key in self.alerts)
 
     def open_at(self, place: Place) -> list[IncidentRecord]:
         """Return the open incidents at a place, the newest first."""
-        found = [self.dossiers[key] for key in self._open_at.get(place, ())]
+        found = [self.incidents[key] for key in self._open_at.get(place, ())]
         return sorted(found, key=lambda one: one.order, reverse=True)
 
-    def close(self, dossier: IncidentRecord, final: Incident) -> None:
-        """An incident is over; its alerts are no longer its."""
-        self.release(dossier)
-        for key in list(dossier.members):
-            self.part(self.cases[key])
-        self._unmark(dossier.place, dossier.key)
-        dossier.final = final
-        self.touched_dossiers[dossier.key] = None
+    def close(self, record: IncidentRecord, final: Incident) -> None:
+        """Close an incident and detach its alerts."""
+        self.leave_storm(record)
+        for key in list(self._members.get(record.key, ())):
+            self.detach(self.alerts[key])
+        self._unopen(record.place, record.key)
+        record.final = final
 
-    def _mark(self, place: Place, key: str) -> None:
+    def _open(self, place: Place, key: str) -> None:
         at = self._open_at.setdefault(place, {})
         at[key] = at.get(key, 0) + 1
 
-    def _unmark(self, place: Place, key: str) -> None:
+    def _unopen(self, place: Place, key: str) -> None:
         self._open_at[place][key] -= 1
         if not self._open_at[place][key]:
             _drop(self._open_at, place, key)
 
-    def hold(self, dossier: IncidentRecord, storm: IncidentRecord) -> None:
-        """Let a storm tell of an incident."""
-        dossier.storm = storm.key
-        storm.held += 1
-        self.held.setdefault(storm.key, {})[dossier.key] = None
-        self.touched_dossiers[dossier.key] = self.touched_dossiers[storm.key] = None
-        for key in dossier.members:
-            self.touched_cases[key] = None
+    def join_storm(self, record: IncidentRecord, storm: IncidentRecord) -> None:
+        """Suppress an incident under a storm incident."""
+        record.storm = storm.key
+        storm.suppressed += 1
+        self._in_storm.setdefault(storm.key, {})[record.key] = None
+        self._alerts.changed.update(self._members.get(record.key, {}))
 
-    def release(self, dossier: IncidentRecord) -> None:
-        """Let it not any more."""
-        if dossier.storm:
-            _drop(self.held, dossier.storm, dossier.key)
-            self.touched_dossiers[dossier.storm] = None
-        dossier.storm = ""
-        self.touched_dossiers[dossier.key] = None
+    def leave_storm(self, record: IncidentRecord) -> None:
+        """Stop suppressing an incident under its storm incident."""
+        if not record.storm:
+            return
+        _drop(self._in_storm, record.storm, record.key)
+        self._incidents.changed[record.storm] = None
+        self._alerts.changed.update(self._members.get(record.key, {}))
+        record.storm = ""
 
-    def members(self, dossier: IncidentRecord) -> Iterator[TrackedAlert]:
-        """Return the alerts of an incident; of a storm's, those of all that it holds back."""
-        for key in dossier.members:
-            yield self.cases[key]
-        for held in self.held.get(dossier.key, ()):
-            for key in self.dossiers[held].members:
-                yield self.cases[key]
+    def size(self, record: IncidentRecord) -> int:
+        """Return the number of alerts of an incident, those of suppressed incidents apart."""
+        return len(self._members.get(record.key, ()))
 
-    def active(self, dossier: IncidentRecord) -> list[TrackedAlert]:
-        """Return those that fire, or flap."""
-        return [case for case in self.members(dossier) if case.firing or case.flaps]
+    def members(self, record: IncidentRecord) -> Iterator[TrackedAlert]:
+        """Return the alerts of an incident; of a storm incident those of all that it suppresses."""
+        for one in (record.key, *self._in_storm.get(record.key, ())):
+            for key in self._members.get(one, ()):
+                yield self.alerts[key]
 
-    # -- Records ---------------------------------------------------------------------------------
+    def active(self, record: IncidentRecord) -> list[TrackedAlert]:
+        """Return the alerts of an incident that fire or flap."""
+        return [tracked for tracked in self.members(record) if tracked.firing or tracked.flaps]
 
-    def records(self) -> dict[RecordKey, bytes | None]:
-        """Return what has changed since the last call, for the journal."""
-        found: dict[RecordKey, bytes | None] = {}
-        for kind, keys, things in (
-            ("case", self.touched_cases, self.cases),
-            ("dossier", self.touched_dossiers, self.dossiers),
-            ("window", self.touched_windows, self.windows),
-        ):
-            for key in keys:
-                thing: msgspec.Struct | None = things.get(key)
-                found[RecordKey(kind, key)] = None if thing is None else _encode(thing)
-        return found
+    # -- Changes ---------------------------------------------------------------------------------
 
-    def clean(self) -> None:
-        """All that was touched is in a step now."""
-        self.touched_cases, self.touched_dossiers, self.touched_windows = {}, {}, {}
+    def changed_alerts(self) -> tuple[str, ...]:
+        """Return the keys of alerts that have changed since the last step."""
+        return tuple(self._alerts.changed)
 
+    def changed_incidents(self) -> _KEYS:
+        """Return the keys of incidents that have changed, or an alert of them, since the last
+        step."""
+        keys = dict(self._incidents.changed)
+        alerts = (self.alerts.get(key) for key in self._alerts.changed)
+        keys.update((one.incident, None) for one in alerts if one is not None and one.incident)
+        return keys
 
-def _encode(thing: msgspec.Struct) -> bytes:
-    if isinstance(thing, IncidentRecord) and thing.members:
-        members, thing.members = thing.members, {}
-        body = msgspec.json.encode(thing)
-        thing.members = members
-        return body
-    return msgspec.json.encode(thing)
+    def changed_records(self) -> dict[RecordKey, bytes | None]:
+        """Return the records that have changed since the last step, as the journal stores them."""
+        tables: tuple[
+            tuple[str, _Table[TrackedAlert] | _Table[IncidentRecord] | _Table[SilenceWindow]], ...
+        ] = (("case", self._alerts), ("dossier", self._incidents), ("window", self._windows))
+        return {
+            RecordKey(kind, key): msgspec.json.encode(table[key]) if key in table else None
+            for kind, table in tables
+            for key in table.changed
+        }
+
+    def clear_changes(self) -> None:
+        """Begin the next step: nothing has changed."""
+        for changed in (self._alerts.changed, self._incidents.changed, self._windows.changed):
+            changed.clear()
 
 
 def _drop(index: dict[_K, dict[str, _V]], at: _K, key: str) -> None:
@@ -299,7 +347,7 @@ def _drop(index: dict[_K, dict[str, _V]], at: _K, key: str) -> None:
 
 
 def _marks(alert: Alert) -> Iterator[Place]:
-    """Where an incident is looked for by an alert that is one of its own."""
+    """Return further places at which the incident of an alert is found."""
     if alert.gpu is not None:
         yield "gpu", alert.gpu
         yield same_kind(alert)

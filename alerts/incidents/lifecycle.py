@@ -1,11 +1,11 @@
-"""Alerts as they come in: begun, resolved, seen again; and what becomes of their cases."""
+"""The life of tracked alerts: they fire, resolve, stop flapping, and are removed after an hour."""
 
 from __future__ import annotations
 
 import heapq
 
 from alerts.incidents.clock import SteadyClock
-from alerts.incidents.flap import HOUR, calms_at, flipped
+from alerts.incidents.flap import HOUR, add_flip, last_flip, stable_at
 from alerts.incidents.index import IncidentIndex
 from alerts.incidents.policy import NotificationTimings
 from alerts.incidents.state import TrackedAlert
@@ -14,92 +14,89 @@ from api.alerts import Alert, AlertState, NotificationState, Severity
 
 
 class AlertLifecycle:
-    """Keeps a case of every alert that fires, and for an hour after it did."""
+    """Tracks every alert while it fires, and for an hour after."""
 
     def __init__(
         self,
-        cabinet: IncidentIndex,
+        index: IncidentIndex,
         clock: SteadyClock,
-        holding: AlertSuppressor,
-        patience: NotificationTimings,
+        suppressor: AlertSuppressor,
+        timings: NotificationTimings,
     ) -> None:
-        self._cabinet = cabinet
+        self._index = index
         self._clock = clock
-        self._holding = holding
-        self._patience = patience
-        self._looks: list[tuple[float, str]] = []
-        """When to look at a case: it may have calmed down, or be over."""
-        for case in cabinet.cases.values():
-            self._watch(case)
+        self._suppressor = suppressor
+        self._timings = timings
+        self._due: list[tuple[float, str]] = []
+        """When an alert may stop flapping or be removed."""
+        for tracked in index.alerts.values():
+            self._schedule(tracked)
 
-    def learn(self, alert: Alert) -> None:
-        """Take one alert that began to fire or resolved."""
-        case = self._cabinet.cases.get(alert.key)
+    def receive(self, alert: Alert) -> None:
+        """Apply one alert that began to fire, changed or resolved."""
+        tracked = self._index.alerts.get(alert.key)
         fires = alert.state is AlertState.FIRING and alert.severity is not Severity.INFO
         if not fires:
-            if case is not None and case.firing and alert.state is not AlertState.PENDING:
-                self._resolve(case, alert)
-        elif case is None or not case.firing:
-            self._fire(case, alert)
-        elif case.alert != alert:
-            self._cabinet.leave(case)
-            case.alert = alert
-            self._enter(case)
+            if tracked is not None and tracked.firing and alert.state is not AlertState.PENDING:
+                self._resolve(tracked, alert)
+        elif tracked is None or not tracked.firing:
+            self._fire(tracked, alert)
+        elif tracked.alert != alert:
+            self._index.remove_inhibition(tracked)
+            tracked.alert = alert
+            self._add_inhibition(tracked)
 
-    def look(self) -> None:
-        """Let alerts calm down, and forget what is over."""
+    def expire(self) -> None:
+        """End flapping that is over, and remove alerts that resolved an hour ago."""
         time = self._clock.time
-        for key in self._cabinet.drain_parted():
-            if (parted := self._cabinet.cases.get(key)) is not None:
-                self._watch(parted)
-        while self._looks and self._looks[0][0] <= time:
-            _, key = heapq.heappop(self._looks)
-            case = self._cabinet.cases.get(key)
-            if case is None:
+        for tracked in self._index.drain_detached():
+            self._schedule(tracked)
+        while self._due and self._due[0][0] <= time:
+            _, key = heapq.heappop(self._due)
+            found = self._index.alerts.get(key)
+            if found is None:
                 continue
-            if case.flaps and calms_at(case, self._patience) <= time:
-                case.flaps = False
-                self._cabinet.touched_cases[key] = None
-            if case.flaps or (not case.firing and over_at(case) > time):
-                self._watch(case)
-            elif not case.firing and not case.incident:
-                self._cabinet.forget(key)
+            if found.flaps and stable_at(found, self._timings) <= time:
+                found.flaps = False
+            if found.flaps or (not found.firing and _removed_at(found) > time):
+                self._schedule(found)
+            elif not found.firing and not found.incident:
+                self._index.remove_alert(key)
 
     def next_due(self) -> float:
-        """Return when the next case must be looked at."""
-        return self._looks[0][0] if self._looks else float("inf")
+        """Return when `expire` has something to do."""
+        return self._due[0][0] if self._due else float("inf")
 
-    def _fire(self, case: TrackedAlert | None, alert: Alert) -> None:
-        if case is None:
-            case = TrackedAlert(order=self._clock.order(), alert=alert)
-            self._cabinet.cases[alert.key] = case
-        case.alert, case.firing, case.since = alert, True, self._clock.time
-        flipped(case, self._clock.time, self._patience)
-        self._watch(case)
-        self._enter(case)
+    def _fire(self, tracked: TrackedAlert | None, alert: Alert) -> None:
+        if tracked is None:
+            tracked = TrackedAlert(order=self._clock.order(), alert=alert)
+            self._index.add_alert(tracked)
+        tracked.alert, tracked.firing, tracked.since = alert, True, self._clock.time
+        add_flip(tracked, self._clock.time, self._timings)
+        self._schedule(tracked)
+        self._add_inhibition(tracked)
 
-    def _enter(self, case: TrackedAlert) -> None:
-        self._cabinet.enter(case)
-        self._cabinet.touched_cases[case.alert.key] = None
-        self._holding.asked[case.alert.key] = None
-        self._holding.asked.update(dict.fromkeys(self._cabinet.may_follow(case)))
+    def _add_inhibition(self, tracked: TrackedAlert) -> None:
+        self._index.add_inhibition(tracked)
+        self._suppressor.pending[tracked.alert.key] = None
+        self._suppressor.pending.update(dict.fromkeys(self._index.may_follow(tracked)))
 
-    def _resolve(self, case: TrackedAlert, alert: Alert) -> None:
-        self._cabinet.leave(case)
-        self._holding.asked.update(self._cabinet.effects.get(alert.key, {}))
-        self._cabinet.stand(case, NotificationState.NOTIFIED, "")
-        case.alert, case.firing = alert, False
-        flipped(case, self._clock.time, self._patience)
-        self._watch(case)
+    def _resolve(self, tracked: TrackedAlert, alert: Alert) -> None:
+        self._index.remove_inhibition(tracked)
+        self._suppressor.pending.update(self._index.effects.get(alert.key, {}))
+        self._index.set_state(tracked, NotificationState.NOTIFIED, "")
+        tracked.alert, tracked.firing = alert, False
+        add_flip(tracked, self._clock.time, self._timings)
+        self._schedule(tracked)
 
-    def _watch(self, case: TrackedAlert) -> None:
-        """Look at a case again when it may have calmed down or be over."""
-        if case.flaps:
-            heapq.heappush(self._looks, (calms_at(case, self._patience), case.alert.key))
-        elif not case.firing:
-            heapq.heappush(self._looks, (over_at(case), case.alert.key))
+    def _schedule(self, tracked: TrackedAlert) -> None:
+        """Schedule the check of an alert that flaps, or that has resolved."""
+        if tracked.flaps:
+            heapq.heappush(self._due, (stable_at(tracked, self._timings), tracked.alert.key))
+        elif not tracked.firing:
+            heapq.heappush(self._due, (_removed_at(tracked), tracked.alert.key))
 
 
-def over_at(case: TrackedAlert) -> float:
+def _removed_at(tracked: TrackedAlert) -> float:
     """Return when an alert that has resolved, and belongs to no incident, is removed."""
-    return (case.flips[-1] if case.flips else 0.0) + HOUR
+    return last_flip(tracked) + HOUR

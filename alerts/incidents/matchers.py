@@ -1,4 +1,4 @@
-"""Conditions on an alert's labels, written as people know them from Alertmanager: `node=~"a.*"`."""
+"""Parser of matchers on an alert's labels, in the syntax of Alertmanager: `node=~"a.*"`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ LABELS = (
     "circuit", "nodes", "panel", "ups", "budget", "supply", "gpu", "uuid", "serial", "pci", "slot",
     "model", "link", "domain", "job", "user", "process", "channel",
 )  # fmt: skip
-"""What alerts may carry; those that are not there count as empty."""
+"""Labels that alerts may have; one that is absent counts as empty."""
 _LONGEST = 512
-"""A pattern is matched against names that come from the bus; it need not be a novel."""
+"""Most characters of a pattern."""
 
 
 def parse(text: str, where: str = "matcher") -> Matcher:
-    """Return the condition that a text states. Raises `ConfigError` with what to write instead."""
+    """Return the matcher that a text states. Raises `ConfigError`."""
     form = _FORM.fullmatch(text)
     if form is None:
         raise ConfigError(
@@ -35,7 +35,7 @@ def parse(text: str, where: str = "matcher") -> Matcher:
 
 
 def parse_all(texts: Iterable[str], where: str = "matcher") -> tuple[Matcher, ...]:
-    """Return all conditions, of which an alert must fulfil each."""
+    """Return matchers, all of which an alert must fulfil."""
     return tuple(parse(text, where) for text in texts)
 
 

@@ -1,4 +1,4 @@
-"""What is said of an incident, and when: a trigger, updates, repetitions, its end."""
+"""Which notices are sent of an incident, and when: trigger, updates, reminders, resolve."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Sequence
 
 from alerts.incidents.clock import SteadyClock
-from alerts.incidents.flap import HOUR, restless
+from alerts.incidents.flap import HOUR, recurs
 from alerts.incidents.index import SEVERITIES, IncidentIndex, worst
 from alerts.incidents.policy import NotificationTimings
 from alerts.incidents.state import IncidentRecord, TrackedAlert
@@ -18,217 +18,204 @@ NEVER = float("inf")
 
 
 class NotificationScheduler:
-    """Looks at incidents that have changed or are due, and decides what to say of them."""
+    """Evaluates incidents that have changed or are due, and makes their notices."""
 
     def __init__(
-        self, cabinet: IncidentIndex, clock: SteadyClock, patience: NotificationTimings
+        self, index: IncidentIndex, clock: SteadyClock, timings: NotificationTimings
     ) -> None:
-        self._cabinet = cabinet
+        self._index = index
         self._clock = clock
-        self._patience = patience
-        self._due = {
-            key: 0.0 for key, dossier in cabinet.dossiers.items() if dossier.closed is None
-        }
-        """When each open incident must be looked at."""
+        self._timings = timings
+        self._due = {key: 0.0 for key, record in index.incidents.items() if record.closed is None}
+        """When each open incident must be evaluated."""
         self._closed = [
-            (dossier.closed, key)
-            for key, dossier in cabinet.dossiers.items()
-            if dossier.closed is not None
+            (record.closed, key)
+            for key, record in index.incidents.items()
+            if record.closed is not None
         ]
         heapq.heapify(self._closed)
-        self.notices: list[Notice] = []
-        self.ready: list[IncidentRecord] = []
-        """Those to be told for the first time, unless there are too many of them."""
+        self._notices: list[Notice] = []
+        self._ready: list[IncidentRecord] = []
 
-    def look(self) -> None:
-        """Look at all that has changed or is due."""
-        cabinet, time = self._cabinet, self._clock.time
+    def evaluate(self) -> None:
+        """Evaluate all incidents that have changed or are due."""
+        index, time = self._index, self._clock.time
         keys = dict.fromkeys(key for key, due in self._due.items() if due <= time)
-        keys.update(cabinet.touched_dossiers)
-        for key in cabinet.touched_cases:
-            case = cabinet.cases.get(key)
-            if case is not None and case.incident:
-                keys[case.incident] = None
+        keys.update(index.changed_incidents())
         for key in list(keys):
-            dossier = cabinet.dossiers.get(key)
-            if dossier is not None and dossier.storm:
-                keys[dossier.storm] = None
-        found = [cabinet.dossiers[key] for key in keys if key in cabinet.dossiers]
-        for dossier in sorted(found, key=lambda one: one.order):
-            if dossier.closed is None:
-                self._due[dossier.key] = self._look(dossier)
-        self._forget()
+            found = index.incidents.get(key)
+            if found is not None and found.storm:
+                keys[found.storm] = None
+        records = [index.incidents[key] for key in keys if key in index.incidents]
+        for record in sorted(records, key=lambda one: one.order):
+            if record.closed is None:
+                self.reschedule(record)
+        while self._closed and time - self._closed[0][0] >= HOUR:
+            index.remove_incident(heapq.heappop(self._closed)[1])
 
     def next_due(self) -> float:
-        """Return when the next incident must be looked at."""
+        """Return when the next incident must be evaluated."""
         return min(self._due.values(), default=NEVER)
 
-    def again(self, dossier: IncidentRecord) -> None:
-        """Look at an incident that was just told, for when it is due next."""
-        self._due[dossier.key] = self._look(dossier)
+    def reschedule(self, record: IncidentRecord) -> None:
+        """Evaluate an incident, and note when it is due next."""
+        self._due[record.key] = self._evaluate(record)
+
+    def drain_notices(self) -> tuple[Notice, ...]:
+        """Return the notices that were made since the last call."""
+        notices, self._notices = self._notices, []
+        return tuple(notices)
+
+    def drain_ready(self) -> list[IncidentRecord]:
+        """Return the incidents whose first notification is due; the storm limiter makes it."""
+        ready, self._ready = self._ready, []
+        return ready
 
     # -- What is due -----------------------------------------------------------------------------
 
-    def _look(self, dossier: IncidentRecord) -> float:
-        """Say what is due; return when to look again."""
-        active = self._cabinet.active(dossier)
-        voiced = [case for case in active if case.standing is NotificationState.NOTIFIED]
-        storm = self._cabinet.dossiers.get(dossier.storm)
-        if storm is not None and worse(dossier.severity, storm.severity):
-            self._cabinet.release(dossier)
-        if dossier.told is None and not dossier.storm:
-            return self._first(dossier, active, voiced)
+    def _evaluate(self, record: IncidentRecord) -> float:
+        """Make the notices that are due; return when to evaluate again."""
+        active = self._index.active(record)
+        audible = [one for one in active if one.state is NotificationState.NOTIFIED]
+        storm = self._index.incidents.get(record.storm)
+        if storm is not None and worse(record.severity, storm.severity):
+            self._index.leave_storm(record)
+        if record.notified is None and not record.storm:
+            return self._first(record, active, audible)
         if not active:
-            return self._quiet(dossier)
-        if dossier.quiet_since is not None:
-            dossier.quiet_since = None
-            self._cabinet.touched_dossiers[dossier.key] = None
-        return NEVER if dossier.storm else self._further(dossier, active, voiced)
+            return self._quiet(record)
+        record.quiet_since = None
+        return NEVER if record.storm else self._further(record, active, audible)
 
     def _first(
         self,
-        dossier: IncidentRecord,
+        record: IncidentRecord,
         active: Sequence[TrackedAlert],
-        voiced: Sequence[TrackedAlert],
+        audible: Sequence[TrackedAlert],
     ) -> float:
-        if self._clock.time < dossier.wait_until and dossier.members:
-            return dossier.wait_until
+        if self._clock.time < record.wait_until and self._index.size(record):
+            return record.wait_until
         if not active:
-            self.finish(dossier)
-        elif voiced:
-            dossier.severity = worst(case.alert.severity for case in voiced)
-            self.ready.append(dossier)
+            self.finish(record)
+        elif audible:
+            record.severity = worst(one.alert.severity for one in audible)
+            self._ready.append(record)
         return NEVER
 
-    def _quiet(self, dossier: IncidentRecord) -> float:
+    def _quiet(self, record: IncidentRecord) -> float:
         time = self._clock.time
-        if dossier.quiet_since is None:
-            dossier.quiet_since = time
-            self._cabinet.touched_dossiers[dossier.key] = None
-        over = dossier.quiet_since + self._settle(dossier)
+        if record.quiet_since is None:
+            record.quiet_since = time
+        over = record.quiet_since + self._settle(record, record.quiet_since)
         if time < over:
             return over
-        self.finish(dossier)
+        self.finish(record)
         return NEVER
 
-    def _settle(self, dossier: IncidentRecord) -> float:
-        patience, quiet = self._patience, dossier.quiet_since or 0.0
-        again = any(restless(case, quiet) for case in self._cabinet.members(dossier))
-        return patience.settle_restless if again else patience.settle
+    def _settle(self, record: IncidentRecord, quiet: float) -> float:
+        again = any(recurs(one, quiet) for one in self._index.members(record))
+        return self._timings.settle_recurring if again else self._timings.settle
 
     def _further(
         self,
-        dossier: IncidentRecord,
+        record: IncidentRecord,
         active: Sequence[TrackedAlert],
-        voiced: Sequence[TrackedAlert],
+        audible: Sequence[TrackedAlert],
     ) -> float:
-        """Say what is to be said of an incident that was told and goes on."""
+        """Make the next notice of an incident that was notified and goes on."""
         time = self._clock.time
-        if dossier.ack_until is not None and dossier.ack_until <= time:
-            dossier.ack, dossier.ack_until, dossier.repeat_at = None, None, time
-            dossier.happened(self._clock.wall, "lapsed")
-            self._cabinet.touched_dossiers[dossier.key] = None
-        due = NEVER if dossier.ack_until is None else dossier.ack_until
-        if not voiced:
+        if record.ack_until is not None and record.ack_until <= time:
+            record.ack, record.ack_until, record.repeat_at = None, None, time
+            record.add_event(self._clock.wall, "lapsed")
+        due = NEVER if record.ack_until is None else record.ack_until
+        if not audible:
             return due
-        severity = worst(case.alert.severity for case in voiced)
-        if dossier.told is None or worse(severity, dossier.told):
-            dossier.ack, dossier.ack_until = None, None
-            self.trigger(dossier, "worse", active)
-        elif dossier.ack is None and dossier.repeat_at is not None and dossier.repeat_at <= time:
-            self.trigger(dossier, "repeat", active)
-        elif any(case.flaps for case in active) and not dossier.told_flaps:
-            self._update(dossier, "flapping", active)
-        if dossier.ack is None and dossier.repeat_at is not None:
-            due = min(due, dossier.repeat_at)
-        return min(due, self._grown(dossier, active))
+        severity = worst(one.alert.severity for one in audible)
+        if record.notified is None or worse(severity, record.notified):
+            record.ack, record.ack_until = None, None
+            self.trigger(record, "worse", active)
+        elif record.ack is None and record.repeat_at is not None and record.repeat_at <= time:
+            self.trigger(record, "repeat", active)
+        elif any(one.flaps for one in active) and not record.notified_flapping:
+            self.update(record, "flapping", active)
+        if record.ack is None and record.repeat_at is not None:
+            due = min(due, record.repeat_at)
+        return min(due, self._resized(record, active))
 
-    def _grown(self, dossier: IncidentRecord, active: Sequence[TrackedAlert]) -> float:
-        if dossier.storming is not None:
+    def _resized(self, record: IncidentRecord, active: Sequence[TrackedAlert]) -> float:
+        """Make an update when the number of alerts has changed; return when it is due."""
+        if record.storming is not None:
             return NEVER
-        firing, total = len(active), len(dossier.members)
-        known = (firing, total) == (dossier.told_firing, dossier.told_total)
-        if known and not dossier.cause_untold:
+        firing, total = len(active), self._index.size(record)
+        known = (firing, total) == (record.notified_firing, record.notified_total)
+        if known and not record.new_cause:
             return NEVER
-        if self._clock.time < dossier.next_update:
-            return dossier.next_update
-        more = total > dossier.told_total or firing > dossier.told_firing
-        reason = "cause" if dossier.cause_untold else "more" if more else "fewer"
-        self._update(dossier, reason, active)
+        if self._clock.time < record.next_update:
+            return record.next_update
+        more = total > record.notified_total or firing > record.notified_firing
+        reason = "cause" if record.new_cause else "more" if more else "fewer"
+        self.update(record, reason, active)
         return NEVER
 
-    # -- Saying it -------------------------------------------------------------------------------
+    # -- Notices ---------------------------------------------------------------------------------
 
-    def trigger(self, dossier: IncidentRecord, reason: str, active: Sequence[TrackedAlert]) -> None:
-        """Call somebody."""
-        time, patience = self._clock.time, self._patience
-        voiced = (
-            case.alert.severity for case in active if case.standing is NotificationState.NOTIFIED
-        )
-        dossier.told = worst([*voiced, dossier.told or dossier.severity])
+    def trigger(self, record: IncidentRecord, reason: str, active: Sequence[TrackedAlert]) -> None:
+        """Make a notice that pages."""
+        time, timings = self._clock.time, self._timings
+        audible = (one.alert.severity for one in active if one.state is NotificationState.NOTIFIED)
+        record.notified = worst([*audible, record.notified or record.severity])
         if reason != "repeat":
-            dossier.told_at = time
-        page = dossier.severity is Severity.PAGE
-        every = patience.repeat_page if page else patience.repeat_ticket
-        dossier.repeat_at = time + every if every else None
-        dossier.next_update = max(dossier.next_update, time + patience.ticket_wait)
-        self._say(dossier, Action.TRIGGER, reason, active)
+            record.notified_at = time
+        page = record.severity is Severity.PAGE
+        every = timings.repeat_page if page else timings.repeat_ticket
+        record.repeat_at = time + every if every else None
+        record.next_update = max(record.next_update, time + timings.ticket_wait)
+        self._notify(record, Action.TRIGGER, reason, active)
 
-    def _update(self, dossier: IncidentRecord, reason: str, active: Sequence[TrackedAlert]) -> None:
-        dossier.next_update = self._clock.time + self._patience.more_every
-        self._say(dossier, Action.UPDATE, reason, active)
+    def update(self, record: IncidentRecord, reason: str, active: Sequence[TrackedAlert]) -> None:
+        """Make a notice for channels that show how an incident develops."""
+        record.next_update = self._clock.time + self._timings.more_every
+        self._notify(record, Action.UPDATE, reason, active)
 
-    def update(self, dossier: IncidentRecord, reason: str) -> None:
-        """Tell those who look that there is more."""
-        self._update(dossier, reason, self._cabinet.active(dossier))
+    def acknowledge(self, record: IncidentRecord) -> None:
+        """Make the notice that somebody has acknowledged an incident."""
+        self._add_notice(record, Action.ACKNOWLEDGE, "acknowledged")
 
-    def acknowledge(self, dossier: IncidentRecord) -> None:
-        """Tell all who were told that somebody takes care of it."""
-        self._notice(dossier, Action.ACKNOWLEDGE, "acknowledged")
+    def finish(self, record: IncidentRecord, reason: str = "resolved") -> None:
+        """Close an incident, and make a notice of it if any was sent before."""
+        record.ended, record.closed = self._clock.wall, self._clock.time
+        record.changed = self._clock.wall
+        record.add_event(self._clock.wall, "ended", why=reason)
+        if record.notified is not None:
+            self._add_notice(record, Action.RESOLVE, reason)
+        self._index.close(record, incident_of(record, self._index))
+        self._due.pop(record.key, None)
+        heapq.heappush(self._closed, (record.closed, record.key))
 
-    def finish(self, dossier: IncidentRecord, reason: str = "resolved") -> None:
-        """An incident is over; who was told of it is told so."""
-        dossier.ended, dossier.closed = self._clock.wall, self._clock.time
-        dossier.changed = self._clock.wall
-        dossier.happened(self._clock.wall, "ended", why=reason)
-        if dossier.told is not None:
-            self._notice(dossier, Action.RESOLVE, reason)
-        self._cabinet.close(dossier, incident_of(dossier, self._cabinet))
-        self._due.pop(dossier.key, None)
-        heapq.heappush(self._closed, (dossier.closed, dossier.key))
-
-    def _say(
-        self, dossier: IncidentRecord, action: Action, reason: str, active: Sequence[TrackedAlert]
+    def _notify(
+        self, record: IncidentRecord, action: Action, reason: str, active: Sequence[TrackedAlert]
     ) -> None:
-        dossier.told_firing, dossier.told_total = len(active), len(dossier.members)
-        dossier.cause_untold = False
-        dossier.told_flaps = dossier.told_flaps or any(case.flaps for case in active)
-        dossier.changed = self._clock.wall
-        self._notice(dossier, action, reason)
+        record.notified_firing, record.notified_total = len(active), self._index.size(record)
+        record.new_cause = False
+        record.notified_flapping = record.notified_flapping or any(one.flaps for one in active)
+        record.changed = self._clock.wall
+        self._add_notice(record, action, reason)
 
-    def _notice(self, dossier: IncidentRecord, action: Action, reason: str) -> None:
-        dossier.notices += 1
-        if action in {Action.TRIGGER, Action.UPDATE}:  # the other two have a line of their own
-            dossier.happened(self._clock.wall, "told", why=reason)
-        self._cabinet.touched_dossiers[dossier.key] = None
-        incident = incident_of(dossier, self._cabinet)
-        dossier.title = incident.title
-        self.notices.append(
+    def _add_notice(self, record: IncidentRecord, action: Action, reason: str) -> None:
+        record.notices += 1
+        if action in {Action.TRIGGER, Action.UPDATE}:  # the other two have an event of their own
+            record.add_event(self._clock.wall, "told", why=reason)
+        incident = incident_of(record, self._index)
+        record.title = incident.title
+        self._notices.append(
             Notice(
-                id=f"{dossier.key}.{dossier.notices}",
+                id=f"{record.key}.{record.notices}",
                 action=action,
                 incident=incident,
                 at=self._clock.wall,
                 reason=reason,
             )
         )
-
-    def _forget(self) -> None:
-        """Forget what has been over for an hour."""
-        while self._closed and self._clock.time - self._closed[0][0] >= HOUR:
-            _, key = heapq.heappop(self._closed)
-            del self._cabinet.dossiers[key]
-            self._cabinet.touched_dossiers[key] = None
 
 
 def worse(one: Severity, other: Severity) -> bool:

@@ -1,4 +1,4 @@
-"""Where an alert is: what it stands on, what holds that, and what it shares with others."""
+"""Places of an alert: its subject, what contains or feeds that, and what it shares with others."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from api.alerts import Alert, Subject
 Place = tuple[str, str]
 """Kind and name: `("node", "dgx-01")`."""
 _ABOVE = (("circuit", "circuits"), ("circuit", "panel"), ("ups", "ups"))
-"""What feeds something, and the label that names it."""
+"""Kinds of supply, and the labels that name them."""
 
 
 def own(alert: Alert) -> Place:
-    """Return what an alert is about."""
+    """Return the subject of an alert as a place."""
     match alert.subject:
         case Subject.NODE:
             return ("node", alert.node)
@@ -27,7 +27,7 @@ def own(alert: Alert) -> Place:
 
 
 def around(alert: Alert) -> tuple[Place, ...]:
-    """Return what an alert is about and all that holds it: what is wrong there may be its cause."""
+    """Return the subject of an alert and all that contains or feeds it: where its cause may be."""
     labels = alert.labels
     found = [own(alert), ("gpu", alert.gpu or ""), ("node", _node(alert)), _domain(alert)]
     for kind, label in _ABOVE:
@@ -56,7 +56,7 @@ def reach(alert: Alert, within: RuleScope) -> tuple[Place, ...]:
 
 
 def common(alert: Alert, scope: RuleScope) -> Place:
-    """Return what an alert shares with those that are told together with it."""
+    """Return the place that an alert shares with others of its incident."""
     match scope:
         case RuleScope.RULE:
             return ("rule", alert.rule)
@@ -76,7 +76,7 @@ def common(alert: Alert, scope: RuleScope) -> Place:
 
 
 def same_kind(alert: Alert) -> Place:
-    """Return what alerts of one rule on several GPUs of a node have in common."""
+    """Return the place that alerts of one rule on several GPUs of a node share."""
     return ("alike", f"{alert.node}/{alert.rule}")
 
 
@@ -98,7 +98,7 @@ def _domain(alert: Alert) -> Place:
 
 
 def group(alert: Alert, place: Place) -> dict[str, str]:
-    """Return a place in words, with the rule that began it."""
+    """Return the labels of a group: a place, and the rule that opened the incident."""
     kind, name = place
     found = {"rule": alert.rule, kind: name}
     if kind in {"gpu", "link"}:

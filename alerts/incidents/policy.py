@@ -1,4 +1,4 @@
-"""What the desk must know of a rule, and how patient it is."""
+"""Grouping and inhibition of each rule, and the timings of notifications."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from telemetry.errors import ConfigError
 
 
 class RuleScope(StrEnum):
-    """What alerts of one cause have in common."""
+    """The place that alerts of one cause share."""
 
     GPU = "gpu"
     """The GPU, or the one thing that an alert of no GPU is about."""
@@ -30,62 +30,63 @@ class RuleScope(StrEnum):
 
 
 class RulePolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """What the desk goes by for one rule."""
+    """Grouping and inhibition of one rule."""
 
     group: RuleScope = RuleScope.GPU
     inhibits: tuple[str, ...] = ()
     """Rules whose alerts are a consequence where this one fires."""
     within: RuleScope = RuleScope.NODE
-    """What cause and consequence must have in common for that."""
+    """The place that cause and consequence must share."""
     edge: bool = False
-    """Whether it speaks of an instant, not of a state that lasts."""
+    """Whether the rule reports an event, not a state that lasts."""
 
 
 class RuleFacts(Protocol):
-    """A rule, as far as the desk looks at it; `alerts.rules.rule.Rule` is one."""
+    """The part of a rule that policies are made from; implemented by `alerts.rules.rule.Rule`."""
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Name of the rule."""
 
 
 class NotificationTimings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long the desk waits for what, in seconds."""
+    """Timings of grouping, notifications and storms, in seconds."""
 
     page_wait: float = 1.0
-    """Before a page is told, so that a burst is one, and its cause may come behind it."""
+    """Before the first notification of a page, so that a burst is one incident and its cause can
+    follow."""
     ticket_wait: float = 15.0
     together: float = 60.0
     """Alerts of other rules on the same thing join its incident when they come no further apart."""
     more_every: float = 300.0
     """Between two updates of an incident that grows or shrinks."""
     repeat_page: float = 14_400.0
-    """Until an incident that nobody took is told again; 0 is never."""
+    """Until an incident that nobody has acknowledged is notified again; 0 is never."""
     repeat_ticket: float = 86_400.0
     settle: float = 10.0
-    """For which all must be good before an incident is over."""
-    settle_restless: float = 300.0
-    """The same where it has been bad again within the last hour."""
+    """For which no alert may fire before an incident is over."""
+    settle_recurring: float = 300.0
+    """The same when an alert has fired more than once within the last hour."""
     late_cause: float = 300.0
-    """An alert that was told no longer ago goes below its cause when that shows up."""
+    """An alert that was notified no longer ago is inhibited when its cause appears."""
     grace: float = 15.0
-    """After the end of a cause, before what still fires below it is told."""
+    """After the end of a cause, before its consequences that still fire are notified."""
     after_maintenance: float = 120.0
-    """For which a maintenance window still covers what it leaves behind."""
+    """After the end of a maintenance window, for which it still suppresses alerts."""
     flap_window: float = 300.0
-    """In which changes are counted: an alert with `flap_start` of them flaps, until there is
-    none any more."""
+    """In which state changes are counted: an alert with `flap_start` of them flaps, until there
+    is none within the window."""
     flap_start: int = 6
     storm_size: int = 20
-    """New incidents of one severity within a minute; with more than these, one notice tells all."""
+    """New incidents of one severity within a minute; of more than these, one notice is sent."""
 
 
-PATIENCE = NotificationTimings()
-"""What suits most fleets."""
+DEFAULT_TIMINGS = NotificationTimings()
+"""Default timings of notifications."""
 
 
 def policies_of(rules: Iterable[RuleFacts]) -> dict[str, RulePolicy]:
-    """Return the policy of each rule. Raises `ConfigError` where rules hide one another."""
+    """Return the policy of each rule. Raises `ConfigError` where rules inhibit one another."""
     found: dict[str, RulePolicy] = {}
     for rule in rules:
         known = {
@@ -101,8 +102,8 @@ def policies_of(rules: Iterable[RuleFacts]) -> dict[str, RulePolicy]:
     return found
 
 
-def hidden_by(policies: Mapping[str, RulePolicy]) -> dict[str, tuple[str, ...]]:
-    """Return for each rule those whose alerts may be the cause of its alerts."""
+def inhibited_by(policies: Mapping[str, RulePolicy]) -> dict[str, tuple[str, ...]]:
+    """Return for each rule the rules that inhibit it."""
     return {
         name: tuple(
             other for other, policy in policies.items() if other != name and name in policy.inhibits
@@ -112,8 +113,8 @@ def hidden_by(policies: Mapping[str, RulePolicy]) -> dict[str, tuple[str, ...]]:
 
 
 def check_inhibitions(policies: Mapping[str, RulePolicy]) -> None:
-    """Raise `ConfigError` when a rule would, over others or not, be hidden by itself."""
-    causes = hidden_by(policies)
+    """Raise `ConfigError` when a rule would, directly or through others, inhibit itself."""
+    causes = inhibited_by(policies)
     done: set[str] = set()
     for start in policies:
         path: list[str] = []
@@ -127,8 +128,8 @@ def _walk(
         circle = " -> ".join([*path[path.index(name) :], name])
         raise ConfigError(
             "rules",
-            f"these are hidden by one another: {circle}",
-            "Nobody would be told; remove one of the `inhibits`.",
+            f"these inhibit one another: {circle}",
+            "No alert would be notified; remove one of the `inhibits`.",
         )
     if name in done:
         return

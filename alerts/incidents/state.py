@@ -1,10 +1,10 @@
-"""What the desk remembers, and what one step of it says."""
+"""Records of the incident manager, as the journal stores them, and the changes of one step."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -19,67 +19,88 @@ from api.alerts import (
     Silence,
 )
 
-STORY = 100
-"""Happenings that are kept of one incident."""
+MAX_TIMELINE = 100
+"""Events that are kept of one incident."""
 
 
-class TrackedAlert(msgspec.Struct, kw_only=True):
-    """One alert before the desk. Times are seconds of the desk's own clock."""
+class StoredRecord(msgspec.Struct, kw_only=True, dict=True):
+    """A record that marks itself as changed in the table that contains it.
+
+    Fields are immutable values, so that every change is an assignment.
+    """
+
+    def report_to(self, changed: dict[str, None], key: str) -> None:
+        """Add `key` to `changed` whenever a field gets another value."""
+        self.__dict__["_report"] = (changed, key)
+
+    if not TYPE_CHECKING:  # for the type checker, unknown attributes stay an error
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            """Set a field; where that changes it, report the record as changed."""
+            before = getattr(self, name)
+            super().__setattr__(name, value)
+            if before != value and (report := self.__dict__.get("_report")) is not None:
+                changed, key = report
+                changed[key] = None
+
+
+class TrackedAlert(StoredRecord, kw_only=True):
+    """An alert that fires or has fired within the hour. Times are seconds of `SteadyClock`."""
 
     order: int
-    """In which cases came; ties are broken by it, the same after a restart."""
+    """Position in the order of arrival; breaks ties, and survives a restart."""
     alert: Alert
-    """As it was last told."""
+    """The newest version."""
     firing: bool = False
     since: float = 0.0
     """When it last began to fire."""
-    standing: NotificationState = NotificationState.NOTIFIED
-    """TOLD, INHIBITED, SILENCED or MAINTENANCE; the desk adds FLAPPING and STORM."""
+    state: NotificationState = msgspec.field(default=NotificationState.NOTIFIED, name="standing")
+    """NOTIFIED, INHIBITED, SILENCED or MAINTENANCE; `IncidentManager.status` adds FLAPPING and
+    STORM."""
     by: str = ""
-    """What holds it back: key of the cause, id of the silence."""
+    """What suppresses it: key of the cause, id of the silence."""
     release: float | None = None
-    """What held it back is gone; it is told at this time if it still fires then."""
+    """The suppression has ended; if the alert still fires at this time, it is notified."""
     incident: str = ""
     """Key of the incident that it belongs to, even when it has resolved there."""
-    flips: list[float] = []
-    """When it began to fire or resolved, lately."""
+    flips: tuple[float, ...] = ()
+    """Recent times at which it began to fire or resolved."""
     flaps: bool = False
 
 
-class IncidentRecord(msgspec.Struct, kw_only=True):
-    """One incident before the desk: what the public `Incident` does not show."""
+class IncidentRecord(StoredRecord, kw_only=True):
+    """The internal state of an incident, beyond what the public `Incident` shows."""
 
     key: str
     base: str
-    """What the key is made of, but for how often that came within ten minutes."""
+    """What the key is made of, without the number of its repetitions within ten minutes."""
     order: int
     group: dict[str, str]
     place: tuple[str, str]
     """Kind and name of what its alerts have in common."""
     severity: Severity
-    """The worst that it ever was: who was told of the worst hears of the end."""
+    """The worst that it ever had: who was notified of the worst is notified of the end."""
     title: str = ""
-    """Of what has no alert any more."""
+    """Last title, for an incident that has no alert any more."""
     began: int
     """ns since 1970."""
     changed: int
     opened: float
-    """When it was opened."""
     joined: float
     """When an alert last joined it."""
     wait_until: float
-    """When it is told."""
+    """When the first notification is due."""
     ended: int | None = None
     closed: float | None = None
-    told: Severity | None = None
-    """The worst severity at which a trigger was told; None while it was not."""
-    told_at: float = 0.0
-    told_firing: int = 0
-    """How many of its alerts fired when people were last told."""
-    told_total: int = 0
-    told_flaps: bool = False
-    cause_untold: bool = False
-    """Its cause showed up behind it since people were last told."""
+    notified: Severity | None = msgspec.field(default=None, name="told")
+    """The worst severity of a trigger that was sent; None before the first."""
+    notified_at: float = msgspec.field(default=0.0, name="told_at")
+    notified_firing: int = msgspec.field(default=0, name="told_firing")
+    """How many of its alerts fired at the last notification."""
+    notified_total: int = msgspec.field(default=0, name="told_total")
+    notified_flapping: bool = msgspec.field(default=False, name="told_flaps")
+    new_cause: bool = msgspec.field(default=False, name="cause_untold")
+    """Whether its cause was found since the last notification."""
     next_update: float = 0.0
     repeat_at: float | None = None
     quiet_since: float | None = None
@@ -87,95 +108,96 @@ class IncidentRecord(msgspec.Struct, kw_only=True):
     ack: IncidentNote | None = None
     ack_until: float | None = None
     storm: str = ""
-    """Key of the storm's incident that tells of it."""
+    """Key of the storm incident that suppresses it."""
     storming: bool | None = None
-    """Of a storm's own incident: whether it still goes on; None of any other."""
-    held: int = 0
-    """Of a storm's own incident: how many incidents it has held back."""
-    told_held: int = 0
-    rules: list[str] = []
-    """Names of the rules whose alerts are or were its."""
+    """Whether a storm incident still goes on; None of any other incident."""
+    suppressed: int = msgspec.field(default=0, name="held")
+    """How many incidents a storm incident has suppressed."""
+    notified_suppressed: int = msgspec.field(default=0, name="told_held")
+    rules: tuple[str, ...] = ()
+    """Names of the rules whose alerts are or were part of it."""
     final: Incident | None = None
-    """How it stood when it ended."""
+    """The public incident at its end."""
     notices: int = 0
-    """How many notices there were about it: numbers them."""
-    members: dict[str, None] = {}
-    """Not kept in the journal: follows from the cases."""
-    story: list[IncidentEvent] = []
-    """What happened to it, oldest first; of very much, its beginning and the newest."""
+    """How many notices were made of it; numbers them."""
+    timeline: tuple[IncidentEvent, ...] = msgspec.field(default=(), name="story")
+    """Its events, oldest first; of more than `MAX_TIMELINE` the first ones and the newest."""
 
-    def happened(self, at: int, what: str, who: str = "", why: str = "") -> None:
-        """Write down what happened."""
-        self.story.append(IncidentEvent(at=at, what=what, who=who, why=why))
-        if len(self.story) > STORY:
-            del self.story[STORY // 5]
+    def add_event(self, at: int, what: str, who: str = "", why: str = "") -> None:
+        """Append an event to the timeline."""
+        events = (*self.timeline, IncidentEvent(at=at, what=what, who=who, why=why))
+        drop = MAX_TIMELINE // 5
+        self.timeline = (
+            events if len(events) <= MAX_TIMELINE else (*events[:drop], *events[drop + 1 :])
+        )
 
 
-class SilenceWindow(msgspec.Struct, kw_only=True):
-    """A silence or maintenance window before the desk."""
+class SilenceWindow(StoredRecord, kw_only=True):
+    """A silence or maintenance window, and whether it has begun and ended."""
 
     silence: Silence
     order: int
     starts: float
-    """On the desk's clock, so that a step of the wall clock ends no silence early."""
+    """In time of `SteadyClock`, so that a step of the wall clock ends no silence early."""
     ends: float
     begun: bool = False
     over: bool = False
 
 
 class ManagerClock(msgspec.Struct, kw_only=True):
-    """The desk's clock and counters, as they stood at a step."""
+    """Clock and counters of the incident manager at a step."""
 
     time: float
-    """Seconds that the desk has lived; goes on over restarts, never back."""
+    """Seconds that it has run; continues over restarts, and never goes back."""
     wall: int
-    """ns since 1970, then."""
+    """ns since 1970 at `time`."""
     latest: int
-    """As `wall`, but never back."""
+    """As `wall`, but never goes back."""
     order: int = 0
     arrivals: dict[str, list[float]] = {}
-    """By severity, when incidents last came."""
+    """By severity, when incidents were last opened."""
 
 
 class RecordKey(NamedTuple):
-    """Under which the journal keeps a record of the desk."""
+    """Key of a record in the journal."""
 
     kind: str
-    """`case`, `dossier`, `window` or `pulse`."""
+    """`case` (an alert), `dossier` (an incident), `window` (a silence) or `pulse` (the clock): the
+    words of the journal's format."""
     key: str
 
 
 class IncidentMemory(msgspec.Struct, kw_only=True):
-    """All that a desk remembers, as the journal gives it back."""
+    """All records of the incident manager, as the journal returns them."""
 
-    pulse: ManagerClock | None = None
-    """None: the desk begins its life."""
-    cases: list[TrackedAlert] = []
-    dossiers: list[IncidentRecord] = []
+    clock: ManagerClock | None = None
+    """None at the first start."""
+    alerts: list[TrackedAlert] = []
+    incidents: list[IncidentRecord] = []
     windows: list[SilenceWindow] = []
 
 
 @dataclass(frozen=True, slots=True)
 class StateChanges:
-    """What must be written down in one transaction before anybody is told of it.
+    """Changes of one step, stored in one transaction before any notice is sent.
 
-    Two steps that were not written yet join into one: `first.then(second)`.
+    Two steps that are not stored yet join into one: `first.then(second)`.
     """
 
     notices: tuple[Notice, ...] = ()
-    """In the order in which they were decided."""
+    """In the order of the decisions."""
     incidents: tuple[Incident, ...] = ()
-    """Those that have changed, as they stand now; with `ended` when they are over."""
+    """Incidents that have changed; those that are over have `ended`."""
     silences: tuple[Silence, ...] = ()
-    """Those that were made, changed, began or ended."""
+    """Silences that were made, changed, began or ended."""
     alerts: tuple[str, ...] = ()
-    """Keys of the alerts that came, went, or whose standing changed."""
+    """Keys of the alerts that appeared, were removed, or whose state changed."""
     records: Mapping[RecordKey, bytes | None] = field(default_factory=dict)
-    """The desk's memory where it changed; None is to be forgotten."""
+    """Records that have changed; None is to be deleted."""
     wall_ns: int = 0
 
     def __bool__(self) -> bool:
-        """Whether there is anything to write; every 30 s the desk's clock is, whatever happens."""
+        """Whether there is anything to store; the clock is stored every 30 s in any case."""
         return bool(self.records or self.notices)
 
     def then(self, later: StateChanges) -> StateChanges:

@@ -1,8 +1,8 @@
-"""The storm brake: when too many incidents begin within a minute, one notice tells of them all.
+"""The storm limiter: when too many incidents open within a minute, one notice stands for them all.
 
-Incidents of one severity are counted by themselves, so that a flood of tickets never holds a page
-back. What is held back is shown as ever; a storm's own incident counts it, is told again when more
-pages have come, and ends with the last of them.
+Incidents of one severity are counted by themselves, so that a flood of tickets never suppresses a
+page. Suppressed incidents are listed as ever; the storm's own incident counts them, is notified
+again when more pages have come, and ends with the last of them.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ MINUTE = 60.0
 
 
 class StormLimiter:
-    """Tells new incidents one by one, or holds them back."""
+    """Makes the first notice of each new incident, or suppresses it under a storm incident."""
 
     def __init__(
         self,
-        cabinet: IncidentIndex,
+        index: IncidentIndex,
         clock: SteadyClock,
-        patience: NotificationTimings,
+        timings: NotificationTimings,
         grouping: IncidentGrouping,
-        telling: NotificationScheduler,
+        scheduler: NotificationScheduler,
     ) -> None:
-        self._cabinet = cabinet
+        self._index = index
         self._clock = clock
-        self._patience = patience
+        self._timings = timings
         self._grouping = grouping
-        self._telling = telling
+        self._scheduler = scheduler
 
-    def tell(self) -> None:
-        """Tell what is ready; begin, go on with and end storms."""
-        ready, self._telling.ready = self._telling.ready, []
+    def notify(self) -> None:
+        """Notify or suppress the incidents that are ready; begin, continue and end storms."""
+        ready = self._scheduler.drain_ready()
         for severity in SEVERITIES:
-            self._tell(severity, [one for one in ready if one.severity is severity])
+            self._notify(severity, [one for one in ready if one.severity is severity])
 
     def next_due(self) -> float:
-        """Return when a storm may end, or is told again."""
+        """Return when a storm may end, or is notified again."""
         return min(
             (min(self._ends(one), one.next_update) for one in self._storms() if one.storming),
             default=float("inf"),
         )
 
-    def _tell(self, severity: Severity, ready: list[IncidentRecord]) -> None:
-        time, size = self._clock.time, self._patience.storm_size
-        arrivals = self._clock.pulse.arrivals
+    def _notify(self, severity: Severity, ready: list[IncidentRecord]) -> None:
+        time, size = self._clock.time, self._timings.storm_size
+        arrivals = self._clock.state.arrivals
         if ready:
             recent = [at for at in arrivals.get(severity, ()) if time - at < MINUTE]
             arrivals[severity] = [*recent, *[time] * len(ready)][-(size + 1) :]
@@ -58,57 +58,54 @@ class StormLimiter:
         goes_on = storm is not None and storm.storming
         if ready and (goes_on or len(arrivals[severity]) > size):
             storm = storm or self._begin(severity)
-            for dossier in ready:
-                self._cabinet.hold(dossier, storm)
-            if not storm.storming or storm.told is None:
+            for record in ready:
+                self._index.join_storm(record, storm)
+            if not storm.storming or storm.notified is None:
                 storm.storming = True
-                self._say(storm, calls=True)
+                self._send(storm, pages=True)
         else:
-            for dossier in ready:
-                active = self._cabinet.active(dossier)
-                flaps = any(case.flaps for case in active)
-                self._telling.trigger(dossier, "flapping" if flaps else "new", active)
-                self._telling.again(dossier)
+            for record in ready:
+                active = self._index.active(record)
+                flaps = any(one.flaps for one in active)
+                self._scheduler.trigger(record, "flapping" if flaps else "new", active)
+                self._scheduler.reschedule(record)
         if storm is not None and storm.storming:
-            self._go_on(storm)
+            self._continue(storm)
 
     def _begin(self, severity: Severity) -> IncidentRecord:
-        storm = self._grouping.begin(
+        storm = self._grouping.open(
             {"rule": "storm", "severity": severity.value}, ("storm", severity.value), severity
         )
         storm.storming = False
         return storm
 
-    def _go_on(self, storm: IncidentRecord) -> None:
-        """Say how many there are by now, at times and when it is over."""
+    def _continue(self, storm: IncidentRecord) -> None:
+        """Send the new number of incidents, at intervals and when the storm ends."""
         if self._clock.time >= self._ends(storm):
             storm.storming = False
-            self._cabinet.touched_dossiers[storm.key] = None
         elif self._clock.time < storm.next_update:
             return
-        if storm.held > storm.told_held:
-            self._say(storm, calls=storm.severity is Severity.PAGE)
+        if storm.suppressed > storm.notified_suppressed:
+            self._send(storm, pages=storm.severity is Severity.PAGE)
         else:
-            storm.next_update = self._clock.time + self._patience.more_every
+            storm.next_update = self._clock.time + self._timings.more_every
 
-    def _say(self, storm: IncidentRecord, *, calls: bool) -> None:
-        storm.told_held = storm.held
-        if calls:
-            self._telling.trigger(storm, "storm", self._cabinet.active(storm))
-        else:
-            self._telling.update(storm, "storm")
-        storm.next_update = self._clock.time + self._patience.more_every
-        self._telling.again(storm)
+    def _send(self, storm: IncidentRecord, *, pages: bool) -> None:
+        storm.notified_suppressed = storm.suppressed
+        send = self._scheduler.trigger if pages else self._scheduler.update
+        send(storm, "storm", self._index.active(storm))
+        storm.next_update = self._clock.time + self._timings.more_every
+        self._scheduler.reschedule(storm)
 
     def _ends(self, storm: IncidentRecord) -> float:
         """Return when fewer than half of what makes a storm will have come within a minute."""
-        calm = self._patience.storm_size // 2
-        arrivals = self._clock.pulse.arrivals.get(storm.severity, [])
+        calm = self._timings.storm_size // 2
+        arrivals = self._clock.state.arrivals.get(storm.severity, [])
         return arrivals[-calm - 1] + MINUTE if len(arrivals) > calm else 0.0
 
     def _storms(self) -> list[IncidentRecord]:
         return [
-            dossier
+            record
             for severity in SEVERITIES
-            for dossier in self._cabinet.open_at(("storm", severity.value))
+            for record in self._index.open_at(("storm", severity.value))
         ]

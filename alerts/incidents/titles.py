@@ -1,4 +1,4 @@
-"""Incidents as people see them: put together from what lies in the cabinet."""
+"""The public incident, made from the index: its title, its alerts and its consequences."""
 
 from __future__ import annotations
 
@@ -13,55 +13,55 @@ LISTED = 100
 """Alerts that an incident lists."""
 
 
-def incident_of(dossier: IncidentRecord, cabinet: IncidentIndex) -> Incident:
-    """Return an incident as it stands."""
-    if dossier.final is not None:
-        return dossier.final
-    cases = list(cabinet.members(dossier))
-    listed = heapq.nsmallest(LISTED, cases, key=lambda case: _rank(case, cabinet))
-    firing = sum(case.firing for case in cases)
-    hidden = sorted(effect for case in cases for effect in cabinet.consequences(case.alert.key))
+def incident_of(record: IncidentRecord, index: IncidentIndex) -> Incident:
+    """Return the public form of an incident."""
+    if record.final is not None:
+        return record.final
+    members = list(index.members(record))
+    listed = heapq.nsmallest(LISTED, members, key=lambda one: _rank(one, index))
+    firing = sum(one.firing for one in members)
+    hidden = sorted(effect for one in members for effect in index.consequences(one.alert.key))
     return Incident(
-        key=dossier.key,
-        group=dossier.group,
-        severity=dossier.severity,
-        title=_title(dossier, listed, cases),
-        began=dossier.began,
-        changed=dossier.changed,
-        ended=dossier.ended,
-        alerts=tuple(case.alert for case in listed),
+        key=record.key,
+        group=record.group,
+        severity=record.severity,
+        title=_title(record, listed, members),
+        began=record.began,
+        changed=record.changed,
+        ended=record.ended,
+        alerts=tuple(one.alert for one in listed),
         firing=firing,
-        total=len(cases),
-        acknowledged=dossier.ack,
+        total=len(members),
+        acknowledged=record.ack,
         inhibited=tuple(hidden[:LISTED]),
         hidden=len(hidden),
     )
 
 
-def _rank(case: TrackedAlert, cabinet: IncidentIndex) -> tuple[bool, int, bool, int]:
-    """What fires first, of that the worst, of that what has consequences, of that the oldest."""
-    key = case.alert.key
-    severity = SEVERITIES.index(case.alert.severity)
-    return not case.firing, severity, key not in cabinet.effects, case.order
+def _rank(tracked: TrackedAlert, index: IncidentIndex) -> tuple[bool, int, bool, int]:
+    """Return the sort key: firing before resolved, then the worst, causes, the oldest."""
+    key = tracked.alert.key
+    severity = SEVERITIES.index(tracked.alert.severity)
+    return not tracked.firing, severity, key not in index.effects, tracked.order
 
 
 def _title(
-    dossier: IncidentRecord, listed: Sequence[TrackedAlert], cases: Sequence[TrackedAlert]
+    record: IncidentRecord, listed: Sequence[TrackedAlert], members: Sequence[TrackedAlert]
 ) -> str:
     if not listed:
-        return dossier.title
+        return record.title
     head = listed[0].alert
-    if dossier.storming is not None:
-        return f"Storm: {_count(dossier.held, 'incident')} held back{_where(cases)}; {head.summary}"
+    if record.storming is not None:
+        return f"Storm: {_count(record.suppressed, 'incident')} held back{_where(members)}; {head.summary}"
     title = head.summary
-    if len(cases) > 1:
-        alike = all(case.alert.rule == head.rule for case in cases)
-        title += f" (and {len(cases) - 1} more{' alike' if alike else ''}{_where(cases)})"
+    if len(members) > 1:
+        alike = all(one.alert.rule == head.rule for one in members)
+        title += f" (and {len(members) - 1} more{' alike' if alike else ''}{_where(members)})"
     return title
 
 
-def _where(cases: Sequence[TrackedAlert]) -> str:
-    nodes = {case.alert.node for case in cases if case.alert.node}
+def _where(members: Sequence[TrackedAlert]) -> str:
+    nodes = {one.alert.node for one in members if one.alert.node}
     return f" on {len(nodes)} nodes" if len(nodes) > 1 else ""
 
 

@@ -1,4 +1,4 @@
-"""The journal's file as rows: what must be written waits in memory until it is on disk."""
+"""The journal's file as rows; changed rows wait in memory until they are on disk."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _DROP = {
 
 
 class JournalFile:
-    """Rows by table and key. A row that is put stays in memory until it is on disk."""
+    """Rows by table and key. A changed row stays in memory until it is on disk."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path = path
         self.trouble = ""
-        """Why the last try to write failed; "" when it did not."""
+        """Why the last write failed; "" when it did not."""
         self._connection: sqlite3.Connection | None = connection
         self._io = Lock()
         """Held while the file is read or written: for milliseconds."""
@@ -51,12 +51,12 @@ class JournalFile:
         """By table and key; None is to be deleted."""
 
     def put(self, table: str, *row: Any) -> None:
-        """Let a row stand in a table, in place of the one with its key."""
+        """Insert a row, or replace the one with its key."""
         with self._lock:
             self._unwritten[table, *row[: 2 if table == "record" else 1]] = row
 
     def drop(self, table: str, *key: Any) -> None:
-        """Remove a row, if it is there."""
+        """Delete a row, if there is one."""
         with self._lock:
             self._unwritten[table, *key] = None
 
@@ -67,8 +67,8 @@ class JournalFile:
         return [row for key, row in items if key[0] == table and row is not None]
 
     def write(self) -> bool:
-        """Bring to disk, in one transaction, all that was put; return whether it is there. What
-        another thread is writing at the moment is waited for."""
+        """Write all changed rows in one transaction; return whether they are on disk. Waits for
+        another thread that is writing."""
         with self._io:
             with self._lock:
                 batch, self._unwritten = self._unwritten, {}
@@ -86,7 +86,7 @@ class JournalFile:
             return True
 
     def rows(self, statement: str, *values: Any) -> list[Any]:
-        """Return what a question gives. Raises `StoreError`."""
+        """Return the rows of a query. Raises `StoreError`."""
         with self._io:
             try:
                 return self._connected().execute(statement, values).fetchall()
@@ -94,7 +94,7 @@ class JournalFile:
                 raise StoreError(f"{self.path}: {error}") from error
 
     def run(self, statements: Iterable[tuple[str, Row]]) -> None:
-        """Change rows by statement, in one transaction; where that fails, let them be."""
+        """Run statements in one transaction; where that fails, change nothing."""
         with self._io, suppress(sqlite3.Error):
             connection = self._connected()
             connection.execute("begin immediate")
@@ -106,7 +106,7 @@ class JournalFile:
                 connection.execute("rollback")
 
     def close(self) -> None:
-        """Write what is left, and close the file."""
+        """Write the rest, and close the file."""
         self.write()
         with self._io:
             self._disconnect()
@@ -137,7 +137,7 @@ class JournalFile:
         return self._connection
 
     def _disconnect(self) -> None:
-        """Let go of the file: the next call opens it anew, whatever has become of it."""
+        """Close the connection; the next call opens the file again."""
         if self._connection is not None:
             with suppress(sqlite3.Error):
                 self._connection.close()

@@ -1,12 +1,12 @@
-"""The journal: one SQLite file that remembers alerts, incidents and deliveries over any crash.
+"""The journal: a SQLite file that stores alerts, incidents and deliveries across crashes.
 
-What is committed here is on disk before anybody is told of it (WAL, synchronous FULL). Memory goes
-first and the file follows: when the disk is full or read-only, nothing is lost and nobody waits for
-it. What could not be written is kept and tried again with the next call; deliveries go out
-meanwhile, for a page that comes twice after a crash is better than none.
+Changes are on disk before a notice of them is sent (WAL, synchronous FULL). Memory is updated first
+and the file follows: when the disk is full or read-only, nothing is lost and nothing waits for it.
+A failed write is retried with the next call; deliveries are sent meanwhile, for a page that comes
+twice after a crash is better than none.
 
-All methods may be called from any thread. Those that write return whether it is on disk, and take
-milliseconds: keep them off the event loop.
+All methods may be called from any thread. Those that write return whether the changes are on disk,
+and take milliseconds: call them off the event loop.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import msgspec
 from alerts.engine.restore import AlertRecord
 from alerts.incidents.state import IncidentMemory, StateChanges
 from alerts.journal.file import JournalFile
-from alerts.journal.queue import Queue
+from alerts.journal.queue import DeliveryQueue
 from alerts.journal.reader import JournalReader
 from alerts.journal.schema import begin_anew, is_corrupt, prepare
 from alerts.notice import Delivery, Notice
@@ -36,20 +36,22 @@ _PRUNE_NS = 3_600_000_000_000
 
 
 class Route(Protocol):
-    """Who is told of a notice; `alerts.delivery.routing.Router.route` is one."""
+    """Finds the channels of a notice; implemented by `alerts.delivery.routing.Router.route`."""
 
-    def __call__(self, notice: Notice, wall_ns: int, told: Collection[str], /) -> Mapping[str, int]:
-        """Return channels, each with the time at which the delivery is due. `told`: those that have
-        heard of its incident."""
+    def __call__(
+        self, notice: Notice, wall_ns: int, notified: Collection[str], /
+    ) -> Mapping[str, int]:
+        """Return channels, each with the time at which the delivery is due. `notified`: those that
+        have received its incident."""
 
 
 class Journal:
-    """What must survive."""
+    """Alerts, incidents and deliveries, in memory and in the file."""
 
     memory: IncidentMemory
-    """The desk's, as it was at opening. It belongs to the desk from then on."""
-    lives: list[AlertRecord]
-    """The engine's, as they were at opening."""
+    """Records of the incident manager at opening. It owns them from then on."""
+    alert_records: list[AlertRecord]
+    """Records of the rule engine at opening."""
 
     def __init__(
         self, path: Path, connection: sqlite3.Connection, aside: str, wall_ns: int
@@ -60,20 +62,20 @@ class Journal:
         self._lock = Lock()
         """Held for an instant, while what is in memory changes."""
         self._unshown: list[int] = []
-        """Deliveries that are being written."""
+        """Deliveries that are being written, and not sent yet."""
         self.memory = reader.memory()
-        lives = reader.lives()
-        self.lives = [record for _, record in lives]
-        self._lives = {record.alert.key: body for body, record in lives}
+        records = reader.alert_records()
+        self.alert_records = [record for _, record in records]
+        self._alert_bodies = {record.alert.key: body for body, record in records}
         self._channels = reader.channels()
         self._next = reader.next_delivery()
-        self._queue = Queue(reader.waiting(), reader.told())
+        self._queue = DeliveryQueue(reader.waiting(), reader.notified())
         lost = [aside] if aside else []
         if reader.left_out:
             lost.append(f"{reader.left_out} records of {path} could not be read and are left out")
         self.path = path
         self.lost = "; ".join(lost)
-        """What of an earlier journal could not be read; "" when all could."""
+        """Which part of an earlier journal could not be read; "" when all could."""
         self.opened_at = wall_ns
         self.prune(wall_ns)
 
@@ -90,16 +92,16 @@ class Journal:
                 raise
             return cls(path, *begin_anew(path, str(error.__cause__), wall_ns), wall_ns)
 
-    # -- What the rules and the desk say ---------------------------------------------------------
+    # -- Changes of the rules and the incident manager -------------------------------------------
 
     def commit(
-        self, step: StateChanges, route: Route, lives: Iterable[AlertRecord] | None = None
+        self, step: StateChanges, route: Route, records: Iterable[AlertRecord] | None = None
     ) -> bool:
-        """Write a step, and a delivery of each notice to each channel that `route` names, in one
-        transaction. `lives`: `Engine.snapshot` as it is now; None leaves the last one.
+        """Write the changes of a step, and a delivery of each notice to each channel that `route`
+        returns, in one transaction. `records`: `RuleEngine.snapshot`; None leaves the last one.
 
-        Call it with steps in the order in which the desk gave them. Never raises for the disk's
-        sake: what could not be written is written with the next call.
+        Called with steps in the order in which the incident manager returned them. Never raises
+        for the disk: a failed write is retried with the next call.
         """
         with self._lock:
             for (kind, key), body in step.records.items():
@@ -112,8 +114,8 @@ class Journal:
                 self._file.put("incident", incident.key, incident.began, incident.ended, body)
             for notice in step.notices:
                 self._enqueue(notice, route)
-            if lives is not None:
-                self._live(lives)
+            if records is not None:
+                self._put_alerts(records)
         written = self._write()
         if step.wall_ns - self._pruned > _PRUNE_NS:
             self.prune(step.wall_ns)
@@ -137,25 +139,25 @@ class Journal:
         return written
 
     def _enqueue(self, notice: Notice, route: Route) -> None:
-        due = route(notice, notice.at, self._queue.told(notice.incident.key))
+        due = route(notice, notice.at, self._queue.notified(notice.incident.key))
         added = self._queue.add(notice, due, self._next)
         if added:
             self._next += len(added)
             self._unshown += (delivery.id for delivery in added)
             self._file.put("counter", "delivery", self._next)
             self._file.put("notice", notice.id, notice.at, msgspec.json.encode(notice))
-            self._note(added)
+            self._put(added)
 
-    def _live(self, lives: Iterable[AlertRecord]) -> None:
-        now = {record.alert.key: msgspec.json.encode(record) for record in lives}
-        for key in self._lives.keys() - now.keys():
+    def _put_alerts(self, records: Iterable[AlertRecord]) -> None:
+        now = {record.alert.key: msgspec.json.encode(record) for record in records}
+        for key in self._alert_bodies.keys() - now.keys():
             self._file.drop("life", key)
         for key, body in now.items():
-            if self._lives.get(key) != body:
+            if self._alert_bodies.get(key) != body:
                 self._file.put("life", key, body)
-        self._lives = now
+        self._alert_bodies = now
 
-    # -- What the outbox asks and says -----------------------------------------------------------
+    # -- For the outbox (`alerts.delivery.worker.DeliveryJournal`) -------------------------------
 
     def due(self, wall_ns: int, limit: int, channel: str) -> list[Delivery]:
         """Return one delivery of each incident of which any is due: pages first, then oldest."""
@@ -163,7 +165,7 @@ class Journal:
             return self._queue.due(wall_ns, limit, channel)
 
     def chain(self, channel: str, incident: str) -> list[Delivery]:
-        """Return all that wait of one incident on a channel, in their order."""
+        """Return all deliveries of an incident that wait on a channel, in their order."""
         with self._lock:
             return self._queue.chain(channel, incident)
 
@@ -178,42 +180,42 @@ class Journal:
             return self._queue.backlog()
 
     def waiting(self) -> list[Delivery]:
-        """Return all deliveries that are not there yet, oldest first."""
+        """Return all deliveries that wait, oldest first."""
         with self._lock:
             return self._queue.waiting()
 
     def delivered(self, number: int, wall_ns: int, superseded: Sequence[int] = ()) -> bool:
-        """It has arrived, and what `superseded` says with it."""
+        """Store that a delivery has arrived, and with it the content of `superseded`."""
         with self._lock:
-            self._note(self._queue.ended([number], DeliveryOutcome.DELIVERED))
-            self._note(self._queue.ended(superseded, DeliveryOutcome.SUPERSEDED))
+            self._put(self._queue.ended([number], DeliveryOutcome.DELIVERED))
+            self._put(self._queue.ended(superseded, DeliveryOutcome.SUPERSEDED))
         return self._write()
 
     def retry(self, number: int, due: int, error: str, others: Sequence[int] = ()) -> bool:
-        """It has not; try it again at `due`, and `others` not before."""
+        """Store that a try has failed, to be repeated at `due`; `others` are not sent before that."""
         with self._lock:
-            self._note(self._queue.tried(number, due, error, others))
+            self._put(self._queue.tried(number, due, error, others))
         return self._write()
 
     def refused(self, number: int, wall_ns: int, error: str) -> bool:
-        """It never will: the receiver says so."""
+        """Store that the receiver has refused a delivery for good."""
         return self._end([number], DeliveryOutcome.REFUSED, error)
 
     def expired(self, number: int, wall_ns: int, error: str) -> bool:
-        """It is too old to be of use."""
+        """Store that a delivery is too old to be sent."""
         return self._end([number], DeliveryOutcome.EXPIRED, error)
 
     def superseded(self, numbers: Sequence[int], wall_ns: int) -> bool:
-        """They need not be said any more."""
+        """Store that deliveries need not be sent, because a later one says more."""
         return self._end(numbers, DeliveryOutcome.SUPERSEDED, "")
 
     def channel_state(self, channel: str) -> bytes | None:
-        """Return what a channel keeps for itself."""
+        """Return the stored state of a channel."""
         with self._lock:
             return self._channels.get(channel)
 
-    def keep_channel_state(self, channel: str, body: bytes | None) -> bool:
-        """Keep it; None forgets it."""
+    def store_channel_state(self, channel: str, body: bytes | None) -> bool:
+        """Store the state of a channel; None deletes it."""
         with self._lock:
             if body is None:
                 self._channels.pop(channel, None)
@@ -227,23 +229,23 @@ class Journal:
 
     def _end(self, numbers: Sequence[int], outcome: DeliveryOutcome, error: str) -> bool:
         with self._lock:
-            self._note(self._queue.ended(numbers, outcome, error))
+            self._put(self._queue.ended(numbers, outcome, error))
         return self._write()
 
-    def _note(self, deliveries: Iterable[Delivery]) -> None:
+    def _put(self, deliveries: Iterable[Delivery]) -> None:
         for one in deliveries:
             self._file.put(
                 "delivery", one.id, one.channel, one.notice.incident.key, one.notice.id,
                 one.created, one.due, one.tries, one.outcome.value, one.error,
             )  # fmt: skip
 
-    # -- What there is to see --------------------------------------------------------------------
+    # -- Queries ---------------------------------------------------------------------------------
 
     def history(
         self, since: int = 0, limit: int = 100, incident: str | None = None
     ) -> list[Delivery]:
-        """Return deliveries made since a time (ns), newest first, whatever became of them: as they
-        are on disk; all, or those of one incident. Raises `StoreError`."""
+        """Return deliveries made since a time (ns), newest first, with any outcome, as they are on
+        disk; all, or those of one incident. Raises `StoreError`."""
         return self._reader.history(since, limit, incident)
 
     def incidents(self, since: int = 0, limit: int = 100) -> list[Incident]:
@@ -252,7 +254,7 @@ class Journal:
         return self._reader.incidents(since, limit)
 
     def prune(self, wall_ns: int) -> None:
-        """Forget what ended 30 days ago, and what is beyond the bounds."""
+        """Delete what ended 30 days ago, and the oldest records beyond the limits."""
         self._pruned = wall_ns
         old = wall_ns - KEPT_NS
         self._file.run([
@@ -267,5 +269,5 @@ class Journal:
         ])  # fmt: skip
 
     def close(self) -> None:
-        """Write what is left, and close the file."""
+        """Write the rest, and close the file."""
         self._file.close()

@@ -1,4 +1,4 @@
-"""Deliveries that are on their way, in memory: the file follows."""
+"""Deliveries that wait, in memory."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from api.alerts import Action, DeliveryOutcome, Severity
 _SEVERITIES = tuple(Severity)
 
 
-class Queue:
+class DeliveryQueue:
     """Deliveries that wait, by channel and incident."""
 
-    def __init__(self, waiting: Iterable[Delivery], told: Mapping[str, Iterable[str]]) -> None:
+    def __init__(self, waiting: Iterable[Delivery], notified: Mapping[str, Iterable[str]]) -> None:
         self._waiting: dict[int, Delivery] = {}
         self._lines: dict[str, dict[str, dict[int, Delivery]]] = {}
-        """By channel, then incident: what waits, in its order."""
+        """By channel, then incident: its deliveries in their order."""
         self._hidden: set[int] = set()
-        """Not to be sent yet: they are being written."""
-        self._told = {incident: dict.fromkeys(channels) for incident, channels in told.items()}
-        """By open incident, the channels that have heard of it, or will."""
+        """Numbers of deliveries that are being written, and not sent yet."""
+        self._notified = {key: dict.fromkeys(channels) for key, channels in notified.items()}
+        """By open incident, the channels that have received it, or will."""
         for delivery in waiting:
             self._put(delivery)
 
-    # -- What comes in ---------------------------------------------------------------------------
+    # -- Additions -------------------------------------------------------------------------------
 
-    def told(self, incident: str) -> tuple[str, ...]:
-        """Return the channels that have heard of an incident, or will."""
-        return tuple(self._told.get(incident, ()))
+    def notified(self, incident: str) -> tuple[str, ...]:
+        """Return the channels that have received an incident, or will."""
+        return tuple(self._notified.get(incident, ()))
 
     def add(self, notice: Notice, due: Mapping[str, int], first: int) -> list[Delivery]:
         """Add deliveries of a notice, numbered from `first`. They are sent after `show`."""
@@ -45,16 +45,16 @@ class Queue:
             self._hidden.add(number)
             added.append(delivery)
             if notice.action is Action.TRIGGER:
-                self._told.setdefault(key, {})[channel] = None
+                self._notified.setdefault(key, {})[channel] = None
         if notice.action is Action.RESOLVE:
-            self._told.pop(key, None)
+            self._notified.pop(key, None)
         return added
 
     def show(self, numbers: Iterable[int]) -> None:
-        """What was added may be sent now."""
+        """Release deliveries that are written, to be sent."""
         self._hidden.difference_update(numbers)
 
-    # -- What goes out ---------------------------------------------------------------------------
+    # -- Queries ---------------------------------------------------------------------------------
 
     def due(self, wall_ns: int, limit: int, channel: str) -> list[Delivery]:
         """Return one delivery of each incident of which any is due: pages first, then oldest."""
@@ -66,7 +66,7 @@ class Queue:
         return heapq.nsmallest(limit, found, key=_most_urgent)
 
     def chain(self, channel: str, incident: str) -> list[Delivery]:
-        """Return all that wait of one incident on a channel, in their order."""
+        """Return all deliveries of an incident that wait on a channel, in their order."""
         return list(self._shown(self._lines.get(channel, {}).get(incident, {})))
 
     def next_due(self, channel: str) -> int | None:
@@ -83,15 +83,16 @@ class Queue:
         return found
 
     def waiting(self) -> list[Delivery]:
-        """Return all that wait, oldest first."""
+        """Return all deliveries that wait, oldest first."""
         return list(self._waiting.values())
 
-    # -- What became of it -----------------------------------------------------------------------
+    # -- Outcomes --------------------------------------------------------------------------------
 
     def tried(
         self, number: int, due: int, error: str, others: Sequence[int] = ()
     ) -> list[Delivery]:
-        """One try has failed; return what changed. `others` are not sent before it either."""
+        """Count a failed try, to be repeated at `due`, before which `others` are not sent either;
+        return the changed deliveries."""
         changed = []
         for other in (number, *others):
             found = self._waiting.get(other)
@@ -108,7 +109,7 @@ class Queue:
     def ended(
         self, numbers: Iterable[int], outcome: DeliveryOutcome, error: str = ""
     ) -> list[Delivery]:
-        """They will not be sent again; return those that waited."""
+        """Remove deliveries that will not be sent again; return those that waited."""
         changed = []
         for number in numbers:
             found = self._waiting.pop(number, None)

@@ -1,4 +1,4 @@
-"""What stands in the journal's file, as things again. What says nothing any more is left out."""
+"""Decodes the rows of the journal's file; records that cannot be decoded are left out."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ _DELIVERIES = (
     "select delivery.key, channel, created, due, tries, outcome, error, body "
     "from delivery join notice on notice.key = delivery.notice where "
 )
-_Thing = TypeVar("_Thing")
+_Record = TypeVar("_Record")
 
 
 class JournalReader:
-    """Reads the file. Every method raises `StoreError` where that fails."""
+    """Reads the file. Every method raises `StoreError` when that fails."""
 
     def __init__(self, file: JournalFile) -> None:
         self._file = file
         self.left_out = 0
-        """Records that could not be read."""
+        """Number of records that could not be decoded."""
 
     def memory(self) -> IncidentMemory:
-        """Return what the desk remembers."""
+        """Return the records of the incident manager."""
         return IncidentMemory(
-            cases=list(self._records("case", TrackedAlert)),
-            dossiers=list(self._records("dossier", IncidentRecord)),
+            alerts=list(self._records("case", TrackedAlert)),
+            incidents=list(self._records("dossier", IncidentRecord)),
             windows=list(self._records("window", SilenceWindow)),
-            pulse=next(self._records("pulse", ManagerClock), None),
+            clock=next(self._records("pulse", ManagerClock), None),
         )
 
-    def lives(self) -> list[tuple[bytes, AlertRecord]]:
-        """Return what the engine remembers, as it stands in the file and as it is."""
+    def alert_records(self) -> list[tuple[bytes, AlertRecord]]:
+        """Return the records of the rule engine, encoded and decoded."""
         rows = self._file.rows("select key, body from life order by key")
         return [
             (body, record)
@@ -56,7 +56,7 @@ class JournalReader:
         ]
 
     def channels(self) -> dict[str, bytes]:
-        """Return what channels keep for themselves."""
+        """Return the stored state of channels."""
         return dict(self._file.rows("select key, body from channel"))
 
     def next_delivery(self) -> int:
@@ -65,8 +65,8 @@ class JournalReader:
         counters = dict(self._file.rows("select key, value from counter"))
         return max(int(highest) + 1, int(counters.get("delivery", 1)))
 
-    def told(self) -> dict[str, list[str]]:
-        """Return by open incident the channels that were told of it."""
+    def notified(self) -> dict[str, list[str]]:
+        """Return by open incident the channels that have received a notice of it."""
         found: dict[str, list[str]] = {}
         for incident, channel in self._file.rows(
             "select delivery.incident, channel from delivery join incident "
@@ -77,7 +77,7 @@ class JournalReader:
         return found
 
     def waiting(self) -> list[Delivery]:
-        """Return the deliveries that are not there yet, oldest first."""
+        """Return the deliveries that wait, oldest first."""
         return self._deliveries("outcome = 'waiting' order by delivery.key")
 
     def history(self, since: int, limit: int, incident: str | None = None) -> list[Delivery]:
@@ -97,12 +97,12 @@ class JournalReader:
         found = (self._read(body, Incident, "incident", key) for key, body in rows)
         return [incident for incident in found if incident is not None]
 
-    def _records(self, kind: str, form: type[_Thing]) -> Iterator[_Thing]:
+    def _records(self, kind: str, form: type[_Record]) -> Iterator[_Record]:
         rows = self._file.rows("select key, body from record where kind = ? order by key", kind)
         for key, body in rows:
-            thing = self._read(body, form, "record", kind, key)
-            if thing is not None:
-                yield thing
+            record = self._read(body, form, "record", kind, key)
+            if record is not None:
+                yield record
 
     def _deliveries(self, which: str, *values: Any) -> list[Delivery]:
         found = []
@@ -130,8 +130,7 @@ class JournalReader:
                 self._leave_out(reason, "delivery", number)
         return found
 
-    def _read(self, body: bytes, form: type[_Thing], table: str, *key: Any) -> _Thing | None:
-        """Return what a body says."""
+    def _read(self, body: bytes, form: type[_Record], table: str, *key: Any) -> _Record | None:
         try:
             return msgspec.json.decode(body, type=form)
         except (msgspec.DecodeError, UnicodeDecodeError, TypeError) as reason:
@@ -139,7 +138,7 @@ class JournalReader:
             return None
 
     def _leave_out(self, reason: Exception, table: str, *key: Any) -> None:
-        """Forget what can't be read; people hear of it."""
+        """Delete a record that cannot be decoded, and count it."""
         log.warning("journal: %s %s can't be read and is left out: %s", table, key, reason)
         self._file.drop(table, *key)
         self.left_out += 1

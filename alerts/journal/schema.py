@@ -1,4 +1,4 @@
-"""The journal's file: its tables, how it is opened, and what is done with one that is corrupt."""
+"""The tables of the journal's file, how it is opened, and how a corrupt one is set aside."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 from telemetry.errors import StoreError
 
 VERSION = 1
-"""Of the tables. A change adds a number here and a way from the one before to `_MIGRATIONS`."""
+"""Version of the tables. A change increments it and adds a migration to `_MIGRATIONS`."""
 _APPLICATION = 0x6B775F6A
-"""`kw_j`: what `file` shows, and what tells our file from another program's."""
+"""`kw_j`: shown by `file`, and absent in the file of another program."""
 
 _TABLES = """
 create table record (kind text, key text, body blob not null, primary key (kind, key)) without rowid;
@@ -30,7 +30,7 @@ create index delivery_notice on delivery (notice);
 create table counter (key text primary key, value integer not null) without rowid;
 """
 _MIGRATIONS: dict[int, str] = {0: _TABLES}
-"""From which version, and how to the next."""
+"""By version, the statements that migrate to the next."""
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -50,7 +50,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def prepare(path: Path, wall_ns: int) -> tuple[sqlite3.Connection, str]:
-    """Open or begin the file; return what was set aside, if it was corrupt, in words. Raises
+    """Open or create the file; return too, as text, which corrupt file was set aside. Raises
     `StoreError`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -65,7 +65,7 @@ def prepare(path: Path, wall_ns: int) -> tuple[sqlite3.Connection, str]:
 
 
 def begin_anew(path: Path, problem: str, wall_ns: int) -> tuple[sqlite3.Connection, str]:
-    """Set a corrupt file aside and begin another; return that in words too. Raises `StoreError`."""
+    """Set a corrupt file aside and create another; return that as text too. Raises `StoreError`."""
     aside = _set_aside(path, wall_ns)
     try:
         return _begun(path), f"{path} could not be read ({problem}); it is kept as {aside.name}"
@@ -74,7 +74,7 @@ def begin_anew(path: Path, problem: str, wall_ns: int) -> tuple[sqlite3.Connecti
 
 
 def is_corrupt(error: BaseException | None) -> bool:
-    """Whether an error says that a file is no sound database; not that it can't be reached now."""
+    """Whether an error means that a file is corrupt, rather than unreachable for now."""
     return isinstance(error, sqlite3.DatabaseError) and not isinstance(
         error, sqlite3.OperationalError
     )
@@ -122,7 +122,7 @@ def _refused(path: Path, error: sqlite3.Error) -> StoreError:
 
 
 def _set_aside(path: Path, wall_ns: int) -> Path:
-    """Rename the file and what belongs to it; the name says when."""
+    """Rename the file and its companions; the new name has the time."""
     aside = path.with_name(f"{path.name}.corrupt-{wall_ns // 1_000_000_000}")
     number = 1
     while aside.exists():

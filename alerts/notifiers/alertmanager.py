@@ -74,7 +74,7 @@ class Alertmanager(Channel, frozen=True, kw_only=True, tag="alertmanager"):
             return {}
         return {"Authorization": f"Bearer {secret.read(where, self.token_file, self.token_env)}"}
 
-    async def send(self, message: Message, door: HttpSender) -> Answer:
+    async def send(self, message: Message, sender: HttpSender) -> Answer:
         """Send the alerts of one incident once, for a test of the channel: all must take them."""
         over = message.notice.action is Action.RESOLVE
         end = message.now if over else message.now + round(4e9 * self.resend_seconds)
@@ -87,11 +87,11 @@ class Alertmanager(Channel, frozen=True, kw_only=True, tag="alertmanager"):
             }
             for alert in message.notice.incident.alerts
         ]
-        answers = [await self.post(url, bodies, door) for url in self.urls]
+        answers = [await self.post(url, bodies, sender) for url in self.urls]
         worst = next((one for one in answers if not isinstance(one, Delivered)), None)
         return worst or Delivered(f"{len(answers)} of {len(answers)}")
 
-    async def post(self, url: str, alerts: list[dict[str, Any]], door: HttpSender) -> Answer:
+    async def post(self, url: str, alerts: list[dict[str, Any]], sender: HttpSender) -> Answer:
         """Post alerts to one of them. What it refuses of a batch is said; the rest it has taken."""
         from alerts.notifiers.http_sender import judge  # noqa: PLC0415 - aiohttp is for those who send
 
@@ -99,7 +99,7 @@ class Alertmanager(Channel, frozen=True, kw_only=True, tag="alertmanager"):
             headers = self.headers()
         except ConfigError as error:
             return Refused(str(error))
-        reply = await door.post(
+        reply = await sender.post(
             url.rstrip("/") + PATH,
             msgspec.json.encode(alerts),
             headers,

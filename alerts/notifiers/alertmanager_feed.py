@@ -1,8 +1,8 @@
-"""What an Alertmanager is told: all that is true now, each minute and at every change.
+"""Sends all alerts to Alertmanagers: every change at once, and everything again each minute.
 
-The rules are Prometheus' own: an alert that fires is sent again each minute with an end four minutes
-ahead, so that it ends by itself when we do; the end of an alert is sent again for 15 minutes,
-because an Alertmanager that was restarted has forgotten that it ever fired.
+As Prometheus does it: a firing alert is sent again each minute with an end four minutes ahead, so
+that it ends by itself when the aggregator does; the end of an alert is sent again for 15 minutes,
+because an Alertmanager that was restarted no longer knows that it fired.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BAD_REQUEST = 400
 
 
 class AlertmanagerFeed:
-    """One channel: its alerts, and one sender to each of its Alertmanagers."""
+    """The alerts of one channel, and a sender for each of its Alertmanagers."""
 
     def __init__(
         self,
@@ -36,81 +36,81 @@ class AlertmanagerFeed:
         channel: Alertmanager,
         links: Links,
         clock: DeliveryClock,
-        state: bytes | None,
+        stored: bytes | None,
     ) -> None:
         self.name = name
         self.channel = channel
-        self.roll = AlertmanagerState(links, channel.keep_resolved_seconds, state)
+        self.state = AlertmanagerState(links, channel.keep_resolved_seconds, stored)
         self._clock = clock
         self._senders = [AlertSender(self, url, clock) for url in channel.urls]
 
     @property
-    def tallies(self) -> list[ChannelStats]:
-        """One of each Alertmanager."""
-        return [sender.tally for sender in self._senders]
+    def stats(self) -> list[ChannelStats]:
+        """Counters of each Alertmanager."""
+        return [sender.stats for sender in self._senders]
 
     @property
     def waiting(self) -> int:
-        """Alerts that began or ended and that not all Alertmanagers have heard of."""
+        """Number of alerts that began or ended and that some Alertmanager has not accepted yet."""
         return max((sender.waiting() for sender in self._senders), default=0)
 
-    def take(self, alerts: Mapping[str, Alert]) -> None:
-        """Take all alerts that are told now, by key."""
-        if self.roll.take(alerts, self._clock.now()):
+    def update(self, alerts: Mapping[str, Alert]) -> None:
+        """Set all alerts that are notified now, by key."""
+        if self.state.update(alerts, self._clock.now()):
             for sender in self._senders:
                 sender.changed.set()
 
-    async def run(self, door: HttpSender, dice: random.Random) -> None:
-        """Keep all of them informed."""
+    async def run(self, http: HttpSender, dice: random.Random) -> None:
+        """Send to all Alertmanagers until cancelled."""
         async with asyncio.TaskGroup() as group:
             for sender in self._senders:
-                group.create_task(sender.run(door, dice), name=f"feed {sender.url}")
+                group.create_task(sender.run(http, dice), name=f"feed {sender.url}")
 
 
 class AlertSender:
-    """Keeps one Alertmanager informed."""
+    """Sends the alerts of a feed to one Alertmanager."""
 
     def __init__(self, feed: AlertmanagerFeed, url: str, clock: DeliveryClock) -> None:
         self.url = url
-        self.tally = ChannelStats()
+        self.stats = ChannelStats()
         self.changed = asyncio.Event()
         self._feed = feed
         self._clock = clock
         self._sent: dict[str, tuple[int, float]] = {}
-        """By fingerprint: which version it has, and since when (monotonic)."""
+        """By fingerprint: the version that it has accepted, and when (monotonic)."""
         self._bad: dict[str, int] = {}
-        """Versions that it refuses."""
+        """By fingerprint: the version that it refuses."""
 
     def waiting(self) -> int:
-        """How many it has not heard of."""
-        entries = self._feed.roll.entries
+        """Return the number of alerts whose newest version it has not accepted."""
+        entries = self._feed.state.entries
         return sum(self._sent.get(mark, (-1,))[0] != one.version for mark, one in entries.items())
 
-    async def run(self, door: HttpSender, dice: random.Random) -> None:
-        """Send what has changed, and all of it again each minute."""
+    async def run(self, http: HttpSender, dice: random.Random) -> None:
+        """Send changes, and everything again each minute, until cancelled."""
         channel, clock = self._feed.channel, self._clock
-        pace = RateLimiter(channel.per_minute, channel.burst, 1, dice)
+        limiter = RateLimiter(channel.per_minute, channel.burst, 1, dice)
         while True:
             self.changed.clear()
             now = clock.monotonic()
             marks = self._due(now)
-            pause = pace.wait(now)
+            pause = limiter.wait(now)
             if not marks:
                 await clock.wait(self.changed, self._until_next(now))
             elif pause > 0:
                 await clock.wait(asyncio.Event(), pause)
             else:
-                pace.take(now)
-                await self._post(marks[: channel.batch], door, pace)
+                limiter.take(now)
+                await self._post(marks[: channel.batch], http, limiter)
 
     def _due(self, now: float) -> list[str]:
-        """Fingerprints to send: what has changed, then what is to be sent again."""
-        roll, resend = self._feed.roll, self._feed.channel.resend_seconds
-        roll.forget(self._clock.now())
-        for mark in [mark for mark in self._sent if mark not in roll.entries]:
+        """Return the fingerprints to send: changes, then what is due again."""
+        state, resend = self._feed.state, self._feed.channel.resend_seconds
+        state.forget(self._clock.now())
+        for mark in [mark for mark in self._sent if mark not in state.entries]:
             del self._sent[mark]
         changed, again = [], []
-        for mark, entry in roll.entries.items():
+        for mark, entry in state.entries.items():
             version, at = self._sent.get(mark, (-1, 0.0))
             if version != entry.version:
                 changed.append(mark)
@@ -123,36 +123,36 @@ class AlertSender:
         resend = self._feed.channel.resend_seconds
         return min(max(0.05, oldest + resend - now), resend)
 
-    async def _post(self, marks: list[str], door: HttpSender, pace: RateLimiter) -> None:
-        roll, channel = self._feed.roll, self._feed.channel
-        versions = {mark: roll.entries[mark].version for mark in marks}
-        bodies = roll.bodies(marks, self._clock.wall(), round(4e9 * channel.resend_seconds))
-        answer = await channel.post(self.url, bodies, door)
+    async def _post(self, marks: list[str], http: HttpSender, limiter: RateLimiter) -> None:
+        state, channel = self._feed.state, self._feed.channel
+        versions = {mark: state.entries[mark].version for mark in marks}
+        bodies = state.bodies(marks, self._clock.wall(), round(4e9 * channel.resend_seconds))
+        answer = await channel.post(self.url, bodies, http)
         now = self._clock.monotonic()
         match answer:
             case Delivered():
-                pace.succeeded()
-                if self.tally.trouble_since is not None:
+                limiter.succeeded()
+                if self.stats.trouble_since is not None:
                     log.info("channel %s takes alerts again", self._feed.name)
-                    self._sent.clear()  # it may have been restarted, and know nothing any more
-                self.tally.took(self._clock.wall(), len(marks))
+                    self._sent.clear()  # it may have been restarted, and have lost them
+                self.stats.add_delivered(self._clock.wall(), len(marks))
             case Refused(reason, status) if status == _BAD_REQUEST:
-                pace.succeeded()
+                limiter.succeeded()
                 if len(marks) > 1:  # it has taken what is good of them; halves find what is not
                     middle = len(marks) // 2
-                    await self._post(_there(marks[:middle], roll), door, pace)
-                    await self._post(_there(marks[middle:], roll), door, pace)
+                    await self._post(_there(marks[:middle], state), http, limiter)
+                    await self._post(_there(marks[middle:], state), http, limiter)
                     return
                 self._bad[marks[0]] = versions[marks[0]]
-                if self.tally.refuses(reason):
+                if self.stats.add_refusal(reason):
                     log.error("channel %s refuses an alert: %s", self._feed.name, reason)
             case Refused(reason) | Later(reason):
-                pace.failed(now, answer.after if isinstance(answer, Later) else None)
-                if self.tally.fails(reason, now):
+                limiter.failed(now, answer.after if isinstance(answer, Later) else None)
+                if self.stats.add_failure(reason, now):
                     log.warning("channel %s fails: %s; it is tried again", self._feed.name, reason)
                 return
         self._sent.update((mark, (versions[mark], now)) for mark in marks)
 
 
-def _there(marks: list[str], roll: AlertmanagerState) -> list[str]:
-    return [mark for mark in marks if mark in roll.entries]
+def _there(marks: list[str], state: AlertmanagerState) -> list[str]:
+    return [mark for mark in marks if mark in state.entries]

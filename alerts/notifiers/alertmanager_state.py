@@ -1,7 +1,7 @@
-"""The roll of alerts that an Alertmanager is to know: those that fire, and those that just ended.
+"""The alerts that an Alertmanager must know: those that fire, and those that have just ended.
 
-Pure. An Alertmanager knows an alert by its labels alone; so an alert whose labels change is, for it,
-one that ends and another that begins.
+Pure. An Alertmanager identifies an alert by its labels alone; an alert whose labels change is, for
+it, one that ends and another that begins.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from telemetry.text import rfc3339
 
 
 class ActiveAlert(msgspec.Struct, kw_only=True):
-    """One set of labels."""
+    """An alert as the Alertmanager knows it: a set of labels."""
 
     labels: dict[str, str]
     annotations: dict[str, str] = {}
@@ -28,13 +28,13 @@ class ActiveAlert(msgspec.Struct, kw_only=True):
     ends: int | None = None
     """None while it fires."""
     forget: int = 0
-    """When its end need not be sent any more."""
+    """ns since 1970: until when its end is sent."""
     version: int = 0
     """Another number when it has begun, ended or begun again."""
 
 
 class AlertmanagerState:
-    """What is true now, by fingerprint."""
+    """Alerts to send, by fingerprint."""
 
     def __init__(self, links: Links, keep_seconds: float, state: bytes | None) -> None:
         self._links = links
@@ -46,10 +46,10 @@ class AlertmanagerState:
         """Fingerprint of each of these."""
         self.entries: dict[str, ActiveAlert] = _restored(state)
         self.unsaved = False
-        """Whether `state` is another than when it was last asked for."""
+        """Whether the state has changed since the last `encode`."""
 
-    def take(self, alerts: Mapping[str, Alert], now: int) -> bool:
-        """Take all alerts that are told now, by key; returns whether something began or ended."""
+    def update(self, alerts: Mapping[str, Alert], now: int) -> bool:
+        """Set all alerts that are notified now, by key; return whether any began or ended."""
         before = self._version
         for key, alert in alerts.items():
             if alert.state is AlertState.FIRING:
@@ -61,23 +61,23 @@ class AlertmanagerState:
                 self._end_unseen(alert, now)
         for key in [key for key in self._alerts if not _fires(alerts.get(key))]:
             alert = self._alerts.pop(key)
-            told = alerts.get(key)
-            self._end(self._marks.pop(key), told or alert, told.changed if told else now, now)
+            end = alerts.get(key)
+            self._end(self._marks.pop(key), end or alert, end.changed if end else now, now)
         return self._version != before
 
     def forget(self, now: int) -> None:
-        """Strike out ends that were sent for long enough."""
+        """Remove ends that were sent for long enough."""
         for mark in [mark for mark, one in self.entries.items() if one.ends and one.forget <= now]:
             del self.entries[mark]
             self.unsaved = True
 
     def bodies(self, marks: Iterable[str], now: int, ahead: int) -> list[dict[str, Any]]:
-        """Return alerts as they are posted; what fires ends by itself `ahead` ns from now."""
+        """Return the bodies to post; a firing alert ends by itself `ahead` ns from now."""
         alerts = {mark: self._alerts[key] for key, mark in self._marks.items()}
         return [self._body(self.entries[mark], alerts.get(mark), now + ahead) for mark in marks]
 
-    def state(self) -> bytes:
-        """Return what must survive a restart: ends that are still being sent."""
+    def encode(self) -> bytes:
+        """Return the state that must survive a restart: ends that are still being sent."""
         self.unsaved = False
         return msgspec.json.encode({m: one for m, one in self.entries.items() if one.ends})
 
@@ -105,7 +105,7 @@ class AlertmanagerState:
         self.unsaved = True
 
     def _end_unseen(self, alert: Alert, now: int) -> None:
-        """One that has ended and that this process has not seen firing: it began before a restart."""
+        """Add the end of an alert that this process has not seen firing: it began before a restart."""
         identity = identity_of(alert, self._links.cluster)
         mark = fingerprint(identity)
         if mark not in self.entries and alert.changed + self._keep > now:
@@ -113,10 +113,10 @@ class AlertmanagerState:
             self._end(mark, alert, alert.changed, now)
 
     def _body(self, entry: ActiveAlert, alert: Alert | None, ahead: int) -> dict[str, Any]:
-        said = entry.annotations if alert is None else remarks_of(alert, self._links)
+        annotations = entry.annotations if alert is None else remarks_of(alert, self._links)
         return {
             "labels": entry.labels,
-            "annotations": said,
+            "annotations": annotations,
             "startsAt": rfc3339(entry.starts),
             "endsAt": rfc3339(ahead if entry.ends is None else entry.ends),
             "generatorURL": self._links.external,

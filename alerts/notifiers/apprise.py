@@ -68,7 +68,7 @@ class Apprise(Channel, frozen=True, kw_only=True, tag="apprise"):
                     "See `apprise --details`.",
                 )
 
-    async def send(self, message: Message, door: HttpSender) -> Answer:
+    async def send(self, message: Message, sender: HttpSender) -> Answer:
         """Notify all of its services, in a thread."""
         try:
             urls = self._urls("urls_file")

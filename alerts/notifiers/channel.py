@@ -70,7 +70,7 @@ class Channel(
     def open(self, where: str) -> None:
         """Read what the settings name: secrets, extras. Raises `ConfigError`."""
 
-    async def send(self, message: Message, door: HttpSender) -> Answer:
+    async def send(self, message: Message, sender: HttpSender) -> Answer:
         """Tell it once. Never raises for what a receiver or a network does."""
         raise NotImplementedError
 

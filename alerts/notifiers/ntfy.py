@@ -45,7 +45,7 @@ class Ntfy(Addressed, frozen=True, kw_only=True, tag="ntfy"):
         if self.url and not _split(self.url)[1]:
             yield "url", "it names no topic", "Write it as https://host/topic."
 
-    async def send(self, message: Message, door: HttpSender) -> Answer:
+    async def send(self, message: Message, sender: HttpSender) -> Answer:
         """Publish to the topic."""
         from alerts.notifiers.http_sender import judge  # noqa: PLC0415 - aiohttp is for those who send
 
@@ -55,7 +55,7 @@ class Ntfy(Addressed, frozen=True, kw_only=True, tag="ntfy"):
             return Refused(str(error))
         raw = msgspec.json.encode(body(message, topic))
         return judge(
-            await door.post(
+            await sender.post(
                 server, raw, headers, seconds=self.timeout_seconds, now=message.now / 1e9
             )
         )

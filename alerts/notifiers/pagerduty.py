@@ -66,7 +66,7 @@ class PagerDuty(Channel, frozen=True, kw_only=True, tag="pagerduty"):
         """Read the key."""
         self._key(where)
 
-    async def send(self, message: Message, door: HttpSender) -> Answer:
+    async def send(self, message: Message, sender: HttpSender) -> Answer:
         """Trigger, acknowledge or resolve."""
         from alerts.notifiers.http_sender import judge  # noqa: PLC0415 - aiohttp is for those who send
 
@@ -76,7 +76,7 @@ class PagerDuty(Channel, frozen=True, kw_only=True, tag="pagerduty"):
             return Refused(str(error))
         url = self.url or URLS[self.region]
         return judge(
-            await door.post(
+            await sender.post(
                 url,
                 encoded(event(message, key)),
                 seconds=self.timeout_seconds,

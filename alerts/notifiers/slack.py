@@ -37,7 +37,7 @@ class Slack(Addressed, frozen=True, kw_only=True, tag="slack"):
     shows_updates: ClassVar[bool] = True
     secret_url: ClassVar[bool] = True
 
-    async def send(self, message: Message, door: HttpSender) -> Answer:
+    async def send(self, message: Message, sender: HttpSender) -> Answer:
         """Post a message."""
         from alerts.notifiers.http_sender import judge  # noqa: PLC0415 - aiohttp is for those who send
 
@@ -47,7 +47,9 @@ class Slack(Addressed, frozen=True, kw_only=True, tag="slack"):
             return Refused(str(error))
         raw = msgspec.json.encode(body(message))
         return judge(
-            await door.post(url, raw, headers, seconds=self.timeout_seconds, now=message.now / 1e9)
+            await sender.post(
+                url, raw, headers, seconds=self.timeout_seconds, now=message.now / 1e9
+            )
         )
 
 

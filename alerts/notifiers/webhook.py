@@ -22,7 +22,7 @@ class Webhook(Addressed, frozen=True, kw_only=True, tag="webhook"):
     kind: ClassVar[str] = "webhook"
     shows_updates: ClassVar[bool] = True
 
-    async def send(self, message: Message, door: HttpSender) -> Answer:
+    async def send(self, message: Message, sender: HttpSender) -> Answer:
         """Post the incident as a group of alerts."""
         from alerts.notifiers.http_sender import judge  # noqa: PLC0415 - aiohttp is for those who send
 
@@ -32,7 +32,9 @@ class Webhook(Addressed, frozen=True, kw_only=True, tag="webhook"):
             return Refused(str(error))
         raw = msgspec.json.encode(body(message))
         return judge(
-            await door.post(url, raw, headers, seconds=self.timeout_seconds, now=message.now / 1e9)
+            await sender.post(
+                url, raw, headers, seconds=self.timeout_seconds, now=message.now / 1e9
+            )
         )
 
 

@@ -24,7 +24,7 @@ from api.alerts import Alert, ChannelRow, Incident, TestReply
 from collector.recording.file import RecordedMessage
 from kilowatch.replay.player import STEP, Player
 from telemetry.devices import Event
-from telemetry.errors import DeskError
+from telemetry.errors import IncidentError
 
 COMMIT_EVERY = 60
 """Recorded seconds in one commit."""
@@ -59,10 +59,10 @@ class RecordedDeliveries:
         return []
 
     async def test(self, channel: str) -> TestReply:
-        """Raise `DeskError`: there are no channels."""
-        raise DeskError(f"channel: no channel {channel!r}: a recording sends nothing")
+        """Raise `IncidentError`: there are no channels."""
+        raise IncidentError(f"channel: no channel {channel!r}: a recording sends nothing")
 
-    def figures(self) -> AlertStats:
+    def alert_stats(self) -> AlertStats:
         """Return empty figures: there is no journal."""
         return AlertStats()
 
@@ -78,8 +78,8 @@ class RecordedCluster:
         self._player = player
         self.cluster, self.started_at = config.cluster, player.began
         self.fleet, self.stats, self.electrical = player.fleet, player.stats, player.electrical
-        self.alarms = player.pipeline
-        self.post = RecordedDeliveries(player.incidents)
+        self.pipeline = player.pipeline
+        self.delivery = RecordedDeliveries(player.incidents)
         config.data_dir.mkdir(parents=True, exist_ok=True)
         self._writer = open_store(config)
         self.store = StoreExecutor(self._writer, self.stats)
@@ -112,7 +112,7 @@ class RecordedCluster:
 
     def alerts(self) -> Sequence[Alert]:
         """Alerts at the end, worst first."""
-        return self.alarms.alerts()
+        return self.pipeline.alerts()
 
     def recent_events(self) -> Sequence[Event]:
         """The last events, newest first."""

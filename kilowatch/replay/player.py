@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from aggregator.alerting.pipeline import AlertPipeline, patience_of
+from aggregator.alerting.pipeline import AlertPipeline, timings_of
 from aggregator.config import AggregatorConfig
 from aggregator.electrical.service import ElectricalService
 from aggregator.ingest.dead_letters import DeadLetters
@@ -69,7 +69,7 @@ class Player:
             DeadLetters(folder / "quarantine", 0),
         )  # fmt: skip
         self.pipeline = AlertPipeline(
-            rules, self._record, cluster=config.cluster, patience=patience_of(config.alerts),
+            rules, self._record, cluster=config.cluster, timings=timings_of(config.alerts),
             now=first.at / 1e9, wall=first.at,
         )  # fmt: skip
         self._cluster = config.cluster
@@ -89,7 +89,7 @@ class Player:
         """Decide the notifications that still wait; nothing new is evaluated."""
         for tenth in range(1, int(SETTLE_SECONDS * 10)):
             later = self.at + tenth * STEP // 10
-            self.pipeline.turn(later / 1e9, later)
+            self.pipeline.advance(later / 1e9, later)
 
     def _receive(self, entry: RecordedMessage) -> None:
         self.messages += 1
@@ -106,7 +106,7 @@ class Player:
         self.router.drain_commands(now)
         self.router.drain_sample_times()
         snapshots = self.electrical.snapshots(self.fleet, now, at)
-        self.pipeline.judge(
+        self.pipeline.evaluate(
             self.fleet, now, at, self.router.drain_events(), listening=True,
             snapshots=() if snapshots is None else snapshots.all(),
         )  # fmt: skip

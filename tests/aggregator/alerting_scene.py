@@ -98,7 +98,7 @@ class Scene:
         self.fleet.store(GPU_FAST, self.node.rows[_BLOCK.table], gauges, counters, now)
         self.fleet.pace(self.node, 1000.0, 1000.0)  # nothing grows stale while a test waits
         self.node.seen = now
-        self.alerting.tell_news()
+        self.alerting.note_readings()
 
     def xid(self, number: int, gpu: int = 0, xid: int = 79) -> Event:
         """Make an XID of a GPU."""
@@ -111,7 +111,7 @@ class Scene:
         """Let the bus bring an event."""
         self.events.append(event)
         self.stored.append(StoredEvent(event, time.time_ns()))
-        self.alerting.tell_event()
+        self.alerting.note_event()
 
     def drain_events(self) -> list[Event]:
         """As the aggregator's ingest."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from aggregator.alerting.pipeline import AlertPipeline, patience_of
+from aggregator.alerting.pipeline import AlertPipeline, timings_of
 from alerts.config import AlertsConfig
 from alerts.engine.restore import AlertRecord
 from alerts.incidents.state import StateChanges
@@ -40,10 +40,10 @@ class Hall:
         self.listening = True
         self.troubles: dict[str, str] = {}
         self.notices: list[Notice] = []
-        self.alarms = AlertPipeline(
+        self.pipeline = AlertPipeline(
             load([]) if rules is None else rules,
             self._keep,
-            patience=patience_of(AlertsConfig()),
+            timings=timings_of(AlertsConfig()),
             now=self.now,
             wall=self.wall,
         )
@@ -59,15 +59,15 @@ class Hall:
             self.now += every
             self.wall += round(every * 1e9)
             self._read()
-            self.alarms.judge(
+            self.pipeline.evaluate(
                 self.fleet, self.now, self.wall, events,
                 listening=self.listening, snapshots=(), troubles=self.troubles,
             )  # fmt: skip
             events = ()
-            due = self.alarms.next_due()
+            due = self.pipeline.manager.next_due()
             while due is not None and due < self.now + every:
-                self.alarms.turn(due, self.wall + round(max(0.0, due - self.now) * 1e9))
-                later = self.alarms.next_due()
+                self.pipeline.advance(due, self.wall + round(max(0.0, due - self.now) * 1e9))
+                later = self.pipeline.manager.next_due()
                 due = None if later == due else later
         return self.notices[before:]
 

@@ -304,7 +304,7 @@ class FakePost:
         """It arrives."""
         return TestReply(channel, True, 0.01)
 
-    def figures(self) -> AlertStats:
+    def alert_stats(self) -> AlertStats:
         """All is well."""
         return AlertStats(commits=3, commit_seconds=0.012, heartbeat_at=START, heartbeat_failed=0)
 
@@ -325,10 +325,10 @@ class FakeView:
         self.raised: list[Alert] = []
         self.happened: list[Event] = []
         self.electrical = ElectricalService({}, Path("/nowhere"))
-        self.alarms = AlertPipeline(
+        self.pipeline = AlertPipeline(
             (), lambda *_: None, cluster=cluster, now=self.monotonic, wall=START
         )
-        self.post: DeliveryView = FakePost()
+        self.delivery: DeliveryView = FakePost()
 
     def now(self) -> float:
         """Seconds; tests move it."""

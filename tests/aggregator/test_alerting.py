@@ -22,14 +22,13 @@ from aggregator.alerting.self_alerts import (
 )
 from aggregator.alerting.service import FILE
 from alerts.config import HeartbeatConfig
-from alerts.delivery.outbox import ChannelHealth
 from alerts.engine import rule_evaluator
 from alerts.engine.engine import RuleEngine
 from alerts.engine.state_machine import AlertStateMachine
 from alerts.incidents.state import StateChanges
 from alerts.journal.journal import Journal
 from alerts.rules.rule import load, monitor_rules
-from api.alerts import Alert, AlertState, Subject
+from api.alerts import Alert, AlertState, ChannelRow, Subject
 from telemetry.errors import StoreError
 from telemetry.fleet import Fleet
 from tests.aggregator.alerting_scene import Scene
@@ -53,7 +52,7 @@ def scene(folder: Path, pager: Pager) -> Scene:
 
 def firing(stage: Scene) -> list[str]:
     """Keys of what fires."""
-    return [one.key for one in stage.alerting.alarms.alerts() if one.state is AlertState.FIRING]
+    return [one.key for one in stage.alerting.pipeline.alerts() if one.state is AlertState.FIRING]
 
 
 def fill(path: Path) -> None:
@@ -80,18 +79,18 @@ async def test_a_bad_reading_is_one_incident_paged_once_and_resolved(
         (call,) = pager.calls
         assert call.action == "trigger"
         assert call.body["payload"]["summary"].endswith("n1 GPU 0 is at 93 °C")
-        (incident,) = alerting.alarms.desk.incidents()
+        (incident,) = alerting.pipeline.manager.incidents()
         assert [one.key for one in incident.alerts] == [HOT]
-        assert await alerting.office.saved(10)
+        assert await alerting.saved(10)
         stage.set(60.0, 60.0)
         await stage.until(lambda: pager.state.get(call.key) == "resolved")
         assert pager.opened[call.key] == 1
-        told = await alerting.office.deliveries(0, 10)
+        told = await alerting.deliveries(0, 10)
         while {one.outcome.value for one in told} != {"delivered"}:  # the answer is on its way
             assert {one.outcome.value for one in told} <= {"delivered", "waiting"}
             await asyncio.sleep(0.01)
-            told = await alerting.office.deliveries(0, 10)
-        assert (await alerting.office.history(0, 10))[0].ended is not None
+            told = await alerting.deliveries(0, 10)
+        assert (await alerting.history(0, 10))[0].ended is not None
 
 
 async def test_what_is_for_nobody_is_shown_and_told_to_nobody(tmp_path: Path, pager: Pager) -> None:
@@ -99,8 +98,8 @@ async def test_what_is_for_nobody_is_shown_and_told_to_nobody(tmp_path: Path, pa
     async with pager.listening(), stage.running() as alerting:
         stage.set(84.0, 60.0)
         await stage.until(lambda: firing(stage) == ["warm/n1/GPU-n1-0"])
-        assert alerting.alarms.desk.incidents() == []
-        assert alerting.alarms.told() == []
+        assert alerting.pipeline.manager.incidents() == []
+        assert alerting.pipeline.notified() == []
 
 
 async def test_a_restart_pages_nobody_again_and_the_end_is_told(
@@ -115,7 +114,7 @@ async def test_a_restart_pages_nobody_again_and_the_end_is_told(
             async with stage.running() as alerting:
                 assert firing(stage) == ["hot/n1/GPU-n1-0", "warm/n1/GPU-n1-0"]  # at once
                 await stage.until(lambda: stage.stats.rules.count > 3)
-                assert len(alerting.alarms.desk.incidents()) == 1
+                assert len(alerting.pipeline.manager.incidents()) == 1
         async with stage.running():
             stage.set(60.0, 60.0)
             await stage.until(lambda: "resolved" in pager.state.values())
@@ -137,10 +136,10 @@ async def test_an_event_that_was_stored_but_not_judged_is_judged_at_the_next_sta
         stage.events.clear()  # it is in the store alone
         async with stage.running() as alerting:
             await stage.until(lambda: len(pager.opened) == 2)
-            assert len(alerting.alarms.desk.incidents()) == 2
+            assert len(alerting.pipeline.manager.incidents()) == 2
         async with stage.running() as alerting:
             await stage.until(lambda: stage.stats.rules.count > 3)
-            assert len(alerting.alarms.desk.incidents()) == 2
+            assert len(alerting.pipeline.manager.incidents()) == 2
         assert set(pager.opened.values()) == {1}
         assert len(pager.calls) == 2
 
@@ -153,7 +152,7 @@ async def test_a_dead_store_changes_nothing_for_paging(tmp_path: Path, pager: Pa
     async with pager.listening(), stage.running() as alerting:
         stage.happen(stage.xid(1))
         await stage.until(lambda: pager.calls)
-        listed = {one.rule: one.state for one in alerting.alarms.alerts()}
+        listed = {one.rule: one.state for one in alerting.pipeline.alerts()}
         assert listed["store_failing"] is AlertState.PENDING
 
 
@@ -170,11 +169,11 @@ async def test_a_full_disk_changes_nothing_for_paging(
             fill(filler)
             stage.set(93.0, 60.0)
             await stage.until(lambda: pager.calls)
-            assert not await alerting.office.saved(1)
-            assert not alerting.office.figures().journal_ok
-            assert alerting.office.figures().commit_errors > 0
+            assert not await alerting.saved(1)
+            assert not alerting.alert_stats().journal_ok
+            assert alerting.alert_stats().commit_errors > 0
             filler.unlink()
-            await stage.until(lambda: alerting.office.figures().journal_ok)
+            await stage.until(lambda: alerting.alert_stats().journal_ok)
         async with stage.running():
             assert HOT in firing(stage)
             await stage.until(lambda: stage.stats.rules.count > 3)
@@ -211,7 +210,7 @@ async def test_circuits_that_can_not_be_computed_do_not_end_the_other_rules(
     async with pager.listening(), stage.running() as alerting:
         stage.set(93.0, 60.0)
         await stage.until(lambda: pager.calls)
-        found = {one.rule: one for one in alerting.alarms.alerts()}
+        found = {one.rule: one for one in alerting.pipeline.alerts()}
         assert "no such phase" in found["circuits_failing"].summary
 
 
@@ -347,8 +346,8 @@ def test_a_channel_that_fails_and_a_journal_that_is_lost_are_alerts(tmp_path: Pa
     journal.close()
 
 
-def _failing(name: str) -> ChannelHealth:
-    return ChannelHealth(
+def _failing(name: str) -> ChannelRow:
+    return ChannelRow(
         name=name, kind="webhook", delivered=0, failed=9, refused=0, expired=0, superseded=0,
         waiting=5, oldest_seconds=130.0, failing="nothing gets through", last_error="",
         last_delivered=None,
@@ -363,17 +362,17 @@ def test_an_alert_of_an_older_journal_about_the_monitor_goes_on(tmp_path: Path) 
     first = AlertPipeline((), lambda step, _: _commit(journal, step), now=0.0, wall=1)
     for second in (0, 60):
         wall = 1 + second * 10**9
-        first.judge(Fleet(), second, wall, (), listening=True, snapshots=(), troubles=wrong)
+        first.evaluate(Fleet(), second, wall, (), listening=True, snapshots=(), troubles=wrong)
     journal.close()
 
     journal = Journal.open(path, wall)
-    assert journal.lives == []
+    assert journal.alert_records == []
     again = AlertPipeline((), lambda *_: None, memory=journal.memory, now=60.0, wall=wall)
     journal.close()
     (alert,) = again.alerts()
     assert (alert.key, alert.state) == ("bus_lost/aggregator/default", AlertState.FIRING)
     wall += 10**9
-    assert again.judge(
+    assert again.evaluate(
         Fleet(), 61.0, wall, (), listening=True, snapshots=(), troubles=wrong
     ) == []  # fmt: skip
     assert [one.since for one in again.alerts()] == [alert.since]
@@ -392,12 +391,12 @@ def test_one_state_machine_moves_every_alert(monkeypatch: pytest.MonkeyPatch) ->
         return (), life.entries
 
     monkeypatch.setattr(rule_evaluator, "step", still)
-    alarms = AlertPipeline(load(), lambda *_: None, now=0.0, wall=1)
+    pipeline = AlertPipeline(load(), lambda *_: None, now=0.0, wall=1)
     wrong = {"bus_lost": "", "store_failing": ""}
     for second in range(200):
         wall = second * 10**9
-        assert alarms.judge(
+        assert pipeline.evaluate(
             Fleet(), float(second), wall, (), listening=True, snapshots=(), troubles=wrong
         ) == []  # fmt: skip
-    assert alarms.alerts() == []
+    assert pipeline.alerts() == []
     assert moved

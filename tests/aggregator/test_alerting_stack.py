@@ -31,13 +31,13 @@ def test_five_hundred_nodes_that_fall_silent_at_once_are_one_page_and_one_end() 
     (page,) = [one for one in said if one.action is Action.TRIGGER]
     assert page.incident.severity is Severity.PAGE
     assert page.incident.group == {"rule": "nodes_silent"}
-    (incident,) = hall.alarms.desk.incidents()
+    (incident,) = hall.pipeline.manager.incidents()
     assert incident.firing == 500
     assert incident.hidden == 500  # each node's own ticket is its consequence
     hall.silent = set()
     over = hall.pass_by(60, every=2.0)
     assert [one.action for one in over if one.action is not Action.UPDATE] == [Action.RESOLVE]
-    assert hall.alarms.desk.incidents() == []
+    assert hall.pipeline.manager.incidents() == []
 
 
 def test_a_lost_broker_is_one_page_and_no_node_is_silent() -> None:
@@ -61,10 +61,10 @@ def test_a_gpu_of_every_node_that_is_lost_at_once_is_one_page_for_all() -> None:
     (page,) = [one for one in said if one.action is Action.TRIGGER]
     assert page.reason == "storm"
     assert page.incident.title.startswith("Storm: 300 incidents held back on 300 nodes")
-    assert len(hall.alarms.desk.incidents()) == 301
-    held = hall.alarms.held("gpu_lost/n7/GPU-n7-0")
+    assert len(hall.pipeline.manager.incidents()) == 301
+    held = hall.pipeline.manager.status("gpu_lost/n7/GPU-n7-0")
     assert held is not None
-    assert held.standing is NotificationState.STORM
+    assert held.state is NotificationState.STORM
 
 
 def test_a_handful_of_lost_gpus_are_a_page_each() -> None:
@@ -80,7 +80,7 @@ def test_a_lost_gpu_hides_the_faults_that_follow_from_it() -> None:
     hall.pass_by(5)
     said = hall.pass_by(5, hall.xid("n0", 0, 79), hall.xid("n0", 0, 154), hall.xid("n0", 0, 45))
     assert calls(said) == ["n0 GPU 0 has fallen off the bus"]
-    assert len(hall.alarms.desk.incidents()) == 1
+    assert len(hall.pipeline.manager.incidents()) == 1
 
 
 def test_an_xid_says_its_number_and_who_ran_there() -> None:
@@ -106,8 +106,8 @@ def test_an_alert_that_comes_and_goes_for_ten_minutes_is_told_twice_at_most(tmp_
     told = calls(hall.notices)
     assert 1 <= len(told) <= 2
     assert len({one.incident.key for one in hall.notices}) == 1
-    held = hall.alarms.desk.incidents()
+    held = hall.pipeline.manager.incidents()
     assert len(held) == 1
     hall.pass_by(700, every=5.0)
     assert hall.notices[-1].action is Action.RESOLVE
-    assert hall.alarms.desk.incidents() == []
+    assert hall.pipeline.manager.incidents() == []

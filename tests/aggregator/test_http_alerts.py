@@ -28,13 +28,13 @@ HOT = "hot/n1/GPU-n1-0"
 
 
 class Stage(FakeView):
-    """The view of a scene: its alarms and its post are the real ones."""
+    """The view of a scene: its pipeline and its post are the real ones."""
 
     def __init__(self, scene: Scene) -> None:
         super().__init__("default")
         self.scene = scene
-        self.alarms = scene.alerting.alarms
-        self.post = scene.alerting.office
+        self.pipeline = scene.alerting.pipeline
+        self.delivery = scene.alerting
         self.pager = Pager()
 
     def now(self) -> float:
@@ -51,7 +51,7 @@ class Stage(FakeView):
 
     def alerts(self) -> list[Alert]:
         """As the service."""
-        return self.alarms.alerts()
+        return self.pipeline.alerts()
 
 
 class Client:
@@ -309,7 +309,7 @@ async def test_history_is_read_from_the_journal(tmp_path: Path) -> None:
         scene = client.stage.scene
         scene.set(60.0, 60.0)
         await scene.until(lambda: "resolved" in client.stage.pager.state.values())
-        await client.stage.post.saved(10)
+        await client.stage.delivery.saved(10)
         assert (await client.get("/api/v1/incidents"))["incidents"] == []
         (over,) = (await client.get("/api/v1/incidents?from=-1h"))["incidents"]
         assert over["ended"] is not None
@@ -326,7 +326,7 @@ async def test_the_story_of_an_incident_says_who_did_what_and_who_was_told(tmp_p
         scene, pager = client.stage.scene, client.stage.pager
         scene.set(60.0, 60.0)
         await scene.until(lambda: "resolved" in pager.state.values())
-        await client.stage.post.saved(10)
+        await client.stage.delivery.saved(10)
         story = await client.get(f"{path}/story")
         told = [(one["what"], one["who"], one["why"]) for one in story["story"]]
         assert told[0] == ("told", "", "new")
@@ -343,7 +343,7 @@ async def test_the_story_of_an_incident_says_who_did_what_and_who_was_told(tmp_p
 
 async def test_deliveries_and_channels_show_what_became_of_what_was_told(tmp_path: Path) -> None:
     async with hot(tmp_path) as client:
-        await client.stage.scene.until(lambda: client.stage.post.channels()[0].delivered)
+        await client.stage.scene.until(lambda: client.stage.delivery.channels()[0].delivered)
         (sent,) = (await client.get("/api/v1/deliveries?channel=oncall"))["deliveries"]
         assert (sent["action"], sent["outcome"], sent["reason"]) == ("trigger", "delivered", "new")
         assert (await client.get("/api/v1/deliveries?outcome=refused"))["deliveries"] == []
@@ -377,7 +377,7 @@ async def test_rules_are_listed_with_what_they_find(tmp_path: Path) -> None:
 async def test_the_metrics_of_alerts_please_promtool_and_count_right(tmp_path: Path) -> None:
     async with hot(tmp_path) as client:
         await client.send("POST", "/api/v1/silences", SILENCE)
-        await client.stage.scene.until(lambda: client.stage.post.channels()[0].delivered)
+        await client.stage.scene.until(lambda: client.stage.delivery.channels()[0].delivered)
         status, page, _ = await client.door.text("/metrics")
         assert status == 200
         assert lint(page) == ""

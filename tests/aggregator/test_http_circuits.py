@@ -114,15 +114,15 @@ async def test_columns_say_the_same_in_a_tenth_of_the_words() -> None:
 async def test_a_circuit_lists_the_alerts_that_speak_and_no_lesser_level_of_them() -> None:
     """As `/api/v1/alerts` tells them apart: above its rating it is above nine tenths of it too."""
     view = await lab()
-    view.alarms = AlertPipeline(load([]), lambda *_: None, now=view.now(), wall=view.wall())
+    view.pipeline = AlertPipeline(load([]), lambda *_: None, now=view.now(), wall=view.wall())
     states = PowerTopics("lab", ())
     for seq in range(6, 306):
         await view.tick(seq)
         snapshots = view.electrical.snapshots(view.fleet, view.now(), view.wall())
         assert snapshots is not None
-        view.alarms.judge(view.fleet, view.now(), view.wall(), (), listening=True,
+        view.pipeline.evaluate(view.fleet, view.now(), view.wall(), (), listening=True,
                           snapshots=snapshots.all(), troubles={})  # fmt: skip
-    view.raised = list(view.alarms.alerts())
+    view.raised = list(view.pipeline.alerts())
     async with door(view) as client:
         _, said = await client.json("/api/v1/alerts?name=lab/2&state=firing&standing=told")
         _, hidden = await client.json("/api/v1/alerts?name=lab/2&state=firing&standing=inhibited")
@@ -133,7 +133,7 @@ async def test_a_circuit_lists_the_alerts_that_speak_and_no_lesser_level_of_them
     assert wanted
     assert not {"E01"} & set(wanted)
     assert body["circuits"][2]["alerts"] == own["circuit"]["alerts"] == wanted
-    states.show(view.electrical, spoken(view.alerts(), view.alarms.held), view.now())
+    states.show(view.electrical, spoken(view.alerts(), view.pipeline.manager.status), view.now())
     posted: dict[str, bytes] = {}
 
     def publish(topic: str, payload: bytes) -> bool:

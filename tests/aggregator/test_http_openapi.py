@@ -64,15 +64,15 @@ async def busy() -> FakeView:
         id="7-1", node="n1", at=START, kind="xid", gpu="GPU-n1-0", data={"xid": 79, "words": [1]}
     )
     now, wall = view.now(), view.wall()
-    view.alarms.desk.take(view.raised, now, wall)
-    view.alarms.silence(
+    view.pipeline.manager.receive(view.raised, now, wall)
+    view.pipeline.manager.silence(
         parse_all(["node=n2"]), who="ann", why="a test", starts=None, ends=wall + 10**12,
-        maintenance=False, now=now, wall=wall,
+        maintenance=False, now=now, wall_ns=wall,
     )  # fmt: skip
-    incident = view.alarms.desk.incident("a/n1/GPU-n1-0")
+    incident = view.pipeline.manager.incident("a/n1/GPU-n1-0")
     notice = Notice(id="1", action=Action.TRIGGER, incident=incident, at=wall, reason="new")
-    assert isinstance(view.post, FakePost)
-    view.post.sent = [Delivery(id=1, channel="oncall", notice=notice, created=wall, due=wall)]
+    assert isinstance(view.delivery, FakePost)
+    view.delivery.sent = [Delivery(id=1, channel="oncall", notice=notice, created=wall, due=wall)]
     view.happened = [event]
     view.memory.write(Batch(events=[StoredEvent(event, START)]))
     view.monotonic += 1

@@ -1,4 +1,4 @@
-"""Rules, desk, journal and a sender in a process that is killed, and the one that kills it.
+"""Rules, manager, journal and a sender in a process that is killed, and the one that kills it.
 
     python -m tests.alerts.crash_victim FOLDER KILLS
 
@@ -57,7 +57,7 @@ description = "-"
 runbook = "-"
 inhibits = ["hot"]
 """
-PATIENCE = NotificationTimings(settle=2.0, settle_restless=2.0, grace=3.0, late_cause=5.0)
+DEFAULT_TIMINGS = NotificationTimings(settle=2.0, settle_recurring=2.0, grace=3.0, late_cause=5.0)
 
 
 def is_hot(node: int, gpu: int, second: int) -> bool:
@@ -111,24 +111,24 @@ class Cluster:
 def live(folder: Path) -> None:
     """Go on with the scenario until it ends."""
     journal = Journal.open(folder / "alerts.db", NOON)
-    pulse = journal.memory.pulse
-    second = 0 if pulse is None else (pulse.wall - NOON) // SECOND
+    clock = journal.memory.clock
+    second = 0 if clock is None else (clock.wall - NOON) // SECOND
     base = random.random() * 1000
     cluster, engine = Cluster(), RuleEngine(rules())
-    engine.restore(journal.lives, base, NOON + second * SECOND)
-    desk = IncidentManager(
+    engine.restore(journal.alert_records, base, NOON + second * SECOND)
+    manager = IncidentManager(
         policies_of(rules()), journal.memory,
-        patience=PATIENCE, now=base, wall_ns=NOON + second * SECOND,
+        timings=DEFAULT_TIMINGS, now=base, wall_ns=NOON + second * SECOND,
     )  # fmt: skip
-    firing = [one.alert for one in journal.lives if one.alert.state is AlertState.FIRING]
-    step = desk.reconcile(firing, base, NOON + second * SECOND)
+    firing = [one.alert for one in journal.alert_records if one.alert.state is AlertState.FIRING]
+    step = manager.reconcile(firing, base, NOON + second * SECOND)
     turns = -1
     with (folder / "sent").open("a") as sent:
         for tick in range(second + 1, SECONDS):
             now, wall = base + tick - second, NOON + tick * SECOND
             cluster.read(tick, now)
             changes = engine.evaluate(cluster.fleet, now, wall)
-            step = step.then(desk.take(changes, now, wall))
+            step = step.then(manager.receive(changes, now, wall))
             if step or engine.turns != turns:
                 turns = engine.turns
                 assert journal.commit(step, route, engine.snapshot(wall))

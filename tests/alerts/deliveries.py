@@ -1,4 +1,4 @@
-"""A desk with a clock that tests wind, a memory that survives restarts, and the post it sends."""
+"""A manager with a clock that tests wind, a memory that survives restarts, and the post it sends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from alerts.incidents.manager import IncidentManager
-from alerts.incidents.policy import PATIENCE, NotificationTimings, RulePolicy, RuleScope
+from alerts.incidents.policy import DEFAULT_TIMINGS, NotificationTimings, RulePolicy, RuleScope
 from alerts.incidents.state import (
     IncidentMemory,
     IncidentRecord,
@@ -100,42 +100,42 @@ def over(one: Alert) -> Alert:
 
 
 def memory_of(records: Mapping[RecordKey, bytes]) -> IncidentMemory:
-    """Return what a desk remembers, as the journal gives it back."""
+    """Return what a manager remembers, as the journal gives it back."""
     decode = msgspec.json.decode
     of = {
         kind: [records[key] for key in sorted(records) if key.kind == kind]
         for kind in ("case", "dossier", "window", "pulse")
     }
     return IncidentMemory(
-        cases=[decode(body, type=TrackedAlert) for body in of["case"]],
-        dossiers=[decode(body, type=IncidentRecord) for body in of["dossier"]],
+        alerts=[decode(body, type=TrackedAlert) for body in of["case"]],
+        incidents=[decode(body, type=IncidentRecord) for body in of["dossier"]],
         windows=[decode(body, type=SilenceWindow) for body in of["window"]],
-        pulse=next((decode(body, type=ManagerClock) for body in of["pulse"]), None),
+        clock=next((decode(body, type=ManagerClock) for body in of["pulse"]), None),
     )
 
 
-class Office:
-    """One desk, second by second."""
+class ManagerHarness:
+    """One manager, second by second."""
 
     def __init__(
         self,
         policies: Mapping[str, RulePolicy] = POLICIES,
-        patience: NotificationTimings = PATIENCE,
+        timings: NotificationTimings = DEFAULT_TIMINGS,
         now: float = 1000.0,
     ) -> None:
         self.policies = policies
-        self.patience = patience
+        self.timings = timings
         self.now = now
         self.wall = NOON
         self.records: dict[RecordKey, bytes] = {}
         self.sent: list[Notice] = []
-        self.desk = self._desk()
+        self.manager = self._manager()
 
-    def _desk(self) -> IncidentManager:
+    def _manager(self) -> IncidentManager:
         return IncidentManager(
             self.policies,
             memory_of(self.records),
-            patience=self.patience,
+            timings=self.timings,
             now=self.now,
             wall_ns=self.wall,
         )
@@ -143,10 +143,10 @@ class Office:
     def tick(
         self, *changes: Alert, seconds: float = 1.0, recovering: Collection[str] = frozenset()
     ) -> list[Notice]:
-        """Let time pass, then tell the desk what changed; return what it says."""
+        """Let time pass, then tell the manager what changed; return what it says."""
         self.now += seconds
         self.wall += round(seconds * SECOND)
-        return self.keep(self.desk.take(changes, self.now, self.wall, recovering))
+        return self.keep(self.manager.receive(changes, self.now, self.wall, recovering))
 
     def wait(self, seconds: float, every: float = 1.0) -> list[Notice]:
         """Let time pass, tick by tick; return all that is said."""
@@ -169,17 +169,17 @@ class Office:
         """Let the process die and come back: another monotonic clock, the same wall clock."""
         self.wall += round(down * SECOND)
         self.now = now
-        self.desk = self._desk()
+        self.manager = self._manager()
 
     def only(self) -> Incident:
         """Return the one open incident."""
-        [incident] = self.desk.incidents()
+        [incident] = self.manager.incidents()
         return incident
 
-    def standing(self, one: Alert) -> NotificationState | None:
+    def state(self, one: Alert) -> NotificationState | None:
         """Return whether anybody is told of an alert."""
-        held = self.desk.held(one.key)
-        return None if held is None else held.standing
+        status = self.manager.status(one.key)
+        return None if status is None else status.state
 
 
 def said(notices: Sequence[Notice]) -> list[str]:

@@ -73,7 +73,7 @@ class Scene:
         self.notices: list[Notice] = []
         self.fleet = Fleet()
         self.electrical = ElectricalService(site, folder, clock=lambda: self.wall)
-        self.alarms = AlertPipeline(RULES, self._keep, now=self.now, wall=self.wall)
+        self.pipeline = AlertPipeline(RULES, self._keep, now=self.now, wall=self.wall)
         self._told: dict[str, list[DeviceEvent]] = {}
 
     @classmethod
@@ -103,7 +103,7 @@ class Scene:
             self.second += every
             events = [event for player in self.players for event in await self._tick(player, every)]
             snapshots = self.electrical.snapshots(self.fleet, self.now, self.wall)
-            self.alarms.judge(
+            self.pipeline.evaluate(
                 self.fleet, self.now, self.wall, events, listening=True,
                 snapshots=() if snapshots is None else snapshots.all(),
             )  # fmt: skip
@@ -112,11 +112,11 @@ class Scene:
     def _turn(self, every: int) -> None:
         """Let the desk do what is due before the next tick."""
         for _ in range(100):
-            due = self.alarms.next_due()
+            due = self.pipeline.manager.next_due()
             if due is None or due >= self.now + every:
                 return
             at = max(due, self.now)
-            self.alarms.turn(at, self.wall + round((at - self.now) * 1e9))
+            self.pipeline.advance(at, self.wall + round((at - self.now) * 1e9))
         raise AssertionError("the desk is never done")
 
     async def _tick(self, player: Player, every: int) -> list[Event]:

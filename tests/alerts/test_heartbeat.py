@@ -57,11 +57,11 @@ async def test_a_ping_that_is_not_heard_is_counted_and_the_next_one_comes() -> N
     hook = Hook()
     hook.status = 500
     async with hook.listening(), beating(hook.url, limit=1e9) as heart:
-        await until(lambda: heart.tally.failed >= 2)
-        assert heart.tally.last_error.startswith("HTTP 500")
+        await until(lambda: heart.stats.failed >= 2)
+        assert heart.stats.last_error.startswith("HTTP 500")
         hook.status = 200
-        await until(lambda: heart.tally.delivered >= 1)
-        assert heart.tally.trouble_since is None
+        await until(lambda: heart.stats.delivered >= 1)
+        assert heart.stats.trouble_since is None
 
 
 async def test_its_url_may_stand_in_a_file(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ async def test_its_url_may_stand_in_a_file(tmp_path: Path) -> None:
         config = HeartbeatConfig(url_file=file, every=10, limit=1e9)
         heart = Heartbeat(config, clock=FastClock(SPEED))
         task = asyncio.create_task(heart.run())
-        await until(lambda: "can't be read" in heart.tally.last_error)
+        await until(lambda: "can't be read" in heart.stats.last_error)
         file.write_text(hook.url + "\n")
         await until(lambda: hook.headers)
         task.cancel()

@@ -1,4 +1,4 @@
-"""The desk: which alerts are one incident, and what is told of it when."""
+"""The manager: which alerts are one incident, and what is told of it when."""
 
 from __future__ import annotations
 
@@ -9,79 +9,79 @@ from alerts.incidents.policy import RulePolicy, RuleScope, policies_of
 from alerts.rules.rule import load
 from api.alerts import Action, NotificationState, Severity
 from telemetry.errors import ConfigError
-from tests.alerts.deliveries import NOON, SECOND, Office, alert, over, said, trip
+from tests.alerts.deliveries import NOON, SECOND, ManagerHarness, alert, over, said, trip
 
 
 def test_a_page_is_told_a_second_after_it_fires_and_its_end_ten_seconds_after_it() -> None:
-    office = Office()
+    harness = ManagerHarness()
     lost = alert("gpu_lost", gpu="GPU-a")
-    assert office.tick(lost) == []
-    [told] = office.tick()
+    assert harness.tick(lost) == []
+    [told] = harness.tick()
     assert (told.action, told.reason) == (Action.TRIGGER, "new")
     assert told.incident.group == {"rule": "gpu_lost", "node": "dgx-01", "gpu": "GPU-a"}
     assert told.incident.title == lost.summary
     assert (told.incident.firing, told.incident.total) == (1, 1)
     assert len(told.incident.key) <= 255
-    assert office.tick(over(lost)) == []
-    [end] = office.wait(12)
+    assert harness.tick(over(lost)) == []
+    [end] = harness.wait(12)
     assert (end.action, end.reason) == (Action.RESOLVE, "resolved")
     assert end.incident.key == told.incident.key
-    assert end.incident.ended == office.wall - 2 * SECOND
+    assert end.incident.ended == harness.wall - 2 * SECOND
     assert end.incident.firing == 0
-    assert office.desk.incidents() == []
-    assert office.desk.recent() == [end.incident]
+    assert harness.manager.incidents() == []
+    assert harness.manager.recent() == [end.incident]
 
 
 def test_the_desk_says_when_it_wants_to_be_called() -> None:
-    office = Office()
-    assert office.desk.next_due() is None
-    office.tick(alert("gpu_lost", gpu="GPU-a"))
-    assert office.desk.next_due() == pytest.approx(office.now + 1.001)
-    assert said(office.tick(seconds=1.0)) == ["trigger new"]
-    assert office.desk.next_due() == pytest.approx(
-        office.now + office.patience.repeat_page, abs=0.01
+    harness = ManagerHarness()
+    assert harness.manager.next_due() is None
+    harness.tick(alert("gpu_lost", gpu="GPU-a"))
+    assert harness.manager.next_due() == pytest.approx(harness.now + 1.001)
+    assert said(harness.tick(seconds=1.0)) == ["trigger new"]
+    assert harness.manager.next_due() == pytest.approx(
+        harness.now + harness.timings.repeat_page, abs=0.01
     )
 
 
 def test_a_ticket_waits_longer_and_information_is_told_to_nobody() -> None:
-    office = Office()
+    harness = ManagerHarness()
     news = alert("thermal", gpu="GPU-b", severity=Severity.INFO)
-    office.tick(alert("thermal", gpu="GPU-a", severity=Severity.TICKET), news)
-    assert office.wait(14) == []
-    assert said(office.tick()) == ["trigger new"]
-    assert office.standing(news) is None
-    assert len(office.desk.incidents()) == 1
+    harness.tick(alert("thermal", gpu="GPU-a", severity=Severity.TICKET), news)
+    assert harness.wait(14) == []
+    assert said(harness.tick()) == ["trigger new"]
+    assert harness.state(news) is None
+    assert len(harness.manager.incidents()) == 1
 
 
 def test_what_resolves_before_it_is_told_is_told_to_nobody() -> None:
-    office = Office()
+    harness = ManagerHarness()
     hot = alert("thermal", gpu="GPU-a", severity=Severity.TICKET)
-    office.tick(hot)
-    office.tick(over(hot))
-    assert office.wait(60) == []
-    assert office.desk.incidents() == []
+    harness.tick(hot)
+    harness.tick(over(hot))
+    assert harness.wait(60) == []
+    assert harness.manager.incidents() == []
 
 
 def test_every_incident_has_a_key_of_its_own() -> None:
-    office = Office()
+    harness = ManagerHarness()
     lost = alert("gpu_lost", gpu="GPU-a")
     for _ in range(5):
-        office.tick(lost)
-        office.tick()
-        office.tick(over(lost))
-        office.wait(301)
-    keys = [notice.incident.key for notice in office.sent if notice.action is Action.TRIGGER]
+        harness.tick(lost)
+        harness.tick()
+        harness.tick(over(lost))
+        harness.wait(301)
+    keys = [notice.incident.key for notice in harness.sent if notice.action is Action.TRIGGER]
     assert len(keys) == len(set(keys)) == 5
-    ids = [notice.id for notice in office.sent]
+    ids = [notice.id for notice in harness.sent]
     assert len(ids) == len(set(ids))
 
 
 def test_two_aggregators_that_see_the_same_find_the_same_key() -> None:
     keys = set()
     for start in (10.0, 99.5):
-        office = Office(now=start)
-        office.tick(alert("gpu_lost", gpu="GPU-a"), seconds=start / 100)
-        keys.add(office.only().key)
+        harness = ManagerHarness(now=start)
+        harness.tick(alert("gpu_lost", gpu="GPU-a"), seconds=start / 100)
+        keys.add(harness.only().key)
     assert len(keys) == 1
 
 
@@ -89,251 +89,251 @@ def test_two_aggregators_that_see_the_same_find_the_same_key() -> None:
 
 
 def test_a_lost_gpu_and_the_switch_errors_that_follow_are_one_page() -> None:
-    office = Office()
+    harness = ManagerHarness()
     lost = alert("gpu_lost", gpu="GPU-a")
-    policies = {**office.policies, "gpu_lost": RulePolicy(group=RuleScope.NODE)}
-    office = Office(policies)
-    office.tick(lost)
-    office.wait(12)
+    policies = {**harness.policies, "gpu_lost": RulePolicy(group=RuleScope.NODE)}
+    harness = ManagerHarness(policies)
+    harness.tick(lost)
+    harness.wait(12)
     switch = alert("nvswitch_errors", severity=Severity.TICKET)
-    office.tick(switch)
-    office.wait(400)
-    assert said(office.sent) == ["trigger new", "update more"]
-    assert {one.rule for one in office.only().alerts} == {"gpu_lost", "nvswitch_errors"}
-    assert office.only().title == f"{lost.summary} (and 1 more)"
+    harness.tick(switch)
+    harness.wait(400)
+    assert said(harness.sent) == ["trigger new", "update more"]
+    assert {one.rule for one in harness.only().alerts} == {"gpu_lost", "nvswitch_errors"}
+    assert harness.only().title == f"{lost.summary} (and 1 more)"
 
 
 def test_link_errors_and_recovery_actions_of_four_gpus_of_a_tray_are_one_page() -> None:
-    office = Office()
+    harness = ManagerHarness()
     gpus = [f"GPU-{number}" for number in range(4)]
-    office.tick(*(alert("nvlink_errors", gpu=gpu) for gpu in gpus))
-    office.tick(*(alert("recovery_action", gpu=gpu) for gpu in gpus), seconds=0.9)
-    office.wait(400)
-    assert [one.action for one in office.sent] == [Action.TRIGGER]
-    assert office.sent[0].incident.total == 8
+    harness.tick(*(alert("nvlink_errors", gpu=gpu) for gpu in gpus))
+    harness.tick(*(alert("recovery_action", gpu=gpu) for gpu in gpus), seconds=0.9)
+    harness.wait(400)
+    assert [one.action for one in harness.sent] == [Action.TRIGGER]
+    assert harness.sent[0].incident.total == 8
 
 
 def test_a_power_brake_of_many_nodes_is_one_incident_of_their_circuit() -> None:
-    office = Office()
+    harness = ManagerHarness()
     for node in range(4):
-        office.tick(
+        harness.tick(
             *(
                 alert("power_brake", f"dgx-0{node}", f"GPU-{node}-{number}", circuits="A1, B1")
                 for number in range(8)
             ),
             seconds=0.2,
         )
-    [told] = office.wait(60)
+    [told] = harness.wait(60)
     assert told.incident.group == {"rule": "power_brake", "circuit": "A1,B1"}
     assert told.incident.total == 32
     assert told.incident.title.endswith("(and 31 more alike on 4 nodes)")
 
 
 def test_a_failed_remap_and_the_error_behind_it_on_the_same_gpu_are_one_page() -> None:
-    office = Office()
-    office.tick(alert("ecc_uncontained", gpu="GPU-a"))
-    office.tick(alert("ecc_contained", gpu="GPU-a", severity=Severity.TICKET), seconds=0.059)
-    office.wait(60)
-    assert said(office.sent) == ["trigger new"]
-    assert office.sent[0].incident.total == 2
+    harness = ManagerHarness()
+    harness.tick(alert("ecc_uncontained", gpu="GPU-a"))
+    harness.tick(alert("ecc_contained", gpu="GPU-a", severity=Severity.TICKET), seconds=0.059)
+    harness.wait(60)
+    assert said(harness.sent) == ["trigger new"]
+    assert harness.sent[0].incident.total == 2
 
 
 def test_refused_accesses_on_six_gpus_in_a_second_are_one_ticket() -> None:
-    office = Office()
-    office.tick(
+    harness = ManagerHarness()
+    harness.tick(
         *(
             alert("ecc_contained", gpu=f"GPU-{number}", severity=Severity.TICKET)
             for number in range(6)
         )
     )
-    office.wait(60)
-    assert said(office.sent) == ["trigger new"]
-    assert office.sent[0].incident.severity is Severity.TICKET
+    harness.wait(60)
+    assert said(harness.sent) == ["trigger new"]
+    assert harness.sent[0].incident.severity is Severity.TICKET
 
 
 def test_all_gpus_of_a_node_lost_at_once_are_one_page_and_one_lost_later_is_another() -> None:
-    office = Office({"gpu_gone": RulePolicy(group=RuleScope.BURST)})
-    office.tick(*(alert("gpu_gone", gpu=f"GPU-{number}") for number in range(6)))
-    office.wait(5)
-    office.tick(alert("gpu_gone", gpu="GPU-6"), alert("gpu_gone", "dgx-09", "GPU-x"))
-    office.wait(5)
-    assert said(office.sent) == ["trigger new", "trigger new"]
-    assert [notice.incident.total for notice in office.sent] == [6, 1]
-    office.wait(600, every=10)
-    office.tick(alert("gpu_gone", gpu="GPU-7"))
-    office.wait(5)
-    assert said(office.sent)[-1] == "trigger new"
-    assert office.sent[-1].incident.total == 1
+    harness = ManagerHarness({"gpu_gone": RulePolicy(group=RuleScope.BURST)})
+    harness.tick(*(alert("gpu_gone", gpu=f"GPU-{number}") for number in range(6)))
+    harness.wait(5)
+    harness.tick(alert("gpu_gone", gpu="GPU-6"), alert("gpu_gone", "dgx-09", "GPU-x"))
+    harness.wait(5)
+    assert said(harness.sent) == ["trigger new", "trigger new"]
+    assert [notice.incident.total for notice in harness.sent] == [6, 1]
+    harness.wait(600, every=10)
+    harness.tick(alert("gpu_gone", gpu="GPU-7"))
+    harness.wait(5)
+    assert said(harness.sent)[-1] == "trigger new"
+    assert harness.sent[-1].incident.total == 1
 
 
 def test_another_fault_of_another_hour_is_another_incident() -> None:
-    office = Office()
-    office.tick(alert("thermal", gpu="GPU-a"))
-    office.wait(3600, every=60)
-    office.tick(alert("ecc_uncontained", gpu="GPU-a"))
-    office.wait(5)
-    assert said(office.sent) == ["trigger new", "trigger new"]
-    assert len({notice.incident.key for notice in office.sent}) == 2
+    harness = ManagerHarness()
+    harness.tick(alert("thermal", gpu="GPU-a"))
+    harness.wait(3600, every=60)
+    harness.tick(alert("ecc_uncontained", gpu="GPU-a"))
+    harness.wait(5)
+    assert said(harness.sent) == ["trigger new", "trigger new"]
+    assert len({notice.incident.key for notice in harness.sent}) == 2
 
 
 def test_more_of_the_same_is_an_update_every_five_minutes_and_worse_is_a_page() -> None:
-    office = Office()
-    office.tick(alert("gpu_hung", gpu="GPU-0", severity=Severity.TICKET))
+    harness = ManagerHarness()
+    harness.tick(alert("gpu_hung", gpu="GPU-0", severity=Severity.TICKET))
     for number in range(1, 21):
-        office.wait(30, every=10)
-        office.tick(alert("gpu_hung", gpu=f"GPU-{number}", severity=Severity.TICKET))
-    assert said(office.sent) == ["trigger new", "update more", "update more"]
-    office.tick(alert("gpu_hung", gpu="GPU-bad"))
-    office.wait(5)
-    assert said(office.sent)[-1] == "trigger worse"
-    assert office.sent[-1].incident.key == office.sent[0].incident.key
-    assert office.sent[-1].incident.severity is Severity.PAGE
+        harness.wait(30, every=10)
+        harness.tick(alert("gpu_hung", gpu=f"GPU-{number}", severity=Severity.TICKET))
+    assert said(harness.sent) == ["trigger new", "update more", "update more"]
+    harness.tick(alert("gpu_hung", gpu="GPU-bad"))
+    harness.wait(5)
+    assert said(harness.sent)[-1] == "trigger worse"
+    assert harness.sent[-1].incident.key == harness.sent[0].incident.key
+    assert harness.sent[-1].incident.severity is Severity.PAGE
 
 
 def test_an_incident_that_shrinks_is_told_so_but_never_as_a_page() -> None:
-    office = Office()
+    harness = ManagerHarness()
     both = [alert("gpu_hung", gpu=f"GPU-{number}") for number in range(2)]
-    office.tick(*both)
-    office.wait(60)
-    office.tick(over(both[0]))
-    office.wait(400)
-    assert said(office.sent) == ["trigger new", "update fewer"]
-    assert office.sent[-1].incident.firing == 1
+    harness.tick(*both)
+    harness.wait(60)
+    harness.tick(over(both[0]))
+    harness.wait(400)
+    assert said(harness.sent) == ["trigger new", "update fewer"]
+    assert harness.sent[-1].incident.firing == 1
 
 
 def test_an_incident_lists_a_hundred_alerts_and_counts_them_all() -> None:
-    office = Office()
-    office.tick(*(alert("gpu_hung", gpu=f"GPU-{number}") for number in range(250)))
-    [told] = office.tick()
+    harness = ManagerHarness()
+    harness.tick(*(alert("gpu_hung", gpu=f"GPU-{number}") for number in range(250)))
+    [told] = harness.tick()
     assert len(told.incident.alerts) == 100
     assert told.incident.total == told.incident.firing == 250
 
 
 def test_nobody_answers_and_it_is_told_again_after_four_hours() -> None:
-    office = Office()
-    office.tick(alert("gpu_lost", gpu="GPU-a"))
-    office.wait(4 * 3600 - 60, every=60)
-    assert said(office.sent) == ["trigger new"]
-    office.wait(180, every=60)
-    assert said(office.sent) == ["trigger new", "trigger repeat"]
+    harness = ManagerHarness()
+    harness.tick(alert("gpu_lost", gpu="GPU-a"))
+    harness.wait(4 * 3600 - 60, every=60)
+    assert said(harness.sent) == ["trigger new"]
+    harness.wait(180, every=60)
+    assert said(harness.sent) == ["trigger new", "trigger repeat"]
 
 
 # -- Inhibition -----------------------------------------------------------------------------------
 
 
 def test_a_tripped_breaker_hides_its_nodes_and_they_hide_their_gpus() -> None:
-    office = Office()
+    harness = ManagerHarness()
     nodes = [alert("node_silent", f"dgx-0{n}", circuits="A1", rack="r7") for n in range(4)]
     gpus = [alert("gpu_lost", f"dgx-0{n}", f"GPU-{n}", circuits="A1") for n in range(4)]
-    office.tick(*gpus, *nodes, seconds=1.0)
-    office.tick(trip("A1"), seconds=0.9)
-    [told] = office.wait(60)
+    harness.tick(*gpus, *nodes, seconds=1.0)
+    harness.tick(trip("A1"), seconds=0.9)
+    [told] = harness.wait(60)
     assert told.incident.group == {"rule": "circuit_trip_suspected", "circuit": "A1"}
     assert told.incident.hidden == 8
     assert set(told.incident.inhibited) == {one.key for one in (*nodes, *gpus)}
-    assert office.standing(nodes[0]) is NotificationState.INHIBITED
-    held = office.desk.held(gpus[0].key)
+    assert harness.state(nodes[0]) is NotificationState.INHIBITED
+    held = harness.manager.status(gpus[0].key)
     assert held is not None
     assert held.by in {nodes[0].key, trip("A1").key}
 
 
 def test_a_cause_that_names_its_nodes_hides_them() -> None:
-    office = Office()
+    harness = ManagerHarness()
     mine, other = alert("node_silent", "dgx-01"), alert("node_silent", "dgx-09")
-    office.tick(trip("A1", nodes="dgx-01, dgx-02"), mine, other)
-    office.wait(5)
-    assert office.standing(mine) is NotificationState.INHIBITED
-    assert office.standing(other) is NotificationState.NOTIFIED
+    harness.tick(trip("A1", nodes="dgx-01, dgx-02"), mine, other)
+    harness.wait(5)
+    assert harness.state(mine) is NotificationState.INHIBITED
+    assert harness.state(other) is NotificationState.NOTIFIED
 
 
 def test_a_lost_gpu_hides_its_own_links_only() -> None:
-    office = Office()
+    harness = ManagerHarness()
     mine = alert("nvlink_down", gpu="GPU-a", link=3)
     other = alert("nvlink_down", gpu="GPU-b", link=3)
-    office.tick(alert("gpu_lost", gpu="GPU-a"), mine, other)
-    office.wait(5)
-    assert office.standing(mine) is NotificationState.INHIBITED
-    assert office.standing(other) is NotificationState.NOTIFIED
+    harness.tick(alert("gpu_lost", gpu="GPU-a"), mine, other)
+    harness.wait(5)
+    assert harness.state(mine) is NotificationState.INHIBITED
+    assert harness.state(other) is NotificationState.NOTIFIED
 
 
 @pytest.mark.parametrize("late", [2.0, 60.0, 290.0])
 def test_a_cause_that_comes_after_its_consequence_was_told_is_no_second_page(late: float) -> None:
-    office = Office()
+    harness = ManagerHarness()
     gpu = alert("gpu_hung", gpu="GPU-a")
-    office.tick(gpu)
-    office.wait(late, every=late / 4)
-    assert said(office.sent) == ["trigger new"]
-    office.tick(alert("driver_down"))
-    office.wait(400, every=10)
-    assert said(office.sent) == ["trigger new", "update cause"]
-    incident = office.only()
-    assert incident.key == office.sent[0].incident.key
+    harness.tick(gpu)
+    harness.wait(late, every=late / 4)
+    assert said(harness.sent) == ["trigger new"]
+    harness.tick(alert("driver_down"))
+    harness.wait(400, every=10)
+    assert said(harness.sent) == ["trigger new", "update cause"]
+    incident = harness.only()
+    assert incident.key == harness.sent[0].incident.key
     assert incident.group["rule"] == "driver_down"
     assert incident.title == alert("driver_down").summary
     assert incident.inhibited == (gpu.key,)
 
 
 def test_what_was_told_long_before_is_no_consequence() -> None:
-    office = Office()
+    harness = ManagerHarness()
     gpu = alert("gpu_hung", gpu="GPU-a")
-    office.tick(gpu)
-    office.wait(600, every=10)
-    office.tick(alert("driver_down"))
-    office.wait(60)
-    assert office.standing(gpu) is NotificationState.NOTIFIED
-    assert said(office.sent) == ["trigger new", "trigger new"]
+    harness.tick(gpu)
+    harness.wait(600, every=10)
+    harness.tick(alert("driver_down"))
+    harness.wait(60)
+    assert harness.state(gpu) is NotificationState.NOTIFIED
+    assert said(harness.sent) == ["trigger new", "trigger new"]
 
 
 def test_incidents_that_turn_out_to_be_consequences_are_merged_into_one() -> None:
-    office = Office()
+    harness = ManagerHarness()
     nodes = [alert("node_silent", f"dgx-0{n}", circuits="A1", rack=f"r{n}") for n in range(3)]
-    office.tick(*nodes)
-    office.wait(3)
-    assert said(office.sent) == ["trigger new"] * 3
-    office.tick(trip("A1"))
-    office.wait(60)
-    assert said(office.sent)[3:] == ["resolve merged", "resolve merged", "update cause"]
-    assert office.only().group == {"rule": "circuit_trip_suspected", "circuit": "A1"}
-    assert office.only().key == office.sent[0].incident.key
-    assert office.only().hidden == 3
+    harness.tick(*nodes)
+    harness.wait(3)
+    assert said(harness.sent) == ["trigger new"] * 3
+    harness.tick(trip("A1"))
+    harness.wait(60)
+    assert said(harness.sent)[3:] == ["resolve merged", "resolve merged", "update cause"]
+    assert harness.only().group == {"rule": "circuit_trip_suspected", "circuit": "A1"}
+    assert harness.only().key == harness.sent[0].incident.key
+    assert harness.only().hidden == 3
 
 
 def test_a_worse_cause_of_a_told_consequence_is_a_page() -> None:
-    office = Office()
-    office.tick(alert("gpu_hung", gpu="GPU-a", severity=Severity.TICKET))
-    office.wait(20)
-    office.tick(alert("driver_down"))
-    office.wait(5)
-    assert said(office.sent) == ["trigger new", "trigger worse"]
+    harness = ManagerHarness()
+    harness.tick(alert("gpu_hung", gpu="GPU-a", severity=Severity.TICKET))
+    harness.wait(20)
+    harness.tick(alert("driver_down"))
+    harness.wait(5)
+    assert said(harness.sent) == ["trigger new", "trigger worse"]
 
 
 def test_a_consequence_that_outlives_its_cause_is_told_after_a_grace() -> None:
-    office = Office()
+    harness = ManagerHarness()
     node, gpu = alert("node_silent"), alert("gpu_lost", gpu="GPU-a")
-    office.tick(node, gpu)
-    office.wait(100)
-    assert said(office.sent) == ["trigger new"]
-    office.tick(over(node))
-    office.wait(14)
-    assert said(office.sent) == ["trigger new", "resolve resolved"]
-    assert office.standing(gpu) is NotificationState.INHIBITED
-    office.wait(3)
-    assert said(office.sent) == ["trigger new", "resolve resolved", "trigger new"]
-    assert office.standing(gpu) is NotificationState.NOTIFIED
+    harness.tick(node, gpu)
+    harness.wait(100)
+    assert said(harness.sent) == ["trigger new"]
+    harness.tick(over(node))
+    harness.wait(14)
+    assert said(harness.sent) == ["trigger new", "resolve resolved"]
+    assert harness.state(gpu) is NotificationState.INHIBITED
+    harness.wait(3)
+    assert said(harness.sent) == ["trigger new", "resolve resolved", "trigger new"]
+    assert harness.state(gpu) is NotificationState.NOTIFIED
 
 
 def test_a_consequence_that_is_good_again_but_kept_is_not_told() -> None:
-    office = Office()
+    harness = ManagerHarness()
     node, gpu = alert("node_silent"), alert("gpu_lost", gpu="GPU-a")
-    office.tick(node, gpu)
-    office.wait(100)
-    office.tick(over(node))
+    harness.tick(node, gpu)
+    harness.wait(100)
+    harness.tick(over(node))
     for _ in range(100):
-        office.tick(recovering={gpu.key})
-    assert office.standing(gpu) is NotificationState.INHIBITED
-    office.tick(over(gpu))
-    office.wait(60)
-    assert said(office.sent) == ["trigger new", "resolve resolved"]
+        harness.tick(recovering={gpu.key})
+    assert harness.state(gpu) is NotificationState.INHIBITED
+    harness.tick(over(gpu))
+    harness.wait(60)
+    assert said(harness.sent) == ["trigger new", "resolve resolved"]
 
 
 def test_rules_that_hide_one_another_are_refused() -> None:
@@ -342,7 +342,7 @@ def test_rules_that_hide_one_another_are_refused() -> None:
         "b": RulePolicy(inhibits=("c",)),
         "c": RulePolicy(inhibits=("a",)),
     }
-    with pytest.raises(ConfigError, match=r"hidden by one another: a -> . -> . -> a"):
+    with pytest.raises(ConfigError, match=r"inhibit one another: a -> . -> . -> a"):
         IncidentManager(circle, now=0.0, wall_ns=NOON)
 
 

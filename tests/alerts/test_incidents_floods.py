@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from alerts.incidents.policy import PATIENCE, NotificationTimings
+from alerts.incidents.policy import DEFAULT_TIMINGS, NotificationTimings
 from api.alerts import Action, NotificationState, Severity
-from tests.alerts.deliveries import Office, alert, over, said
+from tests.alerts.deliveries import ManagerHarness, alert, over, said
 
 
 @pytest.mark.parametrize("period", [2, 7, 20, 60, 120, 310])
 def test_a_signal_that_flaps_for_an_hour_is_told_at_most_twice_in_five_minutes(
     period: int,
 ) -> None:
-    office = Office()
+    harness = ManagerHarness()
     hot = alert("thermal", gpu="GPU-a")
     told: list[float] = []
     for second in range(3600):
         phase = second % period
         changes = [hot] if phase == 0 else [over(hot)] if phase == period // 2 else []
         told += [
-            office.now
-            for notice in office.tick(*changes)
+            harness.now
+            for notice in harness.tick(*changes)
             if notice.action in {Action.TRIGGER, Action.RESOLVE}
         ]
     first = 3 if period in {60, 120} else 2  # until it is known not to be a single fault
@@ -30,112 +30,116 @@ def test_a_signal_that_flaps_for_an_hour_is_told_at_most_twice_in_five_minutes(
         assert sum(at <= other < at + 300 for other in told) <= 2
     assert told
     if period < 90:
-        assert sum("flapping" in one for one in said(office.sent)) == 1
-        assert office.standing(hot) in {NotificationState.FLAPPING, None}
+        assert sum("flapping" in one for one in said(harness.sent)) == 1
+        assert harness.state(hot) in {NotificationState.FLAPPING, None}
 
 
 def test_an_alert_that_calms_down_is_over_after_five_minutes() -> None:
-    office = Office()
+    harness = ManagerHarness()
     hot = alert("thermal", gpu="GPU-a")
     for _ in range(60):
-        office.tick(hot)
-        office.tick(over(hot))
-    assert said(office.sent) == ["trigger flapping"]
-    assert office.only().firing == 0
-    office.wait(290)
-    assert len(office.desk.incidents()) == 1
-    office.wait(600)
-    assert said(office.sent) == ["trigger flapping", "resolve resolved"]
+        harness.tick(hot)
+        harness.tick(over(hot))
+    assert said(harness.sent) == ["trigger flapping"]
+    assert harness.only().firing == 0
+    harness.wait(290)
+    assert len(harness.manager.incidents()) == 1
+    harness.wait(600)
+    assert said(harness.sent) == ["trigger flapping", "resolve resolved"]
 
 
 def test_an_alert_that_was_told_before_it_flapped_is_not_told_as_new() -> None:
-    office = Office()
+    harness = ManagerHarness()
     hot = alert("thermal", gpu="GPU-a")
-    office.tick(hot)
-    office.wait(5)
+    harness.tick(hot)
+    harness.wait(5)
     for _ in range(60):
-        office.tick(over(hot), seconds=4)
-        office.tick(hot, seconds=4)
-    assert said(office.sent) == ["trigger new", "update flapping"]
+        harness.tick(over(hot), seconds=4)
+        harness.tick(hot, seconds=4)
+    assert said(harness.sent) == ["trigger new", "update flapping"]
 
 
 def test_a_storm_is_one_page_and_nothing_of_it_is_hidden() -> None:
-    office = Office()
+    harness = ManagerHarness()
     alerts = [alert("gpu_lost", f"n{node}", f"GPU-{node}") for node in range(10_000)]
-    office.tick(*alerts)
-    [told] = office.tick()
+    harness.tick(*alerts)
+    [told] = harness.tick()
     assert (told.action, told.reason) == (Action.TRIGGER, "storm")
     assert told.incident.severity is Severity.PAGE
     assert told.incident.total == told.incident.firing == 10_000
     assert "10000 incidents held back on 10000 nodes" in told.incident.title
     assert len(told.incident.alerts) == 100
-    assert len(office.desk.incidents()) == 10_001
-    assert office.standing(alerts[7]) is NotificationState.STORM
-    office.wait(60)
-    assert len(office.sent) == 1
-    office.tick(*(over(one) for one in alerts[1:]))
-    office.wait(60)
-    assert len(office.desk.incidents()) == 2
-    office.tick(over(alerts[0]))
-    office.wait(15)
-    assert said(office.sent) == ["trigger storm", "resolve resolved"]
-    assert office.desk.incidents() == []
+    assert len(harness.manager.incidents()) == 10_001
+    assert harness.state(alerts[7]) is NotificationState.STORM
+    harness.wait(60)
+    assert len(harness.sent) == 1
+    harness.tick(*(over(one) for one in alerts[1:]))
+    harness.wait(60)
+    assert len(harness.manager.incidents()) == 2
+    harness.tick(over(alerts[0]))
+    harness.wait(15)
+    assert said(harness.sent) == ["trigger storm", "resolve resolved"]
+    assert harness.manager.incidents() == []
 
 
 def test_pages_that_go_on_coming_in_a_storm_are_told_again() -> None:
-    office = Office()
+    harness = ManagerHarness()
     for node in range(600):
-        office.tick(alert("gpu_lost", f"n{node}", f"GPU-{node}"))
-    office.wait(120)
-    reasons = said(office.sent)
+        harness.tick(alert("gpu_lost", f"n{node}", f"GPU-{node}"))
+    harness.wait(120)
+    reasons = said(harness.sent)
     assert reasons[:20] == ["trigger new"] * 20
     assert set(reasons[20:]) == {"trigger storm"}
     assert len(reasons[20:]) == 3  # when it began, after five minutes, and when it ended
-    assert office.sent[-1].incident.total == 580
+    assert harness.sent[-1].incident.total == 580
 
 
 def test_a_flood_of_tickets_never_holds_a_page_back() -> None:
-    office = Office()
-    office.tick(
+    harness = ManagerHarness()
+    harness.tick(
         *(alert("thermal", f"n{n}", f"GPU-{n}", severity=Severity.TICKET) for n in range(100))
     )
-    office.wait(20)
-    assert said(office.sent) == ["trigger storm"]
-    office.tick(alert("gpu_lost", "n200", "GPU-x"))
-    office.tick()
-    assert said(office.sent) == ["trigger storm", "trigger new"]
+    harness.wait(20)
+    assert said(harness.sent) == ["trigger storm"]
+    harness.tick(alert("gpu_lost", "n200", "GPU-x"))
+    harness.tick()
+    assert said(harness.sent) == ["trigger storm", "trigger new"]
 
 
 def test_what_gets_worse_in_a_storm_is_told_by_itself() -> None:
-    office = Office()
-    office.tick(
+    harness = ManagerHarness()
+    harness.tick(
         *(alert("gpu_hung", f"n{n}", f"GPU-{n}", severity=Severity.TICKET) for n in range(100))
     )
-    office.wait(30)
-    office.tick(alert("gpu_hung", "n7", "GPU-b"))
-    office.wait(3)
-    assert said(office.sent) == ["trigger storm", "trigger new"]
-    assert office.sent[-1].incident.severity is Severity.PAGE
+    harness.wait(30)
+    harness.tick(alert("gpu_hung", "n7", "GPU-b"))
+    harness.wait(3)
+    assert said(harness.sent) == ["trigger storm", "trigger new"]
+    assert harness.sent[-1].incident.severity is Severity.PAGE
 
 
 def test_after_a_storm_incidents_are_told_one_by_one_again() -> None:
-    office = Office()
-    office.tick(*(alert("gpu_lost", f"n{n}", f"GPU-{n}") for n in range(PATIENCE.storm_size + 1)))
-    office.wait(90)
-    assert said(office.sent) == ["trigger storm"]
-    office.tick(alert("gpu_lost", "n99", "GPU-x"))
-    office.tick()
-    assert said(office.sent) == ["trigger storm", "trigger new"]
+    harness = ManagerHarness()
+    harness.tick(
+        *(alert("gpu_lost", f"n{n}", f"GPU-{n}") for n in range(DEFAULT_TIMINGS.storm_size + 1))
+    )
+    harness.wait(90)
+    assert said(harness.sent) == ["trigger storm"]
+    harness.tick(alert("gpu_lost", "n99", "GPU-x"))
+    harness.tick()
+    assert said(harness.sent) == ["trigger storm", "trigger new"]
 
 
 def test_an_alert_that_flaps_in_a_storm_is_held_back_by_the_storm() -> None:
     """That it flaps was told to nobody: what stands for it is the storm's page."""
-    office = Office(patience=NotificationTimings(storm_size=1, flap_window=60, flap_start=3))
+    harness = ManagerHarness(
+        timings=NotificationTimings(storm_size=1, flap_window=60, flap_start=3)
+    )
     restless = alert("gpu_lost", "n2", "GPU-2")
-    office.tick(alert("gpu_lost", "n1", "GPU-1"))
-    office.wait(2)
-    office.tick(restless, seconds=0.1)
-    office.tick(over(restless), seconds=0.1)
-    office.tick(restless, seconds=0.1)
-    assert said(office.wait(2)) == ["trigger storm"]
-    assert office.standing(restless) is NotificationState.STORM
+    harness.tick(alert("gpu_lost", "n1", "GPU-1"))
+    harness.wait(2)
+    harness.tick(restless, seconds=0.1)
+    harness.tick(over(restless), seconds=0.1)
+    harness.tick(restless, seconds=0.1)
+    assert said(harness.wait(2)) == ["trigger storm"]
+    assert harness.state(restless) is NotificationState.STORM

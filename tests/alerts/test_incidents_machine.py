@@ -18,8 +18,8 @@ from alerts.incidents.matchers import parse_all
 from alerts.incidents.policy import NotificationTimings
 from alerts.incidents.state import RecordKey
 from api.alerts import Action, Alert, NotificationState, Severity, matches_all
-from telemetry.errors import DeskError
-from tests.alerts.deliveries import SECOND, Office, alert, over, trip
+from telemetry.errors import IncidentError
+from tests.alerts.deliveries import SECOND, ManagerHarness, alert, over, trip
 
 NODES = ("n1", "n2", "n3")
 RULES = ("gpu_lost", "gpu_hung", "thermal", "ecc_contained")
@@ -42,8 +42,8 @@ ALERTS: tuple[Alert, ...] = (
     ),
 )
 MATCHERS = ("node=n1", "rule=~gpu_.*", "severity=ticket", "circuits=A1")
-PATIENCE = NotificationTimings(
-    storm_size=4, late_cause=60.0, flap_window=60.0, settle_restless=60.0
+TIMINGS = NotificationTimings(
+    storm_size=4, late_cause=60.0, flap_window=60.0, settle_recurring=60.0
 )
 
 
@@ -52,18 +52,18 @@ class RestartComparison(RuleBasedStateMachine):
 
     @initialize()
     def open(self) -> None:
-        self.steady = Office(patience=PATIENCE)
-        self.mortal = Office(patience=PATIENCE)
-        self.offices = (self.steady, self.mortal)
+        self.steady = ManagerHarness(timings=TIMINGS)
+        self.mortal = ManagerHarness(timings=TIMINGS)
+        self.harnesses = (self.steady, self.mortal)
         self.firing: dict[str, Alert] = {}
         self.since: dict[str, float] = {}
         self.unclear = False
         """The wall clock was stepped, and the mortal has not written since."""
 
     def both(self, *changes: Alert, seconds: float, recovering: frozenset[str]) -> None:
-        for office in self.offices:
-            before = dict(office.records)
-            office.tick(*changes, seconds=seconds, recovering=recovering)
+        for harness in self.harnesses:
+            before = dict(harness.records)
+            harness.tick(*changes, seconds=seconds, recovering=recovering)
         if self.mortal.records.items() - before.items():
             self.unclear = False
 
@@ -99,52 +99,52 @@ class RestartComparison(RuleBasedStateMachine):
         maintenance=st.booleans(),
     )
     def silence(self, matcher: str, starts: int, lasts: int, maintenance: bool) -> None:
-        for office in self.offices:
-            begins = office.wall + starts * SECOND
-            _, step = office.desk.silence(
+        for harness in self.harnesses:
+            begins = harness.wall + starts * SECOND
+            _, step = harness.manager.silence(
                 parse_all([matcher]), who="ada", why="x", starts=begins,
                 ends=begins + lasts * SECOND, maintenance=maintenance,
-                now=office.now, wall_ns=office.wall,
+                now=harness.now, wall_ns=harness.wall,
             )  # fmt: skip
-            office.keep(step)
+            harness.keep(step)
         self.unclear = False
 
     @rule(number=st.integers(0, 5))
     def unsilence(self, number: int) -> None:
-        found = self.steady.desk.silences()[number : number + 1]
+        found = self.steady.manager.silences()[number : number + 1]
         self.ask("unsilence", found[0].id if found else "none", who="bob", why="")
 
     @rule(number=st.integers(0, 8), lasts=st.sampled_from([None, 60, 6000]))
     def acknowledge(self, number: int, lasts: int | None) -> None:
-        found = self.steady.desk.incidents()[number : number + 1]
+        found = self.steady.manager.incidents()[number : number + 1]
         until = None if lasts is None else self.steady.wall + lasts * SECOND
         key = found[0].key if found else "none"
         self.ask("acknowledge", key, who="ada", why="", until=until)
 
     @rule(number=st.integers(0, 8))
     def unacknowledge(self, number: int) -> None:
-        found = self.steady.desk.incidents()[number : number + 1]
+        found = self.steady.manager.incidents()[number : number + 1]
         self.ask("unacknowledge", found[0].key if found else "none", who="ada", why="")
 
     def ask(self, what: str, key: str, **how: Any) -> None:
         answers = []
-        for office in self.offices:
+        for harness in self.harnesses:
             try:
-                thing, step = getattr(office.desk, what)(
-                    key, now=office.now, wall_ns=office.wall, **how
+                thing, step = getattr(harness.manager, what)(
+                    key, now=harness.now, wall_ns=harness.wall, **how
                 )
-            except DeskError as error:
+            except IncidentError as error:
                 answers.append(str(error))
             else:
-                office.keep(step)
+                harness.keep(step)
                 answers.append(thing)
                 self.unclear = False
         assert answers[0] == answers[1]
 
     @rule(jump=st.sampled_from([-86_400, -30, 30, 86_400]))
     def step_the_wall_clock(self, jump: int) -> None:
-        for office in self.offices:
-            office.wall += jump * SECOND
+        for harness in self.harnesses:
+            harness.wall += jump * SECOND
         self.unclear = True
 
     @precondition(lambda self: not self.unclear)
@@ -159,11 +159,11 @@ class RestartComparison(RuleBasedStateMachine):
         mine = [(one.id, one.action, one.reason, one.at) for one in self.mortal.sent]
         assert mine == [(one.id, one.action, one.reason, one.at) for one in self.steady.sent]
         assert self.mortal.sent == self.steady.sent
-        assert self.mortal.desk.incidents() == self.steady.desk.incidents()
-        assert self.mortal.desk.recent() == self.steady.desk.recent()
-        assert self.mortal.desk.silences() == self.steady.desk.silences()
+        assert self.mortal.manager.incidents() == self.steady.manager.incidents()
+        assert self.mortal.manager.recent() == self.steady.manager.recent()
+        assert self.mortal.manager.silences() == self.steady.manager.silences()
         for one in ALERTS:
-            assert self.mortal.desk.held(one.key) == self.steady.desk.held(one.key)
+            assert self.mortal.manager.status(one.key) == self.steady.manager.status(one.key)
 
     @invariant()
     def a_story_has_a_beginning_and_one_end(self) -> None:
@@ -183,34 +183,34 @@ class RestartComparison(RuleBasedStateMachine):
 
     @invariant()
     def every_page_was_told_or_is_held_back_for_a_reason(self) -> None:
-        desk = self.steady.desk
+        manager = self.steady.manager
         told = {one.incident.key for one in self.steady.sent if one.action is Action.TRIGGER}
-        open_ones = {one.key: one for one in desk.incidents()}
-        windows = {one.id: one for one in desk.silences()}
+        open_ones = {one.key: one for one in manager.incidents()}
+        windows = {one.id: one for one in manager.silences()}
         for key, one in self.firing.items():
-            held = desk.held(key)
-            assert held is not None
-            match held.standing:
+            status = manager.status(key)
+            assert status is not None
+            match status.state:
                 case NotificationState.NOTIFIED | NotificationState.FLAPPING:
-                    assert held.incident in open_ones
-                    wait = PATIENCE.page_wait
-                    wait = PATIENCE.ticket_wait if one.severity is Severity.TICKET else wait
-                    waited = self.steady.now - max(self.since[key], self.began(held.incident))
-                    assert held.incident in told or waited <= wait
+                    assert status.incident in open_ones
+                    wait = TIMINGS.page_wait
+                    wait = TIMINGS.ticket_wait if one.severity is Severity.TICKET else wait
+                    waited = self.steady.now - max(self.since[key], self.began(status.incident))
+                    assert status.incident in told or waited <= wait
                 case NotificationState.STORM:
-                    assert held.incident in open_ones
-                    assert held.by in told
-                    assert held.by in open_ones
+                    assert status.incident in open_ones
+                    assert status.by in told
+                    assert status.by in open_ones
                 case NotificationState.INHIBITED:
-                    cause = self.firing.get(held.by)
-                    assert cause is not None or self.ended_lately(held.by)
+                    cause = self.firing.get(status.by)
+                    assert cause is not None or self.ended_lately(status.by)
                 case NotificationState.SILENCED | NotificationState.MAINTENANCE:
-                    assert matches_all(windows[held.by].matchers, one.matched_labels())
+                    assert matches_all(windows[status.by].matchers, one.matched_labels())
 
     def began(self, incident: str) -> float:
-        """When an incident was opened, on the monotonic clock of the steady office."""
-        dossier = self.steady.desk._cabinet.dossiers[incident]
-        return self.steady.desk._clock.monotonic(dossier.opened)
+        """When an incident was opened, on the monotonic clock of the steady harness."""
+        dossier = self.steady.manager._index.incidents[incident]
+        return self.steady.manager._clock.monotonic(dossier.opened)
 
     def ended_lately(self, key: str) -> bool:
         """Whether a cause has resolved; what was below it waits, until it is bad again if it is
@@ -221,14 +221,14 @@ class RestartComparison(RuleBasedStateMachine):
     def nothing_that_fires_is_in_no_incident(self) -> None:
         listed = {
             one.key: incident.key
-            for incident in self.steady.desk.incidents()
+            for incident in self.steady.manager.incidents()
             for one in incident.alerts
             if incident.group["rule"] != "storm"
         }
         for key in self.firing:
-            held = self.steady.desk.held(key)
-            assert held is not None
-            assert listed.get(key, "") == held.incident
+            status = self.steady.manager.status(key)
+            assert status is not None
+            assert listed.get(key, "") == status.incident
 
 
 def index_of(key: str) -> int:
@@ -260,7 +260,7 @@ def test_an_alert_that_outlived_its_hour_in_an_incident_is_forgotten_alike_after
     do(machine.wait, 4000.0, set())
     do(machine.change, {THERMAL}, 1.0)
     do(machine.wait, 61.0, set())
-    assert machine.steady.desk.incidents() == []
+    assert machine.steady.manager.incidents() == []
     do(machine.die_and_come_back, 0.0)
     do(machine.wait, 1.0, set())
     do(machine.change, {HUNG}, 1.0)
@@ -289,13 +289,13 @@ def test_an_alert_that_is_forgotten_at_that_very_instant_does_not_hang_the_manag
     seconds: float,
 ) -> None:
     """In floats, `496.007 + 3600 <= 4096.007` while `4096.007 - 496.007 < 3600`."""
-    office = Office()
+    harness = ManagerHarness()
     [one] = [one for one in ALERTS if one.key == "thermal/n1/GPU-n1-0"]
-    office.tick(one, seconds=1.0)
-    office.tick(over(one), seconds=seconds - 1.0)
-    assert RecordKey("case", one.key) in office.records
-    office.tick(seconds=3600.0)
-    assert RecordKey("case", one.key) not in office.records
+    harness.tick(one, seconds=1.0)
+    harness.tick(over(one), seconds=seconds - 1.0)
+    assert RecordKey("case", one.key) in harness.records
+    harness.tick(seconds=3600.0)
+    assert RecordKey("case", one.key) not in harness.records
 
 
 TestRestartComparison = RestartComparison.TestCase

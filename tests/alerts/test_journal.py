@@ -20,7 +20,7 @@ from alerts.journal.journal import KEPT_NS, Journal
 from alerts.notice import Notice
 from api.alerts import Action, DeliveryOutcome, NotificationState
 from telemetry.errors import StoreError
-from tests.alerts.deliveries import NOON, POLICIES, SECOND, Office, alert, over, said
+from tests.alerts.deliveries import NOON, POLICIES, SECOND, ManagerHarness, alert, over, said
 
 LOST = alert("gpu_lost", gpu="GPU-a")
 RECORD = AlertRecord(alert=LOST, device="GPU-a", good_since=NOON)
@@ -48,10 +48,12 @@ def begin(journal: Journal, policies: Mapping[str, RulePolicy] = POLICIES) -> In
     return IncidentManager(policies, journal.memory, now=0.0, wall_ns=NOON)
 
 
-def page(journal: Journal, desk: IncidentManager, at: float = 1.0) -> StateChanges:
+def page(journal: Journal, manager: IncidentManager, at: float = 1.0) -> StateChanges:
     """Let a GPU be lost, and be told of a second later."""
-    assert journal.commit(desk.take([LOST], at, NOON + round(at * SECOND)), everywhere, [RECORD])
-    step = desk.take([], at + 1, NOON + round((at + 1) * SECOND))
+    assert journal.commit(
+        manager.receive([LOST], at, NOON + round(at * SECOND)), everywhere, [RECORD]
+    )
+    step = manager.receive([], at + 1, NOON + round((at + 1) * SECOND))
     assert said(step.notices) == ["trigger new"]
     return step
 
@@ -59,18 +61,18 @@ def page(journal: Journal, desk: IncidentManager, at: float = 1.0) -> StateChang
 def test_all_that_is_committed_is_there_after_a_restart(path: Path) -> None:
     journal = Journal.open(path, NOON)
     assert journal.lost == ""
-    desk = begin(journal)
-    _, step = desk.silence(
+    manager = begin(journal)
+    _, step = manager.silence(
         parse_all(["rule=thermal"]), who="ada", why="x", ends=NOON + SECOND * 9999,
         now=0.5, wall_ns=NOON,
     )  # fmt: skip
     assert journal.commit(step, everywhere)
-    assert journal.commit(page(journal, desk), everywhere)
-    incident, step = desk.acknowledge(
+    assert journal.commit(page(journal, manager), everywhere)
+    incident, step = manager.acknowledge(
         LOST.key, who="ada", why="mine", until=None, now=3.0, wall_ns=NOON + 3 * SECOND
     )
     assert journal.commit(step, everywhere)
-    assert journal.keep_channel_state("am", b'{"x": 1}')
+    assert journal.store_channel_state("am", b'{"x": 1}')
     waiting = journal.waiting()
     assert [(one.channel, one.notice.action) for one in waiting] == [
         ("pager", Action.TRIGGER),
@@ -82,13 +84,13 @@ def test_all_that_is_committed_is_there_after_a_restart(path: Path) -> None:
 
     again = Journal.open(path, NOON + 9 * SECOND)
     assert again.waiting() == waiting
-    assert again.lives == [RECORD]
+    assert again.alert_records == [RECORD]
     assert again.channel_state("am") == b'{"x": 1}'
     assert again.channel_state("other") is None
     assert again.incidents() == [incident]
     returned = IncidentManager(POLICIES, again.memory, now=7.0, wall_ns=NOON + 9 * SECOND)
     assert returned.incidents() == [incident]
-    assert returned.silences() == desk.silences()
+    assert returned.silences() == manager.silences()
     assert again.lost == ""
     again.close()
 
@@ -100,20 +102,20 @@ def test_lives_that_are_over_are_forgotten(path: Path) -> None:
     assert journal.commit(StateChanges(), everywhere)
     journal.close()
     again = Journal.open(path, NOON)
-    assert again.lives == []
+    assert again.alert_records == []
     again.close()
 
 
 def test_deliveries_of_one_incident_are_given_out_one_by_one_and_pages_first(
     journal: Journal,
 ) -> None:
-    desk = begin(journal)
+    manager = begin(journal)
     cold = alert("thermal", gpu="GPU-t")
-    journal.commit(desk.take([cold, LOST], 1.0, NOON + SECOND), everywhere)
-    journal.commit(desk.take([], 2.0, NOON + 2 * SECOND), everywhere)
-    journal.commit(desk.take([over(LOST)], 3.0, NOON + 3 * SECOND), everywhere)
-    journal.commit(desk.take([], 14.0, NOON + 14 * SECOND), everywhere)
-    journal.commit(desk.take([], 24.0, NOON + 24 * SECOND), everywhere)
+    journal.commit(manager.receive([cold, LOST], 1.0, NOON + SECOND), everywhere)
+    journal.commit(manager.receive([], 2.0, NOON + 2 * SECOND), everywhere)
+    journal.commit(manager.receive([over(LOST)], 3.0, NOON + 3 * SECOND), everywhere)
+    journal.commit(manager.receive([], 14.0, NOON + 14 * SECOND), everywhere)
+    journal.commit(manager.receive([], 24.0, NOON + 24 * SECOND), everywhere)
     now = NOON + 25 * SECOND
     assert journal.due(NOON, 10, "pager") == []
     assert journal.next_due("pager") == NOON + 2 * SECOND
@@ -148,13 +150,13 @@ def test_deliveries_of_one_incident_are_given_out_one_by_one_and_pages_first(
 
 def test_who_was_told_of_the_beginning_hears_of_the_end_after_a_restart_too(path: Path) -> None:
     journal = Journal.open(path, NOON)
-    desk = begin(journal)
-    journal.commit(page(journal, desk), everywhere)
+    manager = begin(journal)
+    journal.commit(page(journal, manager), everywhere)
     journal.close()
     again = Journal.open(path, NOON + 5 * SECOND)
-    desk = IncidentManager(POLICIES, again.memory, now=0.0, wall_ns=NOON + 5 * SECOND)
-    again.commit(desk.take([over(LOST)], 1.0, NOON + 6 * SECOND), everywhere)
-    again.commit(desk.take([], 12.0, NOON + 18 * SECOND), everywhere)
+    manager = IncidentManager(POLICIES, again.memory, now=0.0, wall_ns=NOON + 5 * SECOND)
+    again.commit(manager.receive([over(LOST)], 1.0, NOON + 6 * SECOND), everywhere)
+    again.commit(manager.receive([], 12.0, NOON + 18 * SECOND), everywhere)
     assert [one.channel for one in again.waiting()[2:]] == ["pager", "chat"]
     assert again.waiting()[-1].notice.action is Action.RESOLVE
     again.close()
@@ -169,22 +171,22 @@ def test_numbers_of_deliveries_are_not_used_twice(path: Path) -> None:
     assert journal.history() == []
     journal.close()
     again = Journal.open(path, NOON)
-    desk = IncidentManager({}, now=0.0, wall_ns=NOON)
-    again.commit(page(again, desk), everywhere)
+    manager = IncidentManager({}, now=0.0, wall_ns=NOON)
+    again.commit(page(again, manager), everywhere)
     assert [one.id for one in again.waiting()] == [3, 4]
     again.close()
 
 
 def test_what_is_old_is_forgotten_but_not_what_is_open_or_waits(journal: Journal) -> None:
-    desk = begin(journal)
-    journal.commit(page(journal, desk), everywhere)
+    manager = begin(journal)
+    journal.commit(page(journal, manager), everywhere)
     first = journal.waiting()[0]
     journal.delivered(first.id, NOON)
     journal.prune(NOON + 2 * KEPT_NS)
     assert [one.id for one in journal.history()] == [first.id + 1]
     assert len(journal.incidents()) == 1
-    journal.commit(desk.take([over(LOST)], 10.0, NOON + 10 * SECOND), everywhere)
-    journal.commit(desk.take([], 21.0, NOON + 21 * SECOND), everywhere)
+    journal.commit(manager.receive([over(LOST)], 10.0, NOON + 10 * SECOND), everywhere)
+    journal.commit(manager.receive([], 21.0, NOON + 21 * SECOND), everywhere)
     assert len(journal.incidents()) == 1
     journal.prune(NOON + 2 * KEPT_NS)
     assert journal.incidents() == []
@@ -208,11 +210,13 @@ def test_on_a_full_disk_nothing_is_lost_and_pages_go_out(path: Path) -> None:
     assert journal._file._connection is not None
     full = FullDisk(path, journal._file._connection)
     journal._file = full
-    desk = begin(journal)
+    manager = begin(journal)
     many = [alert("gpu_lost", f"n{number}", f"GPU-{number}") for number in range(19)]
-    assert not journal.commit(desk.take([LOST, *many], 1.0, NOON + SECOND), everywhere, [RECORD])
+    assert not journal.commit(
+        manager.receive([LOST, *many], 1.0, NOON + SECOND), everywhere, [RECORD]
+    )
     assert "full" in journal.trouble
-    step = desk.take([], 2.0, NOON + 2 * SECOND)
+    step = manager.receive([], 2.0, NOON + 2 * SECOND)
     assert not journal.commit(step, everywhere)
     sent = journal.due(NOON + 3 * SECOND, 100, "pager")
     assert len(sent) == 20
@@ -226,10 +230,10 @@ def test_on_a_full_disk_nothing_is_lost_and_pages_go_out(path: Path) -> None:
     journal.close()
     again = Journal.open(path, NOON)
     assert [one.channel for one in again.waiting()] == ["chat"] * 20
-    assert again.lives == [RECORD]
+    assert again.alert_records == [RECORD]
     assert (
         IncidentManager(POLICIES, again.memory, now=0.0, wall_ns=NOON).incidents()
-        == desk.incidents()
+        == manager.incidents()
     )
     again.close()
 
@@ -243,11 +247,11 @@ from tests.alerts.test_journal import *
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 path = Path({str(tmp_path)!r}) / "alerts.db"
 journal = Journal.open(path, NOON)
-desk = begin(journal)
+manager = begin(journal)
 soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
-assert not journal.commit(desk.take([LOST], 1.0, NOON + SECOND), everywhere, [RECORD])
-assert not journal.commit(desk.take([], 2.0, NOON + 2 * SECOND), everywhere)
+assert not journal.commit(manager.receive([LOST], 1.0, NOON + SECOND), everywhere, [RECORD])
+assert not journal.commit(manager.receive([], 2.0, NOON + 2 * SECOND), everywhere)
 assert journal.trouble, "it was written"
 assert len(journal.due(NOON + 3 * SECOND, 10, "pager")) == 1
 resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
@@ -282,8 +286,8 @@ def test_wherever_the_file_is_damaged_it_opens_and_says_so(path: Path) -> None:
         assert journal.commit(
             StateChanges(), everywhere, [AlertRecord(alert=one, device="x" * 500)]
         )
-        desk = IncidentManager(POLICIES, now=0.0, wall_ns=NOON + number * 700 * SECOND)
-        journal.commit(page(journal, desk), everywhere)
+        manager = IncidentManager(POLICIES, now=0.0, wall_ns=NOON + number * 700 * SECOND)
+        journal.commit(page(journal, manager), everywhere)
     journal.close()
     whole = path.read_bytes()
     told = 0
@@ -317,7 +321,7 @@ def test_a_record_that_says_nothing_is_left_out_and_the_rest_stays(path: Path) -
     again = Journal.open(path, NOON)
     assert "1 records of" in again.lost
     assert len(again.waiting()) == 2
-    IncidentManager(POLICIES, again.memory, now=0.0, wall_ns=NOON).take([LOST], 1.0, NOON)
+    IncidentManager(POLICIES, again.memory, now=0.0, wall_ns=NOON).receive([LOST], 1.0, NOON)
     assert again.flush()
     again.close()
     once_more = Journal.open(path, NOON)
@@ -328,31 +332,31 @@ def test_a_record_that_says_nothing_is_left_out_and_the_rest_stays(path: Path) -
 @pytest.mark.parametrize("kind", ["pulse", "case", "dossier", "window"])
 def test_a_desk_that_lost_a_part_of_its_memory_still_tells_what_fires(kind: str) -> None:
     """Records of one kind are gone; what fires is told nevertheless, once more if need be."""
-    office = Office(now=1e6)
-    office.wait(7200, every=30)
+    harness = ManagerHarness(now=1e6)
+    harness.wait(7200, every=30)
     hot, node = alert("thermal", gpu="GPU-h"), alert("node_silent", "n2")
-    _, step = office.desk.silence(
-        parse_all(["rule=thermal"]), who="ada", why="x", ends=office.wall + 3600 * SECOND,
-        now=office.now, wall_ns=office.wall,
+    _, step = harness.manager.silence(
+        parse_all(["rule=thermal"]), who="ada", why="x", ends=harness.wall + 3600 * SECOND,
+        now=harness.now, wall_ns=harness.wall,
     )  # fmt: skip
-    office.keep(step)
-    office.tick(hot, node, LOST, alert("gpu_lost", "n2", "GPU-n2"))
-    office.wait(60)
-    office.records = {key: body for key, body in office.records.items() if key.kind != kind}
-    office.restart()
+    harness.keep(step)
+    harness.tick(hot, node, LOST, alert("gpu_lost", "n2", "GPU-n2"))
+    harness.wait(60)
+    harness.records = {key: body for key, body in harness.records.items() if key.kind != kind}
+    harness.restart()
     if kind == "case":
-        office.keep(office.desk.reconcile([hot, node, LOST], office.now, office.wall))
-    office.wait(60)
-    held = office.desk.held(LOST.key)
+        harness.keep(harness.manager.reconcile([hot, node, LOST], harness.now, harness.wall))
+    harness.wait(60)
+    held = harness.manager.status(LOST.key)
     assert held is not None
-    assert held.incident in {one.key for one in office.desk.incidents()}
-    assert held.incident in {one.incident.key for one in office.sent}
-    assert office.standing(hot) is (
+    assert held.incident in {one.key for one in harness.manager.incidents()}
+    assert held.incident in {one.incident.key for one in harness.sent}
+    assert harness.state(hot) is (
         NotificationState.NOTIFIED if kind == "window" else NotificationState.SILENCED
     )
     new = alert("gpu_lost", "n7", "GPU-n7")
-    office.tick(new)
-    assert said(office.tick()) == ["trigger new"]
+    harness.tick(new)
+    assert said(harness.tick()) == ["trigger new"]
 
 
 def test_files_that_are_not_ours_are_refused_with_what_to_do(path: Path, tmp_path: Path) -> None:
@@ -383,12 +387,12 @@ def test_two_processes_cannot_have_one_journal(path: Path, journal: Journal) -> 
 
 
 def test_two_steps_make_one() -> None:
-    desk = IncidentManager(POLICIES, now=0.0, wall_ns=NOON)
-    one, two = desk.take([LOST], 1.0, NOON), desk.take([], 2.0, NOON + 5)
+    manager = IncidentManager(POLICIES, now=0.0, wall_ns=NOON)
+    one, two = manager.receive([LOST], 1.0, NOON), manager.receive([], 2.0, NOON + 5)
     both = one.then(two)
     assert both.notices == two.notices
-    assert [incident.key for incident in both.incidents] == [desk.incidents()[0].key]
-    assert both.incidents == tuple(desk.incidents())
+    assert [incident.key for incident in both.incidents] == [manager.incidents()[0].key]
+    assert both.incidents == tuple(manager.incidents())
     assert both.records.keys() == one.records.keys() | two.records.keys()
     assert both.records[RecordKey("pulse", "")] == two.records[RecordKey("pulse", "")]
     assert both.wall_ns == NOON + 5

@@ -14,7 +14,7 @@ import jsonschema  # type: ignore[import-untyped]
 import msgspec
 import pytest
 
-from alerts.delivery.outbox import tell
+from alerts.delivery import outbox
 from alerts.message.page import Links, page_of
 from alerts.notice import Notice
 from alerts.notifiers import KINDS, channel
@@ -70,10 +70,10 @@ async def told(kind: str, folder: Path) -> AsyncIterator[tuple[Hook, Callable[[N
     """A receiver, and what tells it."""
     hook = Hook()
     found = channel("c", settings(kind, hook.url, folder))
-    async with hook.listening(), doors() as door:
+    async with hook.listening(), doors() as sender:
 
         async def send(what: Notice) -> Answer:
-            return await tell("c", found, what, LINKS, NOON + 3 * MINUTE, door)
+            return await outbox.send("c", found, what, LINKS, NOON + 3 * MINUTE, sender)
 
         yield hook, send
 
@@ -162,8 +162,8 @@ async def test_each_kind_takes_a_receiver_that_is_not_there_for_not_now(
 ) -> None:
     extra(kind)
     found = channel("c", settings(kind, "http://127.0.0.1:9/hook", tmp_path))
-    async with doors() as door:
-        answer = await tell("c", found, notice(), LINKS, NOON, door)
+    async with doors() as sender:
+        answer = await outbox.send("c", found, notice(), LINKS, NOON, sender)
     assert isinstance(answer, Later)
     assert SECRET not in answer.reason
 
@@ -184,8 +184,8 @@ async def test_a_secret_of_the_environment_is_read(
     monkeypatch.setenv("ONCALL_KEY", SECRET)
     hook = Hook()
     found = channel("c", {"type": "pagerduty", "key_env": "ONCALL_KEY", "url": hook.url})
-    async with hook.listening(), doors() as door:
-        await tell("c", found, notice(), LINKS, NOON, door)
+    async with hook.listening(), doors() as sender:
+        await outbox.send("c", found, notice(), LINKS, NOON, sender)
     assert hook.bodies[0]["routing_key"] == SECRET
 
 
@@ -235,9 +235,11 @@ def test_two_long_keys_that_differ_late_stay_two_keys() -> None:
 async def test_pagerduty_takes_what_we_send(tmp_path: Path) -> None:
     pager = Pager()
     found = channel("c", pager.settings(tmp_path))
-    async with pager.listening(), doors() as door:
+    async with pager.listening(), doors() as sender:
         for action in (Action.TRIGGER, Action.ACKNOWLEDGE, Action.RESOLVE):
-            assert isinstance(await tell("c", found, notice(action), LINKS, NOON, door), Delivered)
+            assert isinstance(
+                await outbox.send("c", found, notice(action), LINKS, NOON, sender), Delivered
+            )
     assert pager.state == {"i-1": "resolved"}
 
 
@@ -343,8 +345,8 @@ async def test_apprise_tells_its_services_and_a_hang_holds_nobody_up(tmp_path: P
             await asyncio.sleep(0.01)
 
     turning = asyncio.create_task(turn())
-    async with doors() as door:
-        assert isinstance(await tell("c", found, notice(), LINKS, NOON, door), Later)
+    async with doors() as sender:
+        assert isinstance(await outbox.send("c", found, notice(), LINKS, NOON, sender), Later)
     turning.cancel()
     for out in held:
         out.close()
@@ -353,15 +355,15 @@ async def test_apprise_tells_its_services_and_a_hang_holds_nobody_up(tmp_path: P
     assert turns > 10, "the loop went on"
 
 
-# -- The door ------------------------------------------------------------------------------------
+# -- The sender ------------------------------------------------------------------------------------
 
 
 async def test_a_secret_with_a_line_break_or_a_url_that_is_none_is_refused() -> None:
     hook = Hook()
-    async with hook.listening(), doors() as door:
-        found = await door.post(hook.url, b"{}", {"Authorization": "Bearer a\r\nb"}, seconds=1)
+    async with hook.listening(), doors() as sender:
+        found = await sender.post(hook.url, b"{}", {"Authorization": "Bearer a\r\nb"}, seconds=1)
         assert isinstance(found, Refused)
-        assert isinstance(await door.post("http://[", b"{}", seconds=1), Refused)
+        assert isinstance(await sender.post("http://[", b"{}", seconds=1), Refused)
 
 
 async def test_an_answer_without_end_is_read_no_further_than_it_is_needed() -> None:
@@ -381,8 +383,8 @@ async def test_an_answer_without_end_is_read_no_further_than_it_is_needed() -> N
 
     server = await asyncio.start_server(endless, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    async with doors() as door:
-        found = await door.post(f"http://127.0.0.1:{port}/", b"{}", seconds=5)
+    async with doors() as sender:
+        found = await sender.post(f"http://127.0.0.1:{port}/", b"{}", seconds=5)
     await ended.wait()
     server.close()
     assert not isinstance(found, Later | Refused)

@@ -124,7 +124,7 @@ async def test_it_receives_groups_and_resolves_what_we_tell_and_amtool_shows_it(
             await until(lambda: hook.told("resolved") == {"dgx-01"})
             shown = await asyncio.to_thread(real.amtool, "alertname=gpu_lost")
             assert [one["labels"]["node"] for one in shown] == ["dgx-02"]
-            assert outbox.health()[0].failing == ""
+            assert outbox.channels()[0].failing == ""
     journal.close()
 
 
@@ -141,7 +141,7 @@ async def test_its_restart_loses_nothing(
             await asyncio.to_thread(real.end, how)
             told.ends("dgx-01")
             told.fires("dgx-03")
-            await until(lambda: told.outbox.health()[0].failed)
+            await until(lambda: told.outbox.channels()[0].failed)
             await asyncio.to_thread(real.start)
             await until(lambda: "dgx-03" in hook.told("firing"))
             await until(lambda: _nodes(real) == {"dgx-02", "dgx-03"})
@@ -194,16 +194,16 @@ async def test_what_one_alert_is_refused_for_costs_no_other(
         for number in range(9):
             told.fires(f"dgx-{number:02d}")
         told.outbox.feed(list(told.alerts.values()))
-        roll = told.outbox._feeds["am"].roll
+        roll = told.outbox._feeds["am"].state
         bad = next(iter(roll.entries.values()))
         bad.labels["bad label"] = "0.25 takes no blank in a name"
         async with told.running() as outbox:
-            await until(lambda: outbox.health()[0].refused == 1)
+            await until(lambda: outbox.channels()[0].refused == 1)
             await until(lambda: len(real.amtool()) == 8)
-            before = outbox.health()[0].delivered
-            await until(lambda: outbox.health()[0].delivered >= before + 16)
-            assert outbox.health()[0].refused == 1
-            assert "bad label" in outbox.health()[0].last_error
+            before = outbox.channels()[0].delivered
+            await until(lambda: outbox.channels()[0].delivered >= before + 16)
+            assert outbox.channels()[0].refused == 1
+            assert "bad label" in outbox.channels()[0].last_error
     journal.close()
 
 
@@ -213,7 +213,7 @@ async def test_two_thousand_alerts_are_told_in_batches(tmp_path: Path, journal: 
         for number in range(2000):
             told.fires(f"dgx-{number:04d}")
         async with told.running() as outbox:
-            await until(lambda: outbox.health()[0].delivered == 2000)
+            await until(lambda: outbox.channels()[0].delivered == 2000)
             async with (
                 aiohttp.ClientSession() as http,
                 http.get(f"{real.url}/api/v2/alerts") as all_,
@@ -254,8 +254,8 @@ def states(found: AlertmanagerState) -> list[tuple[str, bool]]:
 
 def test_an_alert_whose_labels_change_ends_and_begins() -> None:
     found, ticket, page = roll(), alert(severity=Severity.TICKET), alert()
-    assert found.take({ticket.key: ticket}, NOON)
-    assert found.take({page.key: page}, NOON)
+    assert found.update({ticket.key: ticket}, NOON)
+    assert found.update({page.key: page}, NOON)
     assert states(found) == [("warning", True), ("critical", False)]
 
 
@@ -263,8 +263,8 @@ def test_a_value_or_a_job_that_changes_is_no_news() -> None:
     found, first = roll(), alert()
     second = alert(labels={"job": "4712"})
     second = msgspec.structs.replace(second, value=80.0, value_text="XID 80")
-    assert found.take({first.key: first}, NOON)
-    assert not found.take({second.key: second}, NOON)
+    assert found.update({first.key: first}, NOON)
+    assert not found.update({second.key: second}, NOON)
     (body,) = found.bodies(found.entries, NOON, 4 * MINUTE)
     assert body["annotations"]["value"] == "XID 80"
     assert body["annotations"]["job"] == "4712"
@@ -281,7 +281,7 @@ def test_a_circuit_whose_amps_change_every_second_stays_one_alert() -> None:
             name="A-12",
             labels={"circuit": "A-12", "amps": f"{20 + second} A", "above": f"{second} s"},
         )
-        assert found.take({one.key: one}, NOON + second) is (second == 0)
+        assert found.update({one.key: one}, NOON + second) is (second == 0)
     (body,) = found.bodies(found.entries, NOON, 4 * MINUTE)
     assert body["labels"]["circuit"] == "A-12"
     assert "amps" not in body["labels"]
@@ -290,11 +290,11 @@ def test_a_circuit_whose_amps_change_every_second_stays_one_alert() -> None:
 
 def test_an_end_is_kept_for_its_time_over_a_restart_and_never_lies_before_the_beginning() -> None:
     found, one = roll(), alert(since=NOON)
-    found.take({one.key: one}, NOON)
-    found.take({}, NOON - MINUTE)
+    found.update({one.key: one}, NOON)
+    found.update({}, NOON - MINUTE)
     (entry,) = found.entries.values()
     assert entry.ends == NOON
-    again = AlertmanagerState(Links(), 900, found.state())
+    again = AlertmanagerState(Links(), 900, found.encode())
     assert again.entries == found.entries
     again.forget(NOON + 13 * MINUTE)
     assert again.entries
@@ -305,17 +305,17 @@ def test_an_end_is_kept_for_its_time_over_a_restart_and_never_lies_before_the_be
 def test_what_resolved_before_this_process_saw_it_fire_is_told_if_it_is_recent() -> None:
     done = msgspec.structs.replace(alert(), state=AlertState.RESOLVED, changed=NOON)
     late, early = roll(), roll()
-    assert not late.take({done.key: done}, NOON + 16 * MINUTE) or not late.entries
-    early.take({done.key: done}, NOON + MINUTE)
+    assert not late.update({done.key: done}, NOON + 16 * MINUTE) or not late.entries
+    early.update({done.key: done}, NOON + MINUTE)
     assert states(early) == [("critical", True)]
 
 
 def test_what_begins_again_while_its_end_is_still_told_fires() -> None:
     found, one = roll(), alert()
     again = alert(since=NOON + MINUTE)
-    found.take({one.key: one}, NOON)
-    found.take({}, NOON + 1)
-    found.take({again.key: again}, NOON + MINUTE)
+    found.update({one.key: one}, NOON)
+    found.update({}, NOON + 1)
+    found.update({again.key: again}, NOON + MINUTE)
     assert states(found) == [("critical", False)]
 
 

@@ -117,7 +117,7 @@ async def test_a_refused_message_is_given_up_said_and_what_follows_is_sent(tmp_p
         await until(lambda: here.outcomes("good") == [DeliveryOutcome.DELIVERED])
         await until(lambda: here.outcomes("bad") == [DeliveryOutcome.REFUSED])
         assert [call.key for call in pager.calls].count("bad") == 1
-        assert outbox.health()[0].refused == 1
+        assert outbox.channels()[0].refused == 1
 
 
 async def test_a_pager_that_asks_for_time_gets_it_and_so_do_all_its_messages(
@@ -139,8 +139,8 @@ async def test_a_dead_channel_delays_no_other_and_says_that_it_fails(tmp_path: P
             here.desk.tell(key=f"i-{number}")
         outbox.wake()
         await until(lambda: len(pager.opened) == 5)
-        await until(lambda: any(one.failing for one in outbox.health()))
-        alive, dead = outbox.health()
+        await until(lambda: any(one.failing for one in outbox.channels()))
+        alive, dead = outbox.channels()
         assert (alive.failing, alive.delivered, alive.waiting) == ("", 5, 0)
         assert dead.failing.startswith("nothing gets through")
         assert dead.waiting == 5
@@ -203,12 +203,12 @@ async def test_a_page_is_given_up_after_its_hours_and_its_repetition_goes_on(
         outbox.wake()
         await until(lambda: here.outcomes("i-1") == [DeliveryOutcome.EXPIRED])
         assert clock.monotonic() - began >= 6 * 3600
-        assert outbox.health()[0].failing
+        assert outbox.channels()[0].failing
         here.desk.tell(reason="repeat")
         pager.behave = None
         outbox.wake()
         await until(lambda: pager.opened["i-1"] == 1)
-        await until(lambda: not outbox.health()[0].failing)
+        await until(lambda: not outbox.channels()[0].failing)
 
 
 async def test_a_ticket_that_was_held_over_the_weekend_is_not_old_when_its_first_try_fails(
@@ -223,7 +223,7 @@ async def test_a_ticket_that_was_held_over_the_weekend_is_not_old_when_its_first
         await until(lambda: pager.opened["i-1"] == 1)
         assert clock.wall() - friday >= 61 * 3600 * 10**9
         assert len(pager.calls) == 3
-        assert outbox.health()[0].expired == 0
+        assert outbox.channels()[0].expired == 0
 
 
 @pytest.mark.parametrize("hours", [1, -1, 24 * 365])
@@ -240,7 +240,7 @@ async def test_a_step_of_the_wall_clock_holds_no_page_up_and_gives_none_up(
         here.desk.tell(key="after")
         outbox.wake()
         await until(lambda: len(pager.opened) == 2)
-        assert outbox.health()[0].expired == 0
+        assert outbox.channels()[0].expired == 0
 
 
 async def test_the_end_waits_for_what_is_under_way_and_keeps_the_rest(tmp_path: Path) -> None:

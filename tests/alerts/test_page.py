@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alerts.delivery.outbox import trial
+from alerts.delivery.outbox import sample_notice
 from alerts.message.formats import details, markdown, text
 from alerts.message.page import Links, Page, page_of
 from alerts.message.text import clean, cut, cut_bytes
@@ -72,7 +72,7 @@ def test_what_is_not_known_is_not_said() -> None:
 
 
 def test_a_test_offers_no_command_on_an_incident_that_does_not_exist() -> None:
-    page = page_of(trial("pager", "hall-1", Action.TRIGGER, NOON), Links(), NOON)
+    page = page_of(sample_notice("pager", "hall-1", Action.TRIGGER, NOON), Links(), NOON)
     assert page.tag == "TEST"
     assert page.commands == ()
 

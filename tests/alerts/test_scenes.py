@@ -65,7 +65,7 @@ async def test_a_healthy_hour_tells_nobody_of_anything(
     await scene.play(3600, every=30)
     assert scene.electrical.latest is not None
     assert scene.notices == []
-    fired = {alert.rule: alert.summary for alert in scene.alarms.alerts()}
+    fired = {alert.rule: alert.summary for alert in scene.pipeline.alerts()}
     assert not set(fired) - {"gpu_idle", "power_outlier"}, fired
 
 

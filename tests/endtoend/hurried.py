@@ -12,7 +12,7 @@ import sys
 from msgspec.structs import replace
 
 from aggregator.alerting import service
-from aggregator.alerting.pipeline import patience_of
+from aggregator.alerting.pipeline import timings_of
 from alerts.config import AlertsConfig
 from alerts.incidents.policy import NotificationTimings
 from kilowatch.__main__ import main
@@ -21,10 +21,10 @@ from kilowatch.__main__ import main
 def hurried(config: AlertsConfig) -> NotificationTimings:
     """Return a patience of seconds, which takes coming and going for nothing special."""
     return replace(
-        patience_of(config), settle=0.5, settle_restless=0.5, flap_start=10_000, storm_size=10_000
+        timings_of(config), settle=0.5, settle_recurring=0.5, flap_start=10_000, storm_size=10_000
     )
 
 
 if __name__ == "__main__":
-    setattr(service, "patience_of", hurried)  # noqa: B010 - the type checker knows it as a function
+    setattr(service, "timings_of", hurried)  # noqa: B010 - the type checker knows it as a function
     sys.exit(main())

@@ -147,7 +147,7 @@ async def test_a_rack_loses_its_power(
         await until(lambda: suspected(aggregator, "node_silent") == set(rack))
         judged = aggregator.stats.rules.count
         await until(lambda: aggregator.stats.rules.count > judged + 20)
-        await until(lambda: all(one.waiting == 0 for one in aggregator.post.channels()))
+        await until(lambda: all(one.waiting == 0 for one in aggregator.delivery.channels()))
         assert sum(pager.opened.values()) == 1, [call.body["payload"] for call in pager.calls]
         page = pager.calls[0].body["payload"]["summary"]
         assert ("the breaker of circuit rack-7" if breaker == 125 else "several nodes") in page

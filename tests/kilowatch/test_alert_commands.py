@@ -135,7 +135,7 @@ async def test_a_mistake_is_one_line(
 
 async def test_notify_lists_and_tests_channels(tmp_path: Path) -> None:
     async with hot(tmp_path) as client:
-        await client.stage.scene.until(lambda: client.stage.post.channels()[0].delivered)
+        await client.stage.scene.until(lambda: client.stage.delivery.channels()[0].delivered)
         listed = await typed(client, "notify", "list")
         assert "oncall   pagerduty  1" in listed.stdout
         sent = await typed(client, "notify", "list", "--deliveries")

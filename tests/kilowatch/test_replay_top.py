@@ -111,7 +111,7 @@ def test_a_recording_keeps_what_its_circuits_carried(recording: Path, tmp_path: 
     taped = view.electrical.tape.find(sampled_at(60), 10 * 10**9)
     assert taped is not None
     assert view.wall() == sampled_at(SECONDS)
-    assert [incident.key for incident in asyncio.run(view.post.history(0, 10))]
+    assert [incident.key for incident in asyncio.run(view.delivery.history(0, 10))]
     assert view.stats.frames_stored == SECONDS
 
 
@@ -121,7 +121,7 @@ def test_replay_and_top_play_a_recording_alike(recording: Path, tmp_path: Path) 
     config = AggregatorConfig(data_dir=tmp_path / "data", power=small)
     outcome = replay(recording, read(recording), load_rules([]), config)
     view = RecordedCluster(recording, read(recording), config)
-    shown = asyncio.run(view.post.history(0, 100))
+    shown = asyncio.run(view.delivery.history(0, 100))
     assert {one.key for one in shown} == {one.key for one in outcome.incidents}
     rules = {alert.rule for one in shown for alert in one.alerts}
     assert {"circuit_overload", "gpu_lost"} <= rules

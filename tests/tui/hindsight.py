@@ -114,7 +114,7 @@ class Hindsight(Fed):
 
     def happened_at(self, second: int, until_: int | None, title: str) -> None:
         """Let an incident have been."""
-        post = self.post
+        post = self.delivery
         assert isinstance(post, FakePost)
         began, ended = sampled_at(second), None if until_ is None else sampled_at(until_)
         alert = Alert(

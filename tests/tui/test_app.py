@@ -126,14 +126,14 @@ async def test_one_finds_the_lost_gpu_and_why_by_keys_alone() -> None:
 async def test_acknowledging_and_silencing_need_write_and_then_hold() -> None:
     async with staged((120, 40)) as (pilot, app, stage):
         await press_until(
-            pilot, "5", "a", holds=lambda _: not stage.alarms.desk.incidents()[0].acknowledged
+            pilot, "5", "a", holds=lambda _: not stage.pipeline.manager.incidents()[0].acknowledged
         )
         assert len(app.screen_stack) == 1
     async with staged((120, 40), write=True, who="ops") as (pilot, app, stage):
         await press_until(pilot, "5", holds=lambda text: "fallen off" in text)
         await press_until(pilot, "a", holds=lambda text: "Acknowledge" in text)
         await press_until(pilot, *"on it", "enter", holds=lambda text: "✓ ops" in text)
-        taken = [one for one in stage.alarms.desk.incidents() if one.acknowledged]
+        taken = [one for one in stage.pipeline.manager.incidents() if one.acknowledged]
         assert [
             (one.acknowledged.who, one.acknowledged.why) for one in taken if one.acknowledged
         ] == [("ops", "on it")]
@@ -149,7 +149,7 @@ async def test_acknowledging_and_silencing_need_write_and_then_hold() -> None:
         await press_until(
             pilot, *"CHG-1", "enter", holds=lambda text: f"node={LOST_NODE}  until" in text
         )
-        silence = stage.alarms.desk.silences()[0]
+        silence = stage.pipeline.manager.silences()[0]
         assert (silence.who, silence.why, str(silence.matchers[0].value)) == (
             "ops",
             "CHG-1",

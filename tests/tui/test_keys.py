@@ -345,7 +345,7 @@ async def test_without_write_the_footer_the_help_and_the_key_say_why_not(name: s
         await press(pilot, "question_mark")
         await pilot.pause(0.2)
         assert text_of(app).count("(read-only") >= 3
-        assert not any(one.acknowledged for one in stage.alarms.desk.incidents())
+        assert not any(one.acknowledged for one in stage.pipeline.manager.incidents())
 
 
 async def test_the_help_of_every_screen_has_every_key_of_it() -> None:

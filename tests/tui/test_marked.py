@@ -52,7 +52,7 @@ async def test_all_that_is_marked_is_taken_in_one_go() -> None:
         await press_until(pilot, "A", holds=lambda text: "3 marked: " in text)
         await pilot.press(*"shift", "enter")
         assert await said(pilot, app, "3 acknowledged as ops") == "3 acknowledged as ops"
-        taken = [one for one in stage.alarms.desk.incidents() if one.acknowledged]
+        taken = [one for one in stage.pipeline.manager.incidents() if one.acknowledged]
         assert [one.acknowledged.why for one in taken if one.acknowledged] == ["shift"] * 3
         await press_until(pilot, "A", holds=lambda _: True)
         assert await said(pilot, app, "all that is marked is acknowledged already")
@@ -66,9 +66,9 @@ async def test_what_is_refused_is_counted_with_the_reason() -> None:
         await press_until(pilot, "A", holds=lambda text: "3 marked: " in text)
         gone = [app.view.marked]  # type: ignore[attr-defined]
         for key in sorted(gone[0])[:2]:
-            for dossier in stage.alarms.desk._cabinet.dossiers.values():
-                if dossier.key == key:
-                    stage.alarms.desk._telling.finish(dossier)
+            for record in stage.pipeline.manager._index.incidents.values():
+                if record.key == key:
+                    stage.pipeline.manager._scheduler.finish(record)
         await pilot.press("enter")
         words = await said(pilot, app, "refused")
         assert words.startswith("1 acknowledged as ops; ")
@@ -85,7 +85,7 @@ async def test_the_marked_are_silenced_each_thing_once() -> None:
         )
         await pilot.press(*"CHG-7", "enter")
         words = await said(pilot, app, "silenced for 2h")
-        silences = stage.alarms.desk.silences()
+        silences = stage.pipeline.manager.silences()
         assert words == f"{len(silences)} silenced for 2h"
         assert {silence.why for silence in silences} == {"CHG-7"}
         assert all(s.ends - s.starts == 7200 * 10**9 for s in silences)
@@ -98,4 +98,4 @@ async def test_marking_is_for_all_and_taking_needs_write() -> None:
         await press_until(pilot, "5", "space", holds=lambda text: len(marked(text)) == 1)
         await pilot.press("A")
         assert await said(pilot, app, "read-only")
-        assert not any(one.acknowledged for one in stage.alarms.desk.incidents())
+        assert not any(one.acknowledged for one in stage.pipeline.manager.incidents())

@@ -73,13 +73,13 @@ async def test_a_time_before_the_store_begins_is_its_begin_and_the_screen_says_s
 
 async def test_alerts_of_the_past_are_loading_until_they_have_come(view: Hindsight) -> None:
     view.happened_at(250, 350, "the rack was warm")
-    gate, history = asyncio.Event(), view.post.history
+    gate, history = asyncio.Event(), view.delivery.history
 
     async def gated(since: int, limit: int) -> list[Incident]:
         await gate.wait()
         return await history(since, limit)
 
-    view.post.history = gated  # type: ignore[method-assign]
+    view.delivery.history = gated  # type: ignore[method-assign]
     async with dashboard(view) as (pilot, _):
         text = await go(pilot, at(300)[:8], 300)
         assert "alerts …" in text

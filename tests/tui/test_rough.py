@@ -38,9 +38,9 @@ async def test_two_hundred_alerts_at_once_are_shown_and_taken() -> None:
                   summary=f"burst-{n:03d} GPU 0 has fallen off the bus")
             for n in range(200)
         ]  # fmt: skip
-        desk = stage.alarms.desk
+        desk = stage.pipeline.manager
         for alert in many:
-            desk.take([alert], stage.now(), stage.wall())
+            desk.receive([alert], stage.now(), stage.wall())
         text = await press_until(pilot, "5", holds=lambda text: "of 2" in text and "burst-" in text)
         assert "▲2" in text.splitlines()[0]
         await press_until(pilot, "end", holds=lambda text: "burst-" in text)
@@ -84,7 +84,7 @@ async def test_names_of_strangers_reach_the_terminal_on_no_screen() -> None:
         Path("/nowhere"),
     )  # fmt: skip
     cluster.raise_alert("gpu_lost", f"GPU-{EVIL}-0", f"{EVIL} has fallen", node=EVIL)
-    cluster.alarms.desk.take(cluster.raised, cluster.now(), cluster.wall())
+    cluster.pipeline.manager.receive(cluster.raised, cluster.now(), cluster.wall())
     await cluster.beat()
     cluster.electrical.snapshots(cluster.fleet, cluster.now(), cluster.wall())
     async with served(cluster) as url:
