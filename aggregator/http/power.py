@@ -56,7 +56,7 @@ async def plan(request: web.Request) -> web.Response:
                 lose=supposed.lose,
                 move=supposed.move,
             ),
-            view.alarms.rules,
+            view.pipeline.engine.rules,
         )
     except ConfigError as error:
         raise bad("body", str(error)) from error

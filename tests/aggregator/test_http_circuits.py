@@ -46,7 +46,7 @@ async def lab(reread: Callable[[], dict[str, Any]] | None = None) -> FakeView:
     """Two nodes of two GPUs on two circuits of one panel, after a few ticks; an alert on one."""
     view = await small_cluster()
     view.electrical = ElectricalService(copy.deepcopy(SITE), Path("/nowhere"), reread)
-    view.alarms = AlertPipeline(load(), lambda *_: None, cluster="lab", now=0.0, wall=0)
+    view.pipeline = AlertPipeline(load(), lambda *_: None, cluster="lab", now=0.0, wall=0)
     for seq in range(1, 6):
         await view.tick(seq)
         view.electrical.snapshots(view.fleet, view.now(), view.wall())
