@@ -96,7 +96,7 @@ async def _shown(request: web.Request, kind: SnapshotKind, text: str = "now") ->
     view = request.app[VIEW]
     if text == "now":
         snapshots = view.electrical.latest
-        alerts = firing(spoken(view.alerts(), view.alarms.held), Subject(kind.value))
+        alerts = firing(spoken(view.alerts(), view.pipeline.manager.status), Subject(kind.value))
         found = () if snapshots is None else snapshots.all()
         snapshot = next((each for each in found if each.kind is kind), None)
         return _Shown(view.electrical.latest_at, snapshot, alerts)
