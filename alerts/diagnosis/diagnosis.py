@@ -1,4 +1,4 @@
-"""Lines in, incidents out: one per cause, worst first."""
+"""Diagnosis of saved logs: one incident per cause, the worst first."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ import re
 from collections.abc import Iterable
 from itertools import pairwise
 
-from alerts.diagnosis.burst import Burst, Collector
-from alerts.diagnosis.burst_group import BurstGroup, clusters_of
+from alerts.diagnosis.burst import Burst, BurstCollector
+from alerts.diagnosis.burst_group import BurstGroup, groups_of
 from alerts.diagnosis.finding import Finding, worst_first
 from alerts.diagnosis.lines import host_of, relevant_lines
 from alerts.diagnosis.log_time import LogClock, LogTime
-from alerts.diagnosis.verdict import MEMORY, FaultVerdict, action_of, judge
+from alerts.diagnosis.verdict import MEMORY, FaultVerdict, action_of, verdict_of
 from alerts.xid.catalogue import XidSeverity
 from telemetry.kernel_log import Assembler, DriverNote
 
-# What only shows over a day: memory errors that come again, and programs that fail alike.
+# Patterns over a day: repeated memory errors, and programs that fail in the same way.
 
 DAY = 86400.0
 JOBS = 3
-"""So many programs failing at one place are no longer the programs' fault."""
+"""Number of programs that fail at one unit from which on the GPU is the cause."""
 
 
-def separate_memory_errors(clusters: Iterable[BurstGroup]) -> int:
+def separate_memory_errors(groups: Iterable[BurstGroup]) -> int:
     """Count the uncorrectable errors of one GPU within a day of one another, or after a reset.
 
-    Each cluster is one error. A contained error (94) counts only beside a sign of the memory
+    Each group is one error. A contained error (94) counts only beside a sign of the memory
     itself: an XID 48, or a row that was marked or could not be replaced.
     """
-    errors = [cluster for cluster in clusters if _is_memory_error(cluster)]
+    errors = [group for group in groups if _is_memory_error(group)]
     most = 0
     for kind in {(error.head.first.file, error.head.first.axis) for error in errors}:
         alike = [e for e in errors if (e.head.first.file, e.head.first.axis) == kind]
@@ -42,25 +42,25 @@ def separate_memory_errors(clusters: Iterable[BurstGroup]) -> int:
     return most
 
 
-def _is_memory_error(cluster: BurstGroup) -> bool:
-    xids = cluster.xids
+def _is_memory_error(group: BurstGroup) -> bool:
+    xids = group.xids
     return 48 in xids or (94 in xids and bool(xids & {63, 64, 171, 172}))
 
 
-def program_repeats(clusters: Iterable[BurstGroup]) -> set[tuple[str | None, str | None]]:
+def program_repeats(groups: Iterable[BurstGroup]) -> set[tuple[str | None, str | None]]:
     """Return the GPUs (node, address) on which XID 13 came at one unit, or 31 at all, from three
-    programs within a day, and on no other GPU of the node likewise: that would be the program."""
+    programs within a day, but on no other GPU of the node: then the program is the cause."""
     seen: dict[tuple[int, str | None], dict[str | None, bool]] = {}
     bursts: dict[tuple[int, str | None, str | None, str], list[Burst]] = {}
-    for cluster in clusters:
-        for burst in cluster.bursts:
-            if burst.xid not in {13, 31} or cluster.faults != {"application"}:
+    for group in groups:
+        for burst in group.bursts:
+            if burst.xid not in {13, 31} or group.faults != {"application"}:
                 continue
             for site in burst.sites if burst.xid == 13 else ("",):
                 if burst.xid == 31 or site:
                     bursts.setdefault((burst.xid, burst.node, burst.gpu, site), []).append(burst)
-    for (xid, node, gpu, site), group in bursts.items():
-        if _jobs_within_a_day(group, site if xid == 13 else None):
+    for (xid, node, gpu, site), members in bursts.items():
+        if _jobs_within_a_day(members, site if xid == 13 else None):
             seen.setdefault((xid, node), {})[gpu] = True
     return {(node, next(iter(gpus))) for (_, node), gpus in seen.items() if len(gpus) == 1}
 
@@ -92,28 +92,28 @@ _STACK_LINES = 64
 
 
 class HungTasks:
-    """Watches for a task that is said to hang and has a frame of the driver on its stack.
+    """Detector of tasks that hang with a frame of the driver on their stack.
 
-    A stack comes at once behind its task; lines of other tasks may stand between.
+    A stack follows its task at once; lines of other tasks may come in between.
     """
 
     def __init__(self) -> None:
-        self._said: tuple[str, LogTime] | None = None
+        self._task: tuple[str, LogTime] | None = None
 
     def feed(self, line: str, at: LogTime) -> DriverNote | None:
         """Return the record that this line completes, if any."""
         begins = _BEGINS.search(line) if "INFO: task " in line else None
         if begins is not None:
             text = line[begins.start() :].strip()
-            self._said = None if _OURS.match(begins[1]) else (text, at)
+            self._task = None if _OURS.match(begins[1]) else (text, at)
             return DriverNote("task_hung", None, text) if _OURS.match(begins[1]) else None
-        if self._said is None or "[nvidia" not in line:
+        if self._task is None or "[nvidia" not in line:
             return None
-        text, since = self._said
+        text, since = self._task
         passed = since.before(at)
         near = at.order - since.order <= _STACK_LINES
         if near and passed is not None and 0 <= passed <= _STACK_SECONDS:
-            self._said = None
+            self._task = None
             return DriverNote("task_hung", None, text)
         return None
 
@@ -122,24 +122,24 @@ _MAX_SHOWN = 500
 
 
 class Diagnosis:
-    """Takes the texts of one or several logs, gives incidents."""
+    """Incidents of the texts of one or several logs."""
 
     def __init__(self) -> None:
-        self._collector = Collector()
+        self._collector = BurstCollector()
         self._clock = LogClock()
         self._assembler = Assembler()
         self._hung = HungTasks()
         self.lines = 0
-        """How many lines so far came from the driver."""
+        """Number of lines of the driver so far."""
 
     def next_log(self) -> None:
-        """What comes is another log."""
+        """Begin another log."""
         self._clock.next_file()
         self._assembler = Assembler()
         self._hung = HungTasks()
 
     def feed(self, text: str) -> None:
-        """Take a part of a log that ends at the end of a line."""
+        """Add a part of a log that ends at the end of a line."""
         for line, head in relevant_lines(text):
             moment = self._clock.read(head)
             node = host_of(head)
@@ -152,34 +152,34 @@ class Diagnosis:
                 self._collector.add(record, line, len(head), moment, node)
 
     def incidents(self) -> list[Finding]:
-        """Return what was found so far, worst first."""
+        """Return the incidents so far, the worst first."""
         bursts = self._collector.bursts
         if len({burst.node for burst in bursts} - {None}) < 2:
-            for burst in bursts:  # some lines name the one node there is, others name none
+            for burst in bursts:  # some lines name the only node, others name none
                 burst.node = None
-        groups: dict[tuple[object, ...], list[tuple[BurstGroup, FaultVerdict]]] = {}
-        for cluster in clusters_of(bursts):
-            verdict = judge(cluster)
-            gpu = next(iter(cluster.gpus)) if len(cluster.gpus) == 1 else None
+        causes: dict[tuple[object, ...], list[tuple[BurstGroup, FaultVerdict]]] = {}
+        for group in groups_of(bursts):
+            verdict = verdict_of(group)
+            gpu = next(iter(group.gpus)) if len(group.gpus) == 1 else None
             kind = "memory" if verdict.fault in MEMORY else verdict.fault
             which = verdict.burst.xid if verdict.fault in {"unknown_xid", "unlisted"} else None
-            key = (cluster.head.node, gpu, kind, which)
-            groups.setdefault(key, []).append((cluster, verdict))
-        repeated = program_repeats(cluster for group in groups.values() for cluster, _ in group)
+            key = (group.head.node, gpu, kind, which)
+            causes.setdefault(key, []).append((group, verdict))
+        repeated = program_repeats(group for members in causes.values() for group, _ in members)
         return worst_first(
-            [_incident(group, (key[0], key[1]) in repeated) for key, group in groups.items()]
+            [_incident(members, (key[0], key[1]) in repeated) for key, members in causes.items()]
         )
 
 
-def _incident(group: list[tuple[BurstGroup, FaultVerdict]], repeated: bool) -> Finding:
-    clusters = [cluster for cluster, _ in group]
-    fault, severity, shown = min((verdict for _, verdict in group), key=lambda one: one[1].rank)
-    if fault in MEMORY and separate_memory_errors(clusters) >= 2:
+def _incident(members: list[tuple[BurstGroup, FaultVerdict]], repeated: bool) -> Finding:
+    groups = [group for group, _ in members]
+    fault, severity, shown = min((verdict for _, verdict in members), key=lambda one: one[1].rank)
+    if fault in MEMORY and separate_memory_errors(groups) >= 2:
         fault, severity = "ecc_repeat", XidSeverity.PAGE
     if fault == "application" and repeated:
         fault, severity = "xid_app_repeat", XidSeverity.TICKET
-    bursts = [burst for cluster in clusters for burst in cluster.bursts]
-    gpus = {gpu for cluster in clusters for gpu in cluster.gpus}
+    bursts = [burst for group in groups for burst in group.bursts]
+    gpus = {gpu for group in groups for gpu in group.gpus}
     begin = min((burst.first for burst in bursts), key=lambda moment: moment.order)
     end = max((burst.last for burst in bursts), key=lambda moment: moment.order)
     if (begin.before(end) or 0.0) < 0:
@@ -193,13 +193,13 @@ def _incident(group: list[tuple[BurstGroup, FaultVerdict]], repeated: bool) -> F
         count=_count(bursts),
         first=begin.text,
         last=end.text,
-        action=action_of(fault, severity, clusters),
+        action=action_of(fault, severity, groups),
         line=shown.line.strip()[:_MAX_SHOWN],
     )
 
 
 def _count(bursts: Iterable[Burst]) -> int:
-    """Count lines; a bug report tells the same lines twice, with time since boot and wall time."""
+    """Count lines; a bug report has the same lines twice, with time since boot and wall time."""
     files: dict[int, dict[str, int]] = {}
     for burst in bursts:
         axes = files.setdefault(burst.first.file, {})

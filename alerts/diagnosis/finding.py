@@ -1,4 +1,4 @@
-"""An incident: one cause, however many lines it left."""
+"""A finding: one cause, with any number of lines."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from alerts.xid.catalogue import XidSeverity
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One cause, as `kilowatch diagnose --json` prints it."""
+    """A cause as `kilowatch diagnose --json` prints it."""
 
     severity: XidSeverity
     fault: str
-    """`gpu_lost`, `ecc_contained`, `application` ...: what is broken, as the rules call it."""
+    """Name of the fault in the rules: `gpu_lost`, `ecc_contained`, `application`."""
     xids: list[int] = []
     sxids: list[int] = []
     gpu: str | None = None
@@ -20,12 +20,12 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     count: int = 1
     """Lines of the log, or findings in a document of nvidia-smi."""
     first: str | None = None
-    """When it began, as the log says it; None when it does not."""
+    """Time of its first line, as the log has it; None where the log has no times."""
     last: str | None = None
     action: str = ""
-    """What it means and what to do."""
+    """Its meaning, and what to do."""
     line: str = ""
-    """The line that shows it best, as it was read."""
+    """The most telling line, as it was read."""
 
 
 def worst_first(incidents: list[Finding]) -> list[Finding]:

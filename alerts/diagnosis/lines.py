@@ -1,7 +1,7 @@
-"""Find the few lines of a large text that may tell of a GPU, and know who wrote each.
+"""Find the few lines of a large text that may be about a GPU, and the writer of each.
 
-A log of a million lines holds a handful that count: they are found with `str.find`, which passes
-over 100 MB in a fraction of a second, and only they are parsed.
+A log of a million lines has a handful that matter: they are found with `str.find`, which searches
+100 MB in a fraction of a second, and only they are parsed.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 MARKS = ("NVRM", "SXid", "INFO: task ", "[nvidia")
-"""`[nvidia` stands behind each frame of a stack that lies in the driver."""
+"""Marks of relevant lines; `[nvidia` follows each frame of a stack in the driver."""
 
 MAX_LINE = 4096
 _REACH = 16384
-"""So far from its message the rest of an entry of the journal is looked for."""
+"""Characters around a message within which the rest of an entry of the journal is searched."""
 _PRETTY = re.compile(r'\s+"MESSAGE" ?: "')
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WRITER = re.compile(
@@ -31,7 +31,7 @@ _KERNEL = ("kern", "nvidia", "NVRM", "klogd")
 
 
 def relevant_lines(text: str) -> Iterator[tuple[str, str]]:
-    """Return the lines of `text` that hold a mark, each with what stands before its mark."""
+    """Return the lines of `text` that hold a mark, each with its head: the text before its mark."""
     starts: dict[int, int] = {}
     for mark in MARKS:
         at = text.find(mark)
@@ -52,7 +52,7 @@ def relevant_lines(text: str) -> Iterator[tuple[str, str]]:
 
 
 def written_by_a_program(head: str) -> bool:
-    """Whether a line is of a monitor or the like that repeats what it read in the kernel log."""
+    """Return whether a line is of a monitor or the like that repeats the kernel log."""
     writer = _WRITER.search(head)
     return writer is not None and not (writer[1] or writer[2]).startswith(_KERNEL)
 

@@ -1,4 +1,4 @@
-"""When a line was written, such that two lines can be compared, and a person can read it."""
+"""Times of log lines, comparable and readable."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ LINES_TOGETHER = 200
 
 
 class LogTime(NamedTuple):
-    """A place on the time axis of one log."""
+    """A moment on the time axis of one log."""
 
     file: int
     order: int
-    """Number of the line among those of all files that were looked at."""
+    """Number of the line among the relevant lines of all files."""
     axis: str
     """`utc`, `local` or `boot`; "" when the line has no time. Axes can't be compared."""
     boot: int
     """How often the time since boot fell back in this file: after a reboot it begins again."""
     seconds: float
     text: str | None
-    """As a person reads it."""
+    """The time as text."""
 
     def before(self, other: LogTime) -> float | None:
-        """Return how many seconds this lies before `other`; None when nobody can tell."""
+        """Return the seconds from this moment to `other`; None when they can't be compared."""
         if self.axis != other.axis or self.boot != other.boot:
             return None
         if self.axis in {"", "boot"}:
@@ -59,7 +59,7 @@ def _midnight(day: str, zone: str) -> float | None:
 
 @lru_cache(maxsize=4096)
 def _read(head: str) -> tuple[str, float, str | None]:
-    """Return axis, seconds and text of what stands before a message."""
+    """Return axis, seconds and text of the head of a line."""
     quick = _BOOT.match(head)
     if quick is not None:
         return "boot", float(quick[1]), f"{quick[1]} s after boot"
@@ -85,7 +85,7 @@ def _read(head: str) -> tuple[str, float, str | None]:
 
 
 class LogClock:
-    """Reads the moments of the lines of one log after another; notices reboots."""
+    """Reader of the times of the lines of one log after another; it detects reboots."""
 
     def __init__(self) -> None:
         self._order = 0
@@ -95,7 +95,7 @@ class LogClock:
         self._before: tuple[str, float, str | None] = ("", 0.0, None)
 
     def next_file(self) -> None:
-        """What comes is another log."""
+        """Begin another log."""
         self._file += 1
         self._boot, self._last = 0, 0.0
         self._before = ("", 0.0, None)

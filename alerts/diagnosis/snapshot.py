@@ -1,7 +1,7 @@
-"""From what nvidia-smi said at one moment to incidents.
+"""Diagnosis of one document of nvidia-smi.
 
-One moment shows states, not rates: lifetime counters, one sample of a throttle reason and a link
-that is slow at idle are no faults. What counts is what the GPU itself says is broken or pending.
+One moment shows states, not rates: lifetime counters, one sample of a clock limit reason and a link
+that is slow at idle are no faults. Only states that the GPU itself reports as broken or pending are.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from alerts.xid.catalogue import XidSeverity
 
 @dataclass(frozen=True, slots=True)
 class GpuSnapshot:
-    """One GPU as nvidia-smi showed it; plain values, so that no parser is needed here."""
+    """A GPU of a document of nvidia-smi, as plain values."""
 
     pci: str | None
     name: str
     readings: Mapping[str, float]
-    """By catalogue name; only what has a value, never a gap."""
+    """Values by catalogue name, without gaps."""
     lost: str = ""
-    """What nvidia-smi says instead of values, "" for a GPU that answers."""
+    """Message of nvidia-smi in place of values, "" for a GPU that answers."""
     links: Sequence[bool] = field(default=())
-    """Whether each NVLink is active, in the order of their numbers; empty when nothing is said."""
+    """Whether each NVLink is active, in the order of their numbers; empty when unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class _Sign:
     fault: str
     severity: XidSeverity
     bad: Callable[[GpuSnapshot], bool]
-    said: str
+    text: str
     action: str
 
 
@@ -53,7 +53,7 @@ def _is(name: str, *values: float) -> Callable[[GpuSnapshot], bool]:
 
 
 def _too_hot(gpu: GpuSnapshot) -> bool:
-    """At the temperature, or the margin, at which the hardware slows itself down."""
+    """Return whether the GPU is at the temperature, or the margin, at which it slows itself down."""
     now = gpu.readings.get("gpu_temperature_celsius")
     limit = gpu.readings.get("gpu_temperature_slowdown_celsius")
     if now is not None and limit is not None and limit > 0:
@@ -92,21 +92,21 @@ _SIGNS = (
 )  # fmt: skip
 
 
-def judge_snapshots(gpus: Sequence[GpuSnapshot]) -> list[Finding]:
+def evaluate_snapshots(gpus: Sequence[GpuSnapshot]) -> list[Finding]:
     """Return the incidents of one document: for one node, one per cause."""
     found: list[Finding] = []
     for gpu in gpus:
         if gpu.lost:
             found.append(_lost(gpu))
             continue
-        told: set[str] = set()
+        seen: set[str] = set()
         for sign in _SIGNS:
-            if sign.fault not in told and sign.bad(gpu):
-                told.add(sign.fault)
+            if sign.fault not in seen and sign.bad(gpu):
+                seen.add(sign.fault)
                 found.append(
                     Finding(severity=sign.severity, fault=sign.fault, gpu=gpu.pci,
-                             action=f"{sign.said[0].upper()}{sign.said[1:]}. {sign.action}",
-                             line=f"{_named(gpu)}: {sign.said}")
+                             action=f"{sign.text[0].upper()}{sign.text[1:]}. {sign.action}",
+                             line=f"{_named(gpu)}: {sign.text}")
                 )  # fmt: skip
     return _facility(found + _links(gpus), len(gpus))
 
@@ -127,7 +127,7 @@ def _lost(gpu: GpuSnapshot) -> Finding:
 
 
 def _links(gpus: Sequence[GpuSnapshot]) -> list[Finding]:
-    """Judge links by the peers: a link that is down here and up on another GPU of the model."""
+    """Compare links with the peers: one that is down here and up on another GPU of the model."""
     up: dict[str, set[int]] = {}
     for gpu in gpus:
         up.setdefault(gpu.name, set()).update(n for n, active in enumerate(gpu.links) if active)
@@ -151,24 +151,24 @@ def _links(gpus: Sequence[GpuSnapshot]) -> list[Finding]:
 
 
 def _facility(found: list[Finding], gpus: int) -> list[Finding]:
-    """The power brake on every GPU of a node is one event, of its power and not of a GPU."""
-    brakes = [incident for incident in found if incident.fault == "power_brake"]
-    if gpus < 2 or len(brakes) < gpus:
+    """Merge a power brake on every GPU of a node: it is one event, of the node's power."""
+    limited = [incident for incident in found if incident.fault == "power_brake"]
+    if gpus < 2 or len(limited) < gpus:
         return found
     whole = Finding(
-        severity=XidSeverity.PAGE, fault="power_brake", count=len(brakes),
-        action="The power brake holds all GPUs of the node: check its power supplies, the feed and "
+        severity=XidSeverity.PAGE, fault="power_brake", count=len(limited),
+        action="The power brake limits all GPUs of the node: check its power supplies, the feed and "
         "the PDU, and other nodes on them; the GPUs are well.",
-        line=f"{brakes[0].line} (and {len(brakes) - 1} more)",
+        line=f"{limited[0].line} (and {len(limited) - 1} more)",
     )  # fmt: skip
     return [incident for incident in found if incident.fault != "power_brake"] + [whole]
 
 
 def merge(incidents: Sequence[Finding]) -> list[Finding]:
-    """Put the incidents of several documents and logs together: one per fault and GPU.
+    """Merge the incidents of several documents and logs: one per fault and GPU.
 
-    A GPU that the log calls lost is lost in nvidia-smi's eyes too; one that waits for a spare row
-    logged an XID 63.
+    A GPU that is lost in the log is lost for nvidia-smi too; one that waits for a spare row logged
+    an XID 63.
     """
     kept: dict[tuple[str, str | None], Finding] = {}
     for incident in sorted(incidents, key=lambda one: one.severity.rank):
@@ -189,17 +189,17 @@ def merge(incidents: Sequence[Finding]) -> list[Finding]:
                 action=known.action,
                 line=known.line,
             )
-    return _asked(list(kept.values()))
+    return _join_recovery(list(kept.values()))
 
 
-def _asked(incidents: list[Finding]) -> list[Finding]:
+def _join_recovery(incidents: list[Finding]) -> list[Finding]:
     """Give a recovery action that nvidia-smi shows to the fault of that GPU in the log."""
-    told: dict[str | None, Finding] = {
+    causes: dict[str | None, Finding] = {
         one.gpu: one for one in reversed(incidents) if one.xids and one.gpu and _matters(one)
     }
     kept = {id(one): one for one in incidents}
     for asked in incidents:
-        cause = told.get(asked.gpu)
+        cause = causes.get(asked.gpu)
         if cause is None or asked.xids or not asked.fault.startswith("recovery"):
             continue
         del kept[id(asked)]

@@ -1,4 +1,4 @@
-"""What a cluster of errors means as a whole: its fault, how bad it is, and what to do."""
+"""Verdict on a group of errors: its fault, its severity, and what to do."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from alerts.diagnosis.burst_group import BurstGroup
 from alerts.xid.catalogue import XidSeverity, meaning_of
 
 QUICK_SECONDS = 60.0
-"""A recovery action that is taken back within this time was none (the rule's `hold`)."""
+"""A recovery action that is withdrawn within this time does not count (the rule's `hold`)."""
 
 MEMORY = frozenset({
     "ecc_uncontained", "ecc_dbe", "ecc_contained", "ecc_detail", "ecc_repeat", "remap_pending",
     "remap_failure", "sbe_rate",
 })  # fmt: skip
-"""Faults of one GPU's memory: they come together and are one incident."""
+"""Faults of one GPU's memory that are one incident."""
 
 _ROOTS = (
     "gpu_lost", "gsp_dead", "driver_hung", "c2c", "pcie", "ecc_uncontained", "ecc_dbe",
@@ -24,10 +24,10 @@ _ROOTS = (
     "gpu_init_failed", "nvswitch_fatal", "nvlink_errors", "remap_failure", "ecc_detail",
     "remap_pending", "nvswitch_link", "sbe_rate",
 )  # fmt: skip
-"""Which of several faults at one time is the cause: the first of these that is there."""
+"""Faults by which is the cause of others at the same time; the first is."""
 _RESULTS = ("recovery_action", "recovery_action_p2p", "recovery_drain", "driver_hung")
 
-_WISHES = {
+_RECOVERIES = {
     1: "reset the GPU",
     2: "reboot the node",
     3: "end all work that uses peer to peer access, then look again",
@@ -38,54 +38,54 @@ _WISHES = {
 }
 
 
-def wish_of(cluster: BurstGroup) -> int | None:
-    """Return the recovery action last asked for; 0 when it was taken back quickly, or is the
-    only one; None when none was."""
+def recovery_of(group: BurstGroup) -> int | None:
+    """Return the recovery action that was last requested; 0 when it was withdrawn quickly, or is the
+    only one; None without any."""
     asked: Burst | None = None
     withdrawn = False
-    for burst in cluster.bursts:
-        if burst.wish is None:
+    for burst in group.bursts:
+        if burst.recovery is None:
             continue
-        if burst.wish != 0:
+        if burst.recovery != 0:
             asked, withdrawn = burst, False
         elif asked is not None and burst.gpu == asked.gpu:
-            held = asked.first.before(burst.first)
-            withdrawn = held is not None and held < QUICK_SECONDS and asked.first.axis != ""
+            after = asked.first.before(burst.first)
+            withdrawn = after is not None and after < QUICK_SECONDS and asked.first.axis != ""
     if asked is not None:
-        return 0 if withdrawn else asked.wish
-    return 0 if 154 in cluster.xids else None
+        return 0 if withdrawn else asked.recovery
+    return 0 if 154 in group.xids else None
 
 
-def severities(cluster: BurstGroup) -> list[XidSeverity]:
-    """Return how bad each burst is among the others of its cluster, in their order."""
-    wish = wish_of(cluster) if 154 in cluster.xids else None
-    return [_severity(burst, cluster.xids, wish) for burst in cluster.bursts]
+def severities(group: BurstGroup) -> list[XidSeverity]:
+    """Return the severity of each burst among the others of its group, in their order."""
+    recovery = recovery_of(group) if 154 in group.xids else None
+    return [_severity(burst, group.xids, recovery) for burst in group.bursts]
 
 
-def _severity(burst: Burst, xids: set[int], wish: int | None) -> XidSeverity:
+def _severity(burst: Burst, xids: set[int], recovery: int | None) -> XidSeverity:
     if burst.xid == 48 and 94 in xids:
-        return XidSeverity.TICKET  # contained: only the program that touched it is hurt
+        return XidSeverity.TICKET  # contained: only the program that used it fails
     if burst.xid == 157 and 48 in xids:
         return XidSeverity.PAGE
-    if burst.xid == 154 and wish == 0:
+    if burst.xid == 154 and recovery == 0:
         return XidSeverity.INFO
-    if burst.xid == 154 and wish == 4 and xids & {48, 95, 149}:
+    if burst.xid == 154 and recovery == 4 and xids & {48, 95, 149}:
         return XidSeverity.PAGE
     return burst.severity
 
 
 class FaultVerdict(NamedTuple):
-    """What a cluster comes to."""
+    """Fault, severity and most telling burst of a group."""
 
     fault: str
     severity: XidSeverity
     burst: Burst
-    """The one that shows it best."""
+    """The most telling burst."""
 
 
-def judge(cluster: BurstGroup) -> FaultVerdict:
-    """Return the fault that is the cause, and the severity of the whole."""
-    weighed = list(zip(cluster.bursts, severities(cluster), strict=True))
+def verdict_of(group: BurstGroup) -> FaultVerdict:
+    """Return the fault that is the cause, and the severity of the group."""
+    weighed = list(zip(group.bursts, severities(group), strict=True))
     severity = min((own for _, own in weighed), key=lambda own: own.rank)
     causes = sorted(
         (
@@ -98,15 +98,15 @@ def judge(cluster: BurstGroup) -> FaultVerdict:
     for root in _ROOTS:
         for _, _, burst in causes:
             if burst.fault == root:
-                contained = root == "ecc_dbe" and 94 in cluster.xids
+                contained = root == "ecc_dbe" and 94 in group.xids
                 return FaultVerdict("ecc_contained" if contained else root, severity, burst)
     shown = causes[0][2] if causes else next(burst for burst, own in weighed if own is severity)
     return FaultVerdict(shown.fault, severity, shown)
 
 
-def action_of(fault: str, severity: XidSeverity, clusters: Sequence[BurstGroup]) -> str:
-    """Return what the incident means and what to do, in a few sentences."""
-    bursts = [burst for cluster in clusters for burst in cluster.bursts]
+def action_of(fault: str, severity: XidSeverity, groups: Sequence[BurstGroup]) -> str:
+    """Return the meaning of the incident and what to do, in a few sentences."""
+    bursts = [burst for group in groups for burst in group.bursts]
     parts: list[str] = []
     shown = {
         burst.xid
@@ -127,14 +127,14 @@ def action_of(fault: str, severity: XidSeverity, clusters: Sequence[BurstGroup])
         )
     elif not parts:
         parts.append(_SENTENCES.get(fault, "See the line."))
-    wishes = [wish for cluster in clusters if (wish := wish_of(cluster)) is not None]
-    if wishes and severity.rank <= XidSeverity.TICKET.rank and wishes[-1] in _WISHES:
-        parts.append(f"The driver asks to {_WISHES[wishes[-1]]}.")
-    elif wishes and wishes[-1] == 0 and fault.startswith("recovery"):
-        parts.append("The driver has since taken this back: nothing is left to do.")
-    looks = {burst.code.investigate for burst in bursts if burst.code is not None}
-    if fault == "nvlink_errors" and "INVESTIGATE_PEER_DEVICE" in looks:
-        parts.append("The cause may lie at the other end of the link: look at the peer first.")
+    recoveries = [recovery for group in groups if (recovery := recovery_of(group)) is not None]
+    if recoveries and severity.rank <= XidSeverity.TICKET.rank and recoveries[-1] in _RECOVERIES:
+        parts.append(f"The driver asks to {_RECOVERIES[recoveries[-1]]}.")
+    elif recoveries and recoveries[-1] == 0 and fault.startswith("recovery"):
+        parts.append("The driver has since withdrawn this: nothing is left to do.")
+    places = {burst.code.investigate for burst in bursts if burst.code is not None}
+    if fault == "nvlink_errors" and "INVESTIGATE_PEER_DEVICE" in places:
+        parts.append("The cause may lie at the other end of the link: check the peer first.")
     gpus = sorted({burst.gpu for burst in bursts if burst.gpu and burst.sxid is None})
     if len(gpus) > 1:
         parts.append(f"GPUs: {', '.join(gpus[:16])}{' ...' if len(gpus) > 16 else ''}.")

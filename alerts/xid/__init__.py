@@ -1,1 +1,1 @@
-"""What the numbered errors of the NVIDIA driver mean: tables, and the little code that reads them."""
+"""Numbered errors of the NVIDIA driver: their catalogue, and the evaluation of a line."""

@@ -1,4 +1,4 @@
-"""The catalogue of XIDs: one row a number, with NVIDIA's action, our severity and our sentences."""
+"""The catalogue of XIDs: one row a number, with NVIDIA's action, a severity and texts."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from importlib.resources import files
 
 
 class XidSeverity(StrEnum):
-    """Who hears of it; the worst first."""
+    """Severity of a line, the worst first."""
 
     PAGE = "page"
-    """A person, now."""
+    """A person is notified now."""
     TICKET = "ticket"
-    """A person, in working hours."""
+    """A person is notified in working hours."""
     INFO = "info"
-    """Nobody; worth knowing."""
+    """Shown, but not notified."""
     IGNORE = "ignore"
-    """Nobody; it means nothing for the health of a GPU."""
+    """Not shown: no sign of the health of a GPU."""
 
     @property
     def rank(self) -> int:
-        """0 for the worst, to sort by."""
+        """Rank to sort by, 0 for the worst."""
         return _RANKS[self]
 
 
@@ -32,7 +32,7 @@ _RANKS = {severity: rank for rank, severity in enumerate(XidSeverity)}
 
 @dataclass(frozen=True, slots=True)
 class XidMeaning:
-    """What is known of one XID."""
+    """Meaning of an XID."""
 
     xid: int
     name: str
@@ -40,16 +40,16 @@ class XidMeaning:
     nvidia_action: str
     """The immediate action of NVIDIA's catalogue, "" where it has none."""
     fault: str
-    """What is broken, in the words of our rules: `gpu_lost`, `ecc_contained`, `application`."""
+    """Name of the fault in the rules: `gpu_lost`, `ecc_contained`, `application`."""
     severity: XidSeverity
-    """Of one line alone, with nothing beside it."""
+    """Severity of one line alone."""
     meaning: str
     remedy: str
 
 
 @cache
 def catalogue() -> dict[int, XidMeaning]:
-    """Return every XID that is known, by number."""
+    """Return every known XID by number."""
     text = files("alerts.xid").joinpath("catalogue.toml").read_text(encoding="utf-8")
     return {
         xid: XidMeaning(
@@ -67,7 +67,7 @@ def catalogue() -> dict[int, XidMeaning]:
 
 
 def meaning_of(xid: int) -> XidMeaning:
-    """Return what is known of an XID; a number that nobody knows is a ticket of its own."""
+    """Return the meaning of an XID; an unknown number is a ticket of its own."""
     known = catalogue().get(xid)
     if known is not None:
         return known

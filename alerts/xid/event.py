@@ -1,29 +1,19 @@
-"""What an event on the bus means: the same judgement as of a line in a saved kernel log."""
+"""Events of the driver: fault and severity, evaluated as a line of a saved kernel log."""
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
-from alerts.diagnosis.burst import judge_xid
 from alerts.xid.catalogue import XidSeverity, meaning_of
+from alerts.xid.evaluate import DRIVER_NOTES, SITE, FaultAlone, evaluate_switch, evaluate_xid
 from alerts.xid.nvlink5 import SubCode, decode
-from alerts.xid.switch import judge_switch
 from telemetry.devices import Event
 from telemetry.kernel_log import DriverNote, GpuLost, Record, SXid, Xid
 
-_SITE = re.compile(r"GPC (\d{1,3}), TPC (\d{1,3})")
-_NOTES = {
-    "init_failed": ("gpu_init_failed", XidSeverity.TICKET),
-    "nvlink_failed": ("nvlink_errors", XidSeverity.TICKET),
-    "mismatch": ("driver_mismatch", XidSeverity.TICKET),
-    "task_hung": ("driver_hung", XidSeverity.PAGE),
-}
 
-
-def fault_of(event: Event) -> tuple[str, XidSeverity]:
-    """Return the fault that an event is a sign of, in the words of the XID catalogue, and how bad
-    it is alone. What is no error of the driver is ("", IGNORE)."""
+def fault_of(event: Event) -> FaultAlone:
+    """Return the fault of an event in the XID catalogue, and its severity alone; ("", IGNORE) for an
+    event that is no error of the driver."""
     data = event.data
     match event.kind:
         case "xid":
@@ -34,29 +24,29 @@ def fault_of(event: Event) -> tuple[str, XidSeverity]:
                 known = meaning_of(number)
                 return known.fault, known.severity
             record = _xid(number, event)
-            return judge_xid(record, code_of(event))
+            return evaluate_xid(record, code_of(event))
         case "sxid":
-            return judge_switch(_sxid(event))
+            return evaluate_switch(_sxid(event))
         case "driver_log":
-            return _NOTES.get(str(data.get("what")), ("", XidSeverity.IGNORE))
+            return DRIVER_NOTES.get(str(data.get("what")), ("", XidSeverity.IGNORE))
         case _:
             return "", XidSeverity.IGNORE
 
 
 def code_of(event: Event) -> SubCode | None:
-    """Return what the sub-code of an NVLink error asks for; None where there is none."""
+    """Return the sub-code of an NVLink error; None where there is none."""
     number = _whole(event.data.get("xid"))
     return None if number is None else decode(number, _words(event.data.get("registers")))
 
 
 def site_of(event: Event) -> str:
     """Return the unit of the GPU that an event names, `GPC 2, TPC 1`, or ""."""
-    found = _SITE.search(str(event.data.get("line", ""))) or _SITE.search(event.message)
+    found = SITE.search(str(event.data.get("line", ""))) or SITE.search(event.message)
     return "" if found is None else found[0]
 
 
 _DETAILED = frozenset({45, 74, 94, 154, *range(144, 151)})
-"""XIDs whose verdict lies in the rest of the line."""
+"""XIDs whose verdict depends on the rest of the line."""
 
 
 def _xid(number: int, event: Event) -> Xid:
@@ -123,5 +113,5 @@ def event_data(record: Record, line: str) -> tuple[str, dict[str, Any]]:
             data, kind = {}, "gpu_lost"
         case DriverNote():
             data, kind = {"what": record.what}, "driver_log"
-    said = {name: value for name, value in data.items() if value is not None}
-    return kind, said | {"line": line.strip()}
+    known = {name: value for name, value in data.items() if value is not None}
+    return kind, known | {"line": line.strip()}

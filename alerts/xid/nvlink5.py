@@ -1,8 +1,9 @@
 """Decode the sub-codes of NVLink errors of Blackwell GPUs: XIDs 144 to 150.
 
 The line ends with hexadecimal words: the first (intrInfo) names unit and reason, the second is the
-error status. Drivers from R575 on lay intrInfo out anew (V2). The two layouts never match the same
-word for the same XID, but for XID 150, where both mean the same: so no driver version is needed.
+error status. Drivers from R575 on have another layout of intrInfo (V2). The two layouts never match
+the same word for the same XID, except for XID 150, where both mean the same: so the version of the
+driver is not needed.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ XIDS = range(144, 151)
 
 @dataclass(frozen=True, slots=True)
 class SubCode:
-    """What a sub-code asks for."""
+    """Meaning of a sub-code."""
 
     unit: str
     action: str
-    """`IGNORE`, `RESET_GPU`, or `XID_154_EVAL`: what the recovery action says."""
+    """`IGNORE`, `RESET_GPU`, or `XID_154_EVAL`: as the recovery action of XID 154."""
     severity: str
     """NVIDIA's word: `fatal`, `link fatal`, `non-fatal`."""
     investigate: str
-    """`INVESTIGATE_PEER_DEVICE` and the like: where the cause may lie."""
+    """Place of the cause: `INVESTIGATE_PEER_DEVICE` and the like."""
     layout: str
     """`V1` (drivers before R575) or `V2`."""
 
@@ -58,7 +59,7 @@ def _rules(xid: int) -> tuple[_Rule, ...]:
 
 
 def decode(xid: int, words: Sequence[int]) -> SubCode | None:
-    """Return what the words of a line ask for; None when they are cut off or in no table."""
+    """Return the sub-code of the words of a line; None when they are cut off or in no table."""
     if xid not in XIDS or not words:
         return None
     for rule in _rules(xid):

@@ -14,7 +14,7 @@ from typing import BinaryIO, Protocol
 
 from alerts.diagnosis.diagnosis import Diagnosis
 from alerts.diagnosis.finding import Finding, worst_first
-from alerts.diagnosis.snapshot import GpuSnapshot, judge_snapshots, merge
+from alerts.diagnosis.snapshot import GpuSnapshot, evaluate_snapshots, merge
 from alerts.xid.catalogue import XidSeverity
 from collector.smi.document import Document, SmiGpu
 from collector.smi.failure import Failure, failure_of
@@ -169,7 +169,7 @@ class SavedLogReader:
             if failure is not None:
                 self._found.append(_of_failure(failure))
             elif links:
-                self._found += judge_snapshots(links)
+                self._found += evaluate_snapshots(links)
             return failure is not None or bool(links)
         try:
             documents = documents_of(text, where)
@@ -179,7 +179,7 @@ class SavedLogReader:
             self._found.append(_of_failure(documents))
             return True
         for document in documents:
-            self._found += judge_snapshots(snapshots_of(document))
+            self._found += evaluate_snapshots(snapshots_of(document))
         if (lack := documents[-1].shortfall()) != "":
             self.notes.append(f"{where}: {lack}")
         return True

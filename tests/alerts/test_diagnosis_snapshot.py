@@ -9,7 +9,7 @@ import pytest
 
 from alerts.diagnosis import snapshot
 from alerts.diagnosis.finding import Finding
-from alerts.diagnosis.snapshot import GpuSnapshot, judge_snapshots, merge
+from alerts.diagnosis.snapshot import GpuSnapshot, evaluate_snapshots, merge
 from alerts.xid.catalogue import XidSeverity
 from telemetry.catalogue import BY_NAME
 
@@ -24,7 +24,7 @@ def gpu(
 
 def said(*gpus: GpuSnapshot) -> list[tuple[str, str]]:
     """Severity and fault of each incident."""
-    return [(one.severity.value, one.fault) for one in judge_snapshots(gpus)]
+    return [(one.severity.value, one.fault) for one in evaluate_snapshots(gpus)]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_lost_gpu_hides_no_other() -> None:
 def test_the_power_brake_on_all_gpus_is_the_facility() -> None:
     """Case (c): one page about the node's power; on some GPUs only, a ticket each."""
     braked = [gpu(f"0000:0{n}:00.0", clocks_event_hw_power_brake_slowdown=1) for n in range(8)]
-    (one,) = judge_snapshots(braked)
+    (one,) = evaluate_snapshots(braked)
     assert (one.severity, one.fault, one.gpu, one.count) == ("page", "power_brake", None, 8)
     assert said(*braked[:2], gpu("0000:0a:00.0")) == [("ticket", "power_brake")] * 2
 
@@ -110,7 +110,7 @@ def test_log_and_document_are_merged_by_cause() -> None:
         severity=XidSeverity.TICKET, fault="nvlink_errors", gpu="0000:01:00.0", xids=[149]
     )
     lost = Finding(severity=XidSeverity.PAGE, fault="gpu_lost", gpu="0000:02:00.0", xids=[79])
-    found = judge_snapshots([gpu(recovery_action=1), gpu("0000:02:00.0", lost="GPU is lost")])
+    found = evaluate_snapshots([gpu(recovery_action=1), gpu("0000:02:00.0", lost="GPU is lost")])
     merged = {one.fault: one for one in merge([log, lost, *found])}
     assert set(merged) == {"nvlink_errors", "gpu_lost"}
     assert merged["nvlink_errors"].severity == "page"

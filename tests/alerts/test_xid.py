@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alerts.xid.catalogue import XidSeverity, catalogue, meaning_of
-from alerts.xid.links import judge_registers
+from alerts.xid.evaluate import evaluate_registers
 from alerts.xid.nvlink5 import XIDS, decode
 
 TABLES = Path(__file__).parents[2] / "../shared/data"
@@ -98,4 +98,4 @@ def test_registers_of_xid_74(
     registers: tuple[int, ...], detail: str, severity: XidSeverity
 ) -> None:
     """Three bits of the first may be passed over."""
-    assert judge_registers(registers, detail)[1] is severity
+    assert evaluate_registers(registers, detail)[1] is severity
