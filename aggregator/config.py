@@ -74,6 +74,12 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_bytes: int = 50 * GIB
     """Most disk for all of it: the oldest raw readings go first, then the finest roll-ups."""
 
+    def check_secrets(self) -> None:
+        """Raise `ConfigError` for a password, token or certificate that can't be read."""
+        if self.kind is StoreKind.INFLUXDB:
+            self.influxdb.secret()
+            self.influxdb.context()
+
     def check(self, where: str) -> None:
         """Raise `ConfigError` for what can't work."""
         if self.kind is StoreKind.INFLUXDB:

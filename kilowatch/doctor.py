@@ -11,9 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from aggregator.config import AggregatorConfig, StoreKind
-from aggregator.influx.client import InfluxClient
-from aggregator.influx.inspection import inspect
+from aggregator.config import AggregatorConfig
+from aggregator.store.open import inspect_server
 from collector.host.clock import read_clock
 from collector.sampling.once import once
 from kilowatch.settings import Settings
@@ -42,7 +41,7 @@ async def examine(settings: Settings) -> list[DoctorFinding]:
         await driver(settings),
         kernel_log(settings),
         await broker(settings.broker),
-        *await influxdb(settings.aggregator),
+        *await store_server(settings.aggregator),
         clock(),
         *disks((settings.collector.state_dir, settings.aggregator.data_dir)),
         port(settings.aggregator.listen),
@@ -117,14 +116,13 @@ async def broker(config: BrokerConfig) -> DoctorFinding:
     return DoctorFinding(subject="broker", level="ok", text=f"{where} lets us in")
 
 
-async def influxdb(config: AggregatorConfig) -> list[DoctorFinding]:
-    """Check the InfluxDB server as the store uses it, where it is the store."""
-    if config.store.kind is not StoreKind.INFLUXDB:
-        return []
-    with InfluxClient(config.store.influxdb) as client:
-        found = await asyncio.to_thread(inspect, client, time.time())
+async def store_server(config: AggregatorConfig) -> list[DoctorFinding]:
+    """Check the server behind the store as the store uses it, where there is one."""
+    found = await asyncio.to_thread(inspect_server, config.store, time.time())
     return [
-        DoctorFinding(subject="influxdb", level=each.level, text=each.text, cure=each.cure)
+        DoctorFinding(
+            subject=config.store.kind.value, level=each.level, text=each.text, cure=each.cure
+        )
         for each in found
     ]
 

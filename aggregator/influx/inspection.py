@@ -1,4 +1,4 @@
-"""Looks at a server as a writer and a reader meet it: what is wrong there, and what mends it."""
+"""Inspection of a server as a writer and a reader meet it: faults, and their cures."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _NOTHING = gzip.compress(b"# kilowatch looks whether it may write\n")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """One thing that was looked at."""
+class ServerFinding:
+    """The result of one check."""
 
     level: str
     """`ok`, `warning` or `fault`."""
@@ -26,51 +26,51 @@ class Found:
     cure: str = ""
 
 
-def inspect(client: InfluxClient, now: float) -> list[Found]:
-    """Look at the server; `now` in seconds since 1970. Writes nothing into it."""
+def inspect(client: InfluxClient, now: float) -> list[ServerFinding]:
+    """Return the state of the server; `now` in seconds since 1970. Writes nothing into it."""
     url = client.config.url
     try:
         server = client.server()
         if server.product == "unknown":
-            return [Found("fault", f"{url}: no InfluxDB answers there",
+            return [ServerFinding("fault", f"{url}: no InfluxDB answers there",
                           "look at aggregator.store.influxdb.url")]  # fmt: skip
-        found = [Found("ok", f"{url}: {server}"), _write(client, now)]
+        found = [ServerFinding("ok", f"{url}: {server}"), _write(client, now)]
         if server.major in {1, 2} and found[-1].level == "ok":
             found += _policies(client, server)
         if server.product == "VictoriaMetrics":
-            found.append(Found("warning", "VictoriaMetrics answers no InfluxQL: /api/v1/history "
+            found.append(ServerFinding("warning", "VictoriaMetrics answers no InfluxQL: /api/v1/history "
                                "says so", "ask it in PromQL, or use the embedded store"))  # fmt: skip
     except UnreachableError as error:
-        return [Found("fault", str(error), "start the server, or mend "
+        return [ServerFinding("fault", str(error), "start the server, or mend "
                       "aggregator.store.influxdb.url; what comes waits in the spool")]  # fmt: skip
     return found
 
 
-def _write(client: InfluxClient, now: float) -> Found:
+def _write(client: InfluxClient, now: float) -> ServerFinding:
     verdict = judge(client.write(RAW, _NOTHING), 1, now)
     if verdict.move is WriteAction.ON:
-        return Found("ok", "it lets us write")
+        return ServerFinding("ok", "it lets us write")
     if verdict.missing:
-        return Found("fault", f"it can't take data: {verdict.problem}", SETUP)
-    return Found("fault", f"it takes no data: {verdict.problem}",
+        return ServerFinding("fault", f"it can't take data: {verdict.problem}", SETUP)
+    return ServerFinding("fault", f"it takes no data: {verdict.problem}",
                  "look at api, org, token_file or password_file in aggregator.store.influxdb")  # fmt: skip
 
 
-def _policies(client: InfluxClient, server: InfluxServer) -> list[Found]:
+def _policies(client: InfluxClient, server: InfluxServer) -> list[ServerFinding]:
     config = client.config
     answer = client.ask("GET", "/query", {"q": f'SHOW RETENTION POLICIES ON "{config.database}"'})
     body = decoded(answer)
     problem = body.get("error") or body.get("message") or next(
         (each["error"] for each in body.get("results", ()) if "error" in each), "")  # fmt: skip
     if problem:
-        return [Found("warning", f"its retention can't be read: {problem}",
+        return [ServerFinding("warning", f"its retention can't be read: {problem}",
                       SETUP if "not found" in str(problem) else "")]  # fmt: skip
     there = {str(row[0]): str(row[1]) for row in rows(body)}
     if server.major == 2:
         there = {name.rpartition("/")[2]: length for name, length in there.items()}
     missing = [name for name in policies(config) if name not in there]
     if missing:
-        return [Found("fault", f"{config.database} has no retention policy "
+        return [ServerFinding("fault", f"{config.database} has no retention policy "
                       f"{', '.join(missing)}", SETUP)]  # fmt: skip
     other = [
         f"{name} is {there[name]}, not {exact_duration(seconds)}"
@@ -78,5 +78,5 @@ def _policies(client: InfluxClient, server: InfluxServer) -> list[Found]:
         if server.major == 1 and parse_duration(there[name]) != round(seconds)
     ]
     if other:
-        return [Found("warning", f"retention: {'; '.join(other)}", SETUP)]
-    return [Found("ok", f"{config.database}: {', '.join(policies(config))}")]
+        return [ServerFinding("warning", f"retention: {'; '.join(other)}", SETUP)]
+    return [ServerFinding("ok", f"{config.database}: {', '.join(policies(config))}")]

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from aggregator.influx.names import METRICS, frames_field, keeps_last
 from aggregator.influx.reader import InfluxReader, quoted, source_of
-from aggregator.store.past import Asked, Found, Longs, enter
+from aggregator.store.past import Found, Longs, PastQuery, enter
 from aggregator.store.protocol import FleetPast, PastInstants, StoredDevice
 from aggregator.store.rollup import readings
 from telemetry.errors import StoreError
@@ -110,31 +110,31 @@ _TAGS = {
 Series = dict[str, Any]
 
 
-def read_past(reader: InfluxReader, asked: Asked, later: set[tuple[str, str]]) -> FleetPast:
+def read_past(reader: InfluxReader, query: PastQuery, later: set[tuple[str, str]]) -> FleetPast:
     """Return what there is. Raises `StoreError` for a metric that is none of the table."""
     lanes: dict[Lane, list[str]] = {}
-    for name in asked.columns:
+    for name in query.columns:
         metric = METRICS.get(name)
-        if metric is None or metric.table is not asked.table:
-            raise StoreError(f"past: the table {asked.table} has no metric {name!r}")
+        if metric is None or metric.table is not query.table:
+            raise StoreError(f"past: the table {query.table} has no metric {name!r}")
         lanes.setdefault(metric.lane, []).append(name)
     found, slack = {}, {}
     until = time.monotonic() + PATIENCE
     for lane, names in lanes.items():
-        found[lane], width = _finest(_Question(reader, asked, lane, names, until))
+        found[lane], width = _finest(_Question(reader, query, lane, names, until))
         slack[lane] = 2 * width
-    devices = _devices(asked.table, [each for rows in found.values() for each in rows])
+    devices = _devices(query.table, [each for rows in found.values() for each in rows])
     places = {(each.node, each.key): each.id for each in devices}
     past = FleetPast(devices, {}, {}, slack, later)
     numbers = np.arange(len(devices))
     for lane, names in lanes.items():
         points = [
-            (places[_key(asked.table, series.get("tags", {}))], point)
+            (places[_key(query.table, series.get("tags", {}))], point)
             for series in found[lane]
             for point in series["values"]
         ]
         enter(
-            past, rows_of(points, names, asked.when, slack[lane] // 2), numbers, asked, lane, names
+            past, rows_of(points, names, query.when, slack[lane] // 2), numbers, query, lane, names
         )
     return past
 
@@ -146,19 +146,19 @@ class _Question:
     """The metrics of one lane."""
 
     def __init__(
-        self, reader: InfluxReader, asked: Asked, lane: Lane, names: Sequence[str], until: float
+        self, reader: InfluxReader, query: PastQuery, lane: Lane, names: Sequence[str], until: float
     ) -> None:
-        self.asked, self.lane = asked, lane
+        self.query, self.lane = query, lane
         self._reader, self._until = reader, until
         self._names = names
         self._among = f'"cluster" = {quoted(reader.cluster)}'
         self._nodes = ""
-        if asked.nodes is not None:
-            named = " OR ".join(f'"node" = {quoted(node)}' for node in asked.nodes)
+        if query.nodes is not None:
+            named = " OR ".join(f'"node" = {quoted(node)}' for node in query.nodes)
             self._nodes = f" AND ({named})" if named else " AND time < 0"
 
     def steps(self) -> list[tuple[int, int]]:
-        """Return what may be asked, the finest first: the step of the roll-up (0 for the points
+        """Return what may be query, the finest first: the step of the roll-up (0 for the points
         themselves) and the ns that a point of it spans."""
         config = self._reader.config
         span = int(config.every_seconds) if self.lane is Lane.FAST else 0
@@ -166,13 +166,13 @@ class _Question:
 
     def points(self, step: int, width: int) -> list[Series]:
         """Return all points that may be the newest of an instant, by series."""
-        asked, found = self.asked, list[Series]()
-        tags = ", ".join(f'"{tag}"' for tag in _TAGS[asked.table])
-        frames, source = frames_field(self.lane), source_of(asked.table, step)
+        query, found = self.query, list[Series]()
+        tags = ", ".join(f'"{tag}"' for tag in _TAGS[query.table])
+        frames, source = frames_field(self.lane), source_of(query.table, step)
         counts = [readings(name) for name in self._names] if step else []
         fields = ", ".join(f'"{name}"' for name in (*self._names, *counts))
-        reach = asked.reach[self.lane] + 2 * width
-        for start, end, last in _spans(asked.when, reach, width, max(width, USUAL[self.lane])):
+        reach = query.reach[self.lane] + 2 * width
+        for start, end, last in _spans(query.when, reach, width, max(width, USUAL[self.lane])):
             if time.monotonic() > self._until:
                 raise StoreError(f"{self._reader.config.url}: it takes more than {PATIENCE:g} s. "
                                  "Ask for fewer instants, columns or nodes.")  # fmt: skip
@@ -185,11 +185,11 @@ class _Question:
 
     def reaches_back(self, step: int) -> bool:
         """Whether the server has anything of any node from before the first instant."""
-        source, frames = source_of(self.asked.table, step), frames_field(self.lane)
+        source, frames = source_of(self.query.table, step), frames_field(self.lane)
         return bool(
             self._reader.series(
                 f'SELECT "{frames}" FROM {source} WHERE {self._among} '
-                f"AND time <= {self.asked.when.first} LIMIT 1"
+                f"AND time <= {self.query.when.first} LIMIT 1"
             )
         )
 
@@ -215,7 +215,7 @@ def _spans(
 def _finest(question: _Question) -> tuple[list[Series], int]:
     """Return the points of the finest step that the server has from before the first instant, and
     their width; if it has none of any, those of the finest."""
-    first = question.asked.when.first
+    first = question.query.when.first
     finest: tuple[list[Series], int] | None = None
     for step, width in question.steps():
         found = question.points(step, width)

@@ -25,8 +25,8 @@ from aggregator.influx.span_ladder import FinishedSpan, SpanLadder, some
 from aggregator.influx.spool import Spool
 from aggregator.influx.state_changes import ChangeWatcher
 from aggregator.influx.writer import Lines, Writer, packed
-from aggregator.store.embedded import EmbeddedStore
-from aggregator.store.past import Asked
+from aggregator.store.ledger import LedgerStore
+from aggregator.store.past import PastQuery
 from aggregator.store.protocol import (
     Batch,
     BlockRows,
@@ -61,7 +61,7 @@ class InfluxStore:
         self.spool = Spool(config.data_dir / "spool", influx.spool_bytes, {EVENTS})
         self.sender = SpoolSender(influx, self.spool, wall=time.time)
         self._reader = InfluxReader(influx, config.cluster)
-        self._ledger = EmbeddedStore(config.store, config.data_dir)
+        self._ledger = LedgerStore(config.store, config.data_dir)
         self._writer = Writer(config.cluster, influx.batch_lines)
         self._spans = SpanLadder(influx)
         self._saved = config.data_dir / "open-hours.npz"
@@ -207,8 +207,8 @@ class InfluxStore:
     ) -> FleetPast:
         """Return the newest readings of all devices at each instant, as the server has them; may be
         called from any thread."""
-        asked = Asked(table, tuple(columns), when, dict(reach), nodes)
-        return read_past(self._reader, asked, self._ledger.later(table, when.first))
+        query = PastQuery(table, tuple(columns), when, dict(reach), nodes)
+        return read_past(self._reader, query, self._ledger.later(table, when.first))
 
     def events(
         self, start: int, end: int, node: str | None, kind: str | None, limit: int

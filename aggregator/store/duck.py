@@ -1,6 +1,6 @@
 """The engine under the embedded store: the only file that knows DuckDB.
 
-One connection, used by one thread at a time; a question that takes long has one of its own (`look`),
+One connection, used by one thread at a time; a question that takes long has one of its own (`reader`),
 beside which the other goes on writing. Every error leaves as a `StoreError` that says where,
 what and what to do. An engine that DuckDB has given up on (a failed write to its log, say) is
 opened anew at the next use; what was committed is there again.
@@ -57,7 +57,7 @@ class ReadConnection(Protocol):
         """Return all rows of a query."""
 
 
-class EngineView:
+class EngineReader:
     """A connection of its own for one question; used by one thread."""
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
@@ -90,9 +90,9 @@ class DuckEngine:
         self._doubtful = False
         """The log may hold what no disk has: a sync that failed is not to be tried again, for the
         kernel may call it done then. All of it is written anew, into the file, before it is used."""
-        self._looks: set[duckdb.DuckDBPyConnection] = set()
-        self._look_ended = threading.Condition()
-        """Guards `_looks`."""
+        self._readers: set[duckdb.DuckDBPyConnection] = set()
+        self._reader_ended = threading.Condition()
+        """Guards `_readers`."""
         self.opened = 0
         """How many times it was opened: who keeps a copy of what it holds must read it again."""
         self.open()
@@ -145,51 +145,51 @@ class DuckEngine:
         try:
             yield
         except BaseException:
-            self._roll_back()
+            self._rollback()
             raise
         try:
             self.run("commit")
         except BaseException:
-            self._roll_back()
+            self._rollback()
             raise
 
     @contextmanager
-    def look(self, patience: float | None = None) -> Iterator[EngineView]:
+    def reader(self, limit: float | None = None) -> Iterator[EngineReader]:
         """Ask something from another thread: what is committed meanwhile is not seen. What takes more
-        than `patience` seconds is broken off. Raises `MovedError` for what is no longer where it
+        than `limit` seconds is broken off. Raises `MovedError` for what is no longer where it
         was, else `StoreError`."""
-        with self._look_ended:
+        with self._reader_ended:
             if self._connection is None:
                 raise self._closed()
             try:
                 cursor = self._connection.cursor()
             except duckdb.Error as error:
                 raise self._translated(error) from error
-            self._looks.add(cursor)
+            self._readers.add(cursor)
         late = threading.Event()
-        watch = threading.Timer(patience or 0.0, self._break_off, (cursor, late))
+        watch = threading.Timer(limit or 0.0, self._break_off, (cursor, late))
         watch.daemon = True
-        if patience is not None:
+        if limit is not None:
             watch.start()
         try:
-            yield EngineView(cursor)
+            yield EngineReader(cursor)
         except (duckdb.CatalogException, duckdb.IOException) as error:
             raise MovedError(str(self._translated(error))) from error
         except duckdb.Error as error:
             if late.is_set():
-                raise StoreError(f"{self.path}: it takes more than {patience:g} s. Ask for less: a "
+                raise StoreError(f"{self.path}: it takes more than {limit:g} s. Ask for less: a "
                                  "shorter time, fewer devices or columns.") from error  # fmt: skip
             raise self._translated(error) from error
         finally:
             watch.cancel()
-            with self._look_ended:
+            with self._reader_ended:
                 cursor.close()
-                self._looks.discard(cursor)
-                self._look_ended.notify_all()
+                self._readers.discard(cursor)
+                self._reader_ended.notify_all()
 
     def _break_off(self, cursor: duckdb.DuckDBPyConnection, late: threading.Event) -> None:
-        with self._look_ended:
-            if cursor in self._looks:
+        with self._reader_ended:
+            if cursor in self._readers:
                 late.set()
                 cursor.interrupt()
 
@@ -198,14 +198,14 @@ class DuckEngine:
         try:
             self.run("checkpoint")
         except StoreError as error:
-            if self._looks and _BUSY in str(error).lower():
+            if self._readers and _BUSY in str(error).lower():
                 return False
             raise
         return True
 
     def close(self) -> None:
         """Fold the log into the file and let go."""
-        self._end_looks()
+        self._end_readers()
         if self._connection is not None:
             try:
                 self.run("checkpoint")
@@ -292,7 +292,7 @@ class DuckEngine:
                 self._doubtful = True
             raise self._translated(error) from error
 
-    def _roll_back(self) -> None:
+    def _rollback(self) -> None:
         if self._connection is not None:
             try:
                 self._connection.execute("rollback")
@@ -302,19 +302,19 @@ class DuckEngine:
     def _closed(self) -> StoreError:
         return StoreError(f"{self.path}: it is closed after an error, and opens again soon")
 
-    def _end_looks(self) -> None:
+    def _end_readers(self) -> None:
         """Break off what others read, and wait until they have let go: a file that they hold is not
         opened anew."""
-        with self._look_ended:
-            while self._looks:
-                for cursor in self._looks:
+        with self._reader_ended:
+            while self._readers:
+                for cursor in self._readers:
                     cursor.interrupt()
-                self._look_ended.wait(0.05)
+                self._reader_ended.wait(0.05)
 
     def _let_go(self) -> None:
-        with self._look_ended:
+        with self._reader_ended:
             connection, self._connection = self._connection, None
-        self._end_looks()
+        self._end_readers()
         if connection is not None:
             try:
                 connection.close()

@@ -1,159 +1,97 @@
-"""The embedded store: one transaction a batch into DuckDB; sealing, roll-ups and retention behind.
-
-Exactly once: what is committed is remembered as number spans per run, made anew at opening from the
-tables themselves; a frame that is there already is left out of a batch, with all its rows.
-"""
+"""The embedded store: a ledger with the readings themselves, DuckDB for the newest hours and sealed
+Parquet files before."""
 
 from __future__ import annotations
 
-import logging
 import time
-from collections import ChainMap
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from aggregator.config import StoreConfig
-from aggregator.store import manifest, retention
-from aggregator.store.duck import Columns, DuckEngine, EngineView, MovedError, texts
+from aggregator.store.duck import EngineReader, MovedError
 from aggregator.store.history import read_history
 from aggregator.store.index import Index
-from aggregator.store.past import Asked, later_than, read_past
+from aggregator.store.ledger import LedgerStore
+from aggregator.store.past import PastQuery, read_past
 from aggregator.store.protocol import (
     Batch,
     BlockRows,
-    CollectorRun,
     FleetPast,
     Frames,
     HistorySeries,
     PastInstants,
-    StoredDevice,
-    StoredState,
-    StoreStatus,
 )
-from aggregator.store.seal import Sealer
-from aggregator.store.sealed_files import SealedFiles
-from aggregator.store.stored import Fresh, NewHole, StoredSpans
-from aggregator.store.stored_marks import accounted_runs
-from aggregator.store.tables import (
-    FRAMES,
-    create_lasting,
-    create_period,
-    period_of,
-    period_tables,
-)
-from api.fleet import StoredEvent
-from telemetry.devices import Event
+from aggregator.store.stored import Fresh
 from telemetry.errors import StoreError
-from telemetry.intervals import IntervalSet
-from telemetry.inventory import Inventory
 from telemetry.metric import Lane, Table
 from telemetry.schema import SCHEMA
 
-# Into the tables that are not bound to a period: names, inventories, events and holes.
+RETRIES, RETRY_SECONDS = 100, 0.03
+"""How often a query is repeated whose tables are sealed or dropped at that moment, and the seconds
+between."""
+QUERY_SECONDS = 30.0
+"""Seconds after which a query is cancelled, or a few that are too large would keep all threads that
+there are for others."""
+Periods = Mapping[int, Mapping[str, str]]
+Answer = TypeVar("Answer")
 
 
-def insert_lasting(engine: DuckEngine, batch: Batch, holes: Sequence[NewHole]) -> None:
-    """Insert what of a batch is no reading; inside the caller's transaction."""
-    _runs(engine, batch.runs)
-    _devices(engine, batch.devices, batch.at)
-    _inventories(engine, batch.inventories)
-    _events(engine, batch.events)
-    _holes(engine, holes, batch.at)
+class EmbeddedStore(LedgerStore):
+    """The `Store` of a data folder."""
 
+    def _insert(
+        self, tables: Mapping[str, str], batch: Batch, fresh: Fresh, *, every: bool
+    ) -> None:
+        """Insert the frames of a batch that are `fresh`, with their rows."""
+        super()._insert(tables, batch, fresh, every=every)
+        by_block: dict[int, list[BlockRows]] = {}
+        for part in batch.blocks:
+            by_block.setdefault(part.block, []).append(part)
+        for number, parts in sorted(by_block.items()):
+            columns = _columns(number, parts, batch.frames, None if every else fresh)
+            if len(columns["seq"]):
+                self._engine.insert(tables[SCHEMA.blocks[number].name], columns)
 
-def _runs(engine: DuckEngine, runs: Sequence[CollectorRun]) -> None:
-    if runs:
-        columns: Columns = {
-            "id": np.array([run.id for run in runs], np.int32),
-            "node": texts([run.node for run in runs]),
-            "session": np.array([run.session for run in runs], np.int64),
-        }
-        engine.insert("runs", columns, "or ignore")
+    def history(self, device: str, metric: str, start: int, end: int, step: float) -> HistorySeries:
+        """Return one metric of one device; in any thread, beside commits. Raises `StoreError`, also
+        for a metric that does not exist."""
+        return self._answer(
+            lambda reader, periods, index: read_history(
+                reader, self._root, index, periods, device, metric, start, end, step
+            )
+        )
 
+    def past(
+        self,
+        table: Table,
+        columns: Sequence[str],
+        when: PastInstants,
+        reach: Mapping[Lane, int],
+        nodes: Sequence[str] | None,
+    ) -> FleetPast:
+        """Return the newest readings of all devices at each instant; as `history`, in any thread."""
+        query = PastQuery(table, tuple(columns), when, dict(reach), nodes)
+        return self._answer(
+            lambda reader, periods, index: read_past(reader, self._root, index, periods, query)
+        )
 
-def _devices(engine: DuckEngine, devices: Sequence[StoredDevice], at: int) -> None:
-    if devices:
-        index = [-1 if each.index is None else each.index for each in devices]
-        columns: Columns = {
-            "id": np.array([device.id for device in devices], np.int32),
-            "node": texts([device.node for device in devices]),
-            "key": texts([device.key for device in devices]),
-            "index": np.array(index, np.int32),
-            "name": texts([device.name for device in devices]),
-            "since": np.full(len(devices), at, np.int64),
-        }
-        engine.insert("devices", columns, "or ignore")
-
-
-def _inventories(engine: DuckEngine, inventories: Sequence[Inventory]) -> None:
-    newest = list({each.node: each for each in inventories}.values())
-    if newest:
-        columns: Columns = {
-            "node": texts([each.node for each in newest]),
-            "session": np.array([each.session for each in newest], np.int64),
-            "version": np.array([each.version for each in newest], np.int64),
-            "taken_at": np.array([_clamped(each.taken_at) for each in newest], np.int64),
-            "body": texts([msgspec.json.encode(each).decode() for each in newest]),
-        }
-        engine.insert("inventories", columns, "or replace")
-
-
-def _events(engine: DuckEngine, events: Sequence[StoredEvent]) -> None:
-    if not events:
-        return
-    happened = [each.event for each in events]
-    columns: Columns = {
-        "node": texts([event.node for event in happened]),
-        "id": texts([event.id for event in happened]),
-        "happened": np.array([_clamped(event.at) for event in happened], np.int64),
-        "received": np.array([each.received_at for each in events], np.int64),
-        "kind": texts([event.kind for event in happened]),
-        "gpu": texts([event.gpu for event in happened]),
-        "body": texts([msgspec.json.encode(event).decode() for event in happened]),
-    }
-    engine.insert("events", columns, "or ignore")
-
-
-def _holes(engine: DuckEngine, holes: Sequence[NewHole], at: int) -> None:
-    if holes:
-        columns: Columns = {
-            "run": np.array([hole.run for hole in holes], np.int32),
-            "first": np.array([hole.first for hole in holes], np.int64),
-            "last": np.array([hole.last for hole in holes], np.int64),
-            "reason": texts([hole.reason for hole in holes]),
-            "received": np.full(len(holes), at, np.int64),
-        }
-        engine.insert("holes", columns)
-
-
-def _clamped(at: int) -> int:
-    return max(-(1 << 62), min(at, 1 << 62))
-
-
-# Rows of readings into their tables: whole columns at a time, no Python object per row.
-
-
-def insert_blocks(
-    engine: DuckEngine,
-    tables: Mapping[str, str],
-    parts: Sequence[BlockRows],
-    frames: Frames,
-    fresh: npt.NDArray[np.bool_] | None,
-) -> None:
-    """Insert the rows of a batch; with `fresh`, only those of frames that it marks."""
-    by_block: dict[int, list[BlockRows]] = {}
-    for part in parts:
-        by_block.setdefault(part.block, []).append(part)
-    for number, found in sorted(by_block.items()):
-        columns = _columns(number, found, frames, fresh)
-        if len(columns["seq"]):
-            engine.insert(tables[SCHEMA.blocks[number].name], columns)
+    def _answer(self, query: Callable[[EngineReader, Periods, Index], Answer]) -> Answer:
+        """Return the answer to a query, wherever its rows stand by now."""
+        tries = 0
+        while True:
+            periods, index = dict(self._periods), self._sealed.index
+            try:
+                with self._engine.reader(QUERY_SECONDS) as reader:
+                    return query(reader, periods, index)
+            except StoreError as error:
+                if self._sealed.find_lost():
+                    continue  # with the files that are left
+                tries += 1
+                if not isinstance(error, MovedError) or tries == RETRIES:
+                    raise
+                time.sleep(RETRY_SECONDS)
 
 
 def _columns(
@@ -183,321 +121,3 @@ def _columns(
     columns.update(zip(block.gauges, np.ascontiguousarray(wide), strict=True))
     columns.update(zip(block.counters, np.ascontiguousarray(tall), strict=True))
     return columns
-
-
-log = logging.getLogger(__name__)
-
-RETAIN_EVERY_NS = 30 * 10**9
-"""How often retention is looked at."""
-
-
-LOOKS, LOOK_AGAIN = 100, 0.03
-"""How often a question looks for what is sealed or dropped at that moment, and the seconds between."""
-PATIENCE = 30.0
-"""Seconds after which nobody waits for an answer any more: it is broken off, or a few questions that
-are too large would keep all threads that there are for others."""
-Periods = Mapping[int, Mapping[str, str]]
-Answer = TypeVar("Answer")
-
-
-class EmbeddedStore:
-    """The `Store` of a data folder."""
-
-    def __init__(self, config: StoreConfig, folder: Path) -> None:
-        self._config = config
-        self._root = folder
-        self._engine = DuckEngine(folder / "hot.duckdb", config)
-        self._opened = 0
-        self._runs: dict[tuple[str, int], int] = {}
-        self._stored = StoredSpans()
-        self._shelf = SealedFiles(folder)
-        self._periods: dict[int, dict[str, str]] = {}
-        self._sealer: Sealer | None = None
-        self._retained_at = 0
-        self._fold_at = config.checkpoint_bytes
-        """Bytes of the log at which it is folded in."""
-        self._load()
-
-    # -- Writing -------------------------------------------------------------------------------
-
-    def write(self, batch: Batch) -> int:
-        """Keep a batch in one transaction; returns how many frames were new."""
-        self._ready()
-        frames = batch.frames
-        fresh = self._stored.fresh(frames)
-        new = int(fresh.sum())
-        runs = {(run.node, run.session): run.id for run in batch.runs}
-        holes = self._stored.new_holes(batch.holes, ChainMap(runs, self._runs))
-        period = self._period_for(batch.at)
-        tables = self._periods.get(period)
-        with self._engine.transaction():
-            if new and tables is None:
-                tables = create_period(self._engine, period)
-            insert_lasting(self._engine, batch, holes)
-            if new and tables is not None:
-                self._insert(tables, batch, fresh, every=new == len(frames))
-        self._runs.update(runs)
-        if new and tables is not None:
-            self._periods[period] = tables
-        self._stored.remember(frames, fresh, holes)
-        return new
-
-    def _period_for(self, at: int) -> int:
-        """Return the period into which what came at a time is written. One that is being sealed
-        takes nothing more: what waited until then (for a disk, say) goes into the next."""
-        period = period_of(at, self._config.seal_seconds)
-        sealer = self._sealer
-        if sealer is not None and period == sealer.period:
-            period += max(1, int(self._config.seal_seconds))
-        return period
-
-    def _insert(
-        self, tables: Mapping[str, str], batch: Batch, fresh: Fresh, *, every: bool
-    ) -> None:
-        """Insert the frames of a batch that are `fresh`, with their rows."""
-        frames = batch.frames
-        columns: Columns = {
-            "run": frames.run[fresh],
-            "seq": frames.seq[fresh],
-            "ts": frames.sampled_at[fresh],
-            "received": frames.received_at[fresh],
-            "backfilled": frames.backfilled[fresh],
-        }
-        self._engine.insert(tables[FRAMES], columns)
-        insert_blocks(self._engine, tables, batch.blocks, frames, None if every else fresh)
-
-    # -- Reading -------------------------------------------------------------------------------
-
-    def known(self) -> StoredState:
-        """Return the runs and devices that have a number already."""
-        self._ready()
-        runs = self._engine.rows("select id, node, session from runs")
-        devices = self._engine.rows('select id, node, key, "index", name from devices')
-        return StoredState(
-            [CollectorRun(*row) for row in runs],
-            [
-                StoredDevice(row[0], row[1], row[2], None if row[3] < 0 else row[3], row[4])
-                for row in devices
-            ],
-        )
-
-    def accounted(self) -> dict[tuple[str, int], IntervalSet]:
-        """Return which frames of each (node, session) are stored or recorded as holes."""
-        self._ready()
-        return {key: self._stored.of(run) for key, run in self._runs.items()}
-
-    def inventories(self) -> list[Inventory]:
-        """Return the newest inventory of each node; one that can't be read any more is left out."""
-        self._ready()
-        found = []
-        for node, body in self._engine.rows("select node, body from inventories order by node"):
-            try:
-                found.append(msgspec.json.decode(body, type=Inventory))
-            except msgspec.DecodeError as error:
-                log.warning("node=%s: its stored inventory can't be read: %s", node, error)
-        return found
-
-    def history(self, device: str, metric: str, start: int, end: int, step: float) -> HistorySeries:
-        """Return one metric of one device; in a thread of the caller's, beside commits. Raises
-        `StoreError`, for a metric that is none too."""
-        return self._asked(
-            lambda look, periods, index: read_history(
-                look, self._root, index, periods, device, metric, start, end, step
-            )
-        )
-
-    def past(
-        self,
-        table: Table,
-        columns: Sequence[str],
-        when: PastInstants,
-        reach: Mapping[Lane, int],
-        nodes: Sequence[str] | None,
-    ) -> FleetPast:
-        """Return the newest readings of all devices at each instant; likewise."""
-        asked = Asked(table, tuple(columns), when, dict(reach), nodes)
-        return self._asked(
-            lambda look, periods, index: read_past(look, self._root, index, periods, asked)
-        )
-
-    def _asked(self, question: Callable[[EngineView, Periods, Index], Answer]) -> Answer:
-        """Return the answer to a question, wherever what it is about is by now."""
-        tries = 0
-        while True:
-            periods, index = dict(self._periods), self._shelf.index
-            try:
-                with self._engine.look(PATIENCE) as look:
-                    return question(look, periods, index)
-            except StoreError as error:
-                if self._shelf.look():
-                    continue  # of what is left
-                tries += 1
-                if not isinstance(error, MovedError) or tries == LOOKS:
-                    raise
-                time.sleep(LOOK_AGAIN)
-
-    def later(self, table: Table, at: int) -> set[tuple[str, str]]:
-        """Return node and key of the devices of a table that came only after `at`; from any
-        thread."""
-        with self._engine.look() as look:
-            return later_than(look, table, at)
-
-    def events(
-        self, start: int, end: int, node: str | None, kind: str | None, limit: int
-    ) -> list[StoredEvent]:
-        """Return events, newest first."""
-        self._ready()
-        rows = self._engine.rows(
-            "select body, received from events where happened >= ? and happened < ? "
-            "and (?::varchar is null or node = ?) and (?::varchar is null or kind = ?) "
-            "order by happened desc, id desc limit ?",
-            start, end, node, node, kind, kind, limit,
-        )  # fmt: skip
-        return [StoredEvent(msgspec.json.decode(body, type=Event), at) for body, at in rows]
-
-    def size(self) -> dict[str, int]:
-        """Return bytes by part: `hot`, `sealed`, `rollups`."""
-        return {
-            "hot": self._engine.bytes(),
-            "sealed": self._shelf.index.raw_bytes,
-            "rollups": self._shelf.index.rollup_bytes,
-        }
-
-    def status(self) -> StoreStatus:
-        """Return how many sealed files somebody else removed or damaged."""
-        return StoreStatus("embedded", lost_files=self._shelf.lost)
-
-    # -- Upkeep --------------------------------------------------------------------------------
-
-    def tidy(self) -> bool:
-        """Fold the log into the database if it is large enough; returns whether that was done.
-
-        Called between two commits: the engine by itself does it inside one, which then takes ten
-        times as long (1.4 s instead of 0.15 s at 100,000 GPUs).
-        """
-        self._ready()
-        size = self._engine.log_bytes()
-        if size < self._fold_at:
-            return False
-        try:
-            done = self._engine.fold()
-        except StoreError:
-            self._fold_at = size + self._config.checkpoint_bytes  # the log has it all: no hurry
-            raise
-        if done:
-            self._fold_at = self._config.checkpoint_bytes
-        return done
-
-    def maintain(self, now: int) -> bool:
-        """Do one piece of upkeep between two commits; returns whether there is more to do now, by
-        `seal` first."""
-        self._ready()
-        self._retain(now)  # first: a disk must not fill while hours are being sealed
-        if self._sealer is None:
-            due = self._due(now)
-            if due is not None:
-                self._sealer = Sealer(
-                    self._engine,
-                    self._root,
-                    self._config,
-                    due,
-                    self._periods[due],
-                    self._shelf.index.files,
-                )
-        if self._sealer is not None:
-            if self._sealer.made:
-                self._finish(self._sealer)
-            return True
-        return False
-
-    def _retain(self, now: int) -> None:
-        if now - self._retained_at < RETAIN_EVERY_NS and now >= self._retained_at:
-            return
-        self._retained_at = now
-        lost = self._shelf.forgotten()
-        if lost:
-            manifest.forget(self._engine, lost)
-        shelf, config = self._shelf, self._config
-        going = retention.going(shelf.index.files, config, self._engine.bytes(), now)
-        shelf.take(going)  # before they are removed: what is on the shelf and not there is lost
-        try:
-            retention.drop(self._engine, self._root, config, going, now)
-        except (StoreError, OSError) as error:
-            shelf.add(file for file in going if (self._root / file.path).exists())
-            if isinstance(error, OSError):
-                raise StoreError(f"{self._root}: can't remove what is too old: {error.strerror}. Make "
-                                 "it writable for this user.") from error  # fmt: skip
-            raise
-
-    def seal(self) -> None:
-        """Make the next file of a period that is being sealed, beside commits: in any thread, while
-        no `maintain` runs. Raises `StoreError`."""
-        sealer = self._sealer
-        if sealer is not None and not sealer.made:
-            with self._abandoned_if_it_fails(sealer):
-                sealer.step()
-
-    def _finish(self, sealer: Sealer) -> None:
-        with self._abandoned_if_it_fails(sealer):
-            sealer.finish()
-        self._sealer = None
-        # In this order: `past` reads them from another thread, and must find all in one of them.
-        self._shelf.add(sealer.files)
-        self._periods.pop(sealer.period, None)
-        self._retained_at = 0
-
-    @contextmanager
-    def _abandoned_if_it_fails(self, sealer: Sealer) -> Iterator[None]:
-        try:
-            yield
-        except (StoreError, OSError) as error:
-            self._sealer = None
-            sealer.abandon()
-            if isinstance(error, OSError):
-                raise StoreError(f"{self._root}: can't seal: {error.strerror}") from error
-            raise
-
-    def _due(self, now: int) -> int | None:
-        """Return the oldest period that is over."""
-        current = period_of(now, self._config.seal_seconds)
-        over = [
-            period
-            for period in self._periods
-            if period != current and period + int(self._config.seal_seconds) <= now // 10**9
-        ]
-        return min(over, default=None)
-
-    def close(self) -> None:
-        """Write everything down and let go of the files."""
-        self._engine.close()  # it ends what is read and sealed beside it
-        sealer = self._sealer  # its own thread may let go of it meanwhile
-        if sealer is not None:
-            sealer.abandon()
-
-    # -- Opening -------------------------------------------------------------------------------
-
-    def _ready(self) -> None:
-        self._engine.ensure()
-        if self._engine.opened != self._opened:
-            self._load()
-
-    def _load(self) -> None:
-        """Learn from the files what is stored."""
-        engine = self._engine
-        create_lasting(engine)
-        retention.clear_folder(self._root / "sealing")
-        self._sealer = None
-        periods = period_tables(engine)
-        seal_seconds = max(1, int(self._config.seal_seconds))
-        manifest.reconcile(engine, self._root, set(periods), seal_seconds)
-        self._periods = {period: create_period(engine, period) for period in periods}
-        frame_tables = [each[FRAMES] for each in self._periods.values()]
-        if not self._opened:
-            retention.forget_runs(engine, self._config, frame_tables)
-        self._shelf.put(manifest.load(engine))
-        self._runs = {
-            (node, session): run
-            for run, node, session in engine.rows("select id, node, session from runs")
-        }
-        self._stored = StoredSpans(accounted_runs(engine, frame_tables))
-        self._opened = engine.opened

@@ -8,7 +8,10 @@ import os
 from pathlib import Path
 from typing import IO
 
-from aggregator.config import AggregatorConfig, StoreKind
+from aggregator.config import AggregatorConfig, StoreConfig, StoreKind
+from aggregator.influx.client import InfluxClient
+from aggregator.influx.inspection import ServerFinding, inspect
+from aggregator.influx.store import InfluxStore
 from aggregator.store.embedded import EmbeddedStore
 from aggregator.store.protocol import Store
 from telemetry.errors import ConfigError
@@ -17,10 +20,10 @@ log = logging.getLogger(__name__)
 
 
 class Lock:
-    """That this process owns a data folder; ends with the process, however it ends."""
+    """The exclusive use of a data folder by this process; ends with the process, however it ends."""
 
     def __init__(self, folder: Path) -> None:
-        """Make the folder if need be, and take it. Raises `ConfigError`."""
+        """Make the folder if need be, and lock it. Raises `ConfigError`."""
         self._file: IO[str] | None = None
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -47,10 +50,19 @@ class Lock:
         self._file.flush()
 
     def release(self) -> None:
-        """Let others have the folder."""
+        """Unlock the folder."""
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def inspect_server(config: StoreConfig, now: float) -> list[ServerFinding]:
+    """Return what a writer and a reader meet at the server behind the store; nothing where there is
+    none. `now` in seconds since 1970."""
+    if config.kind is not StoreKind.INFLUXDB:
+        return []
+    with InfluxClient(config.influxdb) as client:
+        return inspect(client, now)
 
 
 def open_store(config: AggregatorConfig) -> Store:
@@ -59,11 +71,9 @@ def open_store(config: AggregatorConfig) -> Store:
     The caller holds the folder's `Lock`.
     """
     if config.store.kind is StoreKind.INFLUXDB:
-        from aggregator.influx.store import InfluxStore  # noqa: PLC0415 - it stands on this package
-
         return InfluxStore(config)
     waits = sum(path.stat().st_size for path in (config.data_dir / "spool").glob("*.spool"))
     if waits:
-        log.warning("store: %d bytes wait in %s for InfluxDB, which is the store no more; delete them, "
+        log.warning("store: %d bytes wait in %s for InfluxDB, which is no longer the store; delete them, "
                     'or go back to kind = "influxdb"', waits, config.data_dir / "spool")  # fmt: skip
     return EmbeddedStore(config.store, config.data_dir)

@@ -1,7 +1,7 @@
 """A fleet's past: the newest readings of all devices of a table at some instants.
 
 Files are sorted by device and then time, so that an instant lies in all of them: what costs is to
-look for it, and several instants at one distance cost hardly more than one. Each period is read from
+reader for it, and several instants at one distance cost hardly more than one. Each period is read from
 one place, as for history; what a roll-up has counts from its bucket's last reading.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from aggregator.store.duck import EngineView, column, quoted
+from aggregator.store.duck import EngineReader, column, quoted
 from aggregator.store.index import Index
 from aggregator.store.manifest import SealedFile
 from aggregator.store.protocol import FleetPast, PastInstants, StoredDevice
@@ -32,7 +32,7 @@ Found = dict[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PastQuery:
     """What somebody wants to see."""
 
     table: Table
@@ -48,53 +48,53 @@ is bounded; a usual reach has few, which are chosen here more cheaply."""
 
 
 def read_past(
-    look: EngineView,
+    reader: EngineReader,
     root: Path,
     sealed: Index,
     periods: Mapping[int, Mapping[str, str]],
-    asked: Asked,
+    query: PastQuery,
 ) -> FleetPast:
     """Return what there is. Raises `StoreError` for a metric that is none of the table."""
-    blocks = [block for block in BLOCKS.values() if block.table is asked.table]
-    for name in asked.columns:
+    blocks = [block for block in BLOCKS.values() if block.table is query.table]
+    for name in query.columns:
         if not any(name in block.names for block in blocks):
-            raise StoreError(f"past: the table {asked.table} has no metric {name!r}")
-    ids = _keys(look, asked.nodes)
+            raise StoreError(f"past: the table {query.table} has no metric {name!r}")
+    ids = _keys(reader, query.nodes)
     found: dict[Lane, Found] = {}
     slack: dict[Lane, int] = {}
     for block in blocks:
-        metrics = [name for name in block.names if name in asked.columns]
+        metrics = [name for name in block.names if name in query.columns]
         if metrics and ids == {}:
             found[block.lane] = {}  # nothing of these nodes yet: all columns, all gaps
         elif metrics:
-            sources, wide = _sources(root, sealed, periods, block, metrics, asked, ids)
+            sources, wide = _sources(root, sealed, periods, block, metrics, query, ids)
             slack[block.lane] = wide
-            query = " union all ".join(sources)
-            found[block.lane] = look.columns(
-                _numbered(query, asked.when, asked.reach[block.lane], wide)) if sources else {}  # fmt: skip
+            sql = " union all ".join(sources)
+            found[block.lane] = reader.columns(
+                _numbered(sql, query.when, query.reach[block.lane], wide)) if sources else {}  # fmt: skip
     known = [rows["id"] for rows in found.values() if rows]
     numbers: Longs = np.unique(np.concatenate(known)) if known else np.empty(0, np.int64)
-    later = later_than(look, asked.table, asked.when.first)
-    begins = _begins(look, sealed, periods, blocks)
-    past = FleetPast(_devices(look, numbers), {}, {}, slack, later, begins)
+    later = later_than(reader, query.table, query.when.first)
+    begins = _begins(reader, sealed, periods, blocks)
+    past = FleetPast(_devices(reader, numbers), {}, {}, slack, later, begins)
     for block in blocks:
         rows = found.get(block.lane)
         if rows is not None:
-            metrics = [name for name in block.names if name in asked.columns]
-            enter(past, rows, numbers, asked, block.lane, metrics)
+            metrics = [name for name in block.names if name in query.columns]
+            enter(past, rows, numbers, query, block.lane, metrics)
     return past
 
 
-def _keys(look: EngineView, nodes: Sequence[str] | None) -> dict[int, str] | None:
+def _keys(reader: EngineReader, nodes: Sequence[str] | None) -> dict[int, str] | None:
     """Return number and key of all devices of some nodes; None for all."""
     if nodes is None:
         return None
-    found = look.rows("select id, key from devices where list_contains(?, node)", list(nodes))
+    found = reader.rows("select id, key from devices where list_contains(?, node)", list(nodes))
     return dict(found)
 
 
 def _begins(
-    look: EngineView,
+    reader: EngineReader,
     sealed: Index,
     periods: Mapping[int, Mapping[str, str]],
     blocks: Sequence[Block],
@@ -105,12 +105,12 @@ def _begins(
         first = min(files, key=lambda file: (file.period, file.step, file.first_ts), default=None)
         return None if first is None else first.first_ts
     oldest = periods[min(periods)]
-    found = [look.rows(f"select min(ts) from {oldest[name]}")[0][0] for name in sorted(names)]
+    found = [reader.rows(f"select min(ts) from {oldest[name]}")[0][0] for name in sorted(names)]
     return min((at for at in found if at is not None), default=None)
 
 
-def _devices(look: EngineView, numbers: Longs) -> list[StoredDevice]:
-    rows = look.rows(
+def _devices(reader: EngineReader, numbers: Longs) -> list[StoredDevice]:
+    rows = reader.rows(
         'select id, node, key, "index", name from devices where list_contains(?, id) order by id',
         numbers.tolist(),
     )
@@ -120,14 +120,14 @@ def _devices(look: EngineView, numbers: Longs) -> list[StoredDevice]:
     ]
 
 
-def later_than(look: EngineView, table: Table, at: int) -> set[tuple[str, str]]:
+def later_than(reader: EngineReader, table: Table, at: int) -> set[tuple[str, str]]:
     """Return node and key of the devices of a table that came only after `at`."""
     its = {
         Table.NODE: "key = node",
         Table.LINK: "key <> node and contains(key, '/')",
         Table.GPU: "key <> node and not contains(key, '/')",
     }[table]
-    found = look.rows(f"select node, key from devices where since > ? and {its}", at)
+    found = reader.rows(f"select node, key from devices where since > ? and {its}", at)
     return {(node, key) for node, key in found}
 
 
@@ -140,11 +140,11 @@ def _sources(
     periods: Mapping[int, Mapping[str, str]],
     block: Block,
     metrics: Sequence[str],
-    asked: Asked,
+    query: PastQuery,
     ids: Mapping[int, str] | None,
 ) -> tuple[list[str], int]:
     """Return queries that give `id`, `ts` and the metrics, and how wide their widest bucket is, ns."""
-    when, reach = asked.when, asked.reach[block.lane]
+    when, reach = query.when, query.reach[block.lane]
     start, end = when.first - reach, when.last + 1
     among = "" if ids is None else f" and device in ({', '.join(map(str, ids))})"
     names = ", ".join(map(column, metrics))
@@ -214,13 +214,13 @@ def _joined(block: Block, name: str) -> str:
     return f"arg_max({value}, f.last_ts)"
 
 
-def _numbered(query: str, when: PastInstants, reach: int, wide: int) -> str:
-    """Return the query of rows with the number of the first instant that is not before each; without
+def _numbered(sql: str, when: PastInstants, reach: int, wide: int) -> str:
+    """Return the SQL of rows with the number of the first instant that is not before each; without
     those that are too old for it when instants are far from each other. `wide`: of the widest."""
     number = (
         f"case when ts <= {when.first} then 0 else (ts - {when.first} - 1) // {when.step} + 1 end"
     )
-    rows = f"select {number} as k, * from ({query})"
+    rows = f"select {number} as k, * from ({sql})"
     if reach + wide < when.step:
         rows = f"select * from ({rows}) where {when.first} + k * {when.step} - ts < {reach} + wide"
     if reach + wide > FEW:
@@ -232,11 +232,16 @@ def _numbered(query: str, when: PastInstants, reach: int, wide: int) -> str:
 
 
 def enter(
-    past: FleetPast, rows: Found, numbers: Longs, asked: Asked, lane: Lane, metrics: Sequence[str]
+    past: FleetPast,
+    rows: Found,
+    numbers: Longs,
+    query: PastQuery,
+    lane: Lane,
+    metrics: Sequence[str],
 ) -> None:
     """Enter the newest row of each device at each instant: one that came before holds on until
     another comes, or until it is too old. `numbers`: the ids of `past.devices`, sorted."""
-    count, many = asked.when.count, len(numbers)
+    count, many = query.when.count, len(numbers)
     newest = np.full(count * many, -1, np.int64)
     stamps: Longs = np.zeros(1, np.int64)
     wide: Longs = np.zeros(1, np.int64)
@@ -247,7 +252,7 @@ def enter(
         stamps = np.append(rows["ts"].astype(np.int64), 0)
         wide = np.append(rows["wide"].astype(np.int64), 0)
     held = hold(newest.reshape(count, many))
-    oldest = asked.when.all()[:, None] - asked.reach[lane] - wide[held]
+    oldest = query.when.all()[:, None] - query.reach[lane] - wide[held]
     held[stamps[held] <= oldest] = -1
     past.seen[lane] = stamps[held]
     for name in metrics:

@@ -194,8 +194,7 @@ class StoreStatus:
     """The state of a store, for health, metrics and the aggregator's own alerts."""
 
     name: str
-    """The alert `<name>_failing` of `aggregator.alerting.self_alerts` fires while there is a
-    `problem`."""
+    """The alert `<name>_failing` of alerts/rules/monitor.toml fires while there is a `problem`."""
     problem: str = ""
     """Why the server behind the store accepts no data, in its words; empty while it does."""
     warning: str = ""

@@ -17,7 +17,7 @@ from pathlib import Path
 from aggregator.config import StoreConfig
 from aggregator.store import manifest
 from aggregator.store import stored_marks as marks
-from aggregator.store.duck import DuckEngine, EngineView, column, quoted
+from aggregator.store.duck import DuckEngine, EngineReader, column, quoted
 from aggregator.store.manifest import RAW, SealedFile, folder_of, sync
 from aggregator.store.rollup import rollup_query, steps_for
 from aggregator.store.tables import BLOCKS, FRAMES, columns_of, period_name
@@ -57,12 +57,12 @@ class Sealer:
         """Whether all files are there, and wait for their names."""
         self.files: list[SealedFile] = []
         """What it added to the manifest, once all is done."""
-        self._look: EngineView | None = None
+        self._open_reader: EngineReader | None = None
         self._steps = self._run()
 
     def step(self) -> None:
         """Make the next file, beside commits. Raises `StoreError` or `OSError`."""
-        with self._engine.look() as self._look:
+        with self._engine.reader() as self._open_reader:
             self.made = next(self._steps, None) is None
 
     def abandon(self) -> None:
@@ -85,16 +85,16 @@ class Sealer:
                     yield f"{name} rolled up to {step} s"
 
     @property
-    def _eye(self) -> EngineView:
-        if self._look is None:
+    def _reader(self) -> EngineReader:
+        if self._open_reader is None:
             raise RuntimeError("files are made in a step")
-        return self._look
+        return self._open_reader
 
     def _slices(self, table: str) -> list[tuple[str, str]]:
         """Return ranges of devices that have about `slice_rows` rows each, both ends included."""
         ranges: list[tuple[str, str]] = []
         first, rows = "", 0
-        for key, count in self._eye.rows(
+        for key, count in self._reader.rows(
             f"select d.key, sum(n) from (select device, count(*) as n from {table} group by device) "
             "as t join devices d on d.id = t.device group by d.key order by d.key"
         ):
@@ -109,7 +109,7 @@ class Sealer:
         return ranges
 
     def _write_raw(self, name: str, table: str, keys: tuple[str, str]) -> SealedFile:
-        metrics = [each for each in columns_of(self._eye, table) if each not in _OF_ROWS]
+        metrics = [each for each in columns_of(self._reader, table) if each not in _OF_ROWS]
         query = (
             'select d.node, d.key as device, d.name, nullif(d."index", -1) as "index", r.session, '
             "t.seq, make_timestamp_ns(t.ts) as ts, make_timestamp_ns(t.received) as received, "
@@ -132,10 +132,10 @@ class Sealer:
 
     def _write(self, query: str, kind: str, block: str) -> SealedFile:
         aside = self._aside / f"{kind}-{block}-{len(self._made)}.parquet"
-        self._eye.run(f"copy ({query}) to {quoted(str(aside))} {_OPTIONS}")
+        self._reader.run(f"copy ({query}) to {quoted(str(aside))} {_OPTIONS}")
         sync(aside)
         ends = self.period + max(1, int(self._config.seal_seconds))
-        file = manifest.describe(self._eye, self._root, aside, kind, block, self.period, ends)
+        file = manifest.describe(self._reader, self._root, aside, kind, block, self.period, ends)
         file = replace(file, path=self._name(kind, block))
         self._made.append((aside, file))
         return file

@@ -17,7 +17,7 @@ BLOCKS: dict[str, Block] = {block.name: block for block in SCHEMA.blocks}
 FRAMES = "frames"
 _PERIOD_TABLE = re.compile(rf"({'|'.join([*BLOCKS, FRAMES])})_(\d+)")
 
-_LASTING = """
+_TABLES = """
 create table if not exists runs(id integer primary key, node varchar, session bigint);
 create table if not exists devices(
     id integer primary key, node varchar, key varchar, "index" integer, name varchar);
@@ -37,9 +37,9 @@ create table if not exists files(
 """
 
 
-def create_lasting(engine: DuckEngine) -> None:
+def create_tables(engine: DuckEngine) -> None:
     """Make the tables that are not bound to a period."""
-    engine.run(_LASTING)
+    engine.run(_TABLES)
 
 
 def period_tables(engine: DuckEngine) -> dict[int, dict[str, str]]:

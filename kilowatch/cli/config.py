@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from aggregator.config import StoreKind
 from aggregator.electrical.site_loader import plant_of
 from aggregator.http.config import HttpConfig
 from alerts.rules.rule import load as load_rules
@@ -38,9 +37,7 @@ def verify(settings: Settings, where: str = "settings") -> None:
     load_rules(aggregator.rules)
     aggregator.alerts.open()
     check_power(where, aggregator.power)
-    if aggregator.store.kind is StoreKind.INFLUXDB:
-        aggregator.store.influxdb.secret()
-        aggregator.store.influxdb.context()
+    aggregator.store.check_secrets()
     if aggregator.listen:
         HttpConfig(
             listen=aggregator.listen,

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from aggregator.config import StoreConfig
+from aggregator.store.executor import StoreExecutor
 from aggregator.store.protocol import Batch, Frames, HistorySeries, Hole, PastInstants
+from api.fleet import StoredEvent
 from telemetry import frame as frames
 from telemetry import inventory as messages
-from telemetry.devices import Gpu, Link
+from telemetry.devices import Event, Gpu, Link
 from telemetry.errors import StoreError
 from telemetry.intervals import IntervalSet
 from telemetry.inventory import Inventory
@@ -145,6 +147,33 @@ def test_a_batch_and_a_frame_come_twice_and_are_stored_once(feed: Feed) -> None:
                           frames_.received_at, frames_.backfilled)  # fmt: skip
     assert feed.store.write(batch) == 2
     assert len(ask(feed, "GPU-a-0", BLOCK.names[0], 0).at) == 5
+
+
+async def test_the_executor_answers_what_the_store_holds(feed: Feed) -> None:
+    """Each question in its own type, whichever store is behind; and a status that has no fault."""
+    feed.send("a", *range(5))
+    feed.commit()
+    event = Event(id="1-1", node="a", at=START, kind="xid")
+    feed.store.write(Batch(events=[StoredEvent(event, START)], at=feed.wall))
+    feed.reopen()  # what waits for a minute to be over counts as stored then
+    if isinstance(feed, InfluxFeed):
+        feed.deliver()
+    store = StoreExecutor(feed.store, feed.stats)
+    when, reach = PastInstants(START + 4 * SECOND, SECOND, 1), {Lane.FAST: 3 * SECOND}
+    known = await store.known()
+    assert [(run.node, run.session) for run in known.runs] == [("a", 1)]
+    assert await store.accounted() == {("a", 1): IntervalSet([(0, 4)])}
+    assert [each.node for each in await store.inventories()] == ["a"]
+    series = await store.history("GPU-a-0", "gpu_power_watts", START, END, 0)
+    assert (series.device, len(series.at)) == ("GPU-a-0", 5)
+    past = await store.past(Table.GPU, ("gpu_power_watts",), when, reach, None)
+    assert [each.key for each in past.devices] == ["GPU-a-0", "GPU-a-1"]
+    assert [stored.event for stored in await store.events(START, END, "a", None, 10)] == [event]
+    assert (await store.size())["hot"] > 0
+    status = store.status()
+    assert (status.problem, status.warning, status.lost_files) == ("", "", 0)
+    prefix = f"kilowatch_{status.name}_"
+    assert all(family.name.startswith(prefix) for family in status.families)
 
 
 def test_a_restart_knows_what_is_stored_and_what_is_lost(feed: Feed) -> None:

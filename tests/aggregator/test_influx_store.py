@@ -429,7 +429,7 @@ def test_a_spool_that_is_left_behind_is_told(
     feed.store.close()
     kept = open_store(AggregatorConfig(data_dir=feed.config.data_dir))
     assert "wait in" in caplog.text
-    assert "which is the store no more" in caplog.text
+    assert "which is no longer the store" in caplog.text
     assert [run.node for run in kept.known().runs] == ["a"]
     kept.close()
     feed.open()

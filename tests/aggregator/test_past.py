@@ -250,7 +250,7 @@ def test_a_question_that_nobody_waits_for_any_more_is_broken_off(feed: Feed) -> 
     """Its thread is free for the next one; the store goes on."""
     with (
         pytest.raises(StoreError, match=r"more than 0\.05 s\. Ask for less"),
-        feed.store._engine.look(0.05) as eye,
+        feed.store._engine.reader(0.05) as eye,
     ):
         eye.rows("select count(*) from range(1000000000) as a, range(1000000000) as b")
     assert len(look(feed.store, range(5)).devices) == 2

@@ -29,7 +29,7 @@ SEQS = range(120)
 def feed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Feed:
     """An hour of nodes a and b that is sealed, a file each, and what came after it; nobody waits for
     what does not come back."""
-    monkeypatch.setattr(embedded, "LOOK_AGAIN", -1.0)  # to sleep so long is an error
+    monkeypatch.setattr(embedded, "RETRY_SECONDS", -1.0)  # to sleep so long is an error
     feed = Feed(tmp_path / "data", StoreConfig(slice_rows=240))
     for node in "ab":
         feed.hello(node)
@@ -152,7 +152,7 @@ def test_a_fault_that_is_none_of_a_file_is_told_at_once(feed: Feed) -> None:
 
 
 def test_what_retention_removes_is_not_lost(feed: Feed) -> None:
-    """It takes a file off the shelf before it removes it."""
+    """It takes a file off the sealed before it removes it."""
     feed.wall += round(8 * 86_400 * SECOND)
     feed.seal()
     assert feed.store.size()["sealed"] == 0
@@ -180,16 +180,16 @@ def test_what_retention_can_not_remove_is_said_and_tried_again(feed: Feed) -> No
 
 def test_a_disk_that_does_not_answer_has_lost_nothing(feed: Feed, tmp_path: Path) -> None:
     """Only what is certainly gone is forgotten."""
-    index = feed.store._shelf.index
+    index = feed.store._sealed.index
     for name in ("sealed", "rollup_10", "rollup_60", "rollup_3600"):
         (tmp_path / name).symlink_to(name)  # it leads to itself: an error, and not "no such file"
-    shelf = SealedFiles(tmp_path)
-    shelf.put(index.files)
-    assert not shelf.look()
-    assert shelf.index.files == index.files
+    sealed = SealedFiles(tmp_path)
+    sealed.reset(index.files)
+    assert not sealed.find_lost()
+    assert sealed.index.files == index.files
     (tmp_path / "sealed").unlink()
-    assert shelf.look()
-    assert {file.step for file in shelf.index.files} == {10, 60, 3600}
+    assert sealed.find_lost()
+    assert {file.step for file in sealed.index.files} == {10, 60, 3600}
 
 
 async def test_health_and_metrics_count_it(feed: Feed) -> None:

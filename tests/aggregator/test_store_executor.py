@@ -26,7 +26,7 @@ class Gate:
         step = Sealer.step
 
         def held(sealer: Sealer) -> None:
-            with sealer._engine.look() as look:
+            with sealer._engine.reader() as look:
                 self.nice = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
                 self.reached.set()
                 while not self.open.wait(0.01):
