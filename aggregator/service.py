@@ -130,7 +130,7 @@ class Aggregator:
         lock = Lock(config.data_dir)
         try:
             opened = await asyncio.to_thread(open_store, config)
-            self.electrical.recall()
+            self.electrical.load_checkpoint()
             store = self.store = StoreExecutor(opened, self.stats)
             try:
                 ingest = self._ingest = await self._begin(store)
@@ -265,11 +265,11 @@ class Aggregator:
 
     def _surroundings(self, fleet: Fleet, wall: int) -> tuple[Places, tuple[float, str] | None]:
         """Return where nodes stand, and what a kWh costs now."""
-        plant = self.electrical.plant
-        place = plant.site.site
-        price = price_at(place.tariff, place.tariffs, local(wall, plant.zone)[1])
+        site = self.electrical.site
+        place = site.config.site
+        price = price_at(place.tariff, place.tariffs, local(wall, site.zone)[1])
         tariff = None if price is None else (price, place.currency)
-        return self._whereabouts.of(fleet, plant.layout), tariff
+        return self._whereabouts.of(fleet, site.layout), tariff
 
     async def _post_circuits(self, states: PowerTopics, bus: FanInClient) -> None:
         """Keep circuits, budgets and UPS on the bus as they stand."""

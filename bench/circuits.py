@@ -26,7 +26,7 @@ from bench.report import show
 from power.devices.breaker import EDGES
 from power.devices.thermal import FAST_SHARE
 from power.devices.wall_power import WallSource
-from power.live import Live, PowerInputs
+from power.live import LivePower, PowerInputs
 from power.meters.reading import MeterReading
 from power.network.wiring import Wiring
 from power.site.config import (
@@ -75,7 +75,7 @@ def site_of(circuits: int, nodes: int, breaker: float = 125) -> PowerConfig:
 class Load:
     """What the nodes say, and every fifth circuit's meter."""
 
-    def __init__(self, live: Live, seed: int) -> None:
+    def __init__(self, live: LivePower, seed: int) -> None:
         self._random = np.random.default_rng(seed)
         count = len(live.machines)
         self._still = replace(
@@ -97,7 +97,7 @@ class Load:
         return replace(self._still, gpu_watts=gpu, readings=readings)
 
 
-def of_ticks(live: Live, ticks: int, seed: int) -> tuple[list[float], list[float]]:
+def of_ticks(live: LivePower, ticks: int, seed: int) -> tuple[list[float], list[float]]:
     """Return ms of each tick: of wall time, and of this process's CPU."""
     load, wall, cpu = Load(live, seed), [], []
     for number in range(ticks):
@@ -153,12 +153,12 @@ def measure(circuits: int, gpus: int, ticks: int) -> dict[str, Any]:
     layout = lay_out("bench", site_of(circuits, gpus // GPUS))
     laid_out = time.perf_counter() - began
     began = time.perf_counter()
-    live = Live(layout)
+    live = LivePower(layout)
     built = time.perf_counter() - began
     wall, cpu = of_ticks(live, ticks, seed=1)
     warm = slice(min(20, ticks // 2), None)
     wall, cpu = sorted(wall[warm]), sorted(cpu[warm])
-    hot = Live(lay_out("bench", site_of(circuits, gpus // GPUS, OVERLOADED)))
+    hot = LivePower(lay_out("bench", site_of(circuits, gpus // GPUS, OVERLOADED)))
     overloaded = sorted(of_ticks(hot, ticks, seed=1)[0][warm])
     loop = of_loop(layout, PART)
     return {

@@ -29,7 +29,7 @@ class ElectricalCheckpoint(msgspec.Struct, kw_only=True):
     """ns since 1970 when it was written."""
     live: dict[str, Any] = {}
     """`power.live.Live.memory`."""
-    account: EnergyLedger = msgspec.field(default_factory=EnergyLedger)
+    ledger: EnergyLedger = msgspec.field(name="account", default_factory=EnergyLedger)
 
 
 def load(folder: Path) -> ElectricalCheckpoint:

@@ -27,7 +27,7 @@ _EFFICIENCY = efficiency(points_of(Tier.GOLD, 230.0), 0.5)
 
 
 @dataclass(slots=True)
-class _Places:
+class _NodeRows:
     """Who is where, for one version of the fleet and one list of machines."""
 
     version: int
@@ -44,22 +44,26 @@ class EnergySampler:
     """Makes samples; remembers the GPUs' counters between two."""
 
     def __init__(self) -> None:
-        self._places: _Places | None = None
+        self._rows: _NodeRows | None = None
         self._counters: Wide = np.empty(0)
 
     def sample(
-        self, fleet: Fleet, now: float, machines: tuple[str, ...] = (), walls: Wide | None = None
+        self,
+        fleet: Fleet,
+        now: float,
+        machines: tuple[str, ...] = (),
+        wall_watts: Wide | None = None,
     ) -> EnergySample:
-        """Return the whole fleet at `now`, monotonic seconds. `walls`: watts at the wall of the
+        """Return the whole fleet at `now`, monotonic seconds. `wall_watts`: watts at the wall of the
         machines that the electrical side knows better than they do themselves."""
-        places = self._places
-        moved = places is None or places.version != fleet.version
-        if places is None or moved or places.machines != machines:
-            places = self._places = _places(fleet, machines)
+        rows = self._rows
+        moved = rows is None or rows.version != fleet.version
+        if rows is None or moved or rows.machines != machines:
+            rows = self._rows = _node_rows(fleet, machines)
         power = fleet.column("gpu_power_watts", now).astype(np.float64)
         busy = fleet.column("gpu_utilization_ratio", now)
         idle = busy < IDLE_BELOW
-        wall = _wall(fleet, now, places, power, np.empty(0) if walls is None else walls)
+        wall = _wall(fleet, now, rows, power, np.empty(0) if wall_watts is None else wall_watts)
         return EnergySample(
             watts=float(np.nansum(wall)) if np.isfinite(wall).any() else math.nan,
             nodes=int(np.isfinite(wall).sum()),
@@ -76,12 +80,12 @@ class EnergySampler:
         return counted(before, counters) if len(before) == len(counters) else 0.0
 
 
-def _places(fleet: Fleet, machines: tuple[str, ...]) -> _Places:
+def _node_rows(fleet: Fleet, machines: tuple[str, ...]) -> _NodeRows:
     number = {name: index for index, name in enumerate(machines)}
     owner = np.full(fleet.size(Table.GPU), len(fleet.nodes), np.intp)
     for position, node in enumerate(fleet.nodes.values()):
         owner[node.rows[Table.GPU]] = position
-    return _Places(
+    return _NodeRows(
         fleet.version,
         machines,
         np.array([node.rows[Table.NODE].start for node in fleet.nodes.values()], np.intp),
@@ -90,25 +94,27 @@ def _places(fleet: Fleet, machines: tuple[str, ...]) -> _Places:
     )
 
 
-def _wall(fleet: Fleet, now: float, places: _Places, power: Wide, walls: Wide) -> Wide:
+def _wall(fleet: Fleet, now: float, rows: _NodeRows, power: Wide, wall_watts: Wide) -> Wide:
     """Return watts at the wall of each node: as the electrical side says, else as the node's own
     meter does, else what its GPUs draw and a plain host. NaN where nobody says anything."""
-    if not len(places.hosts):
+    if not len(rows.hosts):
         return np.empty(0)
-    own = fleet.column("node_wall_power_watts", now).astype(np.float64)[places.hosts]
-    told = np.isfinite(power)
-    count = len(places.hosts)
-    drawn = np.bincount(places.owner, np.where(told, power, 0.0), count + 1)[:count]
-    any_told = np.bincount(places.owner, told.astype(np.float64), count + 1)[:count] > 0
-    modelled = np.where(any_told, (drawn + HOST_WATTS) / _EFFICIENCY, np.nan)
-    known = np.append(walls, np.nan)[places.machine] if len(walls) else np.full(count, np.nan)
+    own = fleet.column("node_wall_power_watts", now).astype(np.float64)[rows.hosts]
+    known = np.isfinite(power)
+    count = len(rows.hosts)
+    drawn = np.bincount(rows.owner, np.where(known, power, 0.0), count + 1)[:count]
+    any_reported = np.bincount(rows.owner, known.astype(np.float64), count + 1)[:count] > 0
+    modelled = np.where(any_reported, (drawn + HOST_WATTS) / _EFFICIENCY, np.nan)
+    known = (
+        np.append(wall_watts, np.nan)[rows.machine] if len(wall_watts) else np.full(count, np.nan)
+    )
     found: Wide = np.where(np.isfinite(known), known, np.where(np.isfinite(own), own, modelled))
     return found
 
 
-def told_watts(supply: PowerSnapshot) -> Wide:
+def reported_watts(supply: PowerSnapshot) -> Wide:
     """Return the watts at the wall of each machine without what is assumed of it: money is counted
-    for what somebody told. NaN where nobody tells anything."""
+    that is measured or reported. NaN where nothing is known."""
     watts = np.asarray(supply.column("supply_wall_watts"), float)
     assumed = np.asarray(supply.column("supply_assumed_watts"), float)
     return np.where(assumed < watts, watts - assumed, np.nan)

@@ -32,7 +32,7 @@ _ONLY_MODULES = ("GH200",)
 
 
 @dataclass(slots=True)
-class _Places:
+class _MachineRows:
     """Who is where, for one version of the fleet."""
 
     version: int
@@ -56,7 +56,7 @@ class FleetPowerReader:
 
     def __init__(self, machines: Sequence[str]) -> None:
         self.machines = tuple(machines)
-        self._places: _Places | None = None
+        self._rows: _MachineRows | None = None
         self._cpu = _Rate(len(self.machines))
         self._memory = _Rate(len(self.machines))
 
@@ -65,61 +65,61 @@ class FleetPowerReader:
 
         `listening_since`: nobody is called silent for a time in which we were deaf.
         """
-        places = self._places
-        if places is None or places.version != fleet.version:
-            places = self._places = _places(fleet, self.machines)
-        watts, told, module = _gpu_watts(fleet, places, now)
-        limit = _limits(fleet, places, now)
-        silent = _silence(fleet, places, now, listening_since)
+        rows = self._rows
+        if rows is None or rows.version != fleet.version:
+            rows = self._rows = _machine_rows(fleet, self.machines)
+        watts, known, module = _gpu_watts(fleet, rows, now)
+        limit = _limits(fleet, rows, now)
+        silent = _silence(fleet, rows, now, listening_since)
         nodes = fleet.matrices[NODE_FAST]
-        heard = np.where(places.here, nodes.seen[places.host], -np.inf)
-        interval = np.where(places.here, nodes.max_age[places.host] / STALE_INTERVALS, 1.0)
+        heard = np.where(rows.here, nodes.seen[rows.host], -np.inf)
+        interval = np.where(rows.here, nodes.max_age[rows.host] / STALE_INTERVALS, 1.0)
         cpu = self._cpu.step(
-            self._of_nodes(fleet, places, "node_cpu_package_energy_joules_total"), heard, now
+            self._of_nodes(fleet, rows, "node_cpu_package_energy_joules_total"), heard, now
         )
         memory = self._memory.step(
-            self._of_nodes(fleet, places, "node_memory_energy_joules_total"), heard, now
+            self._of_nodes(fleet, rows, "node_memory_energy_joules_total"), heard, now
         )
-        any_told = self._sum(places, told) > 0
-        unread = places.gpus - self._sum(places, told)
+        any_known = self._sum(rows, known) > 0
+        unread = rows.gpus - self._sum(rows, known)
         return PowerInputs(
-            gpu_watts=np.where(any_told, self._sum(places, np.where(told, watts, 0.0)), np.nan),
-            gpu_limit_watts=self._known(places, limit),
-            gpus_unread=np.where(places.here, unread, 0.0),
-            unread_limit_watts=self._known(places, np.where(told, 0.0, limit)),
-            gpus=places.gpus,
-            floor_watts=self._highest(places, _column(fleet, GPU_SLOW, "gpu_power_limit_min_watts")),
+            gpu_watts=np.where(any_known, self._sum(rows, np.where(known, watts, 0.0)), np.nan),
+            gpu_limit_watts=self._known(rows, limit),
+            gpus_unread=np.where(rows.here, unread, 0.0),
+            unread_limit_watts=self._known(rows, np.where(known, 0.0, limit)),
+            gpus=rows.gpus,
+            floor_watts=self._highest(rows, _column(fleet, GPU_SLOW, "gpu_power_limit_min_watts")),
             # Desktops have no counter of their memory: then the packages are all that is known.
             host_watts=np.where(np.isnan(memory), cpu, cpu + memory),
-            module_scope=self._sum(places, module & told) > 0,
-            wall_watts=self._of_nodes(fleet, places, "node_wall_power_watts"),
+            module_scope=self._sum(rows, module & known) > 0,
+            wall_watts=self._of_nodes(fleet, rows, "node_wall_power_watts"),
             wall_age=now - heard,
             wall_period=interval,
             silent_seconds=silent,
             interval=interval,
-            jobs=places.jobs,
+            jobs=rows.jobs,
         )  # fmt: skip
 
-    def _sum(self, places: _Places, values: Wide | Flags) -> Wide:
+    def _sum(self, rows: _MachineRows, values: Wide | Flags) -> Wide:
         count = len(self.machines)
-        sums = np.bincount(places.owner, values.astype(np.float64), count + 1)
+        sums = np.bincount(rows.owner, values.astype(np.float64), count + 1)
         return sums[:count].astype(np.float64, copy=False)
 
-    def _known(self, places: _Places, values: Wide) -> Wide:
+    def _known(self, rows: _MachineRows, values: Wide) -> Wide:
         """Return sums; NaN where one of the values, or the node, is not known."""
-        found: Wide = np.where(places.here, self._sum(places, values), np.nan)
+        found: Wide = np.where(rows.here, self._sum(rows, values), np.nan)
         return found
 
-    def _highest(self, places: _Places, values: Wide) -> Wide:
+    def _highest(self, rows: _MachineRows, values: Wide) -> Wide:
         found = np.full(len(self.machines) + 1, np.nan)
-        np.fmax.at(found, places.owner, values)
+        np.fmax.at(found, rows.owner, values)
         return found[: len(self.machines)]
 
-    def _of_nodes(self, fleet: Fleet, places: _Places, metric: str) -> Wide:
+    def _of_nodes(self, fleet: Fleet, rows: _MachineRows, metric: str) -> Wide:
         column = _column(fleet, NODE_FAST, metric)
         if not len(column):
             return np.full(len(self.machines), np.nan)
-        found: Wide = np.where(places.here, column[places.host], np.nan)
+        found: Wide = np.where(rows.here, column[rows.host], np.nan)
         return found
 
 
@@ -141,9 +141,9 @@ class _Rate:
             return np.where((heard > at) & (watts >= 0) & np.isfinite(watts), watts, np.nan)
 
 
-def _places(fleet: Fleet, machines: Sequence[str]) -> _Places:
+def _machine_rows(fleet: Fleet, machines: Sequence[str]) -> _MachineRows:
     size, count = fleet.size(Table.GPU), len(machines)
-    found = _Places(
+    found = _MachineRows(
         fleet.version,
         np.zeros(count, np.intp),
         np.zeros(count, np.bool_),
@@ -180,10 +180,10 @@ def _fallback(gpu: Gpu, known: dict[str, float]) -> float:
     return known[gpu.name]
 
 
-def _silence(fleet: Fleet, places: _Places, now: float, listening_since: float) -> Wide:
+def _silence(fleet: Fleet, rows: _MachineRows, now: float, listening_since: float) -> Wide:
     """Return seconds since each machine was heard; inf for one that never was."""
-    seen = fleet.matrices[NODE_FAST].seen[places.host]
-    heard = places.here & np.isfinite(seen)
+    seen = fleet.matrices[NODE_FAST].seen[rows.host]
+    heard = rows.here & np.isfinite(seen)
     found: Wide = np.where(heard, now - np.maximum(seen, listening_since), np.inf)
     return found
 
@@ -198,20 +198,20 @@ def _column(fleet: Fleet, block: int, metric: str) -> Wide:
     return matrix.counters[:count, number - split].copy()
 
 
-def _gpu_watts(fleet: Fleet, places: _Places, now: float) -> tuple[Wide, Flags, Flags]:
+def _gpu_watts(fleet: Fleet, rows: _MachineRows, now: float) -> tuple[Wide, Flags, Flags]:
     """Return watts of each GPU row, whether it tells them, and whether they are its module's."""
     matrix = fleet.matrices[GPU_FAST]
-    count = len(places.owner)
+    count = len(rows.owner)
     fresh = now - matrix.seen[:count] <= matrix.max_age[:count]
     own = _column(fleet, GPU_FAST, "gpu_power_watts")
     whole = _column(fleet, GPU_FAST, "gpu_module_power_watts")
     module = ~np.isfinite(own) & np.isfinite(whole)
     watts = np.where(module, whole, own)
-    return watts, fresh & np.isfinite(watts), module | places.modules
+    return watts, fresh & np.isfinite(watts), module | rows.modules
 
 
-def _limits(fleet: Fleet, places: _Places, now: float) -> Wide:
+def _limits(fleet: Fleet, rows: _MachineRows, now: float) -> Wide:
     """Return the limit of each GPU row; one that is lost has the limit that it had."""
-    told = fleet.column("gpu_power_limit_watts", now).astype(np.float64)
-    found: Wide = np.where(np.isfinite(told), told, places.fallback)
+    known = fleet.column("gpu_power_limit_watts", now).astype(np.float64)
+    found: Wide = np.where(np.isfinite(known), known, rows.fallback)
     return found

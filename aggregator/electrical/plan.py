@@ -27,9 +27,9 @@ def live_plan(
 ) -> PlanResult:
     """Return the plan from the present state; what `suppose` says of a node stands before what it
     draws. Raises `ConfigError` for what does not exist."""
-    if electrical.plant.layout is None:
+    if electrical.site.layout is None:
         raise ConfigError(WHERE, "there is no circuit", "Write [power.circuits.office] and breaker = 15.")  # fmt: skip
-    site = _as_it_is(electrical.plant.site, fleet)
+    site = _as_it_is(electrical.site.config, fleet)
     drawn = _drawn(electrical)
     if suppose.cap is not None:
         machines = lay_out(WHERE, site).machines

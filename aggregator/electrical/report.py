@@ -1,4 +1,4 @@
-"""What a running cluster is and has taken: its report, from the fleet and the account."""
+"""What a running cluster is and has taken: its report, from the fleet and the ledger."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def running_report(electrical: ElectricalService, fleet: Fleet, days: int) -> Re
 
     Sustained draw is the mean of that time, peak the highest second of it.
     """
-    site = electrical.plant.site
+    site = electrical.site.config
     place = site.site
-    account = electrical.account
-    day = total(account.days[date] for date in sorted(account.days)[-days:])
+    ledger = electrical.ledger
+    day = total(ledger.days[date] for date in sorted(ledger.days)[-days:])
     parts = [running_part(n.inventory, site.nodes.get(name)) for name, n in fleet.nodes.items()]
-    mean = day.joules / day.seconds if day.seconds else account.watts
+    mean = day.joules / day.seconds if day.seconds else ledger.watts
     report = describe(
         parts,
         place,
         source="running",
         sustained=mean,
-        peak=day.peak_watts or account.watts,
+        peak=day.peak_watts or ledger.watts,
         committed=_committed(electrical.latest, electrical),
     )
     return msgspec.structs.replace(
@@ -45,7 +45,7 @@ def running_report(electrical: ElectricalService, fleet: Fleet, days: int) -> Re
 
 def _committed(snapshots: PowerSnapshots | None, electrical: ElectricalService) -> float | None:
     """Return what the limits in force allow at the wall; None when some node is on no circuit."""
-    layout = electrical.plant.layout
+    layout = electrical.site.layout
     if snapshots is None or layout is None or electrical.unmapped:
         return None
     roots = [row for row, name in enumerate(snapshots.circuit.names) if layout.circuits[name].parent is None]  # fmt: skip

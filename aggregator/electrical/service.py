@@ -1,4 +1,4 @@
-"""The electrical side of a running aggregator: configuration, live state, account, and memory.
+"""The electrical side of a running aggregator: configuration, live state, ledger, and memory.
 
 The shell around `power.live`: it reads the fleet and the meters, hands power snapshots to rules, pages and
 metrics, keeps what must survive a restart, and takes a new configuration while it runs. A new
@@ -18,16 +18,16 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from aggregator.electrical import checkpoint as electrical_memory
+from aggregator.electrical import checkpoint as checkpoints
 from aggregator.electrical.checkpoint import ElectricalCheckpoint
-from aggregator.electrical.energy_sampler import EnergySampler, local, told_watts
+from aggregator.electrical.energy_sampler import EnergySampler, local, reported_watts
 from aggregator.electrical.fleet_power import FleetPowerReader
-from aggregator.electrical.site_loader import WHERE, plant_of, tell_notices
+from aggregator.electrical.site_loader import WHERE, load_site, log_notices
 from aggregator.electrical.snapshot_log import SnapshotLog
 from aggregator.meters import MeterHub
 from api.power import SiteConfiguration
 from power.devices.thermal import Heat
-from power.live import Live, PowerSnapshots
+from power.live import LivePower, PowerSnapshots
 from power.meters.meter_record import MeterState
 from power.report.energy_ledger import EnergyLedger
 from power.report.tariff import price_at
@@ -56,14 +56,14 @@ class ElectricalService:
     ) -> None:
         """`tree`: the [power] section. `reread` reads it anew. `broker`: for meters that name none
         of their own. Raises `ConfigError`."""
-        self.plant = plant_of(WHERE, tree)
+        self.site = load_site(WHERE, tree)
         self.configuration = SiteConfiguration(version=1, loaded_at=clock())
         self.latest: PowerSnapshots | None = None
         """The power snapshots of the last tick; None before the first, and without circuits."""
         self.seconds = 0.0
         """What the last tick took."""
-        self.account = EnergyLedger()
-        self.told_nodes = 0
+        self.ledger = EnergyLedger()
+        self.reporting_nodes = 0
         """Nodes whose draw at the wall somebody told at the last tick."""
         self.unmapped: tuple[str, ...] = ()
         """Nodes of the fleet that hang on no circuit of the configuration."""
@@ -71,22 +71,22 @@ class ElectricalService:
         """Why there are no power snapshots though there are circuits: a fault of ours."""
         self.latest_at = 0
         """Wall clock of `latest`, ns since 1970."""
-        self.tape = SnapshotLog(folder)
+        self.snapshot_log = SnapshotLog(folder)
         """What the power snapshots were like, one in `SAVE_SECONDS`."""
-        self._taped = 0
+        self._logged_at = 0
         self._folder = folder
         self._reread = reread
         self._clock = clock
-        self._remembered: ElectricalCheckpoint | None = None
+        self._restored: ElectricalCheckpoint | None = None
         self._sampler = EnergySampler()
-        self._live: Live | None = None
+        self._live: LivePower | None = None
         self._reader = FleetPowerReader(())
-        self._ticked = -np.inf
+        self._ticked_at = -np.inf
         self._listening_since = -np.inf
         self._listened = True
-        self._looked = -1
-        self._told: set[str] = set()
-        self._hub = MeterHub(self.plant.site, broker or BrokerConfig(), where=WHERE)
+        self._fleet_version = -1
+        self._reported_unmapped: set[str] = set()
+        self._hub = MeterHub(self.site.config, broker or BrokerConfig(), where=WHERE)
         self._build()
 
     # -- Ticks -----------------------------------------------------------------------------------
@@ -100,18 +100,18 @@ class ElectricalService:
         then takes, nobody is called silent. Called more often than once a second, it gives what it
         gave.
         """
-        self._hear(now, listening)
-        if now - self._ticked < FRESH_SECONDS:
+        self._follow_bus(now, listening)
+        if now - self._ticked_at < FRESH_SECONDS:
             return self.latest
         began = time.perf_counter()
-        self._ticked = now
-        if fleet.version != self._looked:
-            self._look(fleet)
+        self._ticked_at = now
+        if fleet.version != self._fleet_version:
+            self._update_unmapped(fleet)
         live = self._live
         if live is not None:
-            if self._remembered is not None:
-                live.restore(self._remembered.live, now, wall_ns)
-                self._remembered = None
+            if self._restored is not None:
+                live.restore(self._restored.live, now, wall_ns)
+                self._restored = None
             self.latest = self._tick(live, fleet, now, wall_ns, listening)
         self.latest_at = wall_ns
         self._count(fleet, now, wall_ns)
@@ -119,7 +119,7 @@ class ElectricalService:
         return self.latest
 
     def _tick(
-        self, live: Live, fleet: Fleet, now: float, wall_ns: int, listening: bool
+        self, live: LivePower, fleet: Fleet, now: float, wall_ns: int, listening: bool
     ) -> PowerSnapshots | None:
         """Return the power snapshots; None when they can't be computed: then nothing is known of circuits,
         and all else goes on."""
@@ -128,7 +128,7 @@ class ElectricalService:
                 self._reader.read(fleet, now, self._listening_since),
                 listening=listening,
                 readings=self._hub.readings(),
-                metered=self.plant.metered,
+                metered=self.site.metered,
             )
             snapshots = live.tick(now, wall_ns, tick)
         except Exception as error:  # a fault of ours here must not silence the rules of GPUs
@@ -139,21 +139,21 @@ class ElectricalService:
         self.failure = None
         return snapshots
 
-    def _hear(self, now: float, listening: bool) -> None:
+    def _follow_bus(self, now: float, listening: bool) -> None:
         if listening and not self._listened:
             self._listening_since = now
         self._listened = listening
 
-    def _look(self, fleet: Fleet) -> None:
+    def _update_unmapped(self, fleet: Fleet) -> None:
         """Say once which nodes hang on no circuit."""
-        self._looked = fleet.version
-        if self.plant.layout is None:
+        self._fleet_version = fleet.version
+        if self.site.layout is None:
             self.unmapped = ()
             return
-        self.unmapped = tuple(sorted(fleet.nodes.keys() - self.plant.layout.machines.keys()))
-        fresh = [name for name in self.unmapped if name not in self._told]
+        self.unmapped = tuple(sorted(fleet.nodes.keys() - self.site.layout.machines.keys()))
+        fresh = [name for name in self.unmapped if name not in self._reported_unmapped]
         if fresh:
-            self._told.update(fresh)
+            self._reported_unmapped.update(fresh)
             more = f" and {len(fresh) - 5} more" if len(fresh) > 5 else ""
             log.info("power: %s%s hang on no circuit; name them in a circuit's nodes, and what they "
                      "draw counts", ", ".join(fresh[:5]), more)  # fmt: skip
@@ -163,20 +163,20 @@ class ElectricalService:
         return self._hub.states()
 
     def _count(self, fleet: Fleet, now: float, wall_ns: int) -> None:
-        place = self.plant.site.site
-        day, minute = local(wall_ns, self.plant.zone)
+        place = self.site.config.site
+        day, minute = local(wall_ns, self.site.zone)
         price = price_at(place.tariff, place.tariffs, minute)
         snapshots = self.latest
-        walls = None if snapshots is None else told_watts(snapshots.supply)
+        walls = None if snapshots is None else reported_watts(snapshots.supply)
         names = () if snapshots is None else snapshots.supply.names
         sample = self._sampler.sample(fleet, now, names, walls)
-        self.told_nodes = sample.nodes
-        self.account.add(sample, wall_ns / 1e9, day, 1.0, price)
+        self.reporting_nodes = sample.nodes
+        self.ledger.add(sample, wall_ns / 1e9, day, 1.0, price)
 
     def heat(self) -> Heat | None:
         """Return the heat of every line of the layout; None before the first tick."""
         live = self._live
-        return None if live is None or self.latest is None else live.heats.heat
+        return None if live is None or self.latest is None else live.breaker_heat.heat
 
     # -- Configuration ---------------------------------------------------------------------------
 
@@ -186,8 +186,8 @@ class ElectricalService:
         if self._reread is None:
             return self.configuration
         try:
-            plant = plant_of(WHERE, self._reread())
-            self._hub.configure(plant.site)
+            site = load_site(WHERE, self._reread())
+            self._hub.configure(site.config)
         except ConfigError as error:
             if str(error) != self.configuration.error:
                 log.warning("power: the new configuration is refused, the one before goes on. %s", error)  # fmt: skip
@@ -195,8 +195,8 @@ class ElectricalService:
                 self.configuration, error=str(error), refused_at=self._clock()
             )
             return self.configuration
-        if plant.tree != self.plant.tree:
-            self.plant = plant
+        if site.tree != self.site.tree:
+            self.site = site
             self.configuration = SiteConfiguration(
                 version=self.configuration.version + 1, loaded_at=self._clock()
             )
@@ -210,28 +210,28 @@ class ElectricalService:
 
     def _build(self) -> None:
         """Begin with a configuration; what the one before knew of the same circuits stays."""
-        layout, before = self.plant.layout, self._live
-        if before is not None and self._remembered is None:
-            self._remembered = ElectricalCheckpoint(live=before.memory())
-        self._live = None if layout is None else Live(layout, self.configuration.version)
+        layout, before = self.site.layout, self._live
+        if before is not None and self._restored is None:
+            self._restored = ElectricalCheckpoint(live=before.memory())
+        self._live = None if layout is None else LivePower(layout, self.configuration.version)
         self._reader = FleetPowerReader(() if self._live is None else self._live.machines)
-        self.latest, self._ticked, self._looked = None, -np.inf, -1
-        tell_notices(self.plant)
+        self.latest, self._ticked_at, self._fleet_version = None, -np.inf, -1
+        log_notices(self.site)
 
     # -- Memory ----------------------------------------------------------------------------------
 
-    def recall(self) -> None:
+    def load_checkpoint(self) -> None:
         """Take up what was saved before a restart; call it before the first tick."""
-        self._remembered = electrical_memory.load(self._folder)
-        self.account = self._remembered.account
+        self._restored = checkpoints.load(self._folder)
+        self.ledger = self._restored.ledger
 
-    def remember(self) -> bytes:
+    def checkpoint(self) -> bytes:
         """Return the file as it should be now."""
-        known = self._live.memory() if self._live is not None and self._remembered is None else {}
-        if self._remembered is not None:  # no tick has taken it up yet
-            known = self._remembered.live
+        known = self._live.memory() if self._live is not None and self._restored is None else {}
+        if self._restored is not None:  # no tick has taken it up yet
+            known = self._restored.live
         return msgspec.json.encode(
-            ElectricalCheckpoint(at=self._clock(), live=known, account=self.account)
+            ElectricalCheckpoint(at=self._clock(), live=known, ledger=self.ledger)
         )
 
     async def run(self) -> None:
@@ -250,19 +250,19 @@ class ElectricalService:
             self.save()
 
     async def _save(self) -> None:
-        await asyncio.to_thread(self._write, self.remember())
+        await asyncio.to_thread(self._write, self.checkpoint())
         at, snapshots = self.latest_at, self.latest
-        if snapshots is not None and at != self._taped:
-            self._taped = at
+        if snapshots is not None and at != self._logged_at:
+            self._logged_at = at
             version = self.configuration.version
-            await asyncio.to_thread(self.tape.add, at, version, snapshots.all())
+            await asyncio.to_thread(self.snapshot_log.add, at, version, snapshots.all())
 
     def save(self) -> None:
         """Write the memory now."""
-        self._write(self.remember())
+        self._write(self.checkpoint())
 
     def _write(self, body: bytes) -> None:
         try:
-            electrical_memory.save(self._folder, body)
+            checkpoints.save(self._folder, body)
         except OSError as error:
             log.warning("%s: %s. Heat and energy would not survive a restart now.", self._folder, error.strerror)  # fmt: skip

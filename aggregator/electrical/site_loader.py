@@ -23,11 +23,11 @@ MOST_NOTICES = 10
 
 
 @dataclass(frozen=True, slots=True)
-class SiteLoader:
+class LoadedSite:
     """A configuration that holds, and what follows from it."""
 
     tree: Mapping[str, Any]
-    site: PowerConfig
+    config: PowerConfig
     layout: SiteLayout | None
     """None where no circuit is configured."""
     zone: tzinfo | None
@@ -35,18 +35,18 @@ class SiteLoader:
     """Kind and name of everything that a meter is configured for."""
 
 
-def plant_of(where: str, tree: Mapping[str, Any]) -> SiteLoader:
+def load_site(where: str, tree: Mapping[str, Any]) -> LoadedSite:
     """Return what a configuration describes. Raises `ConfigError` with place and cure."""
     site = decode(where, {"power": dict(tree)})
     layout = lay_out(where, site) if site.circuits or site.panels else None
     metered = {(put.kind, put.target) for meter in attach(where, site) for put in meter.puts}
     zone = zone_of(where, site.site.timezone)
-    return SiteLoader(tree, site, layout, zone, frozenset(metered))
+    return LoadedSite(tree, site, layout, zone, frozenset(metered))
 
 
-def tell_notices(plant: SiteLoader) -> None:
+def log_notices(site: LoadedSite) -> None:
     """Log what is allowed in a configuration and probably wrong."""
-    notices = () if plant.layout is None else plant.layout.notices
+    notices = () if site.layout is None else site.layout.notices
     for notice in notices[:MOST_NOTICES]:
         log.warning("power: %s (E24)", notice)
     if len(notices) > MOST_NOTICES:

@@ -1,4 +1,4 @@
-"""`/api/v1/circuits/<circuit>/history`: one quantity of one circuit over time, from the tape.
+"""`/api/v1/circuits/<circuit>/history`: one quantity of one circuit over time, from the snapshot log.
 
 A month is 260,000 instants on disk (18 us each to read): it is read, put into buckets and written as
 text in a thread, and what is answered is bounded as it is for readings.
@@ -32,10 +32,10 @@ Wide = npt.NDArray[np.float64]
 
 
 async def circuit_history(request: web.Request) -> web.Response:
-    """What a circuit carried, from the tape."""
+    """What a circuit carried, from the snapshot log."""
     asked = query(request, "quantity", "from", "to", "step")
     view, name = request.app[VIEW], request.match_info["circuit"]
-    layout = view.electrical.plant.layout
+    layout = view.electrical.site.layout
     if layout is None or name not in layout.circuits:
         raise unknown("circuit", name, () if layout is None else layout.circuits)
     word = asked.get("quantity", "watts")
@@ -46,7 +46,7 @@ async def circuit_history(request: web.Request) -> web.Response:
     step = step_of(asked.get("step"), (end - start) / 1e9, SAVE_SECONDS)
     if step < SAVE_SECONDS:  # most of such buckets would be empty, and look like gaps
         step = 0.0
-    series = view.electrical.tape.series
+    series = view.electrical.snapshot_log.series
 
     def make() -> bytes:
         found = series(SnapshotKind.CIRCUIT, name, quantity.name, start, end)

@@ -99,7 +99,7 @@ def facts_family(layout: SiteLayout, cluster: str) -> Family:
 def power_families(electrical: ElectricalService, cluster: str, now: float) -> list[Family]:
     """Return what the electrical side says of itself: configuration, cost, meters."""
     its = labels({"cluster": cluster})
-    configuration, layout = electrical.configuration, electrical.plant.layout
+    configuration, layout = electrical.configuration, electrical.site.layout
     meters = [
         (labels({"cluster": cluster, "meter": m.name, "type": m.type}), m)
         for m in electrical.meters()
@@ -125,8 +125,8 @@ def power_families(electrical: ElectricalService, cluster: str, now: float) -> l
         one("nodes_unmapped", "Nodes that hang on no circuit of the configuration.",
             len(electrical.unmapped)),
         one("wall_watts", "What the nodes that tell draw at the wall, each by its best source.",
-            electrical.account.watts),
-        one("wall_nodes", "Nodes whose draw is in the former.", electrical.told_nodes),
+            electrical.ledger.watts),
+        one("wall_nodes", "Nodes whose draw is in the former.", electrical.reporting_nodes),
         each("ok", "1 while a meter speaks and is understood.", GAUGE,
              [(label, float(not m.message)) for label, m in meters]),
         each("age_seconds", "Time since a meter's last reading.", GAUGE,
@@ -143,7 +143,7 @@ def power_families(electrical: ElectricalService, cluster: str, now: float) -> l
 def circuit_families(electrical: ElectricalService, cluster: str, now: float) -> list[Family]:
     """Return all of it; without circuits only what the electrical side says of itself."""
     families = power_families(electrical, cluster, now)
-    layout, snapshots = electrical.plant.layout, electrical.latest
+    layout, snapshots = electrical.site.layout, electrical.latest
     if layout is not None:
         families.append(facts_family(layout, cluster))
     if snapshots is not None:

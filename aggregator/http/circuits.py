@@ -78,8 +78,8 @@ def _plain(values: np.ndarray[tuple[int], np.dtype[np.floating]]) -> list[float 
     return found  # a NaN becomes null when msgspec writes it
 
 
-TAPE_WITHIN = round(3 * SAVE_SECONDS * 1e9)
-"""ns that a power snapshot on the tape may be older than the time that is asked for."""
+LOG_WITHIN = round(3 * SAVE_SECONDS * 1e9)
+"""Largest age of a logged power snapshot at the requested time, ns."""
 
 
 class _Shown(NamedTuple):
@@ -103,7 +103,7 @@ async def _shown(request: web.Request, kind: SnapshotKind, text: str = "now") ->
     at = moment("at", text, view.wall())
     if at > view.wall():
         raise bad("at", f"{text} is to come", "Leave it out for now.")
-    logged = await asyncio.to_thread(view.electrical.tape.find, at, TAPE_WITHIN)
+    logged = await asyncio.to_thread(view.electrical.snapshot_log.find, at, LOG_WITHIN)
     snapshot = None if logged is None else logged.snapshots.get(kind)
     return _Shown(0 if logged is None or snapshot is None else logged.at, snapshot, {})
 
@@ -113,7 +113,7 @@ async def circuits(request: web.Request) -> web.Response:
     asked = query(request, "columns", "at")
     names = chosen(asked["columns"]) if "columns" in asked else None
     view = request.app[VIEW]
-    layout = view.electrical.plant.layout
+    layout = view.electrical.site.layout
     at, snapshot, alerts = await _shown(request, SnapshotKind.CIRCUIT, asked.get("at", "now"))
     body = CircuitsReply(cluster=view.cluster, at=at, version=view.electrical.configuration.version)
     if layout is None or snapshot is None:
@@ -136,7 +136,7 @@ async def circuit(request: web.Request) -> web.Response:
     """Answer with one circuit and what hangs on it, now or as it was; the supplies only of now."""
     asked = query(request, "at")
     view, name = request.app[VIEW], request.match_info["circuit"]
-    layout = view.electrical.plant.layout
+    layout = view.electrical.site.layout
     if layout is None or view.electrical.latest is None or name not in layout.circuits:
         raise unknown("circuit", name, () if layout is None else layout.circuits)
     is_now = asked.get("at", "now") == "now"

@@ -21,15 +21,15 @@ async def power(request: web.Request) -> web.Response:
     """The electrical side as a whole: configuration, notices, meters."""
     query(request)
     view = request.app[VIEW]
-    electrical, layout = view.electrical, view.electrical.plant.layout
+    electrical, layout = view.electrical, view.electrical.site.layout
     body = PowerReply(
         cluster=view.cluster,
         at=electrical.latest_at,
         configured=layout is not None,
         configuration=electrical.configuration,
         failure=electrical.failure,
-        wall_watts=electrical.account.watts,
-        wall_nodes=electrical.told_nodes,
+        wall_watts=electrical.ledger.watts,
+        wall_nodes=electrical.reporting_nodes,
         circuits=0 if layout is None else len(layout.circuits),
         nodes_mapped=0 if layout is None else len(layout.machines),
         nodes_unmapped=list(electrical.unmapped[:100]),

@@ -106,7 +106,7 @@ class PowerTopics:
 
     def show(self, electrical: ElectricalService, alerts: Iterable[Alert], now: float) -> None:
         """Say how all stands."""
-        snapshots, layout = electrical.latest, electrical.plant.layout
+        snapshots, layout = electrical.latest, electrical.site.layout
         if layout is None:
             for kind in self._kinds.values():
                 for topic in kind.states.topics():

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from aggregator.electrical.site_loader import plant_of
+from aggregator.electrical.site_loader import load_site
 from aggregator.http.config import HttpConfig
 from alerts.rules.rule import load as load_rules
 from collector.sources import make_source
@@ -22,7 +22,7 @@ from kilowatch.settings import Settings
 
 def check_power(where: str, tree: Mapping[str, Any]) -> None:
     """Raise `ConfigError` for circuits, meters and budgets that can't be meant."""
-    plant_of(where, tree)
+    load_site(where, tree)
 
 
 def verify(settings: Settings, where: str = "settings") -> None:

@@ -146,19 +146,19 @@ def check(file: Path) -> None:
 
     Also what is allowed and probably wrong.
     """
-    from aggregator.electrical.site_loader import plant_of  # noqa: PLC0415 - loads all that reads meters
+    from aggregator.electrical.site_loader import load_site  # noqa: PLC0415 - loads all that reads meters
 
-    plant = plant_of(str(file), _section(str(file), read_toml(file)))
-    site, layout = plant.site, plant.layout
-    told = {
-        "circuits": len(site.circuits),
-        "panels": len(site.panels),
-        "nodes": len(site.nodes) if layout is None else len(layout.machines),
-        "things metered": len(plant.metered),
-        "budgets": len(site.budgets),
-        "UPS": len(site.ups),
+    loaded = load_site(str(file), _section(str(file), read_toml(file)))
+    config, layout = loaded.config, loaded.layout
+    counts = {
+        "circuits": len(config.circuits),
+        "panels": len(config.panels),
+        "nodes": len(config.nodes) if layout is None else len(layout.machines),
+        "things metered": len(loaded.metered),
+        "budgets": len(config.budgets),
+        "UPS": len(config.ups),
     }
-    click.echo(f"{file}: ok: " + ", ".join(f"{what} {n}" for what, n in told.items() if n))
+    click.echo(f"{file}: ok: " + ", ".join(f"{what} {n}" for what, n in counts.items() if n))
     for notice in () if layout is None else layout.notices:
         click.echo(f"note (E24): {notice}")
 

@@ -88,7 +88,7 @@ class RecordedCluster:
             snapshots, second = self.electrical.latest, at // STEP
             if snapshots is not None and second % int(SAVE_SECONDS) == 0:
                 version = self.electrical.configuration.version
-                self.electrical.tape.add(at, version, snapshots.all())
+                self.electrical.snapshot_log.add(at, version, snapshots.all())
             if second % COMMIT_EVERY == 0:
                 self._commit()
         self._commit()

@@ -14,7 +14,7 @@ import numpy as np
 
 from api.power import SnapshotKind
 from power import thresholds
-from power.live.confidence import sure, told_of
+from power.live.confidence import mask_uncertain, reported_load
 from power.network.topology import SiteTopology
 from power.network.wiring import Floats
 from power.report.energy import JOULES_PER_KWH
@@ -29,7 +29,7 @@ _MEAN_SECONDS = 86_400.0
 """Time constant of the mean draw that the rest of a month is reckoned with."""
 
 
-class Months:
+class MonthlyBudgets:
     """What each budget has used this month."""
 
     def __init__(self, layout: SiteLayout, fixed: SiteTopology) -> None:
@@ -58,7 +58,9 @@ class Months:
         limit = np.array([1000 * c.kw for c in self.ceilings])
         ratio = watts / limit
         clear = np.array([c.clear for c in self.ceilings])
-        judged = sure(ratio, told_of(ratio, watts, unsure), clear, thresholds.BUDGET_FULL)
+        masked = mask_uncertain(
+            ratio, reported_load(ratio, watts, unsure), clear, thresholds.BUDGET_FULL
+        )
         projected = self._projected(wall_ns)
         energy = projected / JOULES_PER_KWH
         rows = {
@@ -66,7 +68,7 @@ class Months:
             "budget_assumed_watts": unsure,
             "budget_power_ratio": ratio,
             "budget_level_ratio": np.array(
-                [c.level(r) for c, r in zip(self.ceilings, judged, strict=True)]
+                [c.level(r) for c, r in zip(self.ceilings, masked, strict=True)]
             ),
             "budget_energy_ratio": energy / np.array([c.kwh_month for c in self.ceilings]),
             "budget_cost_ratio": energy

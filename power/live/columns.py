@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from power import thresholds
-from power.live.confidence import doubted, sure, told_of
+from power.live.confidence import mask_uncertain, reported_load, uncertain
 from power.live.inputs import PowerInputs
 from power.live.loads import CircuitLoads, CircuitMeters
 from power.live.metering import NODE, Metering
 from power.live.supplies import inrush_amps
-from power.live.walls import WallPower
+from power.live.wall_power import WallPower
 from power.network.feeds import Cords, sum_by_circuit
 from power.network.flow import Flow
 from power.network.topology import SiteTopology
@@ -29,18 +29,18 @@ class CircuitInputs:
 
     now: float
     tick: PowerInputs
-    walls: WallPower
+    wall_power: WallPower
     meters: CircuitMeters
-    carried: CircuitLoads
+    loads: CircuitLoads
     undeclared: Floats
     dead: Flags
     committed: Flow
     survivor: Floats
     lasting: Floats
     trips: Floats
-    minute_told: Floats
+    minute_reported: Floats
     """What of `minute` somebody told."""
-    ten_told: Floats
+    ten_reported: Floats
     used: Floats
     assumed: Flags
     minute: Floats
@@ -69,24 +69,24 @@ def columns(fixed: SiteTopology, seen: CircuitInputs) -> dict[str, Floats]:
 
 
 def _load(fixed: SiteTopology, seen: CircuitInputs) -> dict[str, Floats]:
-    network, carried = fixed.network, seen.carried
-    amps = np.where(fixed.poles, carried.amps, np.nan)
-    lasting = sure(seen.minute / network.continuous, seen.minute_told / network.continuous, thresholds.LOAD_CLEAR, thresholds.CONTINUOUS)  # fmt: skip
-    over = sure(seen.ten / network.effective, seen.ten_told / network.effective, thresholds.OVERLOAD_CLEAR, thresholds.OVERLOAD)  # fmt: skip
+    network, loads = fixed.network, seen.loads
+    amps = np.where(fixed.poles, loads.amps, np.nan)
+    lasting = mask_uncertain(seen.minute / network.continuous, seen.minute_reported / network.continuous, thresholds.LOAD_CLEAR, thresholds.CONTINUOUS)  # fmt: skip
+    over = mask_uncertain(seen.ten / network.effective, seen.ten_reported / network.effective, thresholds.OVERLOAD_CLEAR, thresholds.OVERLOAD)  # fmt: skip
     return {
-        "circuit_watts": carried.watts,
-        "circuit_sigma_watts": carried.sigma,
-        "circuit_source": np.where(np.isnan(carried.watts), np.nan, carried.rank),
-        "circuit_amps": carried.highest,
+        "circuit_watts": loads.watts,
+        "circuit_sigma_watts": loads.sigma,
+        "circuit_source": np.where(np.isnan(loads.watts), np.nan, loads.rank),
+        "circuit_amps": loads.highest,
         "circuit_l1_amps": amps[:, 0],
         "circuit_l2_amps": amps[:, 1],
         "circuit_l3_amps": amps[:, 2],
         "circuit_rated_amps": network.rated,
         "circuit_effective_amps": network.effective,
         "circuit_continuous_amps": network.continuous,
-        "circuit_headroom_amps": network.continuous - carried.highest,
-        "circuit_load_ratio": carried.highest / network.rated,
-        "circuit_assumed_watts": carried.assumed,
+        "circuit_headroom_amps": network.continuous - loads.highest,
+        "circuit_load_ratio": loads.highest / network.rated,
+        "circuit_assumed_watts": loads.assumed,
         "circuit_continuous_ratio": lasting,
         "circuit_lasting_ratio": seen.lasting / network.rated,
         "circuit_overload_ratio": np.where(fixed.breakers, over, np.nan),
@@ -96,7 +96,7 @@ def _load(fixed: SiteTopology, seen: CircuitInputs) -> dict[str, Floats]:
 
 
 def _breaker(fixed: SiteTopology, seen: CircuitInputs) -> dict[str, Floats]:
-    inrush = inrush_amps(fixed, seen.inrush, seen.walls.silent, seen.off | seen.dead)
+    inrush = inrush_amps(fixed, seen.inrush, seen.wall_power.silent, seen.off | seen.dead)
     return {
         "circuit_heat_ratio": seen.used,
         "circuit_heat_assumed": seen.assumed.astype(float),
@@ -109,14 +109,16 @@ def _breaker(fixed: SiteTopology, seen: CircuitInputs) -> dict[str, Floats]:
 
 
 def _what_if(fixed: SiteTopology, seen: CircuitInputs) -> dict[str, Floats]:
-    network, walls = fixed.network, seen.walls
+    network, wall_power = fixed.network, seen.wall_power
     circuits, machines, _ = fixed.below
-    capped = (walls.gpus > 0) & ~np.isnan(walls.committed)
+    capped = (wall_power.gpus > 0) & ~np.isnan(wall_power.committed)
     could = np.bincount(circuits, capped[machines], len(network.names)) > 0
-    amps = np.where(could, np.fmax(seen.committed.highest, seen.carried.highest), np.nan)
-    no_trend = doubted(seen.minute, seen.minute_told)  # the step from one assumption to another
+    amps = np.where(could, np.fmax(seen.committed.highest, seen.loads.highest), np.nan)
+    no_trend = uncertain(
+        seen.minute, seen.minute_reported
+    )  # the step from one assumption to another
     return {
-        "circuit_committed_watts": np.where(could, np.fmax(seen.committed.watts, seen.carried.watts), np.nan),
+        "circuit_committed_watts": np.where(could, np.fmax(seen.committed.watts, seen.loads.watts), np.nan),
         "circuit_committed_continuous_ratio": amps / network.continuous,
         "circuit_committed_rated_ratio": amps / network.rated,
         "circuit_survivor_amps": seen.survivor,
@@ -130,23 +132,23 @@ def _what_if(fixed: SiteTopology, seen: CircuitInputs) -> dict[str, Floats]:
 def _survives(seen: CircuitInputs, limit: Floats) -> Floats:
     """Return what a loss of another feed would bring over a limit."""
     ratio = seen.survivor / limit
-    least = told_of(ratio, seen.carried.watts, seen.carried.assumed)
-    return sure(ratio, least, thresholds.SURVIVOR_CLEAR, thresholds.SURVIVOR)
+    least = reported_load(ratio, seen.loads.watts, seen.loads.assumed)
+    return mask_uncertain(ratio, least, thresholds.SURVIVOR_CLEAR, thresholds.SURVIVOR)
 
 
 def _quality(fixed: SiteTopology, seen: CircuitInputs) -> dict[str, Floats]:
-    carried = seen.carried
+    loads = seen.loads
     # A meter on it knows what harmonics add; the poles alone do not tell.
     metered = seen.meters.neutral
-    neutral = np.where(np.isnan(metered), neutral_amps(carried.currents), metered)
-    known = ~np.isnan(carried.watts) | ~np.isnan(metered)
+    neutral = np.where(np.isnan(metered), neutral_amps(loads.currents), metered)
+    known = ~np.isnan(loads.watts) | ~np.isnan(metered)
     neutral = np.where(known & ~np.isnan(fixed.neutral_rated), neutral, np.nan)
     return {
         "circuit_neutral_amps": neutral,
         "circuit_neutral_ratio": neutral / fixed.neutral_rated,
         "circuit_feed_lost": seen.lost.astype(float),
         "circuit_cord_imbalance_ratio": _cords(seen),
-        "circuit_phase_imbalance_ratio": phase_imbalance(fixed, carried.amps),
+        "circuit_phase_imbalance_ratio": phase_imbalance(fixed, loads.amps),
         "circuit_voltage_ratio": seen.meters.volts,
         "circuit_plug_ratio": _plug(fixed, seen),
         "circuit_swing_ratio": seen.swing,
@@ -155,19 +157,19 @@ def _quality(fixed: SiteTopology, seen: CircuitInputs) -> dict[str, Floats]:
 
 
 def _trust(fixed: SiteTopology, seen: CircuitInputs) -> dict[str, Floats]:
-    carried, walls, count = seen.carried, seen.walls, len(fixed.network.names)
+    loads, wall_power, count = seen.loads, seen.wall_power, len(fixed.network.names)
     circuits, machines, _ = fixed.below
-    silent = sum_by_circuit(circuits, walls.silent[machines].astype(float), count)
+    silent = sum_by_circuit(circuits, wall_power.silent[machines].astype(float), count)
     aside = seen.undeclared
-    may = np.maximum(thresholds.DEVIATION_RATIO * carried.metered, thresholds.DEVIATION_WATTS)
+    may = np.maximum(thresholds.DEVIATION_RATIO * loads.metered, thresholds.DEVIATION_WATTS)
     # Of a node that does not speak nobody knows what a meter should say.
-    sure = (silent == 0) & (carried.unknown_nodes == 0)
-    stale_node = walls.stale | _never_heard(seen)
+    certain = (silent == 0) & (loads.unknown_nodes == 0)
+    stale_node = wall_power.stale | _never_heard(seen)
     node_stale = np.bincount(circuits, stale_node[machines], count) > 0
     return {
         "circuit_unknown_watts": aside,
-        "circuit_unknown_nodes": carried.unknown_nodes,
-        "circuit_deviation_ratio": np.where(sure, np.abs(aside) / may, np.nan),
+        "circuit_unknown_nodes": loads.unknown_nodes,
+        "circuit_deviation_ratio": np.where(certain, np.abs(aside) / may, np.nan),
         "circuit_meter_stale": (seen.meters.stale | node_stale).astype(float),
         "circuit_silent_nodes": silent,
         "circuit_notices": seen.notices,
@@ -184,26 +186,26 @@ def _never_heard(seen: CircuitInputs) -> Flags:
 
 
 def _cords(seen: CircuitInputs) -> Floats:
-    metered = np.where(np.isnan(seen.carried.metered), np.nan, seen.carried.highest)
+    metered = np.where(np.isnan(seen.loads.metered), np.nan, seen.loads.highest)
     return seen.cords.uneven(seen.dead, metered)
 
 
 def _plug(fixed: SiteTopology, seen: CircuitInputs) -> Floats:
     """Return the load over the limit of a plug: in the circuit, or before one of its nodes."""
-    meters, carried, metering = seen.meters, seen.carried, seen.metering
+    meters, loads, metering = seen.meters, seen.loads, seen.metering
     network = fixed.network
     ratio = np.fmax(
-        np.fmax(carried.highest / fixed.plug_amps, carried.highest / meters.limit_amps),
-        carried.watts / meters.limit_watts,
+        np.fmax(loads.highest / fixed.plug_amps, loads.highest / meters.limit_amps),
+        loads.watts / meters.limit_watts,
     )
-    least = told_of(ratio, carried.watts, carried.assumed)
-    ratio = sure(ratio, least, thresholds.PLUG_CLEAR, thresholds.PLUG)
+    least = reported_load(ratio, loads.watts, loads.assumed)
+    ratio = mask_uncertain(ratio, least, thresholds.PLUG_CLEAR, thresholds.PLUG)
     limited = (metering.whole("kind") == NODE) & ~np.isnan(metering.number("limit_watts"))
     if limited.any():  # a limit is the plug's, also while it is silent
         limit = np.full(len(network.machines), np.nan)
         limit[metering.whole("target")[limited]] = metering.number("limit_watts")[limited]
         # What is assumed of a node is nothing that its plug has to carry now.
-        load = np.where(seen.walls.assumed > 0, np.nan, seen.walls.watts) / limit
+        load = np.where(seen.wall_power.assumed > 0, np.nan, seen.wall_power.watts) / limit
         np.fmax.at(ratio, network.cord_circuit, load[network.cord_machine])
     amps = metering.number("amps") / metering.number("limit_amps")
     loaded = (metering.whole("kind") == NODE) & metering.fresh(seen.now) & ~np.isnan(amps)

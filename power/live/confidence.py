@@ -16,7 +16,7 @@ SLIGHT = 0.05
 """A smaller part that is assumed changes nothing: the best model of the rest is less sure than that."""
 
 
-def told_of(load: Floats, watts: Floats, assumed: Floats) -> Floats:
+def reported_load(load: Floats, watts: Floats, assumed: Floats) -> Floats:
     """Return what of a load somebody told, in its own unit; `assumed` of `watts` nobody did."""
     with np.errstate(invalid="ignore", divide="ignore"):
         part = np.where((assumed > 0) & (watts > 0), np.minimum(assumed / watts, 1.0), 0.0)
@@ -24,31 +24,31 @@ def told_of(load: Floats, watts: Floats, assumed: Floats) -> Floats:
     return result
 
 
-def doubted(load: Floats, least: Floats) -> Flags:
+def uncertain(load: Floats, least: Floats) -> Flags:
     """Return where a load, of which `least` is told, is more than slightly assumed."""
     with np.errstate(invalid="ignore"):
         result: Flags = least < (1 - SLIGHT) * load
     return result
 
 
-def sure(ratio: Floats, least: Floats, clear: float | Floats, level: float) -> Floats:
+def mask_uncertain(ratio: Floats, least: Floats, clear: float | Floats, level: float) -> Floats:
     """Return a ratio, or a gap where nobody knows whether it is above `level`: it is above `clear`,
     and `least`, what of it somebody told, is not above `level`."""
     with np.errstate(invalid="ignore"):
-        unsure = doubted(ratio, least) & (ratio > clear) & (least <= level)
+        unsure = uncertain(ratio, least) & (ratio > clear) & (least <= level)
     return np.where(unsure, np.nan, ratio)
 
 
-def above(amps: Floats, told: Floats, limit: Floats) -> Floats:
+def above(amps: Floats, reported: Floats, limit: Floats) -> Floats:
     """Return amps over a continuous limit; a gap where nobody knows whether they are above it."""
-    return sure(amps / limit, told / limit, 1.0, 1.0)
+    return mask_uncertain(amps / limit, reported / limit, 1.0, 1.0)
 
 
-def likely_amps(carried: CircuitLoads, begun: Flags) -> Floats:
+def heating_amps(loads: CircuitLoads, begun: Flags) -> Floats:
     """Return the amps that heat is reckoned with: what nobody tells counts with what it was when it was
     told last, not with all that it may be. Heat never begins (`begun`) from a load that is mostly
     assumed."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        beyond = np.where(carried.surplus > 0, carried.surplus / carried.watts, 0.0)
-        begins = begun | (carried.assumed <= 0.5 * carried.watts)
-    return np.where(begins, carried.highest * (1 - beyond), np.nan)
+        beyond = np.where(loads.surplus > 0, loads.surplus / loads.watts, 0.0)
+        begins = begun | (loads.assumed <= 0.5 * loads.watts)
+    return np.where(begins, loads.highest * (1 - beyond), np.nan)

@@ -17,7 +17,7 @@ _LOADS = np.concatenate([np.linspace(0, 0.25, 101), np.linspace(0.25, 2.5, 400)[
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class _CurveGroup:
     """Machines that share one curve."""
 
     members: Ints
@@ -36,22 +36,22 @@ class EfficiencyCurves:
         for number, machine in enumerate(machines):
             key = (machine.points, machine.supply_watts is not None)
             kinds.setdefault(key, []).append(number)
-        self._kinds = [
-            _kind(machines, np.array(members, dtype=np.int64), points)
+        self._groups = [
+            _group(machines, np.array(members, dtype=np.int64), points)
             for (points, _), members in kinds.items()
         ]
 
     def wall(self, inside: Floats) -> Floats:
         """Return watts at the wall for watts inside the case; shape (machines,), NaN stays NaN."""
         result = np.full(len(inside), np.nan)
-        for kind in self._kinds:
+        for kind in self._groups:
             result[kind.members] = _wall(kind, inside[kind.members])
         return result
 
     def inside(self, wall: Floats) -> Floats:
         """Return watts inside the case for watts at the wall."""
         result = np.full(len(wall), np.nan)
-        for kind in self._kinds:
+        for kind in self._groups:
             watts = wall[kind.members]
             if len(kind.at_wall):
                 load = np.interp(watts / kind.rated, kind.at_wall, _LOADS)
@@ -61,16 +61,16 @@ class EfficiencyCurves:
         return result
 
 
-def _kind(machines: Sequence[Machine], members: Ints, points: Points) -> _Kind:
+def _group(machines: Sequence[Machine], members: Ints, points: Points) -> _CurveGroup:
     first = machines[int(members[0])]
     rated = np.array([(machines[m].supply_watts or np.nan) * machines[m].supplies for m in members])
     if first.supply_watts is None or not points:
-        return _Kind(members, points, rated, np.zeros(0))
+        return _CurveGroup(members, points, rated, np.zeros(0))
     table = np.array([wall_watts(float(load), points, 1.0) for load in _LOADS])
-    return _Kind(members, points, rated, table)
+    return _CurveGroup(members, points, rated, table)
 
 
-def _wall(kind: _Kind, inside: Floats) -> Floats:
+def _wall(kind: _CurveGroup, inside: Floats) -> Floats:
     if not len(kind.at_wall):
         return inside / _half(kind.points)
     loads, values = np.array(kind.points).T

@@ -14,7 +14,7 @@ from power.devices.wall_power import WallSource
 from power.live.heat import BreakerHeat
 from power.live.inputs import PowerInputs
 from power.live.loads import CircuitLoads
-from power.live.walls import WallPower
+from power.live.wall_power import WallPower
 from power.network.flow import Flow
 from power.network.topology import SiteTopology
 from power.network.wiring import POLES, Flags, Floats
@@ -90,7 +90,7 @@ def per_pole(amps: Floats, poles: Sequence[int]) -> str:
     )
 
 
-_WORDS = dict(SOURCES)
+_SOURCE_NAMES = dict(SOURCES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +100,14 @@ class FactContext:
     layout: SiteLayout
     fixed: SiteTopology
     tick: PowerInputs
-    walls: WallPower
-    carried: CircuitLoads
+    wall_power: WallPower
+    loads: CircuitLoads
     undeclared: Floats
     committed: Flow
     survivor: Floats
     trips: Floats
     above: Floats
-    heats: BreakerHeat
+    breaker_heat: BreakerHeat
     assumed: Flags
     suspected: Flags
     off: Flags
@@ -137,12 +137,12 @@ class FactContext:
         return facts
 
     def _carries(self, row: int, circuit: Circuit) -> dict[str, str]:
-        carried = self.carried
-        watts, sigma = float(carried.watts[row]), float(carried.sigma[row])
-        source = _WORDS[int(carried.rank[row])]
+        loads = self.loads
+        watts, sigma = float(loads.watts[row]), float(loads.sigma[row])
+        source = _SOURCE_NAMES[int(loads.rank[row])]
         rough = "not known" if np.isnan(watts) else f"± {sigma:.0f} W"
         facts = {
-            "amps": per_pole(carried.amps[row], circuit.poles),
+            "amps": per_pole(loads.amps[row], circuit.poles),
             "limits": f"{circuit.continuous_amps:g} A continuous, {circuit.rated_amps:g} A rated",
             "source": source,
             "uncertainty": rough,
@@ -153,7 +153,7 @@ class FactContext:
             facts["limits"] += f", {circuit.effective_amps:.1f} A in this heat and grouping"
         if self.assumed[row]:
             facts["band"] += "; its heat at the start is assumed from its load"
-        assumed = float(carried.assumed[row])
+        assumed = float(loads.assumed[row])
         if assumed > 0:
             part = "all" if assumed >= watts else f"{assumed:,.0f} W"
             facts["assumed"] = f"{part} of it is assumed: {self._unheard(row)}"
@@ -167,37 +167,37 @@ class FactContext:
 
     def _unheard(self, row: int) -> str:
         """Return why a part of a circuit's load is assumed."""
-        walls, below = self.walls, self.fixed.machines_below(row)
-        names = [self.fixed.network.machines[m] for m in below if walls.assumed[m] > 0]
+        wall_power, below = self.wall_power, self.fixed.machines_below(row)
+        names = [self.fixed.network.machines[m] for m in below if wall_power.assumed[m] > 0]
         why = "silent, counted with what was drawn last"
-        if _WORDS[int(self.carried.rank[row])] == WallSource.COMMITTED:
+        if _SOURCE_NAMES[int(self.loads.rank[row])] == WallSource.COMMITTED:
             why = "silent, counted with all that may be drawn"
-        elif not any(walls.silent[m] for m in below if walls.assumed[m] > 0):
+        elif not any(wall_power.silent[m] for m in below if wall_power.assumed[m] > 0):
             why = "GPUs that were not read, counted with their limits"
         return f"{listed(names)}: {why}"
 
     def _people(self, row: int) -> dict[str, str]:
         """Return who is on it: all, the largest, the silent."""
-        names, walls = self.fixed.network.machines, self.walls
+        names, wall_power = self.fixed.network.machines, self.wall_power
         below = self.fixed.machines_below(row)
         share = self.fixed.below[2][self.fixed.starts[row] : self.fixed.starts[row + 1]]
-        watts = np.nan_to_num(walls.watts[below]) * share
+        watts = np.nan_to_num(wall_power.watts[below]) * share
         top = [k for k in np.argsort(-watts, kind="stable")[:3] if watts[k] > 0]
         facts = {
             "nodes": ", ".join(names[m] for m in below),
             "contributors": ", ".join(self._one(int(below[k]), float(watts[k])) for k in top),
         }
-        silent = [names[m] for m in below if walls.silent[m]]
+        silent = [names[m] for m in below if wall_power.silent[m]]
         if silent:
             facts["silent"] = listed(silent)
-        blind = [names[m] for m in below if np.isnan(walls.watts[m])]
+        blind = [names[m] for m in below if np.isnan(wall_power.watts[m])]
         if blind:
             facts["unknown_nodes"] = listed(blind)
         return facts
 
     def _one(self, machine: int, watts: float) -> str:
         name = self.fixed.network.machines[machine]
-        gpus, job = self.walls.gpus[machine], self.tick.jobs.get(name)
+        gpus, job = self.wall_power.gpus[machine], self.tick.jobs.get(name)
         about = [f"{gpus:.0f} GPUs"] if gpus > 0 else []
         about += [f"job {job}"] if job else []
         return f"{name} {watts:.0f} W" + (f" ({', '.join(about)})" if about else "")
@@ -207,45 +207,48 @@ class FactContext:
         watts, amps = float(self.committed.watts[row]), float(self.committed.highest[row])
         if not amps > 0 or not (amps > circuit.continuous_amps or failing):
             return None
-        walls, below = self.walls, self.fixed.machines_below(row)
+        wall_power, below = self.wall_power, self.fixed.machines_below(row)
         share = self.fixed.below[2][self.fixed.starts[row] : self.fixed.starts[row + 1]]
         parts = [self._part(int(m), 1.0 if failing else float(s)) for m, s in zip(below, share, strict=True)]  # fmt: skip
         known = [part for part in parts if part is not None]
-        drawn = float((np.nan_to_num(walls.committed[below]) * share).sum())
+        drawn = float((np.nan_to_num(wall_power.committed[below]) * share).sum())
         other = max(watts - drawn, 0.0)
         if len(known) < len(parts):  # those of which no limit is known can't be capped
             other += drawn - sum(p.at(p.limit_watts) for p in known) if not failing else 0.0
         return cap_of(circuit, known, watts * circuit.continuous_amps / amps - other, amps / watts)
 
     def _part(self, machine: int, share: float) -> RemedyPart | None:
-        walls = self.walls
-        committed, host = float(walls.committed[machine]), float(walls.host_watts[machine])
-        limit, gpus = float(walls.limit_watts[machine]), float(walls.gpus[machine])
+        wall_power = self.wall_power
+        committed, host = (
+            float(wall_power.committed[machine]),
+            float(wall_power.host_watts[machine]),
+        )
+        limit, gpus = float(wall_power.limit_watts[machine]), float(wall_power.gpus[machine])
         if np.isnan(committed):
             return None
         if not gpus > 0 or not limit > 0:
             return RemedyPart(share, 0, committed, 1.0, 0.0, None)
-        floor = float(walls.floor_watts[machine])
+        floor = float(wall_power.floor_watts[machine])
         per_watt = max(committed - host, 0.0) / limit
         return RemedyPart(share, gpus, min(host, committed), per_watt, limit / gpus, None if np.isnan(floor) else floor)  # fmt: skip
 
     def _move(self, row: int, circuit: Circuit) -> str:
         """Return which node could go where, so that both circuits stay below their limits."""
-        over = float(self.carried.highest[row]) - circuit.continuous_amps
+        over = float(self.loads.highest[row]) - circuit.continuous_amps
         if not over > 0:
             return ""
         network = self.fixed.network
         below = self.fixed.machines_below(row)
         whole = self.fixed.whole[self.fixed.starts[row] : self.fixed.starts[row + 1]]
-        room = network.continuous - self.carried.highest
+        room = network.continuous - self.loads.highest
         same = (self.fixed.volts == self.fixed.volts[row]) & (self.fixed.poles.sum(axis=1) == len(circuit.poles))  # fmt: skip
         same &= ~np.isnan(room) & (self.fixed.parent != row)
         same[row] = False
-        per_watt = float(self.carried.highest[row] / self.carried.watts[row])
+        per_watt = float(self.loads.highest[row] / self.loads.watts[row])
         for machine in sorted(
-            below[whole], key=lambda m: float(np.nan_to_num(self.walls.watts[m]))
+            below[whole], key=lambda m: float(np.nan_to_num(self.wall_power.watts[m]))
         ):
-            amps = float(self.walls.watts[machine]) * per_watt
+            amps = float(self.wall_power.watts[machine]) * per_watt
             if amps >= over and same.any():
                 best = int(np.argmax(np.where(same, room, -np.inf)))
                 target = self.layout.circuits[network.names[best]]
@@ -254,7 +257,7 @@ class FactContext:
         return ""
 
     def _after_trip(self, row: int) -> dict[str, str]:
-        wait = self.heats.cool_seconds(row)
+        wait = self.breaker_heat.cool_seconds(row)
         facts = {
             "before": f"{self.before[row]:.1f} A" if not np.isnan(self.before[row]) else "not known",
             "reset": "cool enough to be switched on again" if wait == 0 else f"let it cool for about {duration(wait)} before it is switched on again, an estimate",
@@ -263,7 +266,7 @@ class FactContext:
         return facts
 
 
-def _what(circuit: Circuit, scene: FactContext) -> dict[str, str]:
+def _what(circuit: Circuit, context: FactContext) -> dict[str, str]:
     """Return what never changes of a circuit."""
     volts = circuit.volts / circuit.sag * (circuit.outlet_ratio if len(circuit.poles) > 1 else 1.0)
     curve = "unknown curve" if circuit.curve is None else circuit.curve.value
@@ -273,17 +276,17 @@ def _what(circuit: Circuit, scene: FactContext) -> dict[str, str]:
     }
     if circuit.parent is not None:
         facts["parent"] = circuit.parent
-    spec = scene.layout.site.circuits.get(circuit.id)
+    spec = context.layout.site.circuits.get(circuit.id)
     if spec is not None and spec.rack is not None:
         facts["rack"] = spec.rack
     top = circuit
     while top.parent is not None:
-        top = scene.layout.circuits[top.parent]
+        top = context.layout.circuits[top.parent]
     if top is not circuit and top.is_panel:
         facts["fed_by"] = top.id
     if circuit.group is not None:
         facts["group"], facts["role"] = circuit.group, circuit.role or ""
-        others = [o.id for o in scene.layout.circuits.values() if o.group == circuit.group and o is not circuit]  # fmt: skip
+        others = [o.id for o in context.layout.circuits.values() if o.group == circuit.group and o is not circuit]  # fmt: skip
         facts["partners"] = ", ".join(others)
     return facts
 

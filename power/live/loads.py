@@ -12,7 +12,7 @@ import numpy as np
 
 from power.devices.wall_power import SIGMA_RATIO, WallSource
 from power.live.metering import CIRCUIT, RANK, SOURCES, Metering
-from power.live.walls import WallPower
+from power.live.wall_power import WallPower
 from power.network.feeds import climb, cord_flow, sum_by_circuit
 from power.network.flow import Ints
 from power.network.topology import SiteTopology
@@ -110,10 +110,10 @@ def read_meters(
             most = 2 if name == "amps" else 3
             _spread(table, fixed, target[of_all], values[of_all], most)
         ranks[target[use]] = rank[use]
-    for name, told in (("limit_amps", limit_amps), ("limit_watts", limit_watts), ("neutral_amps", neutral)):  # fmt: skip
+    for name, reported in (("limit_amps", limit_amps), ("limit_watts", limit_watts), ("neutral_amps", neutral)):  # fmt: skip
         values = metering.number(name)
         use = order[~np.isnan(values[order])]
-        told[target[use]] = values[use]
+        reported[target[use]] = values[use]
     energy, energy_at = np.full(count, np.nan), np.full(count, np.nan)
     counts = order[~np.isnan(metering.number("energy_joules")[order]) & (pole[order] < 0)]
     energy[target[counts]] = metering.number("energy_joules")[counts]
@@ -134,27 +134,30 @@ def read_meters(
 
 
 def settle(
-    fixed: SiteTopology, walls: WallPower, shares: Floats, dead: Flags, meters: CircuitMeters
+    fixed: SiteTopology, wall_power: WallPower, shares: Floats, dead: Flags, meters: CircuitMeters
 ) -> CircuitLoads:
     """Return what flows, from the deepest circuits up, each with its own meter's word."""
     network = fixed.network
     count = len(network.names)
     watts, currents, linear, square, rank, blind, assumed, surplus = _from_cords(
-        fixed, walls, shares, dead
+        fixed, wall_power, shares, dead
     )
-    modelled, unknown, told = np.zeros(count), np.zeros(count), meters.watts.copy()
+    modelled, unknown, reported = np.zeros(count), np.zeros(count), meters.watts.copy()
     ratio = _inherit(fixed, meters.volts)
     steps = {int(children[0]): (children, parents, r) for children, parents, r in network.climbs if len(children)}  # fmt: skip
     for level in fixed.levels:
         modelled[level] = watts[level]
-        watts[level], currents[level], told[level] = _measure(
+        watts[level], currents[level], reported[level] = _measure(
             fixed, meters, ratio, level, watts[level], currents[level]
         )
-        sure = level[~np.isnan(told[level])]
-        unknown[sure] = watts[sure] - modelled[sure]
-        linear[sure], square[sure] = 0.0, np.square(_SIGMAS[meters.rank[sure]] * watts[sure])
-        rank[sure], blind[sure] = meters.rank[sure], 0
-        assumed[sure], surplus[sure] = 0.0, 0.0
+        metered = level[~np.isnan(reported[level])]
+        unknown[metered] = watts[metered] - modelled[metered]
+        linear[metered], square[metered] = (
+            0.0,
+            np.square(_SIGMAS[meters.rank[metered]] * watts[metered]),
+        )
+        rank[metered], blind[metered] = meters.rank[metered], 0
+        assumed[metered], surplus[metered] = 0.0, 0.0
         if not len(level) or int(level[0]) not in steps:
             continue
         children, parents, volts = steps[int(level[0])]
@@ -162,38 +165,38 @@ def settle(
             np.add(total, sum_by_circuit(parents, total[children], count), out=total)
         np.maximum.at(rank, parents, rank[children])
         climb(currents, children, parents, volts)
-    heard = np.bincount(fixed.below[0], ~np.isnan(walls.watts[fixed.below[1]]), count) > 0
+    heard = np.bincount(fixed.below[0], ~np.isnan(wall_power.watts[fixed.below[1]]), count) > 0
     nothing = (blind > 0) & ~heard & (network.other_watts == 0)
     amps = np.abs(currents) / ratio[:, None]
     return CircuitLoads(
         np.where(nothing, np.nan, watts), np.where(nothing, np.nan, linear + np.sqrt(square)),
-        rank, np.where(nothing[:, None], np.nan, amps), currents, modelled, unknown, blind, told,
+        rank, np.where(nothing[:, None], np.nan, amps), currents, modelled, unknown, blind, reported,
         np.where(nothing, np.nan, assumed), surplus,
     )  # fmt: skip
 
 
 def _from_cords(
-    fixed: SiteTopology, walls: WallPower, shares: Floats, dead: Flags
+    fixed: SiteTopology, wall_power: WallPower, shares: Floats, dead: Flags
 ) -> tuple[Floats, Complex, Floats, Floats, Ints, Floats, Floats, Floats]:
     """Return each circuit's own part of watts, currents, sigma (alike and apart), rank, unknown, assumed,
     and surplus."""
     network = fixed.network
     count = len(network.names)
     at, machine = network.cord_circuit, network.cord_machine
-    lost = np.isnan(walls.watts)
-    sigma = np.where(lost, 0.0, walls.sigma)[machine] * shares
+    lost = np.isnan(wall_power.watts)
+    sigma = np.where(lost, 0.0, wall_power.sigma)[machine] * shares
     # Models err alike, so their errors add up; two meters' errors partly cancel.
-    alike = walls.rank[machine] >= RANK[WallSource.MODEL]
-    own = cord_flow(fixed, np.where(lost, 0.0, walls.watts), network.other_watts, shares, dead)
+    alike = wall_power.rank[machine] >= RANK[WallSource.MODEL]
+    own = cord_flow(fixed, np.where(lost, 0.0, wall_power.watts), network.other_watts, shares, dead)
     rank = np.zeros(count, dtype=np.int64)
-    np.maximum.at(rank, at, np.where(shares > 0, walls.rank[machine], 0))
+    np.maximum.at(rank, at, np.where(shares > 0, wall_power.rank[machine], 0))
     empty = np.bincount(at, minlength=count) == 0
     rank[empty & (network.other_watts > 0)] = RANK[WallSource.MODEL]
     return (
         own.watts, own.currents, sum_by_circuit(at, np.where(alike, sigma, 0.0), count),
         sum_by_circuit(at, np.where(alike, 0.0, np.square(sigma)), count), rank,
         sum_by_circuit(at, np.where(lost[machine], 1.0, 0.0), count),
-        sum_by_circuit(at, walls.assumed[machine] * shares, count), sum_by_circuit(at, walls.surplus[machine] * shares, count),
+        sum_by_circuit(at, wall_power.assumed[machine] * shares, count), sum_by_circuit(at, wall_power.surplus[machine] * shares, count),
     )  # fmt: skip
 
 
@@ -206,13 +209,13 @@ def _measure(
     summed: Complex,
 ) -> tuple[Floats, Complex, Floats]:
     """Return watts and currents of one level's circuits by meter or sum, and the metered watts alone."""
-    told = meters.watts[level]
-    has = ~np.isnan(told)
+    reported = meters.watts[level]
+    has = ~np.isnan(reported)
     with np.errstate(invalid="ignore", divide="ignore"):
-        scale = np.where(has & (sums > 0), told / sums, 1.0)
+        scale = np.where(has & (sums > 0), reported / sums, 1.0)
     flowing = summed * scale[:, None]
     fresh = has & (sums <= 0)
-    flowing[fresh] = fixed.pattern[level][fresh] * told[fresh, None]
+    flowing[fresh] = fixed.pattern[level][fresh] * reported[fresh, None]
     factor = (fixed.volts * fixed.power_factor)[level, None]
     amps = np.where(
         np.isnan(meters.amps[level]),
@@ -227,8 +230,10 @@ def _measure(
     direction = like / np.maximum(np.abs(like), _CLOSE)
     flowing = np.where(known, amps * direction, flowing)
     # A meter that tells the amps of all poles tells the watts too.
-    told = np.where(has | ~(known | ~poles).all(axis=1), told, amps.sum(axis=1) * factor[:, 0])
-    return np.where(np.isnan(told), sums, told), flowing, told
+    reported = np.where(
+        has | ~(known | ~poles).all(axis=1), reported, amps.sum(axis=1) * factor[:, 0]
+    )
+    return np.where(np.isnan(reported), sums, reported), flowing, reported
 
 
 def _spread(table: Floats, fixed: SiteTopology, target: Ints, values: Floats, most: int) -> None:

@@ -13,9 +13,9 @@ import numpy as np
 from api.power import SnapshotKind
 from power import thresholds
 from power.forecast import seconds_until, trends
-from power.live.budgets import Months
+from power.live.budgets import MonthlyBudgets
 from power.live.columns import CircuitInputs, columns
-from power.live.confidence import above, doubted, likely_amps, told_of
+from power.live.confidence import above, heating_amps, reported_load, uncertain
 from power.live.facts import FactContext, LazyFacts
 from power.live.heat import BreakerHeat
 from power.live.inputs import PowerInputs, PowerSnapshots
@@ -25,7 +25,7 @@ from power.live.supplies import Supplies
 from power.live.trips import Trips
 from power.live.undeclared import UndeclaredLoad, undeclared
 from power.live.ups import fix_ups, heard, ups_snapshot
-from power.live.walls import WallPower, WallPowerModel
+from power.live.wall_power import WallPower, WallPowerModel
 from power.live.windows import Windows, swings
 from power.network.feeds import Cords, Losses, carry, dead_below, lost_by_load
 from power.network.topology import SiteTopology, fix
@@ -85,19 +85,19 @@ _LONGEST = 3600.0
 """Seconds; above a limit before a longer pause says nothing of now."""
 
 
-def remember(live: Live) -> dict[str, Any]:
+def remember(live: LivePower) -> dict[str, Any]:
     """Return what a restart must not lose."""
-    names, heats = live.fixed.network.names, live.heats
+    names, breaker_heat = live.fixed.network.names, live.breaker_heat
     circuits = {}
     for row, name in enumerate(names):
-        circuit: dict[str, Any] = {"energy_joules": float(live.energies.joules[row])}
-        if not math.isnan(heats.ratio[row]):
+        circuit: dict[str, Any] = {"energy_joules": float(live.energy.joules[row])}
+        if not math.isnan(breaker_heat.ratio[row]):
             circuit |= {
-                "fast": heats.heat.fast[row].tolist(),
-                "slow": heats.heat.slow[row].tolist(),
-                "ratio": float(heats.ratio[row]),
+                "fast": breaker_heat.heat.fast[row].tolist(),
+                "slow": breaker_heat.heat.slow[row].tolist(),
+                "ratio": float(breaker_heat.ratio[row]),
             }
-            assumed = heats.assumed_seconds(row)
+            assumed = breaker_heat.assumed_seconds(row)
             if assumed is not None:
                 circuit["assumed_seconds"] = assumed
         if live.last is not None and not math.isnan(live.timer.above[row]):
@@ -123,7 +123,7 @@ def remember(live: Live) -> dict[str, Any]:
     }
 
 
-def recall(live: Live, memory: Mapping[str, Any], now: float, wall_ns: int) -> None:
+def recall(live: LivePower, memory: Mapping[str, Any], now: float, wall_ns: int) -> None:
     """Take up what still exists; a part that does not decode is left out by itself."""
     if memory.get("version") != VERSION:
         return
@@ -142,9 +142,9 @@ def recall(live: Live, memory: Mapping[str, Any], now: float, wall_ns: int) -> N
 
 
 def _restore_circuit(
-    live: Live, row: int, circuit: Mapping[str, Any], now: float, gap: float
+    live: LivePower, row: int, circuit: Mapping[str, Any], now: float, gap: float
 ) -> None:
-    live.energies.restore(row, _number(circuit["energy_joules"]))
+    live.energy.restore(row, _number(circuit["energy_joules"]))
     if "above_seconds" in circuit and gap <= _LONGEST:
         live.timer.above[row] = now - gap - _number(circuit["above_seconds"])
     if "fast" in circuit:
@@ -152,11 +152,11 @@ def _restore_circuit(
         if len(fast) != 3 or len(slow) != 3:
             raise ValueError("three edges")
         assumed = _number(circuit["assumed_seconds"]) if "assumed_seconds" in circuit else None
-        live.heats.restore(row, fast, slow, _number(circuit["ratio"]), now - gap, assumed)
+        live.breaker_heat.restore(row, fast, slow, _number(circuit["ratio"]), now - gap, assumed)
         live.restored[row] = True
 
 
-def _restore_machine(live: Live, row: int, found: Mapping[str, Any]) -> None:
+def _restore_machine(live: LivePower, row: int, found: Mapping[str, Any]) -> None:
     for key, values in (("watts", live.model.last), ("limit_watts", live.model.limits), ("gpus", live.model.gpus)):  # fmt: skip
         if key in found:
             values[row] = _number(found[key])
@@ -241,7 +241,7 @@ HELD_SECONDS = 3.0
 """A load that has lasted so long counts in full, before the mean of 10 s has followed it."""
 
 
-class Live:
+class LivePower:
     """What the breakers have been through, and what they carry now."""
 
     def __init__(self, layout: SiteLayout, version: int = 0) -> None:
@@ -256,11 +256,11 @@ class Live:
         self.metering = Metering(self._at, self._machine_at)
         """What the meters said; `metering.unplaced` names what no configuration knows."""
         self.model = WallPowerModel(layout.machines)
-        self.heats, self.windows = BreakerHeat(self.fixed), Windows(len(names))
+        self.breaker_heat, self.windows = BreakerHeat(self.fixed), Windows(len(names))
         self.timer, self.trips = AboveLimit(len(names)), Trips(self.fixed)
-        self.told = Windows(len(names))
+        self.reported = Windows(len(names))
         """What of each circuit's load somebody told."""
-        self.energies, self.months = CircuitEnergy(len(names)), Months(layout, self.fixed)
+        self.energy, self.months = CircuitEnergy(len(names)), MonthlyBudgets(layout, self.fixed)
         specs = [layout.site.nodes.get(name) for name in self.machines]
         self._supplies = Supplies(
             list(layout.machines.values()), self.fixed, [c.supplies for c in layout.cords],
@@ -268,7 +268,7 @@ class Live:
         )  # fmt: skip
         self._ups = fix_ups(layout.site.ups, self.fixed)
         self._losses, self._cords = Losses(self.fixed), Cords(self.fixed)
-        self._beyond = UndeclaredLoad(self.fixed)
+        self._undeclared = UndeclaredLoad(self.fixed)
         self._notes = notes_of(layout)
         self._notices: Floats = np.array([float(len(self._notes.get(name, ()))) for name in names])
         self._lost: Flags = np.zeros(len(names), dtype=bool)
@@ -289,23 +289,23 @@ class Live:
         self.last, self.wall_ns = now, wall_ns
         fixed, names = self.fixed, self.fixed.network.names
         self.metering.absorb(tick.readings)
-        walls = self.model.estimate(tick, fixed, self.metering, now, heard(self._ups, self.metering, now))  # fmt: skip
+        wall_power = self.model.estimate(tick, fixed, self.metering, now, heard(self._ups, self.metering, now))  # fmt: skip
         meters = read_meters(
             fixed, self.metering, now, self._metered(tick, "circuit"), self.started
         )
-        dead, carried = self._settle(walls, meters)
-        self.trips.update(tick, walls, carried, meters)
-        seen = self._follow(now, seconds, tick, walls, meters, carried, dead)
-        scene = FactContext(
-            self.layout, fixed, tick, walls, carried, seen.undeclared, seen.committed, seen.survivor, seen.trips,
-            seen.above, self.heats, seen.assumed, self.trips.suspected, self.trips.off,
+        dead, loads = self._settle(wall_power, meters)
+        self.trips.update(tick, wall_power, loads, meters)
+        seen = self._follow(now, seconds, tick, wall_power, meters, loads, dead)
+        context = FactContext(
+            self.layout, fixed, tick, wall_power, loads, seen.undeclared, seen.committed, seen.survivor, seen.trips,
+            seen.above, self.breaker_heat, seen.assumed, self.trips.suspected, self.trips.off,
             self.trips.before, self._notes,
         )  # fmt: skip
         return PowerSnapshots(
-            PowerSnapshot(SnapshotKind.CIRCUIT, self.version, names, columns(fixed, seen), LazyFacts(len(names), scene.facts)),
-            self.months.snapshot(wall_ns, seconds, carried.watts, self.version, carried.assumed),
-            ups_snapshot(self._ups, self.metering, now, self.version, walls, carried, fixed.power_factor),
-            self._supplies.snapshot(walls, self.model, dead, self.version, self.machines),
+            PowerSnapshot(SnapshotKind.CIRCUIT, self.version, names, columns(fixed, seen), LazyFacts(len(names), context.facts)),
+            self.months.snapshot(wall_ns, seconds, loads.watts, self.version, loads.assumed),
+            ups_snapshot(self._ups, self.metering, now, self.version, wall_power, loads, fixed.power_factor),
+            self._supplies.snapshot(wall_power, self.model, dead, self.version, self.machines),
         )  # fmt: skip
 
     def memory(self) -> dict[str, Any]:
@@ -323,40 +323,40 @@ class Live:
         """
         recall(self, memory, now, wall_ns)
 
-    def _settle(self, walls: WallPower, meters: CircuitMeters) -> tuple[Flags, CircuitLoads]:
+    def _settle(self, wall_power: WallPower, meters: CircuitMeters) -> tuple[Flags, CircuitLoads]:
         """Return which circuits are dead and what flows; a feed that is lost hands its load over."""
         fixed = self.fixed
-        told = meters.tripped | meters.input_lost | self._input_lost(meters)
+        reported = meters.tripped | meters.input_lost | self._input_lost(meters)
         for _ in range(2):
-            dead = dead_below(fixed, told | self._lost)
+            dead = dead_below(fixed, reported | self._lost)
             self._losses.prepare(dead)
-            carried = settle(fixed, walls, self._losses.shares, dead, meters)
-            lost = self._feeds_lost(walls, carried)
+            loads = settle(fixed, wall_power, self._losses.shares, dead, meters)
+            lost = self._feeds_lost(wall_power, loads)
             if (lost == self._lost).all():
                 break
             self._lost = lost
-        return dead, carried
+        return dead, loads
 
-    def _feeds_lost(self, walls: WallPower, carried: CircuitLoads) -> Flags:
+    def _feeds_lost(self, wall_power: WallPower, loads: CircuitLoads) -> Flags:
         """Without a meter nobody can tell that a feed carries nothing: its share is assumed."""
         fixed = self.fixed
         if not fixed.groups:
             return self._lost
-        metered = ~np.isnan(carried.metered)
+        metered = ~np.isnan(loads.metered)
         if not metered.any():
             return np.zeros_like(self._lost)
         network = fixed.network
-        usual = carry(fixed, np.nan_to_num(walls.held), network.other_watts, network.cord_share, np.zeros_like(self._lost))  # fmt: skip
-        return lost_by_load(fixed, carried.highest, usual.highest) & metered
+        usual = carry(fixed, np.nan_to_num(wall_power.held), network.other_watts, network.cord_share, np.zeros_like(self._lost))  # fmt: skip
+        return lost_by_load(fixed, loads.highest, usual.highest) & metered
 
     def _input_lost(self, meters: CircuitMeters) -> Flags:
         """Circuits on which a node says that a supply has no input, unless their meter says they carry."""
         metering, fixed = self.metering, self.fixed
-        told = metering.flag("input_lost")
+        reported = metering.flag("input_lost")
         found = np.zeros(len(fixed.network.names), dtype=bool)
-        if not told.any() or self.last is None:
+        if not reported.any() or self.last is None:
             return found
-        fresh = metering.fresh(self.last) & told & (metering.whole("kind") == 1)
+        fresh = metering.fresh(self.last) & reported & (metering.whole("kind") == 1)
         machines = np.zeros(len(self.machines), dtype=bool)
         machines[metering.whole("target")[fresh]] = True
         grouped = np.zeros(len(found), dtype=bool)
@@ -366,49 +366,51 @@ class Live:
         cords = machines[network.cord_machine] & grouped[network.cord_circuit]
         carries = meters.watts > thresholds.FEED_GONE * network.rated * fixed.volts
         # Which of two feeds it is, only a meter can tell; without one, neither is called lost.
-        told_apart = ~np.isnan(meters.watts)
+        metered = ~np.isnan(meters.watts)
         found[network.cord_circuit[cords]] = True
-        return found & told_apart & ~carries
+        return found & metered & ~carries
 
     def _follow(
-        self, now: float, seconds: float, tick: PowerInputs, walls: WallPower, meters: CircuitMeters,
-        carried: CircuitLoads, dead: Flags,
+        self, now: float, seconds: float, tick: PowerInputs, wall_power: WallPower, meters: CircuitMeters,
+        loads: CircuitLoads, dead: Flags,
     ) -> CircuitInputs:  # fmt: skip
         """Carry all that has a memory on to now, and work out what could be."""
         fixed, network = self.fixed, self.fixed.network
-        highest = carried.highest
-        self.windows.add(now, carried.amps)
+        highest = loads.highest
+        self.windows.add(now, loads.amps)
         if self.restored.any():
-            self.heats.bridge(now, highest, self.restored)
+            self.breaker_heat.bridge(now, highest, self.restored)
             self.restored = np.zeros_like(self.restored)
-        self.told.add(now, told_of(carried.amps.T, carried.watts, carried.assumed).T)
-        self.heats.update(now, likely_amps(carried, self.heats.begun), self.trips.off | dead)
+        self.reported.add(now, reported_load(loads.amps.T, loads.watts, loads.assumed).T)
+        self.breaker_heat.update(
+            now, heating_amps(loads, self.breaker_heat.begun), self.trips.off | dead
+        )
         minute, ten = self.windows.rms(now, 60.0), self.windows.rms(now, 10.0)
         lasting = np.fmax(ten, self.windows.least(now, HELD_SECONDS))
-        minute_told, ten_told = self.told.rms(now, 60.0), self.told.rms(now, 10.0)
-        lasting_told = np.fmax(ten_told, self.told.least(now, HELD_SECONDS))
+        minute_reported, ten_reported = self.reported.rms(now, 60.0), self.reported.rms(now, 10.0)
+        lasting_reported = np.fmax(ten_reported, self.reported.least(now, HELD_SECONDS))
         lasting = np.where(self.trips.off | dead, 0.0, lasting)
-        self.energies.update(seconds, carried.watts - carried.assumed, meters)
-        self._look_ahead(now)
-        beyond, theirs = self._beyond.of(now, walls, carried)
+        self.energy.update(seconds, loads.watts - loads.assumed, meters)
+        self._forecast(now)
+        beyond, theirs = self._undeclared.of(now, wall_power, loads)
         local = network.other_watts + beyond
-        may = np.nan_to_num(walls.committed) + theirs
+        may = np.nan_to_num(wall_power.committed) + theirs
         could = carry(fixed, may, local, self._losses.shares, dead)
         return CircuitInputs(
-            now=now, tick=tick, walls=walls, meters=meters, carried=carried,
-            undeclared=undeclared(fixed, walls, carried), dead=dead,
+            now=now, tick=tick, wall_power=wall_power, meters=meters, loads=loads,
+            undeclared=undeclared(fixed, wall_power, loads), dead=dead,
             committed=could,
-            survivor=self._survivors(np.nan_to_num(walls.held) + theirs, local, dead),
-            lasting=lasting, trips=self._trips(lasting, lasting_told),
-            minute_told=minute_told, ten_told=ten_told,
-            used=self.heats.used(), assumed=self.heats.assumed(now),
+            survivor=self._survivors(np.nan_to_num(wall_power.held) + theirs, local, dead),
+            lasting=lasting, trips=self._trips(lasting, lasting_reported),
+            minute_reported=minute_reported, ten_reported=ten_reported,
+            used=self.breaker_heat.used(), assumed=self.breaker_heat.assumed(now),
             minute=minute, ten=ten, peak=self.windows.peak(now, 10.0),
             above=self.timer.update(
                 now,
-                above(minute, minute_told, network.continuous),
-                above(ten, ten_told, network.continuous),
+                above(minute, minute_reported, network.continuous),
+                above(ten, ten_reported, network.continuous),
             ),
-            ahead=(self._ahead[0].copy(), self._ahead[1].copy()), swing=self._swing.copy(), joules=self.energies.joules,
+            ahead=(self._ahead[0].copy(), self._ahead[1].copy()), swing=self._swing.copy(), joules=self.energy.joules,
             suspected=self.trips.suspected, off=self.trips.off, inrush=self._supplies.inrush,
             lost=(self._lost | meters.tripped | meters.input_lost | (dead & self._input_lost(meters))),
             cords=self._cords,
@@ -416,12 +418,12 @@ class Live:
             notices=self._notices,
         )  # fmt: skip
 
-    def _trips(self, lasting: Floats, told: Floats) -> Floats:
+    def _trips(self, lasting: Floats, reported: Floats) -> Floats:
         """Return seconds to each edge; where only what is assumed would trip it, nobody knows."""
-        trips = self.heats.trips(lasting)
-        unsure = doubted(lasting, told) & np.isfinite(trips[:, 0])
+        trips = self.breaker_heat.trips(lasting)
+        unsure = uncertain(lasting, reported) & np.isfinite(trips[:, 0])
         if unsure.any():
-            least = self.heats.trips(np.where(unsure, told, np.nan))[:, 0]
+            least = self.breaker_heat.trips(np.where(unsure, reported, np.nan))[:, 0]
             trips = np.where((unsure & ~np.isfinite(least))[:, None], np.nan, trips)
         return trips
 
@@ -430,7 +432,7 @@ class Live:
         amps = self._losses.survivors(held, local)
         return np.where(dead & self._losses.members, 0.0, amps)
 
-    def _look_ahead(self, now: float) -> None:
+    def _forecast(self, now: float) -> None:
         """Trends and swings change slowly: each tick looks at a part of a large site's circuits."""
         turns = max(1, min(_TURNS, len(self.layout.circuits) // _AT_ONCE))
         self._turn = (self._turn + 1) % turns

@@ -8,9 +8,9 @@ import numpy as np
 
 from api.power import SnapshotKind
 from power import thresholds
-from power.live.confidence import sure, told_of
+from power.live.confidence import mask_uncertain, reported_load
 from power.live.facts import LazyFacts
-from power.live.walls import WallPower, WallPowerModel
+from power.live.wall_power import WallPower, WallPowerModel
 from power.network.topology import SiteTopology
 from power.network.wiring import Flags, Floats
 from power.site.machine import Machine
@@ -43,24 +43,24 @@ class Supplies:
         self.inrush = np.array([m.inrush_amps * m.supplies for m in machines], dtype=float)
         """Amps of all supplies of a machine that are switched on together."""
 
-    def snapshot(self, walls: WallPower, model: WallPowerModel, dead: Flags, version: int, names: tuple[str, ...]) -> PowerSnapshot:  # fmt: skip
+    def snapshot(self, wall_power: WallPower, model: WallPowerModel, dead: Flags, version: int, names: tuple[str, ...]) -> PowerSnapshot:  # fmt: skip
         """Return the supply snapshot."""
         lost = np.bincount(self._cord_machine, self._behind * dead[self._cord_circuit], len(names))
         working = self._count - np.round(lost)
         carrying = np.minimum(working, self._needed)
-        inside = model.curves.inside(walls.watts)
+        inside = model.curves.inside(wall_power.watts)
         with np.errstate(invalid="ignore", divide="ignore"):
             load = np.where(carrying > 0, inside / (self._rated * carrying), np.nan)
-            least = told_of(load, walls.watts, walls.assumed)
-            load = sure(load, least, thresholds.SUPPLY_CLEAR, thresholds.SUPPLY_OVER)
-            spike = (self._host + walls.gpus * self._spike) / (self._rated * self._count)
+            least = reported_load(load, wall_power.watts, wall_power.assumed)
+            load = mask_uncertain(load, least, thresholds.SUPPLY_CLEAR, thresholds.SUPPLY_OVER)
+            spike = (self._host + wall_power.gpus * self._spike) / (self._rated * self._count)
         rows = {
             "supply_load_ratio": load,
             "supply_spike_ratio": spike,
-            "supply_cap_excess_watts": walls.limit_watts - walls.gpus * self._cap,
-            "supply_wall_watts": walls.watts,
-            "supply_assumed_watts": walls.assumed,
-            "supply_wall_sigma_watts": walls.sigma,
+            "supply_cap_excess_watts": wall_power.limit_watts - wall_power.gpus * self._cap,
+            "supply_wall_watts": wall_power.watts,
+            "supply_assumed_watts": wall_power.assumed,
+            "supply_wall_sigma_watts": wall_power.sigma,
         }
         words = dict(SOURCES)
 
@@ -75,7 +75,7 @@ class Supplies:
                 "cap": "not configured" if np.isnan(cap) else f"{cap:g} W per GPU",
                 "supplies": rating,
                 "working": f"{working[row]:g} of {machine.supplies}",
-                "source": words[int(walls.rank[row])] + _state(walls, row),
+                "source": words[int(wall_power.rank[row])] + _state(wall_power, row),
             }
 
         return PowerSnapshot(
@@ -83,10 +83,10 @@ class Supplies:
         )
 
 
-def _state(walls: WallPower, row: int) -> str:
-    if walls.silent[row]:
+def _state(wall_power: WallPower, row: int) -> str:
+    if wall_power.silent[row]:
         return ", the node is silent"
-    return ", a better source is stale" if walls.degraded[row] else ""
+    return ", a better source is stale" if wall_power.degraded[row] else ""
 
 
 def inrush_amps(fixed: SiteTopology, inrush: Floats, silent: Flags, off: Flags) -> Floats:

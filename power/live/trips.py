@@ -10,7 +10,7 @@ import numpy as np
 
 from power.live.inputs import PowerInputs
 from power.live.loads import CircuitLoads, CircuitMeters
-from power.live.walls import SILENT_INTERVALS, SILENT_LEAST, WallPower
+from power.live.wall_power import SILENT_INTERVALS, SILENT_LEAST, WallPower
 from power.network.flow import Ints
 from power.network.topology import SiteTopology
 from power.network.wiring import Flags, Floats
@@ -38,38 +38,38 @@ class Trips:
         """Suspected, and nothing on it is heard: its breaker cools."""
 
     def update(
-        self, tick: PowerInputs, walls: WallPower, carried: CircuitLoads, meters: CircuitMeters
+        self, tick: PowerInputs, wall_power: WallPower, loads: CircuitLoads, meters: CircuitMeters
     ) -> None:
         """Find the circuits whose breaker has probably tripped."""
         fixed, count = self._fixed, len(self._fixed.network.names)
         circuits, machines, _ = fixed.below
-        runs = ~walls.described & np.isfinite(tick.silent_seconds)
+        runs = ~wall_power.described & np.isfinite(tick.silent_seconds)
         quiet = runs & (tick.silent_seconds > 2 * tick.interval)
         restless = np.bincount(circuits, quiet[machines], count) > 0
         steady = (~restless & ~self.suspected) | np.isnan(self.before)
-        self.before = np.where(steady & ~np.isnan(carried.watts), _highest(carried), self.before)
+        self.before = np.where(steady & ~np.isnan(loads.watts), _highest(loads), self.before)
 
-        gone = walls.silent & runs & ~(walls.metered > _ALIVE_WATTS)
+        gone = wall_power.silent & runs & ~(wall_power.metered > _ALIVE_WATTS)
         self.suspected, self.off = meters.tripped.copy(), meters.tripped.copy()
         if not gone.any() and not meters.tripped.any():
             return
         limit = LOADED * fixed.network.continuous
-        carries = carried.metered > _CARRIES * fixed.network.continuous * fixed.volts
+        carries = loads.metered > _CARRIES * fixed.network.continuous * fixed.volts
         may = np.bincount(circuits[fixed.whole], gone[machines[fixed.whole]], count) > 0
         may &= (self.before > limit) & ~carries
         # Where nobody else reports, it may be we who are deaf.
-        reports = runs & ~walls.silent
+        reports = runs & ~wall_power.silent
         near = np.bincount(circuits, reports[machines], count)
         may &= reports.sum() - near > 0
         all_gone: list[int] = []
         some_gone: list[int] = []
         for circuit in np.flatnonzero(may):
-            found = self._judge(int(circuit), tick, gone, runs)
+            found = self._evaluate(int(circuit), tick, gone, runs)
             if found is not None:
                 (all_gone if found else some_gone).append(int(circuit))
         self._choose(all_gone, some_gone, meters.tripped)
 
-    def _judge(self, circuit: int, tick: PowerInputs, gone: Flags, runs: Flags) -> bool | None:
+    def _evaluate(self, circuit: int, tick: PowerInputs, gone: Flags, runs: Flags) -> bool | None:
         """Return whether all nodes of a circuit went together, False for several, None for neither."""
         fixed = self._fixed
         below = fixed.machines_below(circuit)
@@ -127,6 +127,6 @@ def _cluster(silent_seconds: Floats) -> Floats:
     return times[best : ends[best]]
 
 
-def _highest(carried: CircuitLoads) -> Floats:
-    found: Floats = carried.amps.max(axis=1)
+def _highest(loads: CircuitLoads) -> Floats:
+    found: Floats = loads.amps.max(axis=1)
     return found

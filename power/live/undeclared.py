@@ -6,7 +6,7 @@ import numpy as np
 
 from power import thresholds
 from power.live.loads import CircuitLoads
-from power.live.walls import WallPower
+from power.live.wall_power import WallPower
 from power.network.feeds import sum_by_circuit
 from power.network.topology import SiteTopology
 from power.network.wiring import Floats
@@ -15,16 +15,16 @@ HELD_SECONDS = 15.0
 """A meter falls before its nodes are called silent: what it said so long ago still counts."""
 
 
-def undeclared(fixed: SiteTopology, walls: WallPower, carried: CircuitLoads) -> Floats:
+def undeclared(fixed: SiteTopology, wall_power: WallPower, loads: CircuitLoads) -> Floats:
     """Return what each circuit's meter says beyond the sum below it; NaN without a meter.
 
     The meter of the only node of a circuit is compared with what the node itself says.
     """
-    told = np.where(np.isnan(carried.metered), np.nan, carried.unknown)
+    reported = np.where(np.isnan(loads.metered), np.nan, loads.unknown)
     only = fixed.single_feed
-    if not len(walls.modelled):
-        return told
-    return np.where(only >= 0, carried.metered - walls.modelled[only], told)
+    if not len(wall_power.modelled):
+        return reported
+    return np.where(only >= 0, loads.metered - wall_power.modelled[only], reported)
 
 
 class UndeclaredLoad:
@@ -41,26 +41,26 @@ class UndeclaredLoad:
         """Highest of the last span and of this one."""
         self._turned = -np.inf
 
-    def of(self, now: float, walls: WallPower, carried: CircuitLoads) -> tuple[Floats, Floats]:
+    def of(self, now: float, wall_power: WallPower, loads: CircuitLoads) -> tuple[Floats, Floats]:
         """Return the watts of each circuit, and of each machine; 0 where a meter says less."""
         network, count = self._fixed.network, len(self._lately)
-        held = self._hold(now, walls, np.maximum(carried.unknown, 0.0))
+        held = self._hold(now, wall_power, np.maximum(loads.unknown, 0.0))
         if not held.any():
             return held, np.zeros(len(network.machines))
         at, machine = network.cord_circuit, network.cord_machine
-        cords = np.nan_to_num(walls.held)[machine] * network.cord_share
+        cords = np.nan_to_num(wall_power.held)[machine] * network.cord_share
         drawn = sum_by_circuit(at, cords, count)
         may = np.maximum(thresholds.DEVIATION_RATIO * drawn, thresholds.DEVIATION_WATTS)
         theirs = np.where(drawn > 0, np.minimum(held, may), 0.0)
         part = np.divide(theirs, drawn, out=np.zeros(count), where=drawn > 0)
         return held - theirs, sum_by_circuit(machine, part[at] * cords, len(network.machines))
 
-    def _hold(self, now: float, walls: WallPower, unknown: Floats) -> Floats:
+    def _hold(self, now: float, wall_power: WallPower, unknown: Floats) -> Floats:
         if now - self._turned >= HELD_SECONDS:
             # A node that is silent draws again, and what was beside it then is there again.
             hushed = np.zeros(len(unknown), dtype=bool)
             circuits, machines, _ = self._fixed.below
-            hushed[circuits[walls.silent[machines]]] = True
+            hushed[circuits[wall_power.silent[machines]]] = True
             self._before = np.where(hushed, np.fmax(self._before, self._lately), self._lately)
             self._lately, self._turned = unknown, now
         self._lately = np.fmax(self._lately, unknown)

@@ -8,10 +8,10 @@ import numpy as np
 
 from api.power import SnapshotKind
 from power import thresholds
-from power.live.confidence import sure, told_of
+from power.live.confidence import mask_uncertain, reported_load
 from power.live.loads import CircuitLoads
 from power.live.metering import STALE_LEAST, STALE_PERIODS, Metering
-from power.live.walls import WallPower
+from power.live.wall_power import WallPower
 from power.meters.reading import MeterReading
 from power.network.flow import Ints
 from power.network.topology import SiteTopology
@@ -61,7 +61,7 @@ def heard(ups: tuple[UpsTopology, ...], metering: Metering, now: float) -> list[
     """Return machines and watts of each UPS that says what it gives."""
     found = []
     for one in ups:
-        watts = _told_watts(one, _fresh(one, metering, now))
+        watts = _reported_watts(one, _fresh(one, metering, now))
         if watts is not None:
             found.append((one.machines, watts))
     return found
@@ -69,14 +69,14 @@ def heard(ups: tuple[UpsTopology, ...], metering: Metering, now: float) -> list[
 
 def ups_snapshot(
     ups: tuple[UpsTopology, ...], metering: Metering, now: float, version: int,
-    walls: WallPower, carried: CircuitLoads, power_factor: Floats,
+    wall_power: WallPower, loads: CircuitLoads, power_factor: Floats,
 ) -> PowerSnapshot:  # fmt: skip
     """Return the UPS snapshot. Without a word of its own, its load is what hangs on it."""
     rows = {name: np.full(len(ups), np.nan) for name in _COLUMNS}
     facts = []
     for number, one in enumerate(ups):
         reading = _fresh(one, metering, now)
-        load = _load(one, reading, walls, carried, power_factor)
+        load = _load(one, reading, wall_power, loads, power_factor)
         rows["ups_load_ratio"][number] = load
         if not np.isnan(load):
             bears = next(seconds for limit, seconds in (*one.ladder, (np.inf, 0.0)) if load <= limit)  # fmt: skip
@@ -102,7 +102,7 @@ def _fresh(one: UpsTopology, metering: Metering, now: float) -> MeterReading | N
     return reading
 
 
-def _told_watts(one: UpsTopology, reading: MeterReading | None) -> float | None:
+def _reported_watts(one: UpsTopology, reading: MeterReading | None) -> float | None:
     if reading is None:
         return None
     if reading.watts is not None:
@@ -112,25 +112,25 @@ def _told_watts(one: UpsTopology, reading: MeterReading | None) -> float | None:
 
 def _load(
     one: UpsTopology, reading: MeterReading | None,
-    walls: WallPower, carried: CircuitLoads, power_factor: Floats,
+    wall_power: WallPower, loads: CircuitLoads, power_factor: Floats,
 ) -> float:  # fmt: skip
-    watts, assumed = _told_watts(one, reading), 0.0
+    watts, assumed = _reported_watts(one, reading), 0.0
     apparent = reading.volt_amps if reading is not None else None
     if watts is None:
         if len(one.circuits):
-            watts = float(carried.watts[one.circuits].sum())
-            assumed = float(carried.assumed[one.circuits].sum())
-            apparent = float((carried.watts[one.circuits] / power_factor[one.circuits]).sum())
+            watts = float(loads.watts[one.circuits].sum())
+            assumed = float(loads.assumed[one.circuits].sum())
+            apparent = float((loads.watts[one.circuits] / power_factor[one.circuits]).sum())
         elif len(one.machines):
-            watts = float(walls.watts[one.machines].sum())
-            assumed = float(walls.assumed[one.machines].sum())
+            watts = float(wall_power.watts[one.machines].sum())
+            assumed = float(wall_power.assumed[one.machines].sum())
         else:
             return float("nan")
     apparent = watts / 0.97 if apparent is None else abs(apparent)
     # Which of the two ratings is nearer decides: electronics draw amps that do no work.
     load = np.array([max(watts / one.watts, apparent / one.volt_amps)])
-    least = told_of(load, np.array([watts]), np.array([assumed]))
-    return float(sure(load, least, thresholds.UPS_CLEAR, thresholds.UPS_OVER)[0])
+    least = reported_load(load, np.array([watts]), np.array([assumed]))
+    return float(mask_uncertain(load, least, thresholds.UPS_CLEAR, thresholds.UPS_OVER)[0])
 
 
 def _facts(one: UpsTopology, reading: MeterReading | None, load: float) -> dict[str, str]:

@@ -152,7 +152,7 @@ def test_another_gpu_in_the_row_is_another_limit() -> None:
 def started(folder: Path, tree: dict[str, Any] | None = None, **more: Any) -> ElectricalService:
     """An electrical side that has recalled what its folder holds."""
     electrical = ElectricalService(SITE if tree is None else tree, folder, **more)
-    electrical.recall()
+    electrical.load_checkpoint()
     return electrical
 
 
@@ -178,7 +178,7 @@ def test_boards_follow_the_wall_meter(tmp_path: Path) -> None:
     snapshot = electrical.latest.circuit
     assert snapshot.names == ("office",)
     assert snapshot.column("circuit_amps")[0] == pytest.approx(2833 / 120 / 0.97, rel=0.01)
-    assert electrical.account.watts == pytest.approx(2833)
+    assert electrical.ledger.watts == pytest.approx(2833)
 
 
 def test_asked_too_often_it_gives_what_it_gave(tmp_path: Path) -> None:
@@ -197,12 +197,12 @@ def test_a_restart_keeps_heat_and_energy(tmp_path: Path) -> None:
     run(electrical, room, 40)
     before = heat(electrical)
     electrical.save()
-    kwh = electrical.account.days["2026-09-21"].joules
+    kwh = electrical.ledger.days["2026-09-21"].joules
     again = started(tmp_path)
     room.now += 10
     run(again, room, 1)
     assert heat(again) == pytest.approx(before, abs=0.2)
-    assert again.account.days["2026-09-21"].joules >= kwh
+    assert again.ledger.days["2026-09-21"].joules >= kwh
     assert again.latest is not None
     joules = again.latest.circuit.column("circuit_energy_joules")[0]
     assert joules >= 60 * 1000 + 39 * 2833 - 3000
@@ -236,7 +236,7 @@ def test_a_saved_memory_is_whole_or_the_one_before(tmp_path: Path) -> None:
     whole = (tmp_path / NAME).read_bytes()
     (tmp_path / f"{NAME}.new").write_bytes(whole[: len(whole) // 2])
     again = started(tmp_path)
-    assert again.account.days == electrical.account.days
+    assert again.ledger.days == electrical.ledger.days
 
 
 def test_a_bad_configuration_keeps_the_last_good_one(
@@ -314,9 +314,9 @@ def test_without_circuits_the_account_goes_on(tmp_path: Path) -> None:
     electrical, room = started(tmp_path, {}), Room("rig")
     run(electrical, room, 3, watts=NAN)
     assert electrical.latest is None
-    assert electrical.account.watts == pytest.approx((4 * 575 + 250) / 0.92, rel=0.01)
+    assert electrical.ledger.watts == pytest.approx((4 * 575 + 250) / 0.92, rel=0.01)
     run(electrical, room, 2, watts=2600.0)
-    assert electrical.account.watts == 2600
+    assert electrical.ledger.watts == 2600
 
 
 @pytest.mark.parametrize(
@@ -348,7 +348,7 @@ def test_a_fault_of_ours_is_said_once_and_ends_when_it_ends(
     assert electrical.latest is None
     assert electrical.failure is not None
     assert caplog.text.count("can't be computed") == 1
-    assert electrical.account.watts == 2833
+    assert electrical.ledger.watts == 2833
     live.model = whole
     run(electrical, room, 1)
     assert (electrical.failure, electrical.latest is None) == (None, False)
@@ -390,7 +390,7 @@ def test_energy_counts_what_is_told_and_not_what_is_assumed(tmp_path: Path) -> N
     """A rig that is switched off for the night costs nothing that anybody has measured."""
     electrical, room = started(tmp_path), Room("rig")
     run(electrical, room, 60)
-    (day,) = electrical.account.days.values()
+    (day,) = electrical.ledger.days.values()
     before, circuit = day.joules, energy(electrical)
     assert before == pytest.approx(59 * 2833)
     for _ in range(80):  # longer than what it may draw stands for it
@@ -399,9 +399,9 @@ def test_energy_counts_what_is_told_and_not_what_is_assumed(tmp_path: Path) -> N
     assert silent(electrical) == 1
     assert electrical.latest is not None
     assert electrical.latest.circuit.column("circuit_watts")[0] > 0
-    assert electrical.account.watts is None
-    assert electrical.told_nodes == 0
-    (day,) = electrical.account.days.values()
+    assert electrical.ledger.watts is None
+    assert electrical.reporting_nodes == 0
+    (day,) = electrical.ledger.days.values()
     assert day.joules - before < 60 * 2833  # until it was found silent, and no more
     assert energy(electrical) - circuit < 60 * 2833
 

@@ -310,7 +310,7 @@ def with_snapshots(electrical: ElectricalService, snapshots: PowerSnapshots) -> 
 async def test_never_and_not_known_are_null_in_json_and_told_apart() -> None:
     """`trip_known` says which."""
     view = await lab()
-    snapshots, layout = view.electrical.latest, view.electrical.plant.layout
+    snapshots, layout = view.electrical.latest, view.electrical.site.layout
     assert snapshots is not None
     assert layout is not None
     columns = dict(snapshots.circuit.columns)

@@ -127,7 +127,7 @@ async def test_the_running_aggregator_writes_its_tape(
     snapshots = electrical.snapshots(room.fleet, room.now, room.wall)
     assert snapshots is not None
     for _ in range(1000):
-        found = await asyncio.to_thread(electrical.tape.find, room.wall, SECOND)
+        found = await asyncio.to_thread(electrical.snapshot_log.find, room.wall, SECOND)
         if found is not None:
             break
         await asyncio.sleep(0.01)
@@ -143,7 +143,7 @@ async def test_the_running_aggregator_writes_its_tape(
 async def test_circuits_at_a_past_time_are_those_that_were_computed_then(tmp_path: Path) -> None:
     """Rows in the form of now, of the time that they are of; what is unknown today is left out."""
     view = await lab()
-    view.electrical.tape = tape = SnapshotLog(tmp_path)
+    view.electrical.snapshot_log = tape = SnapshotLog(tmp_path)
     snapshots = view.electrical.latest
     assert snapshots is not None
     then = view.wall() - 600 * SECOND
@@ -205,7 +205,7 @@ def test_one_quantity_over_time_comes_from_all_files(tmp_path: Path) -> None:
 async def test_a_circuits_past_is_served(tmp_path: Path) -> None:
     """In the quantity that is asked for; a wrong one is named."""
     view = await lab()
-    view.electrical.tape = tape = SnapshotLog(tmp_path)
+    view.electrical.snapshot_log = tape = SnapshotLog(tmp_path)
     snapshots = view.electrical.latest
     assert snapshots is not None
     for number in range(5):
@@ -233,7 +233,7 @@ async def test_a_circuits_past_is_served(tmp_path: Path) -> None:
 async def test_a_month_of_a_circuit_is_bounded_and_keeps_its_peaks(tmp_path: Path) -> None:
     """Buckets: mean of what is known, lowest and highest; of times to trip the last, and the nearest."""
     view = await lab()
-    view.electrical.tape = tape = SnapshotLog(tmp_path)
+    view.electrical.snapshot_log = tape = SnapshotLog(tmp_path)
     begin = view.wall() - view.wall() % (3600 * SECOND) - 3 * 3600 * SECOND
     trips = [math.inf, 40.0, math.inf, math.nan]
     for number in range(720):  # two hours, of which 100 s in the middle are missing
@@ -280,7 +280,7 @@ async def test_a_clock_that_was_set_back_brings_no_point_into_a_wrong_bucket(
 ) -> None:
     """Instants are told in the order of their times."""
     view = await lab()
-    view.electrical.tape = tape = SnapshotLog(tmp_path)
+    view.electrical.snapshot_log = tape = SnapshotLog(tmp_path)
     begin = view.wall() - view.wall() % (60 * SECOND) - 600 * SECOND
     for second, watts in ((120, 2.0), (130, 3.0), (0, 1.0), (60, 7.0)):
         columns = {"circuit_watts": np.array([watts])}

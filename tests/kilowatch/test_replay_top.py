@@ -108,7 +108,7 @@ async def test_a_recording_is_played_from_its_beginning(recording: Path, tmp_pat
 
 def test_a_recording_keeps_what_its_circuits_carried(recording: Path, tmp_path: Path) -> None:
     view = read_in(recording, tmp_path / "data")
-    taped = view.electrical.tape.find(sampled_at(60), 10 * 10**9)
+    taped = view.electrical.snapshot_log.find(sampled_at(60), 10 * 10**9)
     assert taped is not None
     assert view.wall() == sampled_at(SECONDS)
     assert [incident.key for incident in asyncio.run(view.delivery.history(0, 10))]

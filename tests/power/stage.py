@@ -12,7 +12,7 @@ from alerts.engine.engine import RuleEngine
 from alerts.rules.rule import FOLDER, Rule, read
 from api.alerts import Alert, AlertState
 from power.devices.wall_power import WallSource
-from power.live import Live, PowerInputs, PowerSnapshots
+from power.live import LivePower, PowerInputs, PowerSnapshots
 from power.meters.reading import MeterReading
 from power.site.config import decode
 from power.site.layout import lay_out
@@ -22,9 +22,9 @@ RULES = read(FOLDER / "circuit_rules.toml")
 EPOCH = 1_750_000_000_000_000_000
 
 
-def live_of(text: str) -> Live:
+def live_of(text: str) -> LivePower:
     """Return the live state of a site that is written as TOML."""
-    return Live(lay_out("site.toml", decode("site.toml", tomllib.loads(text))), version=1)
+    return LivePower(lay_out("site.toml", decode("site.toml", tomllib.loads(text))), version=1)
 
 
 class Stage:

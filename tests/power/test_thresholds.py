@@ -92,7 +92,7 @@ def scene() -> tuple[Stage, dict[SnapshotKind, PowerSnapshot]]:
         return firing_ids(RULES, snapshots)
 
     site = decode("site.toml", tomllib.loads(SITE))
-    make("site.toml", site, Suppose(watts=WATTS), record, stage.live.heats.heat)
+    make("site.toml", site, Suppose(watts=WATTS), record, stage.live.breaker_heat.heat)
     return stage, seen
 
 

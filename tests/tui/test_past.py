@@ -219,7 +219,7 @@ def tape(view: Hindsight, seconds: range) -> None:
             for name, values in circuit.columns.items()
         }
         kept = PowerSnapshot(circuit.kind, circuit.version, circuit.names, loads)
-        electrical.tape.add(sampled_at(second), 1, [kept])
+        electrical.snapshot_log.add(sampled_at(second), 1, [kept])
 
 
 async def test_circuits_are_those_that_were_computed_then(view: Hindsight) -> None:

@@ -212,18 +212,18 @@ class WallPowerModel:
         rank = np.full(count, _MODEL, dtype=np.int64)
         degraded = np.zeros(count, dtype=bool)
         kind, target, ranks = (metering.whole(name) for name in ("kind", "target", "rank"))
-        told, fresh = metering.number("watts"), metering.fresh(now)
+        reported, fresh = metering.number("watts"), metering.fresh(now)
         # The meter of a circuit that feeds one node and nothing else is the node's.
         only = fixed.single_feed[target] if len(target) else target
         whole_circuit = (kind != NODE) & (metering.whole("pole") < 0) & (only >= 0)
         machine = np.where(kind == NODE, target, only)
-        usable = ((kind == NODE) | whole_circuit) & ~np.isnan(told)
+        usable = ((kind == NODE) | whole_circuit) & ~np.isnan(reported)
         own_fresh = tick.wall_age <= np.maximum(3 * tick.wall_period, 30.0)
         own = np.where(own_fresh & ~silent, np.abs(tick.wall_watts), np.nan)
         for number in range(_MODEL):
             pick = usable & (ranks == number)
             good = pick & fresh
-            total = np.bincount(machine[good], told[good], count)
+            total = np.bincount(machine[good], reported[good], count)
             heard = np.bincount(machine[good], minlength=count)
             stale = np.bincount(machine[pick & ~fresh], minlength=count) > 0
             total = np.where(heard > 0, total, np.nan)
