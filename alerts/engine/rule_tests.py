@@ -1,6 +1,6 @@
-"""Plays a rule's example timelines: the real engine on a real fleet of one node, or on one power snapshot.
+"""Tests of rules: play their example timelines with the real engine on a small fleet or snapshot.
 
-Used by the tests of the shipped rules, and by whoever checks rules of their own.
+For the tests of the shipped rules, and for `kilowatch rules test` of an operator's rules.
 """
 
 from __future__ import annotations
@@ -36,33 +36,33 @@ _WORD = re.compile(r"([xs])(\d+)(?:@(\w+))?|([a-z_]+)!|\$(\w+)")
 
 
 def play(rule: Rule, example: Example) -> list[str]:
-    """Return what the rule makes of an example, a letter a step as in `Example.then`.
+    """Return the states of the rule on an example, a letter a step as in `Example.then`.
 
-    Raises `ConfigError` for a word that means nothing.
+    Raises `ConfigError` for an unknown word.
     """
     return list(_Play(rule, example).steps())
 
 
 def failures(rule: Rule) -> list[tuple[Example, list[str]]]:
-    """Return the examples of a rule that it does not fulfil, with what it does instead."""
+    """Return the examples of a rule that fail, with the states that they have instead."""
     played = [(example, play(rule, example)) for example in rule.example]
     return [(example, found) for example, found in played if found != words_of(example.then)]
 
 
-def scenes(rule: Rule, example: Example) -> list[ExampleScene]:
-    """Return what an example gives at each step, for those who judge it by other means."""
-    return list(_Play(rule, example).scenes())
+def example_steps(rule: Rule, example: Example) -> list[ExampleStep]:
+    """Return the readings and events of each step of an example, to evaluate it by other means."""
+    return list(_Play(rule, example).read())
 
 
-class ExampleScene(NamedTuple):
-    """One step of an example."""
+class ExampleStep(NamedTuple):
+    """Readings and events of one step of an example."""
 
     now: float
     """Monotonic seconds."""
     wall: int
     """ns since 1970."""
     readings: dict[str, float]
-    """Of the first device; what is not named, it does not have."""
+    """Readings of the first device, without the metrics that it does not support."""
     events: list[Event]
     heard: bool
     """Whether a frame came."""
@@ -71,7 +71,7 @@ class ExampleScene(NamedTuple):
 
 
 class _Play:
-    """One example on its stage."""
+    """An example with its fleet and engine."""
 
     def __init__(self, rule: Rule, example: Example) -> None:
         self._rule = rule
@@ -81,10 +81,10 @@ class _Play:
         self._silent = any(isinstance(part, Silent) for part in conditions_of(rule.when))
         self._skewed = any(isinstance(part, Skewed) for part in conditions_of(rule.when))
         self._ahead = 0
-        """ns by which the nodes' clocks are ahead, where that is what is given."""
+        """ns by which the nodes' clocks are ahead, where the example gives that."""
         self._fleet = Fleet()
         self._nodes = [self._place(number) for number in range(example.nodes)]
-        # What is disturbed by the start is calm long before the first step.
+        # The disturbance of the start is over long before the first step.
         self._engine.evaluate(self._fleet, _BEFORE - 1e6, _EPOCH - 10**15)
 
     def _place(self, number: int) -> Node:
@@ -106,10 +106,10 @@ class _Play:
 
     def steps(self) -> Iterator[str]:
         """Play all steps."""
-        for scene in self.scenes():
-            yield self._step(scene.now, scene.wall, scene.readings, scene.events, scene.heard)
+        for step in self.read():
+            yield self._step(step.now, step.wall, step.readings, step.events, step.heard)
 
-    def scenes(self) -> Iterator[ExampleScene]:
+    def read(self) -> Iterator[ExampleStep]:
         """Read all steps."""
         example = self._example
         for number, words in enumerate(words_of(example.given)):
@@ -128,7 +128,7 @@ class _Play:
                         readings[self._metric] = value
                     elif self._skewed:
                         self._ahead = int(value * 1e9)
-            yield ExampleScene(now, wall, readings, events, heard, self._ahead / 1e9)
+            yield ExampleStep(now, wall, readings, events, heard, self._ahead / 1e9)
 
     def _step(
         self, now: float, wall: int, readings: dict[str, float], events: list[Event], heard: bool
@@ -148,7 +148,7 @@ class _Play:
         listed = {alert.state for alert in engine.alerts() if self._first(alert.node)}
         state = next(iter(changed & {AlertState.RESOLVED} or listed - {AlertState.RESOLVED}), None)
         if self._silent:
-            # A real engine ticks between two steps too; this one must not think that it slept.
+            # A real engine ticks between two steps too; without, it would take the time for a stall.
             for tick in np.arange(now, now + self._example.every, STALL)[1:]:
                 engine.evaluate(self._fleet, float(tick), wall)
         return "-" if state is None else _LETTERS[state]
@@ -196,7 +196,7 @@ class _Play:
         )  # fmt: skip
 
     def _store(self, node: Node, readings: Mapping[str, float], now: float) -> None:
-        """Store the rows of every block: what is not named, the device does not have."""
+        """Store the rows of every block; a device does not support the metrics that are not given."""
         for number, matrix in enumerate(self._fleet.matrices):
             block = matrix.block
             rows = node.rows[block.table]

@@ -1,4 +1,4 @@
-"""Rules for those who alert in Prometheus, made from the same `rules.toml` that kilowatch judges by.
+"""Rules for Prometheus, made from the same `rules.toml` that kilowatch evaluates.
 
-`kilowatch rules prometheus` prints them; `deploy/prometheus` has them ready made.
+`kilowatch rules prometheus` prints them; `deploy/prometheus` has the shipped ones.
 """

@@ -1,4 +1,4 @@
-"""Writes deploy/prometheus: `python -m kilowatch.prometheus`; with `--check` it says what drifted."""
+"""Write deploy/prometheus: `python -m kilowatch.prometheus`; with `--check`, report what drifted."""
 
 from __future__ import annotations
 

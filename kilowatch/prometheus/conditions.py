@@ -1,4 +1,4 @@
-"""Each kind of condition in PromQL, or why it can't be said so."""
+"""Each kind of condition in PromQL, or why it can't be expressed."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from telemetry.metric import Unit
 from telemetry.text import exact_duration
 
 SPARE = 120.0
-"""Seconds for which an instant is seen: two scrapes a minute apart lie within."""
+"""Seconds for which an instant is seen: two scrapes a minute apart are within."""
 _UNREAD = f"{PREFIX}gpu_unread"
 _EVENT = f"{PREFIX}event_timestamp_seconds"
-_STANDS_FOR = "gpu_temperature_celsius"
-_MISSED = "What grew while it was not read for two minutes or more is missed."
+_REPRESENTS = "gpu_temperature_celsius"
+_MISSED = "Growth during a gap of two minutes or more is missed."
 
 
 def promql(kind: ConditionKind, rule: Rule) -> PromQL:
@@ -67,11 +67,11 @@ def promql(kind: ConditionKind, rule: Rule) -> PromQL:
         case Repeats():
             raise NotExpressible("PromQL can't count single events")
         case _:
-            raise NotExpressible(f"nobody has said `{type(kind).__name__}` in PromQL")
+            raise NotExpressible(f"`{type(kind).__name__}` has no PromQL")
 
 
 def _any(kind: AnyOf, rule: Rule) -> PromQL:
-    """Leave out what can't be said; what is left is less, never more."""
+    """Join the parts that can be expressed: that is less, never more."""
     parts: list[PromQL] = []
     missing: list[str] = []
     for part in kind.of:
@@ -128,8 +128,8 @@ def _presence(kind: Absent | DriverCondition | Silent | Skewed) -> PromQL:
     node = Subject.NODE
     match kind:
         case Absent():
-            if kind.metric != _STANDS_FOR:
-                raise NotExpressible(f"only of {_STANDS_FOR} is it shown why it is absent")
+            if kind.metric != _REPRESENTS:
+                raise NotExpressible(f"only {_REPRESENTS} is exported with the reason of a gap")
             text = f"max by ({', '.join(identity(Subject.GPU))}) ({_UNREAD}{{{_matcher('reason', kind.reasons)}}})"
             return PromQL(text, Subject.GPU)
         case DriverCondition():

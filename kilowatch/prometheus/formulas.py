@@ -1,7 +1,7 @@
 """Expressions of `alerts.rules.expression` in PromQL.
 
-Both are three-valued in their way: what is compared with a gap has no series, and `not` is pushed
-down to the comparisons, so that a gap below it has none either.
+Both are three-valued: a comparison with a gap has no series, and `not` is pushed down to the
+comparisons, so that a gap below it has none either.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SIGNS: dict[type[ast.cmpop], tuple[str, str]] = {
     ast.Eq: ("==", "!="),
     ast.NotEq: ("!=", "=="),
 }
-"""How a comparison is written, and its opposite."""
+"""Sign of a comparison, and its opposite."""
 _ARITHMETIC: dict[type[ast.operator], str] = {
     ast.Add: "+",
     ast.Sub: "-",
@@ -37,7 +37,7 @@ _ARITHMETIC: dict[type[ast.operator], str] = {
     ast.Mod: "%",
 }
 _Number = tuple[str, Subject | None]
-"""PromQL, and what its series are about; None for a plain number."""
+"""PromQL, and the subject of its series; None for a plain number."""
 
 
 def formula(text: str) -> PromQL:
@@ -60,11 +60,11 @@ def _truth(tree: ast.expr, *, so: bool) -> PromQL:
             ]
             return both(parts) if so else either(parts)
         case _:
-            raise AssertionError(tree)  # the rule's loader let nothing else through
+            raise AssertionError(tree)  # the rule's loader allows nothing else
 
 
 def both(parts: list[PromQL]) -> PromQL:
-    """Return what is bad where all parts are; the most detailed part comes first."""
+    """Return a condition that is bad where all parts are; the most detailed part comes first."""
     if len(parts) == 1:
         return parts[0]
     subject = finest([part.subject for part in parts])
@@ -77,7 +77,7 @@ def both(parts: list[PromQL]) -> PromQL:
 
 
 def either(parts: list[PromQL]) -> PromQL:
-    """Return what is bad where one part is. Raises `NotExpressible` where they are of different things."""
+    """Return a condition that is bad where one part is. Raises `NotExpressible` where they are of different things."""
     if len(parts) == 1:
         return parts[0]
     subject = parts[0].subject
@@ -137,7 +137,7 @@ def _number(tree: ast.expr) -> _Number:
 
 
 def _extreme(name: str, one: _Number, other: _Number) -> _Number:
-    """The lower or the higher of two, where both are known."""
+    """Return the lower or the higher of two, where both are known."""
     if one[1] is None:
         one, other = other, one
     (left, subject), (right, theirs) = one, other

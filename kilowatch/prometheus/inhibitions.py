@@ -1,4 +1,4 @@
-"""An Alertmanager configuration: severities, and which alert makes which others superfluous."""
+"""An Alertmanager configuration: routes by severity, and the inhibitions of the rules."""
 
 from __future__ import annotations
 

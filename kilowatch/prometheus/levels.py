@@ -1,4 +1,4 @@
-"""Conditions on what is now, in PromQL: levels, states and expressions; also what tells a load."""
+"""Conditions on present readings in PromQL: levels, states and expressions, also of a gate."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from alerts.rules.rule import Rule
 from kilowatch.prometheus.formulas import formula
 from kilowatch.prometheus.vectors import PromQL, literal, on, series
 
-_PRIMED = "What a device has shown before is remembered for a day."
+_PRIMED = "States of before are remembered for a day."
 
 
 def present(kind: Gate, rule: Rule) -> PromQL:
-    """Return a condition on what is now."""
+    """Return a condition on present readings."""
     match kind:
         case Above() | Below():
             return _level(kind, rule)

@@ -12,15 +12,15 @@ from kilowatch.prometheus.vectors import NotExpressible, PromQL, identity, liter
 from telemetry.text import exact_duration
 
 RECORD_SECONDS = 60
-"""How often recording rules are worked out."""
-_NODE_PEERS = "Peers are the GPUs of the node; which jobs they run is not known here."
+"""Seconds between two evaluations of recording rules."""
+_NODE_PEERS = "Peers are the GPUs of the node, for Prometheus does not know the jobs."
 _FORECAST = "The trend is a straight line through the window (`predict_linear`)."
-_DRIFT = "The past is the plain mean of the window; what is bad counts into it."
+_DRIFT = "The past is the plain mean of the window, bad readings included."
 _BEST = "The best is remembered for as long as Prometheus was not down for a day."
 
 
 def outlier(kind: Outlier, rule: Rule) -> PromQL:
-    """Return what lies apart from the GPUs of its node."""
+    """Return a condition on the difference from the GPUs of the node."""
     name = series(kind.metric)
     if kind.among != "job":
         raise NotExpressible("the model of a GPU stands on another series")
@@ -46,7 +46,7 @@ def outlier(kind: Outlier, rule: Rule) -> PromQL:
 
 
 def trend(kind: Drift | Forecast | Frozen | Worse, rule: Rule) -> PromQL:
-    """Return what moves as it should not."""
+    """Return a condition on a change over time."""
     match kind:
         case Drift():
             return _drift(kind, rule)
@@ -70,7 +70,7 @@ def trend(kind: Drift | Forecast | Frozen | Worse, rule: Rule) -> PromQL:
 
 
 def _record(rule: Rule, metric: str, word: str) -> str:
-    """The name of a recording rule, in the customary form level:metric:operations."""
+    """Return the name of a recording rule, in the usual form level:metric:operations."""
     return f"{rule.table}:{series(metric).removesuffix('_total')}:{word}"
 
 

@@ -1,4 +1,4 @@
-"""Points of the series of a unit test, and how promtool writes them."""
+"""Points of the series of a unit test, and their notation in promtool."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Points:
     values: dict[str, list[float | None]] = field(default_factory=dict)
 
     def put(self, name: str, labels: dict[str, str], step: int, value: float | None) -> None:
-        """Say what a series is at a step."""
+        """Set the value of a series at a step."""
         inner = ",".join(f'{label}="{word}"' for label, word in labels.items() if word)
         its = self.values.setdefault(f"{name}{{{inner}}}", [None] * self.steps)
         its[step] = value
@@ -24,8 +24,8 @@ class Points:
 def dense(
     name: str, values: Sequence[float | None], repeat: int, grows: Collection[str]
 ) -> list[float | None]:
-    """Return a value for each point: what it was at the last step, or for a counter whose growth is
-    measured, what lies on the way to the next."""
+    """Return a value for each point: that of the last step, or for a counter whose growth is measured,
+    one on the way to the next."""
     found: list[float | None] = []
     for here, there in zip(values, [*values[1:], None], strict=True):
         if (

@@ -1,4 +1,4 @@
-"""Rules of ours as rules of Prometheus: which can be said, how, and what is different there."""
+"""Rules of kilowatch as rules of Prometheus: which can be expressed, how, and with what differences."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from telemetry.exposition import PREFIX
 from telemetry.metric import Unit
 
 RUNBOOK_URL = "https://example.org/kilowatch/docs/runbook.md"
-"""Where the shipped files say that the runbook is; `--runbook` says it for yours."""
-_UNLESS = "While what excuses it holds, Prometheus ends the alert; kilowatch leaves it as it is."
+"""Runbook of the shipped files; `--runbook` sets another."""
+_UNLESS = "While `unless` is bad, Prometheus ends the alert; kilowatch leaves it as it is."
 _WHERE = {
     Subject.GPU: "GPU {{ $labels.gpu }} of {{ $labels.node }}",
     Subject.LINK: "link {{ $labels.link }} of GPU {{ $labels.gpu }} of {{ $labels.node }}",
@@ -45,7 +45,7 @@ _UNITS = {
 
 @dataclass(frozen=True, slots=True)
 class AlertRule:
-    """One rule of Prometheus, and the rule of ours that it is made of."""
+    """A rule of Prometheus, with the rule of kilowatch that it is made of."""
 
     rule: Rule
     expr: str
@@ -58,12 +58,12 @@ class AlertRule:
 
     @property
     def labels(self) -> dict[str, str]:
-        """What an alert carries beside its device: the words of our own Alertmanager channel."""
+        """Labels of its alerts beside the device, as the Alertmanager channel sends them."""
         rule = self.rule
         return {"severity": SEVERITY[rule.severity], "subject": rule.table.value}
 
     def annotations(self, runbook: str) -> dict[str, str]:
-        """What people read."""
+        """Texts of its alerts."""
         return {
             "summary": _text(self.rule.summary, self.rule),
             "description": _text(self.rule.description, self.rule),
@@ -72,38 +72,38 @@ class AlertRule:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
-    """A rule that stays with kilowatch, and why."""
+class Untranslated:
+    """A rule that only kilowatch can evaluate, with the reason."""
 
     rule: Rule
     reason: str
 
 
-def translate(rules: Sequence[Rule]) -> tuple[list[AlertRule], list[Left]]:
-    """Return the rules that Prometheus can judge, and those that it can't."""
+def translate(rules: Sequence[Rule]) -> tuple[list[AlertRule], list[Untranslated]]:
+    """Return the rules that Prometheus can evaluate, and those that it can't."""
     made: list[AlertRule] = []
-    left: list[Left] = []
+    left: list[Untranslated] = []
     for rule in rules:
         try:
             made.append(alert_of(rule))
         except NotExpressible as reason:
-            left.append(Left(rule, str(reason)))
+            left.append(Untranslated(rule, str(reason)))
     return made, left
 
 
 def alert_of(rule: Rule) -> AlertRule:
-    """Return one rule as Prometheus judges it. Raises `NotExpressible` when it can't."""
+    """Return one rule as Prometheus evaluates it. Raises `NotExpressible` when it can't."""
     bad = promql(rule.when, rule)
     if bad.subject is not rule.table:
         if len(identity(bad.subject)) > len(identity(rule.table)):
-            raise NotExpressible(f"what it judges is about a {bad.subject}")
+            raise NotExpressible(f"its condition is about a {bad.subject}")
         bad = both([PromQL(_there(rule.table), rule.table), bad])
     text, notes, records = bad.expr, list(bad.notes), list(bad.records)
     if rule.unless is not None:
-        excuse = promql(rule.unless, rule)
-        text = f"{bad.term} unless {on(excuse.subject)} {excuse.term}"
+        unless = promql(rule.unless, rule)
+        text = f"{bad.term} unless {on(unless.subject)} {unless.term}"
         notes.append(_UNLESS)
-        records += excuse.records
+        records += unless.records
     if rule.settle and rule.table in {Subject.GPU, Subject.LINK, Subject.NODE}:
         text = f"({text}){unless_disturbed(rule.settle)}"
     keep = rule.keep - bad.spare if rule.when.edge else rule.keep
@@ -111,22 +111,22 @@ def alert_of(rule: Rule) -> AlertRule:
 
 
 def _there(subject: Subject) -> str:
-    """Every device of a kind."""
+    """Return the series of every device of a kind."""
     return f"{PREFIX}gpu_present" if subject is Subject.GPU else f"{PREFIX}link_info"
 
 
 def recordings(made: Sequence[AlertRule]) -> dict[str, str]:
-    """Return the recording rules that some alerts need, each once."""
+    """Return the recording rules of some alerts, each once."""
     return {name: expr for alert in made for name, expr in alert.records}
 
 
 def _text(template: str, rule: Rule) -> str:
-    """Return a sentence of ours as a template of Prometheus."""
+    """Return a rule's text as a template of Prometheus."""
     return re.sub(r"\{(\w+)\}", lambda found: _field(found[1], rule), template)
 
 
 def _field(name: str, rule: Rule) -> str:
-    judged = next(rule.when.metrics(), None)
+    metric = next(rule.when.metrics(), None)
     match name:
         case "where":
             return _WHERE.get(rule.table, f"{{{{ $labels.{identity(rule.table)[-1]} }}}}")
@@ -136,14 +136,14 @@ def _field(name: str, rule: Rule) -> str:
             return "GPU {{ $labels.gpu }}"
         case "index":
             return "{{ $labels.gpu }}"
-        case "value" if judged is not None:
-            return _UNITS.get(_unit(judged), "{{ $value | humanize }}")
-        case "limit" if judged is not None and isinstance(limit := getattr(rule.when, "level", None), float):  # fmt: skip
+        case "value" if metric is not None:
+            return _UNITS.get(_unit(metric), "{{ $value | humanize }}")
+        case "limit" if metric is not None and isinstance(limit := getattr(rule.when, "level", None), float):  # fmt: skip
             return literal(limit)
         case _ if name in WORDS:
             return _asked(name, rule)
         case "name" | "pci" | "serial" | "slot" if rule.table in _OF_A_GPU:
-            # A GPU that is gone has no facts any more; those of before are asked for.
+            # A GPU that is gone has no facts; the last ones are queried.
             facts = f"last_over_time({PREFIX}gpu_info{{uuid='%s'}}[1d])"
             return _label(facts, "$labels.uuid", name)
         case "value" if rule.table in _OF_A_GPU:
@@ -159,9 +159,9 @@ def _field(name: str, rule: Rule) -> str:
 
 
 def _label(question: str, its: str, label: str) -> str:
-    """A label of a series that is asked for when the alert is written."""
-    asked = f'{{{{ with printf "{question}" {its} | query }}}}'
-    return f'{asked}{{{{ . | first | label "{label}" }}}}{{{{ end }}}}'
+    """Return a label of a series that is queried when the alert fires."""
+    query = f'{{{{ with printf "{question}" {its} | query }}}}'
+    return f'{query}{{{{ . | first | label "{label}" }}}}{{{{ end }}}}'
 
 
 def _unit(name: str) -> Unit:
@@ -169,7 +169,7 @@ def _unit(name: str) -> Unit:
 
 
 def _asked(name: str, rule: Rule) -> str:
-    """Another metric of the same device, asked for when the alert is written."""
+    """Return another metric of the same device, queried when the alert fires."""
     labels = [label for label in identity(rule.table) if label != "gpu"]
     matchers = ",".join(f"{label}='%s'" for label in labels)
     values = " ".join(f"$labels.{label}" for label in labels)
@@ -181,7 +181,7 @@ def _asked(name: str, rule: Rule) -> str:
 
 
 def differences(made: Sequence[AlertRule]) -> Iterator[tuple[str, str]]:
-    """Return rule and note for each way in which one is not quite ours."""
+    """Yield rule and note for each difference from kilowatch."""
     for alert in made:
         for note in alert.notes:
             yield alert.rule.name, note

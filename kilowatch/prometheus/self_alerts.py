@@ -1,5 +1,5 @@
-"""Alerts on kilowatch itself, as Prometheus sees it: above all that it is gone, which only somebody
-outside can say."""
+"""Alerts on kilowatch itself for Prometheus: above all that it is down, which only another system
+can report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _A = f"{PREFIX}aggregator_"
 
 @dataclass(frozen=True, slots=True)
 class SelfAlertRule:
-    """One thing that can be wrong with it."""
+    """An alert on kilowatch itself."""
 
     name: str
     expr: str
@@ -27,37 +27,37 @@ class SelfAlertRule:
     description: str
 
 
-_SEEN = {
+_EXPRESSIONS = {
     "bus_lost": f"{_A}bus_connected == 0",
     "rules_failing": f"rate({_A}rules_seconds_count[2m]) == 0",
     "store_failing": f"{_A}store_ok == 0",
     "influxdb_failing": f"{PREFIX}influxdb_connected == 0 and {PREFIX}influxdb_spool_points > 0",
 }
-"""What of its own alerts its page shows."""
+"""Expressions over its metrics page for those of its own alerts that show there."""
 
 WATCHES = (
     SelfAlertRule(
         "aggregator_down", f"absent({_A}uptime_seconds)", 60, Severity.PAGE,
-        "kilowatch's aggregator is not there",
-        "Nothing is watched: no rule is judged and nobody is paged. On its machine: systemctl status "
-        "kilowatch-aggregator, and its log. The collectors keep all frames and send them when it is "
-        "back.",
+        "kilowatch's aggregator is down",
+        "Nothing is monitored: no rule is evaluated and nobody is paged. On its machine: systemctl "
+        "status kilowatch-aggregator, and its log. The collectors keep all frames and send them when "
+        "it is back.",
     ),
     *(
-        SelfAlertRule(own.name, _SEEN[own.name], own.hold, own.severity,
+        SelfAlertRule(own.name, _EXPRESSIONS[own.name], own.hold, own.severity,
               own.summary.removesuffix(": {line}"), own.description)
-        for own in monitor_rules() if own.name in _SEEN
+        for own in monitor_rules() if own.name in _EXPRESSIONS
     ),
     SelfAlertRule(
         "delivery_failing", f"{PREFIX}channel_failing == 1", 0, Severity.PAGE,
-        "nothing gets through kilowatch's channel {{ $labels.channel }}",
-        "Pages by this way don't arrive. Look at kilowatch notify list for the cause.",
+        "kilowatch's channel {{ $labels.channel }} delivers nothing",
+        "Its pages don't arrive. `kilowatch notify list` has the cause.",
     ),
 )  # fmt: skip
 
 
 def group(runbook: str) -> dict[str, Any]:
-    """Return them as a group of a rule file."""
+    """Return these alerts as a group of a rule file."""
     own = monitor_rules()[0]
     return {
         "name": "kilowatch-itself",

@@ -8,19 +8,19 @@ from typing import Any
 
 from alerts.rules.rule import Rule
 from kilowatch.prometheus.past import RECORD_SECONDS
-from kilowatch.prometheus.rules import AlertRule, Left, differences, recordings, translate
+from kilowatch.prometheus.rules import AlertRule, Untranslated, differences, recordings, translate
 from telemetry.text import exact_duration
 
 Json = dict[str, Any]
 _HEAD = """\
 # Rules for Prometheus 2.42 and later, made from kilowatch's own by `{made_by}`; do not edit.
-# They ask for the pages of /sd/prometheus and for /metrics (docs/prometheus.md). kilowatch judges
-# the same every second by itself; use these where alerts are Prometheus' business.
+# They need the pages of /sd/prometheus and /metrics (docs/prometheus.md). kilowatch evaluates the
+# same rules every second by itself; use these where Prometheus is to send the alerts.
 """
 
 
 def groups(made: Sequence[AlertRule], runbook: str) -> list[Json]:
-    """Return the groups of a rule file: what is recorded, then alerts by what they are about."""
+    """Return the groups of a rule file: recording rules, then alerts by their subject."""
     found: list[Json] = []
     records = recordings(made)
     if records:
@@ -46,8 +46,8 @@ def rule_json(alert: AlertRule, runbook: str) -> Json:
 
 
 def rule_file(rules: Sequence[Rule], runbook: str, made_by: str, more: Sequence[Json] = ()) -> str:
-    """Return a rule file. It says which rules could not be said, and what differs. `more`: groups
-    that are of no rules of ours."""
+    """Return a rule file, with remarks on rules that are missing and on differences. `more`: further
+    groups."""
     made, left = translate(rules)
     lines = [_HEAD.format(made_by=made_by) + "#"]
     lines += _remarks(made, left)
@@ -61,20 +61,20 @@ def rule_file(rules: Sequence[Rule], runbook: str, made_by: str, more: Sequence[
     return "\n".join(lines) + "\n"
 
 
-def _remarks(made: Sequence[AlertRule], left: Sequence[Left]) -> Iterator[str]:
+def _remarks(made: Sequence[AlertRule], left: Sequence[Untranslated]) -> Iterator[str]:
     if left:
-        yield "# Not here, for PromQL can't say them:"
+        yield "# Not here, for PromQL can't express them:"
         yield from (f"#   {one.rule.name}: {one.reason}" for one in left)
     noted: dict[str, list[str]] = {}
     for name, note in differences(made):
         noted.setdefault(note, []).append(name)
     if noted:
-        yield "# Not quite the same:"
+        yield "# With differences:"
         for note, names in noted.items():
             yield f"#   {note}"
             yield f"#     {', '.join(names)}"
-    yield "# Everywhere: a reading that is absent ends an alert here (after keep_firing_for); in"
-    yield "# kilowatch it leaves the alert as it is, for not knowing is not being well."
+    yield "# Everywhere: an absent reading ends an alert here (after keep_firing_for); in kilowatch"
+    yield "# it leaves the alert as it is, for unknown is not good."
 
 
 def _rule_lines(rule: Json) -> Iterator[str]:

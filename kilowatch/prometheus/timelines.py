@@ -1,7 +1,7 @@
-"""The rules' own example timelines as unit tests for `promtool test rules`.
+"""The example timelines of rules as unit tests for `promtool test rules`.
 
-A reading stays what it was until the next step, and a gap ends its series, as a scrape would. At
-each step the alert must stand in Prometheus as it does in kilowatch: pending, firing, or not there.
+A reading keeps its value until the next step, and a gap ends its series, as a scrape would. At each
+step the alert must have the same state in Prometheus as in kilowatch: pending, firing, or absent.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from alerts.engine.rule_tests import ExampleScene, scenes
+from alerts.engine.rule_tests import ExampleStep, example_steps
 from alerts.rules.counters import Fraction, Rate, Rises
 from alerts.rules.names import WORDS, home
 from alerts.rules.presence import Absent, Silent, Skewed
@@ -36,11 +36,11 @@ APART: dict[str, tuple[tuple[int, ...], str]] = {
     "thermal_sw": ((6, 7, 8, 11, 12), "A share of the time is counted in scrapes, 15 s apart."),
     "power_brake": ((3, 4), "A share of the time is counted in scrapes, 15 s apart."),
     "cap_drift": ((2, 3), "The past is a plain mean."),
-    "pcie_degraded": ((15,), "A GPU that nobody compares does not interrupt the hold of another."),
-    "pcie_crippled": ((8,), "A GPU that nobody compares does not interrupt the hold of another."),
+    "pcie_degraded": ((15,), "A GPU that is not compared does not interrupt the hold of another."),
+    "pcie_crippled": ((8,), "A GPU that is not compared does not interrupt the hold of another."),
     "readings_frozen": ((5,), "It does not wait for five intervals of a slow node."),
 }  # fmt: skip
-"""Examples (from 1) that come out otherwise in Prometheus, and why; a test sees that they do."""
+"""Examples (from 1) with other states in Prometheus, and why; a test checks that they differ."""
 UNPLAYED = {"thermal_drift": "A week of points is more than promtool is quick with."}
 """Rules whose examples are not played, and why."""
 _STATES = {"P": "pending", "F": "firing"}
@@ -49,7 +49,7 @@ _HOUR = 3600
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """One example as promtool plays it."""
+    """An example as a unit test of promtool."""
 
     alert: AlertRule
     number: int
@@ -67,7 +67,7 @@ def timelines(alert: AlertRule) -> Iterator[Timeline]:
 
 
 def _every(step: float, rule: Rule) -> int | None:
-    """Seconds between two points: often enough for the windows, seldom enough to be quick."""
+    """Return the seconds between two points: few enough for the windows, many enough to be quick."""
     parts = list(conditions_of(rule.when))
     often = any(isinstance(part, Rises) or getattr(part, "wait", 0) for part in parts)
     most = 30 if step <= 600 else 60 if often else 120 if step <= _HOUR else 300
@@ -79,7 +79,7 @@ def _every(step: float, rule: Rule) -> int | None:
 
 def _test(alert: AlertRule, example: Example, number: int, every: int) -> Json:
     rule = alert.rule
-    given = scenes(rule, example)
+    given = example_steps(rule, example)
     found = Points(len(given))
     for device in range(example.nodes):
         _node(found, rule, example, given, device)
@@ -100,20 +100,20 @@ def _test(alert: AlertRule, example: Example, number: int, every: int) -> Json:
     }
 
 
-def _sure(rule: Rule, example: Example, given: Sequence[ExampleScene]) -> int:
-    """How many steps of an example are the same in Prometheus: all before a gap meets an alert,
-    for there a gap ends the alert, and with us it stays as it is."""
+def _sure(rule: Rule, example: Example, given: Sequence[ExampleStep]) -> int:
+    """Return how many steps of an example are the same in Prometheus: all before a gap meets an alert,
+    for a gap ends the alert there, and leaves it as it is in kilowatch."""
     letters = words_of(example.then)
     parts = list(conditions_of(rule.when))
     silent = any(isinstance(part, Silent) for part in parts)
     remembers = any(part.remembers or isinstance(part, Rises) for part in parts)
-    # That a device is lost, or can't have a metric, is an answer and no gap.
-    told = {word for part in parts if isinstance(part, Absent) for word in part.reasons}
-    told.add(Gap.NOT_SUPPORTED.word)
-    for step, scene in enumerate(given):
-        absent = not scene.heard or any(
-            math.isnan(value) and value_gap(value).word not in told
-            for value in scene.readings.values()
+    # That a device is lost, or does not support a metric, is an answer and no gap.
+    answers = {word for part in parts if isinstance(part, Absent) for word in part.reasons}
+    answers.add(Gap.NOT_SUPPORTED.word)
+    for step, one in enumerate(given):
+        absent = not one.heard or any(
+            math.isnan(value) and value_gap(value).word not in answers
+            for value in one.readings.values()
         )
         met = letters[step] in _STATES or (step > 0 and letters[step - 1] in _STATES)
         if absent and (met or remembers) and not silent:
@@ -122,7 +122,7 @@ def _sure(rule: Rule, example: Example, given: Sequence[ExampleScene]) -> int:
 
 
 def value_gap(value: float) -> Gap:
-    """Why a reading is absent."""
+    """Return the reason why a reading is absent."""
     return Gap(int(gaps_of(np.array([value]))[0]))
 
 
@@ -149,8 +149,8 @@ def _checked(
 ) -> Iterator[tuple[float | None, str]]:
     """Return each step's letter, and when it holds in Prometheus too; None where that is not sure.
 
-    An instant lasts a whole step in an example, and `spare` in Prometheus. So what fires because of
-    one may end a step earlier there; and where states count beside instants, `spare` later.
+    An instant lasts a whole step in an example, and `spare` in Prometheus. So an alert that fires
+    because of one may end a step earlier there, or `spare` later where states count beside instants.
     """
     letters = words_of(example.then)
     late = every * math.ceil(spare / every)
@@ -170,7 +170,7 @@ def _checked(
 
 
 def _device(subject: Subject, node: int, gpu: int) -> dict[str, str]:
-    """Labels of a device of an example."""
+    """Return the labels of a device of an example."""
     words = {
         "cluster": "lab",
         "node": f"node-{node}",
@@ -182,7 +182,7 @@ def _device(subject: Subject, node: int, gpu: int) -> dict[str, str]:
 
 
 def _node(
-    found: Points, rule: Rule, example: Example, given: Sequence[ExampleScene], node: int
+    found: Points, rule: Rule, example: Example, given: Sequence[ExampleStep], node: int
 ) -> None:  # fmt: skip
     scrape = {"instance": f"node-{node}", "job": "kilowatch"}
     peers = max((len(values) for values in example.peers.values()), default=0)
@@ -191,11 +191,11 @@ def _node(
     electrical = rule.table.snapshot_kind is not None
     last: dict[str, tuple[dict[str, str], float]] = {}
     seen = ended = 0.0
-    for step, scene in enumerate(given):
+    for step, one in enumerate(given):
         at = step * example.every
-        if scene.heard:
+        if one.heard:
             seen, ended = at, 0.0
-        for event in scene.events:
+        for event in one.events:
             if event.kind == "collector_stopped":
                 ended = 1.0
             if event.node == f"node-{node}":
@@ -209,7 +209,7 @@ def _node(
             found.put(f"{PREFIX}node_frame_interval_seconds", of_node, step, example.every)
             found.put(f"{PREFIX}node_ended", of_node, step, ended)
         if skewed:
-            found.put(f"{PREFIX}node_clock_skew_seconds", of_node, step, scene.ahead)
+            found.put(f"{PREFIX}node_clock_skew_seconds", of_node, step, one.ahead)
         if not electrical:
             info = of_node | {"driver_state": example.driver}
             found.put(f"{PREFIX}node_info", info, step, 1.0)
@@ -217,8 +217,8 @@ def _node(
             if rule.table in {Subject.GPU, Subject.LINK}:
                 its = _device(Subject.GPU, node, gpu) | scrape
                 found.put(f"{PREFIX}gpu_present", its, step, 1.0)
-            for name, value in scene.readings.items():
-                _reading(found, example, name, value, step, (node, gpu), scrape, scene.heard)
+            for name, value in one.readings.items():
+                _reading(found, example, name, value, step, (node, gpu), scrape, one.heard)
 
 
 def _reading(

@@ -1,4 +1,4 @@
-"""The words of PromQL that rules are said in: series of a metric, and how they are matched."""
+"""PromQL for rules: the series of a metric, and how they are matched."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from telemetry.exposition import PREFIX
 _NODE = ("cluster", "node")
 _GPU = (*_NODE, "gpu", "uuid")
 STEP = 15
-"""Seconds between two points that a subquery looks at: the usual interval of scrapes."""
+"""Seconds between two points of a subquery: the usual interval of scrapes."""
 
 
-class NotExpressible(Exception):  # noqa: N818 - it is an answer, not an error
-    """A condition that PromQL can't say over what the metrics pages show; the text says why."""
+class NotExpressible(Exception):  # noqa: N818 - an answer, not an error
+    """A condition that can't be expressed over the exported metrics; the text has the reason."""
 
 
 def identity(subject: Subject) -> tuple[str, ...]:
@@ -30,9 +30,11 @@ def identity(subject: Subject) -> tuple[str, ...]:
             return (*_GPU, "link")
         case Subject.NODE:
             return _NODE
+        case Subject.MONITOR:
+            raise NotExpressible("rules about kilowatch itself are exported apart")
         case _:
             snapshot = subject.snapshot_kind
-            assert snapshot is not None  # noqa: S101 - what is no device is a power snapshot's
+            assert snapshot is not None  # noqa: S101 - no device
             return ("cluster", LABEL_OF[snapshot])
 
 
@@ -49,13 +51,13 @@ def series(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PromQL:
-    """A condition in PromQL: it has a series for each device that is bad."""
+    """A condition in PromQL, with a series for each device that is bad."""
 
     expr: str
     subject: Subject
-    """What its series are about."""
+    """Subject of its series."""
     notes: tuple[str, ...] = ()
-    """How this differs from what kilowatch itself judges."""
+    """Differences from the evaluation of kilowatch itself."""
     records: tuple[tuple[str, str], ...] = ()
     """Recording rules that it needs: name and expression."""
     spare: float = 0.0
@@ -75,7 +77,7 @@ def finest(subjects: list[Subject]) -> Subject:
 
 
 def home_of(names: tuple[str, ...], default: Subject) -> Subject:
-    """Return what an expression over some metrics is about."""
+    """Return the subject of an expression over some metrics."""
     return finest([home(name) for name in names]) if names else default
 
 
@@ -85,7 +87,7 @@ def literal(value: float) -> str:
 
 
 def unless_disturbed(seconds: float) -> str:
-    """Return what leaves out devices whose driver or node has begun anew a moment ago."""
+    """Return a clause that leaves out devices whose driver or node started a moment ago."""
     kinds = "|".join(sorted(DISTURBS))
     last = f'max by (cluster, node) ({PREFIX}event_timestamp_seconds{{kind=~"{kinds}"}})'
     return f" unless on (cluster, node) (time() - {last} < {literal(seconds)})"

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from alerts.rules.rule import Rule, load, read, words_of
 from kilowatch.__main__ import main as cli
 from kilowatch.prometheus.__main__ import FOLDER, files, main
-from kilowatch.prometheus.rules import AlertRule, Left, alert_of, translate
+from kilowatch.prometheus.rules import AlertRule, Untranslated, alert_of, translate
 from kilowatch.prometheus.self_alerts import WATCHES, group
 from kilowatch.prometheus.text import groups, rule_file
 from kilowatch.prometheus.timelines import APART, UNPLAYED, timelines
@@ -200,7 +200,7 @@ def test_what_cannot_be_said_is_refused_with_a_reason(tmp_path: Path) -> None:
         [own(tmp_path, '{ type = "repeats", xids = [13], count = 3, window = 60 }')]
     )
     assert made == []
-    assert isinstance(left[0], Left)
+    assert isinstance(left[0], Untranslated)
     part = '{ type = "any", of = [{ type = "repeats", xids = [13], count = 3, window = 60 }, { type = "event", xids = [79] }] }'
     assert "left out: PromQL can't count single events" in alert_of(own(tmp_path, part)).notes[0]
 
