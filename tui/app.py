@@ -229,7 +229,7 @@ class Top(App[None]):
         displayed = self.frame.arrange(asking=self.filter_bar.asking)
         wants, controls = self.view.wants(), self.context.time
         self.feed.want(wants)
-        controls.follow(self.feed.state, wants.asks)
+        controls.follow(self.feed.state, wants.documents)
         if controls.early is not None:
             controls.early = None
             first, last = controls.ends(self.feed.state)

@@ -117,10 +117,10 @@ def help_lines(keys: Sequence[Key], width: int, *, write: bool) -> list[Line]:
         for key in keys:
             if key.group == group:
                 idle = key.writes and not write
-                said = f"{key.word} (read-only)" if idle else key.word
+                words = f"{key.word} (read-only)" if idle else key.word
                 lines.append(
                     [(f"  {fit(key.shown, 4, right=True)}  ", "dim" if idle else "key"),
-                     (fit(said, max(1, width - 8)), "faint" if idle else "")]
+                     (fit(words, max(1, width - 8)), "faint" if idle else "")]
                 )  # fmt: skip
     if width >= 30:  # two columns
         half = -(-len(lines) // 2)

@@ -16,9 +16,9 @@ import msgspec
 
 from telemetry.errors import ConfigError
 from telemetry.text import counted, short_duration
+from tui.feed.connection import Connection as LineOf
+from tui.feed.connection import ConnectionState
 from tui.feed.feed import DashboardFeed
-from tui.feed.line import Connection as LineOf
-from tui.feed.line import ConnectionState
 from tui.feed.requests import ActionRefusedError
 from tui.frame.header import header
 from tui.kit.text import clean, kilowatt_hours, money, number, percent, watts
@@ -39,7 +39,7 @@ OLD = 30.0
 async def look(url: str, token: str | None) -> DashboardState:
     """Ask once for all that is shown. Raises `ActionRefusedError`, or a fault of the network."""
     async with asyncio.timeout(20.0):
-        return await DashboardFeed(url, token, lambda: None, time.monotonic).look_once()
+        return await DashboardFeed(url, token, lambda: None, time.monotonic).fetch_once()
 
 
 def severity(state: DashboardState, age: float | None) -> int:
@@ -61,16 +61,16 @@ def summary(state: DashboardState, age: float | None) -> str:
     counts: dict[str, int | str] = {
         kind: sum(i.severity == kind for i in state.incidents) for kind in ("page", "ticket")
     }
-    told = sum(model.gpus.get("reporting", 0) for model in status.summary.models)
+    reporting = sum(model.gpus.get("reporting", 0) for model in status.summary.models)
     wall = None if state.power is None else state.power.wall_watts
     why = "no data" if age is None else f"data {short_duration(age)} old"
-    said = ", ".join(_open(state, kind) for kind in counts)
+    words = ", ".join(_open(state, kind) for kind in counts)
     if state.incidents_unknown:
-        said = f"alerts not known ({clean(state.incidents_unknown)})"
+        words = f"alerts not known ({clean(state.incidents_unknown)})"
         counts = dict.fromkeys(counts, "U")  # as Nagios has a value that is not known
     return (
-        f"KILOWATCH {WORDS[code]}: {clean(status.cluster)} {said}, {told}/{status.gpus} GPUs reporting, {why}"
-        f" | gpus={told};;;0;{status.gpus} pages={counts['page']} tickets={counts['ticket']}"
+        f"KILOWATCH {WORDS[code]}: {clean(status.cluster)} {words}, {reporting}/{status.gpus} GPUs reporting, {why}"
+        f" | gpus={reporting};;;0;{status.gpus} pages={counts['page']} tickets={counts['ticket']}"
         + (f" wall={wall:.0f}" if wall is not None else "")
     )
 
@@ -96,12 +96,12 @@ def text_lines(
     ]
     day = None if state.today is None else state.today.measured
     used, limit, ratio = state.budget_power
-    said = f"today {kilowatt_hours(day.kwh if day else None)}"
+    words = f"today {kilowatt_hours(day.kwh if day else None)}"
     if day is not None and state.today is not None and day.cost is not None:
-        said += f", {money(day.cost, state.today.currency)}"
+        words += f", {money(day.cost, state.today.currency)}"
     if limit is not None:
-        said += f"; budget {watts(used)} of {watts(limit)}, {percent(ratio)}"
-    lines += [[(said, "")], [], [("alerts by cause", "")], *alert_lines(state, width, alerts)]
+        words += f"; budget {watts(used)} of {watts(limit)}, {percent(ratio)}"
+    lines += [[(words, "")], [], [("alerts by cause", "")], *alert_lines(state, width, alerts)]
     if state.circuits:
         lines += [[], [("circuits by time to trip; load of the last 10 s", "")]]
         for circuit in state.urgent[:circuits]:

@@ -264,7 +264,7 @@ async def test_the_time_bar_shows_what_was_on_every_view_and_comes_back() -> Non
             cluster.wrong["GPU-dgx-00-0"] = {"gpu_power_watts": watts}
             await cluster.beat()
             await until(pilot, lambda text, watts=watts: f"{watts:.0f}/700" in text)  # type: ignore[misc]
-        assert len(app.context.time.trail) == 4
+        assert len(app.context.time.recent) == 4
         text = await press_until(
             pilot,
             "t",

@@ -17,7 +17,7 @@ from tui.frame.navigation import gpu_name, joined
 from tui.kit.chart import Mark
 from tui.screens.circuits import COLUMNS as CIRCUITS
 from tui.screens.energy import energy_lines
-from tui.screens.history import Plot, history_lines, rounded, say_percent, say_watts
+from tui.screens.history import Plot, history_lines, rounded, scale_percent, scale_watts
 from tui.screens.incident import incident_lines
 from tui.screens.pools import COLUMNS as POOLS
 from tui.state.documents import TODAY
@@ -105,9 +105,9 @@ def test_what_an_alert_says_is_broken_between_words_and_not_cut() -> None:
     assert words in " ".join(" ".join(lines).split())
     assert all(cell_len(line) <= 60 for line in lines)
     assert len(lines) <= 14
-    told = sum("PDU-002A" in line for line in lines)
-    assert 1 <= told < 9
-    assert lines[-1] == f"  and {9 - told} more"
+    measured_watts = sum("PDU-002A" in line for line in lines)
+    assert 1 <= measured_watts < 9
+    assert lines[-1] == f"  and {9 - measured_watts} more"
 
 
 def test_columns_of_the_tables_fit_80_cells() -> None:
@@ -160,8 +160,8 @@ def test_percent_goes_beyond_100_only_where_values_do() -> None:
         )  # fmt: skip
         return said(history_lines(found, "", plot, "1 m", 60, 7, utc=True)[1]).split("┤")[0].strip()
 
-    busy = Plot("Utilisation", "u", (0.0, 1.0), say_percent, "")
-    power = Plot("Power", "p", (0.0, 770.0), say_watts, "", [Mark(700.0, "limit 700", "dim")])
+    busy = Plot("Utilisation", "u", (0.0, 1.0), scale_percent, "")
+    power = Plot("Power", "p", (0.0, 770.0), scale_watts, "", [Mark(700.0, "limit 700", "dim")])
     assert top(1.0, busy) == "100%"
     assert top(1.1, busy) == "120%"
     assert top(650.0, power) == "800"

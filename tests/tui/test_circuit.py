@@ -48,7 +48,7 @@ def test_every_number_on_a_line_is_of_the_load_that_the_countdown_is_told_for() 
     shown = state(circuits=[FALLEN])
     [bar] = circuit_bars(shown, Now(0.0), 1)
     assert bar.ratio == 1.21
-    assert said(bar.said).split() == ["121%", "TRIP", "00:11", "-984", "W"]
+    assert said(bar.right).split() == ["121%", "TRIP", "00:11", "-984", "W"]
     assert "office 121% MAY TRIP IN 00:09" in said(header(shown, LIVE, NOW, 160)[2])
     assert any(
         line.split() == ["office", "121%", "2.9", "kW", "MAY", "TRIP", "IN", "00:11"]
@@ -136,7 +136,7 @@ def test_a_load_that_is_assumed_is_never_shown_as_one_that_was_told() -> None:
     shown = state(circuits=[ASSUMED])
     assert "office ~121% assumed: not all of it is told" in said(header(shown, LIVE, NOW, 160)[2])
     [bar] = circuit_bars(shown, Now(0.0), 1)
-    assert said(bar.said).split()[:2] == ["~121%", "assumed"]
+    assert said(bar.right).split()[:2] == ["~121%", "assumed"]
     row = next(line.split() for line in text_lines(shown, 0.3) if line.startswith("office"))
     assert row[:4] == ["office", "~121%", "~2.9", "kW"]
     assert as_json(shown, 0.3)["circuits"][0]["assumed_watts"] == 2900.0
@@ -163,9 +163,9 @@ def test_an_unknown_time_to_trip_is_not_never() -> None:
 
 
 def test_a_budget_of_which_a_part_is_assumed_says_about() -> None:
-    told = {"watts": 6e6, "power_ratio": 0.75}
+    measured_watts = {"watts": 6e6, "power_ratio": 0.75}
     for assumed, word in ((0.0, "Power 6.00/8.00 MW"), (1e6, "Power ~6.00/8.00 MW")):
-        row = RowState("hall", told | {"assumed_watts": assumed})
+        row = RowState("hall", measured_watts | {"assumed_watts": assumed})
         assert word in said(
             header(state().with_doc(BUDGETS, RowsReply(rows=[row]), 100.0), LIVE, NOW, 160)[1]
         )
@@ -186,8 +186,10 @@ def test_the_wall_says_of_how_many_nodes_it_is() -> None:
 def test_a_chart_keeps_what_was_told_and_draws_nothing_that_was_not() -> None:
     """An answer without circuits is none; what is assumed is a gap."""
     loads, none = Loads(), CircuitsReply(at=0)
-    told = msgspec.structs.replace(ASSUMED, assumed_watts=0.0)
-    for second, found in enumerate(([told], [told], none.circuits, [ASSUMED], [told])):
+    measured_watts = msgspec.structs.replace(ASSUMED, assumed_watts=0.0)
+    for second, found in enumerate(
+        ([measured_watts], [measured_watts], none.circuits, [ASSUMED], [measured_watts])
+    ):
         loads.add(
             state().with_doc(CIRCUITS, CircuitsReply(at=(second + 1) * 10**9, circuits=found), 98.0)
         )

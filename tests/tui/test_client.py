@@ -17,14 +17,14 @@ from aggregator.http.config import HttpConfig
 from api.power import CircuitReply
 from tests.aggregator.test_http_circuits import lab
 from tests.tui.cluster import Cluster, served
+from tui.feed.connection import ConnectionState
 from tui.feed.feed import DashboardFeed
-from tui.feed.line import ConnectionState
 from tui.feed.wants import DocumentRequest, Wants
 from tui.state.circuit_columns import page_of
 from tui.state.circuits import Now, headroom, load, most, share, until_full, until_trip
 from tui.state.readings import POWER, TEMPERATURE
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 
 
 @asynccontextmanager
@@ -43,7 +43,7 @@ async def until(
     holds: Callable[[], bool], what: Callable[[], Awaitable[None]] | None = None
 ) -> None:
     """Wait for a condition; do something between two looks."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while not holds():
             if what is not None:
                 await what()
@@ -58,7 +58,7 @@ async def test_the_board_holds_what_the_aggregator_serves() -> None:
         await until(lambda: feed.state.ready and bool(feed.state.alerts))
         state = feed.state
         row = state.gpus.row_of["GPU-dgx-02-3"]
-        assert feed.line.state is ConnectionState.LIVE
+        assert feed.connection.state is ConnectionState.LIVE
         assert len(state.gpus) == 12
         assert state.gpus.value(POWER, row) == 530.0
         lost = state.gpus.row_of["GPU-dgx-01-2"]
@@ -89,17 +89,17 @@ async def test_it_comes_back_by_itself_when_the_aggregator_does() -> None:
         url = f"http://{host}:{port}"
         task = following(url)
         feed = await task.__aenter__()
-        await until(lambda: feed.line.state is ConnectionState.LIVE)
+        await until(lambda: feed.connection.state is ConnectionState.LIVE)
     try:
-        await until(lambda: feed.line.state is ConnectionState.LOST)
-        assert feed.line.reason
-        assert feed.line.retry_at is not None
+        await until(lambda: feed.connection.state is ConnectionState.LOST)
+        assert feed.connection.reason
+        assert feed.connection.retry_at is not None
         assert len(feed.state.gpus) == 1
-        since = feed.line.since
-        await until(lambda: "connect" in feed.line.reason.lower())
-        assert feed.line.since == since
+        since = feed.connection.since
+        await until(lambda: "connect" in feed.connection.reason.lower())
+        assert feed.connection.since == since
         async with listening(cluster, HttpConfig(listen=f"{host}:{port}")):
-            await until(lambda: feed.line.state is ConnectionState.LIVE, cluster.beat)
+            await until(lambda: feed.connection.state is ConnectionState.LIVE, cluster.beat)
     finally:
         await task.__aexit__(None, None, None)
 
@@ -111,10 +111,10 @@ async def test_without_the_token_it_is_refused_and_with_it_it_is_let_in(tmp_path
     await cluster.beat()
     async with served(cluster, path) as url:
         async with following(url) as feed:
-            await until(lambda: feed.line.state is ConnectionState.REFUSED)
-            assert "a token is needed" in feed.line.reason
+            await until(lambda: feed.connection.state is ConnectionState.REFUSED)
+            assert "a token is needed" in feed.connection.reason
         async with following(url, "0123456789abcdef") as feed:
-            await until(lambda: feed.line.state is ConnectionState.LIVE)
+            await until(lambda: feed.connection.state is ConnectionState.LIVE)
 
 
 @asynccontextmanager
@@ -151,15 +151,15 @@ async def test_what_is_no_aggregator_is_named_as_such() -> None:
         (broken, ConnectionState.LOST, "answers 502"),
     ):
         async with serving(handler) as url, following(url) as feed:
-            await until(lambda feed=feed: bool(feed.line.reason))  # type: ignore[misc]
-            assert feed.line.state is state
-            assert words in feed.line.reason
+            await until(lambda feed=feed: bool(feed.connection.reason))  # type: ignore[misc]
+            assert feed.connection.state is state
+            assert words in feed.connection.reason
 
 
 async def test_nobody_at_the_address_is_a_state_and_no_exception() -> None:
     async with following("http://127.0.0.1:1") as feed:
-        await until(lambda: feed.line.state is ConnectionState.LOST)
-        assert "127.0.0.1" in feed.line.reason
+        await until(lambda: feed.connection.state is ConnectionState.LOST)
+        assert "127.0.0.1" in feed.connection.reason
         assert not feed.state.ready
 
 
@@ -173,12 +173,12 @@ async def test_one_that_does_not_answer_in_time_is_slow_and_one_that_is_gone_is_
         raise AssertionError
 
     async with serving(never) as url, following(url) as feed:
-        await until(lambda: feed.line.state is ConnectionState.LOST)
-        assert feed.line.slow
-        assert "no answer" in feed.line.reason
+        await until(lambda: feed.connection.state is ConnectionState.LOST)
+        assert feed.connection.slow
+        assert "no answer" in feed.connection.reason
     async with following("http://127.0.0.1:1") as feed:
-        await until(lambda: feed.line.state is ConnectionState.LOST)
-        assert not feed.line.slow
+        await until(lambda: feed.connection.state is ConnectionState.LOST)
+        assert not feed.connection.slow
 
 
 async def test_it_asks_for_the_columns_that_it_shows_and_no_others() -> None:
@@ -198,7 +198,9 @@ async def test_circuits_come_by_columns_and_the_open_one_as_a_whole() -> None:
         brief = feed.state.circuit("lab/2")
         assert brief is not None
         assert not brief.facts
-        feed.want(Wants(nodes=(), asks=(DocumentRequest(page_of("lab/2"), CircuitReply, 1.0),)))
+        feed.want(
+            Wants(nodes=(), documents=(DocumentRequest(page_of("lab/2"), CircuitReply, 1.0),))
+        )
         await until(lambda: bool(feed.state.circuit("lab/2").facts))  # type: ignore[union-attr]
         full = feed.state.circuit("lab/2")
         assert full is not None
@@ -211,6 +213,8 @@ async def test_circuits_come_by_columns_and_the_open_one_as_a_whole() -> None:
             lambda c: until_full(c, Now(0.0)),
             lambda c: until_trip(c, Now(0.0)),
         ):
-            told = (said(brief), said(full))  # type: ignore[operator]
-            assert told[0] == told[1] or told[0] == pytest.approx(told[1], rel=1e-3)
+            measured_watts = (said(brief), said(full))  # type: ignore[operator]
+            assert measured_watts[0] == measured_watts[1] or measured_watts[0] == pytest.approx(
+                measured_watts[1], rel=1e-3
+            )
         assert (full.nodes, full.parent) == (brief.nodes, brief.parent) == (["n2"], "main")

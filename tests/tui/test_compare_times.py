@@ -74,13 +74,15 @@ def test_what_differs_is_told_in_its_unit_and_as_a_share() -> None:
         said(line) for line in comparison_lines(shown_, then, _GPU_ROWS, [], 900, 100, 30, utc=True)
     ]
     cells = {line[:15].strip(): line[15:].split("  ") for line in lines}
-    told = {name: [cell.strip() for cell in row if cell.strip()] for name, row in cells.items()}
+    measured_watts = {
+        name: [cell.strip() for cell in row if cell.strip()] for name, row in cells.items()
+    }
     assert lines[0].split()[:3] == ["now", "then", "11:50:00Z"]
-    assert told["power"] == ["650 W", "500 W", "+150 W (+30%)"]
-    assert told["utilisation"] == ["62%", "98%", "-36 points"]
-    assert told["temperature"] == ["60 °C", "60 °C", "="]
-    assert told["ECC corrected"] == ["3", "0", "+3"]
-    assert told["SM clock"] == ["—", "—", "—"]
+    assert measured_watts["power"] == ["650 W", "500 W", "+150 W (+30%)"]
+    assert measured_watts["utilisation"] == ["62%", "98%", "-36 points"]
+    assert measured_watts["temperature"] == ["60 °C", "60 °C", "="]
+    assert measured_watts["ECC corrected"] == ["3", "0", "+3"]
+    assert measured_watts["SM clock"] == ["—", "—", "—"]
 
 
 def test_what_is_not_stored_says_why() -> None:

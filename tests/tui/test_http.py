@@ -19,8 +19,8 @@ from aiohttp import WSMsgType, web
 from api.columns import HistoryReply
 from telemetry.errors import ConfigError
 from tests.tui.test_client import following, serving, until
+from tui.feed.connection import ConnectionState
 from tui.feed.http import HttpConnection, HttpReply, HttpReplyError
-from tui.feed.line import ConnectionState
 from tui.feed.socket import Socket, SocketClosedError
 from tui.feed.wants import DocumentRequest, Wants
 
@@ -274,7 +274,7 @@ async def test_an_older_aggregator_is_asked_in_its_own_words() -> None:
         return
 
     async with old_aggregator(asked, nothing) as url, following(url) as feed:
-        await until(lambda: feed.line.state is ConnectionState.LIVE)
+        await until(lambda: feed.connection.state is ConnectionState.LIVE)
         assert feed.state.gpus.value("gpu_power_watts", 0) == 77.5
         assert ["packed" in each for each in asked] == [True, False]
         await until(lambda: bool(feed.state.circuits))
@@ -293,7 +293,9 @@ async def test_a_document_that_takes_long_holds_up_no_other() -> None:
 
     async with old_aggregator([], slow) as url, following(url) as feed:
         feed.want(
-            Wants(nodes=(), asks=(DocumentRequest("api/v1/history?metric=x", HistoryReply, 0.2),))
+            Wants(
+                nodes=(), documents=(DocumentRequest("api/v1/history?metric=x", HistoryReply, 0.2),)
+            )
         )
         await until(lambda: looks["history"] == 1 and looks["incidents"] >= 1)
         before = looks["incidents"]

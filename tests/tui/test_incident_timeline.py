@@ -7,7 +7,7 @@ from rich.cells import cell_len
 from api.alerts import DeliveryOutcome, DeliveryRow, IncidentEvent, TimelineReply
 from tests.tui.cluster import until
 from tests.tui.test_app import press_until, staged
-from tui.screens.incident_timeline import story_lines
+from tui.screens.incident_timeline import timeline_lines
 
 MINUTE = 60 * 10**9
 NOON = 1_790_000_000 * 10**9
@@ -31,9 +31,9 @@ STORY = TimelineReply(
 )  # fmt: skip
 
 
-def text(story: TimelineReply, at: int, **more: int) -> list[str]:
+def text(timeline: TimelineReply, at: int, **more: int) -> list[str]:
     """The lines without their tones."""
-    drawn = story_lines(story, at, 100, utc=True, **more)
+    drawn = timeline_lines(timeline, at, 100, utc=True, **more)
     return ["".join(piece for piece, _ in line) for line in drawn]
 
 
@@ -69,7 +69,7 @@ def test_a_long_reason_is_broken_between_words() -> None:
         began=NOON,
         events=[IncidentEvent(at=NOON, what="acknowledged", who="ops", why="word " * 60)],
     )
-    drawn = story_lines(long, NOON, 60, utc=True)
+    drawn = timeline_lines(long, NOON, 60, utc=True)
     assert len(drawn) > 6
     assert all(sum(cell_len(piece) for piece, _ in line) <= 60 for line in drawn)
 

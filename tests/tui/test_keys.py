@@ -284,9 +284,9 @@ async def test_every_key_does_what_its_help_says(names: tuple[str, ...]) -> None
     exits: list[object] = []
     async with staged((80, 24), write=True, who="ops", every=0.5) as (pilot, app, stage):
         for _ in range(4):  # a past to go back to
-            kept = len(app.context.time.trail)
+            kept = len(app.context.time.recent)
             await stage.beat()
-            await until(pilot, lambda _, kept=kept: len(app.context.time.trail) > kept)  # type: ignore[misc]
+            await until(pilot, lambda _, kept=kept: len(app.context.time.recent) > kept)  # type: ignore[misc]
         app.exit = lambda *given, **_: exits.append(given)  # type: ignore[method-assign]
         wrong = [each for name in names for each in await wrong_on(pilot, app, name, exits)]
         assert app.is_running

@@ -14,7 +14,7 @@ from api.errors import ErrorDetail
 from api.fleet import FleetSummary, ModelSummary, NodeReply, StatusReply
 from api.power import CircuitsReply, CircuitState, RowsReply, RowState, TripSeconds
 from api.report import Report, Upkeep
-from tui.feed.line import Connection, ConnectionState
+from tui.feed.connection import Connection, ConnectionState
 from tui.frame.header import header
 from tui.frame.lines import band, nothing_yet, tiny
 from tui.keys import KEYS, READ_ONLY, footer, help_lines

@@ -157,7 +157,7 @@ async def test_frames_ahead_are_fetched_before_they_are_wanted(view: Hindsight) 
         past = app.context.time.past
         assert past is not None
         async with asyncio.timeout(30):
-            while past.reel.find(sampled_at(440)) is None:
+            while past.cache.find(sampled_at(440)) is None:
                 await pilot.pause(0.05)
         view.gate.clear()
         text = await press(

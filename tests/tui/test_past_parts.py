@@ -120,17 +120,17 @@ def test_a_board_is_made_of_a_frame() -> None:
 def test_the_reel_holds_frames_by_slot_and_drops_the_farthest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    reel = FrameCache()
-    reel.pace(5 * SECOND)
+    cache = FrameCache()
+    cache.pace(5 * SECOND)
     found = frames(*(packed(at, [1.0, 2.0, 3.0], {}) for at in range(0, 50, 5)))
     size = len(found[0].columns)
     monkeypatch.setattr("tui.past.frame_cache.MOST_BYTES", 4 * size)
-    reel.add(found, shown=45 * SECOND)
-    assert [slot in reel for slot in range(10)] == [False] * 6 + [True] * 4
-    assert reel.find(47 * SECOND) is found[9]
-    assert reel.find(12 * SECOND) is None
-    reel.pace(SECOND)
-    assert reel.find(45 * SECOND) is None
+    cache.add(found, shown=45 * SECOND)
+    assert [slot in cache for slot in range(10)] == [False] * 6 + [True] * 4
+    assert cache.find(47 * SECOND) is found[9]
+    assert cache.find(12 * SECOND) is None
+    cache.pace(SECOND)
+    assert cache.find(45 * SECOND) is None
     assert size < MOST_BYTES
 
 

@@ -49,39 +49,39 @@ def test_a_frame_is_read_as_it_was() -> None:
 
 
 def test_ten_thousand_gpus_fit_for_ten_minutes() -> None:
-    trail = RecentFrames()
+    recent = RecentFrames()
     noise = np.random.default_rng(1)
     for second in range(0, 600, 5):
         shown = frame(second + 1, gpus=10_000)
         columns = {POWER: noise.normal(500, 90, 10_000).round(1)}
-        trail.add(replace(shown, gpus=replace(shown.gpus, columns=columns)))
-    assert len(trail) == 120
-    assert sum(packed.size for packed in trail.frames) < MOST_BYTES
+        recent.add(replace(shown, gpus=replace(shown.gpus, columns=columns)))
+    assert len(recent) == 120
+    assert sum(packed.size for packed in recent.frames) < MOST_BYTES
 
 
 def test_a_frame_of_before_circuits_were_known_does_not_say_that_there_are_none() -> None:
     assert DashboardState().circuits_unknown == "loading …"
-    trail = RecentFrames()
-    trail.add(replace(frame(1), docs={}))
-    assert "nothing was known of circuits yet" in trail.state(0).circuits_unknown
+    recent = RecentFrames()
+    recent.add(replace(frame(1), docs={}))
+    assert "nothing was known of circuits yet" in recent.state(0).circuits_unknown
     none = CircuitsReply(at=5, circuits=[])
-    trail.add(frame(2).with_doc(CIRCUITS, none, 2.0))
-    assert trail.state(1).circuits_unknown == ""
+    recent.add(frame(2).with_doc(CIRCUITS, none, 2.0))
+    assert recent.state(1).circuits_unknown == ""
 
 
 def test_frames_that_come_too_fast_and_boards_without_data_are_not_kept() -> None:
-    trail = RecentFrames()
-    trail.add(DashboardState())
+    recent = RecentFrames()
+    recent.add(DashboardState())
     for second in (1, 1, 2, 3):
-        trail.add(frame(second))
-    assert [packed.at // SECOND for packed in trail.frames] == [1, 2, 3]
-    assert [trail.nearest(at * SECOND) for at in (0, 1, 2, 9)] == [0, 0, 1, 2]
+        recent.add(frame(second))
+    assert [packed.at // SECOND for packed in recent.frames] == [1, 2, 3]
+    assert [recent.nearest(at * SECOND) for at in (0, 1, 2, 9)] == [0, 0, 1, 2]
 
 
 def test_the_clock_steps_jumps_and_comes_back_to_now() -> None:
     clock = TimeControls()
     for second in range(100, 300, 2):
-        clock.trail.add(frame(second, watts=float(second)))
+        clock.recent.add(frame(second, watts=float(second)))
     newest = frame(300, watts=300.0)
     assert clock.state(newest) is newest
     clock.step(-1, newest)
@@ -101,7 +101,7 @@ def test_the_clock_steps_jumps_and_comes_back_to_now() -> None:
 def test_one_jumps_from_alert_to_alert() -> None:
     clock = TimeControls()
     for second in range(50, 80):
-        clock.trail.add(frame(second))
+        clock.recent.add(frame(second))
     newest = frame(80)
     clock.to_alert(newest, -1)  # the incident began at 66
     assert clock.state(newest).at == 67 * SECOND
@@ -117,8 +117,8 @@ def test_a_pause_keeps_what_was_and_the_bar_says_where_one_is() -> None:
     clock.pause(second, 11.0)
     assert clock.state(second) is second
     assert "nothing is kept" in bar_line(clock, first, 80, utc=True)[0][0]
-    clock.trail.add(first)
-    clock.trail.add(second)
+    clock.recent.add(first)
+    clock.recent.add(second)
     clock.step(-1, second)
     assert clock.state(second).at == first.at
     drawn = "".join(text for text, _ in bar_line(clock, second, 80, utc=True))
@@ -130,7 +130,7 @@ def test_a_pause_keeps_what_was_and_the_bar_says_where_one_is() -> None:
 def test_the_bar_fits(width: int) -> None:
     clock = TimeControls()
     for second in range(60, 70):
-        clock.trail.add(frame(second))
+        clock.recent.add(frame(second))
     assert sum(len(text) for text, _ in bar_line(clock, frame(70), width, utc=True)) <= max(
         width, 26
     )

@@ -17,7 +17,7 @@ from tests.tui.cluster import text_of as plain
 from tests.tui.cluster import until
 from tests.tui.picture import FOLDER, differs, svg_of, text_of
 from tui.app import Top
-from tui.feed.line import ConnectionState
+from tui.feed.connection import ConnectionState
 from tui.state.documents import BUDGETS, CIRCUITS, INCIDENTS, POWER_PAGE, TODAY
 
 SCREENS: dict[str, tuple[tuple[str, ...], str]] = {
@@ -95,7 +95,7 @@ async def settled(pilot: Pilot[None], app: Top, word: str) -> None:
         entry.cursor_blink = False
     await until(
         pilot,
-        lambda text: word in text and "loading …" not in text and app.feed.line.state is ConnectionState.LIVE,
+        lambda text: word in text and "loading …" not in text and app.feed.connection.state is ConnectionState.LIVE,
         2000,
     )  # fmt: skip
     before = ""
@@ -103,7 +103,7 @@ async def settled(pilot: Pilot[None], app: Top, word: str) -> None:
         app.redraw()  # with a clock that stands still, nothing else does
         await pilot.pause()
         # Without a beat the stream says nothing, and after ten seconds the line counts as dead.
-        live = app.feed.line.state is ConnectionState.LIVE
+        live = app.feed.connection.state is ConnectionState.LIVE
         found = svg_of(app) if live else ""
         if live and found == before:
             return

@@ -14,7 +14,7 @@ from bench.dashboard import measure
 from tests.tui.cluster import text_of, until
 from tests.tui.test_app import staged
 from tui.app import Top
-from tui.feed.line import ConnectionState
+from tui.feed.connection import ConnectionState
 
 
 def test_ten_thousand_gpus_cost_little_in_a_real_terminal() -> None:
@@ -62,7 +62,7 @@ async def test_nothing_is_doubled_by_going_around_nor_by_coming_back() -> None:
             await pilot.resize_terminal(160, 50)
         for _ in range(240):
             after = (_intervals(app), len(app.screen.query(Widget)), _tasks())
-            if after == before and app.feed.line.state is ConnectionState.LIVE:
+            if after == before and app.feed.connection.state is ConnectionState.LIVE:
                 break
             await stage.beat()
             await pilot.pause(0.05)

@@ -30,9 +30,9 @@ from api.stream import (
     StreamRows,
 )
 from telemetry.backoff import Backoff
+from tui.feed.connection import Connection, ConnectionState
 from tui.feed.http import HttpConnection
-from tui.feed.line import Connection, ConnectionState
-from tui.feed.requests import PATIENCE, ActionRefusedError, ApiRequests, refusal, why
+from tui.feed.requests import TIMEOUT, ActionRefusedError, ApiRequests, refusal, why
 from tui.feed.socket import Socket
 from tui.feed.wants import ALWAYS, RARE, SELDOM, SHARE, DocumentRequest, Wants
 from tui.state.dashboard_state import DashboardState
@@ -61,11 +61,11 @@ class DocumentPoller(ApiRequests):
         self._changed, self._clock, self._every = changed, clock, every
         self._wants = Wants()
         self._data_came = float("-inf")
-        self._news = asyncio.Event()
+        self._wake = asyncio.Event()
         """Something is wanted, or has come."""
-        self._few = asyncio.Semaphore(AT_ONCE)
+        self._limit = asyncio.Semaphore(AT_ONCE)
         self._due: dict[str, float] = {}
-        self._asked: set[str] = set()
+        self._pending: set[str] = set()
         """Documents that are on their way."""
 
     @property
@@ -75,53 +75,55 @@ class DocumentPoller(ApiRequests):
 
     def want(self, wants: Wants) -> None:
         """Ask for something else from now on."""
-        for ask in wants.asks:
-            if ask not in self._wants.asks:
+        for ask in wants.documents:
+            if ask not in self._wants.documents:
                 self._due.pop(ask.path, None)
         self._wants = wants
-        self._news.set()
+        self._wake.set()
 
     def hurry(self, *paths: str) -> None:
         """Look at documents again at once: something was done to them."""
         for path in paths:
             self._due.pop(path, None)
-        self._news.set()
+        self._wake.set()
 
     @property
     def _all(self) -> tuple[DocumentRequest, ...]:
-        return (*self._wants.asks, *ALWAYS)
+        return (*self._wants.documents, *ALWAYS)
 
-    async def _keep_reading(self) -> None:
+    async def _poll_documents(self) -> None:
         """Look at what is wanted whenever it is due. Returns only by an exception."""
         self._due.clear()
-        self._asked.clear()
+        self._pending.clear()
         try:
             async with asyncio.TaskGroup() as group:
                 while True:
-                    self._news.clear()
+                    self._wake.clear()
                     for ask in self._all:
-                        if self._when(ask) <= self._clock():
-                            self._asked.add(ask.path)
-                            group.create_task(self._read(ask), name=f"dashboard {ask.path}")
-                    soon = min(map(self._when, self._all)) - self._clock()
+                        if self._due_at(ask) <= self._clock():
+                            self._pending.add(ask.path)
+                            group.create_task(
+                                self._fetch_document(ask), name=f"dashboard {ask.path}"
+                            )
+                    soon = min(map(self._due_at, self._all)) - self._clock()
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(max(0.05, min(soon, SELDOM))):
-                            await self._news.wait()
+                            await self._wake.wait()
         except ExceptionGroup as faults:
             raise faults.exceptions[0] from None
 
-    def _when(self, ask: DocumentRequest) -> float:
+    def _due_at(self, ask: DocumentRequest) -> float:
         """When a document is due; never while it is on its way."""
-        return float("inf") if ask.path in self._asked else self._due.get(ask.path, 0.0)
+        return float("inf") if ask.path in self._pending else self._due.get(ask.path, 0.0)
 
-    async def _read(self, ask: DocumentRequest) -> None:
+    async def _fetch_document(self, ask: DocumentRequest) -> None:
         try:
-            async with self._few:
+            async with self._limit:
                 began = self._clock()
                 value = await self.document(ask)
         finally:
-            self._asked.discard(ask.path)
-            self._news.set()
+            self._pending.discard(ask.path)
+            self._wake.set()
         now = self._clock()
         rest = min((now - began) / SHARE, RARE if ask.every >= RARE / 10 else SELDOM)
         self._due[ask.path] = now + max(ask.every, self._every, rest)
@@ -130,11 +132,11 @@ class DocumentPoller(ApiRequests):
         if len(self.state.docs) > len(wanted) + 16:
             kept = {path: doc for path, doc in self.state.docs.items() if path in wanted}
             self.state = replace(self.state, docs=kept)
-        self._looked()
-        if ask in self._wants.asks:  # what the screen is about: at once
+        self._changed_in_passing()
+        if ask in self._wants.documents:  # what the screen is about: at once
             self._changed()
 
-    def _looked(self) -> None:
+    def _changed_in_passing(self) -> None:
         """Readings that flow show what else is new in passing: one repaint for each of them."""
         if self._clock() - self._data_came > 1.5 * self._every:
             self._changed()
@@ -162,8 +164,8 @@ class Stream:
         found = await http.socket(PATH)
         if isinstance(found, Socket):
             return cls(found, every)
-        said = refusal(found.body) or f"the stream answers {found.status}"
-        raise ActionRefusedError(said) if found.status in {401, 403} else ConnectionError(said)
+        reason = refusal(found.body) or f"the stream answers {found.status}"
+        raise ActionRefusedError(reason) if found.status in {401, 403} else ConnectionError(reason)
 
     def ask(self, wants: Wants) -> None:
         """Say what to send from now on."""
@@ -216,7 +218,7 @@ class DashboardFeed(DocumentPoller):
         every: float = 1.0,
     ) -> None:
         super().__init__(url, token, changed, clock, every)
-        self.line = Connection(ConnectionState.CONNECTING, clock())
+        self.connection = Connection(ConnectionState.CONNECTING, clock())
         self._stream: Stream | None = None
         self._rows: Gpus | None = None
         self._missing: set[str] = set()
@@ -250,23 +252,25 @@ class DashboardFeed(DocumentPoller):
                 state = ConnectionState.REFUSED
             finally:
                 self._http.close()
-            was_live = self.line.state is ConnectionState.LIVE
+            was_live = self.connection.state is ConnectionState.LIVE
             tries = 1 if was_live else tries + 1
             wait = max(LEAST_WAIT, backoff.after(tries))
             now = self._clock()
-            same = state is self.line.state
-            self._say(Connection(state, self.line.since if same else now, fault, now + wait, slow))
+            same = state is self.connection.state
+            self._set_connection(
+                Connection(state, self.connection.since if same else now, fault, now + wait, slow)
+            )
             await asyncio.sleep(wait)
 
-    async def look_once(self) -> DashboardState:
+    async def fetch_once(self) -> DashboardState:
         """Ask once for all that the header and the lists show; no stream. Raises `ActionRefusedError`."""
         try:
-            await self._look()
-            await self._look_at_nodes()
+            await self._fetch_status()
+            await self._fetch_nodes()
             found = await self.get("api/v1/alerts", AlertsReply)
             self.state = replace(self.state, alerts=tuple(found.alerts), at=found.at)
             for ask in ALWAYS:
-                await self._read(ask)
+                await self._fetch_document(ask)
         finally:
             self._http.close()
         return self.state
@@ -275,35 +279,35 @@ class DashboardFeed(DocumentPoller):
         """Look at all at once, and go on. Returns only by an exception."""
         self._missing = {STATUS, NODES, READINGS}
         self._ready.clear()
-        first = asyncio.create_task(self._look(), name="dashboard first look")
+        first = asyncio.create_task(self._fetch_status(), name="dashboard first look")
         await _until_one_fails(
             first,
-            asyncio.create_task(self._keep_looking(first), name="dashboard status"),
-            asyncio.create_task(self._keep_looking_at_nodes(), name="dashboard nodes"),
+            asyncio.create_task(self._poll_status(first), name="dashboard status"),
+            asyncio.create_task(self._poll_nodes(), name="dashboard nodes"),
             asyncio.create_task(self._listen(), name="dashboard stream"),
-            asyncio.create_task(self._then_read(), name="dashboard documents"),
+            asyncio.create_task(self._poll_documents_later(), name="dashboard documents"),
         )
 
-    async def _then_read(self) -> None:
+    async def _poll_documents_later(self) -> None:
         """The picture comes first."""
         await self._ready.wait()
-        await self._keep_reading()
+        await self._poll_documents()
 
     async def _listen(self) -> None:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             stream = await Stream.open(self._http, self._every)
         self._stream = stream
         try:
             stream.ask(self._wants)
             while True:
-                async with asyncio.timeout(max(PATIENCE, 2.5 * self._every)):
+                async with asyncio.timeout(max(TIMEOUT, 2.5 * self._every)):
                     message = await stream.next()
-                self._take(stream, message)
+                self._receive(stream, message)
         finally:
             self._stream = None
             stream.close()
 
-    def _take(self, stream: Stream, message: StreamMessage | StreamPacked) -> None:
+    def _receive(self, stream: Stream, message: StreamMessage | StreamPacked) -> None:
         match message:
             case StreamRows():
                 self._rows = Gpus(message.version, GpuRows.of(message.rows))
@@ -314,7 +318,7 @@ class DashboardFeed(DocumentPoller):
                     part = few and stream.asked.nodes is not None
                     self.state = self.state.with_data(message, self._rows, part=part)
                     self._data_came = self._clock()
-                    self._came(READINGS)
+                    self._part_came(READINGS)
             case StreamAlerts():
                 self.state = replace(
                     self.state, alerts=tuple(message.alerts), at=max(self.state.at, message.at)
@@ -325,31 +329,31 @@ class DashboardFeed(DocumentPoller):
             case StreamError():
                 raise ActionRefusedError(str(message.error))
 
-    async def _keep_looking(self, first: asyncio.Task[None]) -> None:
+    async def _poll_status(self, first: asyncio.Task[None]) -> None:
         await first
         while True:
             await asyncio.sleep(self._every)
-            await self._look()
+            await self._fetch_status()
 
-    async def _keep_looking_at_nodes(self) -> None:
+    async def _poll_nodes(self) -> None:
         while True:
-            await self._look_at_nodes()
+            await self._fetch_nodes()
             await asyncio.sleep(max(self._every, len(self.state.nodes) / NODES_A_SECOND))
 
-    async def _look(self) -> None:
+    async def _fetch_status(self) -> None:
         status = await self.get("api/v1/status", StatusReply)
         self.state = replace(self.state, status=status, status_came=self._clock())
-        self._came(STATUS)
+        self._part_came(STATUS)
 
-    async def _look_at_nodes(self) -> None:
+    async def _fetch_nodes(self) -> None:
         nodes, wall = await asyncio.gather(
             self.get("api/v1/nodes", NodesReply),
             self.get(f"api/v1/fleet?table=node&columns={WALL}", FleetReply),
         )
         self.state = self.state.with_nodes(nodes, wall)
-        self._came(NODES)
+        self._part_came(NODES)
 
-    def _came(self, part: str) -> None:
+    def _part_came(self, part: str) -> None:
         """The line is live once all parts have come since it was opened."""
         self._missing.discard(part)
         if self._missing:
@@ -357,14 +361,14 @@ class DashboardFeed(DocumentPoller):
         if not self._ready.is_set():
             self.state = replace(self.state, ready=True)
             self._ready.set()
-            self._say(Connection(ConnectionState.LIVE, self._clock()))
+            self._set_connection(Connection(ConnectionState.LIVE, self._clock()))
         elif part == READINGS:
             self._changed()
         else:
-            self._looked()
+            self._changed_in_passing()
 
-    def _say(self, line: Connection) -> None:
-        self.line = line
+    def _set_connection(self, connection: Connection) -> None:
+        self.connection = connection
         self._changed()
 
 

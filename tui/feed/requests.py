@@ -14,7 +14,7 @@ from tui.feed.wants import DocumentRequest
 
 T = TypeVar("T")
 
-PATIENCE = 10.0
+TIMEOUT = 10.0
 """Seconds without an answer, or without a message, after which the line counts as dead."""
 
 
@@ -38,7 +38,7 @@ class ApiRequests:
     async def act(self, method: str, path: str, body: object) -> bytes:
         """Ask the aggregator to change something. Raises `ActionError`."""
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 answer = await self._http.request(method, path, msgspec.json.encode(body))
         except OSError as error:
             raise ActionError(why(error)) from error
@@ -66,14 +66,14 @@ class ApiRequests:
             return decode(answer.body, ask.kind)
         return ErrorDetail(what=refusal(answer.body) or f"it answers {answer.status}")
 
-    async def raw(self, path: str, patience: float) -> HttpReply:
+    async def raw(self, path: str, within: float) -> HttpReply:
         """Ask, and take whatever the answer is. Raises `OSError`."""
-        async with asyncio.timeout(patience):
+        async with asyncio.timeout(within):
             return await self._http.request("GET", path)
 
     async def _answer(self, path: str) -> HttpReply:
         """Ask, unless the aggregator is ill or refuses us."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             answer = await self._http.request("GET", path)
         if answer.status >= 500:
             raise ConnectionError(f"it answers {answer.status}")
@@ -93,5 +93,5 @@ def refusal(body: bytes) -> str:
 def why(error: BaseException) -> str:
     """Return a fault of the network in words; a timeout's own text is empty."""
     if isinstance(error, TimeoutError):
-        return f"no answer within {PATIENCE:.0f} s"
+        return f"no answer within {TIMEOUT:.0f} s"
     return str(error) or type(error).__name__

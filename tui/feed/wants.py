@@ -17,7 +17,7 @@ from tui.state.readings import COLUMNS
 
 
 @dataclass(frozen=True, slots=True)
-class Short:
+class ShortForm:
     """A shorter form of a document, under another query; an older aggregator answers 400 to it."""
 
     query: str
@@ -35,7 +35,7 @@ class DocumentRequest:
     kind: type[msgspec.Struct]
     every: float
     """Seconds between two looks, at least."""
-    short: Short | None = None
+    short: ShortForm | None = None
 
 
 ALWAYS = (
@@ -44,7 +44,7 @@ ALWAYS = (
         CIRCUITS,
         CircuitsReply,
         1.0,
-        Short(circuit_columns.QUERY, CircuitsReply, circuit_columns.whole),
+        ShortForm(circuit_columns.QUERY, CircuitsReply, circuit_columns.whole),
     ),
     DocumentRequest(POWER_PAGE, PowerReply, 5.0),
     DocumentRequest(BUDGETS, RowsReply, 5.0),
@@ -65,4 +65,4 @@ class Wants:
     columns: tuple[str, ...] = COLUMNS
     nodes: tuple[str, ...] | None = None
     """Only the GPUs of these; None for all."""
-    asks: tuple[DocumentRequest, ...] = ()
+    documents: tuple[DocumentRequest, ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.cells import cell_len
 
 from telemetry.text import short_duration, time_of_day, timer
-from tui.feed.line import Connection, ConnectionState
+from tui.feed.connection import Connection, ConnectionState
 from tui.kit.surface import WIDE
 from tui.kit.text import (
     CROSS,
@@ -29,16 +29,16 @@ from tui.time.screen_time import ScreenTime, countdown_now, outdated
 
 
 def header(
-    state: DashboardState, line: Connection, moment: ScreenTime, width: int
+    state: DashboardState, connection: Connection, moment: ScreenTime, width: int
 ) -> list[list[Piece]]:
     """Two lines, or three where there is room: who and how fresh; GPUs and power; what needs
     somebody."""
     if state.status is None:
-        return [[("○ ", "dim"), (line_word(line), "dim")], []]
-    since = countdown_now(state, line, moment)
+        return [[("○ ", "dim"), (connection_word(connection), "dim")], []]
+    since = countdown_now(state, connection, moment)
     if width < WIDE:
         first = [
-            *live(state, line, moment), *_who(state, moment, short=True),
+            *live(state, connection, moment), *_who(state, moment, short=True),
             *_gpus(state, short=True), *_power(state, short=True),
         ]  # fmt: skip
         alerts = counts(state)
@@ -48,7 +48,7 @@ def header(
             _squeezed([*worst_line(state, since, 2), *energy(state)], width),
         ]
     first = [
-        *live(state, line, moment),
+        *live(state, connection, moment),
         *_who(state, moment, short=False),
         *_nodes(state),
     ]
@@ -60,24 +60,28 @@ def header(
     ]  # fmt: skip
 
 
-def live(state: DashboardState, line: Connection, moment: ScreenTime) -> list[Piece]:
+def live(state: DashboardState, connection: Connection, moment: ScreenTime) -> list[Piece]:
     """When what stands on the screen is of: LIVE only where it is of now."""
     if moment.replay:
         word = "LOADING" if moment.loading else "REPLAY"
         return [(f" {word} {moment.replay} ", "chip" if moment.loading else "band"), (" ", "")]
     if moment.paused is not None:
         return [(f" PAUSED {timer(moment.now - moment.paused)} ", "chip"), (" ", "")]
-    if line.state is not ConnectionState.LIVE:
-        tone = "dim" if line.state is ConnectionState.CONNECTING else "crit"
-        return [(f"○ {line_word(line)} ", tone)]
+    if connection.state is not ConnectionState.LIVE:
+        tone = "dim" if connection.state is ConnectionState.CONNECTING else "crit"
+        return [(f"○ {connection_word(connection)} ", tone)]
     if outdated(state, moment):
         return [("▒ STALE ", "stale")]
     return [("● LIVE ", "good")]
 
 
-def line_word(line: Connection) -> str:
+def connection_word(connection: Connection) -> str:
     """The line to the aggregator in a word."""
-    return "DISCONNECTED" if line.state is ConnectionState.LOST else line.state.value.upper()
+    return (
+        "DISCONNECTED"
+        if connection.state is ConnectionState.LOST
+        else connection.state.value.upper()
+    )
 
 
 def _who(state: DashboardState, moment: ScreenTime, *, short: bool) -> list[Piece]:
@@ -93,14 +97,14 @@ def _who(state: DashboardState, moment: ScreenTime, *, short: bool) -> list[Piec
     if short:
         age = "no data" if fresh is None else short_duration(fresh)
         return [(f"{name} ", "strong"), *badge, (f"{age} ", late or "dim")]
-    said: list[Piece] = [("no data yet  ", "stale")]
+    words: list[Piece] = [("no data yet  ", "stale")]
     if fresh is not None:
-        said = [("data ", "dim"), (f"{short_duration(fresh)} old  ", late)]
+        words = [("data ", "dim"), (f"{short_duration(fresh)} old  ", late)]
     return [
         (f"{name}  ", "strong"),
         *badge,
         (f"{time_of_day(state.at, utc=moment.utc)}  ", "dim"),
-        *said,
+        *words,
     ]
 
 

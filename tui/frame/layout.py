@@ -76,7 +76,7 @@ class FrameLayout:
         """The message in place of the view while there is nothing to show."""
         context = self._context
         return lines.nothing_yet(
-            context.shown, context.feed.line, context.feed.url, context.clock(),
+            context.shown, context.feed.connection, context.feed.url, context.clock(),
             recorded=context.time.recorded, past=context.time.replaying,
         )  # fmt: skip
 
@@ -98,7 +98,7 @@ class FrameLayout:
     def draw(self) -> None:
         """Draw all lines; each is painted only where it is displayed."""
         context, moment = self._context, self._context.moment
-        state, newest, connection = context.shown, context.newest, context.feed.line
+        state, newest, connection = context.shown, context.newest, context.feed.connection
         self._lines["header"].show(
             lambda width, _: self._with_path(header(state, connection, moment, width), width)
         )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from telemetry.text import counted, short_duration, time_of_day, timer
-from tui.feed.line import Connection, ConnectionState
-from tui.frame.header import line_word, live
+from tui.feed.connection import Connection, ConnectionState
+from tui.frame.header import connection_word, live
 from tui.kit.surface import WIDE
 from tui.kit.text import (
     DASH,
@@ -21,46 +21,46 @@ from tui.time.timebar import TimeControls
 
 
 def band(
-    line: Connection, now: float, state: DashboardState, *, utc: bool, recorded: bool = False
+    connection: Connection, now: float, state: DashboardState, *, utc: bool, recorded: bool = False
 ) -> list[Piece]:
     """One line in red when what stands on the screen is not what is; nothing when it is. Of a recording
     all stays true while the process behind us reads."""
-    if line.state is ConnectionState.LIVE or (
-        line.state is ConnectionState.CONNECTING and not state.ready
+    if connection.state is ConnectionState.LIVE or (
+        connection.state is ConnectionState.CONNECTING and not state.ready
     ):
         return []
-    if recorded and line.slow:
-        return [(f" READING {timer(now - line.since)} ", "chip"), (" the recording", "dim")]
+    if recorded and connection.slow:
+        return [(f" READING {timer(now - connection.since)} ", "chip"), (" the recording", "dim")]
     last = f", last data {time_of_day(state.at, utc=utc)}" if state.at else ""
     retry = ""
-    if line.retry_at is not None and line.retry_at > now:
-        retry = f", trying again in {short_duration(line.retry_at - now)}, R now"
-    return [(f" {line_word(line)} {timer(now - line.since)}{last}{retry} ", "band"),
-            (f" {clean(line.reason)}", "dim")]  # fmt: skip
+    if connection.retry_at is not None and connection.retry_at > now:
+        retry = f", trying again in {short_duration(connection.retry_at - now)}, R now"
+    return [(f" {connection_word(connection)} {timer(now - connection.since)}{last}{retry} ", "band"),
+            (f" {clean(connection.reason)}", "dim")]  # fmt: skip
 
 
 def tiny(
-    state: DashboardState, line: Connection, moment: ScreenTime, width: int, height: int
+    state: DashboardState, connection: Connection, moment: ScreenTime, width: int, height: int
 ) -> list[list[Piece]]:
     """What a terminal that is too small for pictures can still show."""
-    when = live(state, line, moment)
+    when = live(state, connection, moment)
     name = clean(state.status.cluster) if state.status else ""
     if height < 3:
         return [[*when, *counts(state)]]
-    said: list[list[Piece]] = [
+    words: list[list[Piece]] = [
         [*when, (name, "strong")],
         counts(state),
         [(counted(state.status.gpus, "GPU") if state.status else f"GPUs {DASH}", "")],
         *alert_lines(state, width, max(1, height - 5)),
-        worst_line(state, countdown_now(state, line, moment), 1),
+        worst_line(state, countdown_now(state, connection, moment), 1),
         [("too small: 60x16 at least", "dim")],
     ]
-    return said[:height]
+    return words[:height]
 
 
 def nothing_yet(
     state: DashboardState,
-    line: Connection,
+    connection: Connection,
     url: str,
     now: float,
     *,
@@ -69,25 +69,29 @@ def nothing_yet(
 ) -> list[list[Piece]] | None:
     """What to say in place of the tables while there are no rows; None when there are some. `past`: it
     is not now that is shown."""
-    if recorded and not state.ready and (line.slow or line.state is ConnectionState.CONNECTING):
-        return [[(f"reading the recording ({short_duration(now - line.since)}) …", "strong")]]
-    if line.state is ConnectionState.REFUSED and not state.ready:
+    if (
+        recorded
+        and not state.ready
+        and (connection.slow or connection.state is ConnectionState.CONNECTING)
+    ):
+        return [[(f"reading the recording ({short_duration(now - connection.since)}) …", "strong")]]
+    if connection.state is ConnectionState.REFUSED and not state.ready:
         return [
             [("The aggregator can't be used", "crit")],
             [(clean(url), "strong")],
-            [(clean(line.reason), "")],
+            [(clean(connection.reason), "")],
             [("With a token: ", "dim"), ("kilowatch top --token-file FILE URL", "strong")],
         ]
     if not state.ready:
-        lost = line.state is ConnectionState.LOST
-        said: list[list[Piece]] = [
+        lost = connection.state is ConnectionState.LOST
+        words: list[list[Piece]] = [
             [(f"{'no answer from' if lost else 'connecting to'} {clean(url)} "
-              f"({short_duration(now - line.since)}) …", "strong")],
+              f"({short_duration(now - connection.since)}) …", "strong")],
         ]  # fmt: skip
         if lost:
-            said.append([(clean(line.reason), "dim")])
-            said.append([("Is it running? ", "dim"), ("kilowatch aggregate", "strong")])
-        return said
+            words.append([(clean(connection.reason), "dim")])
+            words.append([("Is it running? ", "dim"), ("kilowatch aggregate", "strong")])
+        return words
     if not state.nodes and past:
         return [
             [("no node had been heard of at that time", "strong")],
@@ -108,10 +112,12 @@ HINT = " [ ] step  { } jump  < > alert  ␣ play  T to  + - span  L live "
 def bar_line(clock: TimeControls, newest: DashboardState, width: int, *, utc: bool) -> Line:
     """Draw it."""
     if clock.fault:
-        said = f"{time_of(clock.at or 0, newest.at, utc=utc)} can't be loaded: {clean(clock.fault)}"
-        return [(fit(said, width), "stale")]
+        words = (
+            f"{time_of(clock.at or 0, newest.at, utc=utc)} can't be loaded: {clean(clock.fault)}"
+        )
+        return [(fit(words, width), "stale")]
     first, last = clock.ends(newest)
-    if last <= first and not len(clock.trail):
+    if last <= first and not len(clock.recent):
         return [("time bar: nothing is kept yet", "dim")]
     hint = HINT if width >= WIDE else ""
     left = f"◀ {time_of(first, newest.at, utc=utc)} "

@@ -65,8 +65,8 @@ def joined(
     least = min(SHORTEST, cell_len(path[-1])) if path else 0
     while len(left) > 1 and _length(left) + least > room:
         left.pop()
-    said = _path(path, room - _length(left))
-    right: list[Piece] = [*chips, *([(f" {said}", "strong")] if said else [])]
+    words = _path(path, room - _length(left))
+    right: list[Piece] = [*chips, *([(f" {words}", "strong")] if words else [])]
     blank = max(0, width - _length([*left, *stay, *right]))
     return [*left, *stay, (" " * blank, ""), *right]
 
@@ -74,9 +74,9 @@ def joined(
 def _path(parts: Sequence[str], room: int) -> str:
     """Return as many of the last parts as there is room for; of one that is too long, its end."""
     for start in range(len(parts)):
-        said = f" {STEP} ".join(parts[start:])
-        if cell_len(said) <= room:
-            return said
+        words = f" {STEP} ".join(parts[start:])
+        if cell_len(words) <= room:
+            return words
     return fit(parts[-1], room, tail=True) if parts and room > 1 else ""
 
 

@@ -20,7 +20,7 @@ class Bar:
     """Full at 1; more than that ends in an arrow; None draws no bar."""
     tone: str
     """`bar`, `bar_warn` or `bar_crit`."""
-    said: Sequence[Piece]
+    right: Sequence[Piece]
 
 
 def over(ratio: float | None, width: int) -> str:
@@ -36,11 +36,11 @@ def bar_list(bars: Sequence[Bar], width: int, height: int, more: str = "") -> li
     if not shown:
         return []
     name = min(max(cell_len(clean(each.name)) for each in shown), max(8, width // 4))
-    said = max(sum(cell_len(text) for text, _ in each.said) for each in shown)
-    space = max(4, width - name - said - 2)
+    right = max(sum(cell_len(text) for text, _ in each.right) for each in shown)
+    space = max(4, width - name - right - 2)
     lines: list[Line] = [
         [(fit(clean(each.name), name, tail=True), "strong"), (" ", ""),
-         (over(each.ratio, space), each.tone), (" ", ""), *each.said]
+         (over(each.ratio, space), each.tone), (" ", ""), *each.right]
         for each in shown
     ]  # fmt: skip
     if len(bars) > room:

@@ -99,10 +99,10 @@ def _card(
     ]
 
 
-def _gauge(word: str, said: str, ratio: float | None, right: str, width: int) -> list[Piece]:
+def _gauge(word: str, words: str, ratio: float | None, right: str, width: int) -> list[Piece]:
     room = max(3, width - 5 - 8 - 10 - 2)
     return [
-        (fit(word, 5), "dim"), (fit(said, 8, right=True), ""), (" ", ""),
+        (fit(word, 5), "dim"), (fit(words, 8, right=True), ""), (" ", ""),
         (bar(ratio, room), "bar"), (" ", ""), (fit(right, 10, right=True), "strong"),
     ]  # fmt: skip
 

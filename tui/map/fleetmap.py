@@ -217,7 +217,7 @@ class FleetMap(Surface, can_focus=True):
         if len(order):
             self._go(int(order[0 if side < 0 else -1]))
 
-    def to_ill(self, by: int) -> None:
+    def to_fault(self, by: int) -> None:
         """Move the cursor to the next GPU that is ill."""
         state = self.state
         order = state.gpus.order

@@ -20,7 +20,7 @@ from tui.state.dashboard_state import DashboardState
 from tui.state.documents import BUDGETS, CIRCUITS
 from tui.state.readings import COLUMNS, WALL
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 """Seconds that the store may take: a fleet's hour on disk is read whole."""
 CELLS = 900_000
 """Readings of one question: a second's work here, and some MB."""
@@ -29,12 +29,12 @@ MOST_INCIDENTS = 1000
 KEPT_DOCS = 64
 SETTLES = 3 * SECOND
 """What is newer than that is not all stored yet."""
-CIRCUITS_ASKS = tuple(ask for ask in ALWAYS if ask.path in {CIRCUITS, BUDGETS})
+CIRCUIT_DOCUMENTS = tuple(ask for ask in ALWAYS if ask.path in {CIRCUITS, BUDGETS})
 """What the header and the circuits show."""
 
 
 @dataclass
-class Wish:
+class PastWants:
     """What the screen is about."""
 
     at: int | None = None
@@ -43,7 +43,7 @@ class Wish:
     """Instants whose frames are not here: the one that is waited for, then those that come next."""
     begin: int = 0
     """Left end of the bar."""
-    asks: tuple[DocumentRequest, ...] = ()
+    documents: tuple[DocumentRequest, ...] = ()
     open: bool = False
     """Whether the bar is: then marks, and where the store begins, are wanted too."""
 
@@ -73,34 +73,34 @@ class Fetching:
     """Single questions, each with its answer in `reel` or `known`."""
 
     def __init__(
-        self, line: ApiRequests, changed: Callable[[], None], clock: Callable[[], float]
+        self, api: ApiRequests, changed: Callable[[], None], clock: Callable[[], float]
     ) -> None:
-        self._line, self._changed, self._clock = line, changed, clock
-        self.reel = FrameCache()
+        self._api, self._changed, self._clock = api, changed, clock
+        self.cache = FrameCache()
         self.known = KnownPast()
-        self._wish = Wish()
+        self._wants = PastWants()
         self._newest = DashboardState()
 
-    def _questions(self, asks: tuple[DocumentRequest, ...], at: int) -> list[PastRequest]:
-        found = (then(ask, at, self._newest.at) for ask in asks)
-        return [question for question in found if question is not None]
+    def _past_requests(self, documents: tuple[DocumentRequest, ...], at: int) -> list[PastRequest]:
+        found = (then(ask, at, self._newest.at) for ask in documents)
+        return [request for request in found if request is not None]
 
     @property
-    def _many(self) -> int:
+    def _frames_per_request(self) -> int:
         """How many frames one question is about."""
         cells = max(1, len(self._newest.gpus) * len(COLUMNS))
         return max(FEWEST_FRAMES, min(MOST_FRAMES, CELLS // cells))
 
     async def _get(self, path: str) -> bytes:
         """Return the body of an answer. Raises `OSError`, with what is wrong where it says."""
-        answer = await self._line.raw(path, PATIENCE)
+        answer = await self._api.raw(path, TIMEOUT)
         if answer.status != 200:
             raise ConnectionError(refusal(answer.body) or f"it answers {answer.status}")
         return answer.body
 
-    async def _fetch(self, first: int) -> None:
-        step, newest = self.reel.step, self._newest
-        last = min(first + self._many, self.reel.slot(newest.at - SETTLES) + 1)
+    async def _fetch_frames(self, first: int) -> None:
+        step, newest = self.cache.step, self._newest
+        last = min(first + self._frames_per_request, self.cache.slot(newest.at - SETTLES) + 1)
         times = f"from={seconds(first * step)}&to={seconds(last * step)}&step={step / SECOND:g}s"
         path = f"api/v1/fleet/frames?{times}&packed=true"
         gpus, nodes = await asyncio.gather(
@@ -114,13 +114,13 @@ class Fetching:
             return frames_of(found, others, newest.gpus), found.begins
 
         frames, begins = await asyncio.to_thread(made)
-        if step == self.reel.step:
-            self.reel.add(frames, self._wish.at or newest.at)
-            if any(self.reel.slot(frame.at) not in self.reel for frame in frames):
+        if step == self.cache.step:
+            self.cache.add(frames, self._wants.at or newest.at)
+            if any(self.cache.slot(frame.at) not in self.cache for frame in frames):
                 raise ConnectionError("there is no room to keep it")  # nor to ask for it for ever
         self._begun(begins)
 
-    async def _probe(self) -> None:
+    async def _fetch_beginning(self) -> None:
         path = f"api/v1/fleet/frames?table=node&columns={WALL},{HEARD}&from=-1s&step=1s&packed=true"
         found = decode(await self._get(path), PackedFramesReply, packed=True)
         self._begun(found.begins)
@@ -128,35 +128,35 @@ class Fetching:
     def _begun(self, begins: int | None) -> None:
         self.known.begins, self.known.probed = begins, True
 
-    async def _look_for_marks(self, begin: int) -> None:
+    async def _fetch_marks(self, begin: int) -> None:
         path = f"api/v1/incidents?from={seconds(max(0, begin))}&limit={MOST_INCIDENTS}"
         found = decode(await self._get(path), IncidentsReply)
         self.known.incidents = tuple(found.incidents)
         self.known.marks_from, self.known.marks_at = begin, self._clock()
 
-    async def _look_for_load(self, path: str) -> None:
-        self._keep(path, decode(await self._get(path), CircuitHistoryReply))
+    async def _fetch_load(self, path: str) -> None:
+        self._store(path, decode(await self._get(path), CircuitHistoryReply))
 
-    async def _read(self, path: str) -> None:
-        at = self._wish.at
+    async def _fetch_document(self, path: str) -> None:
+        at = self._wants.at
         if at is None:
             return
-        asks = (*CIRCUITS_ASKS, *self._wish.asks)
-        question = next((q for q in self._questions(asks, at) if q.path == path), None)
-        if question is None:
+        documents = (*CIRCUIT_DOCUMENTS, *self._wants.documents)
+        request = next((q for q in self._past_requests(documents, at) if q.path == path), None)
+        if request is None:
             return
         value: object
-        answer = await self._line.raw(path, PATIENCE)
+        answer = await self._api.raw(path, TIMEOUT)
         if answer.status == 200:
-            value = decode(answer.body, question.kind)
-            value = value if question.whole is None else question.whole(value)
+            value = decode(answer.body, request.kind)
+            value = value if request.whole is None else request.whole(value)
         elif answer.status < 500:
             value = ErrorDetail(what=refusal(answer.body) or f"it answers {answer.status}")
         else:
             raise ConnectionError(refusal(answer.body) or f"it answers {answer.status}")
-        self._keep(path, value)
+        self._store(path, value)
 
-    def _keep(self, path: str, value: object) -> None:
+    def _store(self, path: str, value: object) -> None:
         docs = self.known.docs
         docs[path] = value
         while len(docs) > KEPT_DOCS:

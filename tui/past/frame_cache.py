@@ -48,7 +48,7 @@ class FrameCache:
         self._frames: dict[int, CachedFrame] = {}
         self._bytes = 0
 
-    def pace(self, step: int) -> None:
+    def set_step(self, step: int) -> None:
         """Begin anew where frames are to be at another distance."""
         if step != self.step:
             self.step, self._frames, self._bytes = step, {}, 0
@@ -89,7 +89,7 @@ def frames_of(gpus: PackedFramesReply, nodes: PackedFramesReply, newest: Gpus) -
     """Make frames of two answers. `newest`: rows of today, kept where they are the same. Raises
     `ValueError`. May run in a thread."""
     who = _identity(gpus.rows, newest)
-    heard = {frame.at: _heard(nodes.rows, frame) for frame in nodes.frames}
+    heard = {frame.at: _nodes_heard(nodes.rows, frame) for frame in nodes.frames}
     return [_frame(frame, who, heard.get(frame.at, {})) for frame in gpus.frames]
 
 
@@ -107,13 +107,13 @@ def _frame(frame: PackedFrame, who: Gpus, nodes: Mapping[str, float | None]) -> 
     return CachedFrame(frame.at, who, names, pack_table(table), frame.gaps, nodes)
 
 
-def _heard(rows: ColumnRows, frame: PackedFrame) -> dict[str, float | None]:
+def _nodes_heard(rows: ColumnRows, frame: PackedFrame) -> dict[str, float | None]:
     watts = unpacked(frame.columns[WALL], len(rows.node))
-    told = unpacked(frame.columns[HEARD], len(rows.node))
+    reported = unpacked(frame.columns[HEARD], len(rows.node))
     reasons = frame.gaps.get(HEARD, {})
     found: dict[str, float | None] = {}
     for row, node in enumerate(rows.node):
-        gap = reasons.get(str(row), reasons.get("*", "")) if np.isnan(told[row]) else ""
+        gap = reasons.get(str(row), reasons.get("*", "")) if np.isnan(reported[row]) else ""
         if gap not in _SILENT:
             found[node] = None if np.isnan(watts[row]) else float(watts[row])
     return found

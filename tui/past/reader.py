@@ -14,7 +14,7 @@ import msgspec
 from api.power import CircuitHistoryReply
 from tui.feed.requests import ApiRequests, why
 from tui.feed.wants import DocumentRequest
-from tui.past.fetching import CIRCUITS_ASKS, SETTLES, Fetching, Job, Wish
+from tui.past.fetching import CIRCUIT_DOCUMENTS, SETTLES, Fetching, Job, PastWants
 from tui.past.queries import SECOND, seconds, then
 from tui.past.state_at import NOT_KEPT, state_then
 from tui.state.circuit_columns import page_of
@@ -33,12 +33,12 @@ class Past(Fetching):
     """The past of one aggregator."""
 
     def __init__(
-        self, line: ApiRequests, changed: Callable[[], None], clock: Callable[[], float]
+        self, api: ApiRequests, changed: Callable[[], None], clock: Callable[[], float]
     ) -> None:
-        super().__init__(line, changed, clock)
+        super().__init__(api, changed, clock)
         self.came = 0
         """How many questions have been answered, one way or the other."""
-        self._news = asyncio.Event()
+        self._wake = asyncio.Event()
         self._loads: list[str] = []
         """Paths of the histories of circuits that were looked for last."""
         self._made: tuple[tuple[object, ...], DashboardState] | None = None
@@ -46,23 +46,23 @@ class Past(Fetching):
     @property
     def fault(self) -> str:
         """Why what the screen waits for does not come; `` while it may."""
-        at = self._wish.at
+        at = self._wants.at
         if at is None:
             return ""
-        found = self.known.faults.get(("frames", self._first(self.reel.slot(at))))
+        found = self.known.faults.get(("frames", self._first(self.cache.slot(at))))
         return found[1] if found is not None else ""
 
-    def wish(self, wish: Wish, newest: DashboardState, step: int) -> None:
+    def wants(self, wants: PastWants, newest: DashboardState, step: int) -> None:
         """Say what is wanted from now on. `step`: ns between two frames."""
-        self.reel.pace(step)
-        changed = wish != self._wish
-        self._wish, self._newest = wish, newest
+        self.cache.set_step(step)
+        changed = wants != self._wants
+        self._wants, self._newest = wants, newest
         if changed:
-            self._news.set()
+            self._wake.set()
 
     def state(self, at: int, newest: DashboardState) -> DashboardState | None:
         """Return the state of an instant; None while it is not here."""
-        frame = self.reel.find(at)
+        frame = self.cache.find(at)
         if frame is None:
             return None
         docs = self._docs(at)
@@ -74,16 +74,18 @@ class Past(Fetching):
 
     def documents(self, at: int) -> dict[str, Doc]:
         """Return the documents of the open screen at an instant, by the paths of now."""
-        return self._docs(at, only=self._wish.asks)
+        return self._docs(at, only=self._wants.documents)
 
     def _docs(self, at: int, only: tuple[DocumentRequest, ...] | None = None) -> dict[str, Doc]:
-        asks = (*self._wish.asks, *CIRCUITS_ASKS) if only is None else only
+        documents = (*self._wants.documents, *CIRCUIT_DOCUMENTS) if only is None else only
         found = {
-            ask.path: Doc(NOT_KEPT, 0.0) for ask in asks if then(ask, at, self._newest.at) is None
+            ask.path: Doc(NOT_KEPT, 0.0)
+            for ask in documents
+            if then(ask, at, self._newest.at) is None
         }
-        for question in self._questions(asks, at):
-            if question.path in self.known.docs:
-                found[question.stands_for] = Doc(self.known.docs[question.path], 0.0)
+        for request in self._past_requests(documents, at):
+            if request.path in self.known.docs:
+                found[request.stands_for] = Doc(self.known.docs[request.path], 0.0)
         return found
 
     def load(self, name: str, at: int, span: int) -> CircuitHistoryReply | None:
@@ -95,7 +97,7 @@ class Past(Fetching):
         found = self.known.docs.get(path)
         if found is None and path not in self._loads:
             self._loads = [*self._loads[-3:], path]
-            self._news.set()
+            self._wake.set()
         return found if isinstance(found, CircuitHistoryReply) else None
 
     # -- The worker ------------------------------------------------------------------------------
@@ -106,8 +108,8 @@ class Past(Fetching):
         task: asyncio.Task[None] | None = None
         try:
             while True:
-                self._news.clear()
-                wanted = self._next()
+                self._wake.clear()
+                wanted = self._next_job()
                 if task is not None and (task.done() or wanted != job):
                     if not task.done():
                         task.cancel()
@@ -116,7 +118,7 @@ class Past(Fetching):
                     continue  # what it brought may have changed what is wanted
                 if task is None and wanted is not None:
                     job = wanted
-                    task = asyncio.create_task(self._try(wanted), name=f"past {wanted[0]}")
+                    task = asyncio.create_task(self._run_job(wanted), name=f"past {wanted[0]}")
                 await self._pause(task)
         finally:
             if task is not None:
@@ -125,82 +127,84 @@ class Past(Fetching):
 
     async def _pause(self, task: asyncio.Task[None] | None) -> None:
         """Wait for another wish, for the end of what is under way, or for a while."""
-        news = asyncio.ensure_future(self._news.wait())
+        woken = asyncio.ensure_future(self._wake.wait())
         try:
             await asyncio.wait(
-                {news} if task is None else {news, task},
+                {woken} if task is None else {woken, task},
                 timeout=1.0,
                 return_when=asyncio.FIRST_COMPLETED,
             )
         finally:
-            news.cancel()
+            woken.cancel()
 
-    def _next(self) -> Job | None:
+    def _next_job(self) -> Job | None:
         """Return what is wanted most."""
-        jobs = self._jobs()
+        jobs = self._wanted_jobs()
         now = self._clock()
         return next((job for job in jobs if self.known.faults.get(job, (now, ""))[0] <= now), None)
 
-    def _jobs(self) -> list[Job]:
-        wish, jobs = self._wish, list[Job]()
+    def _wanted_jobs(self) -> list[Job]:
+        wants, jobs = self._wants, list[Job]()
         if not self._newest.ready:
             return jobs
         loads: list[Job] = [("load", p) for p in self._loads if p not in self.known.docs]
-        if wish.at is None and not wish.open:
+        if wants.at is None and not wants.open:
             return loads
-        if wish.at in wish.frames:
-            jobs += self._frames(wish.at)
+        if wants.at in wants.frames:
+            jobs += self._frames(wants.at)
         known = self.known
         if not known.probed:
             jobs.append(("begin", 0))
         late = self._clock() - known.marks_at > MARKS_EVERY
-        begin = wish.begin if wish.at is None else min(wish.begin, wish.at)
+        begin = wants.begin if wants.at is None else min(wants.begin, wants.at)
         if late or begin < known.marks_from:
             jobs.append(("marks", begin - begin % (60 * SECOND)))
-        if wish.at is not None:
-            questions = self._questions((*CIRCUITS_ASKS, *wish.asks), wish.at)
-            jobs += [("doc", each.path) for each in questions if each.path not in known.docs]
+        if wants.at is not None:
+            requests = self._past_requests((*CIRCUIT_DOCUMENTS, *wants.documents), wants.at)
+            jobs += [("doc", each.path) for each in requests if each.path not in known.docs]
         jobs += loads
-        if self.reel.holds(3 * self._many):  # else what comes next would go before it is seen
-            for at in wish.frames:
+        if self.cache.holds(
+            3 * self._frames_per_request
+        ):  # else what comes next would go before it is seen
+            for at in wants.frames:
                 jobs += self._frames(at)
         return jobs
 
     def _frames(self, at: int | None) -> list[Job]:
         if at is None:
             return []
-        slot = self.reel.slot(at)
-        newest = self.reel.slot(self._newest.at - SETTLES)
-        if slot in self.reel or slot > newest or at < self._wish.begin:
+        slot = self.cache.slot(at)
+        newest = self.cache.slot(self._newest.at - SETTLES)
+        if slot in self.cache or slot > newest or at < self._wants.begin:
             return []
         return [("frames", self._first(slot))]
 
     def _first(self, slot: int) -> int:
-        return slot - slot % self._many
+        return slot - slot % self._frames_per_request
 
     @property
     def length(self) -> int:
         """ns of one question."""
-        return self._many * self.reel.step
+        return self._frames_per_request * self.cache.step
 
-    async def _try(self, job: Job) -> None:
+    async def _run_job(self, job: Job) -> None:
         kind, what = job
         do: dict[str, Callable[[], Awaitable[None]]] = {
-            "begin": self._probe,
-            "marks": lambda: self._look_for_marks(int(what)),
-            "doc": lambda: self._read(str(what)),
-            "load": lambda: self._look_for_load(str(what)),
-            "frames": lambda: self._fetch(int(what)),
+            "begin": self._fetch_beginning,
+            "marks": lambda: self._fetch_marks(int(what)),
+            "doc": lambda: self._fetch_document(str(what)),
+            "load": lambda: self._fetch_load(str(what)),
+            "frames": lambda: self._fetch_frames(int(what)),
         }
         try:
             await do[kind]()
             self.known.faults.pop(job, None)
         except (OSError, msgspec.DecodeError, ValueError, KeyError) as error:
-            said = (
+            words = (
                 why(error)
                 if isinstance(error, OSError)
                 else f"its answer is not understood: {error}"
             )
-            self.known.faults[job] = (self._clock() + AGAIN, said)
+            self.known.faults[job] = (self._clock() + AGAIN, words)
         self.came += 1
         self._changed()

@@ -157,7 +157,7 @@ def _status(
         gpus={"reporting": reporting, "silent": len(gpus) - reporting, "lost": 0},
         power_known=int(np.count_nonzero(~np.isnan(watts))),
     )
-    walls = [value for value in frame.nodes.values() if value is not None]
+    wall_watts = [value for value in frame.nodes.values() if value is not None]
     return msgspec.structs.replace(
         status,
         at=frame.at,
@@ -169,8 +169,8 @@ def _status(
             models=[model],
             gpu_power_watts=_sum(watts),
             gpu_power_limit_watts=_sum(gpus.column(LIMIT)),
-            wall_power_watts=sum(walls) if walls else None,
-            wall_power_known=len(walls),
+            wall_power_watts=sum(wall_watts) if wall_watts else None,
+            wall_power_known=len(wall_watts),
             temperature_max_celsius=None if np.isnan(heat).all() else float(np.nanmax(heat)),
             utilization_mean_ratio=_mean(gpus.column(UTILIZATION)),
             memory_total_bytes=_sum(gpus.column(MEMORY_TOTAL)),

@@ -20,7 +20,7 @@ from tui.screens.actions import (
     unsilence,
 )
 from tui.screens.incident import SEVERITY_MARKS, incident_lines, where
-from tui.screens.incident_timeline import path_of, story_ask
+from tui.screens.incident_timeline import path_of, timeline_request
 from tui.screens.lists import VERY_WIDE, ListView
 from tui.state.dashboard_state import DashboardState
 from tui.state.documents import SILENCES
@@ -89,9 +89,10 @@ class AlertsView(ListView):
 
     def wants(self) -> Wants:
         """Silences beside what the header has; what happened to the incident beside the table."""
-        story = (story_ask(self.beside),) if self.beside is not None else ()
+        timeline = (timeline_request(self.beside),) if self.beside is not None else ()
         return Wants(
-            nodes=(), asks=(DocumentRequest(SILENCES, SilencesReply, 2.0), *story, *self.also())
+            nodes=(),
+            documents=(DocumentRequest(SILENCES, SilencesReply, 2.0), *timeline, *self.also()),
         )
 
     def listing(self, wanted: Filter) -> Listing[Any]:
@@ -129,9 +130,9 @@ class AlertsView(ListView):
     def detail(self, key: str) -> Drawing:
         """The incident's page."""
         context = self.context
-        story = context.newest.doc(path_of(key), TimelineReply)
+        timeline = context.newest.doc(path_of(key), TimelineReply)
         return lambda width, height: incident_lines(
-            context.shown, key, width, height, utc=context.utc, story=story
+            context.shown, key, width, height, utc=context.utc, timeline=timeline
         )
 
     @property
@@ -181,8 +182,8 @@ class AlertsView(ListView):
     def place(self) -> str:
         """Which row of how many, how many are marked, and how many silences there are."""
         count = len(self.chosen_many())
-        said = (f"{count} marked" if count else "", self._quiet, super().place())
-        return ", ".join(filter(None, said))
+        words = (f"{count} marked" if count else "", self._quiet, super().place())
+        return ", ".join(filter(None, words))
 
     def do_unsilence(self) -> None:
         """End the newest silence in force."""

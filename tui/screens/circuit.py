@@ -31,7 +31,7 @@ from tui.state.row_status import RowStatus
 from tui.theme import Line, Piece
 
 
-def circuit_asks(name: str) -> tuple[DocumentRequest, ...]:
+def circuit_documents(name: str) -> tuple[DocumentRequest, ...]:
     """What its page shows beside what the header has."""
     return (DocumentRequest(page_of(name), CircuitReply, 1.0),)
 
@@ -68,12 +68,12 @@ def _what(circuit: CircuitState) -> list[list[Piece]]:
 
 def _next(circuit: CircuitState, status: RowStatus, since: Now) -> list[list[Piece]]:
     """When it trips if the load stays, as a band."""
-    said, tone = countdown(circuit, status, since)
+    words, tone = countdown(circuit, status, since)
     if circuit.trip_seconds.earliest is None:
-        if said == DASH:
+        if words == DASH:
             band = clean(circuit.facts.get("band", "")) or DASH
-            said = "does not trip at this load" if circuit.trip_known else f"trip: {band}"
-        return [[(said, tone)]]
+            words = "does not trip at this load" if circuit.trip_known else f"trip: {band}"
+        return [[(words, tone)]]
     typical, latest = (
         None if edge is None else timer(max(0.0, edge - since.elapsed))
         for edge in (circuit.trip_seconds.nominal, circuit.trip_seconds.latest)
@@ -81,7 +81,7 @@ def _next(circuit: CircuitState, status: RowStatus, since: Now) -> list[list[Pie
     end = "perhaps never" if latest is None else f"at the latest {latest}"
     usual = "the most sensitive of its kind; a typical one holds"
     return [
-        [(said, tone)],
+        [(words, tone)],
         [(f"  {usual if typical is None else f'typically {typical}, {end}'}", "dim")],
         [("  (an estimate, if the load of the last 10 s stays)", "dim")],
     ]
@@ -182,7 +182,7 @@ class CircuitView(PageView):
 
     def wants(self) -> Wants:
         """All that is known of it."""
-        return Wants(nodes=(), asks=circuit_asks(self.subject))
+        return Wants(nodes=(), documents=circuit_documents(self.subject))
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Draw it."""

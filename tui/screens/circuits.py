@@ -19,7 +19,7 @@ from tui.kit.bars import over
 from tui.kit.flow import wrapped
 from tui.kit.surface import Drawing, Surface
 from tui.kit.text import clean, number, percent, watts
-from tui.screens.circuit import circuit_asks, circuit_lines, pressed
+from tui.screens.circuit import circuit_documents, circuit_lines, pressed
 from tui.screens.lists import ListView
 from tui.state.circuits import (
     Now,
@@ -63,9 +63,9 @@ def what_if_lines(name: str, plan: PlanResult, state: DashboardState) -> list[Li
     ]
     for circuit in others[:5]:
         trip = circuit.trip_seconds.get("earliest")
-        said = "does not trip" if trip is None else f"may trip in {timer(trip)}"
+        words = "does not trip" if trip is None else f"may trip in {timer(trip)}"
         lines.append([(f"  {clean(circuit.id):<20} ", ""), (f"{percent(before.get(circuit.id))} → {percent(circuit.load_ratio)}  ", ""),
-                      (said, "crit" if trip is not None else "dim")])  # fmt: skip
+                      (words, "crit" if trip is not None else "dim")])  # fmt: skip
     if len(others) > 5:
         lines.append([(f"  and {number(len(others) - 5)} more", "dim")])
     return lines
@@ -142,8 +142,8 @@ class CircuitsView(ListView):
 
     def wants(self) -> Wants:
         """All that is known of the circuit under the cursor; of the others the header has enough."""
-        page = () if self.rows.key is None else circuit_asks(self.rows.key)
-        return Wants(nodes=(), asks=(*page, *self.also()))
+        page = () if self.rows.key is None else circuit_documents(self.rows.key)
+        return Wants(nodes=(), documents=(*page, *self.also()))
 
     @property
     def _chosen(self) -> CircuitState | None:
@@ -208,11 +208,11 @@ class CircuitsView(ListView):
         circuit = self._chosen
         if circuit is None or self.beside is not None:
             return []
-        said, command = self._relief(circuit)
-        if not said:
+        words, command = self._relief(circuit)
+        if not words:
             return []
         width = max(20, self.size.width - 2)
-        text = f"relief: {said}" + ("   [y] copies the command" if command else "")
+        text = f"relief: {words}" + ("   [y] copies the command" if command else "")
         return [[(line, "")] for line in wrapped(text, width)[:4]]
 
     def _relief(self, circuit: CircuitState) -> tuple[str, str]:

@@ -13,12 +13,12 @@ from tui.screens import node as nodes
 from tui.screens.compare_times import Comparison, comparison_lines
 from tui.screens.history import (
     Plot,
-    ask_of,
     beside,
+    history_request,
     plot_lines,
-    say_number,
-    say_percent,
-    say_watts,
+    scale_number,
+    scale_percent,
+    scale_watts,
     share_room,
 )
 from tui.screens.page import PageView
@@ -46,19 +46,19 @@ _ODD = 0.1
 """Share by which a value differs from the first before it is marked."""
 
 
-def tray_asks(tray: Sequence[tuple[str, str]], span: int) -> tuple[DocumentRequest, ...]:
+def tray_documents(tray: Sequence[tuple[str, str]], span: int) -> tuple[DocumentRequest, ...]:
     """What it shows."""
-    asks: list[DocumentRequest] = []
+    documents: list[DocumentRequest] = []
     for kind, name in tray:
         path, page, metrics = (
             (gpus.page_of(name), GpuPageReply, (readings.POWER, readings.TEMPERATURE, readings.UTILIZATION)) if kind == "gpu"
             else (nodes.page_of(name), NodePageReply, (readings.WALL, nodes.CPU))
         )  # fmt: skip
-        asks += [
+        documents += [
             DocumentRequest(path, page, 1.0),
-            *(ask_of(kind, name, metric, span) for metric in metrics),
+            *(history_request(kind, name, metric, span) for metric in metrics),
         ]
-    return tuple(asks)
+    return tuple(documents)
 
 
 def tray_lines(
@@ -107,11 +107,11 @@ def tray_lines(
 def _plots(kind: str) -> list[tuple[str, str, tuple[float, float], Callable[[float], str]]]:
     if kind == "node":
         return [
-            ("Wall power W", readings.WALL, (0.0, 12_000.0), say_watts),
-            ("CPU", nodes.CPU, (0.0, 1.0), say_percent),
+            ("Wall power W", readings.WALL, (0.0, 12_000.0), scale_watts),
+            ("CPU", nodes.CPU, (0.0, 1.0), scale_percent),
         ]
-    return [("Power W", readings.POWER, (0.0, 800.0), say_watts), ("Temperature °C", readings.TEMPERATURE, (20.0, 95.0), say_number),
-            ("Utilisation", readings.UTILIZATION, (0.0, 1.0), say_percent)]  # fmt: skip
+    return [("Power W", readings.POWER, (0.0, 800.0), scale_watts), ("Temperature °C", readings.TEMPERATURE, (20.0, 95.0), scale_number),
+            ("Utilisation", readings.UTILIZATION, (0.0, 1.0), scale_percent)]  # fmt: skip
 
 
 def _readings(page: object) -> dict[str, float]:
@@ -155,8 +155,8 @@ class CompareView(PageView):
         then = self.then
         if then is not None:
             metrics = [metric for _, metric, _, _ in _plots(then.kind)]
-            return Wants(nodes=(), asks=then.asks(metrics, self.context.span))
-        return Wants(nodes=(), asks=tray_asks(self.context.tray, self.context.span))
+            return Wants(nodes=(), documents=then.documents(metrics, self.context.span))
+        return Wants(nodes=(), documents=tray_documents(self.context.tray, self.context.span))
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Draw it."""

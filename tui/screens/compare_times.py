@@ -89,7 +89,7 @@ class Comparison:
             asked |= {"from": str(end - within), "to": str(end + 1)}
         return f"api/v1/history?{urlencode(asked, quote_via=quote)}"
 
-    def asks(self, metrics: Sequence[str], within: int) -> tuple[DocumentRequest, ...]:
+    def documents(self, metrics: Sequence[str], within: int) -> tuple[DocumentRequest, ...]:
         """What the comparison shows; what was does not change any more."""
         page = GpuPageReply if self.kind == "gpu" else NodePageReply
         return (

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from tui.feed.connection import ConnectionState
 from tui.feed.feed import DashboardFeed
-from tui.feed.line import ConnectionState
 from tui.feed.wants import Wants
 from tui.state.circuit_loads import Loads, Past, joined
 from tui.state.circuits import Now
@@ -84,7 +84,7 @@ class ViewContext:
         """Whether a view that wants this shows data that is outdated, or not yet what was asked for."""
         if self.time.replaying:
             return self.time.loading
-        if self.feed.line.state in {ConnectionState.LOST, ConnectionState.REFUSED}:
+        if self.feed.connection.state in {ConnectionState.LOST, ConnectionState.REFUSED}:
             return True
         newest = self.feed.state  # all GPUs may be from when another view last wanted them
         age = (newest.at - newest.gpus_at) / 1e9
@@ -101,7 +101,7 @@ class ViewContext:
     @property
     def since(self) -> Now:
         """The time from which countdowns count."""
-        return countdown_now(self.shown, self.feed.line, self.moment)
+        return countdown_now(self.shown, self.feed.connection, self.moment)
 
     @property
     def span(self) -> int:
@@ -117,7 +117,7 @@ class ViewContext:
 
     def remember(self) -> None:
         """Add the newest state to the recent frames and to the loads of circuits."""
-        self.time.trail.add(self.feed.state)
+        self.time.recent.add(self.feed.state)
         self._loads.add(self.feed.state)
 
     def circuit_load(self, name: str) -> Past:

@@ -23,8 +23,8 @@ MONTH = "api/v1/report?days=30"
 def _energy(word: str, found: Upkeep | None, currency: str | None, width: int) -> list[Line]:
     if found is None or found.kwh is None:
         return [[(f"{word:<14}", "dim"), (DASH, "")]]
-    said = f"{kilowatt_hours(found.kwh):>12}  {money(found.cost, currency):>10}"
-    parts: list[Line] = [[(said, "strong")]]
+    words = f"{kilowatt_hours(found.kwh):>12}  {money(found.cost, currency):>10}"
+    parts: list[Line] = [[(words, "strong")]]
     if found.co2_kg is not None:
         kilograms = number(found.co2_kg, 1 if found.co2_kg < 100 else 0)
         parts.append([(f"  {kilograms} kg CO2", "dim")])
@@ -115,7 +115,7 @@ class EnergyView(PageView):
 
     def wants(self) -> Wants:
         """The report of thirty days beside what the header has."""
-        return Wants(nodes=(), asks=(DocumentRequest(MONTH, Report, 30.0),))
+        return Wants(nodes=(), documents=(DocumentRequest(MONTH, Report, 30.0),))
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Draw it."""

@@ -153,17 +153,17 @@ class SilenceForm(Dialog):
 
     @on(Input.Submitted)
     def _done(self) -> None:
-        said = {
+        words = {
             name: self.query_one(f"#{name}", Input).value.strip() for name in ("for", "who", "why")
         }
-        missing = [name for name, value in (("match", self.matchers), *said.items()) if not value]
+        missing = [name for name, value in (("match", self.matchers), *words.items()) if not value]
         if missing:
             self.query_one("#wrong", Label).update(
                 f"{' and '.join(missing)}: nothing is written there"
             )
             self.query_one(f"#{missing[0]}").focus()
             return
-        self.dismiss({"matchers": self.matchers, **said})
+        self.dismiss({"matchers": self.matchers, **words})
 
 
 class ManySilenceForm(Dialog):
@@ -190,17 +190,17 @@ class ManySilenceForm(Dialog):
 
     @on(Input.Submitted)
     def _done(self) -> None:
-        said = {
+        words = {
             name: self.query_one(f"#{name}", Input).value.strip() for name in ("for", "who", "why")
         }
-        missing = [name for name, value in said.items() if not value]
+        missing = [name for name, value in words.items() if not value]
         if missing:
             self.query_one("#wrong", Label).update(
                 f"{' and '.join(missing)}: nothing is written there"
             )
             self.query_one(f"#{missing[0]}").focus()
         else:
-            self.dismiss(said)
+            self.dismiss(words)
 
 
 class HelpDialog(Dialog):

@@ -15,14 +15,14 @@ from tui.kit.chart import Mark
 from tui.kit.text import CROSS, DASH, STEP, bar, celsius, clean, fit, gibibytes, number, percent
 from tui.screens.history import (
     Plot,
-    ask_of,
     beside,
     grid,
+    history_request,
     path_of,
     plot_lines,
-    say_number,
-    say_percent,
-    say_watts,
+    scale_number,
+    scale_percent,
+    scale_watts,
     share_of,
 )
 from tui.screens.page import PageView
@@ -165,21 +165,21 @@ def page_of(uuid: str) -> str:
     return f"api/v1/gpus/{quote(uuid, safe='')}"
 
 
-def gpu_asks(uuid: str, span_: int) -> tuple[DocumentRequest, ...]:
+def gpu_documents(uuid: str, span: int) -> tuple[DocumentRequest, ...]:
     """What its page shows."""
     metrics = (readings.POWER, readings.TEMPERATURE, readings.UTILIZATION, readings.MEMORY_USED)
     return (
         DocumentRequest(page_of(uuid), GpuPageReply, 1.0),
-        *(ask_of("gpu", uuid, metric, span_) for metric in metrics),
+        *(history_request("gpu", uuid, metric, span) for metric in metrics),
         *(
-            DocumentRequest(path_of("gpu", uuid, metric, span_), HistoryReply, 15.0)
+            DocumentRequest(path_of("gpu", uuid, metric, span), HistoryReply, 15.0)
             for metric, _ in SHARES
         ),
     )
 
 
 def gpu_lines(
-    state: DashboardState, uuid: str, span_: int, width: int, height: int, *, utc: bool
+    state: DashboardState, uuid: str, span: int, width: int, height: int, *, utc: bool
 ) -> list[Line]:
     """Draw the page."""
     path = page_of(uuid)
@@ -189,7 +189,7 @@ def gpu_lines(
     lines = _head(state, page, width)
     lines += _now(page, width)
     lines += _alerts(state, page, width)
-    lines.append(throttled(state, page, uuid, span_))
+    lines.append(clock_limits(state, page, uuid, span))
     tables = gpu_tables(page, width, utc=utc)
     room = height - len(lines) - min(len(tables), 9)
     plots = _plots(page)
@@ -198,7 +198,7 @@ def gpu_lines(
     each = max(5, min(12, room // max(1, -(-len(charts) // across))))
 
     def drawn(plot: Plot) -> Callable[[int, int], list[Line]]:
-        return lambda w, h: plot_lines(state, "gpu", uuid, plot, span_, w, h, utc=utc)
+        return lambda w, h: plot_lines(state, "gpu", uuid, plot, span, w, h, utc=utc)
 
     rows = -(-len(charts) // across)
     lines += grid([drawn(plot) for plot in charts], width, each * rows, across)
@@ -272,7 +272,7 @@ def _alert(state: DashboardState, alert: Alert, width: int) -> Line:
     ]
 
 
-def throttled(state: DashboardState, page: GpuPageReply, uuid: str, span_: int) -> Line:
+def clock_limits(state: DashboardState, page: GpuPageReply, uuid: str, span: int) -> Line:
     """Why its clocks are held down, now and for what share of the time."""
     now = [word for metric, word in readings.REASONS if page.readings.get(metric)]
     pieces: list[Piece] = [("clocks ", "dim")]
@@ -280,14 +280,14 @@ def throttled(state: DashboardState, page: GpuPageReply, uuid: str, span_: int) 
     pieces.append((f"held by {', '.join(now)}" if now else "free" if known else DASH,
                    "warn" if set(now) - {"power cap"} else ""))  # fmt: skip
     shares = [
-        (word, share_of(state.doc(path_of("gpu", uuid, metric, span_), HistoryReply)))
+        (word, share_of(state.doc(path_of("gpu", uuid, metric, span), HistoryReply)))
         for metric, word in SHARES
     ]
-    told = [f"{word} {share}" for word, share in shares if share not in {DASH, "0%"}]
+    limited = [f"{word} {share}" for word, share in shares if share not in {DASH, "0%"}]
     if any(share != DASH for _, share in shares):
         pieces += [
-            (f"  of the last {duration(span_)}: ", "dim"),
-            (", ".join(told) or "never held", ""),
+            (f"  of the last {duration(span)}: ", "dim"),
+            (", ".join(limited) or "never held", ""),
         ]
     return pieces
 
@@ -299,11 +299,11 @@ def _plots(page: GpuPageReply) -> list[Plot]:
     power, util, used = read(readings.POWER), read(readings.UTILIZATION), read(readings.MEMORY_USED)
     top = max(limit or 0.0, power or 0.0) * 1.1 or 1200.0
     return [
-        Plot("Power W", readings.POWER, (0.0, top), say_watts, f"{number(power)} W",
+        Plot("Power W", readings.POWER, (0.0, top), scale_watts, f"{number(power)} W",
              [Mark(limit, f"limit {limit:.0f}", "dim")] if limit else []),
-        Plot("Temperature °C", readings.TEMPERATURE, (20.0, max(95.0, (slow or 0) + 3)), say_number,
+        Plot("Temperature °C", readings.TEMPERATURE, (20.0, max(95.0, (slow or 0) + 3)), scale_number,
              celsius(read(readings.TEMPERATURE)), [Mark(slow, f"slows at {slow:.0f}")] if slow else []),
-        Plot("Utilisation", readings.UTILIZATION, (0.0, 1.0), say_percent, percent(util)),
+        Plot("Utilisation", readings.UTILIZATION, (0.0, 1.0), scale_percent, percent(util)),
         Plot("Memory GiB", readings.MEMORY_USED, (0.0, total or 80 * 2.0**30), lambda v: f"{v / 2**30:.0f}",
              f"{gibibytes(used)} GiB"),
     ]  # fmt: skip
@@ -318,7 +318,7 @@ class GpuView(PageView):
 
     def wants(self) -> Wants:
         """Its page and its past; of the stream nothing."""
-        return Wants(nodes=(), asks=gpu_asks(self.subject, self.context.span))
+        return Wants(nodes=(), documents=gpu_documents(self.subject, self.context.span))
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Draw it."""

@@ -44,7 +44,7 @@ def path_of(kind: str, name: str, metric: str, span: int) -> str:
     return f"api/v1/history?{urlencode({kind: name, 'metric': metric, 'from': f'-{span}s'}, quote_via=quote)}"
 
 
-def ask_of(kind: str, name: str, metric: str, span: int) -> DocumentRequest:
+def history_request(kind: str, name: str, metric: str, span: int) -> DocumentRequest:
     """Ask for a history, about as often as it moves by a dot."""
     return DocumentRequest(path_of(kind, name, metric, span), HistoryReply, max(2.0, span / 150))
 
@@ -95,7 +95,7 @@ def history_lines(
     if high is not None:
         top = top if high <= top else rounded(float(high))  # what was may have been more than is
         title.append((f"  max {plot.say(float(high)).strip()}", "dim"))
-    if plot.say is say_watts:
+    if plot.say is scale_watts:
         top = rounded(top)
     times = [time_of_day(int(start + (end - start) * part), utc=utc)[:8] for part in (0, 0.5, 1)]
     return [
@@ -175,17 +175,17 @@ def rounded(value: float) -> float:
     return step * math.ceil(value / step - 1e-9)
 
 
-def say_watts(value: float) -> str:
+def scale_watts(value: float) -> str:
     """For the scale."""
     return f"{value / 1e3:.1f}k" if value >= 9999.5 else f"{value:.0f}"
 
 
-def say_number(value: float) -> str:
+def scale_number(value: float) -> str:
     """For the scale."""
     return f"{value:.0f}"
 
 
-def say_percent(value: float) -> str:
+def scale_percent(value: float) -> str:
     """For the scale."""
     return f"{100 * value:.0f}%"
 

@@ -10,7 +10,7 @@ from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.flow import flow, wrapped
 from tui.kit.text import DASH, clean, number
 from tui.screens.actions import RUNBOOK, acknowledge, runbook, silence, unsilence
-from tui.screens.incident_timeline import path_of, story_ask, story_lines
+from tui.screens.incident_timeline import path_of, timeline_lines, timeline_request
 from tui.screens.page import PageView
 from tui.state.dashboard_state import DashboardState
 from tui.state.documents import SILENCES
@@ -35,15 +35,17 @@ def incident_lines(
     height: int,
     *,
     utc: bool,
-    story: TimelineReply | None = None,
+    timeline: TimelineReply | None = None,
 ) -> list[Line]:
     """Draw the page of an incident; `story`: what happened to it, where that is known."""
     incident = next((i for i in state.incidents if i.key == key), None)
-    told = [] if story is None else [[], *story_lines(story, state.at, width, utc=utc)]
+    timeline_drawn = (
+        [] if timeline is None else [[], *timeline_lines(timeline, state.at, width, utc=utc)]
+    )
     if incident is None:
-        early = story is not None and state.at < story.began
+        early = timeline is not None and state.at < timeline.began
         gone = "it has not begun yet" if early else "it is over"
-        return [[(clean(state.incidents_unknown) or gone, "dim")], *told]
+        return [[(clean(state.incidents_unknown) or gone, "dim")], *timeline_drawn]
     mark, tone = SEVERITY_MARKS.get(incident.severity, ("· INFO", "dim"))
     lines: list[Line] = [[(f"{mark} ", tone), (line, "strong")] if n == 0 else [(f"       {line}", "strong")]
                          for n, line in enumerate(wrapped(clean(incident.title), max(20, width - 8)))]  # fmt: skip
@@ -53,7 +55,7 @@ def incident_lines(
         *_lead(incident, width),
     ]
     tail = _silences(state, utc=utc)
-    lines += [*told, [], [("its alerts", "head")]]
+    lines += [*timeline_drawn, [], [("its alerts", "head")]]
     room = max(3, height - len(lines) - len(tail) - 1)
     return [*lines, *_alerts(incident, room, width, utc=utc), *tail]
 
@@ -92,8 +94,8 @@ def _lead(incident: Incident, width: int) -> list[Line]:
             lines += [[(f"{name} " if n == 0 else " " * (len(name) + 1), "dim"), (line, "")]
                       for n, line in enumerate(words)]  # fmt: skip
     if lead.runbook:
-        book = f"{RUNBOOK}{clean(lead.runbook)}"
-        lines.append([("runbook ", "dim"), (book, "key"), ("  [o] copies", "dim")])
+        place = f"{RUNBOOK}{clean(lead.runbook)}"
+        lines.append([("runbook ", "dim"), (place, "key"), ("  [o] copies", "dim")])
     return lines
 
 
@@ -106,11 +108,11 @@ def _alerts(incident: Incident, room: int, width: int, *, utc: bool) -> list[Lin
         first, *rest = wrapped(clean(alert.summary), max(10, width - len(since) - len(state))) or [
             ""
         ]
-        said: list[Line] = [[(since, "dim"), (first, ""), (state, "dim")]]
-        said += [[(" " * len(since) + line, "")] for line in rest]
-        if shown and len(lines) + len(said) > room:
+        words: list[Line] = [[(since, "dim"), (first, ""), (state, "dim")]]
+        words += [[(" " * len(since) + line, "")] for line in rest]
+        if shown and len(lines) + len(words) > room:
             break
-        lines += said
+        lines += words
         shown += 1
     more = max(incident.firing, len(incident.alerts)) - shown
     if more:
@@ -137,15 +139,19 @@ class IncidentView(PageView):
     def wants(self) -> Wants:
         """Silences beside what the header has, and what happened to it."""
         return Wants(
-            nodes=(), asks=(DocumentRequest(SILENCES, SilencesReply, 2.0), story_ask(self.subject))
+            nodes=(),
+            documents=(
+                DocumentRequest(SILENCES, SilencesReply, 2.0),
+                timeline_request(self.subject),
+            ),
         )
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Draw it."""
         context = self.context
-        story = context.newest.doc(path_of(self.subject), TimelineReply)
+        timeline = context.newest.doc(path_of(self.subject), TimelineReply)
         return incident_lines(
-            context.shown, self.subject, width, height, utc=context.utc, story=story
+            context.shown, self.subject, width, height, utc=context.utc, timeline=timeline
         )
 
     def title(self) -> str:

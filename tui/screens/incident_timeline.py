@@ -24,50 +24,44 @@ def path_of(key: str) -> str:
     return f"api/v1/incidents/{quote(key, safe='')}/story"
 
 
-def story_ask(key: str) -> DocumentRequest:
+def timeline_request(key: str) -> DocumentRequest:
     """Ask for it."""
     return DocumentRequest(path_of(key), TimelineReply, 3.0)
 
 
-def story_lines(
-    story: TimelineReply, at: int, width: int, *, utc: bool, most: int = 12
+def timeline_lines(
+    timeline: TimelineReply, at: int, width: int, *, utc: bool, most: int = 12
 ) -> list[Line]:
     """Draw what had happened by `at`, newest last; of much, the first and the newest."""
-    rest = list(story.deliveries)
-    told: list[tuple[int, str]] = [(story.began, "began")]
-    for happening in story.events:
-        its = [one for one in rest if one.created == happening.at]
-        rest = [one for one in rest if one.created != happening.at]
-        told.append((happening.at, _said(happening, its)))
-    told += [(one.created, f"told: {_channels([one])}") for one in rest]
-    told = sorted(one for one in told if one[0] <= at)
-    if len(told) > most:
-        hidden = len(told) - most + 1
-        told = [told[0], (0, f"… {number(hidden)} more"), *told[-(most - 2) :]]
+    rest = list(timeline.deliveries)
+    entries: list[tuple[int, str]] = [(timeline.began, "began")]
+    for event in timeline.events:
+        its = [one for one in rest if one.created == event.at]
+        rest = [one for one in rest if one.created != event.at]
+        entries.append((event.at, _said(event, its)))
+    entries += [(one.created, f"told: {_channels([one])}") for one in rest]
+    entries = sorted(one for one in entries if one[0] <= at)
+    if len(entries) > most:
+        hidden = len(entries) - most + 1
+        entries = [entries[0], (0, f"… {number(hidden)} more"), *entries[-(most - 2) :]]
     lines: list[Line] = [[("what happened", "head")]]
-    for when, words in told:
+    for when, words in entries:
         clock = f"  {time_of_day(when, utc=utc)} " if when else "  "
         for n, line in enumerate(wrapped(clean(words), max(20, width - len(clock)))):
             lines.append([(clock if n == 0 else " " * len(clock), "dim"), (line, "")])
     return lines
 
 
-def _said(happening: IncidentEvent, sent: Sequence[DeliveryRow]) -> str:
-    words = _WORDS.get(happening.what, happening.what).format(who=happening.who or "somebody")
-    why = happening.why
-    if happening.what in {"told", "ended"}:
+def _said(event: IncidentEvent, sent: Sequence[DeliveryRow]) -> str:
+    words = _WORDS.get(event.what, event.what).format(who=event.who or "somebody")
+    why = event.why
+    if event.what in {"told", "ended"}:
         why = _REASONS.get(why, why)
-    if happening.what == "told" and not sent:
+    if event.what == "told" and not sent:
         words = "to be told, but no channel takes it"
     parts = [
         words
-        + (
-            f" ({why})"
-            if happening.what in {"told", "ended"} and why
-            else f": {why}"
-            if why
-            else ""
-        )
+        + (f" ({why})" if event.what in {"told", "ended"} and why else f": {why}" if why else "")
     ]
     if sent:
         parts.append(_channels(sent))

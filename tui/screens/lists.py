@@ -17,8 +17,8 @@ from telemetry.text import time_of_day
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.surface import WIDE, Drawing, Surface
 from tui.kit.text import clean, fit
-from tui.screens.gpu import gpu_asks, gpu_lines
-from tui.screens.node import node_asks, node_lines
+from tui.screens.gpu import gpu_documents, gpu_lines
+from tui.screens.node import node_documents, node_lines
 from tui.screens.view import COMPARE_KEYS, COPY_KEYS, FILTER_KEYS, View
 from tui.state.dashboard_state import DashboardState
 from tui.state.incidents import alert_lines
@@ -210,8 +210,8 @@ class GpusView(ListView):
 
     def wants(self) -> Wants:
         """Return all columns of the table, and the page of the GPU beside it."""
-        page = gpu_asks(self.beside, self.context.span) if self.beside else ()
-        return Wants(COLUMNS, asks=(*page, *self.also()))
+        page = gpu_documents(self.beside, self.context.span) if self.beside else ()
+        return Wants(COLUMNS, documents=(*page, *self.also()))
 
     def listing(self, wanted: Filter) -> Listing[Any]:
         """Return the GPUs that fit."""
@@ -237,8 +237,8 @@ class NodesView(ListView):
 
     def wants(self) -> Wants:
         """Return all columns of the table, and the page of the node beside it."""
-        page = node_asks(self.beside, self.context.span) if self.beside else ()
-        return Wants(COLUMNS, asks=(*page, *self.also()))
+        page = node_documents(self.beside, self.context.span) if self.beside else ()
+        return Wants(COLUMNS, documents=(*page, *self.also()))
 
     def listing(self, wanted: Filter) -> Listing[Any]:
         """Return the nodes that fit."""

@@ -9,7 +9,7 @@ from telemetry.text import short_duration, time_of_day
 from tui.kit.chart import LATE, Floats, Mark, held
 from tui.kit.text import clean
 from tui.kit.trip_forecast import REACH, Fan, Flag, axis, fan_chart, fan_of
-from tui.screens.history import say_watts
+from tui.screens.history import scale_watts
 from tui.state.circuits import most
 from tui.theme import Line
 
@@ -62,7 +62,7 @@ def past_lines(
     marks = limits(circuit)
     flag = None if trip is None or trip > ahead else Flag(trip, circuit.trip_seconds.latest)
     drawn = fan_chart(
-        spaced, fan, ahead, (0.0, _top(values, marks, fan)), width, max(1, height - 2), say_watts,
+        spaced, fan, ahead, (0.0, _top(values, marks, fan)), width, max(1, height - 2), scale_watts,
         marks, flag,
     )  # fmt: skip
     start = int(at[-1] - length * 1e9)
@@ -91,11 +91,11 @@ def horizon(length: float, trip: float | None) -> float:
 
 def limits(circuit: CircuitState) -> list[Mark]:
     """The lines that a load should stay below, in watts at the present mix of poles; lowest first."""
-    all_day = most(circuit)
-    if all_day is None or not circuit.continuous_amps:
+    continuous = most(circuit)
+    if continuous is None or not circuit.continuous_amps:
         return []
-    per_amp = all_day / circuit.continuous_amps
-    found = [Mark(all_day, "all day", "warn")]
+    per_amp = continuous / circuit.continuous_amps
+    found = [Mark(continuous, "all day", "warn")]
     rated, effective = circuit.rated_amps, circuit.effective_amps
     if effective is not None and rated is not None and effective < 0.99 * rated:
         found.append(Mark(effective * per_amp, "breaker in this heat", "crit"))

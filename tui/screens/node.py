@@ -12,7 +12,7 @@ from telemetry.text import short_duration
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.flow import flow
 from tui.kit.text import DASH, clean, fit, gibibytes, number, percent, watts
-from tui.screens.history import Plot, ask_of, plot_lines, say_percent, say_watts
+from tui.screens.history import Plot, history_request, plot_lines, scale_percent, scale_watts
 from tui.screens.page import PageView, Scroll
 from tui.screens.view import COMPARE_KEYS, COPY_KEYS
 from tui.state import readings
@@ -30,16 +30,16 @@ def page_of(name: str) -> str:
     return f"api/v1/nodes/{quote(name, safe='')}"
 
 
-def node_asks(name: str, span_: int) -> tuple[DocumentRequest, ...]:
+def node_documents(name: str, span: int) -> tuple[DocumentRequest, ...]:
     """What its page shows."""
     return (
         DocumentRequest(page_of(name), NodePageReply, 1.0),
-        ask_of("node", name, readings.WALL, span_),
-        ask_of("node", name, CPU, span_),
+        history_request("node", name, readings.WALL, span),
+        history_request("node", name, CPU, span),
     )
 
 
-def node_lines(state: DashboardState, name: str, span_: int, width: int, height: int, since: Now, *, utc: bool,
+def node_lines(state: DashboardState, name: str, span: int, width: int, height: int, since: Now, *, utc: bool,
                cursor: int | None = None) -> list[Line]:  # fmt: skip
     """Draw the page."""
     path = page_of(name)
@@ -56,14 +56,14 @@ def node_lines(state: DashboardState, name: str, span_: int, width: int, height:
                 "Wall power W",
                 readings.WALL,
                 (0.0, top),
-                say_watts,
+                scale_watts,
                 watts(page.readings.get(readings.WALL)),
             ),
-            Plot("CPU", CPU, (0.0, 1.0), say_percent, percent(page.readings.get(CPU))),
+            Plot("CPU", CPU, (0.0, 1.0), scale_percent, percent(page.readings.get(CPU))),
         ]
         for plot in plots[: 2 if room >= 13 else 1]:
             tall = min(11, room // (2 if room >= 13 else 1) - 1)
-            lines += [[], *plot_lines(state, "node", name, plot, span_, width, tall, utc=utc)]
+            lines += [[], *plot_lines(state, "node", name, plot, span, width, tall, utc=utc)]
     return lines
 
 
@@ -168,8 +168,8 @@ def _circuits(state: DashboardState, page: NodePageReply, since: Now) -> list[Li
     names = state.feeds.get(page.node.node, [])
     if not names:
         unknown = clean(state.circuits_unknown)
-        said = f"circuits: {unknown}" if unknown else "on no circuit of the configuration"
-        return [[(said, "dim")]]
+        words = f"circuits: {unknown}" if unknown else "on no circuit of the configuration"
+        return [[(words, "dim")]]
     by_name = {circuit.id: circuit for circuit in state.circuits}
     lines: list[Line] = []
     for name in names[:4]:
@@ -190,7 +190,9 @@ class NodeView(PageView):
 
     def wants(self) -> Wants:
         """Its page and its past; of the stream only its GPUs."""
-        return Wants(nodes=(self.subject,), asks=node_asks(self.subject, self.context.span))
+        return Wants(
+            nodes=(self.subject,), documents=node_documents(self.subject, self.context.span)
+        )
 
     def lines(self, width: int, height: int) -> list[Line]:
         """Draw it."""

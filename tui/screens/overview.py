@@ -227,11 +227,11 @@ class Overview(View):
 
     def do_next_ill(self) -> None:
         """Go to the next GPU with a fault."""
-        self.map.to_ill(1)
+        self.map.to_fault(1)
 
     def do_previous_ill(self) -> None:
         """Go to the previous GPU with a fault."""
-        self.map.to_ill(-1)
+        self.map.to_fault(-1)
 
     def record(self) -> Any:
         """Return the GPU under the cursor."""

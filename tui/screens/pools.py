@@ -145,7 +145,7 @@ def _worst(source: PoolSource, row: int, width: int) -> Piece:
         (state, int((status == state).sum()))
         for state in (RowStatus.CRIT, RowStatus.WARN, RowStatus.DOWN, RowStatus.STALE)
     ]
-    said = " ".join(f"{_DRAWN[state][0]}{count}" for state, count in counts if count)
+    words = " ".join(f"{_DRAWN[state][0]}{count}" for state, count in counts if count)
     tone = next(
         (
             t
@@ -159,7 +159,7 @@ def _worst(source: PoolSource, row: int, width: int) -> Piece:
         ),
         "dim",
     )
-    return said or "· ok", tone
+    return words or "· ok", tone
 
 
 COLUMNS: tuple[TableColumn[PoolSource], ...] = (
@@ -185,16 +185,17 @@ class PoolsView(ListView):
 
     def wants(self) -> Wants:
         """Power, limits and use; the node of the matrix."""
-        asks = self.also()
+        documents = self.also()
         if self.node:
-            asks += (DocumentRequest(page_of(self.node), NodePageReply, 5.0),)
+            documents += (DocumentRequest(page_of(self.node), NodePageReply, 5.0),)
             page = self.context.shown.doc(page_of(self.node), NodePageReply)
-            asks += tuple(
+            documents += tuple(
                 DocumentRequest(gpu_page_of(p.gpu.uuid), GpuPageReply, 10.0)
                 for p in (page.gpus if page else ())[:16]
             )
         return Wants(
-            (readings.POWER, readings.LIMIT, readings.UTILIZATION, readings.TEMPERATURE), asks=asks
+            (readings.POWER, readings.LIMIT, readings.UTILIZATION, readings.TEMPERATURE),
+            documents=documents,
         )
 
     def listing(self, wanted: Filter) -> Listing[Any]:

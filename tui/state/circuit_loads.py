@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from api.power import CircuitHistoryReply
-from tui.state.circuits import told
+from tui.state.circuits import measured_watts
 from tui.state.dashboard_state import DashboardState
 
 KEPT = 1200
@@ -52,7 +52,9 @@ class Loads:
             self._names = names
         at = state.circuits_at
         if names and at and (not self._kept or self._kept[-1][0] != at):
-            self._kept.append((at, np.array([told(c) for c in state.circuits], np.float32)))
+            self._kept.append(
+                (at, np.array([measured_watts(c) for c in state.circuits], np.float32))
+            )
 
     def of(self, name: str, until: int) -> Past:
         """Watts of one circuit up to an instant, and a little after: circuits are computed later."""

@@ -65,7 +65,7 @@ def countdown(circuit: CircuitState, status: RowStatus, now: Now, *, short: bool
     full = until_full(circuit, now)
     if full is not None:
         return f"100% in {short_duration(full)}{frozen}", tone_of(status, "")
-    if over_all_day(circuit):
+    if over_continuous(circuit):
         if assumed(circuit) and circuit.continuous_ratio is None:  # nobody knows if it is
             return ("assumed" if short else "assumed: not all of it is told"), "stale"
         since = circuit.above_continuous_seconds
@@ -83,7 +83,7 @@ def countdown(circuit: CircuitState, status: RowStatus, now: Now, *, short: bool
     return DASH, "dim"
 
 
-def over_all_day(circuit: CircuitState) -> bool:
+def over_continuous(circuit: CircuitState) -> bool:
     """Whether the load of about the last ten seconds is above the continuous limit."""
     ratio = share(circuit)
     if ratio is None or circuit.continuous_amps is None or circuit.rated_amps is None:
@@ -109,7 +109,7 @@ def about(circuit: CircuitState, text: str) -> str:
     return f"~{text}" if assumed(circuit) and text != DASH else text
 
 
-def told(circuit: CircuitState) -> float | None:
+def measured_watts(circuit: CircuitState) -> float | None:
     """The watts that a chart may draw: of a load of which most is assumed, none."""
     watts = circuit.watts
     return None if watts is None or (circuit.assumed_watts or 0.0) > watts / 2 else watts
@@ -161,24 +161,24 @@ _COMMAND = re.compile(r"\((nvidia-smi [^)]*)\)")
 
 def relief(circuit: CircuitState) -> tuple[str, str]:
     """What would bring it back under its limit, and the command in it, if there is one."""
-    said = clean(circuit.facts.get("remedy", ""))
-    commands = (found[1] for found in _COMMAND.finditer(said))
-    return said, next((each for each in commands if not each.split()[-1].startswith("-")), "")
+    words = clean(circuit.facts.get("remedy", ""))
+    commands = (found[1] for found in _COMMAND.finditer(words))
+    return words, next((each for each in commands if not each.split()[-1].startswith("-")), "")
 
 
-def worst_line(state: DashboardState, now: Now, most_circuits: int) -> list[Piece]:
+def worst_line(state: DashboardState, now: Now, limit: int) -> list[Piece]:
     """The circuits that need somebody, on one line; what is known of them all when none does."""
     pieces: list[Piece] = []
-    for circuit in state.urgent[:most_circuits]:
+    for circuit in state.urgent[:limit]:
         status = state.circuit_status.get(circuit.id, RowStatus.OK)
         text, tone = countdown(circuit, status, now)
         if text == DASH and (pieces or status is RowStatus.OK):
             break
         tone = tone if tone != "dim" else ""
         of = " of its breaker," if text.startswith("over ") else ""  # not of the all-day limit
-        said = "" if text == DASH else f"{of} {text}"
+        words = "" if text == DASH else f"{of} {text}"
         full = about(circuit, percent(share(circuit)))
-        pieces += [(f"{clean(circuit.id)} {full}{said}", tone), ("  ", "")]
+        pieces += [(f"{clean(circuit.id)} {full}{words}", tone), ("  ", "")]
     if pieces:
         return pieces
     if not state.circuits:

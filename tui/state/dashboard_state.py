@@ -182,12 +182,12 @@ class DashboardState(Documents):
     def with_nodes(self, nodes: NodesReply, wall: FleetReply) -> DashboardState:
         """Return the state with new nodes."""
         watts = wall.columns.get(WALL, [])
-        told = {
+        known_watts = {
             node: value
             for node, value in zip(wall.rows.node, watts, strict=False)
             if value is not None
         }
-        return replace(self, nodes=tuple(nodes.nodes), wall=told)
+        return replace(self, nodes=tuple(nodes.nodes), wall=known_watts)
 
 
 def _grouped(join: np.ufunc, values: Floats, groups: npt.NDArray[np.intp], count: int) -> Floats:
@@ -195,6 +195,6 @@ def _grouped(join: np.ufunc, values: Floats, groups: npt.NDArray[np.intp], count
     start = 0.0 if join is np.add else -np.inf
     result = np.full(count + 1, start)
     join.at(result, groups[known], values[known])
-    told = np.zeros(count + 1, bool)
-    told[groups[known]] = True
-    return np.where(told, result, np.nan)[:count]
+    known_watts = np.zeros(count + 1, bool)
+    known_watts[groups[known]] = True
+    return np.where(known_watts, result, np.nan)[:count]

@@ -25,12 +25,12 @@ def counts(state: DashboardState, *, words: bool = False) -> list[Piece]:
         sign = "…" if state.incidents_unknown == LOADING else DASH
         return [(sign if words else f"alerts {sign}", "stale")]
     pieces: list[Piece] = []
-    said = {"page": "crit", "ticket": "warn"}
+    severity_words = {"page": "crit", "ticket": "warn"}
     for severity, glyph, tone, _ in _SEVERITIES:
         count = sum(each.severity == severity for each in state.incidents)
         if count:
             pieces += [
-                (f"{glyph}{number(count)}{' ' + said[severity] if words else ''}", tone),
+                (f"{glyph}{number(count)}{' ' + severity_words[severity] if words else ''}", tone),
                 (" ", ""),
             ]
     taken = sum(each.acknowledged is not None for each in state.incidents)

@@ -94,7 +94,7 @@ def node_fields(state: DashboardState) -> Fields:
     """Nodes: watts, degrees, a share."""
     nodes = state.nodes
 
-    def said() -> list[str]:
+    def words() -> list[str]:
         """Its name, and those of its GPUs."""
         uuids: dict[str, list[str]] = {}
         for node, uuid in zip(state.gpus.who.node, state.gpus.who.uuid, strict=True):
@@ -104,7 +104,7 @@ def node_fields(state: DashboardState) -> Fields:
         ]
 
     return {
-        "": said,
+        "": words,
         "node": lambda: [n.node for n in nodes],
         "rack": lambda: [n.rack for n in nodes],
         "job": lambda: [n.job for n in nodes],

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from tui.feed.wants import DocumentRequest
-from tui.past.fetching import Wish
+from tui.past.fetching import PastWants
 from tui.past.reader import Past
 from tui.state.dashboard_state import DashboardState
 from tui.state.documents import Doc
@@ -24,7 +24,7 @@ LATE = 1.5
 class Playback:
     """What is shown; `tui.time.timebar` goes from there."""
 
-    trail: RecentFrames = field(default_factory=RecentFrames)
+    recent: RecentFrames = field(default_factory=RecentFrames)
     past: Past | None = None
     """What the store has; None where nobody can be asked."""
     paused: float | None = None
@@ -73,7 +73,7 @@ class Playback:
         if number is None:
             base = None if self.past is None else self.past.state(at, newest)
         else:
-            base = self.trail.state(number)
+            base = self.recent.state(number)
             docs = {} if self.past is None else self.past.documents(at)
         key = (at, id(base), *((path, id(doc.value)) for path, doc in docs.items()))
         if base is not None and key != self._key:
@@ -82,14 +82,14 @@ class Playback:
 
     def _frame(self, at: int) -> int | None:
         """Number of the frame of the trail that stands for an instant; None where none does."""
-        if not len(self.trail):
+        if not len(self.recent):
             return None
-        number = self.trail.nearest(at)
-        frame = self.trail.frames[number]
+        number = self.recent.nearest(at)
+        frame = self.recent.frames[number]
         near = 0 <= at - frame.at < LATE * spacing(len(frame.gpus)) * SECOND
         return number if near else None
 
-    def follow(self, newest: DashboardState, asks: Sequence[DocumentRequest]) -> None:
+    def follow(self, newest: DashboardState, documents: Sequence[DocumentRequest]) -> None:
         """Let what is wanted be fetched."""
         if self.past is None:
             return
@@ -99,14 +99,14 @@ class Playback:
         if self._at is not None:
             ahead = self._at + self._way * self.past.length
             wanted = [at for at in (self._at, ahead) if begin <= at and self._frame(at) is None]
-        wish = Wish(self._at, tuple(wanted), begin, tuple(asks), self.open)
-        self.past.wish(wish, newest, step)
+        wants = PastWants(self._at, tuple(wanted), begin, tuple(documents), self.open)
+        self.past.wants(wants, newest, step)
 
     def ends(self, newest: DashboardState) -> tuple[int, int]:
         """The first and the last instant on the bar."""
         last = newest.at
         first = last - SPANS[self.length] * SECOND
-        kept = self.trail.frames[0].at if len(self.trail) else last
+        kept = self.recent.frames[0].at if len(self.recent) else last
         if self.past is None or not self.past.known.probed:
             return min(kept, last), last
         begins = self.past.known.begins

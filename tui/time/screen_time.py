@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from telemetry.text import time_of_day
-from tui.feed.line import Connection, ConnectionState
+from tui.feed.connection import Connection, ConnectionState
 from tui.state.circuits import Now
 from tui.state.dashboard_state import DashboardState
 from tui.state.documents import CIRCUITS
@@ -44,10 +44,10 @@ def outdated(state: DashboardState, moment: ScreenTime) -> bool:
     return age is not None and age > FRESH and not state.status.summary.nodes.get("online")
 
 
-def countdown_now(state: DashboardState, line: Connection, moment: ScreenTime) -> Now:
+def countdown_now(state: DashboardState, connection: Connection, moment: ScreenTime) -> Now:
     """From when countdowns count: they stand still while the screen or the data does."""
     came = state.came(CIRCUITS)
-    live = line.state is ConnectionState.LIVE and moment.paused is None and not moment.replay
+    live = connection.state is ConnectionState.LIVE and moment.paused is None and not moment.replay
     if live and moment.now - came <= STALE_AFTER:
         return Now(max(0.0, moment.now - came))
     return Now(0.0, time_of_day(state.circuits_at, utc=moment.utc))

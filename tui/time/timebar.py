@@ -36,12 +36,12 @@ class TimeControls(Playback):
         """Seconds that play in one."""
         return SPEEDS[self.pace]
 
-    def follow(self, newest: DashboardState, asks: Sequence[DocumentRequest]) -> None:
+    def follow(self, newest: DashboardState, documents: Sequence[DocumentRequest]) -> None:
         """Let what is wanted be fetched."""
         if self.recorded and not self._begun:
             self._begin(newest)
         self._bound(newest)
-        super().follow(newest, asks)
+        super().follow(newest, documents)
 
     def _bound(self, newest: DashboardState) -> None:
         """Go to where the store begins, where it has only now become known that this is later."""
@@ -103,10 +103,10 @@ class TimeControls(Playback):
         here = newest.at if self._at is None else self._at
         width = self._step(newest)
         grid = ((here + width - 1) // width - 1 if by < 0 else here // width + 1) * width
-        number = self.trail.nearest(here) if len(self.trail) else 0
+        number = self.recent.nearest(here) if len(self.recent) else 0
         near = [
             frame.at
-            for frame in self.trail.frames[max(0, number - 1) : number + 2]
+            for frame in self.recent.frames[max(0, number - 1) : number + 2]
             if 0 < (frame.at - here) * by <= 2 * width
         ]
         self._to(near[0] if by > 0 and near else near[-1] if near else grid, by, newest)
@@ -124,7 +124,7 @@ class TimeControls(Playback):
         at = max(at, first)
         number, width = self._frame(at), self._step(newest)
         if number is not None:
-            at = self.trail.frames[number].at
+            at = self.recent.frames[number].at
         else:
             at -= at % width
             at += width * (at < first)
@@ -178,7 +178,7 @@ class TimeControls(Playback):
         return True
 
     def _after(self, at: int, width: int) -> int:
-        kept = [frame.at for frame in self.trail.frames if 0 < frame.at - at <= 2 * width]
+        kept = [frame.at for frame in self.recent.frames if 0 < frame.at - at <= 2 * width]
         return kept[0] if kept else (at // width + 1) * width
 
     def _to(self, at: int, way: int, newest: DashboardState) -> None:
@@ -220,10 +220,10 @@ class TimeControls(Playback):
         if self._at is None:
             return ""
         ago = short_duration(max(0, newest - self._at) / 1e9).replace(" ", "")
-        said = f"{time_of(self._at, newest, utc=utc)} (-{ago})"
+        words = f"{time_of(self._at, newest, utc=utc)} (-{ago})"
         if self.loading and self._shown is not None and self._shown.at:
-            said += f", still {time_of(self._shown.at, newest, utc=utc)}"
-        return said
+            words += f", still {time_of(self._shown.at, newest, utc=utc)}"
+        return words
 
     @property
     def at(self) -> int | None:
