@@ -8,9 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from aggregator.http.openapi import OPERATIONS, field_texts
-from aggregator.http.openapi_alerts import WRITES
-from aggregator.http.operation import Operation
+from aggregator.http.openapi import Operation, field_texts
+from aggregator.http.operations import OPERATIONS
 from alerts.rules.rule import load, monitor_rules
 from power.snapshot.quantities import QUANTITIES
 from telemetry.catalogue import CATALOGUE
@@ -165,10 +164,9 @@ def api_page() -> str:
         "are JSON with place and cure. What changes something takes JSON, and says so in its",
         "`Content-Type`: a page of another site can't send that.",
     ]
-    for path, operation in OPERATIONS.items():
-        lines += ["", f"## `{path}`", *_operation(operation)]
-    for (path, method), operation in WRITES.items():
-        lines += ["", f"## `{method.upper()} {path}`", *_operation(operation)]
+    for operation in sorted(OPERATIONS, key=lambda one: one.method != "get"):
+        method = "" if operation.method == "get" else f"{operation.method.upper()} "
+        lines += ["", f"## `{method}{operation.path}`", *_operation(operation)]
     return "\n".join(lines) + "\n"
 
 

@@ -13,8 +13,8 @@ from aiohttp import web
 from aggregator.http import body
 from aggregator.http.alerts import refusals
 from aggregator.http.errors import bad, unknown
+from aggregator.http.parameters import duration, moment
 from aggregator.http.reply import VIEW, query, send_json
-from aggregator.http.times import duration, moment
 from aggregator.view import AggregatorView
 from alerts.incidents.matchers import LABELS, parse
 from api.alerts import (

@@ -10,9 +10,9 @@ from enum import StrEnum
 import msgspec
 from aiohttp import web
 
-from aggregator.http.errors import RequestError, bad, unknown
-from aggregator.http.reply import VIEW, query, send_json
-from aggregator.http.times import between
+from aggregator.http.errors import RequestError, unknown
+from aggregator.http.parameters import between, whole_number
+from aggregator.http.reply import STORE_SECONDS, VIEW, query, send_json
 from aggregator.view import AggregatorView
 from alerts.notice import Delivery
 from api.alerts import (
@@ -38,8 +38,6 @@ from api.alerts import (
 from telemetry.errors import IncidentError
 
 USUAL, MOST = 1000, 10_000
-PATIENCE = 20.0
-"""Seconds that the journal may take."""
 _CHOICES: dict[str, type[StrEnum]] = {
     "state": AlertState,
     "severity": Severity,
@@ -54,14 +52,6 @@ def check_choices(asked: dict[str, str]) -> None:
     for name, members in _CHOICES.items():
         if name in asked and asked[name] not in members._value2member_map_:
             raise unknown(name, asked[name], [member.value for member in members], status=400)
-
-
-def number(asked: dict[str, str], name: str, usual: int, most: int) -> int:
-    """Return a whole number from 1 on. Raises a 400."""
-    text = asked.get(name, str(usual))
-    if not text.isdecimal() or not 1 <= int(text) <= most:
-        raise bad(name, f"{text!r} is not a number from 1 to {most}", f"Leave it out for {usual}.")
-    return int(text)
 
 
 @contextlib.contextmanager
@@ -105,11 +95,11 @@ async def incidents(request: web.Request) -> web.Response:
     asked = query(request, "severity", "node", "rule", "from", "to", "limit")
     check_choices(asked)
     view = request.app[VIEW]
-    limit = number(asked, "limit", USUAL, MOST)
+    limit = whole_number(asked, "limit", USUAL, MOST)
     found: Iterable[Incident]
     if "from" in asked or "to" in asked:
         start, end = between(asked.get("from"), asked.get("to"), view.wall(), "-24h")
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(STORE_SECONDS):
             ever = await view.delivery.history(start, MOST)
         found = [one for one in ever if one.began < end]
     else:
@@ -138,14 +128,14 @@ async def incident(request: web.Request) -> web.Response:
     return await send_json(request, IncidentReply(view.wall(), found), values=500)
 
 
-async def story(request: web.Request) -> web.Response:
+async def timeline(request: web.Request) -> web.Response:
     """What happened to one incident, open or ended within the hour, and who was told of it."""
     query(request)
     view = request.app[VIEW]
     with refusals("incident"):
         manager, key = view.pipeline.manager, request.match_info["key"]
         found, events = manager.incident(key), manager.timeline(key)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(STORE_SECONDS):
         sent = await view.delivery.deliveries(found.began, USUAL, found.key)
     body = TimelineReply(
         at=view.wall(), incident=found.key, began=found.began, ended=found.ended,
@@ -202,9 +192,9 @@ async def deliveries(request: web.Request) -> web.Response:
     asked = query(request, "channel", "outcome", "incident", "from", "limit")
     check_choices(asked)
     view = request.app[VIEW]
-    limit = number(asked, "limit", USUAL, MOST)
+    limit = whole_number(asked, "limit", USUAL, MOST)
     start, _ = between(asked.get("from"), None, view.wall(), "-7d")
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(STORE_SECONDS):
         found = await view.delivery.deliveries(start, MOST)
     chosen = [delivery_row(one) for one in found if _goes(one, asked)][:limit]
     return await send_json(request, DeliveriesReply(view.wall(), chosen), values=20 * len(chosen))

@@ -17,27 +17,16 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from aggregator.http import (
-    alert_actions,
-    alerts,
-    circuit_history,
-    circuits,
-    dcgm,
-    events,
-    fleet,
     health,
-    history,
     metrics,
-    nodes,
-    openapi,
-    past,
-    power,
     sd,
     stream,
 )
 from aggregator.http.auth import guard, harden
 from aggregator.http.config import HttpConfig
-from aggregator.http.errors import Handler, errors
+from aggregator.http.errors import errors
 from aggregator.http.exposition import ExpositionPages
+from aggregator.http.operations import OPERATIONS
 from aggregator.http.reply import VIEW
 from aggregator.http.rule_input_metrics import HAPPENINGS, RuleInputMetrics
 from aggregator.http.stream_hub import HUB, Hub
@@ -46,54 +35,6 @@ from aggregator.view import AggregatorView
 from telemetry.errors import ConfigError
 
 log = logging.getLogger(__name__)
-
-ROUTES: dict[str, Handler] = {
-    "/healthz": health.healthz,
-    "/readyz": health.readyz,
-    "/metrics": metrics.metrics,
-    "/metrics/nodes": metrics.all_nodes_page,
-    "/metrics/node/{node}": metrics.node_page,
-    "/metrics/dcgm/{node}": dcgm.node_page,
-    "/sd/prometheus": sd.prometheus,
-    "/sd/dcgm": sd.dcgm,
-    "/api/v1/openapi.json": openapi.document,
-    "/api/v1/status": fleet.status,
-    "/api/v1/catalogue": fleet.catalogue,
-    "/api/v1/fleet": fleet.fleet,
-    "/api/v1/fleet/frames": past.frames,
-    "/api/v1/nodes": nodes.nodes,
-    "/api/v1/nodes/{node}": nodes.node,
-    "/api/v1/gpus/{uuid}": nodes.gpu,
-    "/api/v1/history": history.history,
-    "/api/v1/events": events.events,
-    "/api/v1/alerts": alerts.alerts,
-    "/api/v1/incidents": alerts.incidents,
-    "/api/v1/incidents/{key}": alerts.incident,
-    "/api/v1/incidents/{key}/story": alerts.story,
-    "/api/v1/silences": alerts.silences,
-    "/api/v1/rules": alerts.rules,
-    "/api/v1/deliveries": alerts.deliveries,
-    "/api/v1/channels": alerts.channels,
-    "/api/v1/circuits": circuits.circuits,
-    "/api/v1/circuits/{circuit}": circuits.circuit,
-    "/api/v1/circuits/{circuit}/history": circuit_history.circuit_history,
-    "/api/v1/budgets": circuits.budgets,
-    "/api/v1/ups": circuits.ups,
-    "/api/v1/power": power.power,
-    "/api/v1/report": power.report,
-    "/api/v1/stream": stream.stream,
-}
-"""Every route that is read, with GET. `openapi.OPERATIONS` describes each."""
-ACTIONS: dict[tuple[str, str], Handler] = {
-    ("/api/v1/incidents/{key}/ack", "POST"): alert_actions.acknowledge,
-    ("/api/v1/incidents/{key}/ack", "DELETE"): alert_actions.unacknowledge,
-    ("/api/v1/silences", "POST"): alert_actions.silence,
-    ("/api/v1/silences/{id}", "DELETE"): alert_actions.unsilence,
-    ("/api/v1/channels/{name}/test", "POST"): alert_actions.test,
-    ("/api/v1/power/plan", "POST"): power.plan,
-    ("/api/v1/power/reload", "POST"): power.reload,
-}
-"""Every route that changes something. `openapi.WRITES` describes each."""
 
 SHUTDOWN_SECONDS = 2.0
 """How long requests under way may go on when the server ends."""
@@ -110,12 +51,13 @@ def make_app(view: AggregatorView, config: HttpConfig | None = None) -> web.Appl
     app[metrics.PAGES] = ExpositionPages()
     app[metrics.SUMMARIZER] = Summarizer()
     app[HAPPENINGS] = RuleInputMetrics()
-    app[HUB] = Hub(view, config.patience)
+    app[HUB] = Hub(view, config.slow_viewer_seconds)
     app[stream.SOCKETS] = set()
-    for path, handler in ROUTES.items():
-        app.router.add_get(path, handler, allow_head=path != "/api/v1/stream")
-    for (path, method), action in ACTIONS.items():
-        app.router.add_route(method, path, action)
+    for op in OPERATIONS:
+        if op.method == "get":
+            app.router.add_get(op.path, op.handler, allow_head=op.id != "stream")
+        else:
+            app.router.add_route(op.method, op.path, op.handler)
     app.on_response_prepare.append(harden)
     app.on_shutdown.append(stream.close_all)
     app.cleanup_ctx.append(_look)

@@ -26,7 +26,7 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """`host:port` under which Prometheus reaches this aggregator, when the Host header of its
     service discovery request does not tell."""
 
-    patience: float = 10.0
+    slow_viewer_seconds: float = 10.0
     """Seconds that a viewer of the stream may take to read a message before it is cut off."""
 
     @property

@@ -1,4 +1,4 @@
-"""`/api/v1/history`: one metric of one device over time, from the store."""
+"""`/api/v1/history` and `/api/v1/events`: one metric of one device over time, and events, from the store."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from aiohttp import web
 from aggregator.http.columns import metric_of
 from aggregator.http.errors import bad, unknown
 from aggregator.http.numbers import plain
-from aggregator.http.reply import VIEW, query, send_json
-from aggregator.http.times import between, duration
+from aggregator.http.parameters import between, duration, whole_number
+from aggregator.http.reply import STORE_SECONDS, VIEW, query, send_json
 from aggregator.store.protocol import HistorySeries
 from api.columns import HistoryReply
+from api.fleet import EventsReply
 from telemetry.fleet import Fleet
 from telemetry.metric import Kind, Lane, Metric, Table
 
 MOST_POINTS = 20_000
 """More than any screen is wide, and about 1 MB."""
 USUAL_POINTS = 300
-PATIENCE = 20.0
-"""Seconds that the store may take."""
+USUAL_EVENTS, MOST_EVENTS = 1000, 10_000
 
 
 async def history(request: web.Request) -> web.Response:
@@ -35,7 +35,7 @@ async def history(request: web.Request) -> web.Response:
     start, end = between(asked.get("from"), asked.get("to"), view.wall(), "-1h")
     shortest = _interval(view.fleet, table, name, metric)
     step = step_of(asked.get("step"), (end - start) / 1e9, shortest)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(STORE_SECONDS):
         found = await view.store.history(name, metric.name, start, end, step)
     if not found.at and not _known(view.fleet, table, name):
         raise unknown(table.value, name, _devices(view.fleet, table))
@@ -114,3 +114,15 @@ def _short(values: list[float | None], narrow: bool) -> list[float | None]:
         return values
     short: list[float | None] = plain(np.array(values, np.float32)).tolist()
     return short
+
+
+async def events(request: web.Request) -> web.Response:
+    """Answer with events: XIDs, GPUs lost and back, driver reloads."""
+    asked = query(request, "from", "to", "node", "kind", "limit")
+    view = request.app[VIEW]
+    start, end = between(asked.get("from"), asked.get("to"), view.wall(), "-24h")
+    limit = whole_number(asked, "limit", USUAL_EVENTS, MOST_EVENTS)
+    async with asyncio.timeout(STORE_SECONDS):
+        found = await view.store.events(start, end, asked.get("node"), asked.get("kind"), limit)
+    body = EventsReply(start, end, limit, len(found) == limit, found)
+    return await send_json(request, body, values=10 * len(found))

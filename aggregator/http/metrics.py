@@ -38,7 +38,7 @@ from telemetry.exposition import (
 )
 from telemetry.fleet import Node
 
-STORE_PATIENCE = 1.0
+SIZE_SECONDS = 1.0
 """Seconds that a scrape waits for the store to tell its size; then the size is left out."""
 MOST_SERIES = 2_000_000
 """A page of all nodes beyond this is refused: about 200 MB of text and a second of work."""
@@ -219,7 +219,7 @@ def release() -> str:
 async def store_sizes(view: AggregatorView) -> dict[str, int]:
     """Return the store's bytes by part; nothing when it is too busy to tell, or fails."""
     try:
-        async with asyncio.timeout(STORE_PATIENCE):
+        async with asyncio.timeout(SIZE_SECONDS):
             return await view.store.size()
     except (TimeoutError, StoreError):
         return {}

@@ -20,7 +20,7 @@ from aggregator.http import past
 from aggregator.http.errors import unknown
 from aggregator.http.node_standing import age, standing
 from aggregator.http.numbers import plain
-from aggregator.http.past import PATIENCE, SECOND
+from aggregator.http.past import PAST_SECONDS, SECOND
 from aggregator.http.reply import VIEW, query, send_json
 from api.device import GpuPageReply, GpuReply, LinkReply, NodePageReply
 from api.fleet import NodeReply, NodesReply, NodeStatus
@@ -227,7 +227,7 @@ def _line_then(request: web.Request, node: Node, rows: _RowsThen) -> NodeReply:
 
 async def _events_then(request: web.Request, node: str, uuid: str, at: int) -> list[Event]:
     start = at - EVENTS_SECONDS * SECOND
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PAST_SECONDS):
         found = await request.app[VIEW].store.events(start, at + 1, node, None, 1000)
     events = [stored.event for stored in found]
     return [event for event in events if event.gpu == uuid][:RECENT]

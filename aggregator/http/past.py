@@ -20,9 +20,9 @@ from aiohttp import web
 from aggregator.http import columns as by_columns
 from aggregator.http.columns import ColumnChoice, ColumnLayout, FleetColumns
 from aggregator.http.errors import bad, unknown
+from aggregator.http.parameters import between, duration, moment
 from aggregator.http.reply import JSON, VIEW, json_bytes, query, send
 from aggregator.http.stream_hub import HUB
-from aggregator.http.times import between, duration, moment
 from aggregator.store.protocol import FleetPast, PastInstants, StoredDevice
 from aggregator.view import AggregatorView
 from api.columns import ColumnRows, FrameReply, FramesReply, Gaps, PackedFrame, PackedFramesReply
@@ -36,8 +36,8 @@ MSGPACK = "application/msgpack"
 MOST_CELLS = 3_000_000
 """Readings in one answer: about 25 MB before it is packed."""
 MOST_FRAMES = 1000
-PATIENCE = 30.0
-"""Seconds that the store may take."""
+PAST_SECONDS = 30.0
+"""How long an answer waits for the store."""
 USUAL = {Lane.FAST: 1.0, Lane.SLOW: 15.0}
 """Intervals of a device of which nothing is known today."""
 FURTHEST = 3600.0
@@ -137,7 +137,7 @@ async def look(request: web.Request, choice: ColumnChoice, when: PastInstants) -
                   "Ask for fewer columns, nodes or frames.")  # fmt: skip
     today = _today(view, layout, choice)
     reach = {lane: _reach(today, lane) for lane in Lane}
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PAST_SECONDS):
         found = await view.store.past(choice.table, choice.columns, when, reach, choice.nodes)
     for node in choice.nodes or ():
         if node not in view.fleet.nodes and all(each.node != node for each in found.devices):

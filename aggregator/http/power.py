@@ -8,6 +8,7 @@ from aggregator.electrical.plan import live_plan
 from aggregator.electrical.report import running_report
 from aggregator.http.body import read
 from aggregator.http.errors import bad
+from aggregator.http.parameters import whole_number
 from aggregator.http.reply import VIEW, query, send_json
 from api.power import MeterReply, PlanRequest, PowerReply, ReloadRequest
 from power.meters.meter_record import MeterState
@@ -73,11 +74,9 @@ async def reload(request: web.Request) -> web.Response:
 
 async def report(request: web.Request) -> web.Response:
     """What this cluster is, as its owner would compare it with another."""
-    text = query(request, "days").get("days", str(USUAL_DAYS))
-    if not text.isdecimal() or not 1 <= int(text) <= MOST_DAYS:
-        raise bad("days", f"{text!r} is not a number from 1 to {MOST_DAYS}", f"Leave it out for {USUAL_DAYS}.")  # fmt: skip
+    days = whole_number(query(request, "days"), "days", USUAL_DAYS, MOST_DAYS)
     view = request.app[VIEW]
-    answer = running_report(view.electrical, view.fleet, int(text))
+    answer = running_report(view.electrical, view.fleet, days)
     return await send_json(request, answer)
 
 

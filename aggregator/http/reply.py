@@ -17,6 +17,8 @@ from aggregator.view import AggregatorView
 
 VIEW: web.AppKey[AggregatorView] = web.AppKey("view", object)  # type: ignore[arg-type]  # a protocol
 JSON = "application/json"
+STORE_SECONDS = 20.0
+"""How long an answer waits for the store or the journal."""
 SMALL = 8 * 1024
 """Bytes below which compressing is not worth its while."""
 MUCH = 20_000

@@ -2,7 +2,7 @@
 
 A viewer sends one JSON object (`StreamRequest`), and another whenever it looks at something else.
 It gets `rows` at once and then `data`. Nothing is queued: a viewer that is slow misses ticks, and
-one that does not read (`HttpConfig.patience`) is cut off.
+one that does not read (`HttpConfig.slow_viewer_seconds`) is cut off.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Viewer:
         await self._send(json_bytes(StreamError(fault)))
 
     async def _send(self, message: bytes, *, binary: bool = False) -> None:
-        async with asyncio.timeout(self._hub.patience):
+        async with asyncio.timeout(self._hub.slow_viewer_seconds):
             if binary:
                 await self._socket.send_bytes(message)
             else:

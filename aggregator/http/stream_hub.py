@@ -43,8 +43,8 @@ class Shot:
 class Hub:
     """Makes messages, and shares them among viewers."""
 
-    def __init__(self, view: AggregatorView, patience: float) -> None:
-        self.patience = patience
+    def __init__(self, view: AggregatorView, slow_viewer_seconds: float) -> None:
+        self.slow_viewer_seconds = slow_viewer_seconds
         self.viewers = 0
         self.dropped = 0
         """Viewers cut off because they did not read."""

@@ -18,7 +18,7 @@ from telemetry.errors import ConfigError, KilowattError
 
 T = TypeVar("T")
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 """Seconds for one answer."""
 
 
@@ -64,7 +64,7 @@ class ApiClient:
             method=method,
         )
         try:
-            with self._opener.open(request, timeout=PATIENCE) as answer:
+            with self._opener.open(request, timeout=TIMEOUT) as answer:
                 found = answer.read()
         except urllib.error.HTTPError as error:
             with error:

@@ -44,14 +44,14 @@ class NetBox:
         *,
         ca_file: Path | None = None,
         verify: bool = True,
-        patience: float = 60.0,
+        timeout: float = 60.0,
     ) -> None:
         """`url` as people see it in the browser. Raises `ConfigError`."""
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username:
             raise ConfigError(url, "it is no address of a NetBox", "Write https://netbox.example.")
         self.base = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix('/api')}"
-        self._patience = patience
+        self._timeout = timeout
         self._headers = {"Accept": "application/json"}
         if token is not None:
             # Tokens of the second kind (since 4.5) begin so, and are bearer tokens.
@@ -92,7 +92,7 @@ class NetBox:
         where = f"{self.base}{path}"
         request = urllib.request.Request(f"{where}?{urlencode(asked)}", headers=self._headers)  # noqa: S310 - http and https alone
         try:
-            with self._opener.open(request, timeout=self._patience) as answer:
+            with self._opener.open(request, timeout=self._timeout) as answer:
                 body = answer.read(LARGEST + 1)
                 promised = answer.headers.get("Content-Length")
         except urllib.error.HTTPError as error:

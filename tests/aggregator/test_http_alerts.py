@@ -15,7 +15,7 @@ import pytest
 from aggregator.http.app import make_app
 from aggregator.http.config import HttpConfig
 from aggregator.http.openapi import build
-from aggregator.http.openapi_alerts import WRITES
+from aggregator.http.operations import OPERATIONS
 from api.alerts import Alert
 from tests.aggregator.alerting_scene import Scene
 from tests.aggregator.fake_view import FakeView
@@ -23,7 +23,8 @@ from tests.aggregator.http_client import Door, door
 from tests.aggregator.test_http_metrics import lint, needs_promtool, samples
 from tests.alerts.pager import FAILS, Pager
 
-DOCUMENT: dict[str, Any] = json.loads(json.dumps(build()))
+DOCUMENT: dict[str, Any] = json.loads(json.dumps(build(OPERATIONS)))
+WRITES = [(op.path, op.method) for op in OPERATIONS if op.method != "get"]
 HOT = "hot/n1/GPU-n1-0"
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from aggregator.http.errors import RequestError
-from aggregator.http.times import duration, moment
+from aggregator.http.parameters import duration, moment
 from aggregator.store.executor import StoreExecutor
 from aggregator.store.protocol import Batch, HistorySeries
 from api.fleet import StoredEvent

@@ -277,7 +277,7 @@ async def test_a_viewer_that_does_not_read_is_cut_off_and_holds_up_nobody() -> N
     view = FakeView()
     view.add(inventory("n1"))
     view.fleet.place(inventory("wide", gpus=4000, links=0))
-    config = HttpConfig(listen="127.0.0.1:0", patience=0.5)
+    config = HttpConfig(listen="127.0.0.1:0", slow_viewer_seconds=0.5)
     async with door(view, config) as client:
         slow, quick = await connect(client), await connect(client)
         await slow.send_json({"columns": ["*"], "every": 0.2})

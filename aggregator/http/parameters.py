@@ -1,4 +1,4 @@
-"""Times and durations as people write them in a query.
+"""Parameters of a query: numbers, and times and durations as people write them.
 
 A time: `2026-08-01T10:00:00Z` (RFC 3339), `1785578400` (seconds since 1970), `-90m` (before now) or
 `now`. A duration: `10s`, `1h30m`, `2d`, `0.5` (seconds).
@@ -7,6 +7,7 @@ A time: `2026-08-01T10:00:00Z` (RFC 3339), `1785578400` (seconds since 1970), `-
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import datetime
 
 from aggregator.http.errors import bad
@@ -71,3 +72,11 @@ def between(first: str | None, last: str | None, now: int, default: str) -> tupl
     if end <= start:
         raise bad("from", "it is not before 'to'", "Swap them, or leave out 'to' for now.")
     return start, end
+
+
+def whole_number(asked: Mapping[str, str], name: str, usual: int, most: int) -> int:
+    """Return a whole number from 1 on. Raises a 400."""
+    text = asked.get(name, str(usual))
+    if not text.isdecimal() or not 1 <= int(text) <= most:
+        raise bad(name, f"{text!r} is not a number from 1 to {most}", f"Leave it out for {usual}.")
+    return int(text)

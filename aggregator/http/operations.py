@@ -1,0 +1,586 @@
+"""Every operation of the HTTP API: path, method, handler, and what the OpenAPI document says of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+
+from aggregator.http import (
+    alert_actions,
+    alerts,
+    circuits,
+    dcgm,
+    fleet,
+    health,
+    history,
+    metrics,
+    nodes,
+    past,
+    power,
+    sd,
+    stream,
+)
+from aggregator.http.openapi import Operation, Parameter, build
+from aggregator.http.reply import query, send_json
+from api.alerts import (
+    AckRequest,
+    AlertsReply,
+    AlertState,
+    ChannelsReply,
+    DeliveriesReply,
+    DeliveryOutcome,
+    EndRequest,
+    IncidentReply,
+    IncidentsReply,
+    NotificationState,
+    RulesReply,
+    Severity,
+    SilenceReply,
+    SilenceRequest,
+    SilencesReply,
+    Subject,
+    TestReply,
+    TimelineReply,
+)
+from api.columns import FleetReply, FramesReply, HistoryReply
+from api.device import GpuPageReply, NodePageReply
+from api.fleet import (
+    CatalogueReply,
+    EventsReply,
+    HealthReply,
+    NodesReply,
+    ScrapeTarget,
+    StatusReply,
+)
+from api.power import (
+    CircuitHistoryReply,
+    CircuitReply,
+    CircuitsReply,
+    PlanRequest,
+    PlanResult,
+    PowerReply,
+    ReloadRequest,
+    RowsReply,
+    SiteConfiguration,
+)
+from api.report import Report
+from telemetry.metric import Table
+
+
+async def document(request: web.Request) -> web.Response:
+    """Answer with the description of all operations."""
+    query(request)
+    return await send_json(request, build(OPERATIONS))
+
+
+_WHEN = "RFC 3339, seconds since 1970, '-1h' or 'now'."
+_NODE = Parameter("node", "Name of a node.", "n1", required=True, place="path")
+_NODES = Parameter("node", "Names of nodes, joined by commas; all if absent.", "n1,n2")
+_FROM = Parameter("from", f"Start of the time, inclusive. {_WHEN}", "-1h")
+_TO = Parameter("to", f"End of the time, exclusive. {_WHEN}", "now")
+_AT = Parameter("at", f"A past time, answered from the store. {_WHEN}", "-10m")
+_TABLE = Parameter("table", "Kind of the rows; GPUs if absent.", "gpu", tuple(Table))
+_LABELS = Parameter(
+    "labels", "'device' leaves out the labels cluster and node.", "device", ("full", "device")
+)
+_HOST_LABEL = Parameter(
+    "host_label",
+    "Label with the node's name: dcgm-exporter renamed it after release 4.8.2.",
+    "Hostname",
+    dcgm.HOST_LABELS,
+)
+_COLUMNS = Parameter(
+    "columns",
+    "Metrics of the table, joined by commas; the usual ones if absent, '*' for all.",
+    "gpu_power_watts,gpu_temperature_celsius",
+)
+_SEVERITY = Parameter("severity", "Only those of this severity.", "page", tuple(Severity))
+_SUBJECT = Parameter("subject", "Only those about this kind of subject.", "gpu", tuple(Subject))
+_OF_NODE = Parameter("node", "Only those of this node.", "n1")
+_RULE = Parameter("rule", "Only those of this rule.", "gpu_lost")
+_LIMIT = Parameter(
+    "limit", f"Highest number of them, 1 to {alerts.MOST}; {alerts.USUAL} if absent.", "100"
+)
+_KEY = Parameter(
+    "key",
+    "Key of an incident, the first characters of it, or the key of one of its alerts; with '/' "
+    "written as %2F.",
+    "gpu_lost%2Fn1",
+    required=True,
+    place="path",
+)
+_CIRCUIT_AT = Parameter(
+    "at",
+    "A past time: what was computed up to 30 s before it; one instant in ten seconds is stored, without "
+    "facts and alerts. `at` is 0 where nothing is stored. "
+    f"{_WHEN}",
+    "-10m",
+)
+_CIRCUIT = Parameter(
+    "circuit",
+    "Name of a circuit or panel; '/' is written as %2F.",
+    "office",
+    required=True,
+    place="path",
+)
+_WRITE_FAULTS = (403, 413, 415)
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        "/healthz",
+        health.healthz,
+        "healthz",
+        "Is the process alive? Needs no token.",
+        HealthReply,
+        also=(503,),
+    ),
+    Operation(
+        "/readyz",
+        health.readyz,
+        "readyz",
+        "Are there fresh readings here? Needs no token.",
+        HealthReply,
+        also=(503,),
+    ),
+    Operation(
+        "/metrics",
+        metrics.metrics,
+        "metrics",
+        "The cluster and the aggregator itself, for Prometheus.",
+    ),
+    Operation(
+        "/metrics/nodes",
+        metrics.all_nodes_page,
+        "metricsOfAllNodes",
+        "All readings of all nodes of a small cluster.",
+        faults=(413,),
+    ),
+    Operation(
+        "/metrics/node/{node}",
+        metrics.node_page,
+        "metricsOfNode",
+        "All readings of one node.",
+        None,
+        (_NODE, _LABELS),
+        (404,),
+    ),
+    Operation(
+        "/metrics/dcgm/{node}",
+        dcgm.node_page,
+        "dcgmOfNode",
+        "A node under the names of dcgm-exporter.",
+        None,
+        (_NODE, _HOST_LABEL),
+        (404,),
+    ),
+    Operation(
+        "/sd/dcgm",
+        sd.dcgm,
+        "dcgmDiscovery",
+        "Every node as a target of its page with the names of dcgm-exporter.",
+        list[ScrapeTarget],
+        (_HOST_LABEL,),
+    ),
+    Operation(
+        "/sd/prometheus",
+        sd.prometheus,
+        "serviceDiscovery",
+        "Every node as a target, for Prometheus' http_sd.",
+        list[ScrapeTarget],
+    ),
+    Operation("/api/v1/openapi.json", document, "openapi", "This document.", dict[str, Any]),
+    Operation(
+        "/api/v1/status",
+        fleet.status,
+        "status",
+        "The aggregator and its cluster at this instant.",
+        StatusReply,
+    ),
+    Operation(
+        "/api/v1/catalogue",
+        fleet.catalogue,
+        "catalogue",
+        "Every metric with unit, help and span.",
+        CatalogueReply,
+    ),
+    Operation(
+        "/api/v1/fleet",
+        fleet.fleet,
+        "fleet",
+        "Readings of the whole fleet, by columns: now, or with `at` as they were then.",
+        FleetReply,
+        (
+            _TABLE,
+            _COLUMNS,
+            _NODES,
+            _AT,
+        ),
+        (404, 503),
+    ),
+    Operation(
+        "/api/v1/fleet/frames",
+        past.frames,
+        "fleetFrames",
+        "The fleet at several past times, from the store: what a time bar scrubs through. A row is "
+        "every device that was there in one of them; `stale`, `unknown` and `not_read` are the reasons "
+        "for absent readings.",
+        FramesReply,
+        (
+            _TABLE,
+            _COLUMNS,
+            _NODES,
+            Parameter("from", f"Time of the first frame; a minute ago if absent. {_WHEN}", "-10m"),
+            Parameter("to", f"End of the time, exclusive. {_WHEN}", "-9m"),
+            Parameter(
+                "step",
+                "Time between two frames; 5s if absent. One that a roll-up divides (10s, 1m) is "
+                f"answered from it. {past.MOST_FRAMES} frames and {past.MOST_CELLS} readings at most.",
+                "10s",
+            ),
+            Parameter(
+                "packed",
+                "'true': MessagePack of the same fields, with each column as the bytes of "
+                "little-endian float32 (float64 where there are eight a row): much less work.",
+                "false",
+                ("true", "false"),
+            ),
+        ),
+        (404, 503),
+    ),
+    Operation("/api/v1/nodes", nodes.nodes, "nodes", "All nodes.", NodesReply),
+    Operation(
+        "/api/v1/nodes/{node}",
+        nodes.node,
+        "node",
+        "All about one node, now or then.",
+        NodePageReply,
+        (_NODE, _AT),
+        (404, 503),
+    ),
+    Operation(
+        "/api/v1/gpus/{uuid}",
+        nodes.gpu,
+        "gpu",
+        "All about one GPU, now or then.",
+        GpuPageReply,
+        (Parameter("uuid", "UUID of a GPU.", "GPU-n1-0", required=True, place="path"), _AT),
+        (404, 503),
+    ),
+    Operation(
+        "/api/v1/history",
+        history.history,
+        "history",
+        "One metric of one device over time.",
+        HistoryReply,
+        (
+            Parameter("metric", "Name of a metric.", "gpu_power_watts", required=True),
+            Parameter("gpu", "UUID of a GPU. Name one of gpu, link and node.", "GPU-n1-0"),
+            Parameter("link", "A link: UUID of its GPU, '/', its number.", "GPU-n1-0/3"),
+            Parameter("node", "Name of a node.", "n1"),
+            _FROM,
+            _TO,
+            Parameter(
+                "step",
+                "Length of a bucket, in seconds or as '10s', '5m'; 0 for every reading. If absent, "
+                "about 300 buckets, or every reading where that is not many more. "
+                f"{history.MOST_POINTS} points at most.",
+                "10s",
+            ),
+        ),
+        (404, 503),
+    ),
+    Operation(
+        "/api/v1/events",
+        history.events,
+        "events",
+        "Events, newest first: XIDs, GPUs lost and back, driver reloads.",
+        EventsReply,
+        (
+            _FROM,
+            _TO,
+            Parameter("node", "Name of a node.", "n1"),
+            Parameter("kind", "Kind of event.", "xid"),
+            Parameter(
+                "limit",
+                f"Highest number of events, 1 to {history.MOST_EVENTS}; {history.USUAL_EVENTS} if absent.",
+                "100",
+            ),
+        ),
+        (503,),
+    ),
+    Operation(
+        "/api/v1/alerts",
+        alerts.alerts,
+        "alerts",
+        "Alerts, worst first, and whether anybody is notified of them.",
+        AlertsReply,
+        (
+            Parameter("state", "Only those in this state.", "firing", tuple(AlertState)),
+            _SEVERITY,
+            Parameter(
+                "standing",
+                "Only those with this notification state.",
+                "told",
+                tuple(NotificationState),
+            ),
+            _SUBJECT,
+            _RULE,
+            _OF_NODE,
+            Parameter("gpu", "Only those of this GPU, by UUID.", "GPU-n1-0"),
+            Parameter("name", "Only those of this circuit, budget or UPS.", "office"),
+        ),
+    ),
+    Operation(
+        "/api/v1/incidents",
+        alerts.incidents,
+        "incidents",
+        "Open incidents, worst first: all alerts of one cause. With `from`, those that were open "
+        "since, newest first.",
+        IncidentsReply,
+        (
+            _SEVERITY,
+            _OF_NODE,
+            _RULE,
+            Parameter("from", f"Incidents that were open since. {_WHEN}", "-7d"),
+            Parameter("to", f"Incidents that began before. {_WHEN}", "now"),
+            _LIMIT,
+        ),
+        (503,),
+    ),
+    Operation(
+        "/api/v1/incidents/{key}",
+        alerts.incident,
+        "incident",
+        "One incident, open or ended within the hour.",
+        IncidentReply,
+        (_KEY,),
+        (404,),
+    ),
+    Operation(
+        "/api/v1/incidents/{key}/story",
+        alerts.timeline,
+        "incidentStory",
+        "The timeline of one incident, open or ended within the hour: acknowledgements, "
+        "notifications, and their deliveries.",
+        TimelineReply,
+        (_KEY,),
+        (404, 503),
+    ),
+    Operation(
+        "/api/v1/silences",
+        alerts.silences,
+        "silences",
+        "Silences and maintenance windows: in force, planned, and ended within the hour.",
+        SilencesReply,
+        (
+            Parameter(
+                "maintenance", "Only maintenance windows, or none.", "true", ("true", "false")
+            ),
+        ),
+    ),
+    Operation(
+        "/api/v1/rules",
+        alerts.rules,
+        "rules",
+        "The rules in force, with the number of their pending and firing alerts.",
+        RulesReply,
+        (_SEVERITY, _SUBJECT),
+    ),
+    Operation(
+        "/api/v1/deliveries",
+        alerts.deliveries,
+        "deliveries",
+        "Deliveries of notifications to channels and their outcomes, newest first.",
+        DeliveriesReply,
+        (
+            Parameter("channel", "Only those to this channel.", "oncall"),
+            Parameter(
+                "outcome", "Only those with this outcome.", "waiting", tuple(DeliveryOutcome)
+            ),
+            Parameter("incident", "Only those of this incident, by its whole key.", "gpu_lost/n1"),
+            Parameter(
+                "from", f"Start of the time, inclusive. {_WHEN} A week ago if absent.", "-1d"
+            ),
+            _LIMIT,
+        ),
+        (503,),
+    ),
+    Operation(
+        "/api/v1/channels",
+        alerts.channels,
+        "channels",
+        "All channels, with their state and counters.",
+        ChannelsReply,
+    ),
+    Operation(
+        "/api/v1/circuits",
+        circuits.circuits,
+        "circuits",
+        "Every circuit and panel, parents before what they feed. Times to trip are estimates; "
+        "null is never where `trip_known`, else not known. `alerts` are those that are not suppressed: "
+        "inhibited ones are in `/api/v1/alerts?standing=inhibited`.",
+        CircuitsReply,
+        (
+            Parameter(
+                "columns",
+                "Quantities of circuits, joined by commas, '*' for all: the answer then has `rows` and "
+                "`columns` in place of `circuits`, a tenth of the bytes.",
+                "circuit_watts,circuit_load_ratio",
+            ),
+            _CIRCUIT_AT,
+        ),
+    ),
+    Operation(
+        "/api/v1/circuits/{circuit}",
+        circuits.circuit,
+        "circuit",
+        "One circuit, and the nodes that hang below it.",
+        CircuitReply,
+        (_CIRCUIT, _CIRCUIT_AT),
+        (404,),
+    ),
+    Operation(
+        "/api/v1/circuits/{circuit}/history",
+        circuits.history,
+        "circuitHistory",
+        "One quantity of a circuit over time, in buckets: mean, lowest and highest.",
+        CircuitHistoryReply,
+        (
+            _CIRCUIT,
+            Parameter(
+                "quantity", "Any of `circuit_*`, without the prefix; watts if absent.", "heat_ratio"
+            ),
+            Parameter("from", f"Start of the time; an hour ago if absent. {_WHEN}", "-6h"),
+            Parameter("to", f"End of the time, exclusive. {_WHEN}", "now"),
+            Parameter(
+                "step",
+                "Length of a bucket, as 10s, 5m or seconds; 0 is every instant, one in about ten "
+                "seconds. If absent, about 300 buckets.",
+                "1m",
+            ),
+        ),
+        (404,),
+    ),
+    Operation(
+        "/api/v1/budgets", circuits.budgets, "budgets", "Every budget.", RowsReply, (_CIRCUIT_AT,)
+    ),
+    Operation("/api/v1/ups", circuits.ups, "ups", "Every UPS.", RowsReply, (_CIRCUIT_AT,)),
+    Operation(
+        "/api/v1/power",
+        power.power,
+        "power",
+        "The electrical side as a whole: configuration, notices, meters.",
+        PowerReply,
+    ),
+    Operation(
+        "/api/v1/report",
+        power.report,
+        "report",
+        "The figures of this cluster for comparison with another: size, power, energy and cost.",
+        Report,
+        (
+            Parameter(
+                "days",
+                f"Days that were measured, today the last; {power.USUAL_DAYS} if absent.",
+                "30",
+            ),
+        ),
+    ),
+    Operation(
+        "/api/v1/stream",
+        stream.stream,
+        "stream",
+        "A WebSocket. Send a StreamRequest, and another to change it; get StreamRows, then "
+        "StreamData for each tick (in MessagePack, StreamPacked), and as asked StreamAlerts and "
+        "StreamEvents. StreamError names the fault of a request.",
+        faults=(403, 426, 503),
+    ),
+    Operation(
+        "/api/v1/incidents/{key}/ack",
+        alert_actions.acknowledge,
+        "acknowledge",
+        "Acknowledge an incident: no reminders until it grows worse.",
+        IncidentReply,
+        (_KEY,),
+        (*_WRITE_FAULTS, 404),
+        body=AckRequest,
+        method="post",
+    ),
+    Operation(
+        "/api/v1/incidents/{key}/ack",
+        alert_actions.unacknowledge,
+        "unacknowledge",
+        "Remove the acknowledgement of an incident: reminders resume.",
+        IncidentReply,
+        (_KEY,),
+        (*_WRITE_FAULTS, 404),
+        body=EndRequest,
+        body_required=False,
+        method="delete",
+    ),
+    Operation(
+        "/api/v1/silences",
+        alert_actions.silence,
+        "silence",
+        "Silence some alerts for a while: nobody is notified of them. With `maintenance`, what fires "
+        "meanwhile is no incident at all.",
+        SilenceReply,
+        faults=_WRITE_FAULTS,
+        body=SilenceRequest,
+        method="post",
+    ),
+    Operation(
+        "/api/v1/silences/{id}",
+        alert_actions.unsilence,
+        "unsilence",
+        "End a silence or a maintenance window now.",
+        SilenceReply,
+        (
+            Parameter(
+                "id",
+                "Id of a silence, or the first characters of it.",
+                "3f2a",
+                required=True,
+                place="path",
+            ),
+        ),
+        (*_WRITE_FAULTS, 404),
+        body=EndRequest,
+        body_required=False,
+        method="delete",
+    ),
+    Operation(
+        "/api/v1/channels/{name}/test",
+        alert_actions.test,
+        "testChannel",
+        "Send a test notification to one channel now, and return the outcome.",
+        TestReply,
+        (Parameter("name", "Name of a channel.", "oncall", required=True, place="path"),),
+        (*_WRITE_FAULTS, 404),
+        method="post",
+    ),
+    Operation(
+        "/api/v1/power/plan",
+        power.plan,
+        "planPower",
+        "Compute load, limits and time to trip of every circuit for a supposed change of the present "
+        "load. Changes nothing. Null seconds are never, or not known.",
+        PlanResult,
+        faults=_WRITE_FAULTS,
+        body=PlanRequest,
+        method="post",
+    ),
+    Operation(
+        "/api/v1/power/reload",
+        power.reload,
+        "reloadPower",
+        "Read the settings again. The reason for a refusal is in `error`; the configuration before it "
+        "stays in force.",
+        SiteConfiguration,
+        faults=_WRITE_FAULTS,
+        body=ReloadRequest,
+        body_required=False,
+        method="post",
+    ),
+)
