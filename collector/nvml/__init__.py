@@ -1,7 +1,8 @@
 """NVIDIA's driver as a source of readings: `NvmlSource`.
 
-`source`, `roster`, `edges`, `states` and `topology` run in the collector; `driver`, `gpu`,
-`readings` and what they use run in the probe process, and `binding` alone knows pynvml.
+`source`, `gpu_table`, `probe_supervisor`, `states` and `transitions` run in the collector;
+`driver`, `gpu`, `readings` and their imports run in the probe process. Only `binding` imports
+pynvml.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ if TYPE_CHECKING:
 __all__ = ["NvmlSource"]
 
 
-if not TYPE_CHECKING:  # a type checker would take it as a promise of any name at all
+if not TYPE_CHECKING:  # a type checker would accept any name because of it
 
     def __getattr__(name: str) -> object:
-        """Load the source when it is asked for: the probe has no use for asyncio (10 MB)."""
+        """Import the source on first use: the probe does not need asyncio (10 MB)."""
         if name == "NvmlSource":
             from collector.nvml.source import NvmlSource  # noqa: PLC0415
 

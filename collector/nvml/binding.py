@@ -1,7 +1,7 @@
-"""NVML as plain functions: the one file that imports pynvml.
+"""NVML as plain functions: the only file that imports pynvml.
 
-What is called once goes through pynvml's own functions (`once`). What is called each tick goes to
-the C functions themselves (`function`, `structure`): see `queries` and `fields`.
+Calls made once use pynvml's functions (`once`). Calls made each tick use the C functions directly
+(`function`, `structure`): see `queries` and `readings`.
 https://docs.nvidia.com/deploy/nvml-api/
 """
 
@@ -22,7 +22,7 @@ Handle = Any
 
 
 class Code(IntEnum):
-    """The return codes that we tell apart."""
+    """Return codes that are handled differently."""
 
     SUCCESS = 0
     UNINITIALIZED = 1
@@ -43,13 +43,13 @@ class Code(IntEnum):
 
 
 UNSUPPORTED = frozenset({2, 3, 13, 25, 26})
-"""This GPU, this driver or this library will not answer that: ask for the next alternative.
-2 is what old drivers say of a field id or a link that they do not know."""
+"""Codes of a call that this GPU, driver or library does not support: try the next alternative.
+Old drivers return 2 for an unknown field id or link."""
 LOST = frozenset({Code.GPU_IS_LOST, Code.GPU_NOT_FOUND})
 GONE = frozenset({1, 9, 12, 18})
-"""The driver as a whole is gone."""
+"""Codes of a driver that is gone as a whole."""
 
-# ---- called once: pynvml's own functions ----
+# ---- called once: pynvml's functions ----
 
 
 def start() -> None:
@@ -61,7 +61,7 @@ def start() -> None:
 
 
 def stop() -> None:
-    """Let go of the driver; what it answers does not matter."""
+    """Shut NVML down; ignore errors."""
     try:
         pynvml.nvmlShutdown()
     except pynvml.NVMLError:
@@ -69,7 +69,7 @@ def stop() -> None:
 
 
 def once(function: str, *arguments: Any) -> Any:
-    """Call a pynvml function; return None when it is not supported, or fails for its own reasons.
+    """Call a pynvml function; return None when it is not supported or fails.
 
     Raises `DriverError` when the GPU is lost or needs a reset, or the driver is gone.
     """
@@ -92,12 +92,12 @@ def device(index: int) -> Handle:
 
 
 def address(handle: Handle) -> int:
-    """A number that tells handles apart."""
+    """Return a number that identifies a handle."""
     return ctypes.cast(handle, ctypes.c_void_p).value or 0
 
 
 def platform(handle: Handle) -> Any:
-    """Where the module sits in its rack (GB200 and alike), or None."""
+    """Return the place of the module in its rack (GB200 and similar), or None."""
     place = pynvml.c_nvmlPlatformInfo_v2_t()
     return place if once("nvmlDeviceGetPlatformInfo", handle, byref(place)) is not None else None
 
@@ -108,7 +108,7 @@ Function = Callable[..., int]
 
 
 def function(name: str) -> Function:
-    """The C function; one that this library lacks answers FUNCTION_NOT_FOUND."""
+    """Return a C function; a stub that returns FUNCTION_NOT_FOUND when the library lacks it."""
     try:
         found: Function = pynvml._nvmlGetFunctionPointer(name)  # noqa: SLF001 - its one lookup
     except pynvml.NVMLError as error:
@@ -118,7 +118,7 @@ def function(name: str) -> Function:
 
 
 def structure(name: str, version: str | None = None) -> Any:
-    """Make one of pynvml's structs, with a version where the struct does not set it by itself."""
+    """Return a new pynvml struct, with a version where the struct does not set it itself."""
     made = getattr(pynvml, name)()
     if version is not None:
         made.version = getattr(pynvml, version)
@@ -126,7 +126,7 @@ def structure(name: str, version: str | None = None) -> Any:
 
 
 def array_of(name: str, length: int) -> Any:
-    """Make an array of one of pynvml's structs."""
+    """Return a new array of a pynvml struct."""
     return (getattr(pynvml, name) * length)()
 
 
@@ -140,14 +140,14 @@ def gpm_supported(handle: Handle) -> bool:
 
 
 def gpm_samples() -> tuple[Any, Any] | None:
-    """Allocate two samples; None when the library will not."""
+    """Return two new samples; None when the library refuses."""
     samples = once("nvmlGpmSampleAlloc"), once("nvmlGpmSampleAlloc")
     return None if None in samples else samples
 
 
 def gpm_request(ids: list[int]) -> tuple[Any, memoryview, Function, Function]:
-    """Return the struct that asks for `ids`, the bytes of its metrics (each one's id, code, number
-    and three pointers), the call that samples and the call that computes."""
+    """Return the struct that requests `ids`, the bytes of its metrics (id, code, number and three
+    pointers each), the call that samples and the call that computes."""
     request = pynvml.c_nvmlGpmMetricsGet_t()
     request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
     request.numMetrics = len(ids)
@@ -165,7 +165,7 @@ XID_EVENT: int = pynvml.nvmlEventTypeXidCriticalError
 
 
 class EventSet:
-    """NVML's queue of events of the GPUs that are registered with it."""
+    """NVML event set: the queue of events of registered GPUs."""
 
     def __init__(self) -> None:
         """Make an empty set. Raises `DriverError`."""
@@ -177,7 +177,7 @@ class EventSet:
         self._wait = function("nvmlEventSetWait_v2")
 
     def register(self, handle: Handle, types: int) -> bool:
-        """Ask for events of a GPU; return whether it will deliver them."""
+        """Register for events of a GPU; return whether it supports them."""
         try:
             types &= pynvml.nvmlDeviceGetSupportedEventTypes(handle)
             if types:
@@ -187,7 +187,7 @@ class EventSet:
         return bool(types)
 
     def wait(self, milliseconds: int) -> int:
-        """Wait for one event; return NVML's code (10: none came). Then `event` has it."""
+        """Wait for one event; return NVML's code (10: none came). Then `event` returns it."""
         return self._wait(self._set, byref(self._data), c_uint(milliseconds))
 
     def event(self) -> tuple[int, int, int, int]:
@@ -196,7 +196,7 @@ class EventSet:
         return address(data.device), data.eventType, data.eventData, data.gpuInstanceId
 
     def close(self) -> None:
-        """Free the set, whatever the driver says."""
+        """Free the set; ignore errors."""
         try:
             pynvml.nvmlEventSetFree(self._set)
         except pynvml.NVMLError:

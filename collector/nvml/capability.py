@@ -1,8 +1,8 @@
-"""What a GPU can tell: for each cell of its rows, which of the catalogue's alternatives answers.
+"""Capabilities of a GPU: for each cell of its rows, which alternative of the catalogue it supports.
 
-A cell is one metric of the GPU, or of one of its links. It starts with the first alternative; one
-that is not supported is passed over for good, or until the next probe. When none is left the cell
-is a gap, and costs nothing any more.
+A cell is one metric of the GPU, or of one of its links. It starts with the first alternative; an
+unsupported one is skipped until capabilities are probed again. Without an alternative the cell is
+a gap, and is no longer read.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from telemetry.schema import SCHEMA, Block
 
 UNKNOWN_VALUES: dict[str, frozenset[float]] = {
     "gpu_performance_state": frozenset({32}),
-    "gpu_memory_temperature_celsius": frozenset({0}),  # some virtual GPUs say 0 for "none"
+    "gpu_memory_temperature_celsius": frozenset({0}),  # some virtual GPUs return 0 for "none"
     "gpu_pcie_link_generation": frozenset({0}),
     "gpu_pcie_link_width": frozenset({0}),
     "gpu_fabric_state": frozenset({0}),  # "not supported", as a value
     "gpu_fabric_health": frozenset({0}),
 }
-"""Values by which the driver says that it has none."""
+"""Values of the driver that mean "no value"."""
 _FABRIC_FLAG = {0: GAP[Gap.NOT_SUPPORTED], 1: 1.0, 2: 0.0}
 _REMAPS = ("gpu_remapped_rows_", "gpu_remap_banks_")
 
@@ -30,7 +30,7 @@ Convert = Callable[[float], float]
 
 
 class Cell:
-    """One place in the values of a reading, and where its number comes from."""
+    """Position in the values of a reading, and the driver call that fills it."""
 
     __slots__ = ("alternatives", "denied", "link", "metric", "number", "position")
 
@@ -40,32 +40,32 @@ class Cell:
         self.link = link
         self.alternatives = metric.nvml
         self.number = 0
-        """Alternative in use; past the last when none answers."""
+        """Alternative in use; past the last when none is supported."""
         self.denied = False
-        """One of those passed over exists, and may not be read."""
+        """Whether a skipped alternative exists but may not be read."""
 
     @property
     def origin(self) -> Nvml | None:
         """The alternative in use."""
         return self.alternatives[self.number] if self.number < len(self.alternatives) else None
 
-    def pass_over(self, *, denied: bool) -> None:
-        """The alternative in use does not answer: go on to the next."""
+    def skip(self, *, denied: bool) -> None:
+        """Go on to the next alternative."""
         self.number += 1
         self.denied = self.denied or denied
 
     def exclude(self) -> None:
-        """This GPU has no such thing, whatever its driver answers."""
+        """Mark the metric as unsupported, whatever the driver returns."""
         self.alternatives = ()
 
     def forget(self) -> None:
-        """Start again from the first alternative."""
+        """Start over with the first alternative."""
         self.number = 0
         self.denied = False
 
     @property
     def gap(self) -> Gap | None:
-        """Why the cell is absent for good; None while an alternative is in use."""
+        """Reason of an unsupported cell; None while an alternative is in use."""
         if self.number < len(self.alternatives):
             return None
         return Gap.NO_PERMISSION if self.denied else Gap.NOT_SUPPORTED
@@ -81,7 +81,7 @@ class Cell:
         return origin.id, origin.scope
 
     def factor(self) -> float | None:
-        """Return the unit, where a reading is the driver's number times that and nothing else."""
+        """Return the scale, where a reading is just the driver's number times a scale."""
         origin, name = self.origin, self.metric.name
         plain = not (isinstance(origin, Call) and (origin.mask or origin.shift is not None))
         if origin is None or not plain or name in UNKNOWN_VALUES or name.endswith("_ber"):
@@ -89,7 +89,7 @@ class Cell:
         return origin.scale
 
     def convert(self) -> Convert:
-        """Return what makes a reading of the driver's number: unit, bits, values that mean none."""
+        """Return the function from the driver's number to a reading: scale, bits, values for "none"."""
         origin = self.origin
         name = self.metric.name
         unknown = UNKNOWN_VALUES.get(name, frozenset())
@@ -111,7 +111,7 @@ class Cell:
 
 
 def bit_error_rate(raw: float) -> float:
-    """Return the number that the driver packs as mantissa (bits 8 to 11) and exponent (0 to 7)."""
+    """Return the number that the driver encodes as mantissa (bits 8 to 11) and exponent (0 to 7)."""
     bits = int(raw)
     return float(((bits >> 8) & 0xF) * 10.0 ** -(bits & 0xFF))
 
@@ -126,7 +126,7 @@ def cells(blocks: list[Block], links: int) -> list[Cell]:
 
 
 def blocks_of(lane: str) -> list[Block]:
-    """The blocks that a GPU fills on a lane: its own, then its links'."""
+    """Return the blocks that a GPU fills on a lane: its own, then those of its links."""
     return [
         block
         for table in (Table.GPU, Table.LINK)
@@ -136,14 +136,14 @@ def blocks_of(lane: str) -> list[Block]:
 
 
 def exclude_remaps(found: list[Cell]) -> None:
-    """Row remaps answer zeros on boards that can't remap: those without ECC, and GeForce."""
+    """Exclude row remaps, which boards that can't remap (without ECC, and GeForce) report as 0."""
     for cell in found:
         if cell.metric.name.startswith(_REMAPS):
             cell.exclude()
 
 
 def absent_for_good(found: list[Cell]) -> dict[str, str]:
-    """Gap word by metric, for the inventory: what this GPU will never have."""
+    """Return the gap word of each unsupported metric, for the inventory."""
     return {
         cell.metric.name: cell.gap.word
         for cell in found
@@ -152,5 +152,5 @@ def absent_for_good(found: list[Cell]) -> dict[str, str]:
 
 
 def is_gpm(cell: Cell) -> bool:
-    """Whether the alternative in use is a GPM metric."""
+    """Return whether the alternative in use is a GPM metric."""
     return isinstance(cell.origin, Gpm)

@@ -10,7 +10,7 @@ from collector.probe.protocol import ProbeDescription, ProbeNotice, ProbeReading
 
 
 class NvmlDriver:
-    """All GPUs of the machine; see `collector.probe.driver.Driver` for who calls what."""
+    """Driver for all GPUs of the machine; `collector.probe.driver.Driver` says which thread calls what."""
 
     def __init__(self) -> None:
         self._gpus: list[GpuReader] = []
@@ -30,7 +30,7 @@ class NvmlDriver:
         )
 
     def describe(self, device: int, turn: Turn) -> ProbeDescription | None:
-        """Return what a GPU is, if that is news."""
+        """Return the description of a GPU, if it has changed."""
         return self._gpus[device].describe(turn)
 
     def read(self, device: int, lanes: int, turn: Turn) -> ProbeReading:
@@ -48,7 +48,7 @@ class NvmlDriver:
         return self._events.wait(seconds) if self._events is not None else []
 
     def close(self) -> None:
-        """Let go of the driver."""
+        """Close the driver."""
         if self._events is not None:
             self._events.close()
         binding.stop()

@@ -1,7 +1,7 @@
-"""XIDs from NVML's own event queue, on a thread of their own.
+"""XIDs from NVML's event queue, in a thread of their own.
 
-Only what happens after registration is delivered. A lost GPU can spoil the whole set (its state is
-then undefined), so the set is freed and made anew, with those GPUs that still answer.
+Only events after registration are delivered. A lost GPU can break the whole set (its state is then
+undefined), so the set is freed and created again with the GPUs that still answer.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from telemetry.errors import DriverError
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 30.0
 """Seconds between two sets, while each fails."""
 HANGS_AFTER = 1.0
-"""Seconds of one reading after which a GPU is not asked for its events: we would hang with it."""
+"""Duration in seconds of a reading at which a GPU is not registered: the call would hang too."""
 UNKNOWN_XID = 999
 NO_INSTANCE = 0xFFFF_FFFF
 
 
 class EventWatch:
-    """Waits for events of all GPUs that have been met; survives all that becomes of them."""
+    """Waits for events of all opened GPUs; tolerates their loss and return."""
 
     def __init__(self, gpus: list[GpuReader]) -> None:
         self._gpus = gpus
@@ -68,7 +68,7 @@ class EventWatch:
         self._tried.clear()
 
     def _ready(self) -> bool:
-        """Register the GPUs that have been met since; return whether any delivers events."""
+        """Register newly opened GPUs; return whether any delivers events."""
         if self._set is None:
             try:
                 self._set = EventSet()
@@ -87,7 +87,7 @@ class EventWatch:
             return None
         gpm = self._gpus[device].gpm if device is not None else None
         if gpm is not None:
-            gpm.suspect = True  # zeros may from now on be a counter that has stopped
+            gpm.suspect = True  # zeros may from now on come from stopped counters
         message = f"XID {data}"
         if data == UNKNOWN_XID:
             message = "an XID that NVML does not know: see the kernel log"

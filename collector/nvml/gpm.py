@@ -1,7 +1,7 @@
-"""GPU Performance Monitoring: what the hardware counters say of the time between two samples.
+"""GPU Performance Monitoring: rates of hardware counters between two samples, on Hopper and newer.
 
-Hopper and newer. Zeros are not idleness when something has failed before: the counters of a GPU
-have been seen to stop for good after an XID, so zeros are believed only while nothing is amiss.
+After an XID the counters of a GPU may stop for good. So zeros after a failure are reported as
+errors, not as idleness, until another number is read.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collector.nvml.binding import Code, Function, Handle, gpm_request, gpm_samp
 from telemetry.gap import GAP, Gap
 
 SHORTEST = 0.1
-"""Seconds between two samples, says the documentation."""
+"""Minimum seconds between two samples, by NVML's documentation."""
 _METRIC = struct.Struct("4xId24x")
-"""Of one metric: code and number. By name, pynvml's struct would be asked in Python for each."""
+"""Code and number of a metric. Access by name would go through pynvml in Python each time."""
 _ABSENT = {
     int(Code.NOT_SUPPORTED): GAP[Gap.NOT_SUPPORTED],
     int(Code.INVALID_ARGUMENT): GAP[Gap.NOT_SUPPORTED],
@@ -31,7 +31,7 @@ class GpmReader:
         samples = gpm_samples() if gpm_supported(handle) else None
         self.supported = samples is not None
         self.suspect = False
-        """Something failed: zeros are not believed until another number comes."""
+        """Whether a failure came before: zeros are errors until another number is read."""
         self._ids = ids
         if samples is None:
             return
@@ -39,17 +39,17 @@ class GpmReader:
         self._older, self._newer = samples
         self._sampled_at = -math.inf
         self._has_sample = False
-        self._request, self._answers, self._take, self._compute = gpm_request(ids)
+        self._request, self._answers, self._sample_call, self._compute = gpm_request(ids)
 
     def read(self, now: float) -> tuple[int, dict[int, float]]:
-        """Take a sample; return NVML's code, and for each id its number or gap.
+        """Sample the counters; return NVML's code, and for each id its number or gap.
 
-        `now` is in seconds on any clock that only grows.
+        `now` is in seconds on a monotonic clock.
         """
         if now - self._sampled_at < SHORTEST:
             return Code.SUCCESS, dict.fromkeys(self._ids, GAP[Gap.NOT_READ])
         self._older, self._newer = self._newer, self._older
-        code = self._sample(self._take)
+        code = self._sample(self._sample_call)
         had, self._has_sample = self._has_sample, code == Code.SUCCESS
         self._sampled_at = now
         if code == Code.SUCCESS and had:
@@ -62,8 +62,8 @@ class GpmReader:
             return code, dict.fromkeys(self._ids, GAP[Gap.ERROR])
         return code, self._numbers()
 
-    def _sample(self, take: Function) -> int:
-        return take(self._handle, self._newer)
+    def _sample(self, call: Function) -> int:
+        return call(self._handle, self._newer)
 
     def _numbers(self) -> dict[int, float]:
         numbers: dict[int, float] = {}

@@ -1,4 +1,4 @@
-"""One GPU as the probe reads it: its handle, what it is, what it can tell, and how it is asked."""
+"""Reader of one GPU in the probe process: its handle, description, capabilities and read plans."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from telemetry.errors import DriverError
 from telemetry.metric import Call, Gpm, Lane, Table
 from telemetry.schema import SCHEMA
 
-# What one GPU says of itself: name, address, limits, links. Asked once, when the GPU is met.
+# Description of a GPU: name, address, limits, links. Read once, when the GPU is opened.
 
 MAX_LINKS = 36
 ARCHITECTURES = {
@@ -42,7 +42,7 @@ _ADDRESS = re.compile(r"([0-9a-fA-F]+):([0-9a-fA-F]+):([0-9a-fA-F]+)\.?([0-9a-fA
 
 
 def describe(handle: Handle, index: int) -> Gpu:
-    """Return what a GPU is. Raises `DriverError` when it is lost or the driver is gone."""
+    """Return the description of a GPU. Raises `DriverError` when it or the driver is gone."""
     memory = _number(handle, Call("nvmlDeviceGetMemoryInfo_v2", pick="total"))
     limit = _number(handle, Call("nvmlDeviceGetEnforcedPowerLimit", 1e-3))
     minor = _number(handle, Call("nvmlDeviceGetMinorNumber"))
@@ -65,7 +65,7 @@ def describe(handle: Handle, index: int) -> Gpu:
 
 
 def links(handle: Handle, uuid: str) -> tuple[Link, ...]:
-    """Return the links of a GPU, from number 0 on without holes, so that a row is a number."""
+    """Return the links of a GPU, numbered from 0 without holes, so that a row is a number."""
     found: list[Link] = []
     for number in range(MAX_LINKS):
         query, _ = bind(handle, Call("nvmlDeviceGetNvLinkState", args=(number,)))
@@ -84,7 +84,8 @@ def links(handle: Handle, uuid: str) -> tuple[Link, ...]:
 
 
 def can_remap_rows(handle: Handle, name: str) -> bool:
-    """Infer it from ECC and the product: boards without the feature answer zeros, not an error."""
+    """Return whether rows can be remapped, inferred from ECC and the product: boards without the
+    feature report zeros, not an error."""
     return (
         "GeForce" not in name and _number(handle, Call("nvmlDeviceGetEccMode", pick=0)) is not None
     )
@@ -93,7 +94,7 @@ def can_remap_rows(handle: Handle, name: str) -> bool:
 def pci_address(text: str) -> str | None:
     """Return an address in normal form: `0000:18:00.0`, lower case, domain of four digits or more.
 
-    NVML writes `00000000:18:00.0`, and all zeros for a peer that it does not know.
+    NVML writes `00000000:18:00.0`, and all zeros for an unknown peer.
     """
     match = _ADDRESS.match(text)
     if match is None:
@@ -121,7 +122,7 @@ def _slot(handle: Handle) -> str | None:
 
 
 def _number(handle: Handle, call: Call) -> float | None:
-    """Return a number, or None when the GPU will not tell."""
+    """Return a number, or None when the GPU does not report it."""
     query, pick = bind(handle, call)
     if query.insist(query.ask()) != Code.SUCCESS:
         return None
@@ -134,16 +135,16 @@ def _number(handle: Handle, call: Call) -> float | None:
 
 
 def _text(value: Any) -> str | None:
-    """pynvml answers with str or bytes, as the call has it."""
+    """Return a text of pynvml, which is str or bytes depending on the call."""
     if isinstance(value, bytes):
         value = value.split(b"\0")[0].decode(errors="replace")
     return str(value).strip() or None if value is not None else None
 
 
 PROBE_AGAIN = 600.0
-"""Seconds after which what was not supported is tried once more."""
-MEET_AGAIN = 5.0
-"""Seconds between attempts to get to know a GPU that was lost before the start."""
+"""Seconds after which unsupported metrics are tried again."""
+OPEN_AGAIN = 5.0
+"""Seconds between attempts to open a GPU that was lost before the start."""
 LARGEST_BATCH = 100_000
 _LANES = {FAST: Lane.FAST, SLOW: Lane.SLOW}
 _BLOCKS = {bit: blocks_of(lane) for bit, lane in _LANES.items()}
@@ -154,33 +155,33 @@ _MIG = _GPU_SLOW.index("gpu_mig_mode")
 
 
 class GpuReader:
-    """Reads one GPU. Made before the GPU is touched: a sick one may hang on its first call."""
+    """Reader of one GPU. Created without a driver call: a broken GPU may hang on the first."""
 
     def __init__(self, index: int) -> None:
         self.handle: Handle | None = None
         self.gpm: GpmReader | None = None
         self.asked_at: float | None = None
-        """Monotonic time at which the reading under way began."""
+        """Monotonic start of the reading under way."""
         self._index = index
         self._gpu: Gpu | None = None
         self._status = ProbeStatus.OK
-        self._meet_at = 0.0
+        self._open_at = 0.0
         self._described: ProbeDescription | None = None
         self._reported: ProbeDescription | None = None
 
     def describe(self, turn: Turn) -> ProbeDescription | None:
-        """Return what the GPU is, when that has changed since the last call."""
-        if self._gpu is None and time.monotonic() >= self._meet_at:
-            self._meet_at = time.monotonic() + MEET_AGAIN
+        """Return the description, when it has changed since the last call."""
+        if self._gpu is None and time.monotonic() >= self._open_at:
+            self._open_at = time.monotonic() + OPEN_AGAIN
             try:
-                self._meet(turn)
+                self._open(turn)
             except DriverError as error:
                 self._status = status_of(error)
                 self._described = ProbeDescription(
                     Gpu(uuid="", index=self._index, name="", present=False)
                 )
             if turn.abandoned:
-                self._meet_at = 0.0
+                self._open_at = 0.0
                 return None
         if self._described is self._reported or self._described == self._reported:
             return None
@@ -188,13 +189,13 @@ class GpuReader:
         return self._described
 
     def presence(self) -> ProbeReading:
-        """Return how the GPU is, without asking it."""
+        """Return the last status, without a driver call."""
         return ProbeReading(self._status)
 
     def read(self, lanes: int, turn: Turn) -> ProbeReading:
         """Return the readings on `lanes`. Raises `DriverError` when the driver is gone."""
         if self._gpu is None or (self._status is not ProbeStatus.OK and not lanes & SLOW):
-            return ProbeReading(self._status)  # a lost GPU is asked again on the slow lane only
+            return ProbeReading(self._status)  # a lost GPU is read again on the slow lane only
         self.asked_at = time.monotonic()
         try:
             return self._read(lanes, turn)
@@ -209,7 +210,7 @@ class GpuReader:
                 status, part = self._read_lane(bit, turn)
                 values += part
         if turn.abandoned:
-            return ProbeReading(ProbeStatus.HUNG)  # nobody waits for it
+            return ProbeReading(ProbeStatus.HUNG)  # the result is discarded
         self._status = status
         if status is not ProbeStatus.OK:
             return ProbeReading(status)
@@ -217,7 +218,7 @@ class GpuReader:
             self._notice_mig(values[-self._widths[SLOW] + _MIG])
         return ProbeReading(status, values.tobytes())
 
-    def _meet(self, turn: Turn) -> None:
+    def _open(self, turn: Turn) -> None:
         handle = device(self._index)
         gpu = describe(handle, self._index)
         if turn.abandoned:
@@ -244,7 +245,7 @@ class GpuReader:
         self._status = ProbeStatus.OK
 
     def _read_lane(self, bit: int, turn: Turn) -> tuple[ProbeStatus, array[float]]:
-        """Read one lane, and again while cells find out what they can be read from."""
+        """Read one lane, repeatedly while cells skip unsupported alternatives."""
         if bit == SLOW and time.monotonic() >= self._probe_at:
             self._forget()
         while True:
@@ -268,7 +269,7 @@ class GpuReader:
         return status, values
 
     def _report_capabilities(self) -> None:
-        """What the GPU will never have goes into the inventory, once both lanes are known."""
+        """Add unsupported metrics to the description, once both lanes are known."""
         if self._described is None or self._settled != {FAST, SLOW}:
             return
         absent: dict[str, str] = {}
@@ -284,10 +285,10 @@ class GpuReader:
         if mig != self._described.gpu.mig:
             gpu = msgspec.structs.replace(self._described.gpu, mig=mig)
             self._described = ProbeDescription(gpu, self._described.links)
-            self._forget()  # split GPUs refuse what whole ones tell, and back
+            self._forget()  # capabilities depend on MIG
 
     def _forget(self) -> None:
-        """Find out anew what the GPU can tell."""
+        """Probe the capabilities again."""
         for parts in self._cells.values():
             for cell in parts:
                 cell.forget()
@@ -297,7 +298,7 @@ class GpuReader:
 
 
 def status_of(error: DriverError) -> ProbeStatus:
-    """Return what an error says of the GPU. Raises it again when the driver as a whole is gone."""
+    """Return the status that an error means. Raises it when the driver as a whole is gone."""
     if error.code in LOST:
         return ProbeStatus.LOST
     if error.code == Code.RESET_REQUIRED:

@@ -1,7 +1,7 @@
-"""The GPUs that this node has ever shown: who is there, who is gone, which device is which row.
+"""Table of the GPUs that this node has had: present or gone, and the row of each device.
 
-A GPU keeps its row for as long as the collector runs, whatever becomes of it, unless another is
-found in its place. Pure: descriptions and statuses in, events out.
+A GPU keeps its row while the collector runs, even when it is lost, unless another GPU is found at
+its PCI address. Pure: descriptions and statuses in, events out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collector.source import DeviceEvent
 from telemetry.devices import Gpu, Link
 
 HUNG_TICKS = 2
-"""A GPU is said to hang when it has not answered for so many ticks in a row."""
+"""Ticks in a row without an answer after which a GPU is reported as hung."""
 _LOST = {
     ProbeStatus.LOST: "The GPU has left the bus: reset it, or reboot the node.",
     ProbeStatus.RESET_REQUIRED: "The GPU answers nothing until it is reset (`nvidia-smi --gpu-reset`).",
@@ -23,7 +23,7 @@ _LOST = {
 
 
 class Row:
-    """One GPU of the roster."""
+    """Row of a GPU."""
 
     __slots__ = ("gpu", "hung", "links", "silent")
 
@@ -36,7 +36,7 @@ class Row:
 
 
 class GpuTable:
-    """All rows, and the devices of the present probe process."""
+    """Rows of all GPUs, and the devices of the current probe process."""
 
     def __init__(self, expected: Iterable[Gpu] = (), links: Iterable[Link] = ()) -> None:
         linked = list(links)
@@ -46,14 +46,14 @@ class GpuTable:
         self._descriptions: dict[int, ProbeDescription] = {}
         self._devices = 0
         self._nameless: set[int] = set()
-        """Devices of which it has been told that they hang, and are nobody we know."""
+        """Devices reported as hung that could not be identified."""
         self.row_of: dict[int, int] = {}
-        """Row by device of the probe."""
+        """Row number by device of the probe."""
         self.changed = False
-        """The inventory must be made anew; the reader clears it."""
+        """Whether the inventory must be rebuilt; cleared by the source."""
 
     def start(self, devices: int, now: int) -> list[DeviceEvent]:
-        """A new probe has opened the driver and counts so many devices."""
+        """Start over with a new probe that has so many devices; return events."""
         self._devices = devices
         self._descriptions.clear()
         self._nameless.clear()
@@ -62,7 +62,7 @@ class GpuTable:
     def apply_descriptions(
         self, described: Mapping[int, ProbeDescription], now: int
     ) -> list[DeviceEvent]:
-        """Take in what devices are; return what is new. `now` in ns since 1970."""
+        """Apply changed descriptions; return events. `now` in ns since 1970."""
         if not described:
             return []
         self._descriptions.update(described)
@@ -74,7 +74,7 @@ class GpuTable:
         return events
 
     def _map(self, now: int) -> list[DeviceEvent]:
-        """Find the row of each device."""
+        """Assign a row to each device."""
         events: list[DeviceEvent] = []
         claimed: dict[int, int] = {}
         for device, description in sorted(self._descriptions.items()):
@@ -82,7 +82,7 @@ class GpuTable:
                 claimed[device] = self._adopt(description, now, events)
         taken = set(claimed.values())
         for device in range(self._devices):
-            # One that does not say who it is: the GPU that had its index, if that is free.
+            # An unidentified device gets the row of the GPU that had its index, if that is free.
             if device not in claimed:
                 for number, row in enumerate(self.rows):
                     if row.gpu.index == device and number not in taken:
@@ -97,7 +97,7 @@ class GpuTable:
         return events
 
     def apply_statuses(self, statuses: Sequence[ProbeStatus], now: int) -> list[DeviceEvent]:
-        """Take in how each device answered; return what is new."""
+        """Apply the status of each device; return events."""
         events: list[DeviceEvent] = []
         for device, status in enumerate(statuses):
             number = self.row_of.get(device)
@@ -127,21 +127,21 @@ class GpuTable:
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
-        """All GPUs in the order of their rows."""
+        """GPUs in the order of their rows."""
         return tuple(row.gpu for row in self.rows)
 
     @property
     def links(self) -> tuple[Link, ...]:
-        """All links in the order of their rows."""
+        """Links in the order of their rows."""
         return tuple(link for row in self.rows for link in row.links)
 
     @property
     def missing(self) -> set[str]:
-        """UUIDs of those that are gone."""
+        """UUIDs of GPUs that are gone."""
         return {row.gpu.uuid for row in self.rows if not row.gpu.present}
 
     def _adopt(self, description: ProbeDescription, now: int, events: list[DeviceEvent]) -> int:
-        """Find the row of a GPU, or give it one; return the row's number."""
+        """Return the row number of a GPU; add a row for a new one."""
         gpu = description.gpu
         for number, row in enumerate(self.rows):
             if row.gpu.uuid != gpu.uuid:
@@ -149,9 +149,9 @@ class GpuTable:
             if row.gpu.mig != gpu.mig:
                 text = f"MIG was switched {'on' if gpu.mig else 'off'}."
                 events.append(_event("mig_changed", gpu, now, text, mig=int(gpu.mig)))
-            if not gpu.capabilities:  # not known yet: better the old ones than none
+            if not gpu.capabilities:  # not known yet: keep the old ones
                 gpu = msgspec.structs.replace(gpu, capabilities=row.gpu.capabilities)
-            # Whether it is there is for its first answer to say.
+            # Only its first reading tells whether it is present.
             gpu = msgspec.structs.replace(gpu, present=row.gpu.present)
             if (row.gpu, row.links) != (gpu, description.links):
                 row.gpu, row.links = gpu, description.links
@@ -169,7 +169,7 @@ class GpuTable:
         return place
 
     def _replaced(self, gpu: Gpu) -> int | None:
-        """Find the row of the GPU that was at the PCI address of a new one and is there no more."""
+        """Return the row of a GPU that is gone and had the PCI address of a new one."""
         there = {description.gpu.uuid for description in self._descriptions.values()}
         for number, row in enumerate(self.rows):
             if gpu.pci is not None and row.gpu.pci == gpu.pci and row.gpu.uuid not in there:

@@ -1,11 +1,11 @@
-"""The probe processes of one source: the one in use, those given up, and the scout.
+"""Supervisor of the probe processes of a source: the current one, abandoned ones, and the scout.
 
-A driver is opened once by a process. When it does not open, goes away or stops to answer, another
-process tries, later and later; the old one is left to end by itself, because killing a process in
-a driver call has frozen GPUs. How many are left so at once is bounded.
+A process opens the driver once. When the driver does not open, goes away or stops answering,
+another process tries, with growing pauses; the old one is left to end by itself, because killing a
+process in a driver call has frozen GPUs. The number of abandoned processes is bounded.
 
-A lost GPU is found again only by initialising NVML anew, which may hang. So a *scout* does it in
-another process while the first goes on with the other GPUs, and takes over if it finds one.
+A lost GPU is found again only by initialising NVML anew, which may hang. So a *scout* process does
+that while the current one goes on with the other GPUs, and replaces it if it finds the GPU.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from collector.probe.protocol import ProbeNotice, ProbeReply
 from telemetry.backoff import STEADY, Backoff
 
 PROCESS_LIMIT = 3
-"""Processes given up that have not ended yet; with so many, no other is started."""
+"""Abandoned processes at which no other is started."""
 REPLACE_AFTER = 4.0
-"""A driver that has not opened after so many times its limit is tried by another process."""
+"""Multiple of the open limit after which another process tries to open the driver."""
 SCOUT_WAIT = 60.0
 EXIT_WAIT = 1.0
 
 
 class ProbeSupervisor:
-    """Starts, watches and lets go of probe processes."""
+    """Starts, watches and closes probe processes."""
 
     def __init__(
         self,
@@ -57,23 +57,23 @@ class ProbeSupervisor:
         self._processes = 0
         self._notices: list[ProbeNotice] = []
         self.found: ProbeReply | None = None
-        """The first answer of a scout that has taken over."""
+        """The first reply of a scout that has become the current process."""
 
     @property
     def abandoned(self) -> int:
-        """Driver calls and processes given up since the start."""
+        """Driver calls and processes abandoned since the start."""
         return self._calls_before + self._calls + self._processes
 
     async def begin(self, seconds: float) -> None:
-        """Start a process now, and wait that long for its report. With too many that have not
-        ended yet, `tend` starts one when it may."""
+        """Start a process now, and wait so long for its report. With too many abandoned processes,
+        `tend` starts one later."""
         self._retry.reset()
         if not self._crowded():
             await self._start().reported(seconds)
 
     def tend(self, missing: set[str]) -> tuple[Probe | None, DriverState | None]:
-        """See to the processes, without waiting: return the one whose driver is open, and the
-        driver's state if there is something to say. `missing` are the UUIDs of lost GPUs."""
+        """Supervise the processes without waiting: return the one whose driver is open, and the
+        driver's state if it has changed. `missing` are the UUIDs of lost GPUs."""
         self._reap()
         self._send_scout(missing)
         probe = self._probe
@@ -86,7 +86,7 @@ class ProbeSupervisor:
             return None, states.after(probe.report)
         if probe.ended:
             if not probe.exited() and probe.ended_for() < EXIT_WAIT:
-                return None, None  # the pipe closes a moment before the exit code is there
+                return None, None  # the pipe closes shortly before the exit code is known
             self._drop(probe)
             return None, states.crashed(probe.exit_code)
         if probe.silent_for() > self._silence_limit:
@@ -101,14 +101,14 @@ class ProbeSupervisor:
             return None, states.opening_for(waited) if waited > self._open_limit else None
         return probe, None
 
-    def heed(self, answer: ProbeReply) -> None:
-        """Learn from an answer what concerns the processes."""
+    def note_reply(self, answer: ProbeReply) -> None:
+        """Note from a reply that the process is healthy, and whether devices have changed."""
         self._retry.reset()
         self._calls = answer.abandoned
         self._drifted = self._drifted or answer.drifted
 
-    def heard(self) -> list[ProbeNotice]:
-        """Return what the driver said by itself since the last call."""
+    def drain_notices(self) -> list[ProbeNotice]:
+        """Return the events of the driver since the last call."""
         notices, self._notices = self._notices, []
         if self._probe is not None:
             notices += self._probe.notices
@@ -116,11 +116,11 @@ class ProbeSupervisor:
         return notices
 
     async def close(self, seconds: float) -> bool:
-        """Let all processes go; return whether all have ended within `seconds`."""
+        """Close all processes; return whether they have ended within `seconds`."""
         if self._scout is not None:
             self._scout.cancel()
             await asyncio.wait([self._scout], timeout=seconds / 4)
-            self._take_scout()
+            self._finish_scout()
         if self._probe is not None:
             self._drop(self._probe)
         end = time.monotonic() + seconds
@@ -156,10 +156,10 @@ class ProbeSupervisor:
             self._retry.start(time.monotonic())
 
     def _send_scout(self, missing: set[str]) -> None:
-        """Look for lost GPUs, and after a change in their number, with a process of its own."""
+        """Search for lost GPUs, and after a change of their number, with a scout process."""
         if self._scout is not None:
             if self._scout.done():
-                self._take_scout()
+                self._finish_scout()
             return
         if not missing and not self._drifted:
             self._scouting.reset()
@@ -171,9 +171,9 @@ class ProbeSupervisor:
         elif self._scouting.over(time.monotonic()) and len(self._leaving) < PROCESS_LIMIT:
             self._scouting.start(time.monotonic())
             self._missing = frozenset(missing)
-            self._scout = asyncio.create_task(self._look(), name="nvml scout")
+            self._scout = asyncio.create_task(self._scan(), name="nvml scout")
 
-    async def _look(self) -> tuple[Probe, ProbeReply] | None:
+    async def _scan(self) -> tuple[Probe, ProbeReply] | None:
         probe = Probe(self._driver, self._environment)
         answer: ProbeReply | None = None
         try:
@@ -186,8 +186,8 @@ class ProbeSupervisor:
                 self._leaving.append(probe)
         return (probe, answer) if answer is not None else None
 
-    def _take_scout(self) -> None:
-        """Let a scout that found something take over, and any other go."""
+    def _finish_scout(self) -> None:
+        """Replace the current process by a scout that found a GPU; close any other scout."""
         scout, self._scout = self._scout, None
         if scout is None or scout.cancelled() or scout.exception() is not None:
             return

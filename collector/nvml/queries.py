@@ -1,8 +1,8 @@
-"""Calls of the catalogue, bound to one GPU: asked each tick into result objects made once.
+"""Calls of the catalogue, bound to one GPU: made each tick, with result objects allocated once.
 
-pynvml makes its result objects anew and raises for every code; at 1 Hz x 8 GPUs that would be most
-of the cost. For the same reason what is done each tick is bound beforehand: `ask` is the C function
-with its arguments, and a reading is taken out of the result by one getter.
+pynvml allocates result objects per call and raises for every code; at 1 Hz x 8 GPUs that would be
+most of the cost. For the same reason each call is bound beforehand: `ask` is the C function with
+its arguments, and one getter reads a number from the result.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Getter = Callable[[Any], float]
 
 
 class Attempt:
-    """One C function with its arguments and the object that it fills."""
+    """C function with its arguments and the object that it fills."""
 
     __slots__ = ("ask", "result")
 
@@ -29,15 +29,15 @@ class Attempt:
 
 
 class Query:
-    """One question to one GPU. `ask` answers with NVML's code; then the result has the answer."""
+    """Call bound to one GPU. `ask` returns NVML's code, and fills the result."""
 
     def __init__(self, attempts: list[Attempt]) -> None:
         self._attempts = attempts
         self.ask: Callable[[], int] = attempts[0].ask
 
     def insist(self, code: int) -> int:
-        """Ask by older forms of the call, where `code` says that the newest is unknown and as long
-        as there are any; return the last code."""
+        """Try older forms of the call while `code` means that the form is unsupported; return the
+        last code."""
         while code in UNSUPPORTED and len(self._attempts) > 1:
             del self._attempts[0]
             self.ask = self._attempts[0].ask
@@ -45,8 +45,8 @@ class Query:
         return code
 
     def answer(self, pick: str | int | None) -> tuple[Getter, Any] | None:
-        """Return how to take member `pick` out of an answer, and out of what; None when this form
-        of the answer lacks it."""
+        """Return the getter of member `pick`, and its object; None when this form of the result lacks
+        it."""
         result = self._attempts[0].result
         if isinstance(pick, int):
             return _getter(result[pick], "value"), result[pick]
@@ -55,7 +55,7 @@ class Query:
 
 
 class Processes(Query):
-    """How many processes there are: asked with no room for their names, which is the cheapest."""
+    """Number of processes, queried with an empty buffer, which is the cheapest way."""
 
     def __init__(self, attempts: list[Attempt]) -> None:
         super().__init__(attempts)
@@ -64,19 +64,19 @@ class Processes(Query):
         self.ask = self._ask_without_room
 
     def _ask_without_room(self) -> int:
-        """Call the driver; too little room is the answer that is wanted."""
+        """Call the driver; "insufficient size" means success here."""
         self._count.value = 0
         code = self._ask()
         return Code.SUCCESS if code == Code.INSUFFICIENT_SIZE else code
 
     def answer(self, pick: str | int | None) -> tuple[Getter, Any]:
-        """Return how to take the number of processes."""
+        """Return the getter of the number of processes."""
         del pick
         return _getter(self._count, "value"), self._count
 
 
 def _getter(result: Any, name: str) -> Getter:
-    """The member itself: pynvml's structs look at each in Python when it is asked for by name."""
+    """Return the getter of the C member, which is faster than pynvml's attribute access."""
     getter: Getter = getattr(type(result), name).__get__
     return getter
 
@@ -122,9 +122,9 @@ _DEFAULT_PICK = {"nvmlDeviceGetMarginTemperature": "marginTemperature"}
 
 
 def bind(handle: Handle, call: Call) -> tuple[Query, str | int | None]:
-    """Return the question that a `Call` of the catalogue stands for, and what to pick of its
-    answer. Any function of the form (device, numbers ..., pointer to one or two uint) will do
-    without further ado; structs and 64-bit answers are listed above."""
+    """Return the query of a `Call` of the catalogue, and the member to pick of its result. Functions
+    of the form (device, numbers ..., pointer to one or two uint) need no entry; structs and 64-bit
+    results are listed above."""
     name = call.function
     numbers = [c_uint(number) for number in call.args]
     pick = call.pick if call.pick is not None else _DEFAULT_PICK.get(name)

@@ -1,8 +1,8 @@
-"""From catalogue rows to driver calls and back to floats: the plan by which one GPU is read.
+"""Read plan of a GPU: from catalogue rows to driver calls and back to floats.
 
-A plan is made once for a GPU and a choice of lanes: all fields in one batch, calls that several
-metrics share asked once, every answer's place and unit settled beforehand. It is made anew when
-the capability of a cell changes.
+A plan is made once for a GPU and a lane: all fields in one batch, calls that several metrics share
+made once, position and unit of every result known beforehand. It is rebuilt when the capability of
+a cell changes.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from telemetry.errors import DriverError
 from telemetry.gap import GAP, Gap
 from telemetry.metric import Call, Field, Gpm
 
-# Field values: many numbers of one GPU in one call, and how to read their tagged union.
+# Field values: many numbers of one GPU in one call, decoded from a tagged union.
 
 
 class FieldBatch:
-    """Field values of one GPU, read in one call into an array that is made once."""
+    """Field values of one GPU, read in one call into an array that is allocated once."""
 
     _ENTRY = struct.Struct("=24xIIQ")  # after id, scope, timestamp, latency: type, code, value
 
@@ -47,8 +47,8 @@ class FieldBatch:
         self._whole = struct.Struct("")
 
     def steady(self) -> tuple[float, ...] | None:
-        """Return all numbers at once, where every entry succeeded and is of the type that it had
-        when they were learned; None where somebody must look at each (`values`)."""
+        """Return all numbers at once, when every entry succeeded with the same type as at `learn`;
+        None when each must be decoded by itself (`values`)."""
         if not self._kinds:
             return None
         found = self._whole.unpack(self._bytes)
@@ -58,7 +58,7 @@ class FieldBatch:
         return found[2::3]
 
     def learn(self) -> None:
-        """Remember the types of an answer in which all succeeded."""
+        """Remember the types of a result in which all entries succeeded."""
         kinds = tuple(kind for kind, _, _ in self.values())
         if all(kind in _FORMATS for kind in kinds):
             self._kinds = kinds
@@ -70,13 +70,13 @@ class FieldBatch:
 
 
 _FORMATS = {0: "d", 1: "I4x", 2: "Q", 3: "Q", 4: "q", 5: "i4x", 6: "H6x"}
-"""By type: how its number stands in the eight bytes."""
+"""Layout of the number in the eight bytes, by type."""
 
 
 def decode(kind: int, raw: int) -> float | None:
-    """Return the number in the raw bits of a field; None when it says "not available".
+    """Return the number in the raw bits of a field; None when it means "not available".
 
-    The driver fills only as many bytes as the type has: the rest is rubbish.
+    The driver fills only as many bytes as the type has; the rest is undefined.
     """
     match kind:
         case 1:  # unsigned int
@@ -106,7 +106,7 @@ _ALL_ONES = frozenset({0xFFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF})
 
 
 class _Place(NamedTuple):
-    """Where one number of an answer goes, and how it gets there."""
+    """Getter, conversion and target position of one number of a result."""
 
     position: int
     get: Getter
@@ -114,18 +114,18 @@ class _Place(NamedTuple):
     convert: Convert
 
 
-class _Question:
-    """One call and the cells that its answer fills."""
+class _BoundCall:
+    """Driver call and the cells that its result fills."""
 
     def __init__(self, query: Query) -> None:
         self.query = query
         self.cells: list[tuple[Cell, str | int | None]] = []
         self.places: list[_Place] = []
         self.absent: list[int] = []
-        """Positions of what this form of the answer lacks."""
+        """Positions of numbers that this form of the result lacks."""
 
     def settle(self) -> None:
-        """Find out where the numbers of an answer stand."""
+        """Locate the numbers in the result."""
         self.places, self.absent = [], []
         for cell, pick in self.cells:
             found = self.query.answer(pick)
@@ -136,7 +136,7 @@ class _Question:
 
 
 class _Batch:
-    """One call for many fields and the cells that it fills."""
+    """Call for many fields and the cells that it fills."""
 
     def __init__(self, handle: Handle, cells: list[Cell]) -> None:
         self.fields = FieldBatch(handle, [cell.field for cell in cells])
@@ -150,11 +150,11 @@ class _Batch:
             for at, (cell, factor) in enumerate(zip(cells, factors, strict=True))
             if factor is None
         ]
-        """Position, place in the batch and conversion of what is no mere number."""
+        """Position, index in the batch and conversion of cells that need more than a scale."""
 
 
 class _UnwellError(Exception):
-    """The GPU, not a metric, gave this answer."""
+    """Error code that concerns the GPU, not a metric."""
 
     def __init__(self, status: ProbeStatus) -> None:
         super().__init__(status)
@@ -162,16 +162,16 @@ class _UnwellError(Exception):
 
 
 class ReadPlan:
-    """How one GPU is read on some lanes."""
+    """Calls by which one GPU is read on a lane."""
 
     def __init__(self, handle: Handle, cells: list[Cell], batch: int, gpm: GpmReader) -> None:
         self._gpm = gpm
         self._cells = cells
         self.batch = batch
         self.stale = False
-        """A cell has changed its source: make another plan."""
+        """Whether a cell has skipped an alternative: then make another plan."""
         self._template = array("d", [GAP[cell.gap or Gap.NOT_READ] for cell in cells])
-        self._questions = self._bind(handle)
+        self._calls = self._bind(handle)
         fields = [cell for cell in cells if isinstance(cell.origin, Field)]
         self._batches = [
             _Batch(handle, fields[start : start + batch]) for start in range(0, len(fields), batch)
@@ -180,24 +180,24 @@ class ReadPlan:
             (cell, cell.origin) for cell in cells if is_gpm(cell) and isinstance(cell.origin, Gpm)
         ]
 
-    def _bind(self, handle: Handle) -> list[_Question]:
-        """One question for each distinct call, with all cells that its answer fills."""
-        questions: dict[tuple[str, tuple[int, ...]], _Question] = {}
+    def _bind(self, handle: Handle) -> list[_BoundCall]:
+        """Return each distinct call, with all cells that its result fills."""
+        calls: dict[tuple[str, tuple[int, ...]], _BoundCall] = {}
         for cell in self._cells:
             call = cell.origin
             if isinstance(call, Call):
                 query, pick = bind(handle, call)
                 key = (call.function, call.args)
-                questions.setdefault(key, _Question(query)).cells.append((cell, pick))
-        for question in questions.values():
-            question.settle()
-        return list(questions.values())
+                calls.setdefault(key, _BoundCall(query)).cells.append((cell, pick))
+        for bound in calls.values():
+            bound.settle()
+        return list(calls.values())
 
     def read(self, turn: Turn, now: float) -> tuple[ProbeStatus, array[float]]:
-        """Ask everything; `now` is in seconds on a clock that only grows.
+        """Make all calls; `now` is in seconds on a monotonic clock.
 
-        Raises `DriverError` when the driver as a whole is gone. The values of an unwell GPU, and
-        those of a turn that was abandoned, mean nothing.
+        Raises `DriverError` when the driver as a whole is gone. The values are undefined unless the
+        status is OK.
         """
         values = self._template[:]
         try:
@@ -205,21 +205,21 @@ class ReadPlan:
                 if turn.abandoned:
                     return ProbeStatus.HUNG, values
                 self._read_fields(batch, values)
-            for question in self._questions:
+            for call in self._calls:
                 if turn.abandoned:
                     return ProbeStatus.HUNG, values
-                code = question.query.ask()
+                code = call.query.ask()
                 if code:
-                    code = question.query.insist(code)
-                    question.settle()
+                    code = call.query.insist(code)
+                    call.settle()
                 if code:
-                    for cell, _ in question.cells:
+                    for cell, _ in call.cells:
                         values[cell.position] = self._failed(cell, code)
                     continue
-                for position, get, result, convert in question.places:
+                for position, get, result, convert in call.places:
                     number = get(result)
                     values[position] = _NOT_SUPPORTED if number in _ALL_ONES else convert(number)
-                for position in question.absent:
+                for position in call.absent:
                     values[position] = _NOT_SUPPORTED
             if self._gpm_cells and not turn.abandoned:
                 self._read_gpm(values, now)
@@ -231,7 +231,7 @@ class ReadPlan:
         code = batch.fields.ask()
         if code:
             if code in UNSUPPORTED and len(batch.cells) > _SMALLEST_BATCH and code != 3:
-                # A driver may have a limit, or choke on one id: ask in smaller portions.
+                # A driver may have a limit, or fail because of one id: use smaller batches.
                 self.batch = max(len(batch.cells) // 2, _SMALLEST_BATCH)
                 self.stale = True
             for cell in batch.cells:
@@ -247,7 +247,7 @@ class ReadPlan:
             values[position] = convert(numbers[at])
 
     def _read_each(self, batch: _Batch, values: array[float]) -> None:
-        """Look at each field by itself: one has failed, says "none", or is seen for the first
+        """Decode each field by itself: one has failed, has no value, or is read for the first
         time."""
         whole = True
         for cell, convert, (kind, failed, raw) in zip(
@@ -284,7 +284,7 @@ class ReadPlan:
             raise DriverError("the driver has gone away", code)
         denied = code == Code.NO_PERMISSION
         if denied or (code in UNSUPPORTED and not split):
-            cell.pass_over(denied=denied)
+            cell.skip(denied=denied)
             self.stale = True
             return GAP[cell.gap or Gap.NOT_READ]
         return _ERROR

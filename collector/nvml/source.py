@@ -1,7 +1,7 @@
-"""NVML as a source: readings of all GPUs each tick, whatever becomes of the driver.
+"""NVML as a source: readings of all GPUs each tick, even when the driver fails.
 
-The driver is read by a probe process (`collector.probe`). Here it is started, watched, replaced
-and let go; its answers become rows, and its troubles gaps, states and events.
+A probe process (`collector.probe`) reads the driver. The source supervises the process, and turns
+its replies into rows, and its failures into gaps, states and events.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from telemetry.inventory import Inventory
 from telemetry.metric import Lane
 from telemetry.schema import GPU_FAST, GPU_SLOW, LINK_FAST, LINK_SLOW, SCHEMA
 
-# Who reaches whose memory: links with names at both ends, and the pools that they make. Pure.
+# NVLink topology: the peers of links, and memory pools. Pure.
 
 
 def with_peers(links: Iterable[Link], gpus: Sequence[Gpu]) -> tuple[Link, ...]:
-    """Return the links with the UUID of the GPU at the far end, where it is one of ours."""
+    """Return the links with the UUID of the GPU at the far end, where it is one of this node."""
     by_pci = {gpu.pci: gpu.uuid for gpu in gpus if gpu.pci is not None}
     return tuple(
         msgspec.structs.replace(link, peer=by_pci.get(link.peer_pci))
@@ -50,8 +50,8 @@ def with_peers(links: Iterable[Link], gpus: Sequence[Gpu]) -> tuple[Link, ...]:
 
 
 def pools(gpus: Sequence[Gpu], links: Iterable[Link]) -> tuple[MemoryPool, ...]:
-    """Return the pools of a node: all GPUs on switches are one, GPUs linked to each other are one,
-    and every other GPU is alone."""
+    """Return the memory pools of a node: all GPUs on switches form one, GPUs linked to each other
+    form one, and every other GPU is a pool of its own."""
     switched: set[str] = set()
     parent = {gpu.uuid: gpu.uuid for gpu in gpus}
 
@@ -89,7 +89,7 @@ def _pool(group: list[Gpu], switched: set[str]) -> MemoryPool:
     )
 
 
-# From the probe's packed readings to rows of a frame; what is missing becomes gaps. Pure.
+# From the probe's packed readings to rows of a frame, with gaps for missing ones. Pure.
 
 _LAYOUT = ((Lane.FAST, GPU_FAST, LINK_FAST), (Lane.SLOW, GPU_SLOW, LINK_SLOW))
 """The order of a reading's values: lane by lane, the GPU's row and then one for each link."""
@@ -103,7 +103,7 @@ _GAPS = {
 
 
 class Shape(NamedTuple):
-    """What rows are wanted."""
+    """Rows that a tick needs."""
 
     links: tuple[int, ...]
     """Links of each GPU, in the order of the rows."""
@@ -111,7 +111,7 @@ class Shape(NamedTuple):
 
 
 def assemble(shape: Shape, readings: Sequence[ProbeReading | None], absent: Gap) -> Rows:
-    """Return the blocks of `shape`, one reading a GPU; None is a GPU that is `absent`."""
+    """Return the blocks of `shape` from one reading per GPU; None is a GPU that is `absent`."""
     rows: Rows = {}
     for lane, gpu_block, link_block in _LAYOUT:
         if lane in shape.lanes:
@@ -153,7 +153,7 @@ _CLOSE_WAIT = 0.7
 
 
 class NvmlSource:
-    """Source `nvml`; see `collector.source.Source`."""
+    """Source `nvml`, as in `collector.source.Source`."""
 
     def __init__(
         self,
@@ -169,15 +169,15 @@ class NvmlSource:
         silence_limit: float | None = None,
         command_wait: float = 5.0,
     ) -> None:
-        """Prepare; nothing is started before `open`. Times are in seconds.
+        """Prepare the source; `open` starts it. Times are in seconds.
 
         `interval` is that of the ticks; `environment` is added to the probe's; `expected` are GPUs
         and links that the node had before this start, so that one that is lost now has a row;
         `open_wait` is how long `open` and `resume` wait for the driver; `retry` the shortest and
         the longest pause between attempts to open it; `scout` the same between attempts to find
-        lost GPUs again; a driver that has not opened after `open_limit` is said to hang; a probe
+        lost GPUs again; a driver that has not opened after `open_limit` counts as hung; a probe
         process that does not run for `silence_limit` (10 s or 5 intervals) is replaced; `release`
-        and `resume` take `command_wait` at most, for no tick is taken meanwhile.
+        and `resume` take `command_wait` at most, because no tick runs meanwhile.
         """
         silence = silence_limit or max(10.0, 5 * interval)
         self._supervisor = ProbeSupervisor("nvml", environment, retry, scout, open_limit, silence)
@@ -197,11 +197,11 @@ class NvmlSource:
 
     @property
     def abandoned(self) -> int:
-        """Driver calls and probe processes given up as hung since the start."""
+        """Driver calls and probe processes abandoned as hung since the start."""
         return self._supervisor.abandoned
 
     async def open(self) -> None:
-        """Start the probe, and give the driver a moment to open."""
+        """Start the probe, and wait a moment for the driver to open."""
         self._now = time.time_ns()
         await self._begin(self._open_wait)
 
@@ -217,11 +217,11 @@ class NvmlSource:
             probe = self._tend()
             if probe is not None:
                 answer = await probe.ask(sum(_BITS[lane] for lane in lanes), deadline)
-                self._follow(probe)
-            for heard in self._supervisor.heard():
-                self._hear(heard)
+                self._check_alive(probe)
+            for notice in self._supervisor.drain_notices():
+                self._add_notice(notice)
         if answer is not None:
-            self._take(answer)
+            self._apply(answer)
         readings = self._readings(answer)
         shape = Shape(tuple(len(row.links) for row in self._table.rows), lanes)
         rows = assemble(shape, readings, self._absent_gap(answer))
@@ -239,20 +239,20 @@ class NvmlSource:
         return rows
 
     def drain_events(self) -> list[DeviceEvent]:
-        """Return what happened since the last call, oldest first."""
-        news, self._events = self._events, []
-        return news
+        """Return the events since the last call, oldest first."""
+        events, self._events = self._events, []
+        return events
 
     async def release(self) -> None:
-        """End the probe, so that the driver can be upgraded. A call that does not return holds the
-        driver for longer than this waits: the state says so until it has returned."""
+        """End the probe, so that the driver can be upgraded. A call that does not return keeps the
+        driver open for longer: the state then says so until it has returned."""
         self._released = True
         free = await self._supervisor.close(self._command_wait)
         self._enter(states.RELEASED if free else states.HELD)
         self._publish()
 
     async def resume(self) -> None:
-        """Take the driver again."""
+        """Open the driver again."""
         if self._released:
             self._released = False
             self._enter(states.OPENING)
@@ -266,30 +266,30 @@ class NvmlSource:
     # ---- the driver's state ----
 
     async def _begin(self, seconds: float) -> None:
-        """Start a probe, and wait that long for what it has to tell."""
+        """Start a probe, and wait so long for its report."""
         end = time.monotonic() + seconds
         await self._supervisor.begin(seconds)
         probe = self._tend()
         if probe is not None:
             answer = await probe.ask(0, max(end - time.monotonic(), seconds / 4))
             if answer is not None:
-                self._take(answer)
+                self._apply(answer)
         if self._table.changed:
             self._publish()
 
     def _tend(self) -> Probe | None:
-        """See to the probe process; return it if its driver is open."""
+        """Supervise the probe process; return it if its driver is open."""
         probe, state = self._supervisor.tend(self._table.missing)
         if state is not None:
             self._enter(state)
         if probe is not None and probe.report is not None and probe.report is not self._report:
-            self._meet_driver(probe.report)
+            self._driver_opened(probe.report)
             if self._supervisor.found is not None:
-                self._take(self._supervisor.found)
+                self._apply(self._supervisor.found)
         return probe
 
-    def _meet_driver(self, report: ProbeReport) -> None:
-        """Another process has opened the driver."""
+    def _driver_opened(self, report: ProbeReport) -> None:
+        """Start over with the report of a new process that has opened the driver."""
         before, self._report = self._report, report
         self._events += self._table.start(report.devices, self._now)
         self._enter(states.after(report))
@@ -300,14 +300,14 @@ class NvmlSource:
             text = f"The driver is {report.driver_version} now."
             self._events.append(DeviceEvent("driver_reloaded", self._now, message=text, data=data))
 
-    def _follow(self, probe: Probe) -> None:
-        """The driver may have gone while it was asked."""
+    def _check_alive(self, probe: Probe) -> None:
+        """Update the state if the driver went away during the request."""
         if probe.ended or (probe.report is not None and not probe.report.up):
             self._tend()
 
-    def _take(self, answer: ProbeReply) -> None:
-        """Learn from an answer who is there and how each does."""
-        self._supervisor.heed(answer)
+    def _apply(self, answer: ProbeReply) -> None:
+        """Apply descriptions and statuses of a reply."""
+        self._supervisor.note_reply(answer)
         self._events += self._table.apply_descriptions(answer.described, self._now)
         statuses = [reading.status for reading in answer.readings]
         self._events += self._table.apply_statuses(statuses, self._now)
@@ -321,7 +321,7 @@ class NvmlSource:
                 self._enter(states.after(self._report))
 
     def _enter(self, state: DriverState) -> None:
-        """Be in a state: published when it changes, and told when it is better or worse."""
+        """Enter a state: publish a change, and add an event when the driver goes up or down."""
         before, self._state = self._state, state
         if state == before:
             return
@@ -340,7 +340,7 @@ class NvmlSource:
                 data["version"] = self._report.driver_version
             self._events.append(DeviceEvent(kind, self._now, message=message, data=data))
 
-    def _hear(self, notice: ProbeNotice) -> None:
+    def _add_notice(self, notice: ProbeNotice) -> None:
         number = self._table.row_of.get(notice.device) if notice.device is not None else None
         gpu = self._table.rows[number].gpu if number is not None else None
         self._events.append(
@@ -357,7 +357,7 @@ class NvmlSource:
     # ---- rows and inventory ----
 
     def _readings(self, answer: ProbeReply | None) -> list[ProbeReading | None]:
-        """The reading of each row; None where the driver has no such device."""
+        """Return the reading of each row; None where the driver has no such device."""
         readings: list[ProbeReading | None] = [None] * len(self._table.rows)
         if answer is not None:
             for device, row in self._table.row_of.items():
@@ -366,7 +366,7 @@ class NvmlSource:
         return readings
 
     def _absent_gap(self, answer: ProbeReply | None) -> Gap:
-        """Why rows without a reading are absent."""
+        """Return the reason of rows without a reading."""
         if answer is not None:
             return Gap.DEVICE_LOST
         if self._state.state == "up":
@@ -374,7 +374,7 @@ class NvmlSource:
         return Gap.NOT_READ if self._state == states.OPENING else self._state.gap
 
     def _publish(self) -> None:
-        """Make the inventory anew."""
+        """Rebuild the inventory."""
         self._table.changed = False
         gpus = self._table.gpus
         links = with_peers(self._table.links, gpus)

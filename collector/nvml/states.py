@@ -1,4 +1,4 @@
-"""What is wrong with the driver as a whole, and what to do about it. Pure."""
+"""States of the driver as a whole, each with its remedy. Pure."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from telemetry.gap import Gap
 
 
 class DriverState(NamedTuple):
-    """A state of `telemetry.inventory.Inventory.driver_state`, with its sentence."""
+    """State of `telemetry.inventory.Inventory.driver_state`, with a message for operators."""
 
     state: str
     message: str = ""
 
     @property
     def gap(self) -> Gap:
-        """Why readings are absent while the driver is in this state."""
+        """Reason of absent readings while the driver is in this state."""
         return _GAPS.get(self.state, Gap.ERROR)
 
 
@@ -28,7 +28,7 @@ _GAPS = {
 
 UP = DriverState("up")
 OPENING = DriverState("unknown", "The driver is being opened.")
-RELEASED = DriverState("released", "Let go of on request; `resume` takes the driver again.")
+RELEASED = DriverState("released", "Released on request; `resume` opens the driver again.")
 HELD = DriverState(
     "released",
     "Released, but a driver call has not returned yet and holds the driver; this changes when it "
@@ -37,12 +37,11 @@ HELD = DriverState(
 NOT_ANSWERING = DriverState(
     "hung",
     "No GPU has answered for two ticks: the driver hangs. See the kernel log; a reboot may be "
-    "needed. The collector goes on asking.",
+    "needed. The collector keeps trying.",
 )
 PROBE_SILENT = DriverState(
     "hung",
-    "The process that reads the driver does not run any more. It was left alone, and another "
-    "takes its place.",
+    "The process that reads the driver no longer runs. It was abandoned and another one started.",
 )
 
 _BY_CODE = {
@@ -73,9 +72,9 @@ _BY_CODE = {
 
 
 def after(report: ProbeReport) -> DriverState:
-    """Return the state that a probe's report speaks of."""
+    """Return the state that a probe reports."""
     if report.up:
-        return UP._replace(message="" if report.devices else "The driver is up, and shows no GPU.")
+        return UP._replace(message="" if report.devices else "The driver is up, and lists no GPU.")
     if report.code in _BY_CODE:
         return _BY_CODE[report.code]
     code = f" (NVML code {report.code})" if report.code is not None else ""

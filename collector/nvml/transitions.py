@@ -1,4 +1,4 @@
-"""News that lies in the readings: what changed from one tick to the next. Pure."""
+"""Events that follow from changes of readings between two ticks. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _THERMAL, _POWER_BRAKE = (column for column, _ in _BITS.values())
 
 
 class _Seen(NamedTuple):
-    """The newest numbers of one GPU; absent ones keep their last."""
+    """Newest numbers of one GPU; an absent one keeps its last value."""
 
     energy: float = 0.0
     action: float = 0.0
@@ -33,13 +33,13 @@ class _Seen(NamedTuple):
 
 
 class TransitionDetector:
-    """Remembers the last readings of each GPU."""
+    """Compares the readings of each GPU with those before."""
 
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
 
     def restart(self) -> None:
-        """The driver was reloaded, and that has been told: counters begin anew."""
+        """Accept that counters restart: the driver was reloaded, and that was reported."""
         self._seen = {uuid: seen._replace(energy=0.0) for uuid, seen in self._seen.items()}
 
     def detect(self, rows: Iterable[tuple[Gpu, list[float]]], now: int) -> list[DeviceEvent]:
@@ -52,7 +52,7 @@ class TransitionDetector:
                 row[_ACTION] == before.action and row[_ENERGY] >= before.energy
             ):
                 self._seen[gpu.uuid] = before._replace(energy=row[_ENERGY])
-                continue  # as nearly always
+                continue  # the usual case
             reasons = frozenset(
                 reason
                 for reason, (column, _) in _BITS.items()
@@ -75,7 +75,7 @@ class TransitionDetector:
                     "driver_reloaded",
                     now,
                     gpu=restarted[0] if len(restarted) == 1 else None,
-                    message="Counters began anew: the driver was reloaded, or GPUs were reset.",
+                    message="Counters restarted: the driver was reloaded, or GPUs were reset.",
                     data={"gpus": restarted},
                 )
             )
@@ -88,7 +88,9 @@ def _newest(value: float, before: float) -> float:
 
 def _clocks(gpu: Gpu, reason: str, now: int, *, down: bool) -> DeviceEvent:
     text = _BITS[reason][1]
-    message = f"Clocks are held down by {text}." if down else f"Clocks are free again of {text}."
+    message = (
+        f"Clocks are limited by {text}." if down else f"Clocks are no longer limited by {text}."
+    )
     kind = "clocks_down" if down else "clocks_free"
     return DeviceEvent(kind, now, gpu.uuid, gpu.pci, message, {"reason": reason})
 

@@ -1,13 +1,13 @@
-"""Simulated clusters that behave: the source `simulated:<scenario>`.
+"""Simulated clusters: the source `simulated:<scenario>`.
 
 Every value is a pure function of (scenario, node, GPU, metric, tick); the scenario holds the seed,
-the start and the faults. Nothing is remembered from tick to tick, so what a node published can be
-computed again in any process at any time, and loss can be audited bit for bit (`expect`).
+the start and the faults. There is no state from tick to tick, so everything that a node published
+can be computed again in any process at any time, and loss can be audited bit for bit (`expect`).
 
-How it is built: a job is an hour of load in a table, repeated (`programme`); a GPU's power is
-linear in that load, its energy the table's running sum, its temperature the table's exponential
-response (`gpu`); faults cut the time of a GPU into spans in which power is a constant share of
-what the job asks for (`course`). So all is closed form, and a row costs about 10 us.
+A job is an hour of load in a table, repeated (`programme`); a GPU's power is linear in that load,
+its energy the table's running sum, its temperature the table's exponential response (`gpu`); faults
+cut the time of a GPU into spans in which power is a constant share of the job's demand (`course`).
+So every value is in closed form, and a row costs about 10 us.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The GPU boards that can be simulated: what they can do, what they can't, how warm they get."""
+"""The GPU boards that can be simulated: limits, capabilities, temperatures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MEGA = 1e6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuBoard:
-    """One GPU model, as its driver shows it."""
+    """A GPU model, as its driver describes it."""
 
     name: str
     architecture: str
@@ -20,7 +20,7 @@ class GpuBoard:
     reserved_bytes: int
     bar1_bytes: int
     limit: float
-    """Power limit in force, watts; as from the factory."""
+    """Power limit in force, watts; the factory default."""
     limit_min: float
     limit_max: float
     idle: float
@@ -28,7 +28,7 @@ class GpuBoard:
     hot: float
     """Core temperature in a long run at the power limit, Celsius, at 25 Celsius of air."""
     hot_memory: float | None
-    """The same for the memory; None where the driver doesn't tell."""
+    """The same for the memory; None where the driver doesn't report it."""
     max_operating: float
     """Core temperature at which the thermal margin is 0."""
     margin_slowdown: float

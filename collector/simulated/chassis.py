@@ -1,4 +1,4 @@
-"""The machines around the simulated GPUs: what they draw beside the GPUs, and what they do."""
+"""The machines around the simulated GPUs: power beside the GPUs, and rates of disk and network."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _GIB = 1024**3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeChassis:
-    """One model of machine."""
+    """A model of machine."""
 
     product: str
     cpu: str
@@ -48,7 +48,7 @@ class NodeChassis:
 
 
 def full_power(board: GpuBoard, luck: float) -> float:
-    """Return the mean watts of a GPU that runs into its limit; `luck` 0 to 1 is its own."""
+    """Return the mean watts of a GPU at its limit; `luck`, 0 to 1, differs between GPUs."""
     return board.limit * (0.982 + 0.006 * luck)
 
 

@@ -1,4 +1,4 @@
-"""From a scenario to rows: the simulated nodes, made when first asked for."""
+"""Nodes of a scenario, created on first use, and their rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from telemetry.schema import (
 # NVLink rows of simulated GPUs: every link carries an equal share of its GPU's traffic.
 
 SPEED = 26.562e9
-"""Bytes a second of one fourth-generation link in one direction, as the driver shows it."""
+"""Bytes a second of one fourth-generation link in one direction, as the driver reports it."""
 
 _PICK_FAST = layout(LINK_FAST, ("link_state",))
 _PICK_SLOW = layout(
@@ -65,7 +65,7 @@ def link_slow(gpu: SimulatedGpu, second: int, span: EffectSpan) -> list[list[flo
 
 _DAY = 86_400
 _WARMER = {"desktop-4x5090": (0.0, 3.0, 4.0, 1.5)}
-"""Degrees by slot, where cards breathe each other's air."""
+"""Degrees by slot, where cards take in each other's warm air."""
 
 
 def _gaps(reason: float) -> dict[int, tuple[float, ...]]:
@@ -82,7 +82,7 @@ Rows = dict[int, list[list[float]]]
 
 
 class SimulatedNode:
-    """One node: its GPUs and its host. Nothing in it changes from tick to tick."""
+    """Node of a scenario: its GPUs and its host. Immutable after creation."""
 
     def __init__(self, scenario: Scenario, name: str, jobs: dict[str, Job]) -> None:
         self.scenario = scenario
@@ -127,7 +127,7 @@ class SimulatedNode:
         return tuple(gpu.course.at(second) for gpu in self.gpus)
 
     def silent(self, second: int) -> bool:
-        """Whether the node says nothing in this second."""
+        """Return whether the node sends nothing in this second."""
         return any(
             fault.kind in SILENT and fault.start <= second < fault.end for fault in self.faults
         )
@@ -190,14 +190,14 @@ def _dead(span: EffectSpan, block: int) -> list[float]:
 
 
 def _dead_links(gpu: SimulatedGpu, span: EffectSpan, block: int) -> list[list[float]]:
-    """Return rows of gaps for the links of a GPU that doesn't answer, none for one that does."""
+    """Return rows of gaps for the links of a GPU that doesn't answer, else none."""
     if not (span.effect.lost or span.effect.hung):
         return []
     return [_dead(span, block) for _ in range(gpu.board.links)]
 
 
 class SimulatedCluster:
-    """All nodes of a scenario, each made when first asked for."""
+    """Nodes of a scenario, each created on first use."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
@@ -226,5 +226,5 @@ class SimulatedCluster:
 
 @lru_cache(maxsize=4)
 def cluster(scenario: Scenario) -> SimulatedCluster:
-    """Return the cluster of a scenario, kept because all its nodes share one table of jobs."""
+    """Return the cluster of a scenario, cached because its nodes share one table of jobs."""
     return SimulatedCluster(scenario)

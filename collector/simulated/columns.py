@@ -1,4 +1,4 @@
-"""Rows by name: what a simulated device computes, put into the order of the frame's columns.
+"""Rows by name: puts the values of a simulated device into the order of the frame's columns.
 
 A device computes its values in an order of its own, named once in a tuple; an `itemgetter` made
 from the schema then picks a whole row at C speed, so a row of 38 columns costs less than a
@@ -18,7 +18,7 @@ Pick = Callable[[Sequence[float]], tuple[float, ...]]
 """From computed values (with the two of `HEAD` before them) to a row."""
 
 HEAD: tuple[float, float] = (NOT_SUPPORTED, 0.0)
-"""What must stand before the computed values: the gap and the zero that many columns share."""
+"""First two of the computed values: the gap and the zero that many columns share."""
 
 
 def layout(

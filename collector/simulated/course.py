@@ -1,6 +1,6 @@
-"""How faults bend the course of one GPU: spans of time in which the same holds, with running sums.
+"""Effects of faults on a GPU over time: spans of constant effect, with running sums.
 
-Within a span a GPU's power is a constant share of what its job asks for, so energy and all other
+Within a span a GPU's power is a constant share of its job's demand, so energy and all other
 counters keep their closed form: the sum at the span's start, plus the share of the job's sum since.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from collector.simulated.faults import SILENT, FaultKind, SimulatedFault
 
 WARM_UP = 60
-"""Seconds in which a thermal fault hot_spans a GPU up to the hardware's limit."""
+"""Seconds in which a thermal fault heats a GPU up to the hardware's limit."""
 _SOFT = 54  # by then it is above the software's limit
 STALL = 120
 """Seconds that a job waits for a lost peer before it goes on without it."""
@@ -22,24 +22,24 @@ _COOLING = 90
 
 @dataclass(frozen=True, slots=True)
 class FaultEffect:
-    """What a fault does to a GPU while it lasts. Effects of several faults are joined."""
+    """Effect of a fault on a GPU while it lasts. Effects of several faults are joined."""
 
     power: float = 1.0
-    """Share of the power that the job asks for."""
+    """Share of the power that the job demands."""
     clock: float = 1.0
     """Share of the SM clock."""
     lost: bool = False
     hung: bool = False
     silent: bool = False
     hot: bool = False
-    """Hardware holds the clocks down because of heat."""
+    """Whether hardware limits the clocks because of heat."""
     warm: bool = False
-    """Software does."""
+    """Whether software does."""
     power_brake: bool = False
     slow_driver: bool = False
 
     def join(self, other: FaultEffect) -> FaultEffect:
-        """Return what both do together."""
+        """Return the joint effect of both."""
         return FaultEffect(
             self.power * other.power,
             min(self.clock, other.clock),
@@ -66,7 +66,7 @@ class EffectSums:
 
 @dataclass(frozen=True, slots=True)
 class EffectSpan:
-    """Time in which the same effect holds."""
+    """Time span with one effect."""
 
     start: int
     """First second."""
@@ -76,15 +76,15 @@ class EffectSpan:
     sums: EffectSums
     """Up to the second before `start`."""
     energy_before: float
-    """What the job would have used up to the second before `start`, joules."""
+    """Energy demanded by the job up to the second before `start`, joules."""
     capped_before: int
     power_before: float
-    """Share of the power in the span before, which the temperature remembers."""
+    """Share of the power in the span before, from which the temperature still fades."""
 
 
 @dataclass(frozen=True, slots=True)
 class FaultCourse:
-    """All spans of a GPU, in order; the first begins when the driver loaded."""
+    """Spans of a GPU, in order; the first begins when the driver loaded."""
 
     spans: tuple[EffectSpan, ...]
     starts: tuple[int, ...]
@@ -100,7 +100,7 @@ class FaultCourse:
         return self.spans[max(0, bisect_right(self.starts, second) - 1)]
 
     def heat(self, second: int) -> float:
-        """Return how far thermal faults have heated the GPU: 0 not at all, 1 up to the limit."""
+        """Return how much thermal faults have heated the GPU: 0 not at all, 1 up to the limit."""
         share = 0.0
         for start, end in self.hot_spans:
             if start <= second < end:
@@ -114,7 +114,7 @@ class FaultCourse:
 def effects(
     fault: SimulatedFault, node: str, gpu: int, peers: bool
 ) -> list[tuple[int, int, FaultEffect]]:
-    """Return what a fault does to a GPU: first second, second after the last, effect.
+    """Return the effects of a fault on a GPU: first second, second after the last, effect.
 
     `peers`: whether the GPU works in one synchronous job with those that the fault hits.
     """
@@ -156,7 +156,7 @@ def course(
 ) -> FaultCourse:
     """Return the course of a GPU whose driver loaded at second `boot`.
 
-    `faults` are those that could concern it, each with whether the GPU is a peer of what it hits;
+    `faults` are those that could concern it, each with whether the GPU is a peer of its target;
     `energy` and `capped` are the job's sums up to and with a second.
     """
     pieces: list[tuple[int, int, FaultEffect]] = []

@@ -1,4 +1,4 @@
-"""What a simulated node must have published at a tick, for audits: bit for bit, at any time."""
+"""Expected rows of a simulated node at a tick, for audits: bit for bit, at any time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from telemetry.schema import SCHEMA
 
 
 def expected_rows(scenario: Scenario, node: str, block: int, tick: int) -> list[list[float]]:
-    """Return the rows of one block as the source gave them at a tick.
+    """Return the rows of one block as the source returns them at a tick.
 
     Columns that the collector fills in (`collector.simulated.host.SELF`) are gaps. Raises
     `ConfigError` for a node, `KeyError` for a block that the scenario doesn't have.
@@ -22,7 +22,7 @@ def expected_rows(scenario: Scenario, node: str, block: int, tick: int) -> list[
 
 
 def expected_bytes(scenario: Scenario, node: str, block: int, tick: int) -> frame.PackedBlock:
-    """Return the packed rows of one block as they stand in the frame of a tick."""
+    """Return the packed rows of one block as in the frame of a tick."""
     return frame.pack(block, expected_rows(scenario, node, block, tick))
 
 
@@ -52,5 +52,5 @@ def value(
 
 
 def silent(scenario: Scenario, node: str, tick: int) -> bool:
-    """Whether a node publishes nothing at a tick."""
+    """Return whether a node publishes nothing at a tick."""
     return cluster(scenario).node(node).silent(scenario.second(tick))

@@ -1,4 +1,4 @@
-"""Faults on a script: what goes wrong, where, and when after the scenario's start.
+"""Scripted faults: kind, place, and time after the scenario's start.
 
 As text, one fault is `KIND@NODE[/GPU]+START[:DURATION]`, several are joined by commas:
 `xid79@dgx-01/3+30s, thermal@dgx-02/0+2m:90s, feed_loss@rack-02+5m:1m`. NODE is a node's name, a
@@ -20,7 +20,7 @@ EXAMPLE = "Write for example 'xid79@dgx-01/3+30s' or 'thermal@dgx-01/3+2m:90s'."
 
 
 class FaultKind(StrEnum):
-    """What can go wrong."""
+    """Kind of fault."""
 
     XID79 = "xid79"
     """The GPU falls off the bus; its job stalls, then goes on without it."""
@@ -29,17 +29,17 @@ class FaultKind(StrEnum):
     REMAP_PENDING = "remap_pending"
     """A memory row waits for a reset to be replaced."""
     THERMAL = "thermal"
-    """The GPU warms up within a minute until hardware holds its clocks down."""
+    """The GPU warms up within a minute until hardware limits its clocks."""
     POWER_BRAKE = "power_brake"
     """The supply asks all GPUs of the node to slow down."""
     HUNG = "hung"
     """The driver doesn't answer for this GPU."""
     NODE_LOSS = "node_loss"
-    """The node says nothing, then boots."""
+    """The node sends nothing, then boots."""
     FEED_LOSS = "feed_loss"
     """Several nodes lose their supply at once, then boot."""
     STRAGGLER = "straggler"
-    """One GPU runs 15 % slower than its peers at the same utilisation."""
+    """The GPU runs 15 % slower than its peers at the same utilisation."""
 
 
 OF_A_NODE = frozenset({FaultKind.POWER_BRAKE, FaultKind.NODE_LOSS, FaultKind.FEED_LOSS})
@@ -56,7 +56,7 @@ _DURATION: dict[FaultKind, int | None] = {
     FaultKind.FEED_LOSS: 60,
     FaultKind.STRAGGLER: 300,
 }
-"""Seconds that a fault lasts if the text doesn't say; None until the scenario ends."""
+"""Default duration in seconds; None until the scenario ends."""
 
 _FOREVER = 1 << 40
 _TIME = r"(\d+[smh]?)"
@@ -65,11 +65,11 @@ _FAULT = re.compile(rf"([\w-]+)@([^/+:,\s]+)(?:/(\d+))?\+{_TIME}(?::{_TIME})?")
 
 @dataclass(frozen=True, slots=True)
 class SimulatedFault:
-    """One fault of one GPU or one node."""
+    """Fault of a GPU or of a node."""
 
     kind: FaultKind
     node: str
-    """Name; in a script as written also a rack's name or a pattern."""
+    """Name; in an unplaced script also a rack's name or a pattern."""
     gpu: int | None
     """Index; None for a fault of the whole node."""
     start: int
@@ -79,7 +79,7 @@ class SimulatedFault:
 
     @property
     def end(self) -> int:
-        """The first second in which it is over."""
+        """First second after the fault."""
         return _FOREVER if self.duration is None else self.start + self.duration
 
     def __str__(self) -> str:
@@ -89,8 +89,8 @@ class SimulatedFault:
 
 
 def parse(text: str, where: str = "faults") -> tuple[SimulatedFault, ...]:
-    """Read a script; `none` is one without a fault. Raises `ConfigError` that names the fault and
-    shows the right form."""
+    """Parse a script; `none` means no fault. Raises `ConfigError` that names the fault and shows
+    the right form."""
     if text.strip() == "none":
         return ()
     faults = []
@@ -127,7 +127,7 @@ def place(
     gpus: int,
     where: str = "faults",
 ) -> tuple[SimulatedFault, ...]:
-    """Replace racks and patterns by nodes, and check that all that is named is there.
+    """Replace racks and patterns by nodes, and check nodes and GPUs.
 
     Raises `ConfigError` for a node or a GPU that the scenario doesn't have.
     """
@@ -145,7 +145,7 @@ def place(
             )
             raise ConfigError(where, f"{fault}: there is no node {fault.node!r}", hint)
         if fault.kind in OF_A_NODE and fault.gpu is not None:
-            raise ConfigError(where, f"{fault}: it hits whole nodes", "Leave the GPU away.")
+            raise ConfigError(where, f"{fault}: it hits whole nodes", "Leave out the GPU.")
         if fault.kind not in OF_A_NODE and fault.gpu is None:
             raise ConfigError(where, f"{fault}: it needs a GPU", EXAMPLE)
         if fault.gpu is not None and not 0 <= fault.gpu < gpus:

@@ -1,8 +1,8 @@
-"""One simulated GPU: its readings at any second, from closed forms.
+"""Simulated GPU: its readings at any second, from closed forms.
 
-Power of a second is `share * (idle + span * level + swing * (n[s] - n[s-1]))`: what the job asks
-for, bent by faults, with a noise that is a difference, so that the energy counter, its exact sum,
-keeps a closed form: `idle * s + span * sum of levels + swing * n[s]`.
+Power of a second is `share * (idle + span * level + swing * (n[s] - n[s-1]))`: the job's demand,
+reduced by faults, plus noise. The noise is a difference, so that the energy counter, the exact sum,
+has a closed form: `idle * s + span * sum of levels + swing * n[s]`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ AIR = 25.0
 IDLE_LEVEL = 0.02
 _MIB = 1024 * 1024
 _STEP = 15e6  # clocks come in steps of 15 MHz
-_FADE = 90  # seconds until the temperature has forgotten the span before
+_FADE = 90  # seconds until the temperature no longer depends on the span before
 _MEMORY = {
     LoadPhase.IDLE: 0.0,
     LoadPhase.TRAINING: 0.93,
@@ -66,7 +66,7 @@ FAST = (
     "gpu_clocks_event_hw_thermal_slowdown_seconds_total",
     "gpu_clocks_event_hw_power_brake_slowdown_seconds_total",
 )
-"""What `SimulatedGpu.fast` computes, in its order."""
+"""Columns that `SimulatedGpu.fast` computes, in its order."""
 
 _FAST_ZEROS = frozenset(
     {
@@ -93,7 +93,7 @@ def fast_layout(board: GpuBoard) -> Pick:
 
 @dataclass(slots=True)
 class SimulatedGpu:
-    """One GPU of one node. All fields are constants: nothing changes from tick to tick."""
+    """GPU of a simulated node. All fields are constant from tick to tick."""
 
     board: GpuBoard
     job: Job
@@ -102,9 +102,9 @@ class SimulatedGpu:
     boot: int
     """Second since the scenario's start (negative) at which the driver loaded."""
     shift: int
-    """To be added to a second, to find it in the programme."""
+    """Added to a second to find it in the programme."""
     offset: int
-    """To be added to a second, to find it in the noise."""
+    """Added to a second to find it in the noise."""
     idle: float
     """Watts."""
     span: float
@@ -135,7 +135,7 @@ class SimulatedGpu:
         air: float,
         faults: list[tuple[SimulatedFault, bool]],
     ) -> SimulatedGpu:
-        """Make a GPU; `faults` are those that may concern it, and whether it is their peer."""
+        """Return a GPU; `faults` are those that may concern it, and whether it is their peer."""
         own = draw(seed, node, index)
         idle = board.idle * (0.97 + 0.08 * unit(own, "idle"))
         usable = board.memory_bytes - board.reserved_bytes
@@ -165,7 +165,7 @@ class SimulatedGpu:
         return gpu
 
     def energy_until(self, second: int) -> float:
-        """Joules up to and with a second, as the job asks for, from an arbitrary zero."""
+        """Return the joules that the job demands up to and with a second, from an arbitrary zero."""
         return (
             self.idle * second
             + self.span * self.job.programme.levels_until(second + self.shift)
@@ -173,11 +173,11 @@ class SimulatedGpu:
         )
 
     def capped_until(self, second: int) -> int:
-        """Seconds at the power limit up to and with a second, from an arbitrary zero."""
+        """Return the seconds at the power limit up to and with a second, from an arbitrary zero."""
         return self.job.programme.capped_until(second + self.shift)
 
     def watts(self, second: int, span: EffectSpan) -> float:
-        """Mean watts of a second, which lies in `span`."""
+        """Return the mean watts of a second, which lies in `span`."""
         noise, at = self.noise, second + self.offset
         asked = (
             self.idle
@@ -187,7 +187,7 @@ class SimulatedGpu:
         return span.effect.power * asked
 
     def temperature(self, second: int, span: EffectSpan) -> float:
-        """Core temperature in Celsius, unrounded."""
+        """Return the core temperature in Celsius, unrounded."""
         share = span.effect.power
         fade = 1.0 - (second - span.start) / _FADE
         if fade > 0.0:

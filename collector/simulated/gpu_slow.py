@@ -135,7 +135,7 @@ def slow_layout(board: GpuBoard) -> Pick:
 
 
 def slow_count() -> int:
-    """How many values stand before the picker of slow rows, `HEAD` not counted."""
+    """Return the number of computed values of slow rows, without `HEAD`."""
     return len(_CONSTANT) + len(_COMPUTED)
 
 
@@ -159,7 +159,7 @@ def corrected(gpu: SimulatedGpu, course: FaultCourse, second: int) -> int:
 
 
 def fan_speed(board: GpuBoard, temperature: float) -> float:
-    """Return the fan's share of its maximum: it stands below 50 Celsius, and is at 1 at the limit."""
+    """Return the fan's share of its maximum: 0 below 50 Celsius, 1 at the limit."""
     if temperature < 50.0:
         return 0.0
     return min(1.0, 0.30 + 0.70 * (temperature - 50.0) / (board.max_operating - 50.0))

@@ -1,7 +1,7 @@
-"""The machine around the simulated GPUs: its power at the wall, CPUs, memory, network and disks.
+"""The host of simulated GPUs: power at the wall, CPUs, memory, network and disks.
 
-Gaps `not_read` stand for what only the collector knows about itself; the collector fills them in:
-see `SELF`. All other columns of the `node` table are simulated.
+Columns about the collector itself (`SELF`) are gaps `not_read`, which the collector fills in. All
+other columns of the `node` table are simulated.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _MEMORY = {
 
 
 class SimulatedHost:
-    """One machine. Nothing in it changes from tick to tick."""
+    """Host of a simulated node. Immutable after creation."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What a simulated node says it is made of."""
+"""Inventory of a simulated node."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def pci_of(scenario: str, index: int) -> str:
 
 @cache
 def capabilities(board: GpuBoard) -> dict[str, str]:
-    """Return what a board will never have, by metric."""
+    """Return the metrics that a board does not support, with their gap word."""
     return {
         **unsupported(fast_layout(board), GPU_FAST, len(FAST)),
         **unsupported(slow_layout(board), GPU_SLOW, slow_count()),
@@ -114,7 +114,7 @@ def inventory(
         driver_version=kind.board.driver,
         cuda_version=kind.board.cuda,
         driver_state="released" if released else "up",
-        driver_message="Released on request; ask for `resume` to read on." if released else "",
+        driver_message="Released on request; `resume` opens the driver again." if released else "",
         gpus=gpus,
         links=links,
         pools=_pools(node, gpus),

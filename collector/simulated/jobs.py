@@ -1,4 +1,4 @@
-"""Which job runs on which node: a job is a programme, an hour that it began in, and its nodes."""
+"""Jobs of a scenario by node: a job is a load programme with a shift in time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SHARES = (
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What one or several nodes work at."""
+    """Job of one or several nodes."""
 
     number: int
     kind: str
@@ -34,7 +34,7 @@ class Job:
     shift: int
     """Seconds of the programme's hour that lie before the scenario's start."""
     synchronous: bool
-    """All GPUs do the same in the same second; else each has an hour of its own."""
+    """Whether all GPUs have the same load in the same second; else each has a shift of its own."""
 
 
 def one_job(scenario: str, seed: int, nodes: Sequence[str]) -> dict[str, Job]:

@@ -1,6 +1,6 @@
-"""What a job asks of its GPUs: one hour of load, second by second, repeated for ever.
+"""Load of a job: one hour, second by second, repeated for ever.
 
-The load of a job is a table, so everything that follows from it has a closed form. The energy of a
+The load of a job is a table, so all values derived from it have a closed form. The energy of a
 GPU up to any second needs the sum of the table up to there (kept as prefix sums) and the number of
 whole hours before; the temperature needs the exponential response to the table, which repeats by
 the hour as the table does, and so is a table too. Nothing has to be stepped through from 1970, and
@@ -19,7 +19,7 @@ from collector.simulated.random import draw, unit
 
 HOUR = 3600
 FULL_LEVEL = 0.9
-"""From this load on the GPU runs into its power limit."""
+"""Load from which on the GPU is at its power limit."""
 _CORE_SECONDS = 28.0  # time constant of a GPU under its cooler
 _DEEP_SECONDS = 120.0  # of its memory, and of the air around it
 _CHECKPOINT_EVERY, _CHECKPOINT = 300, 8
@@ -29,7 +29,7 @@ _SLOT = 300
 
 
 class LoadPhase(IntEnum):
-    """What a job does in a second."""
+    """Activity of a job in a second."""
 
     IDLE = 0
     TRAINING = 1
@@ -39,15 +39,15 @@ class LoadPhase(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class LoadProgramme:
-    """One hour of load. All tuples have `HOUR` members, one a second."""
+    """An hour of load. Each tuple has `HOUR` members, one a second."""
 
     level: tuple[float, ...]
-    """Load from 0 (idle) to 1 (all that the power limit lets through)."""
+    """Load from 0 (idle) to 1 (at the power limit)."""
     phase: tuple[LoadPhase, ...]
     core: tuple[float, ...]
-    """The load as the GPU's core feels it: with thermal inertia."""
+    """Load with the thermal inertia of the GPU's core."""
     deep: tuple[float, ...]
-    """The load as memory and the air feel it: slower."""
+    """Load with the slower thermal inertia of memory and air."""
     levels: tuple[float, ...]
     """Sum of `level` up to and with each second."""
     capped: tuple[int, ...]
@@ -61,17 +61,17 @@ class LoadProgramme:
         return self.levels[-1] / HOUR
 
     def levels_until(self, second: int) -> float:
-        """Sum of the load over all seconds from 0 to `second`, both included; may be negative."""
+        """Return the sum of the load from second 0 to `second`, both included; may be negative."""
         hours, index = divmod(second, HOUR)
         return hours * self.levels[-1] + self.levels[index]
 
     def capped_until(self, second: int) -> int:
-        """Seconds at the power limit from 0 to `second`."""
+        """Return the seconds at the power limit from 0 to `second`."""
         hours, index = divmod(second, HOUR)
         return hours * self.capped[-1] + self.capped[index]
 
     def saving_until(self, second: int) -> int:
-        """Seconds of checkpoint writing from 0 to `second`."""
+        """Return the seconds of checkpoint writing from 0 to `second`."""
         hours, index = divmod(second, HOUR)
         return hours * self.saving[-1] + self.saving[index]
 
@@ -81,7 +81,7 @@ Moment = tuple[LoadPhase, float, bool]
 
 
 def _training(step: int, dip: int, low: float) -> Iterator[Moment]:
-    """Steps of computing that end in a dip while gradients are exchanged; checkpoints between."""
+    """Yield steps that end in a dip while gradients are exchanged, with checkpoints in between."""
     for second in range(HOUR):
         if second % _CHECKPOINT_EVERY >= _CHECKPOINT_EVERY - _CHECKPOINT:
             yield LoadPhase.TRAINING, 0.22, True
@@ -92,7 +92,7 @@ def _training(step: int, dip: int, low: float) -> Iterator[Moment]:
 
 
 def _inference(seed: int, variant: int) -> Iterator[Moment]:
-    """Requests: a level for each minute, with a ripple."""
+    """Yield the load of requests: a level for each minute, with a ripple."""
     for second in range(HOUR):
         minute = 0.25 + 0.5 * unit(seed, "minute", variant, second // 60)
         ripple = 0.16 * (unit(seed, "ripple", variant, second) - 0.5)
@@ -100,7 +100,7 @@ def _inference(seed: int, variant: int) -> Iterator[Moment]:
 
 
 def _evaluation(seed: int, variant: int) -> Iterator[Moment]:
-    """Bursts of work with pauses for loading the next part."""
+    """Yield bursts of work, with pauses to load the next part."""
     pause = 10 + draw(seed, "pause", variant) % 10
     for second in range(HOUR):
         yield LoadPhase.EVALUATION, 0.08 if second % 60 < pause else 0.7, False
@@ -111,7 +111,7 @@ def _idle() -> Iterator[Moment]:
 
 
 def _mixed(seed: int, variant: int) -> Iterator[Moment]:
-    """Jobs that come and go: every five minutes another phase."""
+    """Yield the load of changing jobs: every five minutes another phase."""
     plays = (
         list(_idle()),
         list(_training(_STEPS[draw(seed, "mixed", variant) % len(_STEPS)], 2, 0.5)),
@@ -125,7 +125,7 @@ def _mixed(seed: int, variant: int) -> Iterator[Moment]:
 def _response(level: tuple[float, ...], seconds: float) -> tuple[float, ...]:
     """Return the exponential response to a load that repeats by the hour.
 
-    Two rounds: after the first, what was before the hour has faded to nothing (e^-30).
+    Two rounds: after the first, the initial value has faded (e^-30).
     """
     state = level[-1]
     out: list[float] = []
@@ -152,13 +152,13 @@ def _of(moments: Iterator[Moment]) -> LoadProgramme:
 
 @cache
 def desktop_training() -> LoadProgramme:
-    """Fine-tuning over PCIe: every tenth second and the one before wait for the exchange."""
+    """Return a fine-tuning over PCIe: two seconds of ten wait for the exchange."""
     return _of(_training(10, 2, 0.5))
 
 
 @lru_cache(maxsize=64)
 def cluster_training(seed: int, variant: int) -> LoadProgramme:
-    """A large synchronous job on NVLink: short dips at the end of each step."""
+    """Return a large synchronous job on NVLink: short dips at the end of each step."""
     step = _STEPS[draw(seed, "step", variant) % len(_STEPS)]
     return _of(_training(step, 1 + step // 15, 0.55))
 

@@ -1,4 +1,4 @@
-"""Chance without state: every draw is a hash of what it is for, so it is the same for ever."""
+"""Stateless random numbers: every draw is a hash of its purpose, so it can be repeated."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NOISE_MASK = NOISE_SIZE - 1
 
 
 def _mix(number: int) -> int:
-    """Scatter 64 bits (the finaliser of splitmix64)."""
+    """Mix 64 bits (the finaliser of splitmix64)."""
     number = (number ^ (number >> 30)) * 0xBF58_476D_1CE4_E5B9 & _MASK
     number = (number ^ (number >> 27)) * 0x94D0_49BB_1331_11EB & _MASK
     return number ^ (number >> 31)
@@ -23,7 +23,7 @@ def _number(word: str) -> int:
 
 
 def draw(seed: int, *about: int | str) -> int:
-    """Return 64 bits that depend on the seed and on what they are `about`, and on nothing else."""
+    """Return 64 bits that depend only on the seed and on the words `about` their purpose."""
     number = _mix((seed + _GOLDEN) & _MASK)
     for part in about:
         word = part if isinstance(part, int) else _number(part)

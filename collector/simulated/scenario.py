@@ -1,4 +1,4 @@
-"""A scenario: everything that decides every value of a simulated cluster."""
+"""A scenario: the parameters that determine every value of a simulated cluster."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from collector.simulated.random import draw
 from telemetry.errors import ConfigError, did_you_mean
 
 EPOCH = 1_767_225_600
-"""Where a scenario starts unless told: 2026-01-01 00:00 UTC, in seconds since 1970."""
+"""Default start of a scenario: 2026-01-01 00:00 UTC, in seconds since 1970."""
 MAX_NODES, MAX_GPUS = 100_000, 72
 
 
 @dataclass(frozen=True, slots=True)
 class NodeKind:
-    """What a scenario is made of before anybody asks for more or less of it."""
+    """Default size and hardware of a scenario."""
 
     nodes: int
     gpus: int
@@ -33,7 +33,7 @@ class NodeKind:
     rack_size: int
     links: bool
     script: str
-    """Faults, unless told otherwise."""
+    """Default faults."""
 
 
 KINDS: dict[str, NodeKind] = {
@@ -87,12 +87,12 @@ _FLEET_SCRIPT: tuple[tuple[FaultKind, int, int | None], ...] = (
     (FaultKind.POWER_BRAKE, 240, 30),
     (FaultKind.NODE_LOSS, 360, 90),
 )
-"""Faults of a fleet: kind, start, duration; where they hit is drawn from the seed."""
+"""Faults of a fleet: kind, start, duration; nodes and GPUs are drawn from the seed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A simulated cluster. Two that are equal publish the same bits for ever."""
+    """Parameters of a simulated cluster. Equal scenarios publish identical bytes."""
 
     name: str
     nodes: tuple[str, ...]
@@ -105,13 +105,13 @@ class Scenario:
     """Seconds from tick to tick."""
     faults: tuple[SimulatedFault, ...]
     links: bool
-    """Whether NVLinks have rows of their own: 18 a GPU, more than all else in a frame."""
+    """Whether NVLinks have rows of their own: 18 a GPU, most of a frame."""
     racks: tuple[str | None, ...] = field(repr=False)
     """Rack of each node."""
 
     @property
     def kind(self) -> NodeKind:
-        """What it is made of."""
+        """Defaults of the scenario."""
         return KINDS[self.name]
 
     def second(self, tick: int) -> int:
@@ -135,10 +135,10 @@ def scenario(
     links: bool | None = None,
     where: str = "scenario",
 ) -> Scenario:
-    """Make a scenario; what is None is as the scenario has it.
+    """Return a scenario; None means its default.
 
-    `faults` replaces the scenario's own script ("" for none). Raises `ConfigError` for a name, a
-    number or a fault that makes no sense.
+    `faults` replaces the scenario's own script ("" for none). Raises `ConfigError` for an
+    invalid name, number or fault.
     """
     if name not in KINDS:
         hint = did_you_mean(name, KINDS) or f"Known are {', '.join(KINDS)}."
@@ -182,7 +182,7 @@ def _checked(where: str, word: str, number: int, most: int) -> int:
 def _own_script(
     kind: NodeKind, names: tuple[str, ...], gpus: int, seed: int
 ) -> list[SimulatedFault]:
-    """Return the scenario's own faults, without those of nodes and GPUs that were left out."""
+    """Return the scenario's default faults, for nodes and GPUs that exist."""
     if kind.script:
         return [
             fault

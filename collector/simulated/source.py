@@ -1,4 +1,4 @@
-"""A simulated node as a source: the collector can't tell it from a real one."""
+"""A simulated node as a source, equal to a real one for the collector."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from telemetry.inventory import Inventory
 from telemetry.metric import Lane
 from telemetry.schema import NODE_FAST, NODE_SLOW
 
-# What a simulated node has to tell: the edges of its faults, in order.
+# Events of a simulated node: beginnings and ends of its faults, in order.
 
 _XID = {
     FaultKind.XID79: (79, "GPU has fallen off the bus."),
@@ -30,7 +30,7 @@ _Edge = tuple[int, str, str, dict[str, object]]
 
 
 def _edges(fault: SimulatedFault) -> Iterator[_Edge]:
-    """Yield what one fault makes known, as the driver and the kernel would say it."""
+    """Yield the events of a fault, worded as by the driver and the kernel."""
     start, end = fault.start, fault.end
     yield start, "fault", f"simulated: {fault}", {"fault": fault.kind.value}
     if fault.kind in _XID:
@@ -45,26 +45,26 @@ def _edges(fault: SimulatedFault) -> Iterator[_Edge]:
             yield end, "gpu_answers", "the driver answers again", {}
         case FaultKind.THERMAL if end > start + WARM_UP:
             reason: dict[str, object] = {"reason": "hw_thermal_slowdown"}
-            yield start + WARM_UP, "clocks_down", "hardware holds the clocks down: heat", reason
-            yield end, "clocks_free", "the clocks are free", reason
+            yield start + WARM_UP, "clocks_down", "hardware limits the clocks: heat", reason
+            yield end, "clocks_free", "no clock limit", reason
         case FaultKind.POWER_BRAKE:
             power_brake: dict[str, object] = {"reason": "hw_power_brake_slowdown"}
             yield (
                 start,
                 "clocks_down",
-                "hardware holds the clocks down: power brake",
+                "hardware limits the clocks: power brake",
                 power_brake,
             )
-            yield end, "clocks_free", "the clocks are free", power_brake
+            yield end, "clocks_free", "no clock limit", power_brake
         case _:
             pass
 
 
 def events_between(node: SimulatedNode, after: int, until: int) -> list[DeviceEvent]:
-    """Return what happened after second `after` and up to second `until`, oldest first.
+    """Return the events after second `after` and up to second `until`, oldest first.
 
-    A node that is silent can't tell; of what it missed it tells what still holds when it is back
-    only as readings, as a machine that has booted does.
+    A silent node reports no events; faults that still last when it is back show in its readings
+    only, as after a boot.
     """
     out: list[tuple[int, DeviceEvent]] = []
     for fault in node.faults:
@@ -81,7 +81,7 @@ def events_between(node: SimulatedNode, after: int, until: int) -> list[DeviceEv
 
 
 def _about(node: SimulatedNode, fault: SimulatedFault, kind: str) -> Sequence[int | None]:
-    """Return the GPUs that an edge is about; (None,) when it is about the node."""
+    """Return the GPUs that an event is about; (None,) when it is about the node."""
     if fault.kind is FaultKind.POWER_BRAKE and kind != "fault":
         return range(len(node.gpus))
     return (fault.gpu,)
@@ -107,8 +107,8 @@ def _event(
 
 
 class SimulatedSource:
-    """One node of a scenario. It gives the `node` blocks too; see `collector.simulated.host.SELF`
-    for the columns that it leaves to the collector as gaps `not_read`."""
+    """Source of one node of a scenario, with the `node` blocks; `collector.simulated.host.SELF` lists
+    the columns that it leaves to the collector as gaps `not_read`."""
 
     inventory: Inventory
 
@@ -124,11 +124,11 @@ class SimulatedSource:
         self.inventory = inventory(self._cluster, self._node)
 
     async def open(self) -> None:
-        """Nothing to open."""
+        """Do nothing."""
 
     def silent(self, tick: int) -> bool:
-        """Whether the node is down at this tick (`node_loss`, `feed_loss`): the sampler then takes
-        no frame and publishes nothing."""
+        """Return whether the node is down at this tick (`node_loss`, `feed_loss`): the sampler then
+        publishes nothing."""
         return self._node.silent(self.scenario.second(tick))
 
     async def read(self, lanes: frozenset[Lane], tick: int, now_ns: int, deadline: float) -> Rows:
@@ -141,7 +141,7 @@ class SimulatedSource:
         lost = self._node.lost(second)
         if lost != self._lost:
             self._lost = lost
-            self._take_stock()
+            self._update_inventory()
         rows: Rows = {}
         if Lane.FAST in lanes:
             rows |= self._node.fast(second)
@@ -153,22 +153,22 @@ class SimulatedSource:
         return rows
 
     def drain_events(self) -> list[DeviceEvent]:
-        """Return what the faults made known since the last call, oldest first."""
+        """Return the events since the last call, oldest first."""
         events, self._events = self._events, []
         return events
 
     async def release(self) -> None:
-        """Give gaps from now on, as a node does whose driver is being upgraded."""
+        """Return gaps from now on, as a node whose driver is being upgraded."""
         self._released = True
-        self._take_stock()
+        self._update_inventory()
 
     async def resume(self) -> None:
-        """Give readings again."""
+        """Return readings again."""
         self._released = False
-        self._take_stock()
+        self._update_inventory()
 
     async def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing."""
 
-    def _take_stock(self) -> None:
+    def _update_inventory(self) -> None:
         self.inventory = inventory(self._cluster, self._node, self._lost, self._released)

@@ -1,8 +1,8 @@
 """The live command `nvidia-smi -q -x` as a source, for nodes where NVML can't be loaded.
 
 Each run opens the driver anew and takes a second or more on a large node, so this source has a
-slow pace of its own (10 s unless told) and never runs twice at once. Between two runs it returns
-no rows: an old reading is not sent again as a new one. A run that hangs is abandoned (see `run`).
+longer interval of its own (10 s by default) and never runs twice at once. Between two runs it
+returns no rows: an old reading is not sent again as a new one. A run that hangs is abandoned.
 """
 
 from __future__ import annotations
@@ -35,19 +35,18 @@ from telemetry.schema import SCHEMA
 
 # One run of nvidia-smi, which may hang in the driver and then can't be killed.
 #
-# A process inside a driver call is asked to end (SIGTERM) and left alone: SIGKILL in the middle of a
-# call has frozen GPUs (gpu_faults research, section 5). Output goes to unnamed files, not to pipes,
-# so that nobody ever waits for a reader or a writer.
+# A process inside a driver call gets SIGTERM and is abandoned: SIGKILL in the middle of a call has
+# frozen GPUs. Output goes to unnamed files, not to pipes, so that neither side waits for the other.
 
 MAX_OUTPUT = 64 * 1024 * 1024
 
 
 class SmiRun:
-    """A process of its own session, its output on unnamed files. Raises `OSError` on no start."""
+    """Process in a session of its own, with its output in unnamed files. Raises `OSError`."""
 
     def __init__(self, command: Sequence[str], started: float) -> None:
         self.started = started
-        """Monotonic seconds, of the caller."""
+        """Monotonic seconds of the caller."""
         self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives with the process
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         try:
@@ -65,11 +64,11 @@ class SmiRun:
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """Process id."""
         return self._process.pid
 
     def over(self) -> bool:
-        """Whether the process has ended."""
+        """Return whether the process has ended."""
         return self._process.poll() is not None
 
     @property
@@ -78,23 +77,23 @@ class SmiRun:
         return self._process.returncode
 
     def texts(self) -> tuple[str, str]:
-        """Return what it printed, and what it printed on standard error."""
+        """Return its standard output and standard error."""
         texts = []
         for file in (self._output, self._errors):
             file.seek(0)
             texts.append(file.read(MAX_OUTPUT).decode("utf-8", errors="replace"))
         return texts[0], texts[1]
 
-    def ask_to_end(self) -> None:
-        """Send SIGTERM, never more."""
+    def terminate(self) -> None:
+        """Send SIGTERM, never SIGKILL."""
         if not self.over():
             with contextlib.suppress(OSError):
                 self._process.terminate()
 
     def forget(self) -> None:
-        """Let go of the process, whether it has ended or not."""
+        """Close the files, whether the process has ended or not."""
         if not self.over():
-            # It goes on without us; Python would warn of a process that nobody waits for.
+            # Else Python would warn of a child that is never waited for.
             self._process.returncode = -1
         self._close_files()
 
@@ -103,23 +102,23 @@ class SmiRun:
         self._errors.close()
 
 
-# What changed between two inventories, as events.
+# Changes between two inventories, as events.
 
 
 def inventory_events(old: Inventory, new: Inventory, at: int) -> list[DeviceEvent]:
-    """Return what an operator should hear of; `at` is ns since 1970."""
-    happened: list[DeviceEvent] = []
+    """Return events for operators; `at` is ns since 1970."""
+    events: list[DeviceEvent] = []
     if old.driver_state not in {"unknown", new.driver_state}:
         if new.driver_state == "up":
-            happened.append(DeviceEvent("driver_up", at, message="the driver answers again"))
+            events.append(DeviceEvent("driver_up", at, message="the driver answers again"))
         elif old.driver_state == "up":
-            happened.append(
+            events.append(
                 DeviceEvent(
                     "driver_down", at, message=new.driver_message, data={"state": new.driver_state}
                 )
             )
     if old.driver_version and new.driver_version and old.driver_version != new.driver_version:
-        happened.append(
+        events.append(
             DeviceEvent(
                 "driver_reloaded",
                 at,
@@ -131,27 +130,27 @@ def inventory_events(old: Inventory, new: Inventory, at: int) -> list[DeviceEven
     for gpu in new.gpus:
         was = before.get(gpu.uuid)
         if was is not None and was.present and not gpu.present:
-            happened.append(
+            events.append(
                 DeviceEvent("gpu_lost", at, gpu.uuid, gpu.pci, f"GPU {gpu.index} is gone")
             )
         elif was is not None and not was.present and gpu.present:
-            happened.append(
+            events.append(
                 DeviceEvent("gpu_back", at, gpu.uuid, gpu.pci, f"GPU {gpu.index} is back")
             )
         if was is not None and was.mig != gpu.mig:
             mode = "on" if gpu.mig else "off"
-            happened.append(
+            events.append(
                 DeviceEvent("mig_changed", at, gpu.uuid, gpu.pci, f"MIG mode is {mode}",
                           {"mig": gpu.mig})
             )  # fmt: skip
-    return happened
+    return events
 
 
 log = logging.getLogger(__name__)
 
 MIN_INTERVAL = 5.0
 MAX_ABANDONED = 3
-"""Hung runs that are left alone at once; with this many, no further run is started."""
+"""Abandoned runs at which no further run is started."""
 _OPEN_TIMEOUT = 5.0
 _POLL = 0.02
 _LANES = frozenset(Lane)
@@ -159,7 +158,7 @@ _SOURCE = "nvidia-smi"
 
 
 class SmiCommandSource:
-    """Fits `collector.source.Source`. Seconds throughout; `clock` is monotonic."""
+    """Source `nvidia-smi`. Times are in seconds; `clock` is monotonic."""
 
     def __init__(
         self,
@@ -178,7 +177,7 @@ class SmiCommandSource:
         if not words:
             raise ConfigError("source.command", "empty", "Write the path of nvidia-smi.")
         self.interval = interval
-        """The collector should tick no faster: between two runs there is nothing to send."""
+        """Seconds between two runs; the collector ticks no faster."""
         self.command = (*words, "-q", "-x")
         self.timeout = timeout
         self.inventory = Inventory(node="", source=_SOURCE)
@@ -186,7 +185,7 @@ class SmiCommandSource:
         self._run: SmiRun | None = None
         self._abandoned: list[SmiRun] = []
         self.abandoned = 0
-        """Runs given up as hung so far."""
+        """Runs abandoned as hung since the start."""
         self._due = 0.0
         self._released = False
         self._found: list[Document] | Failure | None = None
@@ -194,12 +193,12 @@ class SmiCommandSource:
         self._gap = ERROR
 
     async def open(self) -> None:
-        """Run once for the inventory. What is wrong with the driver is a state, not an error."""
+        """Run once for the inventory. A fault of the driver is a state, not an error."""
         self._due = self._clock()
         found = await self._answer(min(self.timeout, _OPEN_TIMEOUT))
         if found is not None:
-            self._take(found, 0)
-            self._events.clear()  # what was there at the start is no news
+            self._apply(found, 0)
+            self._events.clear()  # the state at the start is no event
             self._found = found  # the first tick follows at once
         else:
             self.inventory = msgspec.structs.replace(
@@ -209,8 +208,8 @@ class SmiCommandSource:
     async def read(self, lanes: frozenset[Lane], tick: int, now_ns: int, deadline: float) -> Rows:
         """Return rows if a run has ended by the deadline, else none at all.
 
-        A run tells of both lanes, and both are returned whatever was asked for: the slow lane's
-        turn may never fall on a tick that has a run.
+        A run reads both lanes, and both are returned regardless of `lanes`: the slow lane may
+        never be due at a tick that has a run.
         """
         del tick
         if self._released:
@@ -220,13 +219,13 @@ class SmiCommandSource:
             found = await self._answer(max(0.0, deadline))
         if found is None:
             return {}
-        document = self._take(found, now_ns)
+        document = self._apply(found, now_ns)
         return self._gaps(_LANES, self._gap) if document is None else self._rows(document)
 
     def drain_events(self) -> list[DeviceEvent]:
-        """Return what happened since the last call."""
-        happened, self._events = self._events, []
-        return happened
+        """Return the events since the last call."""
+        events, self._events = self._events, []
+        return events
 
     async def release(self) -> None:
         """Start no further runs until `resume`."""
@@ -243,14 +242,14 @@ class SmiCommandSource:
         self._due = self._clock()
 
     async def close(self) -> None:
-        """Ask a run under way to end, and let go of all."""
+        """Terminate a running process, and close all."""
         self._drop_run()
         for run in self._abandoned:
             run.forget()
         self._abandoned = []
 
     async def _answer(self, seconds: float) -> list[Document] | Failure | None:
-        """Start a run when one is due, wait for it, and return what it found; None if nothing."""
+        """Start a run when one is due, wait for it, and return its result; None without one."""
         now = self._clock()
         self._reap()
         if self._run is None:
@@ -268,16 +267,16 @@ class SmiCommandSource:
         while not self._run.over():
             waited = self._clock() - now
             if self._clock() - self._run.started >= self.timeout:
-                return self._give_up(self._run)
+                return self._abandon(self._run)
             if waited >= seconds:
                 return None
             await asyncio.sleep(_POLL)
         run, self._run = self._run, None
-        found = self._understand(run)
+        found = self._parse(run)
         run.forget()
         return found
 
-    def _understand(self, run: SmiRun) -> list[Document] | Failure:
+    def _parse(self, run: SmiRun) -> list[Document] | Failure:
         text, errors = run.texts()
         failure = failure_of(text) or failure_of(errors)
         if failure is not None and "<gpu" not in text:
@@ -289,7 +288,7 @@ class SmiCommandSource:
             log.debug("nvidia-smi: %s", error)
             return Failure(
                 "missing",
-                f"nvidia-smi ended with code {run.code} and said '{output}'. "
+                f"nvidia-smi ended with code {run.code} and printed '{output}'. "
                 "Run `nvidia-smi -q -x` by hand.",
             )
 
@@ -300,19 +299,19 @@ class SmiCommandSource:
         state = "no_permission" if isinstance(error, PermissionError) else "missing"
         return Failure(state, f"{self.command[0]} can't be started: {error.strerror or error}.")
 
-    def _give_up(self, run: SmiRun) -> Failure:
-        run.ask_to_end()
+    def _abandon(self, run: SmiRun) -> Failure:
+        run.terminate()
         self._run = None
         self._abandoned.append(run)
         self.abandoned += 1
-        log.warning("nvidia-smi hangs: pid=%d left alone after %.0f s", run.pid, self.timeout)
+        log.warning("nvidia-smi hangs: pid=%d abandoned after %.0f s", run.pid, self.timeout)
         return self._hung(f"it has not ended for {self.timeout:g} s")
 
     def _hung(self, why: str) -> Failure:
         return Failure("hung", f"nvidia-smi hangs in the driver: {why}. See `dmesg` for Xids.")
 
-    def _take(self, found: list[Document] | Failure, now_ns: int) -> Document | None:
-        """Make what was found the inventory, and note what is news."""
+    def _apply(self, found: list[Document] | Failure, now_ns: int) -> Document | None:
+        """Update the inventory from a result, and add events of changes."""
         old = self.inventory
         if isinstance(found, Failure):
             self._gap = TIMED_OUT if found.state == "hung" else ERROR
@@ -330,7 +329,7 @@ class SmiCommandSource:
         return document
 
     def _rows(self, document: Document) -> Rows:
-        """Order the rows as the inventory: GPUs that are gone keep theirs, all gaps."""
+        """Return rows in the order of the inventory; those of lost GPUs are gaps."""
         fresh = rows_of(document, _LANES)
         keys = [gpu.uuid for gpu in inventory_of(document).gpus]
         for number, rows in fresh.items():
@@ -358,13 +357,13 @@ class SmiCommandSource:
 
     def _drop_run(self) -> None:
         if self._run is not None:
-            self._run.ask_to_end()
+            self._run.terminate()
             self._abandoned.append(self._run)
             self._run = None
 
 
 def _joined(old: Inventory, new: Inventory) -> Inventory:
-    """Keep the GPUs that were there and are gone, and the names of those that lost theirs."""
+    """Return the new inventory with lost GPUs, and with the names of GPUs that report none."""
     known = {gpu.pci: gpu for gpu in old.gpus if gpu.pci is not None}
     found: dict[str, Gpu] = {}
     for gpu in new.gpus:

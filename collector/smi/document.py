@@ -1,6 +1,6 @@
-"""What one log of nvidia-smi says, before any word is understood: raw strings by path.
+"""Content of a log of nvidia-smi before conversion: raw strings by path.
 
-A path is the way down from a GPU in a normal form: XML tags in lower case, text labels as words in
+A path leads down from a GPU in a normal form: XML tags in lower case, text labels as words in
 lower case joined by `_`, levels joined by `/`. So `temperature/gpu_temp` is an XML tag, and
 `temperature/gpu_current_temp` is the text label for the same thing; the catalogue names both.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 _NOT_A_WORD = re.compile(r"[^0-9a-z]+")
 _UNREACHABLE = re.compile(
     r"Unable to determine the device handle for gpu\s*"
-    r"(?:(?P<index>\d{1,3})\s*:\s*)?"  # driver 610 tells the index too, or the index alone
+    r"(?:(?P<index>\d{1,3})\s*:\s*)?"  # driver 610 prints the index too, or the index alone
     r"(?P<bus>[0-9a-f]{1,8}:[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-9a-f])?)?"
     r"\s*:?\s*(?P<message>.*)",
     re.IGNORECASE,
@@ -21,12 +21,12 @@ _UNREACHABLE = re.compile(
 
 
 UNREACHABLE = "unreachable"
-"""Path of what nvidia-smi said of a GPU that it could not open; the GPU has no other."""
+"""Path of the message about a GPU that could not be opened; the GPU has no other path."""
 
 
 @dataclass(slots=True)
 class SmiGpu:
-    """One GPU of a log."""
+    """GPU of a log."""
 
     bus_id: str
     """As nvidia-smi writes it: `00000000:18:00.0`."""
@@ -40,16 +40,16 @@ class SmiGpu:
 
 @dataclass(slots=True)
 class Document:
-    """One log: what a single run of `nvidia-smi -q` or `nvidia-smi -q -x` printed."""
+    """Log of a single run of `nvidia-smi -q` or `nvidia-smi -q -x`."""
 
     facts: dict[str, str] = field(default_factory=dict)
-    """What stands above the GPUs: `timestamp`, `driver_version`, `attached_gpus` ..."""
+    """Entries above the GPUs: `timestamp`, `driver_version`, `attached_gpus` ..."""
     gpus: list[SmiGpu] = field(default_factory=list)
     """In the order of the log, which is the order of their indices."""
     complete: bool = True
     """False when the log has no end."""
     unreachable: dict[str, str] = field(default_factory=dict)
-    """What nvidia-smi says of a GPU that it could not open, by bus id."""
+    """Messages about GPUs that could not be opened, by bus id."""
     links: dict[int, list[tuple[int, float | None]]] = field(default_factory=dict)
     """NVLinks by GPU index: number and speed in bytes per second, None for an inactive one."""
 
@@ -59,12 +59,12 @@ class Document:
 
     @property
     def attached(self) -> int | None:
-        """How many GPUs the log says that it holds."""
+        """Number of GPUs by the log's own heading."""
         count = self.facts.get("attached_gpus", "")
         return int(count) if count.isascii() and count.isdigit() and len(count) < 6 else None
 
     def shortfall(self) -> str:
-        """Say in one sentence what the log lacks, "" when it is whole."""
+        """Return in one sentence what the log lacks, "" when it is whole."""
         cut = next((gpu for gpu in self.gpus if not gpu.complete), None)
         count = f"{len(self.gpus)} of {self.attached} GPUs" if self.attached else "GPUs"
         if cut is not None:
@@ -72,7 +72,7 @@ class Document:
         if not self.complete and not self.gpus:
             return "the log is cut off before its first GPU"
         if self.attached is not None and len(self.gpus) < self.attached:
-            return f"the log speaks of {self.attached} GPUs and holds {len(self.gpus)}"
+            return f"the log announces {self.attached} GPUs and holds {len(self.gpus)}"
         return "" if self.complete else f"the log is cut off behind its last GPU: {count} are here"
 
 
@@ -82,7 +82,7 @@ def label(text: str) -> str:
 
 
 def unreachable(text: str) -> dict[str, str]:
-    """Find the GPUs that nvidia-smi says it could not open: message by bus id, or by `GPU 3`."""
+    """Return the GPUs that could not be opened: message by bus id, or by `GPU 3`."""
     return {
         match["bus"] or f"GPU {match['index']}": match["message"].strip()
         for match in _UNREACHABLE.finditer(text)

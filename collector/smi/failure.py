@@ -1,4 +1,4 @@
-"""What nvidia-smi prints when it has no GPUs to show, and what to do about it."""
+"""Error messages of nvidia-smi instead of a log, with their remedies."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The driver as a whole does not answer."""
+    """Failure of the driver as a whole."""
 
     state: str
-    """One of the states of `Inventory.driver_state`."""
+    """State for `Inventory.driver_state`."""
     message: str
-    """What is wrong and what to do."""
+    """Problem and remedy."""
 
 
 _FAILURES = (
@@ -53,12 +53,12 @@ _FAILURES = (
 
 
 def failure_of(text: str) -> Failure | None:
-    """Find the reason in what nvidia-smi printed, or None when it is none that we know."""
+    """Return the failure that an output of nvidia-smi describes, or None when it is unknown."""
     head = text[:4096]
     for pattern, state, cure in _FAILURES:
         match = re.search(pattern, head, re.IGNORECASE)
         if match is not None:
             start = head.rfind("\n", 0, match.start()) + 1
             line = head[start:].split("\n", 1)[0].strip()[:200]
-            return Failure(state, f"nvidia-smi says '{line}': {cure}.")
+            return Failure(state, f"nvidia-smi printed '{line}': {cure}.")
     return None

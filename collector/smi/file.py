@@ -1,4 +1,4 @@
-"""From a file that somebody saved to the logs of nvidia-smi in it, or a word on what it is instead.
+"""Reads the logs of nvidia-smi from a saved file; an error says what the file is instead.
 
 A file may be gzipped, begin with a byte order mark, be UTF-16 (PowerShell's `>`), hold several
 logs one behind another, or be a capture or support bundle with a log somewhere inside.
@@ -20,14 +20,14 @@ from telemetry.errors import SourceError
 from telemetry.gap import reason_of
 from telemetry.metric import Unit
 
-# Read what `nvidia-smi nvlink -s` says of the links, where a capture holds it beside the log.
+# Output of `nvidia-smi nvlink -s`, where a capture holds it beside the log.
 
 _GPU = re.compile(r"GPU (\d{1,4}): .*\(UUID: ([^)]*)\)\s*")
 _LINK = re.compile(r"\s+Link (\d{1,3}): (.*)")
 
 
 def add_links(text: str, document: Document) -> None:
-    """Give a document the links that `text` lists, for GPUs whose index and UUID agree.
+    """Add the links that `text` lists to a document, for GPUs whose index and UUID agree.
 
     `nvidia-smi topo` and `-L` print GPU lines of the same form; without link lines they add none.
     """
@@ -52,10 +52,10 @@ def add_links(text: str, document: Document) -> None:
 
 
 MAX_BYTES = 256 * 1024 * 1024
-"""A support bundle is a few MiB; more than this is no log, and would only fill the memory."""
+"""Bound on memory: a support bundle has a few MiB."""
 
 _CURE = "Save one with `nvidia-smi -q -x > FILE`"
-_LOOKS = (
+_OTHER_FORMATS = (
     (re.compile(r"^GPU \d+: .*\(UUID", re.MULTILINE), "`nvidia-smi -L` or `nvidia-smi nvlink -s`"),
     (re.compile(r"\| NVIDIA-SMI |^\+-{20}", re.MULTILINE), "the table of a bare `nvidia-smi`"),
     (re.compile(r"NVRM: "), "a kernel log"),
@@ -68,9 +68,9 @@ _LOOKS = (
 
 
 def load(path: Path) -> list[Document] | Failure:
-    """Return the logs in a file, in order, at least one; or what nvidia-smi said instead of a log.
+    """Return the logs in a file, in order, at least one; or the failure that nvidia-smi printed.
 
-    Raises `SourceError`: no such file, a directory, not readable, empty, binary, something else.
+    Raises `SourceError`: no such file, a directory, not readable, empty, binary, another format.
     """
     return documents_of(_decode(_read(path), path), str(path))
 
@@ -87,7 +87,7 @@ def documents_of(text: str, where: str) -> list[Document] | Failure:
         failure = failure_of(text)
         if failure is not None:
             return failure
-        looks = next((what for shape, what in _LOOKS if shape.search(text)), "")
+        looks = next((what for shape, what in _OTHER_FORMATS if shape.search(text)), "")
         raise SourceError(
             f"{where}: no output of `nvidia-smi -q` in it"
             + (f"; it looks like {looks}. {_CURE}" if looks else f". {_CURE}")
@@ -102,7 +102,7 @@ def documents_of(text: str, where: str) -> list[Document] | Failure:
 
 
 def _add_unreachable(document: Document, lost: dict[str, str]) -> None:
-    """Put the GPUs that nvidia-smi could not open behind those that it could."""
+    """Append the GPUs that nvidia-smi could not open."""
     document.unreachable = lost
     there = {gpu.bus_id.lower()[-10:] for gpu in document.gpus}
     for bus_id, message in lost.items():
@@ -130,7 +130,7 @@ def _read(path: Path) -> bytes:
 
 
 def _gunzip(data: bytes, path: Path) -> bytes:
-    """Unpack; what is there of a file that is cut off."""
+    """Return the unpacked data, of a truncated file as much as there is."""
     unpacker = zlib.decompressobj(wbits=31)
     try:
         return unpacker.decompress(data, MAX_BYTES + 1)

@@ -1,4 +1,4 @@
-"""A saved log of nvidia-smi as a source: a node seen at one instant, or at several in turn."""
+"""A saved log of nvidia-smi as a source: a node at one instant, or at several in turn."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from telemetry.metric import Lane
 
 
 class SmiFileSource:
-    """Fits `collector.source.Source`: one log is one tick.
+    """Source of a saved file: one log is one tick.
 
     A file with several logs (`nvidia-smi -q -l`, a capture at idle and under load) is played in
-    order, the first first; the last one stays. What nvidia-smi says instead of a log (no driver, a
-    version mismatch) is the driver's state, as it was when the file was saved.
+    order; the last one stays. A failure that nvidia-smi printed (no driver, a version mismatch) is
+    the driver's state, as it was when the file was saved.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -30,7 +30,7 @@ class SmiFileSource:
         self._turn = 0
 
     async def open(self) -> None:
-        """Read the file. Raises `SourceError` when there is no log in it, with what it is."""
+        """Read the file. Raises `SourceError` when there is no log in it."""
         found = await asyncio.to_thread(load, self.path)
         self._turn = 0
         if isinstance(found, Failure):
@@ -59,7 +59,7 @@ class SmiFileSource:
         return rows_of(document, lanes)
 
     def drain_events(self) -> list[DeviceEvent]:
-        """Return nothing: a log tells of a state, not of what led to it."""
+        """Return none: a log describes a state without events."""
         return []
 
     async def release(self) -> None:
@@ -69,5 +69,5 @@ class SmiFileSource:
         """Do nothing: there is no driver."""
 
     async def close(self) -> None:
-        """Let go of the logs."""
+        """Drop the logs."""
         self.documents = []

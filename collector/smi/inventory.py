@@ -1,4 +1,4 @@
-"""What a node is made of, as far as a log of nvidia-smi tells."""
+"""Inventory of a node from a log of nvidia-smi."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from telemetry.inventory import Inventory
 from telemetry.pci import normal_pci
 
 NAMELESS = "pci-"
-"""How the key of a GPU without a UUID begins."""
+"""Prefix of the key of a GPU without a UUID."""
 
 _SLOTS = (
     ("slot", ("platforminfo/slot_number", "platform_info/slot_number")),
@@ -26,7 +26,7 @@ _SLOTS = (
 
 
 def inventory_of(document: Document, source: str = "nvidia-smi") -> Inventory:
-    """Return the inventory of a log; node, cluster, session and version are the collector's.
+    """Return the inventory of a log; the collector fills in node, cluster, session and version.
 
     A GPU's key is its UUID; where the log has none it is `pci-0000:18:00.0`. Logs that were masked
     before they were published give many GPUs the same UUID: those, and only those, get their PCI
@@ -91,7 +91,7 @@ def _gpu(gpu: SmiGpu, index: int, uuid: str) -> Gpu:
 
 
 def _value(gpu: SmiGpu, *paths: str) -> str | None:
-    """Return the first of these that is there and is no gap, or None."""
+    """Return the first of these values that is present and no gap, or None."""
     for path in paths:
         raw = _plain(gpu.values.get(path))
         if raw is not None:

@@ -1,4 +1,4 @@
-"""Readings of one log: a value or a typed gap for every metric of every GPU."""
+"""Readings of a log: a value or a typed gap for every metric of every GPU."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _PROCESSES = "processes"
 def readings_of(document: Document) -> list[dict[str, float]]:
     """Return the readings of each GPU by metric name, in the order of the log; gaps are NaN.
 
-    Every metric of the `gpu` table is there. What the log does not hold is `not_supported`, but
-    `error` where the log is cut off before it could; a GPU that only says that it is lost is
-    `device_lost` throughout. Sums that nvidia-smi does not print are not made up: boards that
+    Every metric of the `gpu` table is included. A metric that the log lacks is `not_supported`, or
+    `error` where the log is cut off before it; a GPU whose only content is that it is lost is
+    `device_lost` throughout. Sums that nvidia-smi does not print are not computed: boards that
     count ECC errors by SRAM and DRAM (Turing and newer) have no total in their logs.
     """
     return [gpu_readings(gpu) for gpu in document.gpus]
@@ -33,7 +33,7 @@ def gpu_readings(gpu: SmiGpu) -> dict[str, float]:
         return dict.fromkeys((metric.name for metric in _METRICS), _unreached(gpu))
     readings = {metric.name: _reading(gpu, metric) for metric in _METRICS}
     lost = Gap.DEVICE_LOST in {reason_of(value) for value in readings.values()}
-    if lost or _says_lost(gpu):
+    if lost or _reports_lost(gpu):
         answers = (
             metric.name
             for metric in _METRICS
@@ -45,13 +45,13 @@ def gpu_readings(gpu: SmiGpu) -> dict[str, float]:
 
 
 def _unreached(gpu: SmiGpu) -> float:
-    """Why a GPU that enumerates could not be opened: lost, whatever the words ("Unknown Error" is
-    the usual one), but for a permission that is missing."""
+    """Return the gap of a GPU that enumerates but could not be opened: no permission, else lost,
+    whatever the message ("Unknown Error" is the usual one)."""
     gap = gap_of(gpu.values[UNREACHABLE])
     return NO_PERMISSION if gap is not None and reason_of(gap) is Gap.NO_PERMISSION else DEVICE_LOST
 
 
-def _says_lost(gpu: SmiGpu) -> bool:
+def _reports_lost(gpu: SmiGpu) -> bool:
     return any(
         (gap := gap_of(raw)) is not None and reason_of(gap) is Gap.DEVICE_LOST
         for raw in gpu.values.values()
@@ -59,8 +59,8 @@ def _says_lost(gpu: SmiGpu) -> bool:
 
 
 def _reading(gpu: SmiGpu, metric: Metric) -> float:
-    """Take the first path that has a number; without one, the first gap that says more than
-    that the metric is not supported."""
+    """Return the number of the first path that has one; else the first gap other than
+    `not_supported`."""
     absent = NOT_SUPPORTED if gpu.complete or not metric.smi else ERROR
     found: float | None = None
     for path in metric.smi:

@@ -1,7 +1,7 @@
-"""Read plain `nvidia-smi -q`: labels and values, nested by indentation.
+"""Parser of plain `nvidia-smi -q`: labels and values, nested by indentation.
 
 The log may stand anywhere in a longer text (a support bundle, a capture of several commands): it
-begins at its title and ends where a line at its left margin belongs to something else.
+begins at its title and ends where a line at its left margin is of another format.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from collector.smi.document import Document, SmiGpu, label
 _TITLE = "=NVSMI LOG="
 _GPU = re.compile(r"(\s*)GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s*")
 _OTHER = re.compile(r"[#=+|_$*<]|GPU \d+:")
-"""How a line at the margin begins when the log is over: rules, tables, prompts, other lists."""
+"""Beginning of a line at the margin after the log: rules, tables, prompts, other lists."""
 _PROCESSES = ("processes", "compute_processes")
 _WHOLE = frozenset({"N/A", "None", "Disabled", "Enabled", "disabled", "enabled"})
-"""Values that a cut can't have shortened from another one."""
+"""Values that can't be a truncated form of another value."""
 
 
-class _Scanner:
-    """Where in a text the scan stands: the log, its margin, the GPU, the labels above this one."""
+class _TextScanner:
+    """Scan position: the log, its margin, the GPU, and the labels above the current line."""
 
     def __init__(self) -> None:
         self.documents: list[Document] = []
@@ -29,7 +29,7 @@ class _Scanner:
         self.margin = 0
         self.above: list[tuple[int, str]] = []
         self.path: list[str] = []
-        """Of the last line that was an entry."""
+        """Path of the last entry."""
 
     def begin(self, margin: int) -> None:
         self.document, self.gpu, self.margin = Document(), None, margin
@@ -54,7 +54,7 @@ class _Scanner:
         if self.gpu is None:
             if indent <= 0 and colon:
                 self.document.facts.setdefault(label(name), value.strip())
-        elif indent > 0:  # else a warning that some other program wrote in between
+        elif indent > 0:  # else a warning of another program in between
             self.entry(self.gpu, indent, label(name), value.strip() if colon else None)
 
     def begin_gpu(self, bus_id: str) -> None:
@@ -81,15 +81,15 @@ class _Scanner:
 
 
 def parse_text(text: str) -> list[Document]:
-    """Return every `nvidia-smi -q` log in a text, in order; none is no error.
+    """Return every `nvidia-smi -q` log in a text, in order; possibly none.
 
     Logs without a GPU (`nvidia-smi -q --unit` prints such) count only when there is no other.
     """
     lines = text.split("\n")
-    cut = lines.pop()  # "" when the text ends as it should; else perhaps half a line
+    cut = lines.pop()  # "" when the text ends with a newline; else perhaps half a line
     if cut.partition(":")[2].strip() in _WHOLE:
         lines.append(cut)
-    scanner = _Scanner()
+    scanner = _TextScanner()
     for line in lines:
         scanner.line(line.rstrip())
     documents = [document for document in scanner.documents if document.gpus]
@@ -106,8 +106,7 @@ def _check_end(document: Document, path: list[str], cut: bool) -> None:
     """Mark the last GPU of a text as cut off, when there is evidence.
 
     Each GPU ends with its processes, in every release, and each process with its memory. A log
-    that was asked for a part only (`nvidia-smi -q -d POWER`) has neither processes nor names, and
-    is whole.
+    of selected parts (`nvidia-smi -q -d POWER`) has neither processes nor names, and is whole.
     """
     last = document.gpus[-1]
     if len(path) > 1 and path[0] in _PROCESSES and (cut or path[-1] != "used_gpu_memory"):

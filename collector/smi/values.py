@@ -1,7 +1,7 @@
-"""From a raw word of nvidia-smi to a reading in base units, or to the gap that it stands for.
+"""Conversion of a raw word of nvidia-smi into a reading in base units, or into a gap.
 
 Numbers go through decimal arithmetic, so that `29.70 W` is 29.7 and `57 %` is 0.57, to the last
-bit. A number without a unit is no reading where one is due: half a line must not become a value.
+bit. A number without the unit that it needs is no reading: a truncated line must not become a value.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SCALES: dict[Unit, dict[str, Decimal]] = {
     },
     Unit.COUNT: {"": Decimal(1), "x": Decimal(1), "bank(s)": Decimal(1)},
 }  # fmt: skip
-"""Factors into base units. A word that is not here is no unit of the metric."""
+"""Factors into base units, by unit; any other word is an error."""
 
 _FLAGS = {
     "active": 1.0, "yes": 1.0, "enabled": 1.0, "true": 1.0, "on": 1.0, "1": 1.0,
@@ -44,7 +44,7 @@ _FLAGS = {
     "not active": 0.0, "no": 0.0, "disabled": 0.0, "false": 0.0, "off": 0.0, "0": 0.0,
     "inactive": 0.0, "full": 0.0,
 }  # fmt: skip
-"""`Full` and `Degraded` are said of the fabric's bandwidth, whose metric is 1 when degraded."""
+"""Words for flags. `Full` and `Degraded` describe the fabric's bandwidth: 1 when degraded."""
 
 _RECOVERY = {
     "none": 0, "no action": 0,
@@ -78,12 +78,12 @@ _GAPS = (
     ("unknown error", ERROR),
     ("err!", ERROR),
 )
-"""What nvidia-smi prints instead of a value, by a part of it; the texts are NVML's error strings."""
+"""Gaps by a part of the text in place of a value; the texts are NVML's error strings."""
 
 
-@lru_cache(maxsize=4096)  # a node says the same few hundred words all its life
+@lru_cache(maxsize=4096)  # a node has the same few hundred words
 def gap_of(raw: str) -> float | None:
-    """Return the gap that a word stands for, or None when it is meant as a value."""
+    """Return the gap that a word means, or None when it is a value."""
     word = raw.strip().strip("[]").strip().lower()
     if word in _ABSENT:
         return NOT_SUPPORTED
@@ -91,7 +91,7 @@ def gap_of(raw: str) -> float | None:
 
 
 def convert(raw: str, metric: Metric) -> float:
-    """Return the reading that `raw` is for this metric; a word that makes no sense is `error`."""
+    """Return the reading of this metric; `error` for an unknown word."""
     word = raw.strip().strip("[]").strip()
     if metric.unit is Unit.STATE and (state := _state(word.lower(), metric)) is not None:
         return float(state)  # first, because "None" and "GPU reset required" are actions here

@@ -1,8 +1,8 @@
-"""Read `nvidia-smi -q -x`: a scanner of tags, not an XML parser.
+"""Parser of `nvidia-smi -q -x`: a scanner of tags, on purpose not an XML parser.
 
-On purpose: the logs that people keep are cut off, stand one behind another, carry process names
-with a bare `&` or `<`, and a parser gives up on all of these. A value counts only when its closing
-tag was seen, so a log that is cut off never yields half a number. No entity or DTD is ever loaded.
+Saved logs are truncated, concatenated, or carry process names with a bare `&` or `<`, and an XML
+parser fails on all of these. A value counts only when its closing tag was seen, so a truncated log
+never yields half a number. No entity or DTD is ever loaded.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _ROOT = "nvidia_smi_log"
 _PROCESSES = ("processes", "compute_processes")
 _SKIPPED = frozenset({"supported_clocks", "accounted_processes", "mig_devices"})
-"""Lists that repeat the tags of other things; no metric of a whole GPU is in them."""
+"""Lists that repeat tags of other sections; they hold no metric of a whole GPU."""
 
 
-class _Scanner:
-    """Where in a log the scan stands: the document, the GPU, and the tags open below it."""
+class _XmlScanner:
+    """Scan position: the document, the GPU, and the open tags below it."""
 
     def __init__(self) -> None:
         self.documents: list[Document] = []
@@ -53,7 +53,7 @@ class _Scanner:
         elif tag == "gpu" and "gpu" not in self.open:
             self.end_gpu(complete=True)
         elif tag in self.open:
-            while self.open[-1] != tag:  # something opened and never closed, as in a process name
+            while self.open[-1] != tag:  # a tag that is never closed, as in a process name
                 self.open.pop()
                 self.leaf = False
             self.close_tag(html.unescape(text.strip()))
@@ -94,10 +94,10 @@ class _Scanner:
 
 
 def parse_xml(text: str) -> list[Document]:
-    """Return every `<nvidia_smi_log>` in a text, in order; none is no error."""
+    """Return every `<nvidia_smi_log>` in a text, in order; possibly none."""
     if "-->" in text:
         text = _COMMENT.sub("", text)
-    scanner = _Scanner()
+    scanner = _XmlScanner()
     last = 0
     for match in _TAG.finditer(text):
         between = text[last : match.start()]

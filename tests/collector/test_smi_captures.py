@@ -223,7 +223,7 @@ def test_the_inventory_is_what_the_file_says() -> None:
     assert gb200.gpus[0].memory_bytes == 189471 * 1048576
     mig = inventory_of(capture("a100-sxm4-v12")[0])
     assert [gpu.mig for gpu in mig.gpus] == [True]
-    assert mig.driver_message == "the log speaks of 4 GPUs and holds 1"
+    assert mig.driver_message == "the log announces 4 GPUs and holds 1"
     assert inventory_of(capture("4080")[0]).gpus[0].serial is None
 
 
