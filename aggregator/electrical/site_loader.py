@@ -9,8 +9,9 @@ from datetime import tzinfo
 from typing import Any
 
 from aggregator.electrical.energy_sampler import zone_of
-from power.meters.attach import attach
-from power.site.config import PowerConfig, decode
+from power.site.attach import attach
+from power.site.config import PowerConfig
+from power.site.decode import decode
 from power.site.layout import SiteLayout, lay_out
 
 log = logging.getLogger(__name__)
@@ -39,7 +40,11 @@ def load_site(where: str, tree: Mapping[str, Any]) -> LoadedSite:
     """Return what a configuration describes. Raises `ConfigError` with place and cure."""
     site = decode(where, {"power": dict(tree)})
     layout = lay_out(where, site) if site.circuits or site.panels else None
-    metered = {(put.kind, put.target) for meter in attach(where, site) for put in meter.puts}
+    metered = {
+        (attachment.kind, attachment.target)
+        for meter in attach(where, site)
+        for attachment in meter.attachments
+    }
     zone = zone_of(where, site.site.timezone)
     return LoadedSite(tree, site, layout, zone, frozenset(metered))
 

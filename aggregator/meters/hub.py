@@ -12,12 +12,12 @@ from aggregator.meters.nut import NutPoller
 from aggregator.meters.poller import Poller
 from aggregator.meters.redfish import RedfishPoller
 from aggregator.meters.secrets import broker_config, secret, trust
-from power.meters.attach import Attached, attach
-from power.meters.base import MqttConfig
+from power.meters.base import AttachedMeter, MqttConfig
 from power.meters.meter_record import MeterRecord, MeterState
 from power.meters.nut import Nut
 from power.meters.reading import MeterReading
 from power.meters.redfish import Redfish
+from power.site.attach import attach
 from power.site.config import PowerConfig
 from telemetry.mqtt import BrokerConfig
 
@@ -37,7 +37,7 @@ class MeterHub:
         self._broker = broker
         self._where = where
         self._now = now
-        self._books: dict[str, MeterRecord] = {}
+        self._records: dict[str, MeterRecord] = {}
         self._site = site
         self._changed = asyncio.Event()
         self.configure(site)
@@ -47,16 +47,16 @@ class MeterHub:
 
         Raises `ConfigError`, and then all stays as it was.
         """
-        books = {
-            meter.name: self._books[meter.name]
-            if meter.name in self._books and self._books[meter.name].meter == meter
+        records = {
+            meter.name: self._records[meter.name]
+            if meter.name in self._records and self._records[meter.name].meter == meter
             else MeterRecord(meter, self._place(meter, site), asked=not isinstance(meter.config, MqttConfig))
             for meter in attach(self._where, site)
         }  # fmt: skip
         # A password or certificate that can't be read must be said now, not in a task.
-        for book in books.values():
-            self._check_files(book.meter, site)
-        self._books, self._site = books, site
+        for record in records.values():
+            self._check_files(record.meter, site)
+        self._records, self._site = records, site
         self._changed.set()
 
     async def run(self) -> None:
@@ -71,34 +71,34 @@ class MeterHub:
 
     def readings(self) -> Sequence[MeterReading]:
         """Return the newest reading of each meter, target and pole; stale ones too."""
-        return [reading for book in self._books.values() for reading in book.readings()]
+        return [reading for record in self._records.values() for reading in record.readings()]
 
     def states(self) -> Sequence[MeterState]:
         """Return how each meter stands."""
-        return [book.state for book in self._books.values()]
+        return [record.state for record in self._records.values()]
 
     def _work(self) -> list[tuple[str, Coroutine[Any, Any, None]]]:
         by_broker: dict[str | None, list[MeterRecord]] = {}
         found: list[tuple[str, Coroutine[Any, Any, None]]] = []
-        for book in self._books.values():
-            config = book.meter.config
+        for record in self._records.values():
+            config = record.meter.config
             if isinstance(config, MqttConfig):
-                by_broker.setdefault(config.broker, []).append(book)
+                by_broker.setdefault(config.broker, []).append(record)
             else:
-                found.append((f"meter {book.meter.name}", self._poller(book).run()))
-        for name, books in by_broker.items():
-            bus = MeterBus(self._broker_of(name, self._site), books, self._now)
+                found.append((f"meter {record.meter.name}", self._poller(record).run()))
+        for name, records in by_broker.items():
+            bus = MeterBus(self._broker_of(name, self._site), records, self._now)
             found.append((f"meters of {name or 'our broker'}", bus.run()))
         return found
 
-    def _poller(self, book: MeterRecord) -> Poller:
-        config = book.meter.config
+    def _poller(self, record: MeterRecord) -> Poller:
+        config = record.meter.config
         if isinstance(config, Nut):
-            return NutPoller(config, book, self._now)
+            return NutPoller(config, record, self._now)
         assert isinstance(config, Redfish)  # noqa: S101 - the union has no other member
-        return RedfishPoller(config, book, self._now)
+        return RedfishPoller(config, record, self._now)
 
-    def _place(self, meter: Attached, site: PowerConfig) -> str:
+    def _place(self, meter: AttachedMeter, site: PowerConfig) -> str:
         config = meter.config
         if isinstance(config, MqttConfig):
             broker = self._broker_of(config.broker, site)
@@ -108,7 +108,7 @@ class MeterHub:
         assert isinstance(config, Redfish)  # noqa: S101 - the union has no other member
         return config.services()[""]
 
-    def _check_files(self, meter: Attached, site: PowerConfig) -> None:
+    def _check_files(self, meter: AttachedMeter, site: PowerConfig) -> None:
         config = meter.config
         place = f"{self._where}: meters.{meter.name}"
         if isinstance(config, MqttConfig):

@@ -28,10 +28,10 @@ _UNANSWERED = 3
 class _Member:
     """One meter on this broker."""
 
-    def __init__(self, book: MeterRecord, reply: str) -> None:
-        config = book.meter.config
+    def __init__(self, record: MeterRecord, reply: str) -> None:
+        config = record.meter.config
         assert isinstance(config, MqttConfig)  # noqa: S101 - the hub sorts them
-        self.book = book
+        self.record = record
         self.decoder = config.decoder()
         self.reply = reply
         self.polls = self.decoder.polls(reply)
@@ -43,12 +43,12 @@ class MeterBus:
     """All meters of one broker."""
 
     def __init__(
-        self, broker: BrokerConfig, books: Sequence[MeterRecord], now: Callable[[], float]
+        self, broker: BrokerConfig, records: Sequence[MeterRecord], now: Callable[[], float]
     ) -> None:
         self._broker = broker
         self._now = now
         own = f"kilowatch-meters/{secrets.token_hex(4)}"
-        self._members = [_Member(book, f"{own}/{place}") for place, book in enumerate(books)]
+        self._members = [_Member(record, f"{own}/{place}") for place, record in enumerate(records)]
         self._filters: dict[str, list[tuple[str, _Member]]] = {}
         """Filters by what stands before their wildcard: thousands of meters are looked up, not tried."""
         for member in self._members:
@@ -68,8 +68,8 @@ class MeterBus:
                 for member in self._members:
                     # Parts of a state may have been told meanwhile: the rest of it is void.
                     member.decoder.forget()
-                    member.book.disconnected()
-                    member.book.failed(str(error))
+                    member.record.disconnected()
+                    member.record.failed(str(error))
                 backoff.lasted(loop.time() - began)
                 await pause(backoff, f"meters: {error}")
 
@@ -77,7 +77,7 @@ class MeterBus:
         client_id = f"kilowatch-meters-{os.getpid()}-{secrets.token_hex(4)}"
         async with connect(self._broker, client_id) as client:
             for member in self._members:
-                member.book.note("")
+                member.record.note("")
             await self._subscribe(client)
             log.info("meters: MQTT broker %s:%d: connected", self._broker.host, self._broker.port)
             asking = asyncio.create_task(self._ask(client), name="meter questions")
@@ -85,7 +85,7 @@ class MeterBus:
                 async for message in client.messages:
                     payload = message.payload
                     if isinstance(payload, bytes | bytearray):
-                        self.take(str(message.topic), bytes(payload), retained=message.retain)
+                        self.dispatch(str(message.topic), bytes(payload), retained=message.retain)
             finally:
                 asking.cancel()
                 await asyncio.gather(asking, return_exceptions=True)
@@ -101,7 +101,9 @@ class MeterBus:
                           self._broker.host, self._broker.port, ", ".join(refused))  # fmt: skip
             for member in self._members:
                 if not set(member.filters).isdisjoint(refused):
-                    member.book.note("we may not read its topics: allow this user to at the broker")
+                    member.record.note(
+                        "we may not read its topics: allow this user to at the broker"
+                    )
 
     async def _ask(self, client: Any) -> None:
         """Ask each meter in its period, those apart that say that they are away."""
@@ -111,49 +113,51 @@ class MeterBus:
             for member in self._members:
                 if due.get(member.reply, float("inf")) > loop.time():
                     continue
-                due[member.reply] = loop.time() + member.book.meter.config.period
-                if member.book.state.online is not False:
+                due[member.reply] = loop.time() + member.record.meter.config.period
+                if member.record.state.online is not False:
                     await self._question(client, member)
             await asyncio.sleep(max(0.05, min(due.values()) - loop.time()))
 
     async def _question(self, client: Any, member: _Member) -> None:
         if member.unanswered == _UNANSWERED:
             topic = member.polls[0][0]
-            member.book.note(f"it does not answer on {topic}: let the device take RPC over MQTT and this user write there, or set poll = false")  # fmt: skip
-            log.warning("meter %s: %s", member.book.meter.name, member.book.state.message)
+            member.record.note(f"it does not answer on {topic}: let the device take RPC over MQTT and this user write there, or set poll = false")  # fmt: skip
+            log.warning("meter %s: %s", member.record.meter.name, member.record.state.message)
         member.unanswered += 1
         for topic, payload in member.polls:
             await client.publish(topic, payload, qos=0)
 
-    def take(self, topic: str, payload: bytes, *, retained: bool = False) -> None:
+    def dispatch(self, topic: str, payload: bytes, *, retained: bool = False) -> None:
         """Give a message to the meters that it concerns. Never raises."""
         for member in self._route(topic):
-            name = member.book.meter.name
+            name = member.record.meter.name
             try:
-                self._give(member, topic, payload, retained=retained)
+                self._decode(member, topic, payload, retained=retained)
             except WireError as error:
-                if member.book.malformed(error.reason, f"{topic}: {error}"):
+                if member.record.malformed(error.reason, f"{topic}: {error}"):
                     log.warning("meter %s: %s: %s; what follows of the kind is only counted", name, topic, error)  # fmt: skip
             except Exception:  # one meter's payload must not end the others
                 log.exception("meter %s: %s could not be read", name, topic)
-                member.book.malformed("fault", f"{topic}: a fault of kilowatch; its log says more")
+                member.record.malformed(
+                    "fault", f"{topic}: a fault of kilowatch; its log says more"
+                )
 
-    def _give(self, member: _Member, topic: str, payload: bytes, *, retained: bool) -> None:
-        name, now = member.book.meter.name, self._now()
+    def _decode(self, member: _Member, topic: str, payload: bytes, *, retained: bool) -> None:
+        name, now = member.record.meter.name, self._now()
         if len(payload) > LARGEST:
             raise WireError("too_long", f"{len(payload)} bytes")
         online = member.decoder.presence(topic, payload)
         if online is not None:
             if not online:
                 member.decoder.forget()
-            if member.book.presence(online, now):
+            if member.record.presence(online, now):
                 log.info("meter %s: %s", name, "online" if online else "offline")
             return
         if retained:
             return  # nobody knows how old it is
         if topic == f"{member.reply}/rpc":
             member.unanswered = 0
-        for message in member.book.take(member.decoder.samples(topic, payload), now):
+        for message in member.record.add(member.decoder.samples(topic, payload), now):
             log.warning("meter %s: %s", name, message)
 
     def _route(self, topic: str) -> list[_Member]:

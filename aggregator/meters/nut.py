@@ -30,8 +30,8 @@ class UpsdRefusedError(PollError):
 class NutPoller(Poller):
     """One server, all its UPS or one."""
 
-    def __init__(self, config: Nut, book: MeterRecord, now: Callable[[], float]) -> None:
-        super().__init__(book, config.timeout, now)
+    def __init__(self, config: Nut, record: MeterRecord, now: Callable[[], float]) -> None:
+        super().__init__(record, config.timeout, now)
         self._config = config
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._names: list[str] = []
@@ -67,7 +67,7 @@ class NutPoller(Poller):
     async def _enter(self) -> None:
         config = self._config
         self._streams = await asyncio.open_connection(config.host, config.port, limit=1 << 14)
-        password = secret(f"power: meters.{self.book.meter.name}", config.password_file)
+        password = secret(f"power: meters.{self.record.meter.name}", config.password_file)
         if config.username is not None and password is not None:
             for word, value in (("USERNAME", config.username), ("PASSWORD", password)):
                 await self._send(f"{word} {_quoted(value)}")
@@ -79,7 +79,11 @@ class NutPoller(Poller):
         missing = [name for name in wanted if name not in known]
         if missing:
             raise PollError(f"there is no UPS {', '.join(missing)}; it has {', '.join(known) or 'none'}")  # fmt: skip
-        whole = [put.target for put in self.book.meter.puts if not put.channel]
+        whole = [
+            attachment.target
+            for attachment in self.record.meter.attachments
+            if not attachment.channel
+        ]
         if whole and len(wanted) > 1:
             raise PollError(f"which UPS is on {whole[0]}? It has {', '.join(wanted)}: set ups")
         self._names = wanted

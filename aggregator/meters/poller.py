@@ -25,8 +25,8 @@ class PollError(KilowattError):
 class Poller:
     """One meter that must be asked."""
 
-    def __init__(self, book: MeterRecord, timeout: float, now: Callable[[], float]) -> None:
-        self.book = book
+    def __init__(self, record: MeterRecord, timeout: float, now: Callable[[], float]) -> None:
+        self.record = record
         self._timeout = timeout
         self._now = now
         self.partial = ""
@@ -41,9 +41,9 @@ class Poller:
 
     async def run(self) -> None:
         """Ask until cancelled."""
-        period = self.book.meter.config.period
+        period = self.record.meter.config.period
         # Not all at once: each has its own place within the period.
-        await asyncio.sleep(period / 10 * (zlib.crc32(self.book.meter.name.encode()) % 100) / 100)
+        await asyncio.sleep(period / 10 * (zlib.crc32(self.record.meter.name.encode()) % 100) / 100)
         backoff = Backoff(period, max(period, LONGEST_PAUSE), STEADY)
         loop = asyncio.get_running_loop()
         try:
@@ -59,31 +59,31 @@ class Poller:
             await self.leave()
 
     async def _round(self) -> bool:
-        book, name = self.book, self.book.meter.name
+        record, name = self.record, self.record.meter.name
         try:
             async with asyncio.timeout(self._timeout):
                 samples = await self.ask()
         except TimeoutError:
-            told = book.failed(f"no answer within {self._timeout:g} s")
+            first = record.failed(f"no answer within {self._timeout:g} s")
         except WireError as error:
-            told = book.malformed(error.reason, f"{error}")
+            first = record.malformed(error.reason, f"{error}")
         except (PollError, OSError) as error:
-            told = book.failed(f"{error}" or type(error).__name__)
+            first = record.failed(f"{error}" or type(error).__name__)
         except Exception:  # a fault in here must not end the other meters
             log.exception("meter %s: this round failed", name)
-            book.failed("a fault of kilowatch; its log says more")
-            told = False
+            record.failed("a fault of kilowatch; its log says more")
+            first = False
         else:
-            for message in book.take(samples, self._now()):
+            for message in record.add(samples, self._now()):
                 log.warning("meter %s: %s", name, message)
-            self._tell_partial()
+            self._report_partial()
             return True
         await self.leave()
-        if told:
-            log.warning("meter %s (%s): %s", name, book.state.where, book.state.message)
+        if first:
+            log.warning("meter %s (%s): %s", name, record.state.where, record.state.message)
         return False
 
-    def _tell_partial(self) -> None:
+    def _report_partial(self) -> None:
         partial, self.partial = self.partial, ""
-        if partial and self.book.malformed(partial, partial):
-            log.warning("meter %s: %s", self.book.meter.name, partial)
+        if partial and self.record.malformed(partial, partial):
+            log.warning("meter %s: %s", self.record.meter.name, partial)

@@ -180,13 +180,13 @@ class RedfishChassis:
 class RedfishPoller(Poller):
     """One service."""
 
-    def __init__(self, config: Redfish, book: MeterRecord, now: Callable[[], float]) -> None:
-        super().__init__(book, config.timeout, now)
+    def __init__(self, config: Redfish, record: MeterRecord, now: Callable[[], float]) -> None:
+        super().__init__(record, config.timeout, now)
         self._config = config
-        self._service = Service(book.meter.name, config)
+        self._service = Service(record.meter.name, config)
         self._chassis: RedfishChassis | None = None
         self._inlet: str | None = None
-        on_node = [put.kind == "node" for put in book.meter.puts]
+        on_node = [attachment.kind == "node" for attachment in record.meter.attachments]
         self._is_unit = not any(on_node)
 
     async def ask(self) -> list[MeterSample]:

@@ -9,7 +9,7 @@ import click
 
 from kilowatch.clients.netbox import NetBox
 from power.netbox import translate, write
-from power.site.config import decode
+from power.site.decode import decode
 from power.site.layout import lay_out
 from telemetry.errors import ConfigError
 

@@ -14,7 +14,8 @@ from kilowatch.cli.imports import import_group
 from kilowatch.clients.api import ApiClient, read_token
 from kilowatch.text.plan import plan_lines
 from power.plan.plan import Suppose, make
-from power.site.config import PowerConfig, decode, section
+from power.site.config import PowerConfig
+from power.site.decode import decode, section
 from telemetry.errors import ConfigError
 from telemetry.settings import read_toml
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -58,6 +59,28 @@ class MeterConfig(
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise ConfigError(f"{where}.{name}", f"{value:g} is no limit", "Write what is printed on the plug, or remove it.")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """One part of a meter, and what it measures."""
+
+    channel: str
+    """The part; "" is the whole meter."""
+    kind: Kind
+    target: str
+    pole: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AttachedMeter:
+    """A meter and all that it measures."""
+
+    name: str
+    """Its entry of [power.meters], with the node behind it where it has many; or the `circuits.lab`
+    whose short form it is."""
+    config: MeterConfig
+    attachments: tuple[Attachment, ...]
 
 
 class Decoder:
@@ -126,8 +149,3 @@ def seconds(where: str, value: float | str) -> float:
             raise ConfigError(where, f"{value!r} is no time", 'Write 10 or "10s".')
         return parsed
     return float(value)
-
-
-def short(**fields: Any) -> dict[str, Any]:
-    """Return the fields that a short form gave, without those that it left out."""
-    return {name: value for name, value in fields.items() if value not in {None, ""}}

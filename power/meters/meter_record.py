@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from power.meters.attach import Attached, Put
+from power.meters.base import AttachedMeter, Attachment
 from power.meters.nut import Nut
 from power.meters.reading import MeterReading
 from power.meters.sample import OFFLINE, REVERSED, WHOLE, MeterSample
@@ -20,7 +20,7 @@ from power.meters.sample import OFFLINE, REVERSED, WHOLE, MeterSample
 LONGEST = 600.0
 """Seconds; no meter is believed for three times as long."""
 SLOW = 60.0
-"""Seconds; a meter that reports less often is told of: a breaker is faster."""
+"""Seconds; a meter that reports less often is messages of: a breaker is faster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,13 +56,13 @@ class PeriodEstimator:
         self._gaps: deque[float] = deque(maxlen=8)
         self._last: float | None = None
 
-    def beat(self, now: float) -> None:
+    def observe(self, now: float) -> None:
         """It came."""
         if self._last is not None and now > self._last:
             self._gaps.append(now - self._last)
         self._last = now
 
-    def broken(self) -> None:
+    def interrupt(self) -> None:
         """It was away: the time until it is back is no gap of its own."""
         self._last = None
 
@@ -78,56 +78,56 @@ class PeriodEstimator:
 class MeterRecord:
     """One meter's readings."""
 
-    def __init__(self, meter: Attached, where: str, *, asked: bool) -> None:
+    def __init__(self, meter: AttachedMeter, where: str, *, asked: bool) -> None:
         """`asked` when we set the pace ourselves: its period is then no secret."""
         self.meter = meter
         config = meter.config
-        self._rhythm = PeriodEstimator(config.period, asked or config.every is not None)
+        self._estimator = PeriodEstimator(config.period, asked or config.every is not None)
         self._newest: dict[tuple[str, str, str | None], MeterReading] = {}
         self._reversed: set[str] = set()
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
         self.state = MeterState(
             name=meter.name,
             type=str(config.__struct_config__.tag),
             where=where,
-            targets=tuple(f"{p.kind} {p.target}{'.' + p.pole if p.pole else ''}" for p in meter.puts),
+            targets=tuple(f"{p.kind} {p.target}{'.' + p.pole if p.pole else ''}" for p in meter.attachments),
             period=config.period,
         )  # fmt: skip
 
-    def take(self, samples: Iterable[MeterSample], now: float) -> list[str]:
+    def add(self, samples: Iterable[MeterSample], now: float) -> list[str]:
         """Keep what came in; return what should be said of it, each thing once."""
         samples = list(samples)
         made = [one for sample in samples for one in self._readings_of(sample, now)]
         if not made:
             return self._mismatch(samples)
-        self._rhythm.beat(now)
-        period = self._rhythm.period
+        self._estimator.observe(now)
+        period = self._estimator.period
         for one in made:
             key = (one.kind, one.target, one.pole)
             self._newest[key] = msgspec.structs.replace(one, period=period)
-        told = self._reversals(made)
+        messages = self._reversals(made)
         message = "" if period <= SLOW else f"it reports every {period:.0f} s, slower than a breaker trips: set it to 10 s"  # fmt: skip
         if message and message != self.state.message:
-            told.append(message)
+            messages.append(message)
         self.state = replace(
             self.state, last_seen=now, period=period, readings=self.state.readings + len(made),
             message=message, online=True if self.state.online is not None else None,
         )  # fmt: skip
-        return told
+        return messages
 
     def presence(self, online: bool, now: float) -> bool:
-        """The device came or went; True when that is news."""
-        news = self.state.online is not online
+        """The device came or went; True when that is changed."""
+        changed = self.state.online is not online
         self.state = replace(self.state, online=online)
         if not online:
             self.lost(now, "the device is offline, it says itself")
-        elif news:
+        elif changed:
             self.state = replace(self.state, message="")
-        return news
+        return changed
 
     def lost(self, now: float, message: str) -> None:
         """It is known to be away: what it said last is stale now, not in three periods."""
-        self._rhythm.broken()
+        self._estimator.interrupt()
         self.state = replace(self.state, message=message)
         for key, one in self._newest.items():
             if OFFLINE not in one.flags:
@@ -136,55 +136,63 @@ class MeterRecord:
 
     def malformed(self, reason: str, message: str) -> bool:
         """Count what made no sense; True the first time for each reason: it is said once."""
-        news = reason not in self._said
-        self._said.add(reason)
+        changed = reason not in self._reported
+        self._reported.add(reason)
         self.state = replace(self.state, malformed=self.state.malformed + 1, message=message)
-        return news
+        return changed
 
     def failed(self, message: str) -> bool:
-        """Count a question without an answer; True when that is news."""
-        news = self.state.message != message
-        self._rhythm.broken()
+        """Count a question without an answer; True when that is changed."""
+        changed = self.state.message != message
+        self._estimator.interrupt()
         self.state = replace(self.state, errors=self.state.errors + 1, message=message)
-        return news
+        return changed
 
     def disconnected(self) -> None:
         """Our own way to it broke: what comes next says nothing about its pace."""
-        self._rhythm.broken()
+        self._estimator.interrupt()
 
     def note(self, message: str) -> bool:
-        """Set what people should know; True when it is news."""
-        news = self.state.message != message
+        """Set what people should know; True when it is changed."""
+        changed = self.state.message != message
         self.state = replace(self.state, message=message)
-        return news
+        return changed
 
     def readings(self) -> tuple[MeterReading, ...]:
         """The newest of each target and pole."""
         return tuple(self._newest.values())
 
     def _readings_of(self, sample: MeterSample, now: float) -> list[MeterReading]:
-        puts = [put for put in self.meter.puts if sample.channel == put.channel and sample.part_of is None]  # fmt: skip
-        found = [self._reading(sample, put, put.pole, now) for put in puts]
-        for put in self.meter.puts:
-            if sample.part_of is not None and sample.channel == put.channel:
-                found.append(self._reading(sample, put, put.pole, now))
-            elif sample.part_of == put.channel and put.pole is None and put.kind == "circuit":
-                found.append(self._reading(sample, put, sample.pole, now))
+        attachments = [attachment for attachment in self.meter.attachments if sample.channel == attachment.channel and sample.part_of is None]  # fmt: skip
+        found = [
+            self._reading(sample, attachment, attachment.pole, now) for attachment in attachments
+        ]
+        for attachment in self.meter.attachments:
+            if sample.part_of is not None and sample.channel == attachment.channel:
+                found.append(self._reading(sample, attachment, attachment.pole, now))
+            elif (
+                sample.part_of == attachment.channel
+                and attachment.pole is None
+                and attachment.kind == "circuit"
+            ):
+                found.append(self._reading(sample, attachment, sample.pole, now))
         if (
             isinstance(self.meter.config, Nut)
             and sample.part_of is None
             and sample.channel != WHOLE
             and not any(
-                put.kind == "ups"
-                for put in self.meter.puts
-                if put.channel in {WHOLE, sample.channel}
+                attachment.kind == "ups"
+                for attachment in self.meter.attachments
+                if attachment.channel in {WHOLE, sample.channel}
             )
         ):
             # A UPS is a thing of its own, beside what it feeds.
-            found.append(self._reading(sample, Put(sample.channel, "ups", sample.channel), None, now))  # fmt: skip
+            found.append(self._reading(sample, Attachment(sample.channel, "ups", sample.channel), None, now))  # fmt: skip
         return found
 
-    def _reading(self, sample: MeterSample, put: Put, pole: str | None, now: float) -> MeterReading:
+    def _reading(
+        self, sample: MeterSample, attachment: Attachment, pole: str | None, now: float
+    ) -> MeterReading:
         config = self.meter.config
         watts, amps = sample.watts, sample.amps
         flags = sample.flags
@@ -193,10 +201,10 @@ class MeterRecord:
             watts, flags = -watts, (*flags, REVERSED)
         return MeterReading(
             meter=self.meter.name,
-            kind=put.kind,
-            target=put.target,
+            kind=attachment.kind,
+            target=attachment.target,
             pole=pole,
-            source=config.source_of(put.kind, sample),
+            source=config.source_of(attachment.kind, sample),
             at=now,
             period=config.period,
             watts=watts,
@@ -214,20 +222,20 @@ class MeterRecord:
         )
 
     def _reversals(self, made: list[MeterReading]) -> list[str]:
-        told = []
+        messages = []
         for one in made:
             what = one.target if one.pole is None else f"{one.target} {one.pole}"
             if REVERSED in one.flags and what not in self._reversed:
                 self._reversed.add(what)
-                told.append(f"{what} reads below 0 W: the clamp or plug is the wrong way round; the amount is used")  # fmt: skip
-        return told
+                messages.append(f"{what} reads below 0 W: the clamp or plug is the wrong way round; the amount is used")  # fmt: skip
+        return messages
 
     def _mismatch(self, samples: list[MeterSample]) -> list[str]:
         """It says something, and nothing of what it is put on."""
         if not samples or isinstance(self.meter.config, Nut):
             return []
         parts = sorted({sample.channel for sample in samples} - {WHOLE})
-        message = f"it does not tell {', '.join(put.channel or 'a whole' for put in self.meter.puts)}; it tells {', '.join(parts) or 'only a whole, so write on'}"  # fmt: skip
+        message = f"it does not tell {', '.join(attachment.channel or 'a whole' for attachment in self.meter.attachments)}; it tells {', '.join(parts) or 'only a whole, so write on'}"  # fmt: skip
         if message == self.state.message or self.state.readings:
             return []
         self.state = replace(self.state, message=message)

@@ -63,34 +63,34 @@ def words(line: str) -> list[str]:
     ]
 
 
-def of_variables(name: str, told: Mapping[str, str]) -> list[MeterSample]:
+def of_variables(name: str, variables: Mapping[str, str]) -> list[MeterSample]:
     """Return one UPS and the poles of its input. Raises `WireError` for a number that is none."""
-    status = told.get("ups.status", "").split()[:16]
+    status = variables.get("ups.status", "").split()[:16]
     if "WAIT" in status:
         return []  # its driver has just begun, and upsd knows nothing yet
-    load = _value(told, "ups.load", "load_ratio", 0.01)
-    watts = _first(told, "watts", "ups.realpower", "output.realpower")
+    load = _value(variables, "ups.load", "load_ratio", 0.01)
+    watts = _first(variables, "watts", "ups.realpower", "output.realpower")
     if watts is None:
-        watts = _part_of(load, _value(told, "ups.realpower.nominal", "watts"))
-    volt_amps = _first(told, "volt_amps", "ups.power", "output.power")
+        watts = _part_of(load, _value(variables, "ups.realpower.nominal", "watts"))
+    volt_amps = _first(variables, "volt_amps", "ups.power", "output.power")
     if volt_amps is None:
-        volt_amps = _part_of(load, _value(told, "ups.power.nominal", "volt_amps"))
+        volt_amps = _part_of(load, _value(variables, "ups.power.nominal", "volt_amps"))
     whole = MeterSample(
         channel=name,
         watts=watts,
         volt_amps=volt_amps,
-        amps=_value(told, "input.current", "amps"),
-        volts=_value(told, "input.voltage", "volts"),
-        power_factor=_first(told, "power_factor", "output.powerfactor", "powerfactor"),
+        amps=_value(variables, "input.current", "amps"),
+        volts=_value(variables, "input.voltage", "volts"),
+        power_factor=_first(variables, "power_factor", "output.powerfactor", "powerfactor"),
         load_ratio=load,
-        runtime_seconds=_value(told, "battery.runtime", "runtime_seconds"),
+        runtime_seconds=_value(variables, "battery.runtime", "runtime_seconds"),
         flags=tuple(status),
     )
     poles = [
         MeterSample(channel=f"{name}.{pole}", part_of=name, pole=pole, amps=amps, volts=volts)
         for pole in POLES
-        if (amps := _value(told, f"input.{pole}.current", "amps")) is not None
-        for volts in [_value(told, f"input.{pole}-N.voltage", "volts")]
+        if (amps := _value(variables, f"input.{pole}.current", "amps")) is not None
+        for volts in [_value(variables, f"input.{pole}-N.voltage", "volts")]
     ]
     return [whole, *poles]
 
@@ -103,8 +103,10 @@ def as_whole(samples: list[MeterSample]) -> list[MeterSample]:
     ]  # fmt: skip
 
 
-def _value(told: Mapping[str, str], key: str, quantity: str, scale: float = 1.0) -> float | None:
-    text = told.get(key)
+def _value(
+    variables: Mapping[str, str], key: str, quantity: str, scale: float = 1.0
+) -> float | None:
+    text = variables.get(key)
     if text is None or not text.strip():
         return None
     try:
@@ -113,8 +115,10 @@ def _value(told: Mapping[str, str], key: str, quantity: str, scale: float = 1.0)
         raise WireError("no_number", f"{key} is {text[:40]!r}") from error
 
 
-def _first(told: Mapping[str, str], quantity: str, *keys: str) -> float | None:
-    return next((value for key in keys if (value := _value(told, key, quantity)) is not None), None)
+def _first(variables: Mapping[str, str], quantity: str, *keys: str) -> float | None:
+    return next(
+        (value for key in keys if (value := _value(variables, key, quantity)) is not None), None
+    )
 
 
 def _part_of(load: float | None, nominal: float | None) -> float | None:

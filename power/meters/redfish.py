@@ -201,9 +201,11 @@ def _distribution(channel: str, body: dict[str, Any]) -> list[MeterSample]:
 def _old_power(channel: str, body: dict[str, Any]) -> list[MeterSample]:
     """`Chassis/x/Power`, before PowerSubsystem: one entry a chassis, or one a power domain."""
     controls = body.get("PowerControl")
-    told = [table(one, "PowerControl") for one in controls] if isinstance(controls, list) else []
+    reported = (
+        [table(one, "PowerControl") for one in controls] if isinstance(controls, list) else []
+    )
     # Some list CPU and memory behind the chassis: the first entry is the whole.
-    watts = number(told[0].get("PowerConsumedWatts"), "watts") if told else None
+    watts = number(reported[0].get("PowerConsumedWatts"), "watts") if reported else None
     supplies = body.get("PowerSupplies")
     flags = _lost([one for one in supplies if isinstance(one, dict)]) if isinstance(supplies, list) else ()  # fmt: skip
     return [MeterSample(channel=channel, watts=watts, flags=flags)]
@@ -244,9 +246,9 @@ def of_supplies(
     channel: str, supplies: list[dict[str, Any]], metrics: list[list[MeterSample]]
 ) -> MeterSample:
     """Return a chassis as the sum of its supplies' inputs; a supply without input draws nothing."""
-    told = [samples[0].watts if samples else None for samples in metrics]
+    reported = [samples[0].watts if samples else None for samples in metrics]
     dark = [bool(_lost([supply])) for supply in supplies]
-    watts = total(0.0 if lost and one is None else one for one, lost in zip(told, dark, strict=True))  # fmt: skip
+    watts = total(0.0 if lost and one is None else one for one, lost in zip(reported, dark, strict=True))  # fmt: skip
     return MeterSample(channel=channel, watts=watts, flags=_lost(supplies))
 
 

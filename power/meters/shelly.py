@@ -116,29 +116,29 @@ class ShellyDecoder(Decoder):
 
     def samples(self, topic: str, payload: bytes) -> list[MeterSample]:
         """Return what the message makes new."""
-        told = table(parse(payload), "the message")
+        message = table(parse(payload), "the message")
         place = topic.removeprefix(f"{self._prefix}/status/")
         if place != topic:
-            return self._take({place: told}, full=True)
+            return self._apply({place: message}, full=True)
         if topic == f"{self._prefix}/events/rpc":
-            method = str(told.get("method"))
+            method = str(message.get("method"))
             if method not in {"NotifyStatus", "NotifyFullStatus"}:
                 return []
             full = method == "NotifyFullStatus"
             self._complete |= full
-            return self._take(table(told.get("params"), "params"), full=full)
-        if "error" in told:
-            raise WireError("refused", f"{told['error']!r:.200}")
-        answer = table(told.get("result"), "result")
-        asked = told.get("id")
+            return self._apply(table(message.get("params"), "params"), full=full)
+        if "error" in message:
+            raise WireError("refused", f"{message['error']!r:.200}")
+        answer = table(message.get("result"), "result")
+        asked = message.get("id")
         if asked == 0:
             self._complete = True
-            return self._take(answer, full=True)
+            return self._apply(answer, full=True)
         if not isinstance(asked, int) or not 1 <= asked <= len(self._asked):
             raise WireError("unasked", f"an answer to question {asked!r:.40}")
-        return self._take({self._asked[asked - 1]: answer}, full=True)
+        return self._apply({self._asked[asked - 1]: answer}, full=True)
 
-    def _take(self, components: dict[str, Any], *, full: bool) -> list[MeterSample]:
+    def _apply(self, components: dict[str, Any], *, full: bool) -> list[MeterSample]:
         changed: set[str] = set()
         for name, state in components.items():
             match = _COMPONENT.fullmatch(name)
@@ -171,14 +171,14 @@ class ShellyDecoder(Decoder):
         elif not self._complete and min(self._heard[name] for name in names) < 2:
             return []
         parts = {name: self._component(name) for name in names}
-        told = [samples[0] for samples in parts.values() if samples]
-        if not told:
+        wholes = [samples[0] for samples in parts.values() if samples]
+        if not wholes:
             return []
-        if len(told) > 1:
-            return [_sum(told)]
+        if len(wholes) > 1:
+            return [_sum(wholes)]
         poles = [replace(one, part_of=WHOLE, channel=one.channel.partition(".")[2])
                  for samples in parts.values() for one in samples[1:]]  # fmt: skip
-        return [replace(told[0], channel=WHOLE), *poles]
+        return [replace(wholes[0], channel=WHOLE), *poles]
 
 
 def _sum(parts: list[MeterSample]) -> MeterSample:

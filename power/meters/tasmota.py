@@ -57,8 +57,8 @@ class TasmotaDecoder(Decoder):
     def samples(self, topic: str, payload: bytes) -> list[MeterSample]:
         """Return the whole meter, then its channels where there are several."""
         del topic
-        told = table(parse(payload), "the message")
-        energy = told.get("ENERGY")
+        reported = table(parse(payload), "the message")
+        energy = reported.get("ENERGY")
         if energy is None:
             return []  # a temperature, a button: nothing of power
         return of_energy(table(energy, "ENERGY"))
@@ -66,26 +66,26 @@ class TasmotaDecoder(Decoder):
 
 def of_energy(energy: dict[str, Any]) -> list[MeterSample]:
     """Return the samples of an `ENERGY` object. Raises `WireError`."""
-    told = {
+    reported = {
         quantity: _numbers(energy.get(key), key, quantity, scale)
         for quantity, (key, scale) in _KEYS.items()
     }
-    lists = [value for value in told.values() if isinstance(value, list)]
+    lists = [value for value in reported.values() if isinstance(value, list)]
     count = max(map(len, lists), default=0)
     if any(len(value) != count for value in lists):
         raise WireError("bad_shape", "its lists have different lengths")
     channels = [
-        filled(str(place + 1), {name: _part(name, value, place) for name, value in told.items()})
+        filled(str(place + 1), {name: _part(name, value, place) for name, value in reported.items()})
         for place in range(count)
     ]  # fmt: skip
-    whole = filled(WHOLE, {name: _whole(name, value) for name, value in told.items()})
+    whole = filled(WHOLE, {name: _whole(name, value) for name, value in reported.items()})
     return [whole, *channels]
 
 
-Told = float | list[float | None] | None
+Reported = float | list[float | None] | None
 
 
-def _numbers(value: object, key: str, quantity: str, scale: float) -> Told:
+def _numbers(value: object, key: str, quantity: str, scale: float) -> Reported:
     if not isinstance(value, list):
         return number(value, quantity, scale)
     if len(value) > 64:
@@ -93,17 +93,17 @@ def _numbers(value: object, key: str, quantity: str, scale: float) -> Told:
     return [number(one, quantity, scale) for one in value]
 
 
-def _part(quantity: str, told: Told, place: int) -> float | None:
+def _part(quantity: str, reported: Reported, place: int) -> float | None:
     """Return a channel's number: beside lists, one number is what all channels share (volts), or
     the sum of all, which is no channel's."""
-    if isinstance(told, list):
-        return told[place]
-    return told if quantity == "volts" else None
+    if isinstance(reported, list):
+        return reported[place]
+    return reported if quantity == "volts" else None
 
 
-def _whole(quantity: str, told: Told) -> float | None:
-    if not isinstance(told, list):
-        return told
+def _whole(quantity: str, reported: Reported) -> float | None:
+    if not isinstance(reported, list):
+        return reported
     if quantity == "power_factor":
-        return told[0] if len(told) == 1 else None
-    return mean(told) if quantity == "volts" else total(told)
+        return reported[0] if len(reported) == 1 else None
+    return mean(reported) if quantity == "volts" else total(reported)

@@ -176,10 +176,10 @@ def _nodes(
 
 
 def _draws(entry: MappedCircuit, inlets: Sequence[NetBoxPort], *, draws: bool) -> None:
-    told = [port.allocated if port.allocated is not None else port.maximum for port in inlets]
-    if all(one is None for one in told):
+    drawn = [port.allocated if port.allocated is not None else port.maximum for port in inlets]
+    if all(one is None for one in drawn):
         return
-    watts = sum(one for one in told if one is not None)
+    watts = sum(one for one in drawn if one is not None)
     if draws:
         entry.values["watts"] = watts
     else:

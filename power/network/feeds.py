@@ -156,8 +156,8 @@ class Cords:
             return worst
         amps = np.where(dead, np.nan, metered_amps)[self._alike]
         total = amps.sum(axis=1)
-        told = total > 0
-        circuits, amps, total = self._alike[told], amps[told], total[told]
+        known = total > 0
+        circuits, amps, total = self._alike[known], amps[known], total[known]
         heavy = np.argmax(amps, axis=1)
         rows = np.arange(len(circuits))
         worst[circuits[rows, 1 - heavy]] = np.nan

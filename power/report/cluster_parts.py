@@ -162,7 +162,7 @@ def memory_gb(gpu: Gpu) -> float:
     card = card_named(gpu.name)
     if gpu.memory_bytes is None:
         return 0.0 if card is None else card.memory_gb
-    told = gpu.memory_bytes / _GIB
-    if card is not None and 0.9 * card.memory_gb <= told <= card.memory_gb:
+    size = gpu.memory_bytes / _GIB
+    if card is not None and 0.9 * card.memory_gb <= size <= card.memory_gb:
         return card.memory_gb
-    return float(math.ceil(told))
+    return float(math.ceil(size))

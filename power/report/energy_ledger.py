@@ -73,35 +73,35 @@ class EnergyLedger(msgspec.Struct, kw_only=True):
         first = self.at == 0.0
         before = math.nan if self.watts is None else self.watts
         self.at, self.watts = at, sample.watts if math.isfinite(sample.watts) else None
-        book = self.days.get(day)
-        if book is None:
-            book = self.days[day] = Day()
+        entry = self.days.get(day)
+        if entry is None:
+            entry = self.days[day] = Day()
             for old in sorted(self.days)[:-KEPT_DAYS]:
                 del self.days[old]
         if first or passed <= 0:  # a clock that was set back: nothing passed that we could count
             return
         energy = between(before, sample.watts, passed, period)
-        book.joules += energy.joules
-        book.seconds += energy.seconds
-        book.estimated_seconds += energy.estimated_seconds
-        book.unknown_seconds += energy.unknown_seconds
+        entry.joules += energy.joules
+        entry.seconds += energy.seconds
+        entry.estimated_seconds += energy.estimated_seconds
+        entry.unknown_seconds += energy.unknown_seconds
         if self.watts is not None:
-            book.peak_watts = max(book.peak_watts, self.watts)
+            entry.peak_watts = max(entry.peak_watts, self.watts)
         if price is not None:
-            book.priced_joules += energy.joules
-            book.cost += energy.kwh * price
+            entry.priced_joules += energy.joules
+            entry.cost += energy.kwh * price
         if energy.seconds and not energy.estimated_seconds:
-            self._count_gpus(book, sample, passed, price)
+            self._count_gpus(entry, sample, passed, price)
 
     @staticmethod
-    def _count_gpus(book: Day, sample: EnergySample, seconds: float, price: float | None) -> None:
-        book.gpu_joules += sample.gpu_joules
-        book.gpu_seconds += sample.gpus * seconds
-        book.busy_gpu_seconds += sample.busy_gpus * seconds
-        book.idle_gpu_seconds += sample.idle_gpus * seconds
+    def _count_gpus(entry: Day, sample: EnergySample, seconds: float, price: float | None) -> None:
+        entry.gpu_joules += sample.gpu_joules
+        entry.gpu_seconds += sample.gpus * seconds
+        entry.busy_gpu_seconds += sample.busy_gpus * seconds
+        entry.idle_gpu_seconds += sample.idle_gpus * seconds
         idle = sample.idle_watts * seconds
-        book.idle_joules += idle
-        book.idle_cost += idle / JOULES_PER_KWH * (price or 0.0)
+        entry.idle_joules += idle
+        entry.idle_cost += idle / JOULES_PER_KWH * (price or 0.0)
 
 
 def total(days: Iterable[Day]) -> Day:

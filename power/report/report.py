@@ -57,7 +57,7 @@ def describe(
         models.update(part.gpus)
         roles[part.role] += 1
     pools = sorted((pool for part in parts for pool in part.pools_gb), reverse=True)
-    verdict, reason = judge(pools)
+    verdict, reason = classify(pools)
     watts = _sum([part.sustained_watts for part in parts]) if sustained is None else sustained
     highest = _sum([part.peak_watts for part in parts]) if peak is None else peak
     prices = _prices(parts)
@@ -88,7 +88,7 @@ def describe(
     )
 
 
-def judge(pools: Sequence[tuple[int, float]]) -> tuple[str, str]:
+def classify(pools: Sequence[tuple[int, float]]) -> tuple[str, str]:
     """Return `cluster` or `pile`, and why: whether most GPUs reach another's memory over a link."""
     total = sum(gpus for gpus, _ in pools)
     linked = [pool for pool in pools if pool[0] > 1]

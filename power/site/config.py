@@ -7,96 +7,18 @@ nodes = ["rig1"]
 
 from __future__ import annotations
 
-import math
 import re
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from power import thresholds
 from power.devices.breaker import Curve
 from power.devices.supply import Tier
-from power.meters.attach import attach
-from power.meters.config import Meter, MeterBroker, decode_meter
+from power.meters.config import Meter, MeterBroker
 from power.network.wiring import Wiring
-from power.report.tariff import TariffRate, check_rates
+from power.report.tariff import TariffRate
 from telemetry.errors import ConfigError
-from telemetry.settings import Fault, convert
-
-# From what TOML holds to what the configuration means; what does not fit is said with its cure.
-
-_CHOICES = {
-    "wiring": [wiring.value for wiring in Wiring],
-    "curve": [curve.value for curve in Curve],
-    "scheme": ["2N", "N+1"],
-    "tier": [tier.value for tier in Tier],
-}
-
-
-def _hint(fault: Fault) -> str:
-    """Return what to write in place of a value that does not decode."""
-    choices = _CHOICES.get(fault.place.rpartition(".")[2])
-    if choices and "enum value" in fault.problem:
-        return f"Write {', '.join(choices[:-1])} or {choices[-1]}."
-    if fault.problem.startswith("expected `array`"):
-        return 'Write a list in brackets, as in ["rig1"].'
-    number = fault.problem.startswith(("expected `float", "expected `int"))
-    return "Write a number." if number else fault.hint
-
-
-# Numbers and names of a configuration that can mean nothing.
-
-_MAY_BE_NEGATIVE = frozenset({"ambient_c", "tariff", "price"})
-"""Cold places, and hours in which energy is paid for taking it."""
-_ABOVE_ZERO = frozenset({
-    "volts", "poles", "volt_amps", "plug_amps", "neutral_amps", "kw", "budget_kw", "kwh_month",
-    "cost_month", "pue", "count", "needed", "home_watts", "ev_kwh", "atx", "cap_watts",
-})  # fmt: skip
-_HOTTEST_CELSIUS = 100.0
-
-
-def check_numbers(where: str, site: PowerConfig) -> None:
-    """Refuse NaN, infinity, what is below 0, and names that lists could not hold."""
-    _numbers(f"{where}: site", site.site)
-    if site.site.ambient_c > _HOTTEST_CELSIUS:
-        raise ConfigError(f"{where}: site.ambient_c", f"{site.site.ambient_c:g} degrees are too hot for any breaker", "Write degrees Celsius: ambient_c = 35.")  # fmt: skip
-    if site.region is not None and not re.fullmatch("[A-Z]{2}", site.region):
-        # A region that is not known means 230 V: "USA" would halve every current.
-        raise ConfigError(f"{where}: region", f"{site.region!r} is no region", "Write two capital letters: US, CA, JP, EU, UK or another.")  # fmt: skip
-    for table in ("panels", "circuits", "ups", "nodes", "budgets"):
-        for name, spec in getattr(site, table).items():
-            place = f"{where}: {table}.{name}"
-            if not name.strip() or "," in name:
-                raise ConfigError(place, f"{name!r} is no name", "Names are joined by commas in lists: use letters, digits, '-', '_', '.' and '/'.")  # fmt: skip
-            _numbers(place, spec)
-            if table == "ups" and spec.watts == 0:
-                raise ConfigError(f"{place}.watts", "0 is no rating", "Write the watts on its label.")  # fmt: skip
-    for name, node in site.nodes.items():
-        supply = node.supply
-        if supply is not None and supply.watts == 0:
-            raise ConfigError(f"{where}: nodes.{name}.supply.watts", "0 is no rating", "Write the watts on its label, or remove it.")  # fmt: skip
-        if supply is not None and supply.needed is not None and supply.needed > supply.count:
-            raise ConfigError(f"{where}: nodes.{name}.supply.needed", f"{supply.needed} are needed and {supply.count} are there", "Write at most count.")  # fmt: skip
-
-
-def _numbers(place: str, spec: msgspec.Struct) -> None:
-    for name in spec.__struct_fields__:
-        _number(f"{place}.{name}", name, getattr(spec, name))
-
-
-def _number(place: str, name: str, value: object) -> None:
-    if isinstance(value, msgspec.Struct):
-        _numbers(place, value)
-    elif isinstance(value, tuple):
-        for number, part in enumerate(value):
-            _number(f"{place}[{number}]", name, part)
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        if not math.isfinite(value):
-            raise ConfigError(place, f"{value} is no number", "Write a number, or remove the key.")
-        if value < 0 and name not in _MAY_BE_NEGATIVE:
-            raise ConfigError(place, f"{value:g} is below 0", "Write a number above 0, or remove the key.")  # fmt: skip
-        if value == 0 and name in _ABOVE_ZERO:
-            raise ConfigError(place, "0 means nothing here", "Write a number above 0, or remove the key.")  # fmt: skip
 
 
 class _Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -292,51 +214,6 @@ class PowerConfig(_Strict, frozen=True):
     ups: dict[str, UpsConfig] = {}
     nodes: dict[str, NodeConfig] = {}
     budgets: dict[str, BudgetConfig] = {}
-
-
-_TABLES: dict[str, type[msgspec.Struct]] = {
-    "panels": PanelConfig,
-    "circuits": CircuitConfig,
-    "ups": UpsConfig,
-    "brokers": MeterBroker,
-    "nodes": NodeConfig,
-    "budgets": BudgetConfig,
-}
-
-
-def section(where: str, tree: dict[str, Any]) -> dict[str, Any]:
-    """Return what describes the site in parsed TOML: its `[power]`, else all of it."""
-    inner = tree.get("power", tree)
-    if not isinstance(inner, dict):
-        raise ConfigError(f"{where}: power", "it is a section, not a value", "Write [power].")
-    beside = [name for name in PowerConfig.__struct_fields__ if name in tree and inner is not tree]
-    if beside:
-        raise ConfigError(f"{where}: {beside[0]}", "it stands beside [power], where nothing reads it", f"Write power.{beside[0]} in its heading.")  # fmt: skip
-    return inner
-
-
-def decode(where: str, tree: dict[str, Any]) -> PowerConfig:
-    """Return the site that `tree` (parsed TOML) describes; a `[power]` section may hold it all.
-
-    Raises `ConfigError` that names place and cure.
-    """
-    inner = section(where, tree)
-    sections = {name: kind for name, kind in _TABLES.items() if isinstance(inner.get(name), dict)}
-    for name, kind in sections.items():
-        # One by one: the decoder's own message does not say which of a table it means.
-        for key, raw in inner[name].items():
-            convert(kind, raw, f"{where}: {name}.{key}", hint=_hint)
-    rest = dict(inner)
-    meters = rest.pop("meters", {})
-    if not isinstance(meters, dict):
-        raise ConfigError(f"{where}: meters", "it is a section, not a value", "Write [power.meters.plug] and its keys below.")  # fmt: skip
-    site = convert(PowerConfig, rest, f"{where}:", hint=_hint)
-    read = {name: decode_meter(f"{where}: meters.{name}", raw) for name, raw in meters.items()}
-    site = msgspec.structs.replace(site, meters=read)
-    check_numbers(where, site)
-    attach(where, site)
-    check_rates(f"{where}: site", site.site.tariff, site.site.tariffs)
-    return site
 
 
 def amps(where: str, value: float | str) -> float:

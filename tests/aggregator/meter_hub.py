@@ -12,7 +12,8 @@ from typing import TypeVar
 from aggregator.meters import MeterHub
 from power.meters.meter_record import MeterState
 from power.meters.reading import MeterReading
-from power.site.config import PowerConfig, decode
+from power.site.config import PowerConfig
+from power.site.decode import decode
 from telemetry.mqtt import BrokerConfig
 
 T = TypeVar("T")

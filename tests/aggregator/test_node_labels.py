@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from aggregator.alerting.node_labels import NodeLabels
-from power.site.config import decode
+from power.site.decode import decode
 from power.site.layout import lay_out
 from telemetry.fleet import Fleet
 from tests.aggregator.fake_view import inventory

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from kilowatch.__main__ import main
-from power.site.config import decode
+from power.site.decode import decode
 from tests.power.netbox_records import Pages, feed, inlet, pages
 
 

@@ -10,7 +10,7 @@ from alerts.engine.instant import firing_ids
 from alerts.rules.rule import Rule, load
 from api.power import CircuitPlan, PlanResult
 from power.plan.plan import Suppose, make
-from power.site.config import decode
+from power.site.decode import decode
 
 DGX_FEED = """
 [circuits.feed]

@@ -14,7 +14,7 @@ from api.alerts import Alert, AlertState
 from power.devices.wall_power import WallSource
 from power.live import LivePower, PowerInputs, PowerSnapshots
 from power.meters.reading import MeterReading
-from power.site.config import decode
+from power.site.decode import decode
 from power.site.layout import lay_out
 from telemetry.fleet import Fleet
 

@@ -15,7 +15,7 @@ from kilowatch.__main__ import main
 from kilowatch.text.circuits import WORDS
 from kilowatch.text.plan import WIDTH
 from power.plan.plan import Suppose
-from power.site.config import decode
+from power.site.decode import decode
 from power.site.layout import lay_out
 from telemetry.errors import ConfigError
 from tests.power.sites import PAIR, RIG, circuit, planned

@@ -15,7 +15,7 @@ from power.plan.plan import Suppose
 from power.report.cluster_parts import parts_of
 from power.report.energy import cost, kwh
 from power.report.report import describe, times_cheaper
-from power.site.config import decode
+from power.site.decode import decode
 from tests.power.sites import DGX_FEED, PAIR, RIG, circuit, planned
 
 

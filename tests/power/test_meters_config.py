@@ -7,11 +7,13 @@ import tomllib
 
 import pytest
 
-from power.meters.attach import Put, attach
+from power.meters.base import Attachment
 from power.meters.config import TYPES
 from power.meters.redfish import Redfish
 from power.meters.shelly import Shelly
-from power.site.config import PowerConfig, decode
+from power.site.attach import attach
+from power.site.config import PowerConfig
+from power.site.decode import decode
 from telemetry.errors import ConfigError
 from tests.conftest import ROOT
 
@@ -40,18 +42,18 @@ def site(rest: str = "", lab: str = "") -> PowerConfig:
     return decode("site.toml", tomllib.loads(LAB.format(rest=rest, lab=lab)))
 
 
-def puts(one: PowerConfig) -> dict[str, tuple[Put, ...]]:
+def attachments(one: PowerConfig) -> dict[str, tuple[Attachment, ...]]:
     """What each meter is on."""
-    return {meter.name: meter.puts for meter in attach("site.toml", one)}
+    return {meter.name: meter.attachments for meter in attach("site.toml", one)}
 
 
 def test_a_plug_in_one_word_on_the_circuit() -> None:
     found = site(lab='meter = "tasmota:tele/plug-lab/SENSOR"')
-    assert puts(found) == {"circuits.lab": (Put("", "circuit", "lab"),)}
+    assert attachments(found) == {"circuits.lab": (Attachment("", "circuit", "lab"),)}
     part = site(lab='meter = "shelly:strip-1#switch:2"')
-    assert puts(part) == {"circuits.lab": (Put("switch:2", "circuit", "lab"),)}
+    assert attachments(part) == {"circuits.lab": (Attachment("switch:2", "circuit", "lab"),)}
     node = site(rest='[nodes.rig1]\nwatts = 500\nmeter = "nut:10.0.0.5:3494/desk"')
-    assert puts(node) == {"nodes.rig1": (Put("", "node", "rig1"),)}
+    assert attachments(node) == {"nodes.rig1": (Attachment("", "node", "rig1"),)}
 
 
 def test_parts_on_poles_and_names_with_dots() -> None:
@@ -60,10 +62,10 @@ def test_parts_on_poles_and_names_with_dots() -> None:
                  '[meters.pdu]\ntype = "redfish"\nurl = "https://10.0.0.9"\n'
                  'map = { "RackPDUs/1/Branches/A" = "R12-A/b1" }\n'
                  '[meters.all]\ntype = "tasmota"\ntopic = "x"\non = "rig1"\nlimit_amps = 12\n')  # fmt: skip
-    assert puts(found) == {
-        "em": (Put("a", "circuit", "R12-A", "L1"), Put("b", "circuit", "R12-A", "L2"), Put("c", "circuit", "R12-A", "L3")),
-        "pdu": (Put("RackPDUs/1/Branches/A", "circuit", "R12-A/b1"),),
-        "all": (Put("", "node", "rig1"),),
+    assert attachments(found) == {
+        "em": (Attachment("a", "circuit", "R12-A", "L1"), Attachment("b", "circuit", "R12-A", "L2"), Attachment("c", "circuit", "R12-A", "L3")),
+        "pdu": (Attachment("RackPDUs/1/Branches/A", "circuit", "R12-A/b1"),),
+        "all": (Attachment("", "node", "rig1"),),
     }  # fmt: skip
     em = found.meters["em"]
     assert isinstance(em, Shelly)
@@ -74,9 +76,9 @@ def test_controllers_of_many_nodes_are_a_meter_each() -> None:
     text = ('[nodes.dgx-01]\nwatts = 1\n[nodes.dgx-02]\nwatts = 1\n'
             '[meters.bmc]\ntype = "redfish"\nhosts = ["dgx-01", "dgx-02"]\nscope = "node"\nevery = "15s"\n')  # fmt: skip
     found = attach("", site(text))
-    assert [(one.name, one.puts) for one in found] == [
-        ("bmc.dgx-01", (Put("", "node", "dgx-01"),)),
-        ("bmc.dgx-02", (Put("", "node", "dgx-02"),)),
+    assert [(one.name, one.attachments) for one in found] == [
+        ("bmc.dgx-01", (Attachment("", "node", "dgx-01"),)),
+        ("bmc.dgx-02", (Attachment("", "node", "dgx-02"),)),
     ]
     first = found[0].config
     assert isinstance(first, Redfish)
@@ -85,11 +87,13 @@ def test_controllers_of_many_nodes_are_a_meter_each() -> None:
 
 def test_a_meter_that_is_named_from_the_circuit() -> None:
     entry = '[meters.plug]\ntype = "tasmota"\ntopic = "plug"\nbroker = "house"\n[brokers.house]\nhost = "10.0.0.2"\n'  # fmt: skip
-    assert puts(site(entry, 'meter = "plug"')) == {"plug": (Put("", "circuit", "lab"),)}
+    assert attachments(site(entry, 'meter = "plug"')) == {
+        "plug": (Attachment("", "circuit", "lab"),)
+    }
 
 
 def test_every_ups_of_a_server_needs_no_target() -> None:
-    assert puts(site('[meters.house]\ntype = "nut"\n')) == {"house": ()}
+    assert attachments(site('[meters.house]\ntype = "nut"\n')) == {"house": ()}
 
 
 M = "[meters.m]\n"

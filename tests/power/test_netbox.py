@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from power.netbox import translate, write
-from power.site.config import decode
+from power.site.decode import decode
 from power.site.layout import SiteLayout, lay_out
 from telemetry.errors import ConfigError
 from tests.power.netbox_records import Pages, Record, brief, feed, inlet, outlet, pages

@@ -20,7 +20,7 @@ from api.power import SnapshotKind
 from kilowatch.__main__ import main
 from power import thresholds
 from power.plan.plan import Suppose, make
-from power.site.config import decode
+from power.site.decode import decode
 from power.snapshot.snapshot import PowerSnapshot
 from tests.power.stage import RULES, Stage
 

@@ -3,47 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from power.meters.base import Kind, MeterConfig, MqttConfig
+from power.meters.base import AttachedMeter, Attachment, Kind, MeterConfig, MqttConfig
 from power.meters.config import short_form
 from power.meters.nut import Nut
 from power.meters.redfish import Redfish
 from power.meters.sample import POLES, WHOLE
+from power.site.config import PowerConfig
 from telemetry.errors import ConfigError, did_you_mean
-
-if TYPE_CHECKING:
-    from power.site.config import PowerConfig
 
 KINDS: tuple[Kind, ...] = ("circuit", "node", "ups")
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
-    """One part of a meter, and what it measures."""
-
-    channel: str
-    """The part; "" is the whole meter."""
-    kind: Kind
-    target: str
-    pole: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Attached:
-    """A meter and all that it measures."""
-
-    name: str
-    """Its entry of [power.meters], with the node behind it where it has many; or the `circuits.lab`
-    whose short form it is."""
-    config: MeterConfig
-    puts: tuple[Put, ...]
-
-
-def attach(where: str, site: PowerConfig) -> tuple[Attached, ...]:
+def attach(where: str, site: PowerConfig) -> tuple[AttachedMeter, ...]:
     """Return all meters of a site. Raises `ConfigError` with place and cure."""
     found = [
         each
@@ -55,7 +29,7 @@ def attach(where: str, site: PowerConfig) -> tuple[Attached, ...]:
     return tuple(found)
 
 
-def _entry(place: str, name: str, meter: MeterConfig, site: PowerConfig) -> list[Attached]:
+def _entry(place: str, name: str, meter: MeterConfig, site: PowerConfig) -> list[AttachedMeter]:
     if (
         isinstance(meter, MqttConfig)
         and meter.broker is not None
@@ -65,23 +39,27 @@ def _entry(place: str, name: str, meter: MeterConfig, site: PowerConfig) -> list
     if isinstance(meter, Redfish) and meter.hosts:
         for node in meter.hosts:
             _known(f"{place}.hosts", "node", node, site)
-        return [Attached(f"{name}.{node}", msgspec.structs.replace(meter, hosts={}, url=url), (Put(WHOLE, "node", node),)) for node, url in meter.services().items()]  # fmt: skip
+        return [AttachedMeter(f"{name}.{node}", msgspec.structs.replace(meter, hosts={}, url=url), (Attachment(WHOLE, "node", node),)) for node, url in meter.services().items()]  # fmt: skip
     texts = {WHOLE: meter.on} if meter.on is not None else meter.map
-    puts = [_put(f"{place}.{'map.' + part if part else 'on'}", part, text, site) for part, text in texts.items()]  # fmt: skip
-    puts += _named_by(name, site)
-    if not puts and not isinstance(meter, Nut):
+    attachments = [_put(f"{place}.{'map.' + part if part else 'on'}", part, text, site) for part, text in texts.items()]  # fmt: skip
+    attachments += _named_by(name, site)
+    if not attachments and not isinstance(meter, Nut):
         raise ConfigError(f"{place}.on", "it is on nothing", f'Write on = "the circuit", or meter = "{name}" on the circuit.')  # fmt: skip
-    return [Attached(name, meter, tuple(puts))]
+    return [AttachedMeter(name, meter, tuple(attachments))]
 
 
-def _named_by(name: str, site: PowerConfig) -> list[Put]:
+def _named_by(name: str, site: PowerConfig) -> list[Attachment]:
     """`meter = "plug-lab"` on a circuit or node says the same from the other side."""
-    found = [Put(WHOLE, "circuit", key) for key, one in site.circuits.items() if one.meter == name]
-    found += [Put(WHOLE, "node", key) for key, one in site.nodes.items() if one.meter == name]
+    found = [
+        Attachment(WHOLE, "circuit", key) for key, one in site.circuits.items() if one.meter == name
+    ]
+    found += [
+        Attachment(WHOLE, "node", key) for key, one in site.nodes.items() if one.meter == name
+    ]
     return found
 
 
-def _short_forms(where: str, site: PowerConfig) -> Iterator[Attached]:
+def _short_forms(where: str, site: PowerConfig) -> Iterator[AttachedMeter]:
     written = [("circuits", key, one.meter) for key, one in site.circuits.items()]
     written += [("nodes", key, one.meter) for key, one in site.nodes.items()]
     for section, key, text in written:
@@ -93,10 +71,10 @@ def _short_forms(where: str, site: PowerConfig) -> Iterator[Attached]:
         kind: Kind = "circuit" if section == "circuits" else "node"
         config = short_form(place, text, f"{kind}:{key}")
         channel = next(iter(config.map), WHOLE)
-        yield Attached(f"{section}.{key}", config, (Put(channel, kind, key),))
+        yield AttachedMeter(f"{section}.{key}", config, (Attachment(channel, kind, key),))
 
 
-def _put(place: str, channel: str, text: str, site: PowerConfig) -> Put:
+def _put(place: str, channel: str, text: str, site: PowerConfig) -> Attachment:
     kind, colon, name = text.partition(":")
     if colon and kind in KINDS:
         return _resolve(place, channel, kind, name, site)
@@ -109,13 +87,13 @@ def _put(place: str, channel: str, text: str, site: PowerConfig) -> Put:
     raise ConfigError(place, f"there is no circuit, node or UPS {text!r}", did_you_mean(text, names) or f"Known: {', '.join(names) or 'none'}.")  # fmt: skip
 
 
-def _resolve(place: str, channel: str, kind: str, text: str, site: PowerConfig) -> Put:
+def _resolve(place: str, channel: str, kind: str, text: str, site: PowerConfig) -> Attachment:
     checked: Kind = next(one for one in KINDS if one == kind)
     split = _split(checked, text, site)
     if split is None:
         _known(place, checked, text, site)
         raise AssertionError  # the line above raises
-    return Put(channel, checked, *split)
+    return Attachment(channel, checked, *split)
 
 
 def _split(kind: Kind, text: str, site: PowerConfig) -> tuple[str, str | None] | None:
@@ -151,10 +129,13 @@ def _known(place: str, kind: Kind, name: str, site: PowerConfig) -> str:
     return name
 
 
-def _check_once(where: str, found: list[Attached]) -> None:
+def _check_once(where: str, found: list[AttachedMeter]) -> None:
     """Two meters on one thing are fine, the better one counts; one meter twice on it is not."""
     for meter in found:
-        targets = [(put.kind, put.target, put.pole) for put in meter.puts]
+        targets = [
+            (attachment.kind, attachment.target, attachment.pole)
+            for attachment in meter.attachments
+        ]
         for kind, target, pole in targets:
             if targets.count((kind, target, pole)) > 1:
                 what = f"{target}.{pole}" if pole else target
