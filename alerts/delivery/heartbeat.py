@@ -13,7 +13,7 @@ from alerts.config import HeartbeatConfig
 from alerts.delivery.channel_stats import ChannelStats
 from alerts.delivery.clock import DeliveryClock
 from alerts.notifiers import secret
-from alerts.notifiers.http_sender import HttpSender, doors, judge
+from alerts.notifiers.http_sender import HttpSender, open_sender
 from alerts.notifiers.result import Delivered
 from telemetry.errors import ConfigError
 
@@ -58,7 +58,7 @@ class Heartbeat:
 
     async def run(self) -> None:
         """Ping until cancelled."""
-        async with doors(self._proxy, self._version) as sender:
+        async with open_sender(self._proxy, self._version) as sender:
             while True:
                 await self._beat(sender)
                 await self._clock.wait(asyncio.Event(), self._config.every)
@@ -79,7 +79,7 @@ class Heartbeat:
         except ConfigError as error:
             self._failed(str(error))
             return
-        answer = judge(await sender.get(url, seconds=min(_TIMEOUT, config.every)))
+        answer = await sender.get(url, seconds=min(_TIMEOUT, config.every))
         if isinstance(answer, Delivered):
             if self.stats.add_delivered(self._clock.wall()):
                 log.info("heartbeat: it is heard again")

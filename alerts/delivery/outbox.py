@@ -20,7 +20,7 @@ from alerts.notice import Delivery, Notice
 from alerts.notifiers.alertmanager import Alertmanager
 from alerts.notifiers.alertmanager_feed import AlertmanagerFeed
 from alerts.notifiers.channel import Channel, Message
-from alerts.notifiers.http_sender import HttpSender, doors
+from alerts.notifiers.http_sender import HttpSender, open_sender
 from alerts.notifiers.result import Answer, Later
 from api.alerts import Action, Alert, AlertState, ChannelRow, Incident, Severity, Subject
 from telemetry.errors import ConfigError, did_you_mean
@@ -52,7 +52,7 @@ async def deliver_test(
         raise ConfigError("alerts.channels", f"there is no channel {channel!r}", hint)
     channels[channel].open(f"alerts.channels.{channel}")
     now = DeliveryClock().wall()
-    async with doors(config.proxy, version) as sender:
+    async with open_sender(config.proxy, version) as sender:
         notice = sample_notice(channel, cluster, action, now)
         return await send(channel, channels[channel], notice, config.links(cluster), now, sender)
 
@@ -122,7 +122,10 @@ class Outbox:
 
     async def run(self) -> None:
         """Send until cancelled. Requests in flight then get a few seconds; the rest stays waiting."""
-        async with doors(self._config.proxy, self._version) as sender, asyncio.TaskGroup() as group:
+        async with (
+            open_sender(self._config.proxy, self._version) as sender,
+            asyncio.TaskGroup() as group,
+        ):
             self._sender = sender
             for worker in self._workers.values():
                 group.create_task(worker.run(), name=f"channel {worker.name}")

@@ -1,8 +1,7 @@
-"""A channel: its settings and the one method by which it tells somebody.
+"""The base of all channels: settings, and the one method that sends a notice.
 
-Retries, order, rates and expiry are the outbox's; a channel only says what is sent and what the
-answer means. To add one, write a class in a file of its own and name it in the union of
-`alerts.notifiers`.
+Retries, order, rates and expiry are the outbox's; a channel only makes the request. To add one,
+write a class in a file of its own and add it to the union of `alerts.notifiers`.
 """
 
 from __future__ import annotations
@@ -10,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import msgspec
 
 from alerts.message.page import Links, Page
 from alerts.notice import Notice
 from alerts.notifiers import secret
-from alerts.notifiers.result import Answer
+from alerts.notifiers.result import Answer, Refused
 from telemetry.errors import ConfigError
 
 if TYPE_CHECKING:  # aiohttp is loaded by what sends, not by what reads settings
@@ -26,10 +25,10 @@ if TYPE_CHECKING:  # aiohttp is loaded by what sends, not by what reads settings
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What a channel is given to tell."""
+    """A notice to send, with its text."""
 
     channel: str
-    """The name of the channel."""
+    """Name of the channel."""
     notice: Notice
     page: Page
     links: Links
@@ -37,15 +36,23 @@ class Message:
     """ns since 1970."""
 
 
+class HttpRequest(NamedTuple):
+    """A POST request."""
+
+    url: str
+    body: bytes
+    headers: dict[str, str]
+
+
 class Channel(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type"
 ):
-    """What all channels have."""
+    """Settings of all channels."""
 
     timeout_seconds: float = 10.0
     """How long one try may take, from the connection to the answer."""
     at_once: int = 4
-    """Messages under way at a time; those of one incident never overtake each other."""
+    """Concurrent messages; those of one incident never overtake each other."""
     per_minute: float = 600.0
     """Most messages a minute."""
     burst: int = 20
@@ -54,10 +61,10 @@ class Channel(
     kind: ClassVar[str] = ""
     """The word in `type = `."""
     shows_updates: ClassVar[bool] = False
-    """Whether it is told that an incident grew or shrank without being worse."""
+    """Whether it receives updates, when an incident grows or shrinks without being worse."""
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
-        """What can't work: the key, what is wrong, what to write instead."""
+        """Yield invalid settings: the key, the problem, the remedy."""
         if not 0.1 <= self.timeout_seconds <= 300:
             yield "timeout_seconds", "it must be 0.1 to 300 seconds", ""
         if not 1 <= self.at_once <= 64:
@@ -68,30 +75,59 @@ class Channel(
             yield "burst", "it must be 1 to 1000", ""
 
     def open(self, where: str) -> None:
-        """Read what the settings name: secrets, extras. Raises `ConfigError`."""
+        """Read the secrets and load the packages that the settings name. Raises `ConfigError`."""
 
     async def send(self, message: Message, sender: HttpSender) -> Answer:
-        """Tell it once. Never raises for what a receiver or a network does."""
+        """Send a message once. Never raises for an error of the receiver or the network."""
+        try:
+            request = self.request(message)
+        except ConfigError as error:
+            return Refused(str(error))
+        return await sender.post(*request, seconds=self.timeout_seconds, now=message.now / 1e9)
+
+    def request(self, message: Message) -> HttpRequest:
+        """Return the request that sends a message. Raises `ConfigError` for an unreadable secret."""
         raise NotImplementedError
 
 
-class Addressed(Channel, frozen=True):
-    """A channel with a URL, and maybe a token."""
+class TokenChannel(Channel, frozen=True):
+    """A channel that may need a token."""
+
+    token_file: Path | None = None
+    """A file with a token, sent as `Authorization: Bearer`."""
+    token_env: str = ""
+
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        """Yield invalid settings."""
+        yield from super().problems()
+        if self.token_file is not None and self.token_env:
+            yield "token_env", "there is a token_file too", "Give one of them."
+
+    def open(self, where: str) -> None:
+        """Read the token. Raises `ConfigError`."""
+        self.headers(where)
+
+    def headers(self, where: str = "token") -> dict[str, str]:
+        """Return the header with the token, if there is one. Raises `ConfigError`."""
+        if self.token_file is None and not self.token_env:
+            return {}
+        return {"Authorization": f"Bearer {secret.read(where, self.token_file, self.token_env)}"}
+
+
+class UrlChannel(TokenChannel, frozen=True):
+    """A channel with one URL, to which JSON is posted."""
 
     url: str = ""
     url_file: Path | None = None
     """A file with the URL, when the URL itself is a secret."""
     url_env: str = ""
     """The name of an environment variable with the URL."""
-    token_file: Path | None = None
-    """A file with a token, sent as `Authorization: Bearer`."""
-    token_env: str = ""
 
     secret_url: ClassVar[bool] = False
-    """Whether whoever knows the URL can post: then it may not stand in the settings."""
+    """Whether anybody who knows the URL can post, so that it must not be in the settings."""
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
-        """What can't work."""
+        """Yield invalid settings."""
         yield from super().problems()
         given = [name for name in ("url", "url_file", "url_env") if getattr(self, name)]
         if len(given) != 1:
@@ -106,29 +142,29 @@ class Addressed(Channel, frozen=True):
             )
         elif self.url:
             yield from url_problems("url", self.url)
-        if self.token_file is not None and self.token_env:
-            yield "token_env", "there is a token_file too", "Give one of them."
 
     def open(self, where: str) -> None:
-        """Read the URL and the token."""
+        """Read the URL and the token. Raises `ConfigError`."""
         problem = next(iter(url_problems("url", self.address(where))), None)
         if problem is not None:
             raise ConfigError(where, problem[1], problem[2])
-        self.headers(where)
+        super().open(where)
 
     def address(self, where: str = "url") -> str:
         """Return the URL. Raises `ConfigError` when its file can't be read."""
         return self.url or secret.read(where, self.url_file, self.url_env)
 
-    def headers(self, where: str = "token") -> dict[str, str]:
-        """Return what says who we are. Raises `ConfigError`."""
-        if self.token_file is None and not self.token_env:
-            return {}
-        return {"Authorization": f"Bearer {secret.read(where, self.token_file, self.token_env)}"}
+    def body(self, message: Message) -> dict[str, Any]:
+        """Return the JSON body of a message."""
+        raise NotImplementedError
+
+    def request(self, message: Message) -> HttpRequest:
+        """Return the request that posts the body to the URL. Raises `ConfigError`."""
+        return HttpRequest(self.address(), msgspec.json.encode(self.body(message)), self.headers())
 
 
 def url_problems(key: str, url: str) -> Iterator[tuple[str, str, str]]:
-    """What is wrong with a URL that is posted to."""
+    """Yield the problems of a URL: the key, the problem, the remedy."""
     scheme, _, rest = url.partition("://")
     if scheme not in {"http", "https"} or not rest.strip("/"):
         yield key, f"{url[:80]!r} is no URL", "Write it as https://host/path."

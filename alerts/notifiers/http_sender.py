@@ -1,11 +1,10 @@
-"""The door to the outside: one HTTP client for all channels, and what its answers mean."""
+"""One HTTP client for all channels; its answers are delivery results."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 import aiohttp
 
@@ -15,24 +14,13 @@ from telemetry.http_outcome import HttpOutcome, outcome_of, retry_after
 
 CONNECT_SECONDS = 5.0
 LONGEST_WAIT = 3600.0
-"""A receiver that asks for more is asked again after an hour."""
+"""Seconds: the longest `Retry-After` that is honoured."""
 _READ = 4096
-"""Bytes of an answer that are looked at."""
-
-
-@dataclass(frozen=True, slots=True)
-class HttpAnswer:
-    """What a receiver answered."""
-
-    status: int
-    text: str
-    after: float | None
-    """Seconds of its `Retry-After`."""
-    location: str
+"""Bytes of an answer that are read."""
 
 
 class HttpSender:
-    """Posts and asks, and never follows a redirect: it would carry a secret to somewhere else."""
+    """Sends requests without following redirects, which would carry a secret to another host."""
 
     def __init__(self, session: aiohttp.ClientSession, proxy: str = "") -> None:
         self._session = session
@@ -46,23 +34,17 @@ class HttpSender:
         *,
         seconds: float,
         now: float | None = None,
-    ) -> HttpAnswer | Later | Refused:
-        """Send a body and return the answer, or why there is none. `now`: seconds since 1970, for
-        a `Retry-After` that is a date."""
-        return await self._ask(
-            "POST",
-            url,
-            body,
-            {"Content-Type": "application/json", **(headers or {})},
-            seconds,
-            now,
-        )
+    ) -> Answer:
+        """Post a body and return the result. `now`: seconds since 1970, for a `Retry-After` that is
+        a date."""
+        headers = {"Content-Type": "application/json", **(headers or {})}
+        return await self._request("POST", url, body, headers, seconds, now)
 
-    async def get(self, url: str, *, seconds: float) -> HttpAnswer | Later | Refused:
-        """Ask for a page and return the answer, or why there is none."""
-        return await self._ask("GET", url, None, {}, seconds, None)
+    async def get(self, url: str, *, seconds: float) -> Answer:
+        """Get a URL and return the result."""
+        return await self._request("GET", url, None, {}, seconds, None)
 
-    async def _ask(
+    async def _request(
         self,
         method: str,
         url: str,
@@ -70,7 +52,7 @@ class HttpSender:
         headers: Mapping[str, str],
         seconds: float,
         now: float | None,
-    ) -> HttpAnswer | Later | Refused:
+    ) -> Answer:
         try:
             async with self._session.request(
                 method,
@@ -84,7 +66,7 @@ class HttpSender:
                 text = (await answer.content.read(_READ)).decode("utf-8", "replace")
                 after = retry_after(answer.headers.get("Retry-After", ""), now, LONGEST_WAIT)
                 where = answer.headers.get("Location", "")
-                return HttpAnswer(answer.status, text, after, where)
+                return _result(answer.status, text, after, where)
         except TimeoutError:
             return Later(f"no answer within {seconds:g} s")
         except aiohttp.InvalidURL:
@@ -97,25 +79,21 @@ class HttpSender:
             return Refused(f"it can't be sent: {clean(str(error), 200)}")
 
 
-def judge(reply: HttpAnswer | Later | Refused) -> Answer:
-    """Return what most receivers mean by an answer."""
-    if not isinstance(reply, HttpAnswer):
-        return reply
-    status = reply.status
+def _result(status: int, text: str, after: float | None, location: str) -> Answer:
     outcome = outcome_of(status)
     if outcome is HttpOutcome.DELIVERED:
         return Delivered()
-    said = clean(reply.text, 200)
-    words = f"HTTP {status}" + (f": {said}" if said else "")
+    text = clean(text, 200)
+    reason = f"HTTP {status}" + (f": {text}" if text else "")
     if 300 <= status < 400:
-        where = clean(reply.location.partition("?")[0], 120)
+        where = clean(location.partition("?")[0], 120)
         return Refused(f"HTTP {status}: it redirects to {where!r}; write that URL instead", status)
-    return Later(words, reply.after) if outcome is HttpOutcome.RETRY else Refused(words, status)
+    return Later(reason, after) if outcome is HttpOutcome.RETRY else Refused(reason, status)
 
 
 @asynccontextmanager
-async def doors(proxy: str = "", version: str = "") -> AsyncIterator[HttpSender]:
-    """Open a client for as long as something is sent."""
+async def open_sender(proxy: str = "", version: str = "") -> AsyncIterator[HttpSender]:
+    """Open an HTTP client for the duration of the block."""
     agent = f"kilowatch/{version}" if version else "kilowatch"
     async with aiohttp.ClientSession(
         headers={"User-Agent": agent},

@@ -1,4 +1,4 @@
-"""ntfy: a push to phones, by a server of one's own or ntfy.sh."""
+"""ntfy: push messages to phones, through ntfy.sh or a server of one's own."""
 
 from __future__ import annotations
 
@@ -8,15 +8,11 @@ import msgspec
 
 from alerts.message.formats import text
 from alerts.message.text import cut, cut_bytes
-from alerts.notifiers.channel import Addressed, Message
-from alerts.notifiers.result import Answer, Refused
+from alerts.notifiers.channel import HttpRequest, Message, UrlChannel
 from api.alerts import Action, Severity
-from telemetry.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from alerts.notifiers.http_sender import HttpSender
 
 TITLE = 250
 BODY = 4000
@@ -29,8 +25,8 @@ _TAG = {
 }
 
 
-class Ntfy(Addressed, frozen=True, kw_only=True, tag="ntfy"):
-    """A topic; the URL is the server's with the topic behind it: `https://ntfy.example/gpus`."""
+class Ntfy(UrlChannel, frozen=True, kw_only=True, tag="ntfy"):
+    """A topic of ntfy; its name is the last part of the URL: `https://ntfy.example/gpus`."""
 
     per_minute: float = 12.0
     """ntfy gives a visitor 60 at once, and then one each 5 s."""
@@ -40,29 +36,19 @@ class Ntfy(Addressed, frozen=True, kw_only=True, tag="ntfy"):
     kind: ClassVar[str] = "ntfy"
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
-        """What can't work."""
+        """Yield invalid settings."""
         yield from super().problems()
         if self.url and not _split(self.url)[1]:
             yield "url", "it names no topic", "Write it as https://host/topic."
 
-    async def send(self, message: Message, sender: HttpSender) -> Answer:
-        """Publish to the topic."""
-        from alerts.notifiers.http_sender import judge  # noqa: PLC0415 - aiohttp is for those who send
-
-        try:
-            (server, topic), headers = _split(self.address()), self.headers()
-        except ConfigError as error:
-            return Refused(str(error))
-        raw = msgspec.json.encode(body(message, topic))
-        return judge(
-            await sender.post(
-                server, raw, headers, seconds=self.timeout_seconds, now=message.now / 1e9
-            )
-        )
+    def request(self, message: Message) -> HttpRequest:
+        """Return the request that publishes to the topic. Raises `ConfigError`."""
+        server, topic = _split(self.address())
+        return HttpRequest(server, msgspec.json.encode(body(message, topic)), self.headers())
 
 
 def body(message: Message, topic: str) -> dict[str, Any]:
-    """Return what ntfy publishes."""
+    """Return the JSON that ntfy publishes."""
     page, notice = message.page, message.notice
     over = notice.action in {Action.RESOLVE, Action.ACKNOWLEDGE}
     found: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""PagerDuty, by its Events API v2: one incident of ours is one of theirs, by its dedup key."""
+"""PagerDuty, by its Events API v2: an incident has one dedup key from trigger to resolve."""
 
 from __future__ import annotations
 
@@ -12,16 +12,12 @@ from alerts.message.formats import details
 from alerts.message.page import place_of
 from alerts.message.text import clean, cut
 from alerts.notifiers import secret
-from alerts.notifiers.channel import Channel, Message, url_problems
-from alerts.notifiers.result import Answer, Refused
+from alerts.notifiers.channel import Channel, HttpRequest, Message, url_problems
 from api.alerts import Action, Severity
-from telemetry.errors import ConfigError
 from telemetry.text import rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from alerts.notifiers.http_sender import HttpSender
 
 URLS = {
     "us": "https://events.pagerduty.com/v2/enqueue",
@@ -54,7 +50,7 @@ class PagerDuty(Channel, frozen=True, kw_only=True, tag="pagerduty"):
     kind: ClassVar[str] = "pagerduty"
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
-        """What can't work."""
+        """Yield invalid settings."""
         yield from super().problems()
         if (self.key_file is None) == (not self.key_env):
             problem = "there is no integration key" if not self.key_env else "there are two keys"
@@ -63,33 +59,20 @@ class PagerDuty(Channel, frozen=True, kw_only=True, tag="pagerduty"):
             yield from url_problems("url", self.url)
 
     def open(self, where: str) -> None:
-        """Read the key."""
+        """Read the key. Raises `ConfigError`."""
         self._key(where)
 
-    async def send(self, message: Message, sender: HttpSender) -> Answer:
-        """Trigger, acknowledge or resolve."""
-        from alerts.notifiers.http_sender import judge  # noqa: PLC0415 - aiohttp is for those who send
-
-        try:
-            key = self._key("key_file")
-        except ConfigError as error:
-            return Refused(str(error))
-        url = self.url or URLS[self.region]
-        return judge(
-            await sender.post(
-                url,
-                encoded(event(message, key)),
-                seconds=self.timeout_seconds,
-                now=message.now / 1e9,
-            )
-        )
+    def request(self, message: Message) -> HttpRequest:
+        """Return the request that triggers, acknowledges or resolves. Raises `ConfigError`."""
+        body = encoded(event(message, self._key("key_file")))
+        return HttpRequest(self.url or URLS[self.region], body, {})
 
     def _key(self, where: str) -> str:
         return secret.read(where, self.key_file, self.key_env)
 
 
 def event(message: Message, key: str) -> dict[str, Any]:
-    """Return the event. Acknowledge and resolve need no more than the dedup key."""
+    """Return the event; acknowledge and resolve need only the dedup key."""
     notice = message.notice
     action = "trigger" if notice.action is Action.UPDATE else notice.action.value
     body: dict[str, Any] = {
@@ -122,7 +105,7 @@ def event(message: Message, key: str) -> dict[str, Any]:
 
 
 def dedup_key(key: str) -> str:
-    """Return the key by which PagerDuty knows an incident; of a long one the rest is a hash."""
+    """Return the dedup key of an incident; the end of a long key is replaced by its hash."""
     if len(key) <= KEY:
         return key
     digest = hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
@@ -130,7 +113,7 @@ def dedup_key(key: str) -> str:
 
 
 def encoded(body: dict[str, Any]) -> bytes:
-    """Return an event as bytes that PagerDuty takes: without its details if it is too large."""
+    """Return an event as JSON, without its details if it is too large for PagerDuty."""
     raw = msgspec.json.encode(body)
     if len(raw) <= BODY:
         return raw

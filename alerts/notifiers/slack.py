@@ -1,20 +1,13 @@
-"""Slack, and what takes Slack's incoming webhooks: Mattermost, Rocket.Chat, Discord's `/slack`."""
+"""Slack, and receivers of Slack's incoming webhooks: Mattermost, Rocket.Chat, Discord's `/slack`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
-
-import msgspec
+from typing import Any, ClassVar
 
 from alerts.message.page import Fact, Page
 from alerts.message.text import cut
-from alerts.notifiers.channel import Addressed, Message
-from alerts.notifiers.result import Answer, Refused
+from alerts.notifiers.channel import Message, UrlChannel
 from api.alerts import Action, Severity
-from telemetry.errors import ConfigError
-
-if TYPE_CHECKING:
-    from alerts.notifiers.http_sender import HttpSender
 
 HEADER = 150
 """Characters of a header block."""
@@ -26,8 +19,8 @@ _COLOUR = {Severity.PAGE: "#c9362e", Severity.TICKET: "#d9a21b", Severity.INFO: 
 _GOOD = "#2e8b57"
 
 
-class Slack(Addressed, frozen=True, kw_only=True, tag="slack"):
-    """An incoming webhook; it takes about one message a second."""
+class Slack(UrlChannel, frozen=True, kw_only=True, tag="slack"):
+    """An incoming webhook, which accepts about one message a second."""
 
     per_minute: float = 55.0
     burst: int = 5
@@ -37,40 +30,24 @@ class Slack(Addressed, frozen=True, kw_only=True, tag="slack"):
     shows_updates: ClassVar[bool] = True
     secret_url: ClassVar[bool] = True
 
-    async def send(self, message: Message, sender: HttpSender) -> Answer:
-        """Post a message."""
-        from alerts.notifiers.http_sender import judge  # noqa: PLC0415 - aiohttp is for those who send
-
-        try:
-            url, headers = self.address(), self.headers()
-        except ConfigError as error:
-            return Refused(str(error))
-        raw = msgspec.json.encode(body(message))
-        return judge(
-            await sender.post(
-                url, raw, headers, seconds=self.timeout_seconds, now=message.now / 1e9
-            )
-        )
-
-
-def body(message: Message) -> dict[str, Any]:
-    """Return the message: a headline for notifications, and blocks with all of it."""
-    page, notice = message.page, message.notice
-    over = notice.action is Action.RESOLVE
-    return {
-        "text": cut(said(page.headline), SECTION),
-        "attachments": [
-            {
-                "color": _GOOD if over else _COLOUR[notice.incident.severity],
-                "fallback": cut(said(page.headline), SECTION),
-                "blocks": _blocks(page),
-            }
-        ],
-    }
+    def body(self, message: Message) -> dict[str, Any]:
+        """Return a headline for notifications, and blocks with the whole text."""
+        page, notice = message.page, message.notice
+        over = notice.action is Action.RESOLVE
+        return {
+            "text": cut(escaped(page.headline), SECTION),
+            "attachments": [
+                {
+                    "color": _GOOD if over else _COLOUR[notice.incident.severity],
+                    "fallback": cut(escaped(page.headline), SECTION),
+                    "blocks": _blocks(page),
+                }
+            ],
+        }
 
 
-def said(words: str) -> str:
-    """Return words that Slack shows as they are, and that call nobody."""
+def escaped(words: str) -> str:
+    """Return words without markup and mentions of Slack."""
     plain = words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return plain.replace("@", "@\u2060")  # Mattermost reads a bare `@channel` as a mention
 
@@ -81,19 +58,19 @@ def _blocks(page: Page) -> list[dict[str, Any]]:
         fields = [_pair(fact) for fact in page.facts[start : start + FIELDS]]
         blocks.append({"type": "section", "fields": fields})
     if page.advice:
-        blocks.append(_section(said(page.advice)))
+        blocks.append(_section(escaped(page.advice)))
     if page.others:
-        blocks.append(_section("\n".join(f"• {said(other)}" for other in page.others)))
+        blocks.append(_section("\n".join(f"• {escaped(other)}" for other in page.others)))
     if page.links:
         blocks.append(_section(" · ".join(f"<{link.value}|{link.name}>" for link in page.links)))
     if page.commands:
-        lines = [f"{fact.name}: `{said(fact.value).replace('`', '')}`" for fact in page.commands]
+        lines = [f"{fact.name}: `{escaped(fact.value).replace('`', '')}`" for fact in page.commands]
         blocks.append(_section("\n".join(lines)))
     return blocks
 
 
 def _pair(fact: Fact) -> dict[str, str]:
-    return {"type": "mrkdwn", "text": cut(f"*{fact.name}*\n{said(fact.value)}", FIELD)}
+    return {"type": "mrkdwn", "text": cut(f"*{fact.name}*\n{escaped(fact.value)}", FIELD)}
 
 
 def _section(words: str) -> dict[str, Any]:

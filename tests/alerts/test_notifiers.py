@@ -19,10 +19,10 @@ from alerts.message.page import Links, page_of
 from alerts.notice import Notice
 from alerts.notifiers import KINDS, channel
 from alerts.notifiers.channel import Message
-from alerts.notifiers.http_sender import doors
+from alerts.notifiers.http_sender import open_sender
 from alerts.notifiers.pagerduty import BODY, encoded, event
 from alerts.notifiers.result import Answer, Delivered, Later, Refused
-from alerts.notifiers.slack import body as slack_body
+from alerts.notifiers.slack import Slack
 from api.alerts import Action, AlertState
 from tests.alerts.alertmanagers import Hook
 from tests.alerts.notices import MINUTE, NOON, alert, incident, notice
@@ -70,7 +70,7 @@ async def told(kind: str, folder: Path) -> AsyncIterator[tuple[Hook, Callable[[N
     """A receiver, and what tells it."""
     hook = Hook()
     found = channel("c", settings(kind, hook.url, folder))
-    async with hook.listening(), doors() as sender:
+    async with hook.listening(), open_sender() as sender:
 
         async def send(what: Notice) -> Answer:
             return await outbox.send("c", found, what, LINKS, NOON + 3 * MINUTE, sender)
@@ -162,7 +162,7 @@ async def test_each_kind_takes_a_receiver_that_is_not_there_for_not_now(
 ) -> None:
     extra(kind)
     found = channel("c", settings(kind, "http://127.0.0.1:9/hook", tmp_path))
-    async with doors() as sender:
+    async with open_sender() as sender:
         answer = await outbox.send("c", found, notice(), LINKS, NOON, sender)
     assert isinstance(answer, Later)
     assert SECRET not in answer.reason
@@ -184,7 +184,7 @@ async def test_a_secret_of_the_environment_is_read(
     monkeypatch.setenv("ONCALL_KEY", SECRET)
     hook = Hook()
     found = channel("c", {"type": "pagerduty", "key_env": "ONCALL_KEY", "url": hook.url})
-    async with hook.listening(), doors() as sender:
+    async with hook.listening(), open_sender() as sender:
         await outbox.send("c", found, notice(), LINKS, NOON, sender)
     assert hook.bodies[0]["routing_key"] == SECRET
 
@@ -235,7 +235,7 @@ def test_two_long_keys_that_differ_late_stay_two_keys() -> None:
 async def test_pagerduty_takes_what_we_send(tmp_path: Path) -> None:
     pager = Pager()
     found = channel("c", pager.settings(tmp_path))
-    async with pager.listening(), doors() as sender:
+    async with pager.listening(), open_sender() as sender:
         for action in (Action.TRIGGER, Action.ACKNOWLEDGE, Action.RESOLVE):
             assert isinstance(
                 await outbox.send("c", found, notice(action), LINKS, NOON, sender), Delivered
@@ -305,7 +305,7 @@ async def test_a_webhook_has_the_form_of_alertmanagers(tmp_path: Path) -> None:
 def test_a_slack_message_stays_within_its_limits_and_calls_nobody() -> None:
     evil = "<!channel> @here <https://evil.example|click> `rm` " + "&" * 4000
     bad = msgspec.structs.replace(alert(node="<!everyone>"), summary=evil, description=evil)
-    body = slack_body(
+    body = Slack().body(
         message(notice(about=msgspec.structs.replace(incident(alerts=[bad]), title=evil)))
     )
     whole = json.dumps(body, ensure_ascii=False)
@@ -345,7 +345,7 @@ async def test_apprise_tells_its_services_and_a_hang_holds_nobody_up(tmp_path: P
             await asyncio.sleep(0.01)
 
     turning = asyncio.create_task(turn())
-    async with doors() as sender:
+    async with open_sender() as sender:
         assert isinstance(await outbox.send("c", found, notice(), LINKS, NOON, sender), Later)
     turning.cancel()
     for out in held:
@@ -360,7 +360,7 @@ async def test_apprise_tells_its_services_and_a_hang_holds_nobody_up(tmp_path: P
 
 async def test_a_secret_with_a_line_break_or_a_url_that_is_none_is_refused() -> None:
     hook = Hook()
-    async with hook.listening(), doors() as sender:
+    async with hook.listening(), open_sender() as sender:
         found = await sender.post(hook.url, b"{}", {"Authorization": "Bearer a\r\nb"}, seconds=1)
         assert isinstance(found, Refused)
         assert isinstance(await sender.post("http://[", b"{}", seconds=1), Refused)
@@ -383,13 +383,13 @@ async def test_an_answer_without_end_is_read_no_further_than_it_is_needed() -> N
 
     server = await asyncio.start_server(endless, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    async with doors() as sender:
+    async with open_sender() as sender:
         found = await sender.post(f"http://127.0.0.1:{port}/", b"{}", seconds=5)
     await ended.wait()
     server.close()
-    assert not isinstance(found, Later | Refused)
-    assert found.status == 500
-    assert len(found.text) <= 4096
+    assert isinstance(found, Later)
+    assert found.reason.startswith("HTTP 500: xxx")
+    assert len(found.reason) <= 220
 
 
 def test_the_registry_names_every_kind() -> None:
