@@ -37,7 +37,7 @@ class DeliveryPlan:
     send: Delivery | None
     """The next to send, with the newest facts in it."""
     covered: tuple[int, ...] = ()
-    """PromQL with `send`: settled when it is."""
+    """Contained in `send`, and settled with it."""
     rest: tuple[int, ...] = ()
     """Wait behind it."""
     superseded: tuple[int, ...] = ()

@@ -75,7 +75,7 @@ class IncidentRecord(StoredRecord, kw_only=True):
     base: str
     """What the key is made of, without the number of its repetitions within ten minutes."""
     order: int
-    group: dict[str, str]
+    group: Mapping[str, str]
     place: tuple[str, str]
     """Kind and name of what its alerts have in common."""
     severity: Severity

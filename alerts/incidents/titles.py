@@ -23,7 +23,7 @@ def incident_of(record: IncidentRecord, index: IncidentIndex) -> Incident:
     hidden = sorted(effect for one in members for effect in index.consequences(one.alert.key))
     return Incident(
         key=record.key,
-        group=record.group,
+        group=dict(record.group),
         severity=record.severity,
         title=_title(record, listed, members),
         began=record.began,
