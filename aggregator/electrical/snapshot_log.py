@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from api.power import SnapshotKind
 from power.snapshot.snapshot import PowerSnapshot
+from telemetry.record_log import Damage, RecordFormat
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +34,10 @@ MOST_BYTES = 48 * 1024 * 1024
 FILE_BYTES = 1024 * 1024
 KEPT = (SnapshotKind.CIRCUIT, SnapshotKind.BUDGET, SnapshotKind.UPS)
 """Not the supplies of each node: its watts are in the store."""
-_RECORD = struct.Struct("<qII")
-"""Instant (ns since 1970; 0 for the names), bytes, checksum."""
+RECORDS = RecordFormat(
+    struct.Struct("<q4x4x"), length_at=8, checksum_at=12, covered_from=12, damage=Damage.STOP
+)
+"""The field is the instant: ns since 1970, or 0 for the names."""
 _FLOAT = struct.Struct("<f")
 
 
@@ -81,7 +84,7 @@ class SnapshotLog:
         )
         with self._lock:
             try:
-                self._write(at, heading, _record(at, body))
+                self._write(at, heading, _packed(at, body))
             except OSError as error:
                 if not self._ill:
                     log.warning("%s: %s. The past of circuits has a hole now.", self._folder, error.strerror)  # fmt: skip
@@ -138,7 +141,7 @@ class SnapshotLog:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._make_room()
             path = self._folder / f"{at:020d}{ENDING}"
-            path.write_bytes(_record(0, msgspec.msgpack.encode(heading)))
+            path.write_bytes(_packed(0, msgspec.msgpack.encode(heading)))
             self._writing, self._heading = path, heading
         with path.open("ab") as file:
             file.write(record)
@@ -167,24 +170,15 @@ def _first(path: Path) -> int:
     return int(path.name[: -len(ENDING)])
 
 
-def _record(at: int, body: bytes) -> bytes:
-    packed = zlib.compress(body, 6)
-    return _RECORD.pack(at, len(packed), zlib.crc32(packed)) + packed
+def _packed(at: int, body: bytes) -> bytes:
+    return RECORDS.pack(zlib.compress(body, 6), at)
 
 
 def _records(path: Path) -> Iterator[tuple[int, bytes]]:
     """Iterate over instants and what is packed there, up to where the file is whole."""
-    with contextlib.suppress(OSError):  # it has made room meanwhile
-        raw = path.read_bytes()
-        at = 0
-        while at + _RECORD.size <= len(raw):
-            when, size, checksum = _RECORD.unpack_from(raw, at)
-            at += _RECORD.size
-            packed = raw[at : at + size]
-            if len(packed) < size or zlib.crc32(packed) != checksum:
-                return
-            at += size
-            yield when, packed
+    with contextlib.suppress(OSError), path.open("rb") as file:  # it has made room meanwhile
+        for found in RECORDS.records(file):
+            yield found.fields[0], found.payload
 
 
 def _heading(packed: bytes) -> SnapshotHeader | None:

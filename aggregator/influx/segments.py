@@ -5,15 +5,23 @@ from __future__ import annotations
 import logging
 import os
 import struct
-import zlib
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
+
+from telemetry.record_log import Damage, RecordFormat
 
 log = logging.getLogger(__name__)
 
-_HEADER = struct.Struct("<4s32sIqqIII")
-_MAGIC = b"KWS1"
+RECORDS = RecordFormat(
+    struct.Struct("<4x32sIqq4x4x4x"),  # marker, policy, points, first, last, length, checksum, 0
+    length_at=56,
+    checksum_at=60,
+    covered_from=60,
+    damage=Damage.REPORT,
+    marker=b"KWS1",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +77,19 @@ class SpoolSegment:
 
 
 def pack(record: SpoolRecord) -> bytes:
-    head = _HEADER.pack(
-        _MAGIC, record.policy.encode(), record.points, record.first, record.last,
-        len(record.body), zlib.crc32(record.body), 0,
-    )  # fmt: skip
-    return head + record.body
+    """Return the bytes of a request."""
+    return RECORDS.pack(
+        record.body, record.policy.encode(), record.points, record.first, record.last
+    )
 
 
-def unpack(packed: bytes) -> SpoolRecord:
-    magic, policy, points, first, last, size, check, _ = _HEADER.unpack_from(packed)
-    body = packed[_HEADER.size : _HEADER.size + size]
-    if magic != _MAGIC or len(body) != size or zlib.crc32(body) != check:
-        raise ValueError("a record is damaged")
-    return SpoolRecord(policy.rstrip(b"\0").decode(), points, first, last, body)
+def read(file: BinaryIO, start: int) -> SpoolRecord | None:
+    """Return the request that starts there; None when it is damaged."""
+    found = RECORDS.read(file, start)
+    if found is None or not found.intact:
+        return None
+    policy, points, first, last = found.fields
+    return SpoolRecord(_name(policy), points, first, last, found.payload)
 
 
 def scan(number: int, path: Path, lasting: Collection[str]) -> tuple[SpoolSegment, list[Loss]]:
@@ -90,23 +98,23 @@ def scan(number: int, path: Path, lasting: Collection[str]) -> tuple[SpoolSegmen
     A torn one at the end is cut off: its frames do not count as stored, and are asked for again.
     """
     segment, losses = SpoolSegment(number, path), []
-    whole = path.read_bytes()
-    while segment.size < len(whole):
-        part = memoryview(whole)[segment.size :]
-        try:
-            magic, policy, points, first, last, length, check, _ = _HEADER.unpack_from(part)
-        except struct.error:
-            magic, length = b"", 0
-        size = _HEADER.size + length
-        if magic != _MAGIC or size > len(part):
-            log.warning("%s: cut at byte %d of %d", path, segment.size, len(whole))
-            os.truncate(path, segment.size)
-            break
-        if zlib.crc32(part[_HEADER.size : size]) == check:
-            keep = policy.rstrip(b"\0").decode(errors="replace") in lasting
-            segment.entries.append(SpooledRequest(segment.size, size, points, first, last, keep))
-        else:
-            log.error("%s: %d points at byte %d are damaged", path, points, segment.size)
-            losses.append(Loss("spool_damaged", points, first, last))
-        segment.size += size
+    with path.open("rb") as file:
+        for found in RECORDS.records(file):
+            policy, points, first, last = found.fields
+            size = found.stop - found.start
+            if found.intact:
+                keep = _name(policy) in lasting
+                segment.entries.append(SpooledRequest(found.start, size, points, first, last, keep))
+            else:
+                log.error("%s: %d points at byte %d are damaged", path, points, found.start)
+                losses.append(Loss("spool_damaged", points, first, last))
+            segment.size = found.stop
+    whole = path.stat().st_size
+    if segment.size < whole:
+        log.warning("%s: cut at byte %d of %d", path, segment.size, whole)
+        os.truncate(path, segment.size)
     return segment, losses
+
+
+def _name(policy: bytes) -> str:
+    return policy.rstrip(b"\0").decode(errors="replace")

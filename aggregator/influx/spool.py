@@ -8,14 +8,11 @@ without waiting for the disk, since a request sent twice changes nothing.
 from __future__ import annotations
 
 import logging
-import os
-import struct
 import threading
 from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 from aggregator.influx.segments import (
     Loss,
@@ -23,10 +20,11 @@ from aggregator.influx.segments import (
     SpoolRecord,
     SpoolSegment,
     pack,
+    read,
     scan,
-    unpack,
 )
 from telemetry.errors import StoreError
+from telemetry.record_log import RecordFile
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +52,7 @@ class Spool:
         self._longest = max(64 * 1024, min(LARGEST_SEGMENT, most // 8))
         self._lock = threading.Lock()
         self._segments: deque[SpoolSegment] = deque()
-        self._file: BinaryIO | None = None
+        self._file: RecordFile | None = None
         self._next = 0
         """Number of the next segment."""
         self._busy: SpoolPosition | None = None
@@ -76,10 +74,6 @@ class Spool:
         with self._lock:
             try:
                 self._write(records)
-            except OSError as error:
-                self._undo()
-                raise self._error(error) from error
-            try:
                 self._bound()
             except OSError as error:
                 raise self._error(error) from error
@@ -100,9 +94,7 @@ class Spool:
             )
             offset += len(packed)
             parts.append(packed)
-        self._file.write(b"".join(parts))
-        self._file.flush()
-        os.fdatasync(self._file.fileno())
+        self._file.append(b"".join(parts))
         segment.entries += entries
         segment.size = offset
         self.bytes += sum(entry.size for entry in entries)
@@ -110,24 +102,14 @@ class Spool:
 
     def _current(self) -> SpoolSegment:
         last = self._segments[-1] if self._segments else None
-        if last is None or last.size >= self._longest or self._file is None:
+        if last is None or last.size >= self._longest or self._file is None or not self._file.open:
             self._close_file()
             number = last.number + 1 if last else self._next
             self._next = number + 1
             last = SpoolSegment(number, self._folder / f"{number:012d}.spool")
-            self._file = last.path.open("wb")
+            self._file = RecordFile(last.path, sync=True)
             self._segments.append(last)
         return last
-
-    def _undo(self) -> None:
-        """Take back what was written in part."""
-        segment = self._segments[-1] if self._segments else None
-        self._close_file()
-        if segment is not None:
-            try:
-                os.truncate(segment.path, segment.size)
-            except OSError as error:
-                log.warning("%s: can't be cut: %s", segment.path, error)
 
     def _bound(self) -> None:
         while self.bytes > self._most and len(self._segments) > 1:
@@ -199,10 +181,8 @@ class Spool:
         entry = segment.entries[number]
         try:
             with segment.path.open("rb") as file:
-                file.seek(entry.offset)
-                packed = file.read(entry.size)
-            return unpack(packed)
-        except (FileNotFoundError, ValueError, struct.error):
+                return read(file, entry.offset)
+        except FileNotFoundError:
             return None
         except OSError as error:
             raise StoreError(f"{segment.path}: can't be read: {error}") from error
@@ -309,10 +289,7 @@ class Spool:
     def _close_file(self) -> None:
         file, self._file = self._file, None
         if file is not None:
-            try:
-                file.close()
-            except OSError as error:
-                log.debug("%s: %s", self._folder, error)
+            file.close()
 
     def _error(self, error: OSError) -> StoreError:
         return StoreError(

@@ -18,7 +18,7 @@ from typing import BinaryIO, NamedTuple
 
 import msgspec
 
-from collector.ring import segment
+from collector.ring.segment import RECORDS
 from telemetry.errors import SourceError
 from telemetry.topics import Topic
 
@@ -85,7 +85,7 @@ class RecordingWriter:
         """Write the buffered messages."""
         if self._entries:
             block = zlib.compress(_encoder.encode(self._entries), 6)
-            self._file.write(segment.record(self._blocks, block))
+            self._file.write(RECORDS.pack(block, self._blocks))
             self._blocks += 1
             self._entries, self._bytes = [], 0
         self._file.flush()
@@ -111,7 +111,7 @@ def read(path: Path) -> Iterator[RecordedMessage]:
     """
     with _opened(path) as file:
         _header(path, file)
-        for found in segment.records(file, file.tell()):
+        for found in RECORDS.records(file, file.tell()):
             yield from _entries(found.payload)
 
 

@@ -16,8 +16,9 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from collector.ring.segment import HEADER_BYTES, RingSegment, header, record, records, scan
+from collector.ring.segment import HEADER_BYTES, RECORDS, RingSegment, header, scan
 from telemetry.inventory import FrameSpan
+from telemetry.record_log import RecordFile
 
 MOST_FILES = 1024
 """Bound on files, for a collector that starts over and over."""
@@ -39,7 +40,7 @@ class Ring:
         self._segments: list[RingSegment] = []
         self._ordinal = 0
         self._bytes = 0
-        self._descriptor: int | None = None
+        self._file: RecordFile | None = None
         """The newest file while it can be appended to."""
         self._lock = threading.Lock()
 
@@ -71,32 +72,23 @@ class Ring:
 
     def append(self, session: int, seq: int, payload: bytes) -> None:
         """Add a frame. When this raises, the frame is not in the ring and the ring is whole."""
-        entry = record(seq, payload)
+        entry = RECORDS.pack(payload, seq)
         size = len(entry)
         self._make_room(size)
         place = self._newest(session, seq, size)
         if place is None:
             self._make_room(size + HEADER_BYTES, files=1)
             place = self._begin(session, seq)
-        segment, descriptor = place
-        try:
-            _write(descriptor, entry, segment.size)
-        except OSError:
-            self._cut(descriptor, segment.size)
-            raise
+        segment, file = place
+        file.append(entry)
         with self._lock:
             segment.note(seq, segment.size, segment.size + size)
         self._bytes += size
 
     def sync(self) -> None:
         """Sync appended frames to disk. After a failure the file is never written again."""
-        if self._descriptor is None:
-            return
-        try:
-            os.fdatasync(self._descriptor)
-        except OSError:
-            self._leave()
-            raise
+        if self._file is not None:
+            self._file.sync()
 
     def close(self) -> None:
         """Sync and close the files."""
@@ -130,11 +122,12 @@ class Ring:
         for path, start, stop in places:
             # A file may be dropped before it is opened: its frames are gone, no error.
             with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
-                for found in records(file, start):
-                    if found.seq > last or found.stop > stop:
+                for found in RECORDS.records(file, start):
+                    (seq,) = found.fields
+                    if seq > last or found.stop > stop:
                         break
-                    if found.seq >= first:
-                        yield found.seq, found.payload
+                    if seq >= first:
+                        yield seq, found.payload
 
     def chunk(
         self, session: int, first: int, last: int, most_bytes: int, most_frames: int
@@ -165,56 +158,33 @@ class Ring:
             self._bytes -= oldest.size
             self.overwritten += len(oldest.seqs)
 
-    def _newest(self, session: int, seq: int, size: int) -> tuple[RingSegment, int] | None:
-        """Return the newest file and its descriptor if it can take this frame."""
-        if self._descriptor is None:
+    def _newest(self, session: int, seq: int, size: int) -> tuple[RingSegment, RecordFile] | None:
+        """Return the newest segment and its file if it can take this frame."""
+        if self._file is None or not self._file.open:
             return None
         newest = self._segments[-1]
         if newest.session != session or seq <= newest.seqs.end:
             return None
         full = newest.records > 0 and newest.size + size > self.segment_bytes
-        return None if full else (newest, self._descriptor)
+        return None if full else (newest, self._file)
 
-    def _begin(self, session: int, seq: int) -> tuple[RingSegment, int]:
+    def _begin(self, session: int, seq: int) -> tuple[RingSegment, RecordFile]:
         """Begin a new file."""
-        if self._descriptor is not None:
+        if self._file is not None:
             self.close()
         ordinal = self._ordinal + 1
         path = self.folder / f"{ordinal:08d}-{session:012x}-{seq}.seg"
-        descriptor = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_RDWR | os.O_CLOEXEC, 0o640)
-        try:
-            _write(descriptor, header(ordinal, session), 0)
-        except OSError:
-            os.close(descriptor)
-            with contextlib.suppress(OSError):
-                path.unlink()
-            raise
+        file = RecordFile(path, header(ordinal, session))
         segment = RingSegment(path, ordinal, session)
         self._ordinal = ordinal
-        self._descriptor = descriptor
+        self._file = file
         self._bytes += segment.size
         with self._lock:
             self._segments.append(segment)
-        return segment, descriptor
-
-    def _cut(self, descriptor: int, size: int) -> None:
-        """Truncate half a record. If even that fails, this file is not written again."""
-        try:
-            os.ftruncate(descriptor, size)
-        except OSError:
-            self._leave()
+        return segment, file
 
     def _leave(self) -> None:
         """Close the newest file."""
-        if self._descriptor is not None:
-            descriptor, self._descriptor = self._descriptor, None
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
-
-
-def _write(descriptor: int, data: bytes, offset: int) -> None:
-    """Write all data. After a partial write the next try raises the error."""
-    while data:
-        written = os.pwrite(descriptor, data, offset)
-        data = data[written:]
-        offset += written
+        if self._file is not None:
+            self._file.close()
+            self._file = None
