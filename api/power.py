@@ -254,11 +254,11 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     watts: dict[str, float] = {}
     """At the wall, by node."""
-    add: list[tuple[str, str]] = []
+    add: tuple[tuple[str, str], ...] = ()
     """`["rtx-5090:2", "office"]`: GPUs or systems, and the circuit that they go on."""
     cap: float | None = None
     """Power limit of each GPU, watts."""
-    lose: list[str] = []
+    lose: tuple[str, ...] = ()
     """Circuits, panels or sources that go off."""
     move: dict[str, str] = {}
     """Circuit by node."""

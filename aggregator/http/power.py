@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aiohttp import web
+from msgspec.structs import asdict
 
 from aggregator.electrical.plan import live_plan
 from aggregator.electrical.report import running_report
@@ -50,13 +51,7 @@ async def plan(request: web.Request) -> web.Response:
         answer = live_plan(
             view.electrical,
             view.fleet,
-            Suppose(
-                watts=supposed.watts,
-                add=supposed.add,
-                cap=supposed.cap,
-                lose=supposed.lose,
-                move=supposed.move,
-            ),
+            Suppose(**asdict(supposed)),
             view.pipeline.engine.rules,
         )
     except ConfigError as error:

@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 import msgspec
+from msgspec.structs import asdict
 
-from api.power import PlanResult
+from api.power import PlanRequest, PlanResult
 from kilowatch.cli.imports import import_group
 from kilowatch.clients.api import ApiClient, read_token
 from kilowatch.text.plan import plan_lines
@@ -84,22 +85,20 @@ def plan(
         raise click.UsageError("--preload is for --config: a running cluster knows its breakers.")
     if len(add) != len(on):
         raise click.UsageError("Each --add needs its --on CIRCUIT.")
-    suppose = Suppose(
+    asked = PlanRequest(
         watts={node: _watts(node, value) for node, value in map(_pair, watts)},
         add=tuple(zip(add, on, strict=True)),
         cap=cap,
         lose=lose,
         move=dict(map(_pair, move)),
-        preload=preload,
     )
     if config is not None:
-        answer = _planned(config, suppose)
+        answer = _planned(config, Suppose(**asdict(asked), preload=preload))
     else:
         api = ApiClient(
             str(http) if "://" in str(http) else f"http://{http}", read_token(token_file)
         )
-        body = {"watts": suppose.watts, "add": suppose.add, "cap": cap, "lose": lose, "move": suppose.move}  # fmt: skip
-        answer = api.post("/api/v1/power/plan", body, PlanResult)
+        answer = api.post("/api/v1/power/plan", asked, PlanResult)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
     else:
