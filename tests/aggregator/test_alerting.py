@@ -288,14 +288,19 @@ def test_the_monitors_own_alerts_live_as_those_of_rules() -> None:
 @pytest.mark.parametrize(
     ("problem", "severity", "summary", "description"),
     [
-        ("bus_lost", "page", "kilowatch hears nothing", "No reading arrives"),
-        ("rules_failing", "page", "can't judge its rules: the reason", "start without the files"),
+        ("bus_lost", "page", "kilowatch receives nothing", "No reading arrives"),
+        (
+            "rules_failing",
+            "page",
+            "can't evaluate its rules: the reason",
+            "start without the files",
+        ),
         ("circuits_failing", "page", "can't compute its circuits: the reason", "No breaker"),
         ("store_failing", "ticket", "kilowatch can't write its store", "Live view"),
         (
             "influxdb_failing",
             "ticket",
-            "InfluxDB takes nothing from kilowatch: the reason",
+            "InfluxDB accepts nothing from kilowatch: the reason",
             "spool",
         ),
     ],
