@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from telemetry.catalogue import CATALOGUE
-from telemetry.metric import Call, Field, Lane, Table
+from telemetry.metric import Lane, Table
+from telemetry.nvml import Call, Field
 
 Read = Callable[[], int]
 """Reads all GPUs and returns how many numbers that brought."""
@@ -79,9 +80,9 @@ def pynvml() -> Read:
 def fast_lane() -> tuple[list[tuple[str, tuple[int, ...]]], list[int]]:
     """Return the distinct calls and the field ids behind the fast lane, the first choice of each."""
     first = [
-        metric.nvml[0]
+        metric.readers("nvml")[0]
         for metric in CATALOGUE
-        if metric.table is Table.GPU and metric.lane is Lane.FAST and metric.nvml
+        if metric.table is Table.GPU and metric.lane is Lane.FAST and metric.readers("nvml")
     ]
     calls = list(
         dict.fromkeys((each.function, each.args) for each in first if isinstance(each, Call))

@@ -13,7 +13,8 @@ from aggregator.http.operations import OPERATIONS
 from alerts.rules.rule import load, monitor_rules
 from power.snapshot.quantities import QUANTITIES
 from telemetry.catalogue import CATALOGUE
-from telemetry.metric import ALL_LINKS, EACH_LINK, Call, Field, Gpm, Lane, Metric, Nvml, Table
+from telemetry.metric import Lane, Metric, Table
+from telemetry.nvml import ALL_LINKS, EACH_LINK, Call, Field, Gpm, NvmlReader
 
 DOCS = Path(__file__).parent
 
@@ -71,15 +72,15 @@ def _row(metric: Metric) -> str:
     text = metric.help
     if metric.states:
         text += " " + ", ".join(f"{number} {word}" for number, word in metric.states) + "."
-    smi = f"`{metric.smi[0]}`" if metric.smi else metric.origin
-    nvml = " or ".join(_nvml(source) for source in metric.nvml)
+    smi = f"`{metric.readers('smi')[0]}`" if metric.readers("smi") else metric.origin
+    nvml = " or ".join(_nvml(source) for source in metric.readers("nvml"))
     return (
         f"| `{metric.name}` | {metric.unit} | {metric.kind} | {metric.lane} | {text} "
         f"| {nvml} | {smi} |"
     )
 
 
-def _nvml(source: Nvml) -> str:
+def _nvml(source: NvmlReader) -> str:
     match source:
         case Field(id=number, scope=scope):
             scopes = {0: "", EACH_LINK: " of each link", ALL_LINKS: " of all links"}

@@ -1,13 +1,15 @@
 """What a metric is: one row of the catalogue, and the words such a row is made of.
 
-A row says everything that other parts need: the frame its column, the store its type, the metrics
-page its help, the dashboard its span, the NVML source its call, the nvidia-smi source its path.
+A row holds everything that other parts need: the frame its column, the store its type, the metrics
+page its help, the dashboard its span, each source its readers.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 
 class Unit(StrEnum):
@@ -55,46 +57,6 @@ class Lane(StrEnum):
     """Every 15 s by default: what is expensive to read, or seldom changes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
-    """One value of `nvmlDeviceGetFieldValues`, read in one batch with all others of its GPU."""
-
-    id: int
-    scale: float = 1.0
-    scope: int = 0
-    """Link number, power scope (0 GPU, 1 module, 2 memory) or the constant `EACH_LINK`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One NVML function of a device handle. Identical calls share one answer within a tick."""
-
-    function: str
-    scale: float = 1.0
-    args: tuple[int, ...] = ()
-    pick: str | int | None = None
-    """Attribute of the answer, or its index when it is a tuple."""
-    mask: int = 0
-    """Bits to keep; the reading is 1 if any is set, unless `shift` says which number to cut out."""
-    shift: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Gpm:
-    """One GPU Performance Monitoring metric (Hopper and newer), from two samples a tick apart."""
-
-    id: int
-    scale: float = 1.0
-
-
-EACH_LINK = -1
-"""As a `Field.scope`: the number of the link that the row stands for."""
-ALL_LINKS = 0xFFFFFFFF
-"""As a `Field.scope`: the sum over all links."""
-
-Nvml = Field | Call | Gpm
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
     """One row of the catalogue."""
@@ -107,14 +69,19 @@ class Metric:
     table: Table = Table.GPU
     kind: Kind = Kind.GAUGE
     lane: Lane = Lane.FAST
-    nvml: tuple[Nvml, ...] = ()
-    """Where NVML has it: the first that the GPU supports is used."""
-    smi: tuple[str, ...] = ()
-    """Where `nvidia-smi -q` has it, as slash paths below a GPU: the first that is there is used.
-    XML tags and text labels are both written as words in lower case joined by `_`."""
+    sources: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, hash=False)
+    """Readers by source, each in order of preference: the first that the GPU supports is used.
+
+    `nvml`: calls (`telemetry.nvml`). `smi`: slash paths below a GPU in `nvidia-smi -q`, whose XML
+    tags and text labels are both written as words in lower case joined by `_`. Another vendor is
+    another key, which its folder in `collector/` reads."""
     origin: str = ""
-    """Where the number comes from, when neither NVML nor nvidia-smi has it."""
+    """Where the number comes from, if from no source."""
     span: tuple[float, float] | None = None
     """One scale for the whole fleet, so that two GPUs compare by eye."""
     states: tuple[tuple[int, str], ...] = ()
     """For `Unit.STATE`: number and word of each member."""
+
+    def readers(self, source: str) -> tuple[Any, ...]:
+        """Return the readers of a source, preferred first; none where it lacks the metric."""
+        return self.sources.get(source, ())

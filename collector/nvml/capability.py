@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 from telemetry.catalogue import BY_NAME
 from telemetry.gap import GAP, Gap
-from telemetry.metric import EACH_LINK, Call, Field, Gpm, Metric, Nvml, Table
+from telemetry.metric import Metric, Table
+from telemetry.nvml import EACH_LINK, Call, Field, Gpm, NvmlReader
 from telemetry.schema import SCHEMA, Block
 
 UNKNOWN_VALUES: dict[str, frozenset[float]] = {
@@ -38,14 +39,14 @@ class Cell:
         self.metric = metric
         self.position = position
         self.link = link
-        self.alternatives = metric.nvml
+        self.alternatives: tuple[NvmlReader, ...] = metric.readers("nvml")
         self.number = 0
         """Alternative in use; past the last when none is supported."""
         self.denied = False
         """Whether a skipped alternative exists but may not be read."""
 
     @property
-    def origin(self) -> Nvml | None:
+    def origin(self) -> NvmlReader | None:
         """The alternative in use."""
         return self.alternatives[self.number] if self.number < len(self.alternatives) else None
 

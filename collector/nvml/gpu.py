@@ -18,7 +18,8 @@ from collector.probe.driver import Turn
 from collector.probe.protocol import FAST, SLOW, ProbeDescription, ProbeReading, ProbeStatus
 from telemetry.devices import Gpu, Link
 from telemetry.errors import DriverError
-from telemetry.metric import Call, Gpm, Lane, Table
+from telemetry.metric import Lane, Table
+from telemetry.nvml import Call, Gpm
 from telemetry.schema import SCHEMA
 
 # Description of a GPU: name, address, limits, links. Read once, when the GPU is opened.

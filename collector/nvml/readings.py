@@ -23,7 +23,7 @@ from collector.probe.driver import Turn
 from collector.probe.protocol import ProbeStatus
 from telemetry.errors import DriverError
 from telemetry.gap import GAP, Gap
-from telemetry.metric import Call, Field, Gpm
+from telemetry.nvml import Call, Field, Gpm
 
 # Field values: many numbers of one GPU in one call, decoded from a tagged union.
 

@@ -37,7 +37,7 @@ def gpu_readings(gpu: SmiGpu) -> dict[str, float]:
         answers = (
             metric.name
             for metric in _METRICS
-            if _PROCESSES not in metric.smi and reason_of(readings[metric.name]) is None
+            if _PROCESSES not in metric.readers("smi") and reason_of(readings[metric.name]) is None
         )
         if next(answers, None) is None:
             return dict.fromkeys(readings, DEVICE_LOST)
@@ -61,9 +61,10 @@ def _reports_lost(gpu: SmiGpu) -> bool:
 def _reading(gpu: SmiGpu, metric: Metric) -> float:
     """Return the number of the first path that has one; else the first gap other than
     `not_supported`."""
-    absent = NOT_SUPPORTED if gpu.complete or not metric.smi else ERROR
+    paths: tuple[str, ...] = metric.readers("smi")
+    absent = NOT_SUPPORTED if gpu.complete or not paths else ERROR
     found: float | None = None
-    for path in metric.smi:
+    for path in paths:
         raw = gpu.values.get(path)
         if path == _PROCESSES and raw is not None:
             value = _process_count(gpu, raw)

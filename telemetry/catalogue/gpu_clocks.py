@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from telemetry.metric import Call, Field, Gpm, Kind, Lane, Metric, Unit
+from telemetry.metric import Kind, Lane, Metric, Unit
+from telemetry.nvml import Call, Field, Gpm
 
 _MEGA = 1e6
 _NANO = 1e-9
@@ -13,8 +14,10 @@ def _clock(name: str, number: int, tags: tuple[str, str], text: str) -> Metric:
         name=f"gpu_{name}_clock_hertz",
         unit=Unit.HERTZ,
         help=f"Clock of the {text} now.",
-        nvml=(Call("nvmlDeviceGetClockInfo", _MEGA, (number,)),),
-        smi=tuple(f"clocks/{tag}" for tag in tags),
+        sources={
+            "nvml": (Call("nvmlDeviceGetClockInfo", _MEGA, (number,)),),
+            "smi": tuple(f"clocks/{tag}" for tag in tags),
+        },
         span=(0, 3e9) if name != "memory" else (0, 15e9),
     )
 
@@ -25,8 +28,10 @@ def _max_clock(name: str, number: int, tags: tuple[str, str], text: str) -> Metr
         unit=Unit.HERTZ,
         lane=Lane.SLOW,
         help=f"Highest clock of the {text}.",
-        nvml=(Call("nvmlDeviceGetMaxClockInfo", _MEGA, (number,)),),
-        smi=tuple(f"max_clocks/{tag}" for tag in tags),
+        sources={
+            "nvml": (Call("nvmlDeviceGetMaxClockInfo", _MEGA, (number,)),),
+            "smi": tuple(f"max_clocks/{tag}" for tag in tags),
+        },
     )
 
 
@@ -46,11 +51,13 @@ def _reason(word: str, bit: int, text: str, *paths: str) -> Metric:
         name=f"gpu_clocks_event_{word}",
         unit=Unit.FLAG,
         help=f"1 while the clocks are held down by {text}.",
-        nvml=(
-            Call("nvmlDeviceGetCurrentClocksEventReasons", mask=bit),
-            Call("nvmlDeviceGetCurrentClocksThrottleReasons", mask=bit),
-        ),
-        smi=(*tags, *labels),
+        sources={
+            "nvml": (
+                Call("nvmlDeviceGetCurrentClocksEventReasons", mask=bit),
+                Call("nvmlDeviceGetCurrentClocksThrottleReasons", mask=bit),
+            ),
+            "smi": (*tags, *labels),
+        },
         span=(0, 1),
     )
 
@@ -64,13 +71,15 @@ def _reason_time(
         kind=Kind.COUNTER,
         lane=lane,
         help=f"Time since the driver loaded with the clocks held down by {text}.",
-        nvml=(Field(field, _NANO),),
-        smi=(
-            f"clocks_event_reasons_counters/clocks_event_reasons_counters_{tag}",
-            f"clocks_event_reasons_counters/{label}",
-        )
-        if tag
-        else (),
+        sources={
+            "nvml": (Field(field, _NANO),),
+            "smi": (
+                f"clocks_event_reasons_counters/clocks_event_reasons_counters_{tag}",
+                f"clocks_event_reasons_counters/{label}",
+            )
+            if tag
+            else (),
+        },
     )
 
 
@@ -80,8 +89,7 @@ def _utilization(name: str, call: Call, label: str, text: str, lane: Lane = Lane
         unit=Unit.RATIO,
         lane=lane,
         help=text,
-        nvml=(call,),
-        smi=(f"utilization/{label}_util", f"utilization/{label}"),
+        sources={"nvml": (call,), "smi": (f"utilization/{label}_util", f"utilization/{label}")},
         span=(0, 1),
     )
 
@@ -101,8 +109,7 @@ METRICS = (
         name="gpu_performance_state",
         unit=Unit.STATE,
         help="Performance state: 0 is the fastest, 15 the slowest.",
-        nvml=(Call("nvmlDeviceGetPerformanceState"),),
-        smi=("performance_state",),
+        sources={"nvml": (Call("nvmlDeviceGetPerformanceState"),), "smi": ("performance_state",)},
         span=(0, 15),
         states=tuple((number, f"P{number}") for number in range(16)),
     ),
@@ -204,21 +211,21 @@ METRICS = (
         name="gpu_sm_active_ratio",
         unit=Unit.RATIO,
         help="Share of the multiprocessors that had a warp, from GPM (Hopper and newer).",
-        nvml=(Gpm(2, _PERCENT),),
+        sources={"nvml": (Gpm(2, _PERCENT),)},
         span=(0, 1),
     ),
     Metric(
         name="gpu_tensor_active_ratio",
         unit=Unit.RATIO,
         help="Share of the time in which the tensor cores worked, from GPM.",
-        nvml=(Gpm(5, _PERCENT),),
+        sources={"nvml": (Gpm(5, _PERCENT),)},
         span=(0, 1),
     ),
     Metric(
         name="gpu_dram_active_ratio",
         unit=Unit.RATIO,
         help="Memory bandwidth used, of its maximum, from GPM.",
-        nvml=(Gpm(10, _PERCENT),),
+        sources={"nvml": (Gpm(10, _PERCENT),)},
         span=(0, 1),
     ),
     Metric(

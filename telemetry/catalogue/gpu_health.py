@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from telemetry.metric import Call, Field, Kind, Lane, Metric, Unit
+from telemetry.metric import Kind, Lane, Metric, Unit
+from telemetry.nvml import Call, Field
 
 # Field ids of nvml.h by (period, severity): first the sum, then the locations.
 _ECC_FIELDS: dict[tuple[str, str], dict[str, int]] = {
@@ -45,8 +46,7 @@ def _ecc(period: str, severity: str, location: str, field: int) -> Metric:
         kind=Kind.COUNTER,
         lane=Lane.SLOW,
         help=f"ECC errors {severity}, {place}, {_SINCE[period]}.",
-        nvml=(Field(field),),
-        smi=paths,
+        sources={"nvml": (Field(field),), "smi": paths},
     )
 
 
@@ -60,8 +60,7 @@ def _sram(period: str) -> tuple[Metric, ...]:
             kind=Kind.COUNTER,
             lane=Lane.SLOW,
             help=f"{text} {_SINCE[period]}.",
-            nvml=nvml,
-            smi=tuple(f"ecc_errors/{period}/{tag}" for tag in tags),
+            sources={"nvml": nvml, "smi": tuple(f"ecc_errors/{period}/{tag}" for tag in tags)},
         )
 
     counter = 0 if period == "volatile" else 1
@@ -101,8 +100,7 @@ def _remap(word: str, field: int, unit: Unit, text: str, *paths: str) -> Metric:
         unit=unit,
         lane=Lane.SLOW,
         help=text,
-        nvml=(Field(field),),
-        smi=tuple(f"remapped_rows/{path}" for path in paths),
+        sources={"nvml": (Field(field),), "smi": tuple(f"remapped_rows/{path}" for path in paths)},
     )
 
 
@@ -112,11 +110,13 @@ def _banks(word: str) -> Metric:
         unit=Unit.COUNT,
         lane=Lane.SLOW,
         help=f"Memory banks whose supply of spare rows is: {word}.",
-        nvml=(Call("nvmlDeviceGetRowRemapperHistogram", pick=word),),
-        smi=(
-            f"remapped_rows/row_remapper_histogram/row_remapper_histogram_{word}",
-            f"remapped_rows/bank_remap_availability_histogram/{word}",
-        ),
+        sources={
+            "nvml": (Call("nvmlDeviceGetRowRemapperHistogram", pick=word),),
+            "smi": (
+                f"remapped_rows/row_remapper_histogram/row_remapper_histogram_{word}",
+                f"remapped_rows/bank_remap_availability_histogram/{word}",
+            ),
+        },
     )
 
 
@@ -126,8 +126,7 @@ def _flag(name: str, text: str, nvml: Call | Field, *paths: str) -> Metric:
         unit=Unit.FLAG,
         lane=Lane.SLOW,
         help=text,
-        nvml=(nvml,),
-        smi=paths,
+        sources={"nvml": (nvml,), "smi": paths},
         span=(0, 1),
     )
 
@@ -138,8 +137,7 @@ METRICS = (
         unit=Unit.STATE,
         lane=Lane.FAST,
         help="What the driver says must be done to this GPU; the best single sign of health.",
-        nvml=(Field(230),),
-        smi=("gpu_recovery_action",),
+        sources={"nvml": (Field(230),), "smi": ("gpu_recovery_action",)},
         span=(0, 7),
         states=(
             (0, "none"),
@@ -177,8 +175,10 @@ METRICS = (
             unit=Unit.COUNT,
             lane=Lane.SLOW,
             help=f"Memory pages retired for {word.replace('_', ' ')} errors (before Ampere).",
-            nvml=(Field(field),),
-            smi=(f"retired_pages/{tag}/retired_count", f"retired_pages/{label}"),
+            sources={
+                "nvml": (Field(field),),
+                "smi": (f"retired_pages/{tag}/retired_count", f"retired_pages/{label}"),
+            },
         )
         for word, field, tag, label in (
             ("single_bit", 29, "multiple_single_bit_retirement", "single_bit_ecc"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from telemetry.metric import ALL_LINKS, Call, Field, Kind, Lane, Metric, Unit
+from telemetry.metric import Kind, Lane, Metric, Unit
+from telemetry.nvml import ALL_LINKS, Call, Field
 
 _KIBI = 1024.0
 _FABRIC = "nvmlDeviceGetGpuFabricInfoV"
@@ -15,8 +16,7 @@ def _bytes(name: str, lane: Lane, call: Call, path: str, text: str) -> Metric:
         unit=Unit.BYTES,
         lane=lane,
         help=text,
-        nvml=(call,),
-        smi=(path, *older),
+        sources={"nvml": (call,), "smi": (path, *older)},
     )
 
 
@@ -26,8 +26,7 @@ def _pcie(name: str, function: str, text: str, *paths: str) -> Metric:
         unit=Unit.COUNT,
         lane=Lane.SLOW,
         help=text,
-        nvml=(Call(function),),
-        smi=tuple(f"pci/{path}" for path in paths),
+        sources={"nvml": (Call(function),), "smi": tuple(f"pci/{path}" for path in paths)},
     )
 
 
@@ -38,8 +37,7 @@ def _pcie_count(word: str, field: int, text: str, *paths: str) -> Metric:
         kind=Kind.COUNTER,
         lane=Lane.SLOW,
         help=f"PCIe {text} since the driver loaded.",
-        nvml=(Field(field),),
-        smi=tuple(f"pci/{path}" for path in paths),
+        sources={"nvml": (Field(field),), "smi": tuple(f"pci/{path}" for path in paths)},
     )
 
 
@@ -50,8 +48,10 @@ def _fabric_health(word: str, shift: int, text: str, path: str) -> Metric:
         unit=Unit.FLAG,
         lane=Lane.SLOW,
         help=text,
-        nvml=(Call(_FABRIC, pick="healthMask", mask=3, shift=shift),),
-        smi=(f"fabric/health/{path}",),
+        sources={
+            "nvml": (Call(_FABRIC, pick="healthMask", mask=3, shift=shift),),
+            "smi": (f"fabric/health/{path}",),
+        },
         span=(0, 1),
     )
 
@@ -167,7 +167,7 @@ METRICS = (
         kind=Kind.COUNTER,
         lane=Lane.SLOW,
         help="Bytes that the GPU sent over PCIe.",
-        nvml=(Field(197),),
+        sources={"nvml": (Field(197),)},
     ),
     Metric(
         name="gpu_pcie_receive_bytes_total",
@@ -175,7 +175,7 @@ METRICS = (
         kind=Kind.COUNTER,
         lane=Lane.SLOW,
         help="Bytes that the GPU received over PCIe.",
-        nvml=(Field(198),),
+        sources={"nvml": (Field(198),)},
     ),
     Metric(
         name="gpu_nvlink_transmit_bytes_total",
@@ -183,7 +183,7 @@ METRICS = (
         kind=Kind.COUNTER,
         lane=Lane.SLOW,
         help="Payload bytes sent over all NVLinks of the GPU.",
-        nvml=(Field(138, _KIBI, ALL_LINKS),),
+        sources={"nvml": (Field(138, _KIBI, ALL_LINKS),)},
     ),
     Metric(
         name="gpu_nvlink_receive_bytes_total",
@@ -191,15 +191,14 @@ METRICS = (
         kind=Kind.COUNTER,
         lane=Lane.SLOW,
         help="Payload bytes received over all NVLinks of the GPU.",
-        nvml=(Field(139, _KIBI, ALL_LINKS),),
+        sources={"nvml": (Field(139, _KIBI, ALL_LINKS),)},
     ),
     Metric(
         name="gpu_fabric_state",
         unit=Unit.STATE,
         lane=Lane.SLOW,
         help="How far the GPU has joined the NVLink fabric.",
-        nvml=(Call(_FABRIC, pick="state"),),
-        smi=("fabric/state",),
+        sources={"nvml": (Call(_FABRIC, pick="state"),), "smi": ("fabric/state",)},
         states=((0, "not supported"), (1, "not started"), (2, "in progress"), (3, "completed")),
     ),
     Metric(
@@ -207,8 +206,7 @@ METRICS = (
         unit=Unit.STATE,
         lane=Lane.SLOW,
         help="The fabric's own verdict on this GPU.",
-        nvml=(Call(_FABRIC, pick="healthSummary"),),
-        smi=("fabric/health/summary",),
+        sources={"nvml": (Call(_FABRIC, pick="healthSummary"),), "smi": ("fabric/health/summary",)},
         states=(
             (0, "not supported"),
             (1, "healthy"),
@@ -234,16 +232,20 @@ METRICS = (
         unit=Unit.COUNT,
         lane=Lane.SLOW,
         help="Processes that hold a compute context.",
-        nvml=(Call("nvmlDeviceGetComputeRunningProcesses_v3", pick="len"),),
-        smi=("processes",),
+        sources={
+            "nvml": (Call("nvmlDeviceGetComputeRunningProcesses_v3", pick="len"),),
+            "smi": ("processes",),
+        },
     ),
     Metric(
         name="gpu_mig_mode",
         unit=Unit.FLAG,
         lane=Lane.SLOW,
         help="1 while the GPU is split into MIG instances; utilisation and NVLink are then absent.",
-        nvml=(Call("nvmlDeviceGetMigMode", pick=0),),
-        smi=("mig_mode/current_mig", "mig_mode/current"),
+        sources={
+            "nvml": (Call("nvmlDeviceGetMigMode", pick=0),),
+            "smi": ("mig_mode/current_mig", "mig_mode/current"),
+        },
         span=(0, 1),
     ),
 )

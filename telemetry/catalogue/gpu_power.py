@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from telemetry.metric import Call, Field, Kind, Lane, Metric, Unit
+from telemetry.metric import Kind, Lane, Metric, Unit
+from telemetry.nvml import Call, Field
 
 _MILLI = 1e-3
 _MODULE, _MEMORY = 1, 2  # power scopes of fields 185 to 192
@@ -18,61 +19,68 @@ METRICS = (
         name="gpu_power_watts",
         unit=Unit.WATTS,
         help="Board power: a 1 s average, but the instant value on GA100 (A100) and older.",
-        nvml=(Call("nvmlDeviceGetPowerUsage", _MILLI), Field(185, _MILLI)),
-        smi=(
-            "gpu_power_readings/power_draw",
-            "gpu_power_readings/average_power_draw",
-            "gpu_power_readings/instant_power_draw",
-            "gpu_power_readings/instantaneous_power_draw",
-            "power_readings/power_draw",
-            "power_readings/average_power_draw",
-            "power_readings/instant_power_draw",
-        ),
+        sources={
+            "nvml": (Call("nvmlDeviceGetPowerUsage", _MILLI), Field(185, _MILLI)),
+            "smi": (
+                "gpu_power_readings/power_draw",
+                "gpu_power_readings/average_power_draw",
+                "gpu_power_readings/instant_power_draw",
+                "gpu_power_readings/instantaneous_power_draw",
+                "power_readings/power_draw",
+                "power_readings/average_power_draw",
+                "power_readings/instant_power_draw",
+            ),
+        },
         span=(0, 1200),
     ),
     Metric(
         name="gpu_power_average_watts",
         unit=Unit.WATTS,
         help="Board power, mean of the last second.",
-        nvml=(Field(185, _MILLI),),
-        smi=("gpu_power_readings/average_power_draw",),
+        sources={"nvml": (Field(185, _MILLI),), "smi": ("gpu_power_readings/average_power_draw",)},
         span=(0, 1200),
     ),
     Metric(
         name="gpu_power_instant_watts",
         unit=Unit.WATTS,
         help="Board power at this instant; swings widely, use energy for means.",
-        nvml=(Field(186, _MILLI),),
-        smi=(
-            "gpu_power_readings/instant_power_draw",
-            "gpu_power_readings/instantaneous_power_draw",
-        ),
+        sources={
+            "nvml": (Field(186, _MILLI),),
+            "smi": (
+                "gpu_power_readings/instant_power_draw",
+                "gpu_power_readings/instantaneous_power_draw",
+            ),
+        },
         span=(0, 1200),
     ),
     Metric(
         name="gpu_module_power_watts",
         unit=Unit.WATTS,
         help="Power of the whole module (GPU, CPU and memory of a GB200); contains the GPU's.",
-        nvml=(Field(186, _MILLI, _MODULE), Field(185, _MILLI, _MODULE)),
-        smi=(
-            "module_power_readings/instant_power_draw",
-            "module_power_readings/instantaneous_power_draw",
-            "module_power_readings/average_power_draw",
-            "module_power_readings/power_draw",
-        ),
+        sources={
+            "nvml": (Field(186, _MILLI, _MODULE), Field(185, _MILLI, _MODULE)),
+            "smi": (
+                "module_power_readings/instant_power_draw",
+                "module_power_readings/instantaneous_power_draw",
+                "module_power_readings/average_power_draw",
+                "module_power_readings/power_draw",
+            ),
+        },
         span=(0, 3000),
     ),
     Metric(
         name="gpu_memory_power_watts",
         unit=Unit.WATTS,
         help="Power of the GPU's memory; contained in the GPU's.",
-        nvml=(Field(185, _MILLI, _MEMORY), Field(186, _MILLI, _MEMORY)),
-        smi=(
-            "gpu_memory_power_readings/average_power_draw",
-            "gpu_memory_power_readings/power_draw",
-            "gpu_memory_power_readings/instant_power_draw",
-            "gpu_memory_power_readings/instantaneous_power_draw",
-        ),
+        sources={
+            "nvml": (Field(185, _MILLI, _MEMORY), Field(186, _MILLI, _MEMORY)),
+            "smi": (
+                "gpu_memory_power_readings/average_power_draw",
+                "gpu_memory_power_readings/power_draw",
+                "gpu_memory_power_readings/instant_power_draw",
+                "gpu_memory_power_readings/instantaneous_power_draw",
+            ),
+        },
         span=(0, 200),
     ),
     Metric(
@@ -80,34 +88,44 @@ METRICS = (
         unit=Unit.JOULES,
         kind=Kind.COUNTER,
         help="Energy since the driver loaded; its rate is the best mean power.",
-        nvml=(Field(83, _MILLI), Call("nvmlDeviceGetTotalEnergyConsumption", _MILLI)),
+        sources={"nvml": (Field(83, _MILLI), Call("nvmlDeviceGetTotalEnergyConsumption", _MILLI))},
     ),
     Metric(
         name="gpu_temperature_celsius",
         unit=Unit.CELSIUS,
         help="Temperature of the GPU's core.",
-        nvml=(Call("nvmlDeviceGetTemperature", args=(0,)),),
-        smi=("temperature/gpu_temp", "temperature/gpu_current_temp", "temperature/gpu"),
+        sources={
+            "nvml": (Call("nvmlDeviceGetTemperature", args=(0,)),),
+            "smi": ("temperature/gpu_temp", "temperature/gpu_current_temp", "temperature/gpu"),
+        },
         span=(20, 95),
     ),
     Metric(
         name="gpu_memory_temperature_celsius",
         unit=Unit.CELSIUS,
         help="Temperature of the GPU's memory (HBM); most GeForce and inference cards have none.",
-        nvml=(Field(82),),
-        smi=("temperature/memory_temp", "temperature/memory_current_temp", "temperature/memory"),
+        sources={
+            "nvml": (Field(82),),
+            "smi": (
+                "temperature/memory_temp",
+                "temperature/memory_current_temp",
+                "temperature/memory",
+            ),
+        },
         span=(20, 105),
     ),
     Metric(
         name="gpu_thermal_margin_celsius",
         unit=Unit.CELSIUS,
         help="Degrees left before software throttling (T.Limit); 0 and below is throttling.",
-        nvml=(Call("nvmlDeviceGetMarginTemperature"),),
-        smi=(
-            "temperature/gpu_temp_tlimit",
-            "temperature/gpu_t_limit_temp",
-            "temperature/gpu_current_t_limit_temp",
-        ),
+        sources={
+            "nvml": (Call("nvmlDeviceGetMarginTemperature"),),
+            "smi": (
+                "temperature/gpu_temp_tlimit",
+                "temperature/gpu_t_limit_temp",
+                "temperature/gpu_current_t_limit_temp",
+            ),
+        },
         span=(-10, 70),
     ),
     Metric(
@@ -115,8 +133,7 @@ METRICS = (
         unit=Unit.RATIO,
         lane=Lane.SLOW,
         help="Fan speed asked for, of its maximum; 137 us a call, so not on the fast lane.",
-        nvml=(Call("nvmlDeviceGetFanSpeed", 0.01),),
-        smi=("fan_speed",),
+        sources={"nvml": (Call("nvmlDeviceGetFanSpeed", 0.01),), "smi": ("fan_speed",)},
         span=(0, 1),
     ),
     Metric(
@@ -124,15 +141,17 @@ METRICS = (
         unit=Unit.WATTS,
         lane=Lane.SLOW,
         help="Power limit in force now, the lowest of all that apply.",
-        nvml=(Call("nvmlDeviceGetEnforcedPowerLimit", _MILLI), Field(190, _MILLI)),
-        smi=(
-            "gpu_power_readings/current_power_limit",
-            f"{_CEILING}/current_power_limit",
-            "gpu_power_readings/enforced_power_limit",
-            "power_readings/enforced_power_limit",
-            "gpu_power_readings/power_limit",
-            "power_readings/power_limit",
-        ),
+        sources={
+            "nvml": (Call("nvmlDeviceGetEnforcedPowerLimit", _MILLI), Field(190, _MILLI)),
+            "smi": (
+                "gpu_power_readings/current_power_limit",
+                f"{_CEILING}/current_power_limit",
+                "gpu_power_readings/enforced_power_limit",
+                "power_readings/enforced_power_limit",
+                "gpu_power_readings/power_limit",
+                "power_readings/power_limit",
+            ),
+        },
         span=(0, 1200),
     ),
     Metric(
@@ -140,13 +159,15 @@ METRICS = (
         unit=Unit.WATTS,
         lane=Lane.SLOW,
         help="Power limit that an administrator asked for.",
-        nvml=(Field(192, _MILLI), Call("nvmlDeviceGetPowerManagementLimit", _MILLI)),
-        smi=(
-            "gpu_power_readings/requested_power_limit",
-            f"{_CEILING}/requested_power_limit",
-            "gpu_power_readings/power_limit",
-            "power_readings/power_limit",
-        ),
+        sources={
+            "nvml": (Field(192, _MILLI), Call("nvmlDeviceGetPowerManagementLimit", _MILLI)),
+            "smi": (
+                "gpu_power_readings/requested_power_limit",
+                f"{_CEILING}/requested_power_limit",
+                "gpu_power_readings/power_limit",
+                "power_readings/power_limit",
+            ),
+        },
         span=(0, 1200),
     ),
     Metric(
@@ -154,8 +175,10 @@ METRICS = (
         unit=Unit.WATTS,
         lane=Lane.SLOW,
         help="Power limit that the board has from the factory.",
-        nvml=(Field(189, _MILLI), Call("nvmlDeviceGetPowerManagementDefaultLimit", _MILLI)),
-        smi=_limit("default_power_limit"),
+        sources={
+            "nvml": (Field(189, _MILLI), Call("nvmlDeviceGetPowerManagementDefaultLimit", _MILLI)),
+            "smi": _limit("default_power_limit"),
+        },
         span=(0, 1200),
     ),
     Metric(
@@ -163,11 +186,13 @@ METRICS = (
         unit=Unit.WATTS,
         lane=Lane.SLOW,
         help="Lowest power limit that can be set.",
-        nvml=(
-            Field(187, _MILLI),
-            Call("nvmlDeviceGetPowerManagementLimitConstraints", _MILLI, pick=0),
-        ),
-        smi=_limit("min_power_limit"),
+        sources={
+            "nvml": (
+                Field(187, _MILLI),
+                Call("nvmlDeviceGetPowerManagementLimitConstraints", _MILLI, pick=0),
+            ),
+            "smi": _limit("min_power_limit"),
+        },
         span=(0, 1200),
     ),
     Metric(
@@ -175,11 +200,13 @@ METRICS = (
         unit=Unit.WATTS,
         lane=Lane.SLOW,
         help="Highest power limit that can be set.",
-        nvml=(
-            Field(188, _MILLI),
-            Call("nvmlDeviceGetPowerManagementLimitConstraints", _MILLI, pick=1),
-        ),
-        smi=_limit("max_power_limit"),
+        sources={
+            "nvml": (
+                Field(188, _MILLI),
+                Call("nvmlDeviceGetPowerManagementLimitConstraints", _MILLI, pick=1),
+            ),
+            "smi": _limit("max_power_limit"),
+        },
         span=(0, 1200),
     ),
     Metric(
@@ -187,12 +214,14 @@ METRICS = (
         unit=Unit.WATTS,
         lane=Lane.SLOW,
         help="Power limit of the whole module (GB200 and alike).",
-        nvml=(Field(190, _MILLI, _MODULE),),
-        smi=(
-            "module_power_readings/current_power_limit",
-            "module_power_readings/enforced_power_limit",
-            "module_power_readings/power_limit",
-        ),
+        sources={
+            "nvml": (Field(190, _MILLI, _MODULE),),
+            "smi": (
+                "module_power_readings/current_power_limit",
+                "module_power_readings/enforced_power_limit",
+                "module_power_readings/power_limit",
+            ),
+        },
         span=(0, 3000),
     ),
     Metric(
@@ -200,90 +229,111 @@ METRICS = (
         unit=Unit.CELSIUS,
         lane=Lane.SLOW,
         help="Core temperature at which the board switches off; boards with T.Limit have none.",
-        nvml=(Call("nvmlDeviceGetTemperatureThreshold", args=(0,)),),
-        smi=("temperature/gpu_temp_max_threshold", "temperature/gpu_shutdown_temp"),
+        sources={
+            "nvml": (Call("nvmlDeviceGetTemperatureThreshold", args=(0,)),),
+            "smi": ("temperature/gpu_temp_max_threshold", "temperature/gpu_shutdown_temp"),
+        },
     ),
     Metric(
         name="gpu_temperature_slowdown_celsius",
         unit=Unit.CELSIUS,
         lane=Lane.SLOW,
         help="Core temperature at which hardware throttles.",
-        nvml=(Call("nvmlDeviceGetTemperatureThreshold", args=(1,)),),
-        smi=("temperature/gpu_temp_slow_threshold", "temperature/gpu_slowdown_temp"),
+        sources={
+            "nvml": (Call("nvmlDeviceGetTemperatureThreshold", args=(1,)),),
+            "smi": ("temperature/gpu_temp_slow_threshold", "temperature/gpu_slowdown_temp"),
+        },
     ),
     Metric(
         name="gpu_temperature_max_operating_celsius",
         unit=Unit.CELSIUS,
         lane=Lane.SLOW,
         help="Core temperature at which software throttles.",
-        nvml=(Call("nvmlDeviceGetTemperatureThreshold", args=(3,)),),
-        smi=("temperature/gpu_temp_max_gpu_threshold", "temperature/gpu_max_operating_temp"),
+        sources={
+            "nvml": (Call("nvmlDeviceGetTemperatureThreshold", args=(3,)),),
+            "smi": ("temperature/gpu_temp_max_gpu_threshold", "temperature/gpu_max_operating_temp"),
+        },
     ),
     Metric(
         name="gpu_memory_temperature_max_operating_celsius",
         unit=Unit.CELSIUS,
         lane=Lane.SLOW,
         help="Memory temperature at which software throttles.",
-        nvml=(Call("nvmlDeviceGetTemperatureThreshold", args=(2,)),),
-        smi=("temperature/gpu_temp_max_mem_threshold", "temperature/memory_max_operating_temp"),
+        sources={
+            "nvml": (Call("nvmlDeviceGetTemperatureThreshold", args=(2,)),),
+            "smi": (
+                "temperature/gpu_temp_max_mem_threshold",
+                "temperature/memory_max_operating_temp",
+            ),
+        },
     ),
     Metric(
         name="gpu_temperature_target_celsius",
         unit=Unit.CELSIUS,
         lane=Lane.SLOW,
         help="Core temperature that the fan and the clocks steer to.",
-        nvml=(Call("nvmlDeviceGetTemperatureThreshold", args=(5,)),),
-        smi=(
-            "temperature/gpu_target_temperature",
-            "temperature/gpu_target_temperature_specification",
-        ),
+        sources={
+            "nvml": (Call("nvmlDeviceGetTemperatureThreshold", args=(5,)),),
+            "smi": (
+                "temperature/gpu_target_temperature",
+                "temperature/gpu_target_temperature_specification",
+            ),
+        },
     ),
     Metric(
         name="gpu_thermal_margin_shutdown_celsius",
         unit=Unit.CELSIUS,
         lane=Lane.SLOW,
         help="Thermal margin at which the board switches off (a negative number).",
-        nvml=(Field(193),),
-        smi=(
-            "temperature/gpu_temp_max_tlimit_threshold",
-            "temperature/gpu_shutdown_t_limit_temp",
-            "temperature/gpu_shutdown_t_limit_temp_specification",
-        ),
+        sources={
+            "nvml": (Field(193),),
+            "smi": (
+                "temperature/gpu_temp_max_tlimit_threshold",
+                "temperature/gpu_shutdown_t_limit_temp",
+                "temperature/gpu_shutdown_t_limit_temp_specification",
+            ),
+        },
     ),
     Metric(
         name="gpu_thermal_margin_slowdown_celsius",
         unit=Unit.CELSIUS,
         lane=Lane.SLOW,
         help="Thermal margin at which hardware throttles.",
-        nvml=(Field(194),),
-        smi=(
-            "temperature/gpu_temp_slow_tlimit_threshold",
-            "temperature/gpu_slowdown_t_limit_temp",
-            "temperature/gpu_slowdown_t_limit_temp_specification",
-        ),
+        sources={
+            "nvml": (Field(194),),
+            "smi": (
+                "temperature/gpu_temp_slow_tlimit_threshold",
+                "temperature/gpu_slowdown_t_limit_temp",
+                "temperature/gpu_slowdown_t_limit_temp_specification",
+            ),
+        },
     ),
     Metric(
         name="gpu_thermal_margin_memory_max_celsius",
         unit=Unit.CELSIUS,
         lane=Lane.SLOW,
         help="Thermal margin at which software throttles for the memory.",
-        nvml=(Field(195),),
-        smi=(
-            "temperature/gpu_temp_max_mem_tlimit_threshold",
-            "temperature/memory_max_operating_t_limit_temp",
-            "temperature/memory_max_operating_t_limit_temp_specification",
-        ),
+        sources={
+            "nvml": (Field(195),),
+            "smi": (
+                "temperature/gpu_temp_max_mem_tlimit_threshold",
+                "temperature/memory_max_operating_t_limit_temp",
+                "temperature/memory_max_operating_t_limit_temp_specification",
+            ),
+        },
     ),
     Metric(
         name="gpu_thermal_margin_max_operating_celsius",
         unit=Unit.CELSIUS,
         lane=Lane.SLOW,
         help="Thermal margin at which software throttles for the core.",
-        nvml=(Field(196),),
-        smi=(
-            "temperature/gpu_temp_max_gpu_tlimit_threshold",
-            "temperature/gpu_max_operating_t_limit_temp",
-            "temperature/gpu_max_operating_t_limit_temp_specification",
-        ),
+        sources={
+            "nvml": (Field(196),),
+            "smi": (
+                "temperature/gpu_temp_max_gpu_tlimit_threshold",
+                "temperature/gpu_max_operating_t_limit_temp",
+                "temperature/gpu_max_operating_t_limit_temp_specification",
+            ),
+        },
     ),
 )

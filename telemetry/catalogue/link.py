@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from telemetry.metric import EACH_LINK, Field, Kind, Lane, Metric, Table, Unit
+from telemetry.metric import Kind, Lane, Metric, Table, Unit
+from telemetry.nvml import EACH_LINK, Field
 
 _KIBI = 1024.0
 _MEGA = 1e6
@@ -16,7 +17,7 @@ def _count(word: str, text: str, *fields: int, scale: float = 1.0) -> Metric:
         table=Table.LINK,
         lane=Lane.SLOW,
         help=text,
-        nvml=tuple(Field(field, scale, EACH_LINK) for field in fields),
+        sources={"nvml": tuple(Field(field, scale, EACH_LINK) for field in fields)},
     )
 
 
@@ -27,7 +28,7 @@ def _ber(word: str, field: int, text: str) -> Metric:
         table=Table.LINK,
         lane=Lane.SLOW,
         help=f"{text}; the driver packs it as mantissa and exponent, here it is the plain number.",
-        nvml=(Field(field, scope=EACH_LINK),),
+        sources={"nvml": (Field(field, scope=EACH_LINK),)},
     )
 
 
@@ -37,7 +38,7 @@ METRICS = (
         unit=Unit.STATE,
         table=Table.LINK,
         help="Whether the link is up.",
-        nvml=(Field(165, scope=EACH_LINK),),
+        sources={"nvml": (Field(165, scope=EACH_LINK),)},
         span=(0, 3),
         states=((0, "inactive"), (1, "active"), (2, "sleep"), (3, "traffic disabled")),
     ),
@@ -47,7 +48,7 @@ METRICS = (
         table=Table.LINK,
         lane=Lane.SLOW,
         help="Speed of the link in one direction.",
-        nvml=(Field(164, _MEGA, EACH_LINK),),
+        sources={"nvml": (Field(164, _MEGA, EACH_LINK),)},
     ),
     Metric(
         name="link_transmit_bytes_total",
@@ -56,7 +57,7 @@ METRICS = (
         table=Table.LINK,
         lane=Lane.SLOW,
         help="Bytes sent over the link.",
-        nvml=(Field(202, scope=EACH_LINK), Field(138, _KIBI, EACH_LINK)),
+        sources={"nvml": (Field(202, scope=EACH_LINK), Field(138, _KIBI, EACH_LINK))},
     ),
     Metric(
         name="link_receive_bytes_total",
@@ -65,7 +66,7 @@ METRICS = (
         table=Table.LINK,
         lane=Lane.SLOW,
         help="Bytes received over the link.",
-        nvml=(Field(204, scope=EACH_LINK), Field(139, _KIBI, EACH_LINK)),
+        sources={"nvml": (Field(204, scope=EACH_LINK), Field(139, _KIBI, EACH_LINK))},
     ),
     _count("replays", "Packets sent again (up to Hopper).", 161),
     _count("recoveries", "Times that the link was trained anew.", 215, 162),

@@ -13,7 +13,8 @@ from collector.nvml.readings import decode
 from telemetry.catalogue import BY_NAME, CATALOGUE
 from telemetry.devices import MemoryPool
 from telemetry.gap import Gap
-from telemetry.metric import Call, Table
+from telemetry.metric import Table
+from telemetry.nvml import Call
 from telemetry.schema import LINK_FAST, LINK_SLOW, SCHEMA
 from tests.collector.nvml_ticks import FAST, Ticks
 from tests.fake_nvml import GEFORCE, FakeDriver
@@ -280,7 +281,7 @@ def test_every_call_of_the_catalogue_is_a_function_of_the_header() -> None:
 
     names = set(functions())
     for metric in CATALOGUE:
-        for origin in metric.nvml:
+        for origin in metric.readers("nvml"):
             if isinstance(origin, Call):
                 assert origin.function in names, metric.name
                 assert metric.table is Table.GPU

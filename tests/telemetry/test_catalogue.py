@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from telemetry.catalogue import BY_NAME, CATALOGUE
 from telemetry.metric import Kind, Lane, Metric, Table, Unit
+from telemetry.nvml import NvmlReader
 from telemetry.schema import GPU_FAST, NODE_FAST, SCHEMA, Schema
 
 UNIT_WORDS = {
@@ -19,6 +21,10 @@ UNIT_WORDS = {
     Unit.BYTES_PER_SECOND: "_bytes_per_second",
     Unit.SECONDS: "_seconds",
 }
+
+COLLECTOR = Path(__file__).resolve().parents[2] / "collector"
+READERS = {"nvml": NvmlReader, "smi": str}
+"""Type of the readers of each source."""
 
 
 def name_of(metric: Metric) -> str:
@@ -40,8 +46,13 @@ def test_a_row_is_named_as_prometheus_names(metric: Metric) -> None:
 
 @pytest.mark.parametrize("metric", CATALOGUE, ids=name_of)
 def test_a_row_says_where_its_number_comes_from(metric: Metric) -> None:
-    """NVML, nvidia-smi, or a sentence."""
-    assert metric.nvml or metric.smi or metric.origin
+    """Readers of a source that has a folder in `collector/`, or a sentence."""
+    assert any(metric.sources.values()) or metric.origin
+    for source, readers in metric.sources.items():
+        assert (COLLECTOR / source).is_dir()
+        assert all(isinstance(reader, READERS[source]) for reader in readers)
+        assert metric.readers(source) == readers
+    assert metric.readers("none") == ()
 
 
 def test_names_are_unique_and_all_stand_in_the_schema() -> None:
