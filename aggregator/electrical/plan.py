@@ -59,13 +59,13 @@ def _as_it_is(site: PowerConfig, fleet: Fleet) -> PowerConfig:
     listed = {name for circuit in site.circuits.values() for name in circuit.nodes}
     nodes: Mapping[str, NodeConfig] = {**dict.fromkeys(listed, NodeConfig()), **site.nodes}
     found = {
-        name: _told(node, fleet.nodes[name].inventory) if name in fleet.nodes else node
+        name: _from_inventory(node, fleet.nodes[name].inventory) if name in fleet.nodes else node
         for name, node in nodes.items()
     }
     return msgspec.structs.replace(site, nodes=found)
 
 
-def _told(node: NodeConfig, inventory: Inventory) -> NodeConfig:
+def _from_inventory(node: NodeConfig, inventory: Inventory) -> NodeConfig:
     models = {gpu.name for gpu in inventory.gpus}
     limits = [gpu.power_limit_watts for gpu in inventory.gpus if gpu.power_limit_watts is not None]
     cap = max(limits) if limits else node.cap_watts

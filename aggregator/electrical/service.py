@@ -167,9 +167,9 @@ class ElectricalService:
         day, minute = local(wall_ns, self.site.zone)
         price = price_at(place.tariff, place.tariffs, minute)
         snapshots = self.latest
-        walls = None if snapshots is None else reported_watts(snapshots.supply)
+        wall_watts = None if snapshots is None else reported_watts(snapshots.supply)
         names = () if snapshots is None else snapshots.supply.names
-        sample = self._sampler.sample(fleet, now, names, walls)
+        sample = self._sampler.sample(fleet, now, names, wall_watts)
         self.reporting_nodes = sample.nodes
         self.ledger.add(sample, wall_ns / 1e9, day, 1.0, price)
 

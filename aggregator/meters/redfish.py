@@ -243,8 +243,10 @@ class RedfishPoller(Poller):
             raise PollError("it has no Chassis; set path to what tells its power")
         paths = members(await self._service.get(collection))[:MOST_CHASSIS]
         found = [one for one in await _all([self._look(path) for path in paths]) if isinstance(one, RedfishChassis)]  # fmt: skip
-        telling = [one for one in found if one.supplies] or [one for one in found if one.fallbacks]
-        outer = [one for one in telling if not one.contained] or telling
+        candidates = [one for one in found if one.supplies] or [
+            one for one in found if one.fallbacks
+        ]
+        outer = [one for one in candidates if not one.contained] or candidates
         if len(outer) != 1:
             names = ", ".join(one.path for one in outer) or "none"
             raise PollError(
@@ -282,8 +284,8 @@ class RedfishPoller(Poller):
             bodies = await _all([self._service.get(path) for path in chassis.supplies])
             supplies = [body for body in bodies if isinstance(body, dict)]
             metrics = await _all([self._supply(body) for body in supplies])
-            told = [one if isinstance(one, list) else [] for one in metrics]
-            whole = of_supplies(channel, supplies, told)
+            inputs = [one if isinstance(one, list) else [] for one in metrics]
+            whole = of_supplies(channel, supplies, inputs)
             if whole.watts is not None and len(supplies) == len(chassis.supplies):
                 return [whole]
         for path in chassis.fallbacks:

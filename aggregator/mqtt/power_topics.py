@@ -1,7 +1,7 @@
 """Circuits, budgets and UPS as retained states on the bus, for screens and other programs.
 
-`kilowatch/1/<cluster>/circuits/<name>/state` is JSON; a message comes when the row has changed so
-that a person would see it, and every ten seconds. A circuit that is no longer configured is cleared.
+`kilowatch/1/<cluster>/circuits/<name>/state` is JSON; a message is sent when the
+row has changed visibly, and every ten seconds. The topic of a removed circuit is cleared.
 """
 
 from __future__ import annotations
@@ -26,60 +26,60 @@ Wide = npt.NDArray[np.float64]
 
 AGAIN_SECONDS = 10.0
 MOST_AT_ONCE = 200
-"""Rows that are written anew in one call; the oldest go first, so that all of 2,000 come in ten."""
+"""Rows sent in one call; those sent longest ago first, so that 2,000 rows take ten calls."""
 _GROWING = ("energy_joules", "above_continuous_seconds")
 KINDS = ("circuits", "budgets", "ups")
 
 
 class PowerTopic(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands on the bus of one row."""
+    """The retained payload of one row."""
 
     by: str
-    """Which aggregator says so: its shards, or `all`."""
+    """Sending aggregator: its shards, or `all`."""
     at: int
-    """ns since 1970, of the computation."""
+    """Time of the computation, ns since 1970."""
     state: CircuitState | RowState
 
 
-class _Kind:
-    """The rows of one power snapshot, and what was last said of each."""
+class _RowTopics:
+    """Topics of the rows of one power snapshot, with the state last sent for each."""
 
     def __init__(self, cluster: str, what: str, mark: bytes) -> None:
         self.what = what
         self.states = RetainedTopics(f"{ROOT}/{cluster}/{what}/", mark)
         self.names: tuple[str, ...] = ()
-        self._said = np.empty((0, 0))
+        self._sent = np.empty((0, 0))
         self._at = np.empty(0)
         self._alerts: dict[str, tuple[str, ...]] = {}
 
     def due(self, snapshot: PowerSnapshot, alerts: Alerts, now: float) -> list[str]:
-        """Return the names of the rows to be said again, and count them as said."""
-        seen = _seen(snapshot)
-        if snapshot.names != self.names or seen.shape != self._said.shape:
+        """Return the names of the rows to send again, and mark them as sent."""
+        seen = _rounded(snapshot)
+        if snapshot.names != self.names or seen.shape != self._sent.shape:
             self.names = snapshot.names
-            self._said = np.full(seen.shape, np.nan)
+            self._sent = np.full(seen.shape, np.nan)
             self._at = np.full(len(snapshot.names), -np.inf)
             self._alerts = {}
         if not snapshot.names:
             return []
-        changed = ~np.isclose(seen, self._said, equal_nan=True).all(axis=1)
-        told = np.array([tuple(alerts.get(n, ())) != self._alerts.get(n, ()) for n in snapshot.names], bool)  # fmt: skip
-        wanted = changed | told | (now - self._at >= AGAIN_SECONDS)
+        changed = ~np.isclose(seen, self._sent, equal_nan=True).all(axis=1)
+        alerted = np.array([tuple(alerts.get(n, ())) != self._alerts.get(n, ()) for n in snapshot.names], bool)  # fmt: skip
+        wanted = changed | alerted | (now - self._at >= AGAIN_SECONDS)
         rows = np.flatnonzero(wanted)
         rows = rows[np.argsort(self._at[rows], kind="stable")][:MOST_AT_ONCE]
-        self._said[rows], self._at[rows] = seen[rows], now
+        self._sent[rows], self._at[rows] = seen[rows], now
         names = [snapshot.names[row] for row in rows]
         self._alerts |= {name: tuple(alerts.get(name, ())) for name in names}
         return names
 
 
-def _seen(snapshot: PowerSnapshot) -> Wide:
-    """Return numbers that stay the same as long as no person would see a change: ratios to a
-    percent, all else to a tenth. Shape (rows, quantities)."""
+def _rounded(snapshot: PowerSnapshot) -> Wide:
+    """Return values rounded so coarsely that they change only when a person would see it: ratios to a
+    percent, others to a tenth. Shape (rows, quantities)."""
     seen = np.zeros((len(snapshot.names), len(snapshot.columns)))
     for column, (name, values) in enumerate(sorted(snapshot.columns.items())):
         if name.endswith(_GROWING):
-            continue  # they only grow, and are said every ten seconds
+            continue  # they only grow, and are sent every ten seconds
         if name.endswith("_ratio"):
             seen[:, column] = np.round(values, 2)
         else:
@@ -88,24 +88,24 @@ def _seen(snapshot: PowerSnapshot) -> Wide:
 
 
 class PowerTopics:
-    """All of them."""
+    """Retained topics of circuits, budgets and UPSs of one cluster."""
 
     def __init__(self, cluster: str, shards: Iterable[str]) -> None:
         self._cluster = cluster
         self._by = ",".join(shards) or "all"
         mark = b'"by":' + msgspec.json.encode(self._by)
-        self._kinds = {what: _Kind(cluster, what, mark) for what in KINDS}
+        self._kinds = {what: _RowTopics(cluster, what, mark) for what in KINDS}
 
     def filters(self) -> list[str]:
-        """What to subscribe to, so that what an earlier life left behind is cleared."""
+        """Return the topic filters to subscribe to, so that topics of an earlier run are cleared."""
         return [f"{ROOT}/{self._cluster}/{what}/+/state" for what in KINDS]
 
     def heard(self, topic: str, payload: bytes) -> bool:
-        """Take a message off the bus; returns whether its topic is one of these."""
+        """Receive a message; return whether its topic is one of these."""
         return any(kind.states.heard(topic, payload) for kind in self._kinds.values())
 
     def show(self, electrical: ElectricalService, alerts: Iterable[Alert], now: float) -> None:
-        """Say how all stands."""
+        """Update the states of all rows."""
         snapshots, layout = electrical.latest, electrical.site.layout
         if layout is None:
             for kind in self._kinds.values():
@@ -122,7 +122,7 @@ class PowerTopics:
             self._show(what, snapshot, layout, firing(listed, subject), electrical.latest_at, now)
 
     def send(self, publish: Publish, connection: int) -> int:
-        """Send what is not as it should be; returns how many messages were sent."""
+        """Send the topics that changed; return the number of messages."""
         return sum(kind.states.send(publish, connection) for kind in self._kinds.values())
 
     def _show(

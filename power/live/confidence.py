@@ -49,6 +49,6 @@ def heating_amps(loads: CircuitLoads, begun: Flags) -> Floats:
     told last, not with all that it may be. Heat never begins (`begun`) from a load that is mostly
     assumed."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        beyond = np.where(loads.surplus > 0, loads.surplus / loads.watts, 0.0)
+        surplus = np.where(loads.surplus > 0, loads.surplus / loads.watts, 0.0)
         begins = begun | (loads.assumed <= 0.5 * loads.watts)
-    return np.where(begins, loads.highest * (1 - beyond), np.nan)
+    return np.where(begins, loads.highest * (1 - surplus), np.nan)

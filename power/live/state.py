@@ -392,8 +392,8 @@ class LivePower:
         lasting = np.where(self.trips.off | dead, 0.0, lasting)
         self.energy.update(seconds, loads.watts - loads.assumed, meters)
         self._forecast(now)
-        beyond, theirs = self._undeclared.of(now, wall_power, loads)
-        local = network.other_watts + beyond
+        extra, theirs = self._undeclared.of(now, wall_power, loads)
+        local = network.other_watts + extra
         may = np.nan_to_num(wall_power.committed) + theirs
         could = carry(fixed, may, local, self._losses.shares, dead)
         return CircuitInputs(

@@ -77,8 +77,10 @@ class Trips:
         own = below[whole & runs[below]]
         cluster = _cluster(tick.silent_seconds[own[gone[own]]])
         # Until the last of them would have crossed the circuit, nobody knows how many there are.
-        patience = max(SILENT_LEAST, SILENT_INTERVALS * float(tick.interval[own].max(initial=0.0)))
-        if not len(cluster) or cluster.max() < patience + TOGETHER:
+        silent_after = max(
+            SILENT_LEAST, SILENT_INTERVALS * float(tick.interval[own].max(initial=0.0))
+        )
+        if not len(cluster) or cluster.max() < silent_after + TOGETHER:
             return None
         if len(cluster) == len(own):
             return True

@@ -156,8 +156,8 @@ class WallPowerModel:
 
     def _silence(self, tick: PowerInputs) -> Flags:
         if tick.listening:
-            patience = np.maximum(SILENT_INTERVALS * tick.interval, SILENT_LEAST)
-            self._silent = tick.silent_seconds > patience
+            silent_after = np.maximum(SILENT_INTERVALS * tick.interval, SILENT_LEAST)
+            self._silent = tick.silent_seconds > silent_after
         else:  # we are deaf: nobody falls silent, and who spoke has spoken
             self._silent = self._silent & (tick.silent_seconds > SILENT_LEAST)
         # A switch that is described by its watts runs no collector and is not missed.
