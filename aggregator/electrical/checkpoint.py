@@ -1,4 +1,4 @@
-"""What the electrical side must not forget: heat, energy, the account; one file, written whole.
+"""The checkpoint of the electrical side: breaker heat, energy and the ledger in one file, replaced whole.
 
 A new file is written beside the old one, flushed to the disk and renamed over it: a crash at any
 point leaves one of the two. A file that can't be read is set aside, never deleted.
@@ -22,35 +22,35 @@ NAME = "electrical.json"
 
 
 class ElectricalCheckpoint(msgspec.Struct, kw_only=True):
-    """The file."""
+    """Content of the file."""
 
     version: int = 1
     at: int = 0
-    """ns since 1970 when it was written."""
+    """Time of writing, ns since 1970."""
     live: dict[str, Any] = {}
-    """`power.live.Live.memory`."""
+    """`power.live.LivePower.checkpoint`."""
     ledger: EnergyLedger = msgspec.field(name="account", default_factory=EnergyLedger)
 
 
 def load(folder: Path) -> ElectricalCheckpoint:
-    """Return what was saved last; an empty memory where there is none, or none that can be read."""
+    """Return the last checkpoint; an empty one where there is none or it can't be read."""
     path = folder / NAME
     try:
         return msgspec.json.decode(path.read_bytes(), type=ElectricalCheckpoint)
     except FileNotFoundError:
         return ElectricalCheckpoint()
     except OSError as error:
-        log.warning("%s: it can't be read: %s. Breakers are taken to be as warm as their load.", path, error.strerror)  # fmt: skip
+        log.warning("%s: it can't be read: %s. Breakers are assumed to be as warm as their load.", path, error.strerror)  # fmt: skip
         return ElectricalCheckpoint()
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         kept = _set_aside(path)
-        log.warning("%s: it is damaged (%s) and is kept as %s. Breakers are taken to be as warm as "
-                  "their load, energy is counted from now on.", path, error, kept.name)  # fmt: skip
+        log.warning("%s: it is damaged (%s) and was renamed to %s. Breakers are assumed to be as warm "
+                  "as their load, energy is counted from now on.", path, error, kept.name)  # fmt: skip
         return ElectricalCheckpoint()
 
 
 def save(folder: Path, memory: bytes) -> None:
-    """Write it down, whole or not at all. Raises `OSError`."""
+    """Replace the file by `memory`, whole or not at all. Raises `OSError`."""
     path = folder / NAME
     fresh = path.with_name(NAME + ".new")
     with fresh.open("wb") as file:

@@ -1,4 +1,4 @@
-"""The fleet as one sample of the account: watts at the wall, energy by counters, idle GPUs."""
+"""Energy samples of the fleet: watts at the wall, energy by counters, idle GPUs."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ _EFFICIENCY = efficiency(points_of(Tier.GOLD, 230.0), 0.5)
 
 @dataclass(slots=True)
 class _NodeRows:
-    """Who is where, for one version of the fleet and one list of machines."""
+    """Rows of nodes and GPUs for one version of the fleet and one list of machines."""
 
     version: int
     machines: tuple[str, ...]
     hosts: Index
     """Rows of the nodes."""
     machine: Index
-    """For each of them its machine; the number of machines where it is none."""
+    """Machine of each node; the number of machines for a node that is none."""
     owner: Index
-    """For each GPU row the position of its node in `hosts`; the number of nodes for free rows."""
+    """Position in `hosts` of the node of each GPU row; the number of nodes for free rows."""
 
 
 class EnergySampler:
-    """Makes samples; remembers the GPUs' counters between two."""
+    """Sampler of the fleet's power; keeps the GPUs' counters between two samples."""
 
     def __init__(self) -> None:
         self._rows: _NodeRows | None = None
@@ -54,8 +54,8 @@ class EnergySampler:
         machines: tuple[str, ...] = (),
         wall_watts: Wide | None = None,
     ) -> EnergySample:
-        """Return the whole fleet at `now`, monotonic seconds. `wall_watts`: watts at the wall of the
-        machines that the electrical side knows better than they do themselves."""
+        """Return a sample of the fleet at `now`, monotonic seconds. `wall_watts`: watts at the wall of
+        `machines` as the live electrical state has them, in place of the nodes' own."""
         rows = self._rows
         moved = rows is None or rows.version != fleet.version
         if rows is None or moved or rows.machines != machines:
@@ -95,8 +95,8 @@ def _node_rows(fleet: Fleet, machines: tuple[str, ...]) -> _NodeRows:
 
 
 def _wall(fleet: Fleet, now: float, rows: _NodeRows, power: Wide, wall_watts: Wide) -> Wide:
-    """Return watts at the wall of each node: as the electrical side says, else as the node's own
-    meter does, else what its GPUs draw and a plain host. NaN where nobody says anything."""
+    """Return watts at the wall of each node: from the live electrical state, else from the node's own
+    meter, else modelled from its GPUs and a plain host. NaN where nothing is known."""
     if not len(rows.hosts):
         return np.empty(0)
     own = fleet.column("node_wall_power_watts", now).astype(np.float64)[rows.hosts]
@@ -121,7 +121,7 @@ def reported_watts(supply: PowerSnapshot) -> Wide:
 
 
 def zone_of(where: str, name: str | None) -> tzinfo | None:
-    """Return the time zone of a site; None is the machine's. Raises `ConfigError`."""
+    """Return the time zone of a site; None for the machine's own. Raises `ConfigError`."""
     if name is None:
         return None
     try:

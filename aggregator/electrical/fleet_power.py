@@ -1,8 +1,8 @@
-"""What the fleet says of power, one entry a machine of the layout: a few sums over the matrix.
+"""Power readings of the fleet as live inputs: a few sums over its matrices, one entry a machine.
 
 Which row belongs to which machine changes only with the fleet's version; a tick is gathering and
-counting. Nothing is filled in here: what a GPU does not tell is told as such, and the live state
-counts it with what it may draw.
+summing. Nothing is filled in here: an unread GPU is reported as unread, and the live state counts
+it with its power limit.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ Index = npt.NDArray[np.intp]
 
 RAPL_SECONDS = 5.0
 """CPU power is the growth of its counter over one to two times this: frames come in bunches, and
-over a second their arrival would tell more than the CPU."""
+over a second the arrival times would dominate."""
 _ONLY_MODULES = ("GH200",)
-"""GPUs whose own watts are those of the module, as the driver tells them."""
+"""GPUs whose own watts are those of the module, as the driver reports them."""
 
 
 @dataclass(slots=True)
 class _MachineRows:
-    """Who is where, for one version of the fleet."""
+    """Rows of each machine for one version of the fleet."""
 
     version: int
     host: Index
-    """For each machine its row in the table of nodes; 0 where the fleet has no such node."""
+    """Row of each machine in the table of nodes; 0 where the fleet has no such node."""
     here: Flags
-    """For each machine whether the fleet has a node of its name."""
+    """Whether the fleet has a node of each machine's name."""
     owner: Index
-    """For each GPU row its machine; the number of machines for rows of none."""
+    """Machine of each GPU row; the number of machines for rows of none."""
     fallback: Wide
-    """For each GPU row the limit to go by where the driver tells none; NaN when nobody knows."""
+    """Limit of each GPU row where the driver reports none; NaN when not known."""
     modules: Flags
-    """For each GPU row whether its own watts are those of its module."""
+    """Whether the watts of each GPU row are those of its module."""
     gpus: Wide
-    """For each machine its GPUs; NaN where the fleet has no such node."""
+    """Number of GPUs of each machine; NaN where the fleet has no such node."""
     jobs: dict[str, str] = field(default_factory=dict)
 
 
 class FleetPowerReader:
-    """Reads what machines draw, tick by tick. The names decide the order."""
+    """Reader of machines' power inputs, in the order of their names."""
 
     def __init__(self, machines: Sequence[str]) -> None:
         self.machines = tuple(machines)
@@ -61,9 +61,9 @@ class FleetPowerReader:
         self._memory = _Rate(len(self.machines))
 
     def read(self, fleet: Fleet, now: float, listening_since: float = -np.inf) -> PowerInputs:
-        """Return what the machines draw at `now`, the fleet's monotonic seconds; without meters.
+        """Return the inputs of all machines at `now`, the fleet's monotonic seconds; without meters.
 
-        `listening_since`: nobody is called silent for a time in which we were deaf.
+        `listening_since`: when the aggregator last reconnected to the bus; silence counts from then.
         """
         rows = self._rows
         if rows is None or rows.version != fleet.version:
@@ -89,7 +89,7 @@ class FleetPowerReader:
             unread_limit_watts=self._known(rows, np.where(known, 0.0, limit)),
             gpus=rows.gpus,
             floor_watts=self._highest(rows, _column(fleet, GPU_SLOW, "gpu_power_limit_min_watts")),
-            # Desktops have no counter of their memory: then the packages are all that is known.
+            # Desktops have no counter of their memory: only the packages are known.
             host_watts=np.where(np.isnan(memory), cpu, cpu + memory),
             module_scope=self._sum(rows, module & known) > 0,
             wall_watts=self._of_nodes(fleet, rows, "node_wall_power_watts"),
@@ -181,7 +181,7 @@ def _fallback(gpu: Gpu, known: dict[str, float]) -> float:
 
 
 def _silence(fleet: Fleet, rows: _MachineRows, now: float, listening_since: float) -> Wide:
-    """Return seconds since each machine was heard; inf for one that never was."""
+    """Return seconds since each machine's last frame; inf for one that never sent any."""
     seen = fleet.matrices[NODE_FAST].seen[rows.host]
     heard = rows.here & np.isfinite(seen)
     found: Wide = np.where(heard, now - np.maximum(seen, listening_since), np.inf)
@@ -199,7 +199,7 @@ def _column(fleet: Fleet, block: int, metric: str) -> Wide:
 
 
 def _gpu_watts(fleet: Fleet, rows: _MachineRows, now: float) -> tuple[Wide, Flags, Flags]:
-    """Return watts of each GPU row, whether it tells them, and whether they are its module's."""
+    """Return watts of each GPU row, whether they are fresh, and whether they are its module's."""
     matrix = fleet.matrices[GPU_FAST]
     count = len(rows.owner)
     fresh = now - matrix.seen[:count] <= matrix.max_age[:count]
@@ -211,7 +211,7 @@ def _gpu_watts(fleet: Fleet, rows: _MachineRows, now: float) -> tuple[Wide, Flag
 
 
 def _limits(fleet: Fleet, rows: _MachineRows, now: float) -> Wide:
-    """Return the limit of each GPU row; one that is lost has the limit that it had."""
+    """Return the limit of each GPU row; a lost GPU keeps its last limit."""
     known = fleet.column("gpu_power_limit_watts", now).astype(np.float64)
     found: Wide = np.where(np.isfinite(known), known, rows.fallback)
     return found

@@ -1,4 +1,4 @@
-"""What if, on a running cluster: what flows now, what the drivers say, breakers as warm as they are."""
+"""Plans on a running cluster: present power, limits in force and present breaker heat."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from telemetry.inventory import Inventory
 def live_plan(
     electrical: ElectricalService, fleet: Fleet, suppose: Suppose, rules: Sequence[Rule]
 ) -> PlanResult:
-    """Return the plan from the present state; what `suppose` says of a node stands before what it
-    draws. Raises `ConfigError` for what does not exist."""
+    """Return the plan from the present state, evaluated by `rules`; watts in `suppose` replace what a
+    node draws now. Raises `ConfigError` for what does not exist."""
     if electrical.site.layout is None:
         raise ConfigError(WHERE, "there is no circuit", "Write [power.circuits.office] and breaker = 15.")  # fmt: skip
     site = _as_it_is(electrical.site.config, fleet)
@@ -55,7 +55,7 @@ def _drawn(electrical: ElectricalService) -> dict[str, float]:
 
 
 def _as_it_is(site: PowerConfig, fleet: Fleet) -> PowerConfig:
-    """Return the site with what the nodes say of themselves: their GPUs, and the limits in force."""
+    """Return the site with the GPUs and the limits in force of the nodes' inventories."""
     listed = {name for circuit in site.circuits.values() for name in circuit.nodes}
     nodes: Mapping[str, NodeConfig] = {**dict.fromkeys(listed, NodeConfig()), **site.nodes}
     found = {

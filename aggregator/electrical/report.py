@@ -1,4 +1,4 @@
-"""What a running cluster is and has taken: its report, from the fleet and the ledger."""
+"""The report of a running cluster, from the fleet and the ledger."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from telemetry.fleet import Fleet
 
 
 def running_report(electrical: ElectricalService, fleet: Fleet, days: int) -> Report:
-    """Return the report of the nodes that are there; energy and use are of the last `days` days.
+    """Return the report of the present nodes; energy and use are of the last `days` days.
 
     Sustained draw is the mean of that time, peak the highest second of it.
     """
@@ -44,7 +44,7 @@ def running_report(electrical: ElectricalService, fleet: Fleet, days: int) -> Re
 
 
 def _committed(snapshots: PowerSnapshots | None, electrical: ElectricalService) -> float | None:
-    """Return what the limits in force allow at the wall; None when some node is on no circuit."""
+    """Return the power commitment at the wall; None when some node is on no circuit."""
     layout = electrical.site.layout
     if snapshots is None or layout is None or electrical.unmapped:
         return None

@@ -38,13 +38,13 @@ from telemetry.mqtt import BrokerConfig
 log = logging.getLogger(__name__)
 
 SAVE_SECONDS = 10.0
-"""How often the memory is written: what heat a crash can cost, and a breaker warms in minutes."""
+"""Seconds between two checkpoints: a crash loses at most so much heat, and a breaker warms in minutes."""
 FRESH_SECONDS = 0.9
-"""Power snapshots younger than this are given again: breakers are no faster, and rules may run often."""
+"""Age up to which power snapshots are returned again instead of computed anew."""
 
 
 class ElectricalService:
-    """All of it. The event loop owns it; only `run` waits."""
+    """The electrical state of an aggregator. Owned by the event loop; only `run` waits."""
 
     def __init__(
         self,
@@ -54,25 +54,25 @@ class ElectricalService:
         broker: BrokerConfig | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
-        """`tree`: the [power] section. `reread` reads it anew. `broker`: for meters that name none
-        of their own. Raises `ConfigError`."""
+        """`tree`: the [power] section. `reread` reads it again. `broker`: for meters without a broker of
+        their own. Raises `ConfigError`."""
         self.site = load_site(WHERE, tree)
         self.configuration = SiteConfiguration(version=1, loaded_at=clock())
         self.latest: PowerSnapshots | None = None
         """The power snapshots of the last tick; None before the first, and without circuits."""
         self.seconds = 0.0
-        """What the last tick took."""
+        """Duration of the last tick."""
         self.ledger = EnergyLedger()
         self.reporting_nodes = 0
-        """Nodes whose draw at the wall somebody told at the last tick."""
+        """Nodes whose power at the wall was known at the last tick."""
         self.unmapped: tuple[str, ...] = ()
-        """Nodes of the fleet that hang on no circuit of the configuration."""
+        """Nodes of the fleet on no circuit of the configuration."""
         self.failure: str | None = None
-        """Why there are no power snapshots though there are circuits: a fault of ours."""
+        """Why there are no power snapshots though there are circuits: a fault of kilowatch's own."""
         self.latest_at = 0
         """Wall clock of `latest`, ns since 1970."""
         self.snapshot_log = SnapshotLog(folder)
-        """What the power snapshots were like, one in `SAVE_SECONDS`."""
+        """Past power snapshots, one in `SAVE_SECONDS`."""
         self._logged_at = 0
         self._folder = folder
         self._reread = reread
@@ -96,9 +96,8 @@ class ElectricalService:
     ) -> PowerSnapshots | None:
         """Return the power snapshots at `now`, the fleet's monotonic seconds; None without circuits.
 
-        `listening`: whether the aggregator hears the bus. While it does not, and for as long as it
-        then takes, nobody is called silent. Called more often than once a second, it gives what it
-        gave.
+        `listening`: whether the aggregator is connected to the bus. While it is not, and until nodes
+        had time to report again, no node is silent. Calls within a second return the same snapshots.
         """
         self._follow_bus(now, listening)
         if now - self._ticked_at < FRESH_SECONDS:
@@ -121,8 +120,8 @@ class ElectricalService:
     def _tick(
         self, live: LivePower, fleet: Fleet, now: float, wall_ns: int, listening: bool
     ) -> PowerSnapshots | None:
-        """Return the power snapshots; None when they can't be computed: then nothing is known of circuits,
-        and all else goes on."""
+        """Return the power snapshots; None when they can't be computed: circuits are then unknown, and
+        everything else goes on."""
         try:
             tick = replace(
                 self._reader.read(fleet, now, self._listening_since),
@@ -131,9 +130,9 @@ class ElectricalService:
                 metered=self.site.metered,
             )
             snapshots = live.tick(now, wall_ns, tick)
-        except Exception as error:  # a fault of ours here must not silence the rules of GPUs
+        except Exception as error:  # a fault in here must not silence the rules of GPUs
             if self.failure != repr(error):
-                log.exception("power: circuits can't be computed; it is tried again every second")
+                log.exception("power: circuits can't be computed; trying again every second")
             self.failure = repr(error)
             return None
         self.failure = None
@@ -145,7 +144,7 @@ class ElectricalService:
         self._listened = listening
 
     def _update_unmapped(self, fleet: Fleet) -> None:
-        """Say once which nodes hang on no circuit."""
+        """Find the nodes on no circuit, and log each once."""
         self._fleet_version = fleet.version
         if self.site.layout is None:
             self.unmapped = ()
@@ -159,7 +158,7 @@ class ElectricalService:
                      "draw counts", ", ".join(fresh[:5]), more)  # fmt: skip
 
     def meters(self) -> Sequence[MeterState]:
-        """Return how each meter stands."""
+        """Return the state of each meter."""
         return self._hub.states()
 
     def _count(self, fleet: Fleet, now: float, wall_ns: int) -> None:
@@ -181,8 +180,8 @@ class ElectricalService:
     # -- Configuration ---------------------------------------------------------------------------
 
     def reload(self) -> SiteConfiguration:
-        """Read the configuration anew. What is wrong with it is in the answer, and logged once;
-        then the last good one goes on, with all that it remembers."""
+        """Read the configuration again. An error is in the answer and logged once; the last valid
+        configuration then stays in force with its state."""
         if self._reread is None:
             return self.configuration
         try:
@@ -190,7 +189,7 @@ class ElectricalService:
             self._hub.configure(site.config)
         except ConfigError as error:
             if str(error) != self.configuration.error:
-                log.warning("power: the new configuration is refused, the one before goes on. %s", error)  # fmt: skip
+                log.warning("power: the new configuration is invalid, the previous one stays in force. %s", error)  # fmt: skip
             self.configuration = msgspec.structs.replace(
                 self.configuration, error=str(error), refused_at=self._clock()
             )
@@ -209,7 +208,7 @@ class ElectricalService:
         return self.configuration
 
     def _build(self) -> None:
-        """Begin with a configuration; what the one before knew of the same circuits stays."""
+        """Start a live state for the configuration; the state of circuits that it still has is kept."""
         layout, before = self.site.layout, self._live
         if before is not None and self._restored is None:
             self._restored = ElectricalCheckpoint(live=before.memory())
@@ -218,30 +217,33 @@ class ElectricalService:
         self.latest, self._ticked_at, self._fleet_version = None, -np.inf, -1
         log_notices(self.site)
 
-    # -- Memory ----------------------------------------------------------------------------------
+    # -- Checkpoint ----------------------------------------------------------------------------------
 
     def load_checkpoint(self) -> None:
-        """Take up what was saved before a restart; call it before the first tick."""
+        """Load the checkpoint of the run before; call this before the first tick."""
         self._restored = checkpoints.load(self._folder)
         self.ledger = self._restored.ledger
 
     def checkpoint(self) -> bytes:
-        """Return the file as it should be now."""
+        """Return the encoded checkpoint."""
         known = self._live.memory() if self._live is not None and self._restored is None else {}
-        if self._restored is not None:  # no tick has taken it up yet
+        if self._restored is not None:  # no tick has restored it yet
             known = self._restored.live
         return msgspec.json.encode(
             ElectricalCheckpoint(at=self._clock(), live=known, ledger=self.ledger)
         )
 
     async def run(self) -> None:
-        """Read the meters, and save the memory every few seconds, until cancelled; then once more."""
+        """Read the meters and write the checkpoint every few seconds until cancelled; then once more."""
         reading = asyncio.create_task(self._hub.run(), name="meters")
         try:
             while True:
                 await asyncio.wait({reading}, timeout=SAVE_SECONDS)
-                if reading.done():  # it never ends by itself: a fault, and the circuits go on
-                    log.error("power: meters are read no longer", exc_info=reading.exception())
+                if reading.done():  # it ends only by a fault; the circuits go on
+                    log.error(
+                        "power: reading the meters failed; starting it again",
+                        exc_info=reading.exception(),
+                    )
                     reading = asyncio.create_task(self._hub.run(), name="meters")
                 await self._save()
         finally:
@@ -258,7 +260,7 @@ class ElectricalService:
             await asyncio.to_thread(self.snapshot_log.add, at, version, snapshots.all())
 
     def save(self) -> None:
-        """Write the memory now."""
+        """Write the checkpoint now."""
         self._write(self.checkpoint())
 
     def _write(self, body: bytes) -> None:

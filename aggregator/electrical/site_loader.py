@@ -1,4 +1,4 @@
-"""Which configuration of the electrical side is in force, and what follows from it."""
+"""The electrical configuration in force, and what is derived from it."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from power.site.layout import SiteLayout, lay_out
 log = logging.getLogger(__name__)
 
 WHERE = "power"
-"""What a fault in the settings is said to be in, where the file is not known."""
+"""Place named in errors where the file is not known."""
 
 MOST_NOTICES = 10
-"""Notes on a configuration that are logged when it is taken."""
+"""Notes on a configuration that are logged when it is loaded."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedSite:
-    """A configuration that holds, and what follows from it."""
+    """A valid configuration, and what is derived from it."""
 
     tree: Mapping[str, Any]
     config: PowerConfig
@@ -33,11 +33,11 @@ class LoadedSite:
     """None where no circuit is configured."""
     zone: tzinfo | None
     metered: frozenset[tuple[str, str]]
-    """Kind and name of everything that a meter is configured for."""
+    """Kind and name of everything that has a configured meter."""
 
 
 def load_site(where: str, tree: Mapping[str, Any]) -> LoadedSite:
-    """Return what a configuration describes. Raises `ConfigError` with place and cure."""
+    """Return the site of a configuration. Raises `ConfigError` with place and cure."""
     site = decode(where, {"power": dict(tree)})
     layout = lay_out(where, site) if site.circuits or site.panels else None
     metered = {
@@ -50,7 +50,7 @@ def load_site(where: str, tree: Mapping[str, Any]) -> LoadedSite:
 
 
 def log_notices(site: LoadedSite) -> None:
-    """Log what is allowed in a configuration and probably wrong."""
+    """Log what a configuration allows and probably does not mean (E24)."""
     notices = () if site.layout is None else site.layout.notices
     for notice in notices[:MOST_NOTICES]:
         log.warning("power: %s (E24)", notice)

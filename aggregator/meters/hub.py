@@ -1,4 +1,4 @@
-"""All meters of a site: started together, ended together, and none in another's way."""
+"""The meters of a site: started and ended together, none blocking another."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from telemetry.mqtt import BrokerConfig
 
 
 class MeterHub:
-    """Reads every meter of a site. `run` it once; `readings` and `states` cost nothing."""
+    """Reader of every meter of a site. Call `run` once; `readings` and `states` are cheap."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class MeterHub:
         where: str = "power",
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`broker` is kilowatch's own, for meters that name no other. Raises `ConfigError`."""
+        """`broker`: kilowatch's own, for meters that name no other. Raises `ConfigError`."""
         self._broker = broker
         self._where = where
         self._now = now
@@ -43,9 +43,9 @@ class MeterHub:
         self.configure(site)
 
     def configure(self, site: PowerConfig) -> None:
-        """Read these meters from now on; what is measured as before keeps its readings.
+        """Replace the configured meters; unchanged ones keep their readings.
 
-        Raises `ConfigError`, and then all stays as it was.
+        Raises `ConfigError`, and then changes nothing.
         """
         records = {
             meter.name: self._records[meter.name]
@@ -53,7 +53,7 @@ class MeterHub:
             else MeterRecord(meter, self._place(meter, site), asked=not isinstance(meter.config, MqttConfig))
             for meter in attach(self._where, site)
         }  # fmt: skip
-        # A password or certificate that can't be read must be said now, not in a task.
+        # A password or certificate that can't be read is an error now, not in a task.
         for record in records.values():
             self._check_files(record.meter, site)
         self._records, self._site = records, site
@@ -74,7 +74,7 @@ class MeterHub:
         return [reading for record in self._records.values() for reading in record.readings()]
 
     def states(self) -> Sequence[MeterState]:
-        """Return how each meter stands."""
+        """Return the state of each meter."""
         return [record.state for record in self._records.values()]
 
     def _work(self) -> list[tuple[str, Coroutine[Any, Any, None]]]:

@@ -1,4 +1,4 @@
-"""Meters that publish over MQTT: one connection for each broker, every message to whom it concerns."""
+"""Meters that publish over MQTT: one connection to each broker, messages dispatched by topic."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from telemetry.mqtt import FIRST_PAUSE, LONGEST_PAUSE, BrokerConfig, connect, pa
 log = logging.getLogger(__name__)
 
 LARGEST = 1 << 16
-"""Bytes of a message; no meter says more."""
+"""Bytes of a message; no meter sends more."""
 _FILTERS_AT_ONCE = 64
 _ROUTES = 20_000
 _UNANSWERED = 3
-"""Questions without an answer after which it is said."""
+"""Requests without an answer after which a warning is logged."""
 
 
 class _Member:
@@ -40,7 +40,7 @@ class _Member:
 
 
 class MeterBus:
-    """All meters of one broker."""
+    """The meters of one broker."""
 
     def __init__(
         self, broker: BrokerConfig, records: Sequence[MeterRecord], now: Callable[[], float]
@@ -50,7 +50,7 @@ class MeterBus:
         own = f"kilowatch-meters/{secrets.token_hex(4)}"
         self._members = [_Member(record, f"{own}/{place}") for place, record in enumerate(records)]
         self._filters: dict[str, list[tuple[str, _Member]]] = {}
-        """Filters by what stands before their wildcard: thousands of meters are looked up, not tried."""
+        """Filters by the part before their wildcard, so that a topic is looked up, not matched against all."""
         for member in self._members:
             for one in member.filters:
                 self._filters.setdefault(one.partition("+")[0], []).append((one, member))
@@ -66,7 +66,7 @@ class MeterBus:
                 await self._session()
             except BusError as error:
                 for member in self._members:
-                    # Parts of a state may have been told meanwhile: the rest of it is void.
+                    # Partial states may have been missed meanwhile: what is known is void.
                     member.decoder.forget()
                     member.record.disconnected()
                     member.record.failed(str(error))
@@ -106,7 +106,7 @@ class MeterBus:
                     )
 
     async def _ask(self, client: Any) -> None:
-        """Ask each meter in its period, those apart that say that they are away."""
+        """Poll each meter in its period, except those that report themselves offline."""
         loop = asyncio.get_running_loop()
         due = {member.reply: loop.time() for member in self._members if member.polls}
         while due:
@@ -128,15 +128,15 @@ class MeterBus:
             await client.publish(topic, payload, qos=0)
 
     def dispatch(self, topic: str, payload: bytes, *, retained: bool = False) -> None:
-        """Give a message to the meters that it concerns. Never raises."""
+        """Dispatch a message to the meters that subscribed to its topic. Never raises."""
         for member in self._route(topic):
             name = member.record.meter.name
             try:
                 self._decode(member, topic, payload, retained=retained)
             except WireError as error:
                 if member.record.malformed(error.reason, f"{topic}: {error}"):
-                    log.warning("meter %s: %s: %s; what follows of the kind is only counted", name, topic, error)  # fmt: skip
-            except Exception:  # one meter's payload must not end the others
+                    log.warning("meter %s: %s: %s; more of this kind are only counted", name, topic, error)  # fmt: skip
+            except Exception:  # one meter's payload must not stop the others
                 log.exception("meter %s: %s could not be read", name, topic)
                 member.record.malformed(
                     "fault", f"{topic}: a fault of kilowatch; its log says more"
@@ -154,7 +154,7 @@ class MeterBus:
                 log.info("meter %s: %s", name, "online" if online else "offline")
             return
         if retained:
-            return  # nobody knows how old it is
+            return  # its age is not known
         if topic == f"{member.reply}/rpc":
             member.unanswered = 0
         for message in member.record.add(member.decoder.samples(topic, payload), now):
@@ -175,7 +175,7 @@ class MeterBus:
 
 
 def matches(pattern: str, topic: str) -> bool:
-    """Whether a topic falls under a filter with `+` (we subscribe to none with `#`)."""
+    """Return whether a topic matches a filter with `+` (no filter here has `#`)."""
     if "+" not in pattern:
         return pattern == topic
     want, have = pattern.split("/"), topic.split("/")

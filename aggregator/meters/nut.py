@@ -28,7 +28,7 @@ class UpsdRefusedError(PollError):
 
 
 class NutPoller(Poller):
-    """One server, all its UPS or one."""
+    """Poller of one upsd server: all its UPSs, or one."""
 
     def __init__(self, config: Nut, record: MeterRecord, now: Callable[[], float]) -> None:
         super().__init__(record, config.timeout, now)
@@ -37,7 +37,7 @@ class NutPoller(Poller):
         self._names: list[str] = []
 
     async def ask(self) -> list[MeterSample]:
-        """Ask each UPS for its variables; one that does not tell is no fault of the others."""
+        """Read the variables of each UPS; a refusal for one does not fail the others."""
         if self._streams is None:
             await self._enter()
         found: list[MeterSample] = []

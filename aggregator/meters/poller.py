@@ -1,4 +1,4 @@
-"""Asks one meter again and again: each round has a deadline, and whatever goes wrong stays here."""
+"""Polling of one meter: each round has a deadline, and no failure leaves this module."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from telemetry.errors import KilowattError, WireError
 log = logging.getLogger(__name__)
 
 LONGEST_PAUSE = 60.0
-"""Seconds; a meter that does not answer is asked less often, down to this."""
+"""Longest pause before a meter that does not answer is polled again, seconds."""
 
 
 class PollError(KilowattError):
-    """The meter does not answer as it should; the message says what to do."""
+    """A wrong or missing answer of a meter; the message says what to do."""
 
 
 class Poller:
-    """One meter that must be asked."""
+    """Base of meters that must be polled."""
 
     def __init__(self, record: MeterRecord, timeout: float, now: Callable[[], float]) -> None:
         self.record = record
         self._timeout = timeout
         self._now = now
         self.partial = ""
-        """What some parts did not tell in a round that was good for others."""
+        """Errors of some parts in a round that succeeded for others."""
 
     async def ask(self) -> list[MeterSample]:
-        """Return one round's samples. Raises `PollError`, `WireError` or `OSError`."""
+        """Return the samples of one round. Raises `PollError`, `WireError` or `OSError`."""
         raise NotImplementedError
 
     async def leave(self) -> None:
-        """Let go of the connection; must not hang."""
+        """Close the connection; must not hang."""
 
     async def run(self) -> None:
-        """Ask until cancelled."""
+        """Poll until cancelled."""
         period = self.record.meter.config.period
-        # Not all at once: each has its own place within the period.
+        # Spread the meters over the period.
         await asyncio.sleep(period / 10 * (zlib.crc32(self.record.meter.name.encode()) % 100) / 100)
         backoff = Backoff(period, max(period, LONGEST_PAUSE), STEADY)
         loop = asyncio.get_running_loop()
@@ -69,7 +69,7 @@ class Poller:
             first = record.malformed(error.reason, f"{error}")
         except (PollError, OSError) as error:
             first = record.failed(f"{error}" or type(error).__name__)
-        except Exception:  # a fault in here must not end the other meters
+        except Exception:  # a fault in here must not stop the other meters
             log.exception("meter %s: this round failed", name)
             record.failed("a fault of kilowatch; its log says more")
             first = False

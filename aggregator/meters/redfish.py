@@ -1,6 +1,6 @@
-"""Asks a Redfish service for power: named parts, or the chassis that has the supplies.
+"""Polling of a Redfish service: configured parts, or the chassis with the power supplies.
 
-What to ask is found out once and kept until something of it is gone; a round then asks only that.
+The resources to read are discovered once and kept until one of them is gone.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from telemetry.errors import WireError
 LARGEST = 1 << 20
 """Bytes of one resource."""
 AT_ONCE = 4
-"""Questions at a time: management controllers are small machines."""
+"""Concurrent requests: management controllers are small machines."""
 _SESSIONS = f"{ROOT}/SessionService/Sessions"
 
 
@@ -44,7 +44,7 @@ class GoneError(PollError):
 
 
 class Service:
-    """Reads resources; logs in once where sessions are asked for."""
+    """Reader of one service's resources; logs in once where sessions are configured."""
 
     def __init__(self, name: str, config: Redfish) -> None:
         self._place = f"power: meters.{name}"
@@ -77,7 +77,7 @@ class Service:
                 raise PollError(f"{path}: it answers {status}")
 
     async def close(self) -> None:
-        """End the session, as far as that is quick."""
+        """End the session, within a second."""
         http, self._http = self._http, None
         if http is None:
             return
@@ -89,7 +89,7 @@ class Service:
         await http.close()
 
     async def _log_in(self, ended: str | None) -> None:
-        """Begin a session in place of `ended`, unless another question has done so meanwhile."""
+        """Begin a session in place of `ended`, unless another request has done so meanwhile."""
         async with self._entering:
             if self._token != ended:
                 return
@@ -145,7 +145,7 @@ class Service:
 
 @contextlib.contextmanager
 def _our_words() -> Iterator[None]:
-    """Turn what the HTTP client raises into what an operator can act on."""
+    """Turn errors of the HTTP client into messages that an operator can act on."""
     try:
         yield
     except aiohttp.ClientSSLError as error:
@@ -162,13 +162,13 @@ _WAYS = {
     "PowerSubsystem": (),
     "ComputerSystem": (),
 }
-"""Resources that tell nothing themselves, and the link that leads to what does."""
+"""Resources without power readings of their own, and the link to those that have them."""
 MOST_CHASSIS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class RedfishChassis:
-    """What tells a chassis' power: its supplies, and what stands in for them."""
+    """Resources with a chassis' power: its supplies, and the fallbacks for them."""
 
     path: str
     supplies: tuple[str, ...] = ()
@@ -178,7 +178,7 @@ class RedfishChassis:
 
 
 class RedfishPoller(Poller):
-    """One service."""
+    """Poller of one Redfish service."""
 
     def __init__(self, config: Redfish, record: MeterRecord, now: Callable[[], float]) -> None:
         super().__init__(record, config.timeout, now)
@@ -190,7 +190,7 @@ class RedfishPoller(Poller):
         self._is_unit = not any(on_node)
 
     async def ask(self) -> list[MeterSample]:
-        """One round."""
+        """Read one round of samples."""
         config = self._config
         try:
             if config.map:
@@ -211,7 +211,7 @@ class RedfishPoller(Poller):
         await self._service.close()
 
     async def _parts(self) -> list[MeterSample]:
-        """Ask for all parts; what one of them does not tell is no fault of the others."""
+        """Read all configured parts; an error of one does not fail the others."""
         asked = {part: path_of("", part) for part in self._config.map}
         answers = await _all([self._resource(part, path) for part, path in asked.items()])
         good = [sample for answer in answers if not isinstance(answer, Exception) for sample in answer]  # fmt: skip
@@ -236,7 +236,7 @@ class RedfishPoller(Poller):
     # -- A server ----------------------------------------------------------------------------------
 
     async def _find_chassis(self) -> RedfishChassis:
-        """Return the chassis with the supplies; it is the one around all others."""
+        """Return the chassis with the supplies, the outermost one."""
         root = await self._service.get(ROOT)
         collection = link(root, "Chassis")
         if collection is None:
@@ -278,7 +278,7 @@ class RedfishPoller(Poller):
     async def _read_chassis(
         self, chassis: RedfishChassis, channel: str = WHOLE
     ) -> list[MeterSample]:
-        """Return the input of its supplies, else what the chassis says of itself."""
+        """Return the sum of its supplies' inputs, else the chassis' own reading."""
         whole = MeterSample(channel=channel)
         if chassis.supplies:
             bodies = await _all([self._service.get(path) for path in chassis.supplies])
@@ -302,7 +302,7 @@ class RedfishPoller(Poller):
     # -- A distribution unit -----------------------------------------------------------------------
 
     async def _find_inlet(self) -> str:
-        """Return the only inlet of the only unit; more must be named."""
+        """Return the only inlet of the only unit; several must be configured."""
         if self._inlet is None:
             units = await self._members_of(
                 await self._service.get(EQUIPMENT), "RackPDUs", "FloorPDUs"
@@ -328,7 +328,7 @@ class RedfishPoller(Poller):
 
 
 async def _all(questions: list[Awaitable[Any]]) -> list[Any]:
-    """Return every answer, errors of the service among them."""
+    """Return every answer; errors of the service are among them."""
     answers = await asyncio.gather(*questions, return_exceptions=True)
     for answer in answers:
         if isinstance(answer, BaseException) and not isinstance(answer, PollError | WireError | OSError):  # fmt: skip

@@ -39,7 +39,7 @@ def trust(where: str, config: Redfish) -> ssl.SSLContext | bool:
 
 
 def broker_config(broker: MeterBroker) -> BrokerConfig:
-    """Return the broker as the MQTT client takes it. Raises `ConfigError`."""
+    """Return the broker in the MQTT client's form. Raises `ConfigError`."""
     fields = msgspec.structs.asdict(broker)
     for name in ("password_file", "ca_file", "cert_file", "key_file"):
         fields[name] = None if fields[name] is None else Path(fields[name]).expanduser()

@@ -153,8 +153,8 @@ class PowerTopics:
 def spoken(
     alerts: Iterable[Alert], held: Callable[[str], SuppressionStatus | None]
 ) -> Iterator[Alert]:
-    """Iterate over the alerts that speak for themselves: of the levels of one trouble the worst, of a
-    cause and what follows the cause. `held`: what the desk says of an alert's key."""
+    """Iterate over the alerts that no other alert inhibits. `held` returns the suppression of an alert
+    by its key."""
     for alert in alerts:
         found = held(alert.key)
         if found is None or found.state is not NotificationState.INHIBITED:
@@ -162,7 +162,7 @@ def spoken(
 
 
 def firing(alerts: Iterable[Alert], subject: Subject) -> Alerts:
-    """Return the ids of the rules that fire, by the name of what they fire on."""
+    """Return the ids of the rules that fire, by the name of their subject."""
     found: dict[str, set[str]] = {}
     for alert in alerts:
         if alert.subject is subject and alert.state is AlertState.FIRING:

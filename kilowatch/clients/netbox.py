@@ -16,26 +16,26 @@ from power.netbox.records import ENDPOINTS
 from telemetry.errors import ConfigError, KilowattError
 
 PAGE = 500
-"""Objects asked for at a time; a NetBox may give fewer."""
+"""Objects requested at a time; a NetBox may return fewer."""
 MOST = 500_000
-"""Objects of one kind."""
+"""Highest number of objects of one kind."""
 LARGEST = 64 << 20
-"""Bytes of one page."""
+"""Highest number of bytes of one page."""
 
 
 class NetBoxError(KilowattError):
-    """NetBox can't be reached, refuses, or answers what is none of its answers."""
+    """NetBox can't be reached, refuses, or sends an unexpected answer."""
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):
-    """A redirect could carry the token elsewhere: it is an error."""
+    """Handler that refuses redirects, which could carry the token elsewhere."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
 
 
 class NetBox:
-    """One NetBox."""
+    """Client of one NetBox."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class NetBox:
         verify: bool = True,
         timeout: float = 60.0,
     ) -> None:
-        """`url` as people see it in the browser. Raises `ConfigError`."""
+        """`url`: the address in the browser. Raises `ConfigError`."""
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username:
             raise ConfigError(url, "it is no address of a NetBox", "Write https://netbox.example.")
@@ -54,7 +54,7 @@ class NetBox:
         self._timeout = timeout
         self._headers = {"Accept": "application/json"}
         if token is not None:
-            # Tokens of the second kind (since 4.5) begin so, and are bearer tokens.
+            # Tokens of version 2 (since 4.5) begin with nbt_ and are bearer tokens.
             word = "Bearer" if token.startswith("nbt_") else "Token"
             self._headers["Authorization"] = f"{word} {token}"
         self._opener = urllib.request.build_opener(
