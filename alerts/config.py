@@ -1,4 +1,4 @@
-"""The `[alerts]` section: who is told, how, and when (docs/alerts.md)."""
+"""The `[alerts]` section: channels, routes and timings of notifications (docs/alerts.md)."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ from telemetry.errors import ConfigError, did_you_mean
 
 HOUR = 3600.0
 DASHBOARD_FIELDS = ("cluster", "node", "gpu", "uuid", "circuit", "from", "to")
-"""What may stand in braces in `dashboard_url`; `from` and `to` are ms since 1970, as Grafana
-has them."""
+"""Fields of the template `dashboard_url`; `from` and `to` are ms since 1970, as in Grafana's
+URLs."""
 
 
 class RouteConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
             rename={"goes_on": "continue"}):  # fmt: skip
-    """Which notices go to which channels. The first route that fits decides."""
+    """Which notices go to which channels. The first route that matches decides."""
 
     channels: tuple[str, ...]
-    """None: nobody is told of these."""
+    """Names of channels; with none, these notices are not sent."""
     severity: tuple[Severity, ...] = ()
-    """Any, unless some are named."""
+    """Severities that match. [page and ticket]"""
     match: tuple[str, ...] = ()
     """Conditions on labels, as `node=~"dgx-.*"`: one of the incident's alerts fulfils all of them."""
     times: tuple[str, ...] | None = None
-    """Hours, as `mon-fri 08:00-18:00`: a page out of them goes on to the next route, a ticket waits
-    for them. [any time for pages, `working_hours` for tickets]"""
+    """Hours, as `mon-fri 08:00-18:00`: outside of them a page continues to the next route, and a
+    ticket waits for them. [any time for pages, `working_hours` for tickets]"""
     timezone: str | None = None
     """IANA name of the zone of `times`. [that of the section]"""
     goes_on: bool = False
-    """Written `continue`: later routes are asked too."""
+    """Written `continue`: whether later routes are evaluated too."""
 
 
 class HeartbeatConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A dead-man switch outside: it is pinged while rules and store make progress, and it is for
-    it to page when the pings end."""
+    """A dead-man switch: a service outside that is pinged while rules and store make progress, and
+    that pages when the pings end."""
 
     url: str = ""
     url_file: Path | None = None
-    """A file with the URL: most services take a ping from anybody who knows it."""
+    """A file with the URL: most services accept a ping from anybody who knows it."""
     url_env: str = ""
     every: float = 60.0
     """Seconds between two pings."""
@@ -58,41 +58,41 @@ class HeartbeatConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class RepeatConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Hours after which an incident that nobody has acknowledged is told again."""
+    """Hours after which an incident that nobody has acknowledged is notified again."""
 
     page: float = 4.0
     ticket: float = 24.0
 
 
 class AlertsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All of it; without channels alerts are stored and shown, and nobody is told."""
+    """The whole section; without channels, alerts are stored and shown but not sent."""
 
     channels: dict[str, dict[str, Any]] = {}
-    """By name, as they are written; `notifiers` decodes them."""
+    """By name, undecoded; `notifiers` decodes them."""
     routes: tuple[RouteConfig, ...] = ()
     """In order. [every page and ticket to every channel]"""
     timezone: str = "UTC"
     """IANA name of the zone of `working_hours` and of routes that name none."""
     working_hours: tuple[str, ...] = ("mon-fri 08:00-18:00",)
-    """When tickets are told."""
+    """When tickets are sent."""
     heartbeat: HeartbeatConfig | None = None
     group_wait_seconds: float = 0.5
-    """How long a new incident gathers alerts of its cause before anybody is told."""
+    """How long a new incident collects alerts of its cause before it is notified."""
     group_interval_seconds: float = 300.0
     """Least time between two updates of an incident."""
     repeat_hours: RepeatConfig = RepeatConfig()
     page_expiry_hours: float = 6.0
-    """A page that could not be delivered for so long is given up; its repetition is not."""
+    """A page that could not be delivered for so long expires; its repetition does not."""
     ticket_expiry_hours: float = 36.0
     external_url: str = ""
-    """Where people reach the aggregator's pages; links in pages begin with it. [none]"""
+    """URL of the aggregator's HTTP server for people; links in pages begin with it. [none]"""
     runbook_url: str = ""
-    """Begins the links to runbooks; `#<anchor>` is added. [none: pages name docs/runbook.md]"""
+    """URL of the runbook; links add `#<anchor>`. [none: pages name docs/runbook.md]"""
     dashboard_url: str = ""
     """Template of the links to dashboards, with `{cluster}`, `{node}`, `{gpu}` (index), `{uuid}`,
     `{circuit}`, `{from}` and `{to}` (ms since 1970)."""
     proxy: str = ""
-    """URL of an HTTP proxy through which all channels are reached."""
+    """URL of an HTTP proxy for all channels."""
 
     def notifiers(self) -> dict[str, Channel]:
         """Return the channels by name. Raises `ConfigError`."""
@@ -106,15 +106,15 @@ class AlertsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return {name: channel(name, raw) for name, raw in self.channels.items()}
 
     def muted(self) -> AlertsConfig:
-        """Return it without anybody who is told."""
+        """Return a copy without channels, routes and heartbeat."""
         return msgspec.structs.replace(self, channels={}, routes=(), heartbeat=None)
 
     def links(self, cluster: str = "") -> Links:
-        """Return where the links in pages lead."""
+        """Return the targets of the links in pages."""
         return Links(cluster, self.external_url, self.runbook_url, self.dashboard_url)
 
     def check(self) -> None:
-        """Raise `ConfigError` for what can't work."""
+        """Raise `ConfigError` for invalid settings."""
         self.notifiers()
         for number, route in enumerate(self.routes):
             self._check_route(f"alerts.routes[{number}]", route)
@@ -155,7 +155,7 @@ class AlertsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 yield (
                     f"{name}_expiry_hours",
                     f"it must be longer than repeat_hours.{name} ({repeat:g})",
-                    "Else an incident can go untold between two repetitions.",
+                    "Else no notification of an incident may arrive between two repetitions.",
                 )
         for name in ("external_url", "runbook_url", "dashboard_url", "proxy"):
             url = getattr(self, name)
@@ -167,7 +167,7 @@ class AlertsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def hours(texts: tuple[str, ...], zone: str, where: str, zone_where: str) -> Hours:
-    """Return the hours that are written. Raises `ConfigError`."""
+    """Return parsed hours. Raises `ConfigError`."""
     return parse_hours(texts, zone_of(zone, zone_where), where)
 
 

@@ -1,7 +1,7 @@
-"""What the desk decides and the outbox sends: incidents, notices about them, deliveries of those.
+"""Notices, which the incident manager makes, and their deliveries, which the outbox sends.
 
 An *incident* is all alerts of one cause; it has one dedup key from its first page to its end. A
-*notice* is one thing to tell about it; a *delivery* is one notice on its way to one channel.
+*notice* is one notification of it; a *delivery* is one notice to one channel.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from api.alerts import Action, DeliveryOutcome, Incident
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing to tell."""
+    """A notification of an incident, for any channel."""
 
     id: str
-    """Of its own; the same after a restart."""
+    """Unique, and the same after a restart."""
     action: Action
     incident: Incident
     at: int
     """ns since 1970."""
     reason: str = ""
-    """`new`, `worse`, `more`, `fewer`, `cause` (what is behind it has shown up), `repeat`,
+    """`new`, `worse`, `more`, `fewer`, `cause` (its cause was found), `repeat`,
     `resolved`, `merged` (its alerts are consequences of another incident's), `acknowledged`,
     `storm`, `flapping`, `test`."""
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
-    """One notice on its way to one channel."""
+    """A notice to one channel, until it is delivered, refused or expired."""
 
     id: int
     """Number in the journal; deliveries of one channel and incident are sent in this order."""
@@ -39,4 +39,4 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     tries: int = 0
     outcome: DeliveryOutcome = DeliveryOutcome.WAITING
     error: str = ""
-    """What the last try ended with."""
+    """Error of the last try."""

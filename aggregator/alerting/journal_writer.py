@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from alerts.engine.restore import AlertRecord
-from alerts.incidents.state import StateChanges
+from alerts.incidents.state import IncidentChanges
 from alerts.journal.journal import Journal, Route
 from telemetry.backoff import STEADY, Backoff
 
@@ -37,7 +37,7 @@ class JournalWriter:
         self._route = route
         self._wake = wake
         self._thread = ThreadPoolExecutor(1, "journal")
-        self._step: StateChanges | None = None
+        self._step: IncidentChanges | None = None
         self._records: Sequence[AlertRecord] | None = None
         self._waiting: list[asyncio.Future[bool]] = []
         self._work = asyncio.Event()
@@ -54,7 +54,7 @@ class JournalWriter:
         """Whether anything is not on disk yet."""
         return self._step is not None or self._records is not None or bool(self._journal.trouble)
 
-    def add(self, step: StateChanges, records: Sequence[AlertRecord] | None = None) -> None:
+    def add(self, step: IncidentChanges, records: Sequence[AlertRecord] | None = None) -> None:
         """Add the changes of a step, and the engine's records where they have changed."""
         if not step and not step.records and records is None:
             return
@@ -115,10 +115,10 @@ class JournalWriter:
         self._wake()
         return good
 
-    def _write(self, step: StateChanges | None, records: Sequence[AlertRecord] | None) -> bool:
+    def _write(self, step: IncidentChanges | None, records: Sequence[AlertRecord] | None) -> bool:
         if step is None and records is None:
             return self._journal.flush()
-        return self._journal.commit(step or StateChanges(), self._route, records)
+        return self._journal.commit(step or IncidentChanges(), self._route, records)
 
     def _log(self, before: str) -> None:
         trouble = self._journal.trouble

@@ -17,7 +17,7 @@ from alerts.engine.engine import RuleEngine
 from alerts.engine.restore import AlertRecord
 from alerts.incidents.manager import IncidentManager
 from alerts.incidents.policy import DEFAULT_TIMINGS, NotificationTimings, policies_of
-from alerts.incidents.state import IncidentMemory, StateChanges
+from alerts.incidents.state import IncidentChanges, IncidentMemory
 from alerts.rules.rule import Rule, monitor_rules
 from api.alerts import Alert, AlertState, Incident, NotificationState, Severity
 from power.snapshot.snapshot import PowerSnapshot
@@ -29,7 +29,7 @@ _NONE: Mapping[str, str] = {}
 _NO_FLEET = Fleet()
 _T = TypeVar("_T")
 
-StoreChanges = Callable[[StateChanges, Sequence[AlertRecord] | None], None]
+StoreChanges = Callable[[IncidentChanges, Sequence[AlertRecord] | None], None]
 """Stores the changes of a step, and the engine's records where they have changed."""
 
 
@@ -138,7 +138,7 @@ class AlertPipeline:
         """Do what the incident manager has to do at this time, without evaluating the rules."""
         self._keep(self.manager.receive((), now, wall, self._recovering), None)
 
-    def commit(self, result: tuple[_T, StateChanges]) -> _T:
+    def commit(self, result: tuple[_T, IncidentChanges]) -> _T:
         """Store the changes of an action on `manager`, and return the record that it returned."""
         record, changes = result
         self._keep(changes, None)
@@ -161,7 +161,7 @@ class AlertPipeline:
         )
         return records
 
-    def _keep(self, changes: StateChanges, records: Sequence[AlertRecord] | None) -> None:
+    def _keep(self, changes: IncidentChanges, records: Sequence[AlertRecord] | None) -> None:
         self._changed += changes.incidents
         self._store(changes, records)
 

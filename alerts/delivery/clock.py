@@ -1,4 +1,4 @@
-"""The clock of what is sent: deliveries carry wall times, and a wall clock may step."""
+"""The clock of deliveries, which have wall times while a wall clock may be stepped."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 
 
 class DeliveryClock:
-    """Three readings of one time. Tests run it faster than life."""
+    """Wall time, monotonic time, and a wall time that never goes back. Tests run it faster."""
 
     def __init__(self) -> None:
         self._began_wall = self.wall()
@@ -24,20 +24,20 @@ class DeliveryClock:
         return time.monotonic()
 
     async def wait(self, event: asyncio.Event, seconds: float) -> None:
-        """Wait for an event, for so long at most."""
+        """Wait for an event, at most for some seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):  # `wait_for` can lose a cancellation on 3.11
                 await event.wait()
 
     def now(self) -> int:
-        """Return the time by which something is due: never goes back, so that a step of the wall
-        clock holds no page up."""
+        """Return ns since 1970 for comparison with due times. Never goes back, so that a step of the
+        wall clock delays no page."""
         self._latest = max(self._latest, self.wall(), self._steady())
         return self._latest
 
     def age(self, since: int) -> float:
         """Return seconds since a wall time, by the wall clock or by the steady one, whichever is
-        less: no step makes a page too old to be sent."""
+        less, so that no step makes a page too old to be sent."""
         return (min(self.wall(), self._steady()) - since) / 1e9
 
     def _steady(self) -> int:

@@ -67,9 +67,11 @@ class Heartbeat:
         stuck = self.stuck()
         if stuck != self._stuck:
             if stuck:
-                log.error("heartbeat: no ping goes out, for the %s make no progress", stuck)
+                log.error(
+                    "heartbeat: no pings are sent, because there is no progress of: %s", stuck
+                )
             else:
-                log.info("heartbeat: pings go out again")
+                log.info("heartbeat: pings are sent again")
             self._stuck = stuck
         if stuck:
             return
@@ -82,10 +84,10 @@ class Heartbeat:
         answer = await sender.get(url, seconds=min(_TIMEOUT, config.every))
         if isinstance(answer, Delivered):
             if self.stats.add_delivered(self._clock.wall()):
-                log.info("heartbeat: it is heard again")
+                log.info("heartbeat: pings are accepted again")
         else:
             self._failed(answer.reason)
 
     def _failed(self, reason: str) -> None:
         if self.stats.add_failure(reason, self._clock.monotonic()):
-            log.warning("heartbeat: a ping is not heard: %s", reason)
+            log.warning("heartbeat: a ping failed: %s", reason)

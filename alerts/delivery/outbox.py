@@ -110,11 +110,11 @@ class Outbox:
         self._version = version
         self._call = call
         self._clock = clock or DeliveryClock()
-        self._dice = dice or random.Random()  # noqa: S311 - spreads tries, guards nothing
+        self._dice = dice or random.Random()  # noqa: S311 - spreads retries, no secret
         self._sender: HttpSender | None = None
         self._router = Router(config)
         self._receivers: dict[str, tuple[Alert, list[str]]] = {}
-        """The Alertmanagers of each alert that is fed, by its key."""
+        """By key: an alert, and the Alertmanagers that receive it."""
         self._workers: dict[str, ChannelWorker] = {}
         self._feeds: dict[str, AlertmanagerFeed] = {}
         for name, channel in config.notifiers().items():

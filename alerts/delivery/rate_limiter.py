@@ -1,4 +1,4 @@
-"""How fast a channel may be told, and how patient it is tried again. Pure: `now` is an argument."""
+"""Rate limit and back-off of one channel. Pure: `now` is an argument."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ FIRST = 1.0
 
 
 class RateLimiter:
-    """One channel's: a bucket of tokens, and a pause that grows while nothing gets through.
+    """A token bucket, and a pause that grows while the channel fails.
 
-    While a channel fails, one message at a time finds out whether it is back: a thousand that wait
-    are no thousand tries.
+    While it fails, one message at a time probes it, however many wait.
     """
 
     def __init__(self, per_minute: float, burst: int, at_once: int, dice: random.Random) -> None:
@@ -28,7 +27,7 @@ class RateLimiter:
 
     @property
     def at_once(self) -> int:
-        """Messages that may be under way now."""
+        """Messages that may be in flight now."""
         return 1 if self._backoff.failures else self._at_once
 
     def wait(self, now: float) -> float:
@@ -37,17 +36,17 @@ class RateLimiter:
         missing = max(0.0, 1.0 - self._tokens) / self._per_second
         return max(missing, self._paused_until - now, 0.0)
 
-    def take(self, now: float) -> None:
-        """One message goes."""
+    def spend(self, now: float) -> None:
+        """Spend a token on a message."""
         self._fill(now)
         self._tokens -= 1.0
 
     def succeeded(self) -> None:
-        """It is back, or was never away."""
+        """Reset the pause after a success."""
         self._backoff.reset()
 
     def failed(self, now: float, asked: float | None) -> None:
-        """A try failed; `asked`: seconds that the receiver wants to be left alone for."""
+        """Extend the pause after a failure; `asked`: seconds that the receiver asked to wait."""
         pause = max(self._backoff.next(), asked or 0.0)
         self._paused_until = max(self._paused_until, now + pause)
 

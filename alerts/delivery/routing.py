@@ -110,7 +110,7 @@ def _parsed(route: RouteConfig, config: AlertsConfig) -> _Route:
 
 
 def _facts(notice: Notice) -> Iterable[Mapping[str, str]]:
-    """The labels of each of its alerts, or what they have in common when none is listed."""
+    """Yield the labels of each alert of the incident, or its group when it lists none."""
     incident = notice.incident
     if not incident.alerts:
         yield {**incident.group, "severity": incident.severity.value}

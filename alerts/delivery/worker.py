@@ -1,5 +1,6 @@
-"""One channel's deliveries: takes what is due from the journal, sends it, writes down what became
-of it. Another channel that fails or hangs is none of its business.
+"""The worker of one channel: sends its due deliveries, and stores the outcomes.
+
+Each channel has its own, so that one that fails or hangs delays no other.
 """
 
 from __future__ import annotations
@@ -24,48 +25,47 @@ from alerts.notifiers.result import Answer, Delivered, Later, Refused
 from api.alerts import Action, Severity
 from telemetry.backoff import Backoff
 
-# What is still to be said of one incident on one channel, when several notices wait.
+# Coalescing: which of several waiting notices of one incident are still sent to a channel.
 #
-# Pure. A receiver that was away for an hour is not told the whole hour: it is told how things stand,
-# in the order in which they came to be so.
+# Pure. A receiver that was away for an hour gets the present state, not all that happened meanwhile.
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryPlan:
-    """What becomes of the deliveries of a chain now."""
+    """Decision about the waiting deliveries of an incident on a channel."""
 
     send: Delivery | None
-    """The next to send, with the newest facts in it."""
+    """The next to send, with the newest content."""
     covered: tuple[int, ...] = ()
     """Contained in `send`, and settled with it."""
     rest: tuple[int, ...] = ()
-    """Wait behind it."""
+    """Sent after it."""
     superseded: tuple[int, ...] = ()
-    """Need not be said any more."""
+    """Not sent, because another says more."""
     expired: tuple[int, ...] = ()
 
 
 def plan(chain: Sequence[Delivery], old: Callable[[Delivery], bool], started: int) -> DeliveryPlan:
-    """Decide for all that wait of one incident on one channel, in the order of their numbers.
+    """Return what to do with the waiting deliveries of an incident, in the order of their numbers.
 
-    `old`: whether one is too old to be of use. `started`: when this process began to send, for what
-    an earlier one has sent may have arrived without being written down.
+    `old`: whether a delivery has expired. `started`: when this process began to send; a delivery of
+    an earlier process may have arrived without being stored as such.
     """
     expired = tuple(one.id for one in chain if old(one))
-    living = [one for one in chain if one.id not in expired]
-    end = next((at for at, one in enumerate(living) if one.notice.action is Action.RESOLVE), None)
+    valid = [one for one in chain if one.id not in expired]
+    end = next((at for at, one in enumerate(valid) if one.notice.action is Action.RESOLVE), None)
     if end is None:
-        return _going_on(living, expired)
-    over, before = living[end], living[:end]
-    later = tuple(one.id for one in living[end + 1 :])
+        return _open_incident(valid, expired)
+    over, before = valid[end], valid[:end]
+    later = tuple(one.id for one in valid[end + 1 :])
     gone = tuple(one.id for one in before)
-    if before and _never_told(before[0], started):
+    if before and _never_sent(before[0], started):
         return DeliveryPlan(None, rest=later, superseded=(*gone, over.id), expired=expired)
     return DeliveryPlan(over, rest=later, superseded=gone, expired=expired)
 
 
-def _never_told(first: Delivery, started: int) -> bool:
-    """Whether the receiver has surely not heard of an incident whose first notice this is."""
+def _never_sent(first: Delivery, started: int) -> bool:
+    """Whether the receiver certainly has no notice of an incident whose first one this is."""
     return (
         first.notice.action is Action.TRIGGER
         and first.notice.reason == "new"
@@ -74,33 +74,33 @@ def _never_told(first: Delivery, started: int) -> bool:
     )
 
 
-def _going_on(living: list[Delivery], expired: tuple[int, ...]) -> DeliveryPlan:
-    """Of an incident that is not over: one trigger or update with the newest facts, and the last
-    acknowledgement."""
-    told = [one for one in living if one.notice.action is not Action.ACKNOWLEDGE]
-    notes = [one for one in living if one.notice.action is Action.ACKNOWLEDGE]
+def _open_incident(valid: list[Delivery], expired: tuple[int, ...]) -> DeliveryPlan:
+    """Return the plan for an incident that is not over: one trigger or update with the newest
+    content, and the last acknowledgement."""
+    changes = [one for one in valid if one.notice.action is not Action.ACKNOWLEDGE]
+    notes = [one for one in valid if one.notice.action is Action.ACKNOWLEDGE]
     superseded = [one.id for one in notes[:-1]]
     to_send = notes[-1:]
     covered: tuple[int, ...] = ()
-    if told:
-        triggers = [one for one in told if one.notice.action is Action.TRIGGER]
-        carrier = triggers[0] if triggers else told[0]
-        newest = told[-1]
-        superseded += [one.id for one in told if one.id not in {carrier.id, newest.id}]
+    if changes:
+        triggers = [one for one in changes if one.notice.action is Action.TRIGGER]
+        carrier = triggers[0] if triggers else changes[0]
+        newest = changes[-1]
+        superseded += [one.id for one in changes if one.id not in {carrier.id, newest.id}]
         if newest.id != carrier.id:
             covered = (newest.id,)
-        to_send.append(_carrying(carrier, triggers, living[-1].notice))
+        to_send.append(_carrying(carrier, triggers, valid[-1].notice))
     if not to_send:
         return DeliveryPlan(None, expired=expired)
     to_send.sort(key=lambda one: one.id)
     first, rest = to_send[0], tuple(one.id for one in to_send[1:])
-    if first.notice.action is Action.ACKNOWLEDGE:  # what is covered belongs to the one behind it
+    if first.notice.action is Action.ACKNOWLEDGE:  # the covered one belongs to the one behind it
         covered, rest = (), (*rest, *covered)
     return DeliveryPlan(first, covered, rest, tuple(superseded), expired)
 
 
 def _carrying(carrier: Delivery, triggers: list[Delivery], newest: Notice) -> Delivery:
-    """Return a delivery with its own place and key, and the newest facts."""
+    """Return a delivery with its own number and action, and the newest content."""
     reason = carrier.notice.reason
     if triggers and reason != "new":
         reason = triggers[-1].notice.reason
@@ -113,25 +113,25 @@ log = logging.getLogger(__name__)
 FIRST_RETRY, LONGEST_RETRY = 2.0, 120.0
 """Seconds between two tries of a delivery: a page must not wait long for a receiver that is back."""
 GRACE_SECONDS = 5.0
-"""How long the end waits for what is under way."""
+"""How long requests in flight have at the end."""
 IDLE_SECONDS = 30.0
-"""Looks at the journal at least so often, though whoever writes to it says so."""
+"""Longest pause between two reads of the journal, whose writer wakes the worker anyway."""
 RESOLVE_EXPIRY = 7 * 86_400.0
-"""The end of an incident is worth telling for long: else it stays open at the receiver."""
+"""Seconds: a resolve is sent for long, else the incident stays open at the receiver."""
 
 Call = Callable[..., Awaitable[Any]]
-"""Calls a function that writes to disk without holding up the loop."""
+"""Calls a function that writes to disk without blocking the loop."""
 
 
 class DeliveryJournal(Protocol):
-    """What the outbox asks of `alerts.journal.journal`. Reading costs no I/O; what writes is called in a
-    thread."""
+    """The part of `alerts.journal.journal.Journal` that the outbox uses. Reading does no I/O; methods
+    that write are called in a thread."""
 
     def due(self, wall_ns: int, limit: int, channel: str) -> Sequence[Delivery]:
         """Return one delivery of each incident of which any is due: pages first, then oldest."""
 
     def chain(self, channel: str, incident: str) -> Sequence[Delivery]:
-        """Return all that wait of one incident on a channel, in their order."""
+        """Return all deliveries of an incident that wait on a channel, in their order."""
 
     def next_due(self, channel: str) -> int | None:
         """Return when the next is due on a channel; None when none waits."""
@@ -140,36 +140,36 @@ class DeliveryJournal(Protocol):
         """Return by channel how many wait, and when the oldest was made."""
 
     def delivered(self, number: int, wall_ns: int, superseded: Sequence[int] = ()) -> object:
-        """It has arrived, and what `superseded` says with it."""
+        """Store that a delivery has arrived, and with it the content of `superseded`."""
 
     def retry(self, number: int, due: int, error: str, others: Sequence[int] = ()) -> object:
-        """It has not; try it again at `due`, and `others` not before."""
+        """Store that a try has failed, to be repeated at `due`; `others` are not sent before that."""
 
     def refused(self, number: int, wall_ns: int, error: str) -> object:
-        """It never will."""
+        """Store that the receiver has refused a delivery for good."""
 
     def expired(self, number: int, wall_ns: int, error: str) -> object:
-        """It is too old to be of use."""
+        """Store that a delivery is too old to be sent."""
 
     def superseded(self, numbers: Sequence[int], wall_ns: int) -> object:
-        """They need not be said any more."""
+        """Store that deliveries need not be sent, because a later one says more."""
 
     def channel_state(self, channel: str) -> bytes | None:
-        """Return what a channel keeps for itself."""
+        """Return the stored state of a channel."""
 
     def store_channel_state(self, channel: str, body: bytes | None) -> object:
-        """Keep it; None forgets it."""
+        """Store the state of a channel; None deletes it."""
 
 
 class ChannelWorker:
-    """Works through one channel."""
+    """Sends the deliveries of one channel."""
 
     def __init__(
         self,
         name: str,
         channel: Channel,
         journal: DeliveryJournal,
-        tell: Callable[[str, Channel, Notice], Awaitable[Answer]],
+        send: Callable[[str, Channel, Notice], Awaitable[Answer]],
         *,
         expiry: Mapping[Severity, float],
         first_due: Callable[[str, Delivery], int],
@@ -181,61 +181,61 @@ class ChannelWorker:
         self.channel = channel
         self.stats = ChannelStats()
         self._journal = journal
-        self._tell = tell
+        self._send_notice = send
         self._expiry = expiry
         self._first_due = first_due
         self._clock = clock
         self._call = call
         self._retry = Backoff(FIRST_RETRY, LONGEST_RETRY, dice=dice)
-        self._pace = RateLimiter(channel.per_minute, channel.burst, channel.at_once, dice)
-        self._flying: dict[str, asyncio.Task[None]] = {}
+        self._limiter = RateLimiter(channel.per_minute, channel.burst, channel.at_once, dice)
+        self._in_flight: dict[str, asyncio.Task[None]] = {}
         self._woken = asyncio.Event()
         self._started = clock.now()
 
     def wake(self) -> None:
-        """Say that there may be something new to send."""
+        """Note that there may be a new delivery."""
         self._woken.set()
 
     async def run(self) -> None:
-        """Send for ever. Cancelled, it gives what is under way a little time; what is not sent
-        then waits for the next start."""
+        """Send until cancelled. Requests in flight then get a few seconds; deliveries that are not
+        sent wait for the next start."""
         try:
             while True:
                 self._woken.clear()
                 pause = await self._turn()
                 await self._clock.wait(self._woken, pause)
         finally:
-            await self._land()
+            await self._drain()
 
     async def _turn(self) -> float:
-        """Start all that may go now, and return how long there is nothing to do."""
-        while len(self._flying) < self._pace.at_once:
-            pause = self._pace.wait(self._clock.monotonic())
+        """Start all deliveries that may be sent now, and return how long to wait."""
+        while len(self._in_flight) < self._limiter.at_once:
+            pause = self._limiter.wait(self._clock.monotonic())
             if pause > 0:
                 return min(pause, IDLE_SECONDS)
             found = await self._pick()
             if found is None:
                 return self._until_due()
-            self._pace.take(self._clock.monotonic())
+            self._limiter.spend(self._clock.monotonic())
             key = found.send.notice.incident.key
             task = asyncio.create_task(self._send(found.plan, found.send), name=f"send {self.name}")
-            self._flying[key] = task
-            task.add_done_callback(functools.partial(self._landed, key))
+            self._in_flight[key] = task
+            task.add_done_callback(functools.partial(self._finished, key))
         return IDLE_SECONDS
 
     async def _pick(self) -> _Picked | None:
-        """Return the most urgent that is not under way; settle on the way what need not be sent."""
+        """Return the most urgent incident that is not in flight; settle what need not be sent."""
         now = self._clock.now()
-        for head in self._journal.due(now, len(self._flying) + 8, self.name):
+        for head in self._journal.due(now, len(self._in_flight) + 8, self.name):
             key = head.notice.incident.key
-            if key in self._flying:
+            if key in self._in_flight:
                 continue
             chain = self._journal.chain(self.name, key)
             decided = plan(chain, self._is_old, self._started)
             await self._give_up(decided)
             if decided.send is not None:
                 return _Picked(decided, decided.send)
-            self._woken.set()  # the next turn sees what is behind these
+            self._woken.set()  # the next turn sees the deliveries behind these
         return None
 
     def _until_due(self) -> float:
@@ -244,7 +244,7 @@ class ChannelWorker:
         due = self._journal.next_due(self.name)
         if due is None:
             return IDLE_SECONDS
-        least = 0.5 if self._flying else 0.05  # what is under way is still due
+        least = 0.5 if self._in_flight else 0.05  # deliveries in flight are still due
         return min(max((due - self._clock.now()) / 1e9, least), IDLE_SECONDS)
 
     def _is_old(self, delivery: Delivery) -> bool:
@@ -254,7 +254,7 @@ class ChannelWorker:
             limit = max(limit, RESOLVE_EXPIRY)
         if self._clock.age(delivery.created) <= limit:
             return False
-        # A ticket that was held until Monday is as old as its time in working hours.
+        # The age of a ticket that waited until Monday counts from its time in working hours.
         return self._clock.age(self._first_due(self.name, delivery)) > limit
 
     async def _give_up(self, decided: DeliveryPlan) -> None:
@@ -270,27 +270,27 @@ class ChannelWorker:
         limit = 2 * self.channel.timeout_seconds + 5
         try:
             async with asyncio.timeout(limit):
-                answer = await self._tell(self.name, self.channel, delivery.notice)
+                answer = await self._send_notice(self.name, self.channel, delivery.notice)
         except TimeoutError:
             answer = Later(f"no answer within {limit:g} s")
         except Exception as error:
-            log.exception("channel %s: a message could not be made", self.name)
+            log.exception("channel %s: a message could not be built", self.name)
             answer = Later(f"{type(error).__name__}: {clean(str(error), 200)}")
-        # What has arrived must be written down even if the end comes now.
+        # An arrival must be stored even if the service is stopped now.
         await asyncio.shield(self._settle(decided, delivery, answer))
 
     async def _settle(self, decided: DeliveryPlan, delivery: Delivery, answer: Answer) -> None:
         journal, stats, now = self._journal, self.stats, self._clock.wall()
         match answer:
             case Delivered():
-                self._pace.succeeded()
+                self._limiter.succeeded()
                 if stats.add_delivered(now):
-                    log.info("channel %s takes messages again", self.name)
+                    log.info("channel %s accepts messages again", self.name)
                 await self._call(journal.delivered, delivery.id, now, decided.covered)
             case Later(reason, after):
-                self._pace.failed(self._clock.monotonic(), after)
+                self._limiter.failed(self._clock.monotonic(), after)
                 if stats.add_failure(reason, self._clock.monotonic()):
-                    log.warning("channel %s fails: %s; it is tried again", self.name, reason)
+                    log.warning("channel %s fails: %s; it is retried", self.name, reason)
                 pause = max(self._retry.after(delivery.tries + 1), after or 0.0)
                 due = self._clock.now() + round(pause * 1e9)
                 others = (*decided.covered, *decided.rest)
@@ -303,12 +303,12 @@ class ChannelWorker:
                 if decided.covered:
                     await self._call(journal.superseded, decided.covered, now)
 
-    def _landed(self, key: str, _: asyncio.Task[None]) -> None:
-        self._flying.pop(key, None)
+    def _finished(self, key: str, _: asyncio.Task[None]) -> None:
+        self._in_flight.pop(key, None)
         self._woken.set()
 
-    async def _land(self) -> None:
-        tasks = list(self._flying.values())
+    async def _drain(self) -> None:
+        tasks = list(self._in_flight.values())
         if not tasks:
             return
         _, left = await asyncio.wait(tasks, timeout=GRACE_SECONDS)
@@ -319,7 +319,7 @@ class ChannelWorker:
 
 @dataclass(frozen=True, slots=True)
 class _Picked:
-    """What goes next."""
+    """The next delivery, with the plan that it is from."""
 
     plan: DeliveryPlan
     send: Delivery

@@ -1,7 +1,7 @@
 """The incident manager: opens, groups, suppresses and closes incidents, and makes their notices.
 
 Pure: `now` (monotonic seconds) and `wall_ns` (ns since 1970) are arguments of every call, one after
-the other from one thread. Every call returns `StateChanges`; `alerts.journal.journal` stores them,
+the other from one thread. Every call returns `IncidentChanges`; `alerts.journal.journal` stores them,
 and only what is stored is sent.
 """
 
@@ -25,11 +25,11 @@ from alerts.incidents.policy import (
     check_inhibitions,
 )
 from alerts.incidents.state import (
+    IncidentChanges,
     IncidentMemory,
     IncidentRecord,
     RecordKey,
     SilenceWindow,
-    StateChanges,
 )
 from alerts.incidents.storm import StormLimiter
 from alerts.incidents.suppression import AlertSuppressor, end_window
@@ -52,7 +52,7 @@ class SuppressionStatus(NamedTuple):
 
     state: NotificationState
     by: str
-    """What suppresses it: key of the alert that is its cause, id of the silence, key of the storm
+    """The reason: key of the alert that is its cause, id of the silence, key of the storm
     incident; "" where nothing does."""
     incident: str
     """Key of the incident that it belongs to; "" where it belongs to none."""
@@ -89,7 +89,7 @@ class IncidentManager:
         now: float,
         wall_ns: int,
         recovering: Collection[str] = frozenset(),
-    ) -> StateChanges:
+    ) -> IncidentChanges:
         """Apply the alerts that `RuleEngine.evaluate` returned, and do what is due; called at every
         tick of the rules and at `next_due`.
 
@@ -101,7 +101,7 @@ class IncidentManager:
             self._lifecycle.receive(alert)
         return self._advance(recovering)
 
-    def reconcile(self, firing: Iterable[Alert], now: float, wall_ns: int) -> StateChanges:
+    def reconcile(self, firing: Iterable[Alert], now: float, wall_ns: int) -> IncidentChanges:
         """Apply all alerts that fire now, once after a start: tracked alerts that are not among
         them have resolved meanwhile, or their rule is gone."""
         fires = {alert.key: alert for alert in firing if alert.state is AlertState.FIRING}
@@ -129,7 +129,7 @@ class IncidentManager:
 
     def acknowledge(
         self, key: str, *, who: str, why: str, until: int | None, now: float, wall_ns: int
-    ) -> tuple[Incident, StateChanges]:
+    ) -> tuple[Incident, IncidentChanges]:
         """Acknowledge an incident, until its end or `until` (ns since 1970).
 
         `key`: the incident's, a unique prefix of it, or the key of one of its alerts.
@@ -151,7 +151,7 @@ class IncidentManager:
 
     def unacknowledge(
         self, key: str, *, who: str, why: str, now: float, wall_ns: int
-    ) -> tuple[Incident, StateChanges]:
+    ) -> tuple[Incident, IncidentChanges]:
         """Remove the acknowledgement; reminders resume."""
         time = self._clock.advance(now, wall_ns)
         record = self._open(key)
@@ -177,7 +177,7 @@ class IncidentManager:
         maintenance: bool = False,
         now: float,
         wall_ns: int,
-    ) -> tuple[Silence, StateChanges]:
+    ) -> tuple[Silence, IncidentChanges]:
         """Suppress alerts that match all of `matchers`, between two times in ns since 1970."""
         self._clock.advance(now, wall_ns)
         clock = self._clock
@@ -194,7 +194,7 @@ class IncidentManager:
 
     def unsilence(
         self, key: str, *, who: str, why: str, now: float, wall_ns: int
-    ) -> tuple[Silence, StateChanges]:
+    ) -> tuple[Silence, IncidentChanges]:
         """End a silence or maintenance window now; `key` is its id or a unique prefix of it."""
         time = self._clock.advance(now, wall_ns)
         window = window_of(key, self._index)
@@ -251,7 +251,7 @@ class IncidentManager:
 
     def _advance(
         self, recovering: Collection[str] = frozenset(), silences: Sequence[Silence] = ()
-    ) -> StateChanges:
+    ) -> IncidentChanges:
         """Do all that is due, and return the changes of this step."""
         suppressor, index = self._suppressor, self._index
         turned = {one.id: one for one in (*silences, *suppressor.update_windows(self._clock.time))}
@@ -269,14 +269,14 @@ class IncidentManager:
         self._storms.notify()
         return self._changes(tuple(turned.values()))
 
-    def _changes(self, silences: tuple[Silence, ...]) -> StateChanges:
+    def _changes(self, silences: tuple[Silence, ...]) -> IncidentChanges:
         index, clock = self._index, self._clock
         records = index.changed_records()
         if clock.is_due(bool(records)):
             records[RecordKey("pulse", "")] = msgspec.json.encode(clock.state)
         keys = index.changed_incidents()
         changed = (index.incidents[key] for key in keys if key in index.incidents)
-        step = StateChanges(
+        step = IncidentChanges(
             notices=self._scheduler.drain_notices(),
             incidents=tuple(incident_of(record, index) for record in changed),
             silences=silences,

@@ -58,7 +58,7 @@ class TrackedAlert(StoredRecord, kw_only=True):
     """NOTIFIED, INHIBITED, SILENCED or MAINTENANCE; `IncidentManager.status` adds FLAPPING and
     STORM."""
     by: str = ""
-    """What suppresses it: key of the cause, id of the silence."""
+    """The reason: key of the cause, id of the silence."""
     release: float | None = None
     """The suppression has ended; if the alert still fires at this time, it is notified."""
     incident: str = ""
@@ -73,7 +73,7 @@ class IncidentRecord(StoredRecord, kw_only=True):
 
     key: str
     base: str
-    """What the key is made of, without the number of its repetitions within ten minutes."""
+    """The text that the key is made of, without the number of its repetitions within ten minutes."""
     order: int
     group: Mapping[str, str]
     place: tuple[str, str]
@@ -168,7 +168,7 @@ class RecordKey(NamedTuple):
 
 
 class IncidentMemory(msgspec.Struct, kw_only=True):
-    """All records of the incident manager, as the journal returns them."""
+    """Records of the incident manager, as the journal returns them."""
 
     clock: ManagerClock | None = None
     """None at the first start."""
@@ -178,8 +178,8 @@ class IncidentMemory(msgspec.Struct, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class StateChanges:
-    """Changes of one step, stored in one transaction before any notice is sent.
+class IncidentChanges:
+    """Changes of one step of the incident manager, stored in one transaction before any notice is sent.
 
     Two steps that are not stored yet join into one: `first.then(second)`.
     """
@@ -200,11 +200,11 @@ class StateChanges:
         """Whether there is anything to store; the clock is stored every 30 s in any case."""
         return bool(self.records or self.notices)
 
-    def then(self, later: StateChanges) -> StateChanges:
+    def then(self, later: IncidentChanges) -> IncidentChanges:
         """Return this step and a later one as one."""
         incidents = {incident.key: incident for incident in (*self.incidents, *later.incidents)}
         silences = {silence.id: silence for silence in (*self.silences, *later.silences)}
-        return StateChanges(
+        return IncidentChanges(
             self.notices + later.notices,
             tuple(incidents.values()),
             tuple(silences.values()),

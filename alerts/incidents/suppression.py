@@ -1,4 +1,4 @@
-"""What suppresses an alert: a maintenance window, a silence, or the alert that is its cause."""
+"""Suppression of alerts, by a maintenance window, a silence, or the alert that is their cause."""
 
 from __future__ import annotations
 

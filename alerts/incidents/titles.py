@@ -52,7 +52,7 @@ def _title(
         return record.title
     head = listed[0].alert
     if record.storming is not None:
-        return f"Storm: {_count(record.suppressed, 'incident')} held back{_where(members)}; {head.summary}"
+        return f"Storm: {_count(record.suppressed, 'incident')} suppressed{_where(members)}; {head.summary}"
     title = head.summary
     if len(members) > 1:
         alike = all(one.alert.rule == head.rule for one in members)

@@ -20,7 +20,7 @@ from typing import Protocol
 import msgspec
 
 from alerts.engine.restore import AlertRecord
-from alerts.incidents.state import IncidentMemory, StateChanges
+from alerts.incidents.state import IncidentChanges, IncidentMemory
 from alerts.journal.file import JournalFile
 from alerts.journal.queue import DeliveryQueue
 from alerts.journal.reader import JournalReader
@@ -95,7 +95,7 @@ class Journal:
     # -- Changes of the rules and the incident manager -------------------------------------------
 
     def commit(
-        self, step: StateChanges, route: Route, records: Iterable[AlertRecord] | None = None
+        self, step: IncidentChanges, route: Route, records: Iterable[AlertRecord] | None = None
     ) -> bool:
         """Write the changes of a step, and a delivery of each notice to each channel that `route`
         returns, in one transaction. `records`: `RuleEngine.snapshot`; None leaves the last one.

@@ -1,4 +1,4 @@
-"""A page as plain text, as Markdown and as a table, no longer than a receiver takes."""
+"""A page as plain text, as Markdown and as a table, within the limits of receivers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from alerts.message.page import ADVICE, Page
 from alerts.message.text import cut
 
 _SHORT = 200
-"""Characters of advice where room is short."""
+"""Characters of advice in a short text."""
 
 
 def text(page: Page, limit: int | None = None) -> str:
-    """Return it as plain text of at most `limit` characters; the least needed goes first."""
+    """Return a page as plain text of at most `limit` characters; the least important goes first."""
     shorter = ((page.others, ADVICE), ((), ADVICE), ((), _SHORT))
     whole = ""
     for others, advice in shorter:
@@ -26,7 +26,7 @@ def text(page: Page, limit: int | None = None) -> str:
 
 
 def markdown(page: Page, limit: int | None = None, *, headline: bool = True) -> str:
-    """Return it as Markdown of at most `limit` characters, where that is possible at all."""
+    """Return a page as Markdown of at most `limit` characters."""
     whole = ""
     for others, advice in ((page.others, ADVICE), ((), ADVICE), ((), _SHORT)):
         blocks = [f"**{escaped(page.headline)}**"] if headline else []
@@ -47,7 +47,7 @@ def markdown(page: Page, limit: int | None = None, *, headline: bool = True) -> 
 
 
 def details(page: Page) -> dict[str, object]:
-    """Return it as plain values, for receivers that show a table."""
+    """Return a page as plain values, for receivers that show a table."""
     table: dict[str, object] = {fact.name: fact.value for fact in page.facts}
     if page.advice:
         table["What to do"] = page.advice
@@ -58,6 +58,6 @@ def details(page: Page) -> dict[str, object]:
 
 
 def escaped(words: str) -> str:
-    """Return words that mean nothing to Markdown, and call nobody in a chat."""
+    """Return words without markup of Markdown and mentions of a chat."""
     marked = "".join(f"\\{one}" if one in "\\`*_[]<>#|~" else one for one in words)
     return marked.replace("@", "@\u2060")  # a word joiner: `@channel` is no mention then

@@ -1,7 +1,7 @@
-"""What a page says: what, where, since when, how bad, who is hit, what to do, and how to silence it.
+"""The content of a page: subject, place, duration, severity, jobs hit, advice, and commands.
 
-Whoever is woken reads this first and perhaps nothing else. Nothing unknown is said, and nothing
-that came from the bus can do more than stand there.
+The person who is woken reads this first, and perhaps nothing else. Unknown facts are left out, and
+text from the bus is cleaned, so that it cannot do harm at a receiver.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SECOND = 1_000_000_000
 _AROUND = 1800
 """Seconds before and after an incident that a dashboard shows."""
 _OTHERS = 5
-"""Further alerts of an incident that are told by name."""
+"""Further alerts of an incident that are listed."""
 _FACT = 300
 _TITLE = 2000
 ADVICE = 2000
@@ -29,7 +29,7 @@ ADVICE = 2000
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Where the links of pages lead; "" where there is no such place."""
+    """Targets of the links in pages; "" for none."""
 
     cluster: str = ""
     external: str = ""
@@ -39,7 +39,7 @@ class Links:
 
 
 class Fact(NamedTuple):
-    """One thing that is known."""
+    """A named value."""
 
     name: str
     value: str
@@ -47,29 +47,29 @@ class Fact(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """All that is said, in the order in which it is read."""
+    """The content of a notice, in the order in which it is read."""
 
     tag: str
     """`PAGE`, `TICKET`, `INFO`, `TEST`, `RESOLVED`, `ACKNOWLEDGED`, `UPDATE`."""
     title: str
     facts: tuple[Fact, ...]
     advice: str
-    """What it means and what to do."""
+    """Meaning of the alert, and what to do."""
     others: tuple[str, ...]
     """Further alerts of the same incident, a line each."""
     links: tuple[Fact, ...]
     """Name and URL."""
     commands: tuple[Fact, ...]
-    """What a person types."""
+    """Shell commands to acknowledge or silence."""
 
     @property
     def headline(self) -> str:
-        """What and how grave, in one line."""
+        """Tag and title in one line."""
         return f"[{self.tag}] {self.title}"
 
 
 def page_of(notice: Notice, links: Links, now: int) -> Page:
-    """Return what a notice says at a wall time, ns since 1970."""
+    """Return the content of a notice at a wall time, ns since 1970."""
     incident = notice.incident
     lead = incident.alerts[0] if incident.alerts else None
     over = notice.action is Action.RESOLVE
@@ -144,12 +144,12 @@ def _facts(notice: Notice, links: Links, now: int) -> Iterator[tuple[str, str]]:
         yield "Until", f"{timestamp(incident.ended)} ({length})"
     yield "Alike", _alike(incident)
     if incident.inhibited:
-        yield "Held back", _consequences(incident)
+        yield "Inhibited", _consequences(incident)
     if incident.acknowledged is not None:
         note = incident.acknowledged
         why = f": {note.why}" if note.why else ""
         yield "Acknowledged", f"by {note.who} at {timestamp(note.at)}{why}"
-    yield "Told because", _REASONS.get(notice.reason, "")
+    yield "Sent because", _REASONS.get(notice.reason, "")
     if incident.alerts and not links.runbook:
         anchor = incident.alerts[0].runbook
         yield "Runbook", f"docs/runbook.md#{anchor}" if anchor else ""
@@ -242,7 +242,7 @@ def _commands(incident: Incident, lead: Alert | None) -> Iterator[Fact]:
 
 
 def _silencing(incident: Incident, lead: Alert) -> Iterator[str]:
-    """Conditions that cover the lead and its like, and no more than the incident does."""
+    """Yield matchers that cover the lead and alerts like it, and no more than the incident does."""
     yield f"rule={lead.rule}"
     if not lead.node:
         yield f"name={lead.name}"

@@ -1,7 +1,6 @@
-"""Text that can do no harm, wherever it came from, and times as people on call read them.
+"""Cleaned text: names come from the bus, that is from every machine of a fleet, and may contain anything.
 
-Names come from the bus, that is from every machine of a fleet: what is not printable must not reach
-a pager, a terminal or a chat.
+Unprintable characters must not reach a pager, a terminal or a chat.
 """
 
 from __future__ import annotations

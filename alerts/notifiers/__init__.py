@@ -1,4 +1,4 @@
-"""Channels: who can be told, one file each. The union is the registry.
+"""Channels: the types of receivers, one file each. The union is the registry.
 
 A channel's settings are its class; `type` names it:
 

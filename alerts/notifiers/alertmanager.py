@@ -28,7 +28,7 @@ PATH = "/api/v2/alerts"
 
 
 class Alertmanager(TokenChannel, frozen=True, kw_only=True, tag="alertmanager"):
-    """All Alertmanagers of one cluster, each by its own URL, never through a load balancer."""
+    """The Alertmanagers of one cluster, each by its own URL, never through a load balancer."""
 
     urls: tuple[str, ...]
     """Each as `http://host:9093`, with a path before `/api` where there is one."""

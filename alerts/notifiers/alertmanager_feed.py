@@ -100,7 +100,7 @@ class AlertSender:
             elif pause > 0:
                 await clock.wait(asyncio.Event(), pause)
             else:
-                limiter.take(now)
+                limiter.spend(now)
                 await self._post(marks[: channel.batch], http, limiter)
 
     def _due(self, now: float) -> list[str]:
@@ -133,12 +133,12 @@ class AlertSender:
             case Delivered():
                 limiter.succeeded()
                 if self.stats.trouble_since is not None:
-                    log.info("channel %s takes alerts again", self._feed.name)
+                    log.info("channel %s accepts alerts again", self._feed.name)
                     self._sent.clear()  # it may have been restarted, and have lost them
                 self.stats.add_delivered(self._clock.wall(), len(marks))
             case Refused(reason, status) if status == _BAD_REQUEST:
                 limiter.succeeded()
-                if len(marks) > 1:  # it has taken what is good of them; halves find what is not
+                if len(marks) > 1:  # it has accepted the valid ones; halves find the others
                     middle = len(marks) // 2
                     await self._post(_there(marks[:middle], state), http, limiter)
                     await self._post(_there(marks[middle:], state), http, limiter)
@@ -149,7 +149,7 @@ class AlertSender:
             case Refused(reason) | Later(reason):
                 limiter.failed(now, answer.after if isinstance(answer, Later) else None)
                 if self.stats.add_failure(reason, now):
-                    log.warning("channel %s fails: %s; it is tried again", self._feed.name, reason)
+                    log.warning("channel %s fails: %s; it is retried", self._feed.name, reason)
                 return
         self._sent.update((mark, (versions[mark], now)) for mark in marks)
 

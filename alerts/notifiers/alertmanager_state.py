@@ -22,7 +22,7 @@ class ActiveAlert(msgspec.Struct, kw_only=True):
 
     labels: dict[str, str]
     annotations: dict[str, str] = {}
-    """Of one that has ended; while it fires they follow from the alert."""
+    """Set at its end; while it fires they are made from the alert."""
     starts: int
     """ns since 1970."""
     ends: int | None = None
@@ -30,7 +30,7 @@ class ActiveAlert(msgspec.Struct, kw_only=True):
     forget: int = 0
     """ns since 1970: until when its end is sent."""
     version: int = 0
-    """Another number when it has begun, ended or begun again."""
+    """Changes when it begins, ends or begins again."""
 
 
 class AlertmanagerState:
@@ -41,9 +41,9 @@ class AlertmanagerState:
         self._keep = round(keep_seconds * 1e9)
         self._version = 0
         self._alerts: dict[str, Alert] = {}
-        """Those that fire, by key."""
+        """Firing alerts by key."""
         self._marks: dict[str, str] = {}
-        """Fingerprint of each of these."""
+        """Fingerprint of each firing alert, by key."""
         self.entries: dict[str, ActiveAlert] = _restored(state)
         self.unsaved = False
         """Whether the state has changed since the last `encode`."""

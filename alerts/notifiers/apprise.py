@@ -1,7 +1,7 @@
-"""Apprise, for the hundred services that have no channel of their own here: mail, Teams, SMS...
+"""Apprise, for services that have no channel of their own here: mail, Teams, SMS and many more.
 
-Its plugins block, and sleep between two messages; so it runs in threads of its own with a limit of
-time, and never in the loop that also answers everybody else.
+Its plugins block, and sleep between two messages; so each call runs in a thread of its own with a
+time limit, never in the event loop.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _TYPE = {Severity.PAGE: "failure", Severity.TICKET: "warning", Severity.INFO: "i
 
 
 class Apprise(Channel, frozen=True, kw_only=True, tag="apprise"):
-    """Services by their Apprise URLs, which hold secrets and so stand in a file."""
+    """Services by their Apprise URLs, which contain secrets and so are read from a file."""
 
     urls_file: Path | None = None
     """A file with one URL a line; `#` begins a comment."""
     urls_env: str = ""
-    """The name of an environment variable with URLs, parted by blanks."""
+    """The name of an environment variable with URLs, separated by blanks."""
     timeout_seconds: float = 30.0
-    """For all of its services together; a thread that hangs longer is left behind."""
+    """For all of its services together; a thread that hangs longer is abandoned."""
     at_once: int = 1
     per_minute: float = 60.0
     burst: int = 5
@@ -49,7 +49,7 @@ class Apprise(Channel, frozen=True, kw_only=True, tag="apprise"):
     shows_updates: ClassVar[bool] = False
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
-        """What can't work."""
+        """Yield invalid settings."""
         yield from super().problems()
         if (self.urls_file is None) == (not self.urls_env):
             problem = "there are no URLs" if not self.urls_env else "there are two places of URLs"
@@ -58,7 +58,7 @@ class Apprise(Channel, frozen=True, kw_only=True, tag="apprise"):
             yield "type", "Apprise is not installed", MISSING
 
     def open(self, where: str) -> None:
-        """Read the URLs, and let Apprise say whether it knows them."""
+        """Read the URLs, and check that Apprise supports them. Raises `ConfigError`."""
         for number, url in enumerate(self._urls(where), 1):
             if not _client().add(url):
                 scheme = clean(url.partition("://")[0], 20)
@@ -74,8 +74,8 @@ class Apprise(Channel, frozen=True, kw_only=True, tag="apprise"):
             urls = self._urls("urls_file")
         except ConfigError as error:
             return Refused(str(error))
-        if _left.full():
-            return Later(f"{_left.count} threads of Apprise hang")
+        if _threads.full():
+            return Later(f"{_threads.count} threads of Apprise hang")
         page = message.page
         over = message.notice.action in {Action.RESOLVE, Action.ACKNOWLEDGE}
         kind = "success" if over else _TYPE[message.notice.incident.severity]
@@ -88,8 +88,8 @@ class Apprise(Channel, frozen=True, kw_only=True, tag="apprise"):
         return [word for line in lines if not line.startswith("#") for word in line.split()]
 
 
-class _Left:
-    """Threads that were left behind because a plugin hangs; they can't be ended."""
+class _Threads:
+    """Threads that run or were abandoned because a plugin hangs; they cannot be ended."""
 
     most = 8
 
@@ -98,16 +98,16 @@ class _Left:
         self._lock = threading.Lock()
 
     def full(self) -> bool:
-        """Whether no more may be started."""
+        """Whether no further thread may be started."""
         return self.count >= self.most
 
     def add(self, number: int) -> None:
-        """Count one in or out."""
+        """Count a thread that starts (1) or ends (-1)."""
         with self._lock:
             self.count += number
 
 
-_left = _Left()
+_threads = _Threads()
 
 
 async def _in_a_thread(urls: list[str], title: str, body: str, kind: str, seconds: float) -> Answer:
@@ -116,13 +116,13 @@ async def _in_a_thread(urls: list[str], title: str, body: str, kind: str, second
     def work() -> None:
         try:
             future.set_result(_notify(urls, title, body, kind, seconds))
-        except BaseException as error:  # noqa: BLE001 - a plugin may raise whatever it likes
+        except BaseException as error:  # noqa: BLE001 - a plugin may raise anything
             future.set_exception(error)
         finally:
-            _left.add(-1)
+            _threads.add(-1)
 
-    _left.add(1)
-    # A daemon: a plugin that hangs must not keep the process from its end.
+    _threads.add(1)
+    # A daemon, so that a plugin that hangs does not delay the end of the process.
     threading.Thread(target=work, name="apprise", daemon=True).start()
     try:
         return await asyncio.wait_for(asyncio.wrap_future(future), seconds + 1)
@@ -161,9 +161,9 @@ def _answer(status: Any, services: int) -> Answer:
     if status == words.TIMEOUT:
         return Later("a service did not answer in time")
     if status == words.PARTIAL:
-        # Sending again would tell those twice who have heard.
-        return Delivered("only some of its services took it")
-    return Later("its services did not take it")
+        # A retry would send twice to the services that accepted it.
+        return Delivered("only some of its services accepted it")
+    return Later("its services did not accept it")
 
 
 def _client() -> Any:

@@ -19,7 +19,7 @@ from alerts.notifiers import secret
 from alerts.notifiers.result import Answer, Refused
 from telemetry.errors import ConfigError
 
-if TYPE_CHECKING:  # aiohttp is loaded by what sends, not by what reads settings
+if TYPE_CHECKING:  # reading settings loads no aiohttp
     from alerts.notifiers.http_sender import HttpSender
 
 

@@ -1,4 +1,4 @@
-"""One HTTP client for all channels; its answers are delivery results."""
+"""The HTTP client of all channels, which returns delivery results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An alert as Alertmanager has it: labels that are its identity, annotations that are not.
+"""An alert in the form of Alertmanager: labels are its identity, annotations are not.
 
 Severities carry the words that Prometheus' users route by: a page is `critical`, a ticket `warning`.
 """
@@ -21,12 +21,12 @@ _IDENTITY = frozenset({
     "cluster", "rack", "gpu", "uuid", "serial", "pci", "slot", "model", "link", "domain",
     "circuit", "panel", "ups", "budget", "supply", "channel",
 })  # fmt: skip
-"""Labels that say what an alert is about. All others (`job`, a circuit's amps) may change while it
-fires; in its identity they would make it another one, every second."""
+"""Labels that identify an alert. All others (`job`, a circuit's amps) may change while it fires; as
+part of its identity they would make it another alert every second."""
 _AROUND = 1_800_000_000_000
 """ns after the beginning that a dashboard shows: an annotation must not change all the time."""
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
-"""What an Alertmanager of 0.25 takes as a name."""
+"""Names that an Alertmanager of version 0.25 accepts."""
 
 
 def identity_of(alert: Alert, cluster: str = "") -> dict[str, str]:

@@ -29,7 +29,7 @@ class Ntfy(UrlChannel, frozen=True, kw_only=True, tag="ntfy"):
     """A topic of ntfy; its name is the last part of the URL: `https://ntfy.example/gpus`."""
 
     per_minute: float = 12.0
-    """ntfy gives a visitor 60 at once, and then one each 5 s."""
+    """The limit of ntfy.sh is 60 at once, then one each 5 s."""
     burst: int = 50
     at_once: int = 2
 

@@ -1,4 +1,4 @@
-"""What became of a try: a value, not an exception, because each of the three is expected."""
+"""Results of a try: values, not exceptions, because each of the three is expected."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """The receiver has it."""
+    """The receiver has accepted the message."""
 
     detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """Not now: a network that fails, a receiver that is ill or asks to wait."""
+    """A temporary failure, of the network or the receiver, or a request to wait."""
 
     reason: str
     after: float | None = None
@@ -23,11 +23,11 @@ class Later:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Never: the receiver will not take this, however often it is sent."""
+    """A permanent refusal: the receiver would refuse the same message again."""
 
     reason: str
     status: int | None = None
-    """What HTTP calls it."""
+    """HTTP status, if there was one."""
 
 
 Answer = Delivered | Later | Refused

@@ -19,7 +19,7 @@ from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.router import MessageRouter
 from aggregator.store.protocol import StoredState
 from alerts.engine.restore import AlertRecord
-from alerts.incidents.state import StateChanges
+from alerts.incidents.state import IncidentChanges
 from alerts.notice import Notice
 from alerts.rules.rule import Rule
 from api.alerts import Incident
@@ -112,7 +112,7 @@ class Player:
         )  # fmt: skip
         return at
 
-    def _record(self, step: StateChanges, _: Sequence[AlertRecord] | None) -> None:
+    def _record(self, step: IncidentChanges, _: Sequence[AlertRecord] | None) -> None:
         self.notices += step.notices
         self.incidents.update({incident.key: incident for incident in step.incidents})
 

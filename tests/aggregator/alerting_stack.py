@@ -12,7 +12,7 @@ import numpy as np
 from aggregator.alerting.pipeline import AlertPipeline, timings_of
 from alerts.config import AlertsConfig
 from alerts.engine.restore import AlertRecord
-from alerts.incidents.state import StateChanges
+from alerts.incidents.state import IncidentChanges
 from alerts.notice import Notice
 from alerts.rules.rule import Rule, load
 from api.alerts import Action
@@ -49,7 +49,7 @@ class Hall:
         )
         self._events = 0
 
-    def _keep(self, step: StateChanges, _: Sequence[AlertRecord] | None) -> None:
+    def _keep(self, step: IncidentChanges, _: Sequence[AlertRecord] | None) -> None:
         self.notices += step.notices
 
     def pass_by(self, seconds: float, *events: Event, every: float = 1.0) -> list[Notice]:

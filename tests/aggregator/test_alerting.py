@@ -25,7 +25,7 @@ from alerts.config import HeartbeatConfig
 from alerts.engine import rule_evaluator
 from alerts.engine.engine import RuleEngine
 from alerts.engine.state_machine import AlertStateMachine
-from alerts.incidents.state import StateChanges
+from alerts.incidents.state import IncidentChanges
 from alerts.journal.journal import Journal
 from alerts.rules.rule import load, monitor_rules
 from api.alerts import Alert, AlertState, ChannelRow, Subject
@@ -383,7 +383,7 @@ def test_an_alert_of_an_older_journal_about_the_monitor_goes_on(tmp_path: Path) 
     assert [one.since for one in again.alerts()] == [alert.since]
 
 
-def _commit(journal: Journal, step: StateChanges) -> None:
+def _commit(journal: Journal, step: IncidentChanges) -> None:
     assert journal.commit(step, lambda *_: {})
 
 

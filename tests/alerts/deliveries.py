@@ -9,12 +9,12 @@ import msgspec
 from alerts.incidents.manager import IncidentManager
 from alerts.incidents.policy import DEFAULT_TIMINGS, NotificationTimings, RulePolicy, RuleScope
 from alerts.incidents.state import (
+    IncidentChanges,
     IncidentMemory,
     IncidentRecord,
     ManagerClock,
     RecordKey,
     SilenceWindow,
-    StateChanges,
     TrackedAlert,
 )
 from alerts.notice import Notice
@@ -155,7 +155,7 @@ class ManagerHarness:
             said += self.tick(seconds=every)
         return said
 
-    def keep(self, step: StateChanges) -> list[Notice]:
+    def keep(self, step: IncidentChanges) -> list[Notice]:
         """Write a step down."""
         for key, body in step.records.items():
             if body is None:

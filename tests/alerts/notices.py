@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from alerts.delivery.clock import DeliveryClock
-from alerts.incidents.state import StateChanges
+from alerts.incidents.state import IncidentChanges
 from alerts.journal.journal import Journal, Route
 from alerts.notice import Notice
 from api.alerts import Action, Alert, AlertState, Incident, IncidentNote, Severity, Subject
@@ -150,7 +150,7 @@ class Desk:
             notice(action, key, at=now, reason=reason, severity=severity, about=about)
             for action, key in told
         ]
-        step = StateChanges(
+        step = IncidentChanges(
             notices=tuple(made), incidents=tuple(one.incident for one in made), wall_ns=now
         )
         assert self.journal.commit(step, self.route)

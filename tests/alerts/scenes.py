@@ -16,7 +16,7 @@ import numpy as np
 from aggregator.alerting.pipeline import AlertPipeline
 from aggregator.electrical.service import ElectricalService
 from alerts.engine.restore import AlertRecord
-from alerts.incidents.state import StateChanges
+from alerts.incidents.state import IncidentChanges
 from alerts.notice import Notice
 from alerts.rules.rule import load
 from api.alerts import Action, Severity
@@ -92,7 +92,7 @@ class Scene:
         """ns since 1970."""
         return START + self.second * 1_000_000_000
 
-    def _keep(self, step: StateChanges, _: Sequence[AlertRecord] | None) -> None:
+    def _keep(self, step: IncidentChanges, _: Sequence[AlertRecord] | None) -> None:
         self.notices += step.notices
 
     # -- Time ------------------------------------------------------------------------------------

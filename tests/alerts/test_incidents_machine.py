@@ -171,7 +171,7 @@ class RestartComparison(RuleBasedStateMachine):
 
     @invariant()
     def what_is_stored_is_what_the_index_contains(self) -> None:
-        """No change of a record is missing in the `StateChanges` of its step."""
+        """No change of a record is missing in the `IncidentChanges` of its step."""
         for harness in self.harnesses:
             assert stored(harness.records) == contained(harness.manager._index)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from alerts.incidents.matchers import parse_all
-from alerts.incidents.state import MAX_TIMELINE, StateChanges
+from alerts.incidents.state import MAX_TIMELINE, IncidentChanges
 from api.alerts import Action, NotificationState, Severity, Silence
 from telemetry.errors import IncidentError
 from tests.alerts.deliveries import SECOND, ManagerHarness, alert, over, said, trip
@@ -30,7 +30,7 @@ def hush(harness: ManagerHarness, *matchers: str, seconds: float = 600, **more: 
     return silence
 
 
-def take(harness: ManagerHarness, key: str, until: int | None = None) -> StateChanges:
+def take(harness: ManagerHarness, key: str, until: int | None = None) -> IncidentChanges:
     """Acknowledge an incident."""
     incident, step = harness.manager.acknowledge(
         key, who="ada", why="on it", until=until, now=harness.now, wall_ns=harness.wall

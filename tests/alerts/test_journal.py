@@ -14,7 +14,7 @@ from alerts.engine.restore import AlertRecord
 from alerts.incidents.manager import IncidentManager
 from alerts.incidents.matchers import parse_all
 from alerts.incidents.policy import RulePolicy
-from alerts.incidents.state import RecordKey, StateChanges
+from alerts.incidents.state import IncidentChanges, RecordKey
 from alerts.journal.file import JournalFile
 from alerts.journal.journal import KEPT_NS, Journal
 from alerts.notice import Notice
@@ -48,7 +48,7 @@ def begin(journal: Journal, policies: Mapping[str, RulePolicy] = POLICIES) -> In
     return IncidentManager(policies, journal.memory, now=0.0, wall_ns=NOON)
 
 
-def page(journal: Journal, manager: IncidentManager, at: float = 1.0) -> StateChanges:
+def page(journal: Journal, manager: IncidentManager, at: float = 1.0) -> IncidentChanges:
     """Let a GPU be lost, and be told of a second later."""
     assert journal.commit(
         manager.receive([LOST], at, NOON + round(at * SECOND)), everywhere, [RECORD]
@@ -98,8 +98,8 @@ def test_all_that_is_committed_is_there_after_a_restart(path: Path) -> None:
 def test_lives_that_are_over_are_forgotten(path: Path) -> None:
     journal = Journal.open(path, NOON)
     page(journal, begin(journal))
-    assert journal.commit(StateChanges(), everywhere, [])
-    assert journal.commit(StateChanges(), everywhere)
+    assert journal.commit(IncidentChanges(), everywhere, [])
+    assert journal.commit(IncidentChanges(), everywhere)
     journal.close()
     again = Journal.open(path, NOON)
     assert again.alert_records == []
@@ -284,7 +284,7 @@ def test_wherever_the_file_is_damaged_it_opens_and_says_so(path: Path) -> None:
     for number in range(40):
         one = alert("gpu_lost", gpu=f"GPU-{number}")
         assert journal.commit(
-            StateChanges(), everywhere, [AlertRecord(alert=one, device="x" * 500)]
+            IncidentChanges(), everywhere, [AlertRecord(alert=one, device="x" * 500)]
         )
         manager = IncidentManager(POLICIES, now=0.0, wall_ns=NOON + number * 700 * SECOND)
         journal.commit(page(journal, manager), everywhere)
@@ -396,5 +396,5 @@ def test_two_steps_make_one() -> None:
     assert both.records.keys() == one.records.keys() | two.records.keys()
     assert both.records[RecordKey("pulse", "")] == two.records[RecordKey("pulse", "")]
     assert both.wall_ns == NOON + 5
-    assert not StateChanges()
+    assert not IncidentChanges()
     assert both

@@ -118,8 +118,8 @@ def test_an_end_says_how_long_it_took_and_asks_for_nothing() -> None:
     [
         (notice(Action.UPDATE), "[UPDATE] ", None),
         (notice(severity=Severity.TICKET), "[TICKET] ", None),
-        (notice(reason="repeat"), "[PAGE] ", ("Told because", "nobody has acknowledged it")),
-        (notice(reason="worse"), "[PAGE] ", ("Told because", "it grew worse")),
+        (notice(reason="repeat"), "[PAGE] ", ("Sent because", "nobody has acknowledged it")),
+        (notice(reason="worse"), "[PAGE] ", ("Sent because", "it grew worse")),
         (
             notice(Action.ACKNOWLEDGE,
                    about=replaced(acknowledged=IncidentNote(who="ada", why="on it", at=NOON))),
@@ -127,7 +127,7 @@ def test_an_end_says_how_long_it_took_and_asks_for_nothing() -> None:
             ("Acknowledged", "by ada at 2026-08-01 12:00:00 UTC: on it"),
         ),
         (notice(about=replaced(inhibited=("a", "b"))), "[PAGE] ",
-         ("Held back", "2 alerts that are its consequence")),
+         ("Inhibited", "2 alerts that are its consequence")),
     ],
 )  # fmt: skip
 def test_each_kind_of_notice_says_which_it_is(
