@@ -47,7 +47,7 @@ from tui.theme import MONO, THEMES, Line, Theme, Tones
 from tui.time.timebar import ACTIONS, TimeControls
 
 LEGEND: tuple[Line, ...] = (
-    [("what stands before a name", "strong")],
+    [("marks before a name", "strong")],
     [("  · ok  ", "ok"), ("! WARN a ticket  ", "warn"), ("▲ CRIT a page", "crit")],
     [(f"  {CROSS} LOST, HUNG, OFFLINE  ", "down"), ("▒ STALE nothing new, NO DATA  ", "stale"),
      (f"{DASH} not read", "dim")],

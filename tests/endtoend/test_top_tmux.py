@@ -139,7 +139,7 @@ def find(terminal: Terminal) -> None:
     terminal.press("Enter")
     terminal.wait("desktop-02/gpu3", "it has left the bus: nothing can be read")
     terminal.press("Escape")
-    terminal.wait(PAGE, "nobody has taken it yet")
+    terminal.wait(PAGE, "not acknowledged")
 
 
 def take(demo: Demo, terminal: Terminal) -> None:
@@ -148,7 +148,7 @@ def take(demo: Demo, terminal: Terminal) -> None:
     terminal.wait("Acknowledge", "why (may be empty)")
     terminal.write("swapping it")
     terminal.press("Enter")
-    terminal.wait("ops takes care of it: swapping it", "ops took it: swapping it")
+    terminal.wait("acknowledged by ops: swapping it")
     taken = lost(demo)
     assert taken is not None
     assert (taken["acknowledged"]["who"], taken["acknowledged"]["why"]) == ("ops", "swapping it")
@@ -159,7 +159,7 @@ def hush(demo: Demo, terminal: Terminal) -> None:
     terminal.press("S")
     terminal.wait("Silence", "node=desktop-02", "2h")
     terminal.press("Enter")
-    terminal.wait("why: nothing is written there")
+    terminal.wait("why: missing")
     terminal.write("RMA-7")
     terminal.press("Enter")
     terminal.wait("silences", "node=desktop-02", "by ops: RMA-7")

@@ -117,7 +117,7 @@ def test_columns_of_the_tables_fit_80_cells() -> None:
         for column, width in shares:
             assert len(column.title) <= width
     titles = [column.title for column in CIRCUITS]
-    assert titles.index("to all day") == titles.index("all day") + 1
+    assert titles.index("headroom") == titles.index("continuous") + 1
     assert "breaker" in titles
 
 

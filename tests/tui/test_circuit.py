@@ -61,7 +61,7 @@ def test_every_number_on_a_line_is_of_the_load_that_the_countdown_is_told_for() 
 def test_a_share_is_of_the_breaker_where_it_is_over_another_limit() -> None:
     over = msgspec.structs.replace(AFTER, lasting_ratio=0.81, above_continuous_seconds=130.0)
     assert said(worst_line(state(circuits=[over]), Now(0.0), 1)).strip() == (
-        "office 81% of its breaker, over all-day limit for 2 m"
+        "office 81% of its breaker, over continuous limit for 2 m"
     )
 
 
@@ -96,11 +96,11 @@ def test_the_page_names_each_window() -> None:
     assert lines[2].startswith("last 10 s  2.9 kW  121% of 20 A  headroom -984 W")
     assert lines[3].endswith("93% of what trips it")
     assert lines[4] == "now  1.7 kW by node_meter  69%  L1 13.8 A"
-    assert lines[5] == "last minute  143% of what it may carry all day, over it for 2 m"
+    assert lines[5] == "last minute  143% of the continuous limit, over it for 2 m"
 
 
 def test_a_load_that_has_fallen_is_not_called_over() -> None:
-    assert countdown(AFTER, RowStatus.OK, Now(0.0)) == ("fell below its all-day limit", "dim")
+    assert countdown(AFTER, RowStatus.OK, Now(0.0)) == ("fell below its continuous limit", "dim")
     still = countdown(FALLEN, RowStatus.OK, Now(0.0))
     assert still == ("MAY TRIP IN 00:11", "strong")
 
@@ -134,7 +134,7 @@ ASSUMED = CircuitState(
 
 def test_a_load_that_is_assumed_is_never_shown_as_one_that_was_told() -> None:
     shown = state(circuits=[ASSUMED])
-    assert "office ~121% assumed: not all of it is told" in said(header(shown, LIVE, NOW, 160)[2])
+    assert "office ~121% assumed power of silent nodes" in said(header(shown, LIVE, NOW, 160)[2])
     [bar] = circuit_bars(shown, Now(0.0), 1)
     assert said(bar.right).split()[:2] == ["~121%", "assumed"]
     row = next(line.split() for line in text_lines(shown, 0.3) if line.startswith("office"))
@@ -142,7 +142,7 @@ def test_a_load_that_is_assumed_is_never_shown_as_one_that_was_told() -> None:
     assert as_json(shown, 0.3)["circuits"][0]["assumed_watts"] == 2900.0
     text = "\n".join(page(ASSUMED))
     assert "last 10 s  ~2.9 kW  ~121% of 20 A" in text
-    assert "now  ~2.9 kW by committed" in text
+    assert "now  ~2.9 kW by power commitment" in text
     assert "rig: silent, counted with all that may be drawn" in text
     assert "does not trip" not in text
 

@@ -166,7 +166,7 @@ async def test_nobody_at_the_address_is_a_state_and_no_exception() -> None:
 async def test_one_that_does_not_answer_in_time_is_slow_and_one_that_is_gone_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tui.feed.requests.PATIENCE", 0.2)
+    monkeypatch.setattr("tui.feed.requests.TIMEOUT", 0.2)
 
     async def never(_: web.Request) -> web.Response:
         await asyncio.Event().wait()

@@ -41,18 +41,18 @@ def test_it_is_told_in_order_with_who_and_why_and_to_whom() -> None:
     assert text(STORY, NOON + 60 * MINUTE) == [
         "what happened",
         "  14:13:20Z began",
-        "  14:14:20Z told (it is new); chat refused after 3 tries: HTTP 404, oncall delivered",
-        "  14:15:20Z ops took it: on it?[2J",
-        "  14:33:20Z told: chat superseded",
-        "  14:43:20Z the time of the acknowledgement is over",
-        "  14:44:20Z to be told, but no channel takes it (nobody has answered)",
-        "  14:45:20Z mia gave it back: not mine",
-        "  14:53:20Z over; oncall waiting",
+        "  14:14:20Z notified (it is new); chat refused after 3 tries: HTTP 404, oncall delivered",
+        "  14:15:20Z acknowledged by ops: on it?[2J",
+        "  14:33:20Z notified: chat superseded",
+        "  14:43:20Z the acknowledgement expired",
+        "  14:44:20Z to be notified, but no route has a channel (nobody has answered)",
+        "  14:45:20Z mia withdrew the acknowledgement: not mine",
+        "  14:53:20Z resolved; oncall waiting",
     ]
 
 
 def test_in_the_past_nothing_has_happened_that_came_later() -> None:
-    assert text(STORY, NOON + 3 * MINUTE)[-1].endswith("ops took it: on it?[2J")
+    assert text(STORY, NOON + 3 * MINUTE)[-1].endswith("acknowledged by ops: on it?[2J")
 
 
 def test_of_much_the_first_and_the_newest_are_told() -> None:
@@ -60,7 +60,7 @@ def test_of_much_the_first_and_the_newest_are_told() -> None:
     assert len(lines) == 5
     assert lines[1].endswith("began")
     assert lines[2] == "  … 5 more"
-    assert lines[-1].endswith("over; oncall waiting")
+    assert lines[-1].endswith("resolved; oncall waiting")
 
 
 def test_a_long_reason_is_broken_between_words() -> None:
@@ -78,6 +78,8 @@ async def test_the_page_of_an_incident_tells_its_story() -> None:
     async with staged((120, 40), write=True, who="ops") as (pilot, _, _stage):
         await press_until(pilot, "5", "enter", holds=lambda text: "what happened" in text)
         await press_until(pilot, "a", holds=lambda text: "Acknowledge" in text)
-        await press_until(pilot, *"on it", "enter", holds=lambda t: "ops took it: on it" in t)
-        await press_until(pilot, "a", holds=lambda text: "ops gave it back" in text)
+        await press_until(
+            pilot, *"on it", "enter", holds=lambda t: "acknowledged by ops: on it" in t
+        )
+        await press_until(pilot, "a", holds=lambda text: "ops withdrew the acknowledgement" in text)
         await until(pilot, lambda text: "began" in text)

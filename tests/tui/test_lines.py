@@ -231,7 +231,8 @@ def test_what_needs_somebody_first_comes_first() -> None:
     shown = state(circuits=[CALM, NEAR, HOT])
     assert [circuit.id for circuit in shown.urgent] == ["PDU-17B", "PDU-16A", "PDU-1"]
     assert (
-        said(worst_line(state(circuits=[CALM]), Now(0.0), 2)).strip() == "fullest circuit PDU-1 50%"
+        said(worst_line(state(circuits=[CALM]), Now(0.0), 2)).strip()
+        == "most loaded circuit PDU-1 50%"
     )
     assert said(worst_line(state(), Now(0.0), 2)).strip() == "no circuits configured"
 
@@ -327,7 +328,7 @@ def test_when_all_is_well_the_last_one_that_resolved_is_told() -> None:
         said(alert_lines(state(alerts=(over,)), 80, 3)[0]) == "no alerts; 34 s ago resolved: what?"
     )
     soon = Alert("k", "r", "pending", "page", "a")
-    assert said(alert_lines(state(alerts=(soon,)), 80, 3)[0]) == "no alerts; 1 may become some"
+    assert said(alert_lines(state(alerts=(soon,)), 80, 3)[0]) == "no alerts; 1 pending"
     assert said(alert_lines(state(), 80, 3)[0]) == "no alerts"
 
 

@@ -117,11 +117,11 @@ def test_a_board_is_made_of_a_frame() -> None:
     assert {one.key for one in state.alerts} == {"a", "b"}
 
 
-def test_the_reel_holds_frames_by_slot_and_drops_the_farthest(
+def test_the_cache_holds_frames_by_slot_and_drops_the_farthest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cache = FrameCache()
-    cache.pace(5 * SECOND)
+    cache.set_step(5 * SECOND)
     found = frames(*(packed(at, [1.0, 2.0, 3.0], {}) for at in range(0, 50, 5)))
     size = len(found[0].columns)
     monkeypatch.setattr("tui.past.frame_cache.MOST_BYTES", 4 * size)
@@ -129,7 +129,7 @@ def test_the_reel_holds_frames_by_slot_and_drops_the_farthest(
     assert [slot in cache for slot in range(10)] == [False] * 6 + [True] * 4
     assert cache.find(47 * SECOND) is found[9]
     assert cache.find(12 * SECOND) is None
-    cache.pace(SECOND)
+    cache.set_step(SECOND)
     assert cache.find(45 * SECOND) is None
     assert size < MOST_BYTES
 

@@ -23,7 +23,7 @@ from tui.state.documents import BUDGETS, CIRCUITS, INCIDENTS, POWER_PAGE, TODAY
 SCREENS: dict[str, tuple[tuple[str, ...], str]] = {
     "overview": (("1",), "Alerts by cause"),
     "nodes": (("2",), "worst alert"),
-    "gpus": (("3",), "held by"),
+    "gpus": (("3",), "clock limit"),
     "circuits": (("4",), "what next"),
     "alerts": (("5", "space"), "1 marked"),
     "pools": (("6",), "islands"),

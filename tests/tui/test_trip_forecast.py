@@ -12,7 +12,7 @@ from tui.kit.trip_forecast import Fan, Flag, axis, fan_chart, fan_of
 from tui.screens.load_history import horizon, past_lines, stands
 
 SECONDS = np.arange(300.0)
-LIMITS = [Mark(60.0, "all day", "warn"), Mark(80.0, "breaker", "crit")]
+LIMITS = [Mark(60.0, "continuous limit", "warn"), Mark(80.0, "breaker", "crit")]
 
 
 def text(lines: list) -> list[str]:
@@ -57,7 +57,7 @@ def test_the_picture_has_limits_now_and_the_fan_and_the_trip() -> None:
     assert lines[0].index("▼") == 7 + 31 + 9
     assert "▼─────⣠" in lines[0]
     assert all(line[7 + 31 + 9] == "┊" for line in lines[1:])
-    assert next(line for line in lines if " all day │" in line)[7] == "┄"
+    assert next(line for line in lines if " continuous limit │" in line)[7] == "┄"
     assert next(line for line in lines if " breaker │" in line)[7] == "┄"
     future = [line[7 + 31 :] for line in lines]
     highest_first = [
@@ -70,7 +70,7 @@ def test_the_picture_has_limits_now_and_the_fan_and_the_trip() -> None:
 
 def test_a_limit_is_seen_through_a_load_that_is_above_it() -> None:
     drawn = text(fan_chart(np.full(60, 99.0), None, 100.0, (0.0, 100.0), 57, 10, str, LIMITS))
-    crossed = [line for line in drawn if " all day │" in line or " breaker │" in line]
+    crossed = [line for line in drawn if " continuous limit │" in line or " breaker │" in line]
     assert [line[7:10] for line in crossed] == ["┄┄┄", "┄┄┄"]
     assert [line[7] for line in drawn].count("⣿") == 8
 
@@ -105,8 +105,8 @@ def test_a_circuits_picture_names_its_limits_and_the_instant_of_the_trip() -> No
     drawn = text(past_lines(CIRCUIT, (at, np.full(300, 6000.0)), 90, 14, utc=True))
     assert "PDU-1 load W" in drawn[0]
     assert "5m to now" in drawn[0]
-    assert "level, as it scatters" in drawn[0]
-    for word in (" all day │", " breaker in this heat │", " breaker │"):
+    assert "no trend" in drawn[0]
+    for word in (" continuous limit │", " breaker in this heat │", " breaker │"):
         assert any(word in line for line in drawn), word
     assert "▼" in drawn[1]
     assert "may trip 14:20:19Z" in drawn[-1]

@@ -1,1 +1,1 @@
-"""The dashboard's line to the aggregator: HTTP and one WebSocket, kept up whatever happens."""
+"""The connection to the aggregator: HTTP and one WebSocket, which reconnect after every fault."""

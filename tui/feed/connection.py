@@ -1,4 +1,4 @@
-"""How the line to the aggregator is."""
+"""The state of the connection to the aggregator."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from enum import StrEnum
 
 
 class ConnectionState(StrEnum):
-    """How the line is."""
+    """State of the connection."""
 
     CONNECTING = "connecting"
-    """Nothing has come yet."""
+    """No answer yet."""
     LIVE = "live"
     LOST = "lost"
-    """It was live, or it can't be reached; tried again by itself."""
+    """The aggregator does not answer; the connection is retried."""
     REFUSED = "refused"
-    """The other side answers and does not want us, or is no aggregator: an operator must act."""
+    """The server refuses the dashboard, or is no aggregator: an operator must act."""
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """How the line is, and since when."""
+    """State of the connection, and since when."""
 
     state: ConnectionState
     since: float
@@ -28,4 +28,4 @@ class Connection:
     reason: str = ""
     retry_at: float | None = None
     slow: bool = False
-    """Whether it is lost only because no answer came in time: the other side may be busy."""
+    """Whether it is lost only because no answer came in time: the aggregator may be busy."""

@@ -1,8 +1,8 @@
-"""The feed: a state that is kept up to date.
+"""The feed: keeps the dashboard's state up to date.
 
-`DashboardFeed.run` never ends and never raises for a fault of the network: it says what is wrong in
-`DashboardFeed.line`, waits a random while (so that a hundred dashboards do not come back at once) and tries
-again. What came stays in `DashboardFeed.state`.
+`DashboardFeed.run` never ends and never raises for a fault of the network: it reports what is wrong in
+`DashboardFeed.connection`, waits a random while (so that a hundred dashboards do not come back at once) and tries
+again. What was received stays in `DashboardFeed.state`.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from tui.state.dashboard_state import DashboardState
 from tui.state.gpus import GpuRows, Gpus
 from tui.state.readings import WALL
 
-# The documents that a screen shows: each looked at when it is due, none waiting for another.
+# Documents of a view: each is fetched when it is due, none waits for another.
 
 AT_ONCE = 4
-"""Documents that are asked for beside each other."""
+"""Documents that are fetched concurrently."""
 
 
 class DocumentPoller(ApiRequests):
-    """Keeps the documents of a state up to date."""
+    """Fetches the documents of the dashboard's state when they are due."""
 
     def __init__(
         self,
@@ -62,19 +62,19 @@ class DocumentPoller(ApiRequests):
         self._wants = Wants()
         self._data_came = float("-inf")
         self._wake = asyncio.Event()
-        """Something is wanted, or has come."""
+        """Set when a request is new, or an answer has come."""
         self._limit = asyncio.Semaphore(AT_ONCE)
         self._due: dict[str, float] = {}
         self._pending: set[str] = set()
-        """Documents that are on their way."""
+        """Paths of documents that are being fetched."""
 
     @property
     def wants(self) -> Wants:
-        """What is asked for."""
+        """The columns, nodes and documents that are requested."""
         return self._wants
 
     def want(self, wants: Wants) -> None:
-        """Ask for something else from now on."""
+        """Request other columns, nodes and documents from now on."""
         for ask in wants.documents:
             if ask not in self._wants.documents:
                 self._due.pop(ask.path, None)
@@ -82,7 +82,7 @@ class DocumentPoller(ApiRequests):
         self._wake.set()
 
     def hurry(self, *paths: str) -> None:
-        """Look at documents again at once: something was done to them."""
+        """Fetch documents at once: an action changed them."""
         for path in paths:
             self._due.pop(path, None)
         self._wake.set()
@@ -92,7 +92,7 @@ class DocumentPoller(ApiRequests):
         return (*self._wants.documents, *ALWAYS)
 
     async def _poll_documents(self) -> None:
-        """Look at what is wanted whenever it is due. Returns only by an exception."""
+        """Fetch each document whenever it is due. Returns only by an exception."""
         self._due.clear()
         self._pending.clear()
         try:
@@ -113,7 +113,7 @@ class DocumentPoller(ApiRequests):
             raise faults.exceptions[0] from None
 
     def _due_at(self, ask: DocumentRequest) -> float:
-        """When a document is due; never while it is on its way."""
+        """Return when a document is due; never while it is being fetched."""
         return float("inf") if ask.path in self._pending else self._due.get(ask.path, 0.0)
 
     async def _fetch_document(self, ask: DocumentRequest) -> None:
@@ -133,30 +133,30 @@ class DocumentPoller(ApiRequests):
             kept = {path: doc for path, doc in self.state.docs.items() if path in wanted}
             self.state = replace(self.state, docs=kept)
         self._changed_in_passing()
-        if ask in self._wants.documents:  # what the screen is about: at once
+        if ask in self._wants.documents:  # of the view on the screen: at once
             self._changed()
 
     def _changed_in_passing(self) -> None:
-        """Readings that flow show what else is new in passing: one repaint for each of them."""
+        """Report a change, unless readings that flow will cause a repaint soon."""
         if self._clock() - self._data_came > 1.5 * self._every:
             self._changed()
 
 
-# The stream of readings: what is asked of it, and its messages.
+# The stream of readings.
 
 PATH = "api/v1/stream"
 _texts = msgspec.json.Decoder(StreamMessage)
 
 
 class Stream:
-    """One, open."""
+    """An open stream of readings."""
 
     def __init__(self, socket: Socket, every: float) -> None:
         self._socket, self._every = socket, every
         self._pack = True
-        """Whether readings come packed; an older aggregator knows no such thing."""
+        """Whether readings come packed; an older aggregator refuses that."""
         self.asked = Wants()
-        """For what, last."""
+        """The last request."""
 
     @classmethod
     async def open(cls, http: HttpConnection, every: float) -> Stream:
@@ -168,7 +168,7 @@ class Stream:
         raise ActionRefusedError(reason) if found.status in {401, 403} else ConnectionError(reason)
 
     def ask(self, wants: Wants) -> None:
-        """Say what to send from now on."""
+        """Request what to send from now on."""
         self.asked = wants
         request = StreamRequest(
             columns=wants.columns,
@@ -194,20 +194,20 @@ class Stream:
                 return message
 
     def close(self) -> None:
-        """End it."""
+        """Close the stream."""
         self._socket.close()
 
 
 LEAST_WAIT, FIRST_WAIT, LONGEST_WAIT = 0.2, 1.0, 8.0
-"""Seconds between two tries, at most."""
+"""Seconds between two tries at most."""
 NODES_A_SECOND = 250
-"""How often the list of nodes is asked for: a long one less often."""
+"""Nodes that are listed a second: a long list is fetched less often."""
 STATUS, NODES, READINGS = "status", "nodes", "readings"
-"""Without these there is no picture."""
+"""Parts that the first picture needs."""
 
 
 class DashboardFeed(DocumentPoller):
-    """Keeps a state up to date, and calls `changed` whenever it or the line is another."""
+    """Keeps the state up to date, and calls `changed` when it or the connection changes."""
 
     def __init__(
         self,
@@ -222,12 +222,12 @@ class DashboardFeed(DocumentPoller):
         self._stream: Stream | None = None
         self._rows: Gpus | None = None
         self._missing: set[str] = set()
-        """Parts that have not come since the line was opened."""
+        """Parts that have not come since the connection was opened."""
         self._ready = asyncio.Event()
-        """All have."""
+        """Set once all parts have come."""
 
     def want(self, wants: Wants) -> None:
-        """Ask for something else from now on."""
+        """Request other columns, nodes and documents from now on."""
         if wants == self._wants:
             return
         super().want(wants)
@@ -263,7 +263,7 @@ class DashboardFeed(DocumentPoller):
             await asyncio.sleep(wait)
 
     async def fetch_once(self) -> DashboardState:
-        """Ask once for all that the header and the lists show; no stream. Raises `ActionRefusedError`."""
+        """Fetch what the header and the lists show once, without a stream. Raises `ActionRefusedError`."""
         try:
             await self._fetch_status()
             await self._fetch_nodes()
@@ -276,7 +276,7 @@ class DashboardFeed(DocumentPoller):
         return self.state
 
     async def _follow(self) -> None:
-        """Look at all at once, and go on. Returns only by an exception."""
+        """Fetch all concurrently, again and again. Returns only by an exception."""
         self._missing = {STATUS, NODES, READINGS}
         self._ready.clear()
         first = asyncio.create_task(self._fetch_status(), name="dashboard first look")
@@ -289,7 +289,7 @@ class DashboardFeed(DocumentPoller):
         )
 
     async def _poll_documents_later(self) -> None:
-        """The picture comes first."""
+        """Fetch documents once the first picture is complete."""
         await self._ready.wait()
         await self._poll_documents()
 
@@ -354,7 +354,7 @@ class DashboardFeed(DocumentPoller):
         self._part_came(NODES)
 
     def _part_came(self, part: str) -> None:
-        """The line is live once all parts have come since it was opened."""
+        """Note that a part has come; with the last of them the connection is live."""
         self._missing.discard(part)
         if self._missing:
             return
@@ -373,8 +373,8 @@ class DashboardFeed(DocumentPoller):
 
 
 async def _until_one_fails(first: asyncio.Task[None], *tasks: asyncio.Task[None]) -> None:
-    """Wait for one of some endless tasks to fail, end the others, and raise its fault; that of
-    `first` where it has one: a status says best what is wrong."""
+    """Wait until one of several endless tasks fails, cancel the others, and raise its exception; that
+    of `first` where it has one: the status explains best what is wrong."""
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         await asyncio.wait([first])

@@ -1,7 +1,7 @@
-"""HTTP/1.1 as far as the dashboard needs it: requests on connections that are kept, and the upgrade
-to a WebSocket.
+"""The part of HTTP/1.1 that the dashboard needs: requests on connections that are kept alive, and the
+upgrade to a WebSocket.
 
-A library for it took 150 ms of every start and 12 MB of memory: a fifth of both.
+aiohttp took 150 ms of every start and 12 MB of memory, a fifth of both (docs/decisions/0018).
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     import ssl
 
 MOST_BYTES = 256 * 1024 * 1024
-"""Of one answer or message."""
+"""Bytes of one answer or message at most."""
 _BUFFER = 1024 * 1024
 """Bytes that are read ahead: a tick of 10,000 GPUs is half of it."""
 _NEAR = {"localhost", "127.0.0.1", "::1"}
-"""Where packing costs more than the bytes that it saves."""
+"""Hosts for which compression costs more than the bytes that it saves."""
 
 
 class HttpReplyError(ConnectionError):
-    """What came is no answer of HTTP, or breaks off."""
+    """The answer is no HTTP, or incomplete."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpReply:
-    """What a server said."""
+    """The answer to a request."""
 
     status: int
     headers: dict[str, str]
@@ -46,10 +46,10 @@ class HttpReply:
 
 
 class HttpConnection:
-    """One server, and the connections to it that wait for the next request."""
+    """A server, and the idle connections to it."""
 
     def __init__(self, url: str, token: str | None) -> None:
-        """Raises `ConfigError` for what is no address."""
+        """Raises `ConfigError` where `url` is no address."""
         parts, port = _parts(url)
         self._secure = parts.scheme == "https"
         self.host, self.port = parts.hostname or "", port or (443 if self._secure else 80)
@@ -64,7 +64,7 @@ class HttpConnection:
         self._idle: list[_Line] = []
 
     async def request(self, method: str, path: str, body: bytes | None = None) -> HttpReply:
-        """Ask. Raises `OSError`."""
+        """Send a request, and return the answer. Raises `OSError`."""
         line = self._idle.pop() if self._idle and method == "GET" else None
         if line is not None:
             with suppress(OSError, EOFError):  # it was closed while it waited: a fresh one
@@ -72,7 +72,7 @@ class HttpConnection:
         return await self._ask(await self._open(), method, path, body)
 
     async def socket(self, path: str) -> Socket | HttpReply:
-        """Open a WebSocket; an answer where the server wants none. Raises `OSError`."""
+        """Open a WebSocket; returns the answer where the server refuses. Raises `OSError`."""
         line = await self._open()
         key = base64.b64encode(os.urandom(16)).decode()
         upgrade = {
@@ -95,7 +95,7 @@ class HttpConnection:
         return Socket(line.reader, line.writer, MOST_BYTES)
 
     def close(self) -> None:
-        """Close what waits."""
+        """Close idle connections."""
         while self._idle:
             self._idle.pop().close()
 
@@ -108,7 +108,7 @@ class HttpConnection:
 
     @cached_property
     def _context(self) -> ssl.SSLContext:
-        """Whom to believe; reading all certificates of the system takes a while."""
+        """The trusted certificates, read only for https: that takes a while."""
         import ssl  # noqa: PLC0415 - most aggregators are on this machine, or behind ssh
 
         return ssl.create_default_context()
@@ -133,12 +133,12 @@ class HttpConnection:
 
 
 class _Line:
-    """One connection."""
+    """A connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
         self.kept = True
-        """Whether the server takes another request on it."""
+        """Whether the server keeps it open for another request."""
 
     def send(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> None:
         lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]  # fmt: skip
@@ -191,7 +191,7 @@ def _parts(url: str) -> tuple[SplitResult, int | None]:
 
 
 def _head(text: bytes) -> tuple[int, dict[str, str]]:
-    """Status and headers. Raises `ValueError`."""
+    """Return status and headers. Raises `ValueError`."""
     first, *lines = text.decode("latin-1").split("\r\n")
     protocol, _, rest = first.partition(" ")
     if not protocol.startswith("HTTP/1."):

@@ -1,4 +1,4 @@
-"""Single requests to the aggregator, and what may be wrong with their answers."""
+"""Single requests to the aggregator, and the errors in their answers."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from tui.feed.wants import DocumentRequest
 T = TypeVar("T")
 
 TIMEOUT = 10.0
-"""Seconds without an answer, or without a message, after which the line counts as dead."""
+"""Seconds without an answer or a message after which the connection counts as lost."""
 
 
 class ActionError(Exception):
-    """The aggregator did not do what a user asked of it; the text says why."""
+    """The aggregator refused or failed a user's action; the text has the reason."""
 
 
 class ActionRefusedError(Exception):
-    """The other side answers, and it will not help to ask again."""
+    """The server answers, and a retry will not help."""
 
 
 class ApiRequests:
-    """Where the aggregator is, and how to ask it one thing."""
+    """Single requests to one aggregator."""
 
     def __init__(self, url: str, token: str | None) -> None:
         self.url = url
         self._http = HttpConnection(url, token)
         self._long: set[str] = set()
-        """Documents that this aggregator has in no short form."""
+        """Paths of documents that this aggregator has in no short form."""
 
     async def act(self, method: str, path: str, body: object) -> bytes:
-        """Ask the aggregator to change something. Raises `ActionError`."""
+        """Send a request that changes something. Raises `ActionError`."""
         try:
             async with asyncio.timeout(TIMEOUT):
                 answer = await self._http.request(method, path, msgspec.json.encode(body))
@@ -47,7 +47,7 @@ class ApiRequests:
         return answer.body
 
     async def get(self, path: str, kind: type[T]) -> T:
-        """Ask for what every aggregator has. Raises `OSError`, and `ActionRefusedError` where it is none."""
+        """Fetch what every aggregator has. Raises `OSError`, and `ActionRefusedError` where it is none."""
         answer = await self._answer(path)
         if answer.status != 200:
             raise ActionRefusedError(f"it answers {answer.status}: is this a kilowatch aggregator?")
@@ -67,12 +67,12 @@ class ApiRequests:
         return ErrorDetail(what=refusal(answer.body) or f"it answers {answer.status}")
 
     async def raw(self, path: str, within: float) -> HttpReply:
-        """Ask, and take whatever the answer is. Raises `OSError`."""
+        """Fetch a path, whatever the status of the answer. Raises `OSError`."""
         async with asyncio.timeout(within):
             return await self._http.request("GET", path)
 
     async def _answer(self, path: str) -> HttpReply:
-        """Ask, unless the aggregator is ill or refuses us."""
+        """Fetch a path. Raises for a failure of the aggregator, and where it refuses the dashboard."""
         async with asyncio.timeout(TIMEOUT):
             answer = await self._http.request("GET", path)
         if answer.status >= 500:
@@ -83,7 +83,7 @@ class ApiRequests:
 
 
 def refusal(body: bytes) -> str:
-    """What is wrong, from the body of an answer of 400 and above; `` when it does not say."""
+    """Return the reason in the body of an answer of 400 and above; `` without one."""
     try:
         return str(decode(body, ErrorReply).error)
     except msgspec.DecodeError:
@@ -91,7 +91,7 @@ def refusal(body: bytes) -> str:
 
 
 def why(error: BaseException) -> str:
-    """Return a fault of the network in words; a timeout's own text is empty."""
+    """Return a network error as text; that of a timeout is empty."""
     if isinstance(error, TimeoutError):
         return f"no answer within {TIMEOUT:.0f} s"
     return str(error) or type(error).__name__

@@ -1,4 +1,4 @@
-"""A WebSocket, seen from the viewer (RFC 6455): whole messages in, short texts out."""
+"""The client side of a WebSocket (RFC 6455): whole messages in, short texts out."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import os
 import struct
 
 GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-"""What a server proves with that it has understood."""
+"""Constant of RFC 6455 by which a server proves that it speaks WebSocket."""
 _MORE, _TEXT, _BINARY, _CLOSE, _PING, _PONG = 0, 1, 2, 8, 9, 10
 
 
 class SocketClosedError(ConnectionError):
-    """The other side ended it, or broke its rules."""
+    """The server closed the WebSocket, or broke its protocol."""
 
 
 class Socket:
-    """One, open."""
+    """An open WebSocket."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, most: int
@@ -59,7 +59,7 @@ class Socket:
         return bool(first & 0x80), first & 0x0F, await self._reader.readexactly(length)
 
     def send(self, text: str) -> None:
-        """Send a text. What does not go at once is sent by and by."""
+        """Send a text, without waiting until it is gone."""
         self._send(_TEXT, text.encode())
 
     def _send(self, code: int, payload: bytes) -> None:
@@ -77,7 +77,7 @@ class Socket:
         self._writer.write(head + mask + masked.to_bytes(size))
 
     def close(self) -> None:
-        """End it, in a word."""
+        """Close the WebSocket."""
         if not self._writer.is_closing():
             self._send(_CLOSE, b"\x03\xe8")
             self._writer.close()

@@ -1,4 +1,4 @@
-"""What a screen shows, and how often it is looked at: nothing else is asked for."""
+"""The data that a view requests, and how often: nothing else is fetched."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ class ShortForm:
     query: str
     kind: type[msgspec.Struct]
     whole: Callable[[Any], msgspec.Struct]
-    """Makes the document of it."""
+    """Makes the whole document of the short one."""
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentRequest:
-    """A document that a screen shows."""
+    """A request for a document of the API."""
 
     path: str
     """Below the aggregator's address, with its query."""
     kind: type[msgspec.Struct]
     every: float
-    """Seconds between two looks, at least."""
+    """Seconds between two requests at least."""
     short: ShortForm | None = None
 
 
@@ -50,19 +50,20 @@ ALWAYS = (
     DocumentRequest(BUDGETS, RowsReply, 5.0),
     DocumentRequest(TODAY, Report, 30.0),
 )
-"""What the header shows, whatever is below it."""
+"""Documents of the header, requested whatever the view."""
 SELDOM, RARE = 5.0, 300.0
-"""But not more seldom than this: what counts down must stay true; a report may be older."""
+"""Seconds between two requests at most, however long a document takes: a countdown must stay true;
+a report may be older."""
 SHARE = 0.04
-"""A document is asked for so seldom that making it takes at most this share of the time: 700
-circuits of a big site, as objects, cost 100 ms, and are then looked at every 2.5 s."""
+"""Share of the time that a document may take to be made: 700 circuits, as objects, cost 100 ms, and are
+then requested every 2.5 s."""
 
 
 @dataclass(frozen=True)
 class Wants:
-    """What a screen shows, and nothing else is asked for."""
+    """The data that a view requests."""
 
     columns: tuple[str, ...] = COLUMNS
     nodes: tuple[str, ...] | None = None
-    """Only the GPUs of these; None for all."""
+    """Nodes whose GPUs are requested; None for all."""
     documents: tuple[DocumentRequest, ...] = ()

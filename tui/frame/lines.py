@@ -118,7 +118,7 @@ def bar_line(clock: TimeControls, newest: DashboardState, width: int, *, utc: bo
         return [(fit(words, width), "stale")]
     first, last = clock.ends(newest)
     if last <= first and not len(clock.recent):
-        return [("time bar: nothing is kept yet", "dim")]
+        return [("time bar: no recent frames yet", "dim")]
     hint = HINT if width >= WIDE else ""
     left = f"◀ {time_of(first, newest.at, utc=utc)} "
     right = f" {time_of(last, newest.at, utc=utc)} ▶"

@@ -73,11 +73,13 @@ def _card(
     rule = "─" * max(0, width - 2 - cell_len(title) - cell_len(word))
     reasons = [w for m, w in readings.REASONS if gpus.value(m, row)]
     known = any(gpus.value(m, row) is not None for m, _ in readings.REASONS)
-    held = f"held: {reasons[0]}" if reasons else "clocks free" if known else f"held: {DASH}"
+    limit_words = (
+        "no clock limit" if known and not reasons else f"clock limit: {(reasons or [DASH])[0]}"
+    )
     hot = celsius(gpus.value(readings.TEMPERATURE, row))
     drawn = f"{number(power)}/{number(limit)} W"
     trace = ""
-    room = max(0, inner - len(held) - 1)
+    room = max(0, inner - len(limit_words) - 1)
     if past is not None and len(past) and limit:
         trace = spark(past, (0.0, limit), min(room, 60))
     elif past is not None and len(past):
@@ -89,7 +91,7 @@ def _card(
         _gauge("util", percent(util), util, drawn, inner),
         _gauge("mem", f"{gibibytes(used)}/{gibibytes(total)} G",
                used / total if used is not None and total else None, hot, inner),
-        [(fit(trace, room), "bar"), (" ", ""), (held, caution)],
+        [(fit(trace, room), "bar"), (" ", ""), (limit_words, caution)],
         [(f"╰{'─' * (width - 2)}╯", frame)],
     ]  # fmt: skip
     return [

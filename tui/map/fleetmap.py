@@ -255,7 +255,7 @@ class FleetMap(Surface, can_focus=True):
         many = self.state.gpus_unknown or counted(len(self.state.gpus), "GPU")
         word = self.shown_metric
         if word == STATE:
-            what = "who is ill"
+            what = "state"
         else:
             metric = METRICS[word]
             low, high = metric.span(self.state)

@@ -1,4 +1,4 @@
-"""What of the past is asked for, and what becomes of the answers."""
+"""Requests for the past, and what is done with their answers."""
 
 from __future__ import annotations
 
@@ -21,56 +21,56 @@ from tui.state.documents import BUDGETS, CIRCUITS
 from tui.state.readings import COLUMNS, WALL
 
 TIMEOUT = 30.0
-"""Seconds that the store may take: a fleet's hour on disk is read whole."""
+"""Seconds within which the store answers: a fleet's hour on disk is read whole."""
 CELLS = 900_000
-"""Readings of one question: a second's work here, and some MB."""
+"""Readings of one request: a second of work here, and some MB."""
 MOST_FRAMES, FEWEST_FRAMES = 60, 2
 MOST_INCIDENTS = 1000
 KEPT_DOCS = 64
 SETTLES = 3 * SECOND
-"""What is newer than that is not all stored yet."""
+"""ns within which frames may not be stored yet."""
 CIRCUIT_DOCUMENTS = tuple(ask for ask in ALWAYS if ask.path in {CIRCUITS, BUDGETS})
-"""What the header and the circuits show."""
+"""Documents of the header and the circuits."""
 
 
 @dataclass
 class PastWants:
-    """What the screen is about."""
+    """The parts of the past that the screen needs."""
 
     at: int | None = None
     """The instant that is shown; None is now."""
     frames: tuple[int, ...] = ()
-    """Instants whose frames are not here: the one that is waited for, then those that come next."""
+    """Instants whose frames are missing: the one that is waited for, then the next ones."""
     begin: int = 0
-    """Left end of the bar."""
+    """Left end of the time bar, ns."""
     documents: tuple[DocumentRequest, ...] = ()
     open: bool = False
-    """Whether the bar is: then marks, and where the store begins, are wanted too."""
+    """Whether the time bar is open, which needs marks and the beginning of the store."""
 
 
 Job = tuple[str, str | int]
-"""Kind and what of it: two that are equal ask for the same."""
+"""Kind and subject of a request."""
 
 
 @dataclass
 class KnownPast:
-    """What has come."""
+    """Answers of the store."""
 
     begins: int | None = None
-    """Where the store begins, ns; None before that is known, or where nobody knows."""
+    """Beginning of the store, ns; None while it is not known."""
     probed: bool = False
     incidents: tuple[Incident, ...] = ()
     marks_from: float = float("inf")
-    """Since when incidents are known, ns; of what was before nothing is."""
+    """Time since which incidents are known, ns."""
     marks_at: float = float("-inf")
     docs: OrderedDict[str, object] = field(default_factory=OrderedDict)
-    """By path, what was asked for last at the end."""
+    """Documents by path, the newest at the end."""
     faults: dict[Job, tuple[float, str]] = field(default_factory=dict)
-    """Until when what is not asked for again, and why it failed."""
+    """Failed requests: when to retry, and the reason."""
 
 
 class Fetching:
-    """Single questions, each with its answer in `reel` or `known`."""
+    """Single requests, whose answers go to `cache` or `known`."""
 
     def __init__(
         self, api: ApiRequests, changed: Callable[[], None], clock: Callable[[], float]
@@ -87,12 +87,12 @@ class Fetching:
 
     @property
     def _frames_per_request(self) -> int:
-        """How many frames one question is about."""
+        """Frames that one request asks for."""
         cells = max(1, len(self._newest.gpus) * len(COLUMNS))
         return max(FEWEST_FRAMES, min(MOST_FRAMES, CELLS // cells))
 
     async def _get(self, path: str) -> bytes:
-        """Return the body of an answer. Raises `OSError`, with what is wrong where it says."""
+        """Return the body of an answer. Raises `OSError`, with the reason if the answer has one."""
         answer = await self._api.raw(path, TIMEOUT)
         if answer.status != 200:
             raise ConnectionError(refusal(answer.body) or f"it answers {answer.status}")
@@ -117,7 +117,7 @@ class Fetching:
         if step == self.cache.step:
             self.cache.add(frames, self._wants.at or newest.at)
             if any(self.cache.slot(frame.at) not in self.cache for frame in frames):
-                raise ConnectionError("there is no room to keep it")  # nor to ask for it for ever
+                raise ConnectionError("there is no room to keep it")  # and a retry would not help
         self._begun(begins)
 
     async def _fetch_beginning(self) -> None:

@@ -1,4 +1,4 @@
-"""Frames of the past that were fetched: packed, one a slot of time, bounded by bytes."""
+"""Cache of frames of the past: compressed, one per slot of time, bounded by bytes."""
 
 from __future__ import annotations
 
@@ -15,50 +15,50 @@ from tui.state.readings import WALL
 
 MOST_BYTES = 6 * 1024 * 1024
 HEARD = "node_gpus_answering"
-"""What every node tells in every frame, with GPUs or without."""
+"""A metric that every node reports in every frame."""
 _SILENT = {"stale", "not_read"}
 
 
 @dataclass(frozen=True, slots=True)
 class CachedFrame:
-    """One instant."""
+    """The readings of one instant, compressed."""
 
     at: int
     gpus: Gpus
-    """Who the rows are; without readings."""
+    """Identity of the rows, without readings."""
     names: tuple[str, ...]
     columns: bytes
     gaps: Gaps
     nodes: Mapping[str, float | None]
-    """Those that were heard of, with their wall power where they tell it."""
+    """Nodes that reported, with their wall power if they measure it."""
 
     def readings(self) -> Gpus:
-        """All GPUs with their readings."""
+        """Return all GPUs with their readings."""
         rows = unpack_table(self.columns, len(self.names))
         columns = dict(zip(self.names, rows, strict=True))
         return replace(self.gpus, columns=columns, gaps=self.gaps)
 
 
 class FrameCache:
-    """Frames by slot: number of the step of time that each begins."""
+    """Frames by slot: the number of the step that each begins."""
 
     def __init__(self) -> None:
         self.step = 0
-        """ns between two."""
+        """ns between two slots."""
         self._frames: dict[int, CachedFrame] = {}
         self._bytes = 0
 
     def set_step(self, step: int) -> None:
-        """Begin anew where frames are to be at another distance."""
+        """Set the distance of frames; another one clears the cache."""
         if step != self.step:
             self.step, self._frames, self._bytes = step, {}, 0
 
     def slot(self, at: int) -> int:
-        """Number of the slot of an instant."""
+        """Return the slot of an instant."""
         return at // max(1, self.step)
 
     def __contains__(self, slot: object) -> bool:
-        """Whether a slot is here."""
+        """Return whether a slot is cached."""
         return slot in self._frames
 
     def find(self, at: int) -> CachedFrame | None:
@@ -66,11 +66,11 @@ class FrameCache:
         return self._frames.get(self.slot(at))
 
     def holds(self, frames: int) -> bool:
-        """Whether there is room for so many, by those that are here."""
+        """Return whether there is room for so many frames, by the size of those in the cache."""
         return not self._frames or frames * self._bytes <= MOST_BYTES * len(self._frames)
 
     def add(self, frames: list[CachedFrame], shown: int) -> None:
-        """Keep frames; what is farthest from what is shown goes first."""
+        """Add frames; those farthest from the shown instant are dropped first."""
         for frame in frames:
             slot = self.slot(frame.at)
             self._drop(slot)

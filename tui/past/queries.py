@@ -1,4 +1,4 @@
-"""What a screen asks for, of another time: paths with an instant in them. Pure."""
+"""Requests of a view, turned into requests about a past time: paths with an instant. Pure."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from tui.state.documents import BUDGETS, CIRCUITS, SILENCES
 SECOND = 1_000_000_000
 _SPAN = re.compile(r"([?&])from=-(\d+)s(?=&|$)")
 _FIXED = re.compile(r"[?&](?:at|to)=")
-"""A path that names a time already."""
+"""Matches a path that names a time already."""
 _TIMELESS = SILENCES
-"""What says of itself when it was: the screen leaves out what had not been."""
+"""Documents whose rows have times: the screen leaves out later ones."""
 _OF_ONE = ("api/v1/gpus/", "api/v1/nodes/", f"{CIRCUITS}/")
-"""Pages that can be had of a past time."""
+"""Pages that the API has for a past time."""
 _OF_ALL = (CIRCUITS, BUDGETS)
 CIRCUITS_EVERY = 10 * SECOND
-"""The aggregator keeps what it computes of circuits about as often."""
+"""The aggregator stores circuits about as often."""
 EVENTS_EVERY = 60 * SECOND
-"""The same events serve for so long: the screen leaves out those that are to come."""
+"""ns for which the same events serve: the screen leaves out later ones."""
 _PARTS = 4
-"""A chart stands still while the instant moves through such a part of it."""
+"""Parts of a chart: it moves by one of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class PastRequest:
-    """A question about a past time."""
+    """A request about a past time."""
 
     path: str
-    """With an instant in it."""
+    """Path with an instant."""
     kind: type[msgspec.Struct]
     stands_for: str
-    """The path of now, under which a screen looks for the answer."""
+    """The path of the original request, under which a view finds the answer."""
     whole: Callable[[Any], msgspec.Struct] | None = None
-    """Makes the document of a shorter form."""
+    """Makes the whole document of the short one."""
 
 
 def then(ask: DocumentRequest, at: int, newest: int) -> PastRequest | None:
-    """Return the question about a past time, whose answer stands for the other; None where there is
+    """Return the request about a past time that stands for a request of now; None where the API has
     none. `newest`: now, by the aggregator's clock."""
     if _FIXED.search(ask.path) or ask.path.startswith(_TIMELESS) or ask.path.endswith("/story"):
         return PastRequest(ask.path, ask.kind, ask.path)
@@ -61,7 +61,7 @@ def then(ask: DocumentRequest, at: int, newest: int) -> PastRequest | None:
 
 
 def _of_span(ask: DocumentRequest, at: int, newest: int) -> PastRequest | None:
-    """The same length of time, around the instant, or up to now where that is nearer."""
+    """Return a request for the same length of time, around the instant or up to now."""
     found = _SPAN.search(ask.path)
     if found is None:
         return None
@@ -88,6 +88,6 @@ def _at(ask: DocumentRequest, at: int) -> PastRequest:
 
 
 def seconds(at: int) -> str:
-    """An instant as a query has it."""
+    """Return an instant as seconds, as a query has them."""
     whole, part = divmod(at, SECOND)
     return f"{whole}.{part:09d}".rstrip("0").rstrip(".") if part else str(whole)

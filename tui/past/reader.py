@@ -1,7 +1,7 @@
-"""Fetches the past: what the screen waits for first, then what comes next in the direction of travel.
+"""The reader of the past: fetches what the screen waits for, then what comes next in the direction of travel.
 
-One question at a time, and the newest wish wins: what is under way for another is given up. What can
-not be had is not asked for again for a while, and the bar says why.
+One request at a time; when the wants change, the one under way is cancelled. A failed request is retried
+after a while, and the time bar shows the reason.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tui.state.dashboard_state import DashboardState
 from tui.state.documents import Doc
 
 AGAIN = 5.0
-"""Seconds before what failed is asked for again."""
+"""Seconds before a failed request is retried."""
 MARKS_EVERY = 20.0
-"""Seconds between two looks at what began in the bar's time."""
+"""Seconds between two requests for the marks of the time bar."""
 LOADS_EVERY = 600 * SECOND
 """ns by which the window of a circuit's past moves."""
 
@@ -37,15 +37,15 @@ class Past(Fetching):
     ) -> None:
         super().__init__(api, changed, clock)
         self.came = 0
-        """How many questions have been answered, one way or the other."""
+        """Requests that were answered or failed."""
         self._wake = asyncio.Event()
         self._loads: list[str] = []
-        """Paths of the histories of circuits that were looked for last."""
+        """Paths of the histories of circuits that were requested last."""
         self._made: tuple[tuple[object, ...], DashboardState] | None = None
 
     @property
     def fault(self) -> str:
-        """Why what the screen waits for does not come; `` while it may."""
+        """The reason why the time that is shown cannot be loaded; `` while it may."""
         at = self._wants.at
         if at is None:
             return ""
@@ -53,7 +53,7 @@ class Past(Fetching):
         return found[1] if found is not None else ""
 
     def wants(self, wants: PastWants, newest: DashboardState, step: int) -> None:
-        """Say what is wanted from now on. `step`: ns between two frames."""
+        """Set what the screen needs from now on. `step`: ns between two frames."""
         self.cache.set_step(step)
         changed = wants != self._wants
         self._wants, self._newest = wants, newest
@@ -61,7 +61,7 @@ class Past(Fetching):
             self._wake.set()
 
     def state(self, at: int, newest: DashboardState) -> DashboardState | None:
-        """Return the state of an instant; None while it is not here."""
+        """Return the state of an instant; None while it is not loaded."""
         frame = self.cache.find(at)
         if frame is None:
             return None
@@ -89,8 +89,7 @@ class Past(Fetching):
         return found
 
     def load(self, name: str, at: int, span: int) -> CircuitHistoryReply | None:
-        """Return what a circuit carried up to about an instant, as far as it is here; what is not is
-        asked for."""
+        """Return the load of a circuit up to about an instant, if it is loaded; else it is requested."""
         end = (at // LOADS_EVERY + 1) * LOADS_EVERY
         times = f"from={seconds(end - LOADS_EVERY - span * SECOND)}&to={seconds(end)}"
         path = f"{page_of(name)}/history?{times}"
@@ -103,7 +102,7 @@ class Past(Fetching):
     # -- The worker ------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Fetch what is wanted, until cancelled."""
+        """Fetch what the screen needs, until cancelled."""
         job: Job | None = None
         task: asyncio.Task[None] | None = None
         try:
@@ -115,7 +114,7 @@ class Past(Fetching):
                         task.cancel()
                     await asyncio.wait([task])
                     task = None
-                    continue  # what it brought may have changed what is wanted
+                    continue  # its answer may have changed what is wanted
                 if task is None and wanted is not None:
                     job = wanted
                     task = asyncio.create_task(self._run_job(wanted), name=f"past {wanted[0]}")
@@ -126,7 +125,7 @@ class Past(Fetching):
                 await asyncio.wait([task])
 
     async def _pause(self, task: asyncio.Task[None] | None) -> None:
-        """Wait for another wish, for the end of what is under way, or for a while."""
+        """Wait for other wants, for the end of the request under way, or for a second."""
         woken = asyncio.ensure_future(self._wake.wait())
         try:
             await asyncio.wait(
@@ -138,7 +137,7 @@ class Past(Fetching):
             woken.cancel()
 
     def _next_job(self) -> Job | None:
-        """Return what is wanted most."""
+        """Return the most urgent request that is not waiting for a retry."""
         jobs = self._wanted_jobs()
         now = self._clock()
         return next((job for job in jobs if self.known.faults.get(job, (now, ""))[0] <= now), None)
@@ -184,7 +183,7 @@ class Past(Fetching):
 
     @property
     def length(self) -> int:
-        """ns of one question."""
+        """ns that one request covers."""
         return self._frames_per_request * self.cache.step
 
     async def _run_job(self, job: Job) -> None:

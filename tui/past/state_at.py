@@ -1,4 +1,4 @@
-"""The state of a past instant, made of what was fetched. Pure."""
+"""The state of a past instant, from fetched frames and documents. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tui.state.gpus import GpuRows, Gpus
 from tui.state.readings import LIMIT, MEMORY_TOTAL, POWER, TEMPERATURE, UTILIZATION
 
 NOT_KEPT = ErrorDetail("past", "nothing of this is kept", "L goes back to now.")
-"""In place of what can't be had of a past time."""
+"""In place of what is not stored for a past time."""
 
 NOT_STORED = ErrorDetail(
     "circuits", "nothing of them is stored for this time", "L goes back to now."
@@ -32,8 +32,8 @@ def state_then(
     incidents: Sequence[Incident] | None,
     docs: Mapping[str, Doc],
 ) -> DashboardState:
-    """Return what the screen shows. `incidents`: None while they have not come; `docs`: the documents of
-    that time."""
+    """Return the state. `incidents`: None while they are not loaded; `docs`: the documents of that
+    time."""
     gpus = _there(frame.readings())
     nodes = _nodes(newest, frame, gpus)
     were = (incident_then(one, frame.at) for one in incidents or ())
@@ -48,7 +48,7 @@ def state_then(
         kept[INCIDENTS] = Doc(IncidentsReply(frame.at, open_then), 0.0)
     listed = docs.get(CIRCUITS)
     if newest.circuits and listed is not None and isinstance(listed.value, CircuitsReply) \
-            and not listed.value.circuits:  # there are some: of this time nobody knows  # fmt: skip
+            and not listed.value.circuits:  # circuits exist, but were not stored  # fmt: skip
         kept[CIRCUITS] = Doc(NOT_STORED, 0.0)
         docs = {path: doc for path, doc in docs.items() if path != CIRCUITS}
     return DashboardState(
@@ -130,7 +130,7 @@ def _there(gpus: Gpus) -> Gpus:
 
 
 def _nodes(newest: DashboardState, frame: CachedFrame, gpus: Gpus) -> tuple[NodeReply, ...]:
-    """Return all nodes of which there were rows, or that were heard of."""
+    """Return all nodes that had rows, or that reported."""
     heard = {*frame.nodes, *(gpus.who.node[row] for row in np.flatnonzero(gpus.reporting).tolist())}
     count = Counter(gpus.who.node)
     today = {line.node: line for line in newest.nodes}

@@ -28,7 +28,7 @@ def acknowledge(view: View, incident: Incident | None) -> None:
     if incident is None:
         return
     if incident.acknowledged is not None:
-        _send(view, ("DELETE", _ack(incident), {"who": context.who}), "it is nobody's again")
+        _send(view, ("DELETE", _ack(incident), {"who": context.who}), "acknowledgement withdrawn")
         return
 
     def answered(answer: dict[str, str] | None) -> None:

@@ -106,13 +106,17 @@ def _heat(circuit: CircuitState, width: int) -> Line:
             (f" {percent(heat)} of what trips it", "")]  # fmt: skip
 
 
+_SOURCES = {"committed": "power commitment"}
+
+
 def _now(circuit: CircuitState) -> list[list[Piece]]:
     """What flows in this second."""
     amps = "  ".join(f"{pole} {number(value, 1)}" for pole, value in circuit.amps.items())
+    source = _SOURCES.get(circuit.source or "", clean(circuit.source or DASH))
     sigma = f" ± {watts(circuit.sigma_watts)}" if circuit.sigma_watts else ""
     return [
-        [("now  ", "dim"), (about(circuit, watts(circuit.watts)), ""), (f"{sigma} by {clean(circuit.source or DASH)}", "dim")],
-        *([[(f"  {clean(circuit.facts.get('assumed', 'part of it is assumed'))}", "stale")]] if assumed(circuit) else []),
+        [("now  ", "dim"), (about(circuit, watts(circuit.watts)), ""), (f"{sigma} by {source}", "dim")],
+        *([[(f"  {clean(circuit.facts.get('assumed', 'part of it is the assumed power of silent nodes'))}", "stale")]] if assumed(circuit) else []),
         [(f"  {percent(circuit.load_ratio)}", "")],
         [(f"  {amps} A", "")],
     ]  # fmt: skip
@@ -124,7 +128,7 @@ def _minute(circuit: CircuitState, status: RowStatus) -> list[list[Piece]]:
     tone = tone_of(status) if (circuit.continuous_ratio or 0) > 1 else ""
     return [
         [("last minute  ", "dim"), (percent(circuit.continuous_ratio), tone)],
-        [(" of what it may carry all day", tone)],
+        [(" of the continuous limit", tone)],
         [(f", over it for {short_duration(above)}" if above else "", "dim")],
     ]
 
@@ -133,14 +137,14 @@ def _could(circuit: CircuitState) -> list[list[Piece]]:
     """What limits in force, the other feed, and the trend could make of it."""
     survivor, ahead = circuit.survivor_continuous_ratio, circuit.forecast_continuous_seconds
     parts: list[list[Piece]] = [
-        [("committed ", "dim"), (watts(circuit.committed_watts), ""),
-         (f" {percent(circuit.committed_continuous_ratio)} of all day", "dim")],
+        [("power commitment ", "dim"), (watts(circuit.committed_watts), ""),
+         (f" {percent(circuit.committed_continuous_ratio)} of the continuous limit", "dim")],
     ]  # fmt: skip
     if survivor is not None:
         parts.append([("  if the other feed goes ", "dim"),
-                      (f"{percent(survivor)} of all day", "warn" if survivor > 1 else "")])  # fmt: skip
+                      (f"{percent(survivor)} of the continuous limit", "warn" if survivor > 1 else "")])  # fmt: skip
     if ahead is not None:
-        parts.append([("  trend ", "dim"), (f"all-day limit in {short_duration(ahead)}", "")])
+        parts.append([("  trend ", "dim"), (f"continuous limit in {short_duration(ahead)}", "")])
     return parts
 
 

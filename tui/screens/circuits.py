@@ -113,9 +113,9 @@ COLUMNS: tuple[TableColumn[CircuitSource], ...] = (
     TableColumn("load 10s", 8, lambda s, row, _: _load(s.circuit(row)), right=True),
     TableColumn("breaker", 8, lambda s, row, _: (percent(share(s.circuit(row))), tone_of(s.status(row))), right=True),
     TableColumn("", 4, lambda s, row, width: (over(share(s.circuit(row)), width), bar_tone(s.status(row))), grow=3, most=30),
-    TableColumn("what next", 15, _countdown, grow=1, most=28),
-    TableColumn("all day", 8, lambda s, row, _: (watts(most(s.circuit(row))), "dim"), right=True),
-    TableColumn("to all day", 10, lambda s, row, _: (headroom(s.circuit(row)), "dim"), right=True),
+    TableColumn("what next", 14, _countdown, grow=1, most=28),
+    TableColumn("continuous", 10, lambda s, row, _: (watts(most(s.circuit(row))), "dim"), right=True),
+    TableColumn("headroom", 9, lambda s, row, _: (headroom(s.circuit(row)), "dim"), right=True),
 )  # fmt: skip
 
 

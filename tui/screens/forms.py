@@ -108,7 +108,7 @@ class SilenceForm(Dialog):
     """What, how long, and why; says what it would hide now."""
 
     def __init__(self, tones: Tones, incident: Incident, state: DashboardState, who: str) -> None:
-        super().__init__(tones, "Silence: tell nobody of")
+        super().__init__(tones, "Silence: no notifications of")
         self._incident, self._board, self._who = incident, state, who
 
     def compose(self) -> ComposeResult:
@@ -158,9 +158,7 @@ class SilenceForm(Dialog):
         }
         missing = [name for name, value in (("match", self.matchers), *words.items()) if not value]
         if missing:
-            self.query_one("#wrong", Label).update(
-                f"{' and '.join(missing)}: nothing is written there"
-            )
+            self.query_one("#wrong", Label).update(f"{' and '.join(missing)}: missing")
             self.query_one(f"#{missing[0]}").focus()
             return
         self.dismiss({"matchers": self.matchers, **words})
@@ -170,7 +168,7 @@ class ManySilenceForm(Dialog):
     """How long and why, for several things at once."""
 
     def __init__(self, tones: Tones, what: Sequence[str], who: str) -> None:
-        super().__init__(tones, "Silence what is marked: tell nobody of")
+        super().__init__(tones, "Silence what is marked: no notifications of")
         self._what, self._who = what, who
 
     def compose(self) -> ComposeResult:
@@ -195,9 +193,7 @@ class ManySilenceForm(Dialog):
         }
         missing = [name for name, value in words.items() if not value]
         if missing:
-            self.query_one("#wrong", Label).update(
-                f"{' and '.join(missing)}: nothing is written there"
-            )
+            self.query_one("#wrong", Label).update(f"{' and '.join(missing)}: missing")
             self.query_one(f"#{missing[0]}").focus()
         else:
             self.dismiss(words)

@@ -275,9 +275,9 @@ def _alert(state: DashboardState, alert: Alert, width: int) -> Line:
 def clock_limits(state: DashboardState, page: GpuPageReply, uuid: str, span: int) -> Line:
     """Why its clocks are held down, now and for what share of the time."""
     now = [word for metric, word in readings.REASONS if page.readings.get(metric)]
-    pieces: list[Piece] = [("clocks ", "dim")]
+    pieces: list[Piece] = [("clock limit ", "dim")]
     known = any(metric in page.readings for metric, _ in readings.REASONS)
-    pieces.append((f"held by {', '.join(now)}" if now else "free" if known else DASH,
+    pieces.append((', '.join(now) if now else "none" if known else DASH,
                    "warn" if set(now) - {"power cap"} else ""))  # fmt: skip
     shares = [
         (word, share_of(state.doc(path_of("gpu", uuid, metric, span), HistoryReply)))
@@ -287,7 +287,7 @@ def clock_limits(state: DashboardState, page: GpuPageReply, uuid: str, span: int
     if any(share != DASH for _, share in shares):
         pieces += [
             (f"  of the last {duration(span)}: ", "dim"),
-            (", ".join(limited) or "never held", ""),
+            (", ".join(limited) or "none", ""),
         ]
     return pieces
 

@@ -51,7 +51,7 @@ def incident_lines(
                          for n, line in enumerate(wrapped(clean(incident.title), max(20, width - 8)))]  # fmt: skip
     lines += [
         *_since(state, incident, width, utc=utc),
-        _taken(incident, utc=utc),
+        _acknowledged(incident, utc=utc),
         *_lead(incident, width),
     ]
     tail = _silences(state, utc=utc)
@@ -68,12 +68,12 @@ def _since(state: DashboardState, incident: Incident, width: int, *, utc: bool) 
     return flow([began, [(hidden, "dim")]] if hidden else [began], width)
 
 
-def _taken(incident: Incident, *, utc: bool) -> Line:
+def _acknowledged(incident: Incident, *, utc: bool) -> Line:
     taken = incident.acknowledged
     if taken is None:
-        return [("nobody has taken it yet", "dim")]
+        return [("not acknowledged", "dim")]
     until = f" until {time_of_day(taken.until, utc=utc)}" if taken.until else ""
-    words = f"{clean(taken.who)} takes care of it{until}: {clean(taken.why) or DASH}"
+    words = f"acknowledged by {clean(taken.who)}{until}: {clean(taken.why) or DASH}"
     return [("✓ ", "good"), (words, "")]
 
 

@@ -12,8 +12,8 @@ from tui.kit.flow import wrapped
 from tui.kit.text import clean, number
 from tui.theme import Line
 
-_WORDS = {"taken_back": "{who} gave it back", "lapsed": "the time of the acknowledgement is over",
-          "acknowledged": "{who} took it", "told": "told", "ended": "over"}  # fmt: skip
+_WORDS = {"taken_back": "{who} withdrew the acknowledgement", "lapsed": "the acknowledgement expired",
+          "acknowledged": "acknowledged by {who}", "told": "notified", "ended": "resolved"}  # fmt: skip
 _REASONS = {"new": "it is new", "worse": "it grew worse", "more": "there is more", "fewer": "there is less",
             "cause": "its cause has shown", "repeat": "nobody has answered", "flapping": "it comes and goes",
             "storm": "there are too many", "merged": "it is part of another", "resolved": ""}  # fmt: skip
@@ -38,8 +38,8 @@ def timeline_lines(
     for event in timeline.events:
         its = [one for one in rest if one.created == event.at]
         rest = [one for one in rest if one.created != event.at]
-        entries.append((event.at, _said(event, its)))
-    entries += [(one.created, f"told: {_channels([one])}") for one in rest]
+        entries.append((event.at, _described(event, its)))
+    entries += [(one.created, f"notified: {_channels([one])}") for one in rest]
     entries = sorted(one for one in entries if one[0] <= at)
     if len(entries) > most:
         hidden = len(entries) - most + 1
@@ -52,13 +52,13 @@ def timeline_lines(
     return lines
 
 
-def _said(event: IncidentEvent, sent: Sequence[DeliveryRow]) -> str:
+def _described(event: IncidentEvent, sent: Sequence[DeliveryRow]) -> str:
     words = _WORDS.get(event.what, event.what).format(who=event.who or "somebody")
     why = event.why
     if event.what in {"told", "ended"}:
         why = _REASONS.get(why, why)
     if event.what == "told" and not sent:
-        words = "to be told, but no channel takes it"
+        words = "to be notified, but no route has a channel"
     parts = [
         words
         + (f" ({why})" if event.what in {"told", "ended"} and why else f": {why}" if why else "")

@@ -74,7 +74,10 @@ def past_lines(
         )
     words.append((0, time_of_day(start, utc=utc)))
     return [
-        [(f"{name} load W", "strong"), (f"  {_short(length)} to now, then {_said(fan)}", "dim")],
+        [
+            (f"{name} load W", "strong"),
+            (f"  {_short(length)} to now, forecast: {_said(fan)}", "dim"),
+        ],
         *drawn,
         [(" " * 7 + axis(words, room), "dim")],
     ]
@@ -95,7 +98,7 @@ def limits(circuit: CircuitState) -> list[Mark]:
     if continuous is None or not circuit.continuous_amps:
         return []
     per_amp = continuous / circuit.continuous_amps
-    found = [Mark(continuous, "all day", "warn")]
+    found = [Mark(continuous, "continuous limit", "warn")]
     rated, effective = circuit.rated_amps, circuit.effective_amps
     if effective is not None and rated is not None and effective < 0.99 * rated:
         found.append(Mark(effective * per_amp, "breaker in this heat", "crit"))
@@ -114,10 +117,10 @@ def _top(values: Floats, marks: list[Mark], fan: Fan | None) -> float:
 
 def _said(fan: Fan | None) -> str:
     if fan is None:
-        return "too little is known to say"
+        return "too few samples for a trend"
     if fan.per_second == 0:
-        return "level, as it scatters"
-    return f"by its trend {60 * fan.per_second:+,.0f} W a minute"
+        return "no trend"
+    return f"trend {60 * fan.per_second:+,.0f} W a minute"
 
 
 def _short(seconds: float) -> str:

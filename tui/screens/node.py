@@ -121,7 +121,9 @@ def _gpus(page: NodePageReply, width: int, cursor: int | None) -> list[Line]:
     lines: list[Line] = [
         [
             (
-                fit("  gpu   util  power/limit   °C  mem°C     GiB    MHz   ECC  held by", width),
+                fit(
+                    "  gpu   util  power/limit   °C  mem°C     GiB    MHz   ECC  clock limit", width
+                ),
                 "head",
             )
         ]

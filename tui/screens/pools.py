@@ -169,7 +169,7 @@ COLUMNS: tuple[TableColumn[PoolSource], ...] = (
     TableColumn("util", 5, lambda s, row, _: (percent(s.mean(readings.UTILIZATION, row)), ""), right=True),
     TableColumn("", 7, lambda s, row, width: (bar(s.mean(readings.UTILIZATION, row), width), "bar"), grow=1, most=24),
     TableColumn("power/limit", 14, lambda s, row, _: (watts_of(s.sum(readings.POWER, row), s.sum(readings.LIMIT, row)), ""), right=True),
-    TableColumn("ill", 12, _worst, grow=2),
+    TableColumn("faults", 12, _worst, grow=2),
 )  # fmt: skip
 
 

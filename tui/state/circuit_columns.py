@@ -1,6 +1,6 @@
-"""Circuits by columns: the short form in which the dashboard looks at all of them.
+"""Circuits by columns: the short form in which the dashboard fetches all of them.
 
-The whole object, with its words and its poles, is asked for the one circuit whose page is open.
+The whole object, with its texts and poles, is fetched for the circuit whose page is open.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ FIELDS = (
     "lasting_ratio", "continuous_ratio", "above_continuous_seconds", "heat_ratio",
     "forecast_continuous_seconds", "forecast_rated_seconds",
 )  # fmt: skip
-"""What lists, maps and the header show, by the name that `Circuit` has for it."""
+"""Fields of `Circuit` that lists, maps and the header show."""
 _AMPS, _TRIP = "circuit_amps", "circuit_trip_earliest_seconds"
 QUERY = "columns=" + ",".join([*(f"circuit_{field}" for field in FIELDS), _AMPS, _TRIP])
 
 
 def page_of(name: str) -> str:
-    """Path of the page of one circuit."""
+    """Return the path of a circuit's page."""
     return f"api/v1/circuits/{quote(name, safe='')}"
 
 
 def whole(found: CircuitsReply) -> CircuitsReply:
-    """Make circuits of columns, as far as they go."""
+    """Return circuits made of columns, with the fields that these have."""
     rows, columns = found.rows, found.columns
     if rows is UNSET or columns is UNSET:
         return found

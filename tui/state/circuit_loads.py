@@ -1,4 +1,4 @@
-"""What each circuit carried since this dashboard began to look."""
+"""Loads of circuits since this dashboard was started."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tui.state.circuits import measured_watts
 from tui.state.dashboard_state import DashboardState
 
 KEPT = 1200
-"""Instants."""
+"""Instants that are held."""
 Past = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 """Times in ns since 1970, and watts."""
 
@@ -22,8 +22,8 @@ EVERY = 10 * 10**9
 
 
 def joined(own: Past, stored: CircuitHistoryReply | None, until: int, span: int) -> Past:
-    """Return what this dashboard has seen, with what was stored before it where that does not fill
-    `span` seconds; then at the distance at which it is stored, so that nothing looks like a gap."""
+    """Return the loads that this dashboard has seen, preceded by stored ones where they do not fill `span`
+    seconds; then at the distance of the stored ones, so that nothing looks like a gap."""
     at, watts = own
     if stored is None or not stored.at or (len(at) and at[0] <= until - span * 10**9):
         return own
@@ -38,14 +38,14 @@ def joined(own: Past, stored: CircuitHistoryReply | None, until: int, span: int)
 
 
 class Loads:
-    """All circuits at the newest instants."""
+    """Loads of all circuits at the newest instants."""
 
     def __init__(self) -> None:
         self._kept: deque[tuple[int, np.ndarray[Any, Any]]] = deque(maxlen=KEPT)
         self._names: tuple[str, ...] = ()
 
     def add(self, state: DashboardState) -> None:
-        """Remember an instant; other circuits begin anew, and an answer without any is none."""
+        """Add an instant; other circuits clear the loads, an answer without circuits adds nothing."""
         names = tuple(circuit.id for circuit in state.circuits)
         if names and names != self._names:
             self._kept.clear()
@@ -57,7 +57,7 @@ class Loads:
             )
 
     def of(self, name: str, until: int) -> Past:
-        """Watts of one circuit up to an instant, and a little after: circuits are computed later."""
+        """Return the watts of a circuit up to an instant, and a little after: circuits are computed later."""
         if name not in self._names:
             return np.empty(0), np.empty(0)
         row = self._names.index(name)

@@ -1,4 +1,4 @@
-"""What a circuit says of itself: how long it has, how bad it is, and what to do. Pure.
+"""Texts about a circuit: its countdown, load, headroom and relief. Pure.
 
 Two countdowns, never mixed: TRIP is the breaker's curve and the heat in it; `100% in` is where the
 trend goes. Both tick on the screen between two answers, and stand still when no answers come.
@@ -20,38 +20,38 @@ from tui.theme import Piece
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """What countdowns are counted from."""
+    """The time from which countdowns count."""
 
     elapsed: float
     """Seconds since the answer came; of an answer that is old, 0: its countdowns stand still."""
     as_of: str = ""
-    """When they stood so, for an answer that is old; else empty."""
+    """The time of an answer that is old; else empty."""
 
 
 def tone_of(status: RowStatus, otherwise: str = "") -> str:
-    """Tone of the words about a circuit."""
+    """Return the tone of a text about a circuit."""
     return {RowStatus.CRIT: "crit", RowStatus.WARN: "warn"}.get(status, otherwise)
 
 
 def bar_tone(status: RowStatus) -> str:
-    """Tone of its bar."""
+    """Return the tone of its bar."""
     return {RowStatus.CRIT: "bar_crit", RowStatus.WARN: "bar_warn"}.get(status, "bar")
 
 
 def until_trip(circuit: CircuitState, now: Now) -> float | None:
-    """Seconds until the breaker may trip, earliest edge; None for never or not known."""
+    """Return the seconds until the breaker may trip at the earliest; None for never or not known."""
     edge = circuit.trip_seconds.earliest
     return None if edge is None else max(0.0, edge - now.elapsed)
 
 
 def until_full(circuit: CircuitState, now: Now) -> float | None:
-    """Seconds until the trend reaches the rating; None when that is not in sight."""
+    """Return the seconds until the trend reaches the rating; None without such a trend."""
     edge = circuit.forecast_rated_seconds
     return None if edge is None else max(0.0, edge - now.elapsed)
 
 
 def countdown(circuit: CircuitState, status: RowStatus, now: Now, *, short: bool = False) -> Piece:
-    """Say what happens to it next, in a few words."""
+    """Return what happens to it next, in a few words."""
     frozen = (" old" if short else f" as of {now.as_of}") if now.as_of else ""
     trip = until_trip(circuit, now)
     if trip is not None:
@@ -67,24 +67,24 @@ def countdown(circuit: CircuitState, status: RowStatus, now: Now, *, short: bool
         return f"100% in {short_duration(full)}{frozen}", tone_of(status, "")
     if over_continuous(circuit):
         if assumed(circuit) and circuit.continuous_ratio is None:  # nobody knows if it is
-            return ("assumed" if short else "assumed: not all of it is told"), "stale"
+            return ("assumed power" if short else "assumed power of silent nodes"), "stale"
         since = circuit.above_continuous_seconds
         if short:
-            return "> all-day limit", tone_of(status, "")
-        held = f" for {short_duration(since)}" if since else ""
-        return f"over all-day limit{held}", tone_of(status, "")
+            return "> continuous", tone_of(status, "")
+        lasting = f" for {short_duration(since)}" if since else ""
+        return f"over continuous limit{lasting}", tone_of(status, "")
     if circuit.forecast_continuous_seconds is not None:
         return (
             f"80% in {short_duration(max(0.0, circuit.forecast_continuous_seconds - now.elapsed))}",
             "dim",
         )
     if (circuit.continuous_ratio or 0) > 1:  # of the last minute, while the load has fallen
-        return ("was > all-day" if short else "fell below its all-day limit"), "dim"
+        return ("was over" if short else "fell below its continuous limit"), "dim"
     return DASH, "dim"
 
 
 def over_continuous(circuit: CircuitState) -> bool:
-    """Whether the load of about the last ten seconds is above the continuous limit."""
+    """Return whether the load of about the last ten seconds is above the continuous limit."""
     ratio = share(circuit)
     if ratio is None or circuit.continuous_amps is None or circuit.rated_amps is None:
         return (circuit.continuous_ratio or 0) > 1
@@ -92,31 +92,31 @@ def over_continuous(circuit: CircuitState) -> bool:
 
 
 def share(circuit: CircuitState) -> float | None:
-    """Amps of the highest pole over the rating, of the load of about the last ten seconds: the one
-    that countdowns are worked out with. An older aggregator tells only that of now."""
+    """Return the amps of the highest pole over the rating, of about the last ten seconds: the load that
+    countdowns are computed with. An older aggregator has only that of now."""
     if circuit.load_ratio is None:
         return None
     return circuit.load_ratio if circuit.lasting_ratio is None else circuit.lasting_ratio
 
 
 def assumed(circuit: CircuitState) -> bool:
-    """Whether a part of its load is nothing that anybody tells now: silent nodes, GPUs not read."""
+    """Return whether a part of its load is assumed: of silent nodes and unread GPUs."""
     return (circuit.assumed_watts or 0.0) > 0
 
 
 def about(circuit: CircuitState, text: str) -> str:
-    """A figure of its load, with the sign for "about" where a part of it is assumed."""
+    """Return a figure of its load, with `~` where a part of it is assumed."""
     return f"~{text}" if assumed(circuit) and text != DASH else text
 
 
 def measured_watts(circuit: CircuitState) -> float | None:
-    """The watts that a chart may draw: of a load of which most is assumed, none."""
+    """Return the watts for a chart; None for a load that is mostly assumed."""
     watts = circuit.watts
     return None if watts is None or (circuit.assumed_watts or 0.0) > watts / 2 else watts
 
 
 def load(circuit: CircuitState) -> float | None:
-    """The watts of that same load."""
+    """Return the watts of the load of about the last ten seconds."""
     ratio, now = share(circuit), circuit.load_ratio
     if circuit.watts is None or not ratio or not now:
         return circuit.watts
@@ -124,7 +124,7 @@ def load(circuit: CircuitState) -> float | None:
 
 
 def headroom(circuit: CircuitState) -> str:
-    """What that load leaves below the continuous limit: watts where they are known, with a sign."""
+    """Return the headroom below the continuous limit: signed watts, or amps where watts are not known."""
     amps, per_amp = _left(circuit), _watts_per_amp(circuit)
     if amps is None:
         return DASH
@@ -142,7 +142,7 @@ def _left(circuit: CircuitState) -> float | None:
 
 
 def most(circuit: CircuitState) -> float | None:
-    """What it may carry all day, watts at the present mix of poles."""
+    """Return the continuous limit in watts at the present mix of poles."""
     per_amp = _watts_per_amp(circuit)
     if circuit.continuous_amps is None or per_amp is None:
         return None
@@ -150,24 +150,24 @@ def most(circuit: CircuitState) -> float | None:
 
 
 def _watts_per_amp(circuit: CircuitState) -> float | None:
-    """Of the pole that carries most, which decides."""
+    """Return the watts per amp of the pole with the highest load."""
     highest = max((a for a in circuit.amps.values() if a), default=None)
     return None if circuit.watts is None or not highest else circuit.watts / highest
 
 
 _COMMAND = re.compile(r"\((nvidia-smi [^)]*)\)")
-"""One that ends in an option lacks its argument, and is only named."""
+"""Matches a command; one that ends in an option lacks its argument."""
 
 
 def relief(circuit: CircuitState) -> tuple[str, str]:
-    """What would bring it back under its limit, and the command in it, if there is one."""
+    """Return what would bring it below its limit, and the command in that text, or ``."""
     words = clean(circuit.facts.get("remedy", ""))
     commands = (found[1] for found in _COMMAND.finditer(words))
     return words, next((each for each in commands if not each.split()[-1].startswith("-")), "")
 
 
 def worst_line(state: DashboardState, now: Now, limit: int) -> list[Piece]:
-    """The circuits that need somebody, on one line; what is known of them all when none does."""
+    """Return the most urgent circuits as one line; without such, the most loaded one."""
     pieces: list[Piece] = []
     for circuit in state.urgent[:limit]:
         status = state.circuit_status.get(circuit.id, RowStatus.OK)
@@ -175,7 +175,7 @@ def worst_line(state: DashboardState, now: Now, limit: int) -> list[Piece]:
         if text == DASH and (pieces or status is RowStatus.OK):
             break
         tone = tone if tone != "dim" else ""
-        of = " of its breaker," if text.startswith("over ") else ""  # not of the all-day limit
+        of = " of its breaker," if text.startswith("over ") else ""  # not of the continuous limit
         words = "" if text == DASH else f"{of} {text}"
         full = about(circuit, percent(share(circuit)))
         pieces += [(f"{clean(circuit.id)} {full}{words}", tone), ("  ", "")]
@@ -184,13 +184,13 @@ def worst_line(state: DashboardState, now: Now, limit: int) -> list[Piece]:
     if not state.circuits:
         none = f"circuits {DASH}" if state.circuits_unknown else "no circuits configured"
         return [(none, "dim"), ("  ", "")]
-    fullest = max(state.circuits, key=lambda each: share(each) or 0.0)
-    return [("fullest circuit ", "dim"), (clean(fullest.id), ""),
-            (f" {about(fullest, percent(share(fullest)))}", "strong"), ("  ", "")]  # fmt: skip
+    most_loaded = max(state.circuits, key=lambda each: share(each) or 0.0)
+    return [("most loaded circuit ", "dim"), (clean(most_loaded.id), ""),
+            (f" {about(most_loaded, percent(share(most_loaded)))}", "strong"), ("  ", "")]  # fmt: skip
 
 
 def members(state: DashboardState, circuit: str) -> list[str]:
-    """Every node on a circuit or below a panel."""
+    """Return every node on a circuit or below a panel."""
     below = {circuit}
     for each in state.circuits:  # parents come before what they feed
         if each.parent in below:
@@ -202,7 +202,7 @@ def members(state: DashboardState, circuit: str) -> list[str]:
 def tree(
     circuits: Sequence[CircuitState], folded: frozenset[str]
 ) -> list[tuple[int, CircuitState]]:
-    """Depth and circuit, each below what feeds it; what is folded shows none of its own."""
+    """Return depth and circuit, each below its feeder; folded ones without their children."""
     children: dict[str | None, list[CircuitState]] = {}
     known = {circuit.id for circuit in circuits}
     for circuit in circuits:

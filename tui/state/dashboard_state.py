@@ -1,6 +1,6 @@
-"""The state: all that the screen shows at one instant, as columns. Never changed, only replaced.
+"""The state of the dashboard: all values of one instant, as columns. Never changed, only replaced.
 
-So a paused screen keeps the state it has, while newer ones come.
+So a paused screen holds its state, while newer ones come.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from tui.state.row_status import RowStatus, severity_of
 
 @dataclass(frozen=True)
 class DashboardState(Documents):
-    """One instant."""
+    """All values that the screen shows at one instant."""
 
     status: StatusReply | None = None
     status_came: float = 0.0
     """When the status came, monotonic seconds of this machine."""
     nodes: tuple[NodeReply, ...] = ()
     wall: Mapping[str, float] = field(default_factory=dict)
-    """Wall power by node, of those that tell."""
+    """Wall power by node, where it is measured."""
     gpus: Gpus = field(default_factory=Gpus)
-    """All GPUs, as they were when a screen last looked at all."""
+    """All GPUs, as of the last view that wanted all."""
     gpus_at: int = 0
-    """When that was, ns since 1970."""
+    """The time of `gpus`, ns since 1970."""
     part: Gpus = field(default_factory=Gpus)
-    """Those of the nodes that a screen asks for alone."""
+    """GPUs of the nodes that a view wants alone."""
     alerts: tuple[Alert, ...] = ()
     at: int = 0
     """The aggregator's clock in the newest message, ns since 1970."""
     ready: bool = False
-    """Whether all parts have come once."""
+    """Whether all parts have been received once."""
 
     @cached_property
     def badge(self) -> str:
-        """A word that says that these are not real GPUs, or `` when they are."""
+        """A label for GPUs that are not real, or ``."""
         sources = {line.source.partition(":")[0] for line in self.nodes}
         if "simulated" in sources:
             return "SIMULATED"
@@ -55,8 +55,7 @@ class DashboardState(Documents):
 
     @cached_property
     def urgent(self) -> tuple[CircuitState, ...]:
-        """Every circuit, what needs somebody first: what trips soonest, what something fires on,
-        what is full soonest, what is fullest."""
+        """Every circuit, the most urgent first: by time to trip, alert, time to the rating, load."""
         status, far = self.circuit_status, 1e12
 
         def key(circuit: CircuitState) -> tuple[float, float, float, float]:
@@ -69,7 +68,7 @@ class DashboardState(Documents):
 
     @cached_property
     def circuit_status(self) -> dict[str, RowStatus]:
-        """`RowStatus` of each circuit that something fires on: colours come from the rules."""
+        """`RowStatus` of each circuit with an alert: colours come from the rules."""
         found: dict[str, RowStatus] = {}
         for alert in self.alerts:
             if alert.subject == "circuit":
@@ -77,20 +76,20 @@ class DashboardState(Documents):
         return found
 
     def age(self, now: float) -> float | None:
-        """Seconds since the newest frame; None when there was none."""
+        """Return the seconds since the newest frame; None without one."""
         if self.status is None or self.status.newest_frame_age_seconds is None:
             return None
         return self.status.newest_frame_age_seconds + now - self.status_came
 
     @property
     def gpus_unknown(self) -> str:
-        """Why no GPU is listed though there are some, `` where all are."""
+        """The reason why no GPU is listed though there are some, or ``."""
         some = self.status is not None and self.status.gpus > 0
         return LOADING if some and not len(self.gpus) else ""
 
     @property
     def gpu_order(self) -> npt.NDArray[np.intp]:
-        """Place of each GPU by node and index."""
+        """Rank of each GPU by node and index."""
         places = np.empty(len(self.gpus), np.intp)
         places[self.gpus.order] = np.arange(len(self.gpus))
         return places
@@ -102,7 +101,7 @@ class DashboardState(Documents):
 
     @cached_property
     def gpu_status(self) -> npt.NDArray[np.int8]:
-        """`RowStatus` of each GPU: its alerts, and whether anything is known of it."""
+        """`RowStatus` of each GPU, by its alerts and readings."""
         status = np.where(self.gpus.reporting, RowStatus.OK, RowStatus.STALE).astype(np.int8)
         for alert in self.alerts:
             row = None if alert.gpu is None else self.gpus.row_of.get(alert.gpu)
@@ -116,7 +115,7 @@ class DashboardState(Documents):
 
     @cached_property
     def node_status(self) -> npt.NDArray[np.int8]:
-        """`RowStatus` of each node: its state, and the worst alert on it."""
+        """`RowStatus` of each node, by its state and alerts."""
         states = {"online": RowStatus.OK, "stale": RowStatus.STALE}
         status = np.array(
             [states.get(line.state, RowStatus.DOWN) for line in self.nodes], np.int8
@@ -129,7 +128,7 @@ class DashboardState(Documents):
 
     @cached_property
     def node_alerts(self) -> dict[str, list[Alert]]:
-        """What fires on each node and its GPUs, worst first."""
+        """Firing alerts of each node and its GPUs, worst first."""
         found: dict[str, list[Alert]] = {}
         for alert in self.alerts:
             if alert.state == "firing":
@@ -143,21 +142,21 @@ class DashboardState(Documents):
         return np.array([rows.get(node, stray) for node in self.gpus.who.node], np.intp)
 
     def node_sum(self, metric: str) -> Floats:
-        """Sum over each node's GPUs that tell; NaN where none does."""
+        """Return the sum over each node's GPUs with a reading; NaN without one."""
         return _grouped(np.add, self.gpus.column(metric), self._home, len(self.nodes))
 
     def node_max(self, metric: str) -> Floats:
-        """Highest of each node's GPUs that tell; NaN where none does."""
+        """Return the maximum over each node's GPUs with a reading; NaN without one."""
         return _grouped(np.maximum, self.gpus.column(metric), self._home, len(self.nodes))
 
     def node_mean(self, metric: str) -> Floats:
-        """Mean over each node's GPUs that tell; NaN where none does."""
+        """Return the mean over each node's GPUs with a reading; NaN without one."""
         known = (~np.isnan(self.gpus.column(metric))).astype(np.float64)
         counts = _grouped(np.add, known, self._home, len(self.nodes))
         return self.node_sum(metric) / np.where(counts > 0, counts, np.nan)
 
     def node_reporting(self) -> Floats:
-        """How many GPUs of each node report."""
+        """Return the number of reporting GPUs of each node."""
         known = self.gpus.reporting.astype(np.float64)
         return np.nan_to_num(_grouped(np.add, known, self._home, len(self.nodes)))
 

@@ -1,4 +1,4 @@
-"""The documents of the API that a screen shows, as they came last."""
+"""The newest documents of the API."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ POWER_PAGE = "api/v1/power"
 BUDGETS = "api/v1/budgets"
 TODAY = "api/v1/report?days=1"
 LOADING = "loading …"
-"""In place of what has been asked for and has not come: that is not nothing."""
+"""Text for what was requested and has not come."""
 PAGE_WITHIN = 5_000_000_000
 """ns that the page of a circuit may be older than the list of all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Doc:
-    """A document of the API as it came last."""
+    """The newest answer to a document request."""
 
     value: object
-    """What was decoded, or a `Fault`."""
+    """The decoded document, or an `ErrorDetail`."""
     came: float
     """Monotonic seconds of this machine."""
 
 
 @dataclass(frozen=True)
 class Documents:
-    """All of them, and what is in them."""
+    """All documents, and their parts."""
 
     docs: Mapping[str, Doc] = field(default_factory=dict)
     """Documents by path, with their query."""
@@ -50,14 +50,14 @@ class Documents:
         return found.value if found is not None and isinstance(found.value, kind) else None
 
     def fault(self, path: str) -> str:
-        """Why a document is refused, or ``."""
+        """Return why a document is refused, or ``."""
         found = self.docs.get(path)
         return (
             str(found.value) if found is not None and isinstance(found.value, ErrorDetail) else ""
         )
 
     def came(self, path: str) -> float:
-        """When a document came, monotonic seconds; 0 before."""
+        """Return when a document came, monotonic seconds; 0 before."""
         found = self.docs.get(path)
         return 0.0 if found is None else found.came
 
@@ -69,13 +69,13 @@ class Documents:
 
     @property
     def circuits_unknown(self) -> str:
-        """Why nothing is known of circuits, `` where it is known that there are some or none."""
+        """The reason why circuits are not known, or ``."""
         if self.doc(CIRCUITS, CircuitsReply) is not None:
             return ""
         return self.fault(CIRCUITS) or LOADING
 
     def circuit(self, name: str) -> CircuitState | None:
-        """One circuit: with all that is known of it while its page is looked at, else in short."""
+        """Return a circuit, with all fields while its page is open, else in short."""
         page = self.doc(page_of(name), CircuitReply)
         if page is not None and page.at >= self.circuits_at - PAGE_WITHIN:
             return page.circuit
@@ -83,7 +83,7 @@ class Documents:
 
     @property
     def circuits_at(self) -> int:
-        """The aggregator's clock when it computed them, ns since 1970; 0 when nothing is known."""
+        """The time at which circuits were computed, ns since 1970; 0 while they are not known."""
         found = self.doc(CIRCUITS, CircuitsReply)
         return 0 if found is None else found.at
 
@@ -104,8 +104,7 @@ class Documents:
 
     @property
     def incidents_unknown(self) -> str:
-        """Why nothing is known of what is wrong, `` where it is known that there is something or
-        nothing."""
+        """The reason why incidents are not known, or ``."""
         if self.doc(INCIDENTS, IncidentsReply) is not None:
             return ""
         return self.fault(INCIDENTS) or LOADING

@@ -49,28 +49,28 @@ class Gpus:
     gaps: Gaps = field(default_factory=dict)
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of GPUs."""
         return len(self.who.uuid)
 
     def column(self, name: str) -> Floats:
-        """One metric, NaN where it is absent."""
+        """Return a metric, NaN where it is absent."""
         found = self.columns.get(name)
         return np.full(len(self), np.nan) if found is None else found
 
     def value(self, name: str, row: int) -> float | None:
-        """One reading, None where it is absent."""
+        """Return a reading, None where it is absent."""
         column = self.columns.get(name)
         if column is None or np.isnan(column[row]):
             return None
         return float(column[row])
 
     def gap(self, name: str, row: int) -> str:
-        """Why a reading is absent."""
+        """Return the reason why a reading is absent."""
         reasons = self.gaps.get(name, {})
         return reasons.get(str(row), reasons.get("*", ""))
 
     def known_from(self, before: Gpus) -> Gpus:
-        """Take over what was worked out of the same rows: it takes as long as drawing them."""
+        """Reuse what was computed from the same rows: that takes as long as drawing them."""
         if before.who is self.who:
             for name in ("row_of", "order"):
                 if name in before.__dict__:
@@ -92,7 +92,7 @@ class Gpus:
 
     @cached_property
     def reporting(self) -> npt.NDArray[np.bool_]:
-        """Whether anything that is read at every tick is known of a GPU."""
+        """Whether a GPU has a reading of any metric that is read at every tick."""
         known = np.zeros(len(self), bool)
         for name in LIVELY:
             known |= ~np.isnan(self.column(name))
@@ -100,12 +100,12 @@ class Gpus:
 
 
 def numbers(values: Numbers) -> Floats:
-    """Make a column of JSON's numbers; null becomes NaN."""
+    """Return a column of JSON numbers as an array; null becomes NaN."""
     return np.array(values, dtype=np.float64)
 
 
 def unpacked(column: bytes, rows: int) -> Floats:
-    """Make a column of packed numbers. Raises `ValueError` where they are not one a row."""
+    """Return a packed column as an array. Raises `ValueError` where it has another number of rows."""
     found = np.frombuffer(column, "<f4" if len(column) == 4 * rows else "<f8").astype(np.float64)
     if len(found) != rows:
         raise ValueError(f"a column has {len(column)} bytes for {rows} rows")

@@ -1,4 +1,4 @@
-"""Incidents as lines: one each, the worst of them, and how many there are."""
+"""Incidents as text: lines, and counts by severity."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tui.state.documents import LOADING
 from tui.theme import Piece
 
 MORE = re.compile(r" \(and \d+ more\)$")
-"""What a title says of the number of its alerts: the list has a place of its own for that."""
+"""Matches the number of alerts in a title: lists have a column for that."""
 _SEVERITIES = (("page", "▲", "crit", "CRIT"), ("ticket", "!", "warn", "WARN"))
 
 
 def counts(state: DashboardState, *, words: bool = False) -> list[Piece]:
-    """How many incidents are open, by severity, and how many of them somebody has taken."""
+    """Return the number of open incidents by severity, and of acknowledged ones."""
     if state.incidents_unknown:
         sign = "…" if state.incidents_unknown == LOADING else DASH
         return [(sign if words else f"alerts {sign}", "stale")]
@@ -40,7 +40,7 @@ def counts(state: DashboardState, *, words: bool = False) -> list[Piece]:
 
 
 def silenced_until(incident: Incident, silences: Sequence[Silence], at: int) -> int | None:
-    """Until when nobody is told of anything that fires in it, ns; None where somebody is."""
+    """Return until when all its firing alerts are silenced, ns; None if one is not."""
     running = [each for each in silences if each.starts <= at < each.ends]
     firing = [alert for alert in incident.alerts if alert.state == "firing"]
     ends = [
@@ -52,14 +52,14 @@ def silenced_until(incident: Incident, silences: Sequence[Silence], at: int) -> 
 
 
 def _hushes(silence: Silence, alert: Alert) -> bool:
-    """Whether a silence is about an alert, as the aggregator would say."""
+    """Return whether a silence matches an alert, by the rules of the aggregator."""
     return matches_all(silence.matchers, alert.matched_labels())
 
 
 def incident_line(
     state: DashboardState, incident: Incident, width: int, *, place: int = 20
 ) -> list[Piece]:
-    """One incident: how bad, how long, where, what, and who has taken it."""
+    """Draw an incident: severity, age, title, and who acknowledged it."""
     _, glyph, tone, word = next(
         (each for each in _SEVERITIES if each[0] == incident.severity), ("", "·", "dim", "info")
     )
@@ -81,14 +81,14 @@ def incident_line(
 
 
 def alert_lines(state: DashboardState, width: int, height: int) -> list[list[Piece]]:
-    """The worst incidents, one a line; the last says how many more there are."""
+    """Draw the worst incidents, one a line; the last line counts the rest."""
     shown = state.incidents
     if state.incidents_unknown:
         return [[(clean(state.incidents_unknown), "dim")]]
     if not shown:
         pending = sum(alert.state == "pending" for alert in state.alerts)
         if pending:
-            return [[(f"no alerts; {number(pending)} may become some", "dim")]]
+            return [[(f"no alerts; {number(pending)} pending", "dim")]]
         resolved = max(
             (a for a in state.alerts if a.state == "resolved"),
             key=lambda a: a.changed,
@@ -98,7 +98,9 @@ def alert_lines(state: DashboardState, width: int, height: int) -> list[list[Pie
             return [[("no alerts", "dim")]]
         ago = short_duration((state.at - resolved.changed) / 1e9)
         return [[(f"no alerts; {ago} ago resolved: {clean(resolved.summary)}", "dim")]]
-    if len(shown) > height and 0 < height <= 3:  # no line to give away: say it behind the last
+    if (
+        len(shown) > height and 0 < height <= 3
+    ):  # no line to spare: the count follows the last title
         more = f"  and {number(len(shown) - height)} more"
         last = incident_line(state, shown[height - 1], width - len(more))
         return [

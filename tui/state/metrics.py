@@ -1,4 +1,4 @@
-"""What the map can show: metric, span and how a value is written. Pure."""
+"""Metrics of the map: columns, scale and text of a value. Pure."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tui.state.gpus import Floats
 
 @dataclass(frozen=True, slots=True)
 class MapMetric:
-    """One of them."""
+    """A metric that the map can show."""
 
     word: str
     unit: str
     columns: tuple[str, ...]
-    """What it is made of."""
+    """Columns that it is computed from."""
     values: Callable[[DashboardState], Floats]
     span: Callable[[DashboardState], tuple[float, float]]
     """One scale for the whole fleet, so that two GPUs compare by eye."""
@@ -30,7 +30,7 @@ class MapMetric:
 
 
 def _limit(state: DashboardState) -> tuple[float, float]:
-    """From nothing to what a GPU of this fleet may draw."""
+    """Return a scale from 0 to the highest power limit of the fleet."""
     limits = state.gpus.column(readings.LIMIT)
     if np.isfinite(limits).any():
         return 0.0, float(np.nanmax(limits))
@@ -45,8 +45,8 @@ def _memory(state: DashboardState) -> tuple[float, float]:
     return 0.0, float(np.nanmax(totals)) if np.isfinite(totals).any() else 80 * 2.0**30
 
 
-def _held(state: DashboardState) -> Floats:
-    """How badly the clocks are held down: 0 free, 0.5 by the power cap, 1 by a fault."""
+def _clock_limit(state: DashboardState) -> Floats:
+    """Return how badly clocks are limited: 0 not at all, 0.5 by the power cap, 1 by a fault."""
     found = np.full(len(state.gpus), np.nan)
     for metric, word in reversed(readings.REASONS):
         flags = state.gpus.column(metric)
@@ -73,20 +73,20 @@ METRICS: dict[str, MapMetric] = {
         MapMetric("clock", "MHz", (readings.CLOCK,), lambda state: state.gpus.column(readings.CLOCK),
                   lambda _: (0.0, 3e9), lambda v: f"{v / 1e6:.0f}",
                   lambda v: "—" if v is None else f"{v / 1e6:.0f} MHz"),
-        MapMetric("held down", "0 free, 1 by a fault", tuple(m for m, _ in readings.REASONS), _held,
+        MapMetric("clock limit", "0 none, 1 by a fault", tuple(m for m, _ in readings.REASONS), _clock_limit,
                   lambda _: (0.0, 1.0), lambda v: {0.0: "·", 0.5: "cap"}.get(v, "!"),
-                  lambda v: "—" if v is None else {0.0: "free", 0.5: "power cap"}.get(v, "held down")),
+                  lambda v: "—" if v is None else {0.0: "none", 0.5: "power cap"}.get(v, "fault")),
     )
 }  # fmt: skip
 STATE = "state"
-"""No metric at all: only who is ill."""
+"""Shows the status of GPUs in place of a metric."""
 BASE = (readings.POWER, readings.TEMPERATURE)
-"""Always asked for: they say whether a GPU reports."""
+"""Columns that are always requested: a GPU with either is reporting."""
 GROUPS = ("rack", "circuit", "job", "model", "node", "value")
 
 
 def group_names(state: DashboardState, group: str) -> list[str]:
-    """The group of each GPU."""
+    """Return the group of each GPU."""
     who = state.gpus.who
     lines = {line.node: line for line in state.nodes}
     match group:

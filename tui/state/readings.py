@@ -17,13 +17,13 @@ REASONS = (
     ("gpu_clocks_event_hw_slowdown", "hw slowdown"),
     ("gpu_clocks_event_sw_power_cap", "power cap"),
 )
-"""Why clocks are held down, worst first: only the first that holds is shown."""
+"""Clock limit reasons, worst first: only the first active one is shown."""
 COLUMNS = (
     POWER, LIMIT, TEMPERATURE, UTILIZATION, MEMORY_USED, MEMORY_TOTAL, CLOCK,
     *(metric for metric, _ in REASONS),
 )  # fmt: skip
-"""What the screen asks the aggregator for: what it shows, nothing else."""
+"""Columns that the screen shows: no others are requested."""
 
 LIVELY = (POWER, TEMPERATURE, UTILIZATION, CLOCK, *(metric for metric, _ in REASONS))
-"""Those that are read at every tick: limits and sizes are read seldom, and stay for a while after
-their GPU has fallen silent."""
+"""Metrics that are read at every tick: limits and sizes are read seldom, and outlive the last reading of
+a silent GPU."""

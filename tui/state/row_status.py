@@ -1,4 +1,4 @@
-"""How a GPU, node or circuit is."""
+"""The status of a row: a GPU, node or circuit."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from api.alerts import Alert
 
 
 class RowStatus(IntEnum):
-    """How a GPU or node is, worse with every step."""
+    """Status of a GPU, node or circuit, worse with every step."""
 
     OK = 0
     STALE = 1
-    """Nothing new came; what it was is not what it is."""
+    """Its last reading is old."""
     WARN = 2
     CRIT = 3
     DOWN = 4

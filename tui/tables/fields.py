@@ -15,7 +15,7 @@ from tui.state.gpus import Floats, Gpus
 from tui.tables.filter import Fields
 
 GPU_KEYS = ("node", "gpu", "uuid", "model", "rack", "circuit", "job", "sev", "power", "limit", "temp",
-            "util", "mem", "clock", "held")  # fmt: skip
+            "util", "mem", "clock", "limited", "held")  # fmt: skip
 NODE_KEYS = (
     "node",
     "rack",
@@ -36,6 +36,7 @@ CIRCUIT_KEYS = (
     "node",
     "watts",
     "load",
+    "continuous",
     "allday",
     "heat",
     "trip",
@@ -68,7 +69,8 @@ def gpu_fields(state: DashboardState, gpus: Gpus) -> Fields:
         "circuit": of_node(lambda node: ",".join(state.feeds.get(node, ()))),
         "sev": lambda: state.gpu_status.astype(np.float64),
         "util": lambda: gpus.column(readings.UTILIZATION),
-        "held": lambda: _held(gpus),
+        "limited": lambda: _clock_limit(gpus),
+        "held": lambda: _clock_limit(gpus),
         **{key: _scaled(gpus, metric, scale) for key, (metric, scale) in _PLAIN.items()},
     }  # fmt: skip
 
@@ -82,7 +84,7 @@ def _per_node(nodes: Sequence[str], say: Callable[[str], str]) -> list[str]:
     return [known[node] if node in known else known.setdefault(node, say(node)) for node in nodes]
 
 
-def _held(gpus: Gpus) -> list[str]:
+def _clock_limit(gpus: Gpus) -> list[str]:
     words = [""] * len(gpus)
     for metric, word in reversed(readings.REASONS):
         for row in np.flatnonzero(gpus.column(metric) > 0).tolist():
@@ -133,6 +135,7 @@ def circuit_fields(state: DashboardState, circuits: Sequence[CircuitState]) -> F
         "node": lambda: [",".join(c.nodes) for c in circuits],
         "watts": numbers(load),
         "load": numbers(share),
+        "continuous": numbers(lambda c: c.continuous_ratio),
         "allday": numbers(lambda c: c.continuous_ratio),
         "heat": numbers(lambda c: c.heat_ratio),
         "trip": numbers(lambda c: c.trip_seconds.earliest),

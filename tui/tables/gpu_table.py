@@ -66,7 +66,7 @@ def _gpu_clock(source: GpuSource, row: int, width: int) -> Piece:
     return DASH if hertz is None else f"{hertz / 1e6:.0f}", source.tone(row)
 
 
-def _gpu_held(source: GpuSource, row: int, width: int) -> Piece:
+def _gpu_clock_limit(source: GpuSource, row: int, width: int) -> Piece:
     known = False
     for metric, word in REASONS:
         value = source.gpus.value(metric, row)
@@ -94,7 +94,7 @@ GPU_COLUMNS: tuple[TableColumn[GpuSource], ...] = (
            grow=3, most=24),
     TableColumn("GiB", 8, _gpu_memory, right=True),
     TableColumn("MHz", 5, _gpu_clock, right=True),
-    TableColumn("held by", 11, _gpu_held),
+    TableColumn("clock limit", 11, _gpu_clock_limit),
     TableColumn("uuid", 12, lambda s, row, _: (clean(s.gpus.who.uuid[row]), "dim"),
            grow=1, most=40, need=140),
 )  # fmt: skip

@@ -70,7 +70,7 @@ class Listing(Generic[S]):
     def empty(self) -> list[Piece]:
         """What stands in place of the rows when there are none."""
         if self.total:
-            return [(f"none of {self.total:,} matches; esc takes the filter back", "dim")]
+            return [(f"none of {self.total:,} matches; esc clears the filter", "dim")]
         return [(self.nothing, "dim")]
 
     def head(self, width: int) -> list[Piece]:

@@ -1,5 +1,5 @@
-"""When the screen is, and what it shows then: from the trail that this dashboard has kept, else from
-the aggregator's store."""
+"""The state at the time that the screen shows: the newest, a paused one, one of the recent frames, or one
+of the aggregator's store."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from tui.time.recent_frames import RecentFrames, spacing
 
 SECOND = 1_000_000_000
 SPANS = (600, 3600, 6 * 3600, 86_400, 7 * 86_400, 30 * 86_400)
-"""Seconds of the bar, at most: what is not stored it leaves out."""
+"""Seconds of the time bar at most; it leaves out what is not stored."""
 LATE = 1.5
-"""A frame of the trail stands for so many spacings."""
+"""Spacings for which a recent frame stands."""
 
 
 @dataclass
 class Playback:
-    """What is shown; `tui.time.timebar` goes from there."""
+    """The time that is shown, and its state; `tui.time.timebar` moves it."""
 
     recent: RecentFrames = field(default_factory=RecentFrames)
     past: Past | None = None
-    """What the store has; None where nobody can be asked."""
+    """Reader of the aggregator's store; None without one."""
     paused: float | None = None
-    """Since when it stands still, monotonic seconds."""
+    """When the screen was paused, monotonic seconds."""
     open: bool = False
     """Whether the time bar is shown."""
     length: int = 1
-    """Which of `SPANS` the bar has."""
+    """Index of the bar's length in `SPANS`."""
     recorded: bool = False
-    """Whether what is there is a recording: its end is no now."""
+    """Whether a recording is shown, which has an end and no now."""
     _frozen: DashboardState | None = None
     _shown: DashboardState | None = None
-    """What was shown last: it stays, faded, until what is waited for has come."""
+    """The past state shown last; it stays, faded, until the one that is waited for has come."""
     _at: int | None = None
     """The instant that is shown, ns since 1970; None is now."""
     _way: int = -1
     _key: tuple[object, ...] = ()
-    """What `_shown` was made of."""
+    """Identity of the parts that `_shown` was made of."""
 
     @property
     def replaying(self) -> bool:
@@ -51,23 +51,23 @@ class Playback:
 
     @property
     def away(self) -> bool:
-        """Whether there is something to come back from."""
+        """Whether escape leads back to now."""
         return self.open or (self.replaying and not self.recorded)
 
     @property
     def loading(self) -> bool:
-        """Whether what is shown is not yet what was asked for."""
+        """Whether the time that was asked for has not been loaded yet."""
         return self._at is not None and (self._shown is None or self._shown.at != self._at)
 
     def state(self, newest: DashboardState) -> DashboardState:
-        """What to show."""
+        """Return the state to show."""
         if self._at is None:
             return self._frozen if self._frozen is not None else newest
         self._find(self._at, newest)
         return self._shown or self._frozen or newest
 
     def _find(self, at: int, newest: DashboardState) -> None:
-        """Show an instant, if it is here; the same state while nothing of it is another."""
+        """Show an instant, if it is loaded; the same object while no part of it has changed."""
         docs: dict[str, Doc] = {}
         number = self._frame(at)
         if number is None:
@@ -81,7 +81,7 @@ class Playback:
             self._shown = replace(base, at=at, docs={**base.docs, **docs})
 
     def _frame(self, at: int) -> int | None:
-        """Number of the frame of the trail that stands for an instant; None where none does."""
+        """Return the index of the recent frame that stands for an instant; None where none does."""
         if not len(self.recent):
             return None
         number = self.recent.nearest(at)
@@ -90,7 +90,7 @@ class Playback:
         return number if near else None
 
     def follow(self, newest: DashboardState, documents: Sequence[DocumentRequest]) -> None:
-        """Let what is wanted be fetched."""
+        """Request what the shown time and the next one need."""
         if self.past is None:
             return
         step = self._step(newest)
@@ -103,7 +103,7 @@ class Playback:
         self.past.wants(wants, newest, step)
 
     def ends(self, newest: DashboardState) -> tuple[int, int]:
-        """The first and the last instant on the bar."""
+        """Return the first and the last instant of the bar."""
         last = newest.at
         first = last - SPANS[self.length] * SECOND
         kept = self.recent.frames[0].at if len(self.recent) else last
@@ -113,8 +113,8 @@ class Playback:
         return (first if begins is None else min(last, max(first, begins)), last)
 
     def _reach(self, newest: DashboardState) -> int:
-        """The first instant that may be gone to: before the store has said where it begins, whatever
-        the bar holds."""
+        """Return the first instant that can be shown: the beginning of the store, or of the bar while
+        that is not known."""
         if self.past is None or self.past.known.probed:
             return self.ends(newest)[0]
         return newest.at - SPANS[self.length] * SECOND

@@ -1,4 +1,4 @@
-"""The last minutes, kept here: what the time bar scrubs through. Bounded by bytes.
+"""The last minutes, held in memory for the time bar. Bounded by bytes.
 
 Frames are packed (readings by `tui.past.frame_cache`, the rest as MessagePack, deflated): one of 10,000 GPUs
 takes some 130 kB. What is no longer here the aggregator still has. The same frame read again is the
@@ -52,24 +52,24 @@ class _Rest(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """One instant."""
+    """A state at one instant, compressed."""
 
     at: int
     """ns since 1970, the aggregator's clock."""
     gpus: Gpus
-    """Who the rows are; without readings."""
+    """Identity of the rows, without readings."""
     names: tuple[str, ...]
     columns: bytes
     rest: bytes
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Bytes of its compressed parts."""
         return len(self.columns) + len(self.rest)
 
 
 def spacing(gpus: int) -> float:
-    """Seconds between two frames: the more GPUs, the fewer."""
+    """Return the seconds between two frames: more GPUs, fewer frames."""
     return 1.0 if gpus <= 64 else 2.0 if gpus <= 2000 else 5.0
 
 
@@ -83,7 +83,7 @@ class RecentFrames:
         self._gpus: Gpus | None = None
 
     def add(self, state: DashboardState) -> None:
-        """Keep a state, if it is time for one."""
+        """Add a state, if the last one is old enough."""
         if not state.ready or not len(state.gpus) or state.gpus is self._gpus:
             return  # nothing, or what a screen that looks at few GPUs has left of all the others
         if self.frames and state.at - self.frames[-1].at < spacing(len(state.gpus)) * 0.9e9:
@@ -96,11 +96,11 @@ class RecentFrames:
             self._bytes -= self.frames.pop(0).size
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of frames."""
         return len(self.frames)
 
     def nearest(self, at: int) -> int:
-        """Number of the newest frame that is not after `at`; the oldest if all are."""
+        """Return the index of the newest frame that is not after `at`; 0 if all are."""
         times = [frame.at for frame in self.frames]
         return max(0, int(np.searchsorted(times, at, side="right")) - 1)
 
@@ -113,7 +113,7 @@ class RecentFrames:
 
 
 def pack(state: DashboardState) -> Packed:
-    """Make a frame small."""
+    """Compress a state."""
     gpus = state.gpus
     names = tuple(gpus.columns)
     table = np.stack([gpus.columns[name] for name in names]) if names else np.empty((0, len(gpus)))
@@ -133,7 +133,7 @@ def pack(state: DashboardState) -> Packed:
 
 
 def unpack(frame: Packed) -> DashboardState:
-    """Make a state of a frame."""
+    """Decompress a frame."""
     rest = decode(zlib.decompress(frame.rest), _Rest, packed=True)
     rows = unpack_table(frame.columns, len(frame.names))
     docs: dict[str, Any] = {

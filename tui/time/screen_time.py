@@ -1,4 +1,4 @@
-"""When the screen is, and from when countdowns count."""
+"""The time that the screen shows, and the time from which countdowns count."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from tui.state.dashboard_state import DashboardState
 from tui.state.documents import CIRCUITS
 
 FRESH = 5.0
-"""Seconds up to which data is of now."""
+"""Age in seconds up to which data counts as current."""
 STALE_AFTER = 15.0
 """Seconds without an answer about circuits after which their countdowns stand still."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScreenTime:
-    """When the screen is."""
+    """The time that the screen shows."""
 
     now: float
     """Monotonic seconds of this machine."""
     paused: float | None = None
-    """Since when the screen stands still."""
+    """When the screen was paused, monotonic seconds."""
     replay: str = ""
     """The time that is shown instead of now: `11:58:40Z (-5m 21s)`."""
     utc: bool = True
     loading: bool = False
-    """Whether that time is still waited for."""
+    """Whether that time is still being loaded."""
     every: float = 1.0
-    """Seconds between two looks at the cluster."""
+    """Seconds between two updates of the dashboard."""
 
 
 def outdated(state: DashboardState, moment: ScreenTime) -> bool:
-    """Whether the newest data is not of now: the aggregator has not been heard for a while, or it hears
-    nothing new of any node. Nodes that send seldom are as new as they can be while they are online."""
+    """Return whether the newest data is old: the aggregator has not answered for a while, or no node has
+    sent. Nodes that send seldom are current while they are online."""
     if state.status is None:
         return False
     if moment.now - state.status_came > max(FRESH, 2.5 * moment.every):
@@ -45,7 +45,7 @@ def outdated(state: DashboardState, moment: ScreenTime) -> bool:
 
 
 def countdown_now(state: DashboardState, connection: Connection, moment: ScreenTime) -> Now:
-    """From when countdowns count: they stand still while the screen or the data does."""
+    """Return the time from which countdowns count; they stop while the screen or the data does."""
     came = state.came(CIRCUITS)
     live = connection.state is ConnectionState.LIVE and moment.paused is None and not moment.replay
     if live and moment.now - came <= STALE_AFTER:

@@ -1,4 +1,4 @@
-"""The keys of time: the screen stands still, goes back and on, plays; and in words, when it is."""
+"""Controls of the time that the screen shows: pause, step, jump, play; and that time as text."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ from tui.state.dashboard_state import DashboardState
 from tui.time.playback import SECOND, SPANS, Playback
 
 JUMPS = 60
-"""A jump is such a part of the bar, a minute at least."""
+"""Jumps across the bar; one is a minute at least."""
 SPEEDS = (1, 4, 15, 60)
-"""Seconds that play in one."""
+"""Seconds of the past that are played in a second."""
 
 
 @dataclass
 class TimeControls(Playback):
-    """When the screen is."""
+    """The controls of the time that is shown."""
 
     played: float | None = None
-    """Up to when it has played, monotonic seconds; None while it does not."""
+    """When playback moved last, monotonic seconds; None while it does not play."""
     pace: int = 1
-    """Which of `SPEEDS` it plays at."""
+    """Index of the speed in `SPEEDS`."""
     early: int | None = None
-    """An instant that somebody named and that is before all that is stored: the frame says so once."""
+    """A time that a user asked for and that is before the beginning of the store; reported once."""
     _begun: bool = False
-    """Whether a recording has been wound back to its beginning."""
+    """Whether a recording was rewound to its beginning."""
 
     @property
     def speed(self) -> int:
-        """Seconds that play in one."""
+        """Seconds of the past that are played in a second."""
         return SPEEDS[self.pace]
 
     def follow(self, newest: DashboardState, documents: Sequence[DocumentRequest]) -> None:
-        """Let what is wanted be fetched."""
+        """Request what the shown time and the next one need."""
         if self.recorded and not self._begun:
             self._begin(newest)
         self._bound(newest)
         super().follow(newest, documents)
 
     def _bound(self, newest: DashboardState) -> None:
-        """Go to where the store begins, where it has only now become known that this is later."""
+        """Go to the beginning of the store, if it turns out to be later than the shown time."""
         begins = None if self.past is None else self.past.known.begins
         if (
             self._at is None
@@ -57,7 +57,7 @@ class TimeControls(Playback):
         self._to(self._at, self._way, newest)
 
     def _begin(self, newest: DashboardState) -> None:
-        """Wind a recording back, as soon as it is known where it begins; all of it is on the bar."""
+        """Rewind a recording, as soon as its beginning is known; the bar holds all of it."""
         self.open = True
         begins = None if self.past is None else self.past.known.begins
         if newest.ready and begins is not None:
@@ -65,7 +65,7 @@ class TimeControls(Playback):
             self.to_moment(begins, newest)
 
     def pause(self, newest: DashboardState, now: float) -> None:
-        """Stand still, or go on."""
+        """Pause, or continue."""
         if self.paused is None:
             self.paused, self._frozen = now, self.state(newest)
         else:
@@ -79,27 +79,27 @@ class TimeControls(Playback):
             self.open = True
 
     def close(self) -> None:
-        """Close the bar, and go back to now; in a recording stay."""
+        """Close the bar, and return to now; stay in a recording."""
         self.open = False
         if not self.recorded:
             self.live()
 
     def live(self) -> None:
-        """Back to now."""
+        """Return to now."""
         self._at = self.paused = self._frozen = self._shown = self.played = None
         self._key = ()
 
     def widen(self, by: int) -> str:
-        """Show more or less of the past on the bar, or play faster or slower; returns what it is now,
-        in words."""
+        """Show more or less of the past on the bar, or play faster or slower; returns a text for the
+        user."""
         if self.played is not None:
             self.pace = max(0, min(self.pace + by, len(SPEEDS) - 1))
-            return f"{self.speed} times as fast as it was"
+            return f"playing at {self.speed}x"
         self.length = max(0, min(self.length + by, len(SPANS) - 1))
         return f"time bar of {duration(SPANS[self.length])} at most"
 
     def step(self, by: int, newest: DashboardState) -> None:
-        """Go by a frame; after the newest comes now."""
+        """Go to the next or previous frame; after the newest comes now."""
         here = newest.at if self._at is None else self._at
         width = self._step(newest)
         grid = ((here + width - 1) // width - 1 if by < 0 else here // width + 1) * width
@@ -112,14 +112,14 @@ class TimeControls(Playback):
         self._to(near[0] if by > 0 and near else near[-1] if near else grid, by, newest)
 
     def jump(self, seconds: int, newest: DashboardState) -> None:
-        """Go by seconds; by a sixtieth of a long bar."""
+        """Go by seconds, or by a sixtieth of a long bar."""
         by = 1 if seconds > 0 else -1
         far = max(abs(seconds), SPANS[self.length] // JUMPS) * by
         here = newest.at if self._at is None else self._at
         self.to(here + far * SECOND, newest, by)
 
     def to(self, at: int, newest: DashboardState, way: int = -1) -> None:
-        """Go to an instant: that of a frame which is here, else one of the grid."""
+        """Go to an instant: that of a recent frame, else the next one of the grid."""
         first = self._reach(newest)
         at = max(at, first)
         number, width = self._frame(at), self._step(newest)
@@ -131,7 +131,7 @@ class TimeControls(Playback):
         self._to(at, way, newest)
 
     def to_moment(self, at: int, newest: DashboardState) -> None:
-        """Go to an instant that somebody names; the bar grows to hold it."""
+        """Go to an instant that a user typed; the bar grows to hold it."""
         while at < newest.at - SPANS[self.length] * SECOND and self.length < len(SPANS) - 1:
             self.length += 1
         if at < self.ends(newest)[0] and self.past is not None and self.past.known.probed:
@@ -139,7 +139,7 @@ class TimeControls(Playback):
         self.to(at, newest)
 
     def to_alert(self, newest: DashboardState, by: int) -> None:
-        """Go to the alert before or after."""
+        """Go to the previous or next alert."""
         here = newest.at if self._at is None else self._at
         width = self._step(newest)
         # A frame shows what was before it: the first that has the alert is the one after.
@@ -151,7 +151,7 @@ class TimeControls(Playback):
             self.live()
 
     def play(self, now: float, newest: DashboardState) -> None:
-        """Let the past go by, or stand still; from now on it begins at the left end."""
+        """Play or stop; from now it begins at the left end of the bar."""
         if self.played is not None:
             self.played = None
             return
@@ -161,10 +161,10 @@ class TimeControls(Playback):
         self._way = 1
 
     def turn(self, now: float, newest: DashboardState) -> bool:
-        """Go on by what has been played; returns whether another instant is shown."""
+        """Advance playback; returns whether another instant is shown."""
         if self.played is None or self._at is None:
             return False
-        if self.loading:  # it waits
+        if self.loading:  # until it has loaded
             self.played = now
             return False
         width, gone = self._step(newest), round((now - self.played) * self.speed * SECOND)
@@ -172,7 +172,7 @@ class TimeControls(Playback):
             return False
         for _ in range(gone // width):
             self.step(1, newest)
-            if not self.replaying:  # it has arrived at now
+            if not self.replaying:  # now is reached
                 return True
         self.played = now
         return True
@@ -197,10 +197,10 @@ class TimeControls(Playback):
             self._shown = self._frozen or newest
         self._at, self._way = at, way
 
-    # -- What is said ----------------------------------------------------------------------------
+    # -- Texts -----------------------------------------------------------------------------------
 
     def marks(self, newest: DashboardState) -> list[tuple[int, str]]:
-        """When an incident or alert of the bar's time began, with its severity."""
+        """Return when incidents or alerts within the bar began, with their severities."""
         found = {one.key: (one.began, one.severity) for one in newest.incidents}
         if self.past is not None:
             found |= {one.key: (one.began, one.severity) for one in self.past.known.incidents}
@@ -212,7 +212,7 @@ class TimeControls(Playback):
         return sorted((at, severity) for at, severity in every if first <= at <= last)
 
     def words(self, newest: int, *, utc: bool) -> str:
-        """The time that is shown, or waited for, for the header; `` for now."""
+        """Return the time that is shown or being loaded, for the header; `` for now."""
         if self.recorded:
             at = newest if self._at is None else self._at
             end = " (end)" if self._at is None else ""
@@ -227,12 +227,12 @@ class TimeControls(Playback):
 
     @property
     def at(self) -> int | None:
-        """The instant that is shown or waited for, ns since 1970; None for now."""
+        """The instant that is shown or being loaded, ns since 1970; None for now."""
         return self._at
 
     @property
     def fault(self) -> str:
-        """Why what is waited for does not come."""
+        """The reason why the time that was asked for is not loaded."""
         return self.past.fault if self.past is not None and self.loading else ""
 
 
