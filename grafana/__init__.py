@@ -1,4 +1,4 @@
-"""Grafana boards and provisioning, generated from the catalogue and checked in.
+"""Grafana dashboards and provisioning, generated from the catalogue and checked in.
 
 `python -m grafana.build` writes `dashboards/`; a test fails when a file there has drifted.
 """

@@ -1,4 +1,4 @@
-"""Writes the boards: `python -m grafana.build`; with `--check` it says what has drifted."""
+"""Write the dashboards: `python -m grafana.build`; with `--check`, report what has drifted."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import json
 import sys
 from pathlib import Path
 
-from grafana.boards import BOARDS
-from grafana.influx import BOARDS as INFLUX_BOARDS
+from grafana.influx import DASHBOARDS as INFLUX_DASHBOARDS
+from grafana.prometheus import DASHBOARDS
 
 FOLDER = Path(__file__).parent / "dashboards"
 
@@ -15,8 +15,9 @@ FOLDER = Path(__file__).parent / "dashboards"
 def files() -> dict[Path, str]:
     """Return the text of every generated file."""
     return {
-        FOLDER / f"{board.uid}.json": json.dumps(board.json(), indent=1, ensure_ascii=False) + "\n"
-        for board in (*BOARDS, *INFLUX_BOARDS)
+        FOLDER / f"{dashboard.uid}.json": json.dumps(dashboard.json(), indent=1, ensure_ascii=False)
+        + "\n"
+        for dashboard in (*DASHBOARDS, *INFLUX_DASHBOARDS)
     }
 
 

@@ -1,7 +1,7 @@
-"""The parts of a Grafana board as plain data: panels, queries, variables. Schema 41 (Grafana 11).
+"""Panels of a Grafana dashboard as plain data. Schema 41 (Grafana 11).
 
-Queries are PromQL over what the aggregator's pages show, or InfluxQL over what it writes. Every panel says in its description what
-it shows and how it deals with what is missing: nothing is drawn where nothing was read.
+Queries are PromQL over the aggregator's metrics, or InfluxQL over the points that it writes. Nothing is
+drawn for times without readings; the description of a panel tells how it deals with gaps.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from typing import Any
 from grafana.sources import PROMETHEUS, Json, Query, Source
 
 WIDTH = 24
-"""Columns of a board."""
+"""Columns of a dashboard."""
 
 GREEN, YELLOW, ORANGE, RED, GREY = "green", "yellow", "orange", "red", "text"
 Step = tuple[float | None, str]
-"""From this value on, in this colour; None is from the beginning."""
+"""First value of a colour, None for the lowest, and the colour."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """One panel; `build` gives it its number and place."""
+    """A panel without its number and place."""
 
     kind: str
     """Grafana's name of the visualisation."""
     title: str
     text: str
-    """What it shows; an operator reads it behind the (i)."""
+    """Description; Grafana shows it behind the (i)."""
     queries: Sequence[Query] = ()
     unit: str = "short"
     width: int = 12
@@ -79,7 +79,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A heading; the panels after it stand below."""
+    """A heading of the panels that follow it."""
 
     title: str
 
@@ -97,7 +97,7 @@ _LINES = {
     "showPoints": "never",
     "spanNulls": False,
 }
-"""No line across a time without readings."""
+"""Options of lines; there is no line across a time without readings."""
 
 
 def lines(title: str, text: str, *queries: Query, legend: bool = True, **more: Any) -> Panel:

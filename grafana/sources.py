@@ -1,4 +1,4 @@
-"""Where a board asks: how a query stands in it, and how its variables are filled."""
+"""Data sources: the form of their queries, and of the queries that fill variables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One query of a panel, in the language of its board's source."""
+    """One query of a panel, in the language of its dashboard's source."""
 
     expr: str
     legend: str = ""
@@ -29,7 +29,7 @@ class Source:
 
     @property
     def json(self) -> Json:
-        """The one that is chosen above the board."""
+        """The one that is chosen above the dashboard."""
         return {"type": self.kind, "uid": "${datasource}"}
 
     def target(self, query: Query, place: int) -> Json:

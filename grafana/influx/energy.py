@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from grafana.board import Board
-from grafana.influx.words import CLUSTER, chosen, over
+from grafana.dashboard import Dashboard
+from grafana.influx.queries import CLUSTER, chosen, over
 from grafana.panels import Row, lines, number
 from grafana.sources import INFLUXDB, Query
 
@@ -14,7 +14,7 @@ _GROWTH = (
 )
 _KWH = 'sum("joules") / 3600000'
 
-BOARD = Board(
+DASHBOARD = Dashboard(
     uid="kilowatch-influx-energy",
     title="kilowatch / Energy (InfluxDB)",
     text="Energy of the GPUs from their own counters, which miss nothing between two readings.",

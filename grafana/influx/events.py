@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from grafana.board import Board
-from grafana.influx.words import CLUSTER, NODE, chosen
+from grafana.dashboard import Dashboard
+from grafana.influx.queries import CLUSTER, NODE, chosen
 from grafana.panels import Row, lines, table
 from grafana.sources import INFLUXDB, Query
 
 N = chosen("cluster", "node")
 _EVENTS = '"events"."events"'
 
-BOARD = Board(
+DASHBOARD = Dashboard(
     uid="kilowatch-influx-events",
     title="kilowatch / Events (InfluxDB)",
-    text="What the nodes said beside readings: XIDs, starts, what was lost and came back.",
+    text="Events of the nodes: XIDs, starts, lost and returned devices.",
     variables=(CLUSTER, NODE),
     source=INFLUXDB,
     parts=(

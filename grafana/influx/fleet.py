@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from grafana.board import Board
-from grafana.influx.words import CLUSTER, chosen, each, newest, over
+from grafana.dashboard import Dashboard
+from grafana.influx.queries import CLUSTER, chosen, each, newest, over
 from grafana.panels import GREEN, RED, YELLOW, Row, cell, heat, lines, number, table
 from grafana.sources import INFLUXDB
 
@@ -18,23 +18,23 @@ _TO_NODE = {
     "url": "/d/kilowatch-influx-node?var-node=${__data.fields.node}&${__url_time_range}&var-datasource=${datasource}",
 }
 
-BOARD = Board(
+DASHBOARD = Dashboard(
     uid="kilowatch-influx-fleet",
     title="kilowatch / Fleet (InfluxDB)",
-    text="Every GPU of the cluster: how many report, what they draw, how warm they are.",
+    text="Every GPU of the cluster: how many report, their power and temperature.",
     variables=(CLUSTER,),
     source=INFLUXDB,
     parts=(
-        number("GPUs reporting", "GPUs that told their temperature.", over("count", "gpu_temperature_celsius", C), decimals=0, width=6),
-        number("Power of the GPUs", "Sum over the GPUs that tell their power.", over("sum", "gpu_power_watts", C), unit="watt", width=6),
+        number("GPUs reporting", "GPUs that report their temperature.", over("count", "gpu_temperature_celsius", C), decimals=0, width=6),
+        number("Power of the GPUs", "Sum over the GPUs that report their power.", over("sum", "gpu_power_watts", C), unit="watt", width=6),
         number("Hottest GPU", "Highest mean of ten seconds.", over("max", "gpu_temperature_celsius", C), unit="celsius", steps=_HOT, width=6),
-        number("Power at the wall", "As the nodes' own meters say, where they have one.", over("sum", "node_wall_power_watts", C), unit="watt", width=6),
+        number("Power at the wall", "By the nodes' own meters, where they have one.", over("sum", "node_wall_power_watts", C), unit="watt", width=6),
         Row("Load"),
-        lines("Power by model", "Sum of the GPUs of each model that tell.", over("sum", "gpu_power_watts", C, "{{model}}", by=("model",)), unit="watt", low=0),
-        lines("Utilisation", "Mean over the GPUs that tell.", over("mean", "gpu_utilization_ratio", C, "mean"), unit="percentunit", low=0, high=1, legend=False),
+        lines("Power by model", "Sum of the reporting GPUs of each model.", over("sum", "gpu_power_watts", C, "{{model}}", by=("model",)), unit="watt", low=0),
+        lines("Utilisation", "Mean over the GPUs that report it.", over("mean", "gpu_utilization_ratio", C, "mean"), unit="percentunit", low=0, high=1, legend=False),
         heat("Temperatures", "How many GPUs have which temperature.", each("gpu_temperature_celsius", C), unit="celsius"),
         heat("Power", "How many GPUs draw how much.", each("gpu_power_watts", C), unit="watt"),
-        Row("Where to look"),
+        Row("To check next"),
         table("GPUs", "The newest of each; a click leads to the GPU.",
               newest({"gpu_temperature_celsius": "temperature", "gpu_power_watts": "power", "gpu_utilization_ratio": "utilisation"}, C, ("node", "gpu", "uuid", "model")), sort="temperature", width=24, height=10,
               overrides=(cell("temperature", "celsius", _HOT, gauge=True, low=20, high=100), cell("power", "watt"), cell("utilisation", "percentunit"), cell("node", "none", link=_TO_NODE), cell("uuid", "none", link=_TO_GPU))),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from grafana.board import Board
-from grafana.influx.words import CLUSTER, GPU, NODE, WHO, changes, chosen, each, newest, rate
+from grafana.dashboard import Dashboard
+from grafana.influx.queries import CLUSTER, GPU, NODE, WHO, changes, chosen, each, newest, rate
 from grafana.panels import GREEN, ORANGE, RED, Row, lines, states, table
 from grafana.sources import INFLUXDB
 from telemetry.catalogue import BY_NAME
@@ -11,14 +11,14 @@ from telemetry.catalogue import BY_NAME
 G = chosen("cluster", "node", "uuid")
 _COLOURS = {0: GREEN, 4: ORANGE}
 
-BOARD = Board(
+DASHBOARD = Dashboard(
     uid="kilowatch-influx-gpu",
     title="kilowatch / GPU (InfluxDB)",
-    text="One GPU: power and its limits, heat, clocks and what cuts them, memory errors.",
+    text="One GPU: power and its limits, heat, clocks and clock limit reasons, memory errors.",
     variables=(CLUSTER, NODE, GPU),
     source=INFLUXDB,
     parts=(
-        table("Now", "The newest of what is read most.",
+        table("Now", "The newest values of the main metrics.",
               newest({"gpu_power_watts": "watts", "gpu_temperature_celsius": "celsius", "gpu_utilization_ratio": "utilisation", "gpu_memory_used_bytes": "memory"}, G, ("node", "gpu", "uuid", "model")), width=24, height=4),
         Row("Power and heat"),
         lines("Power", "With the limit in force.", each("gpu_power_watts", G, f"{WHO} power"), each("gpu_power_limit_watts", G, f"{WHO} limit", function="last"), unit="watt", low=0),
@@ -32,7 +32,7 @@ BOARD = Board(
         lines("Memory", "Used.", each("gpu_memory_used_bytes", G), unit="bytes", low=0),
         Row("Health"),
         states("Power brake", "Whether the supply asks the GPU to slow down, at each change.", changes("gpu_clocks_event_hw_power_brake_slowdown", G), words={0: ("no", GREEN), 1: ("brakes", RED)}),
-        states("Recovery action", "What the driver asks for.", each("gpu_recovery_action", G, function="last"),
+        states("Recovery action", "Action that the driver asks for.", each("gpu_recovery_action", G, function="last"),
                words={value: (word, _COLOURS.get(value, RED)) for value, word in BY_NAME["gpu_recovery_action"].states}),
         lines("Memory errors", "A second.", rate("gpu_ecc_volatile_corrected_total", G, "corrected"), rate("gpu_ecc_volatile_uncorrected_total", G, "uncorrected"), low=0),
         lines("PCIe replays", "A second.", rate("gpu_pcie_replays_total", G, "replays"), low=0),

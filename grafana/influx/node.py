@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from grafana.board import Board
-from grafana.influx.words import CLUSTER, NODE, WHO, changes, chosen, each, over, rate
+from grafana.dashboard import Dashboard
+from grafana.influx.queries import CLUSTER, NODE, WHO, changes, chosen, each, over, rate
 from grafana.panels import GREEN, GREY, RED, YELLOW, Row, lines, number, states
 from grafana.sources import INFLUXDB
 
 N = chosen("cluster", "node")
 
-BOARD = Board(
+DASHBOARD = Dashboard(
     uid="kilowatch-influx-node",
     title="kilowatch / Node (InfluxDB)",
     text="The GPUs of one or a few nodes, side by side, with links and host.",
@@ -18,7 +18,7 @@ BOARD = Board(
     parts=(
         number("GPUs answering", "GPUs that the driver can read.", over("sum", "node_gpus_answering", N, inner="last"), decimals=0, width=6),
         number("GPUs expected", "GPUs that are or were there.", over("sum", "node_gpus_expected", N, inner="last"), decimals=0, width=6),
-        number("Power of the GPUs", "Sum over those that tell.", over("sum", "gpu_power_watts", N), unit="watt", width=6),
+        number("Power of the GPUs", "Sum over the GPUs that report it.", over("sum", "gpu_power_watts", N), unit="watt", width=6),
         number("Hottest GPU", "Highest mean of ten seconds.", over("max", "gpu_temperature_celsius", N), unit="celsius", steps=((None, GREEN), (80, YELLOW), (88, RED)), width=6),
         Row("GPUs"),
         lines("Power", "Each GPU.", each("gpu_power_watts", N), unit="watt", low=0),

@@ -22,7 +22,7 @@ import pytest
 
 from deploy.stack.servers import DEPLOY, PORTS, Stack, free_port, missing
 from tests.endtoend.cluster import wait_until
-from tests.grafana.boards import influx_queries, queries
+from tests.grafana.dashboards import influx_queries, queries
 from tests.influxes import Reply, Request, Scripted
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"apt-get install {' '.join(missing())}")

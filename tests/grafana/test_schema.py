@@ -1,6 +1,6 @@
-"""The boards, read by Grafana's own types of release 11.6: what they do not know would be lost there.
+"""The dashboards, read by Grafana's own types of release 11.6: what they do not know would be lost there.
 
-Grafana publishes them as a package for those who write boards in Python; nothing else here uses it.
+Grafana publishes them as a package for those who write dashboards in Python; nothing else here uses it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
-from grafana_foundation_sdk.models.dashboard import Dashboard
+from grafana_foundation_sdk.models.dashboard import Dashboard as GrafanaDashboard
 
-from grafana.board import Board
-from tests.grafana.boards import ALL
+from grafana.dashboard import Dashboard
+from tests.grafana.dashboards import ALL
 
 OF_THE_SOURCE = ".annotations.list[]"
 """What a mark asks is the data source's own business; the types leave it open."""
@@ -40,20 +40,20 @@ def differences(ours: Any, theirs: Any, path: str = "") -> Iterator[str]:
         yield f"{path} is {theirs!r}, and was {ours!r}"
 
 
-def lost(board: dict[str, Any]) -> list[str]:
-    """What Grafana's types make otherwise of a board."""
+def lost(dashboard: dict[str, Any]) -> list[str]:
+    """What Grafana's types make otherwise of a dashboard."""
     register_default_plugins()
-    read = json.loads(JSONEncoder().encode(Dashboard.from_json(board)))
+    read = json.loads(JSONEncoder().encode(GrafanaDashboard.from_json(dashboard)))
     return [
         each
-        for each in differences(board, read)
+        for each in differences(dashboard, read)
         if not each.startswith((OF_THE_SOURCE, DEFINITION))
     ]
 
 
-@pytest.mark.parametrize("board", ALL, ids=lambda board: board.uid)
-def test_nothing_of_a_board_is_unknown_to_grafana(board: Board) -> None:
-    made = json.loads(json.dumps(board.json()))
+@pytest.mark.parametrize("dashboard", ALL, ids=lambda dashboard: dashboard.uid)
+def test_nothing_of_a_board_is_unknown_to_grafana(dashboard: Dashboard) -> None:
+    made = json.loads(json.dumps(dashboard.json()))
     assert lost(made) == []
     made["panels"][0]["fieldConfig"]["defaults"]["colour"] = "red"
     assert lost(made) == [".panels[].fieldConfig.defaults.colour is lost"]

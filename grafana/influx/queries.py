@@ -1,10 +1,10 @@
-"""How questions are put in InfluxQL. Fields are the catalogue's names; tags are cluster, node, gpu..."""
+"""Queries in InfluxQL. Fields are the catalogue's names; tags are cluster, node, gpu..."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from grafana.board import Variable
+from grafana.dashboard import Variable
 from grafana.sources import Query
 
 CLUSTER = Variable("cluster", "Cluster", "node", "cluster")
@@ -16,7 +16,7 @@ _ONE = {"gpu": "uuid", "link": "uuid", "node": "node"}
 
 
 def chosen(*tags: str) -> str:
-    """Return what limits a question to what is chosen above the board."""
+    """Return a clause that limits a query to the values chosen above the dashboard."""
     return "".join(f' AND "{tag}" =~ /^${tag}$/' for tag in tags)
 
 

@@ -1,4 +1,4 @@
-"""What tests read out of a board: its panels, and its queries with the variables filled in."""
+"""What tests read out of a dashboard: its panels, and its queries with the variables filled in."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from grafana.board import Board
-from grafana.boards import BOARDS
-from grafana.influx import BOARDS as INFLUX_BOARDS
+from grafana.dashboard import Dashboard
+from grafana.influx import DASHBOARDS as INFLUX_DASHBOARDS
+from grafana.prometheus import DASHBOARDS
 
 Json = dict[str, Any]
-ALL = (*BOARDS, *INFLUX_BOARDS)
+ALL = (*DASHBOARDS, *INFLUX_DASHBOARDS)
 
 
-def panels(boards: Sequence[Board] = ALL) -> Iterator[tuple[str, Json]]:
-    """Every panel that draws something, with the title of its board."""
-    for board in boards:
-        for panel in board.json()["panels"]:
+def panels(dashboards: Sequence[Dashboard] = ALL) -> Iterator[tuple[str, Json]]:
+    """Every panel that draws something, with the title of its dashboard."""
+    for dashboard in dashboards:
+        for panel in dashboard.json()["panels"]:
             if panel["type"] != "row":
-                yield board.title, panel
+                yield dashboard.title, panel
 
 
 def queries(rate_interval: str = "15s") -> Iterator[tuple[str, str]]:
     """Every PromQL query of every panel, annotation and variable, with where it stands."""
-    for board, panel in panels(BOARDS):
+    for dashboard, panel in panels(DASHBOARDS):
         for target in panel["targets"]:
-            yield f"{board}: {panel['title']} {target['refId']}", filled(target["expr"], rate_interval)  # fmt: skip
-    for made in BOARDS:
+            yield f"{dashboard}: {panel['title']} {target['refId']}", filled(target["expr"], rate_interval)  # fmt: skip
+    for made in DASHBOARDS:
         board_json = made.json()
         for mark in board_json["annotations"]["list"]:
             if "expr" in mark:
@@ -41,10 +41,10 @@ def queries(rate_interval: str = "15s") -> Iterator[tuple[str, str]]:
 
 def influx_queries() -> Iterator[tuple[str, str]]:
     """Every InfluxQL query of every panel, annotation and variable, with where it stands."""
-    for board, panel in panels(INFLUX_BOARDS):
+    for dashboard, panel in panels(INFLUX_DASHBOARDS):
         for target in panel["targets"]:
-            yield f"{board}: {panel['title']} {target['refId']}", influx_filled(target["query"])
-    for made in INFLUX_BOARDS:
+            yield f"{dashboard}: {panel['title']} {target['refId']}", influx_filled(target["query"])
+    for made in INFLUX_DASHBOARDS:
         board_json = made.json()
         for mark in board_json["annotations"]["list"]:
             if "query" in mark:

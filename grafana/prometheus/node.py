@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from grafana.board import CLUSTER, NODE, Board
+from grafana.dashboard import CLUSTER, NODE, Dashboard
 from grafana.panels import GREEN, GREY, RED, YELLOW, Row, lines, number, states, table
 from grafana.sources import Query
 
 N = 'cluster=~"$cluster",node=~"$node"'
 WHO = "{{node}} GPU {{gpu}}"
 
-BOARD = Board(
+DASHBOARD = Dashboard(
     uid="kilowatch-node",
     title="kilowatch / Node",
     text="The GPUs of one or a few nodes, side by side, with links and host.",
@@ -20,8 +20,8 @@ BOARD = Board(
                mappings=({"type": "value", "options": {"0": {"text": "silent", "index": 0}, "1": {"text": "online", "index": 1}}},)),
         number("GPUs answering", "GPUs that the driver can read.", Query(f"sum(kilowatch_node_gpus_answering{{{N}}})"), decimals=0),
         number("GPUs expected", "GPUs that are or were there.", Query(f"sum(kilowatch_node_gpus_expected{{{N}}})"), decimals=0),
-        number("Power of the GPUs", "Sum over those that tell.", Query(f"sum(kilowatch_gpu_power_watts{{{N}}})"), unit="watt"),
-        number("Power at the wall", "As the node's own meter says, where it has one.", Query(f"sum(kilowatch_node_wall_power_watts{{{N}}})"), unit="watt"),
+        number("Power of the GPUs", "Sum over the GPUs that report it.", Query(f"sum(kilowatch_gpu_power_watts{{{N}}})"), unit="watt"),
+        number("Power at the wall", "By the node's own meter, where it has one.", Query(f"sum(kilowatch_node_wall_power_watts{{{N}}})"), unit="watt"),
         number("Hottest GPU", "Highest temperature.", Query(f"max(kilowatch_gpu_temperature_celsius{{{N}}})"), unit="celsius",
                steps=((None, GREEN), (80, YELLOW), (88, RED))),
         Row("GPUs"),
@@ -34,7 +34,7 @@ BOARD = Board(
         lines("Utilisation", "Part of the time in which a kernel ran.", Query(f"kilowatch_gpu_utilization_ratio{{{N}}}", WHO), unit="percentunit", low=0, high=1),
         lines("SM clock", "Each GPU.", Query(f"kilowatch_gpu_sm_clock_hertz{{{N}}}", WHO), unit="hertz", low=0),
         lines("Memory used", "Each GPU.", Query(f"kilowatch_gpu_memory_used_bytes{{{N}}}", WHO), unit="bytes", low=0),
-        Row("What holds them back"),
+        Row("Clock limit reasons"),
         lines("Clocks cut", "Part of the time that each cause has cut the clocks, over 5 min. At the power limit is normal under load; heat and power brake are not.",
               *(Query(f"max by (node, gpu) (rate(kilowatch_gpu_clocks_event_{name}_seconds_total{{{N}}}[5m]))", f"{WHO} {word}")
                 for name, word in (("sw_power_cap", "power limit"), ("sw_thermal_slowdown", "heat (software)"), ("hw_thermal_slowdown", "heat (hardware)"), ("hw_power_brake_slowdown", "power brake"))),
@@ -47,10 +47,10 @@ BOARD = Board(
               Query(f"sum by (node, gpu) (rate(kilowatch_link_receive_bytes_total{{{N}}}[$__rate_interval]))", f"{WHO} in"), unit="Bps", low=0),
         Row("Host"),
         lines("CPU", "Part of the CPUs in use.", Query(f"kilowatch_node_cpu_utilization_ratio{{{N}}}", "{{node}}"), unit="percentunit", low=0, high=1),
-        lines("Memory", "Memory that is left.", Query(f"kilowatch_node_memory_available_bytes{{{N}}}", "{{node}}"), unit="bytes", low=0),
+        lines("Memory", "Free memory.", Query(f"kilowatch_node_memory_available_bytes{{{N}}}", "{{node}}"), unit="bytes", low=0),
         lines("Network", "All interfaces together.",
               Query(f"rate(kilowatch_node_network_receive_bytes_total{{{N}}}[$__rate_interval])", "{{node}} in"),
               Query(f"rate(kilowatch_node_network_transmit_bytes_total{{{N}}}[$__rate_interval])", "{{node}} out"), unit="Bps", low=0),
-        table("What the node is", "Driver, release and where the readings come from.", Query(f"kilowatch_node_info{{{N}}}", table=True), hide=("Value",)),
+        table("Node", "Driver, release and where the readings come from.", Query(f"kilowatch_node_info{{{N}}}", table=True), hide=("Value",)),
     ),
 )  # fmt: skip

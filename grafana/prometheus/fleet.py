@@ -1,8 +1,8 @@
-"""The fleet on one page: what there is, what it draws, what is sick, where to look next."""
+"""The fleet on one page: GPUs, power, faults, and the devices to check next."""
 
 from __future__ import annotations
 
-from grafana.board import CLUSTER, Board
+from grafana.dashboard import CLUSTER, Dashboard
 from grafana.panels import (
     GREEN,
     ORANGE,
@@ -28,19 +28,19 @@ _TO_GPU = {
     "url": "/d/kilowatch-gpu?var-uuid=${__data.fields.uuid}&${__url_time_range}&var-datasource=${datasource}",
 }
 
-BOARD = Board(
+DASHBOARD = Dashboard(
     uid="kilowatch-fleet",
     title="kilowatch / Fleet",
-    text="Every GPU of the cluster: how many report, what they draw, how warm they are, which are sick.",
+    text="Every GPU of the cluster: how many report, their power and temperature, and which have faults.",
     variables=(CLUSTER,),
     parts=(
         number("GPUs reporting", "GPUs with at least one fresh reading.",
                Query(f'sum(kilowatch_cluster_gpus{{{C},state="reporting"}})'), decimals=0),
-        number("GPUs silent or lost", "GPUs that nobody can read now. They are not counted in any sum on this page.",
+        number("GPUs silent or lost", "GPUs that can't be read now. They are in no sum on this page.",
                Query(f'sum(kilowatch_cluster_gpus{{{C},state=~"silent|lost"}})'), steps=((None, GREEN), (1, RED)), decimals=0),
         number("Nodes online", "Nodes whose frames arrive.",
                Query(f'sum(kilowatch_cluster_nodes{{{C},state="online"}})'), decimals=0),
-        number("Power of the GPUs", "Sum over the GPUs that tell their power.",
+        number("Power of the GPUs", "Sum over the GPUs that report their power.",
                Query(f"sum(kilowatch_cluster_gpu_power_watts{{{C}}})"), unit="watt"),
         number("Hottest GPU", "Highest temperature of any GPU.",
                Query(f"max(kilowatch_cluster_gpu_temperature_max_celsius{{{C}}})"), unit="celsius",
@@ -49,24 +49,24 @@ BOARD = Board(
                Query(f'sum(kilowatch_cluster_alerts{{{C},state="firing",severity="page"}})'),
                steps=((None, GREEN), (1, RED)), decimals=0, graph="none"),
         Row("Load"),
-        lines("Power by model", "Sum of the GPUs of each model that tell. A GPU that falls silent leaves the sum.",
+        lines("Power by model", "Sum of the reporting GPUs of each model. A GPU that falls silent leaves the sum.",
               Query(f"sum by (model) (kilowatch_cluster_gpu_power_watts{{{C}}})", "{{model}}"), unit="watt", low=0),
-        lines("Utilisation", "Mean over the GPUs that tell.",
+        lines("Utilisation", "Mean over the GPUs that report it.",
               Query(f"avg(kilowatch_cluster_gpu_utilization_mean_ratio{{{C}}})", "mean"), unit="percentunit", low=0, high=1, legend=False),
         heat("Temperatures", "How many GPUs have which temperature.",
              Query(f"kilowatch_gpu_temperature_celsius{{{C}}}"), unit="celsius"),
         heat("Power", "How many GPUs draw how much.", Query(f"kilowatch_gpu_power_watts{{{C}}}"), unit="watt"),
-        Row("Where to look"),
-        table("Hottest GPUs", "The 20 hottest, with what they draw; a click leads to the GPU.",
+        Row("To check next"),
+        table("Hottest GPUs", "The 20 hottest, with their power; a click leads to the GPU.",
               Query(f"topk(20, kilowatch_gpu_temperature_celsius{{{C}}})", table=True),
               Query(f"kilowatch_gpu_power_watts{{{C}}} and on (node, gpu) topk(20, kilowatch_gpu_temperature_celsius{{{C}}})", table=True),
               names={"Value #A": "temperature", "Value #B": "power"}, sort="temperature", height=10,
               overrides=(cell("temperature", "celsius", ((None, GREEN), (80, YELLOW), (88, RED)), gauge=True, low=20, high=100),
                          cell("power", "watt"), cell("node", "none", link=_TO_NODE), cell("uuid", "none", link=_TO_GPU))),
-        table("GPUs that are held back", "GPUs whose clocks are cut for heat or by the power brake now. A cut at the power limit is normal and not listed.",
+        table("GPUs with a clock limit reason", "GPUs whose clocks are cut for heat or by the power brake now. A cut at the power limit is normal and not listed.",
               Query(f'kilowatch_gpu_clocks_event_hw_thermal_slowdown{{{C}}} == 1 or kilowatch_gpu_clocks_event_hw_power_brake_slowdown{{{C}}} == 1 or kilowatch_gpu_clocks_event_sw_thermal_slowdown{{{C}}} == 1', table=True),
               hide=("Value",), height=10, overrides=(cell("node", "none", link=_TO_NODE), cell("uuid", "none", link=_TO_GPU))),
-        bars("Silent nodes", "Seconds since the newest frame of nodes that are not heard.",
+        bars("Silent nodes", "Seconds since the newest frame of silent nodes.",
              Query(f"(time() - kilowatch_node_last_frame_timestamp_seconds{{{C}}}) and on (node) (kilowatch_node_up{{{C}}} == 0)", "{{node}}"),
              unit="s", steps=((None, YELLOW), (60, ORANGE), (300, RED))),
         lines("GPUs by state", "How many report, are silent, are lost.",

@@ -1,4 +1,4 @@
-"""A board: variables, panels in their order, links to the others."""
+"""A dashboard: variables, panels in their order, links to the others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TAG = "kilowatch"
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """Something to choose from, filled by a query of label values."""
+    """A choice above the dashboard, filled by a query of label values."""
 
     name: str
     label: str
@@ -26,7 +26,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Something to write above the board: a number that nobody can ask for."""
+    """A text field above the dashboard, for a number that no query returns."""
 
     name: str
     label: str
@@ -42,8 +42,8 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Board:
-    """One board; its file carries its `uid`."""
+class Dashboard:
+    """A dashboard; its file has the name of its `uid`."""
 
     uid: str
     title: str
@@ -56,7 +56,7 @@ class Board:
     entries: Sequence[Entry] = ()
 
     def json(self) -> Json:
-        """Return the board as Grafana reads it."""
+        """Return the dashboard as Grafana reads it."""
         return {
             "uid": self.uid,
             "id": None,
@@ -81,13 +81,13 @@ class Board:
                     *(entry.json() for entry in self.entries),
                 ]
             },
-            "annotations": {"list": [_builtin(), *marks(self)]},
+            "annotations": {"list": [_builtin(), *annotations(self)]},
             "panels": _placed(self.parts, self.source),
         }
 
 
 def _placed(parts: Sequence[Panel | Row], source: Source) -> list[Json]:
-    """Fill the rows of the board from left to right."""
+    """Return the panels with their places, filled in rows from left to right."""
     found: list[Json] = []
     x = y = height = 0
     for number, part in enumerate(parts, 1):
@@ -107,7 +107,7 @@ def _placed(parts: Sequence[Panel | Row], source: Source) -> list[Json]:
 
 
 def tag_of(source: Source) -> str:
-    """Return the tag by which boards of one source find one another."""
+    """Return the tag of the dashboards of one source, for the links between them."""
     return TAG if source is PROMETHEUS else f"{TAG}-{source.kind}"
 
 
@@ -142,17 +142,17 @@ def _builtin() -> Json:
     }  # fmt: skip
 
 
-def marks(board: Board) -> list[Json]:
-    """Return what is marked on every panel of a board: alerts that page, and XIDs."""
-    names = {variable.name for variable in board.variables}
-    if board.source is not PROMETHEUS:
+def annotations(dashboard: Dashboard) -> list[Json]:
+    """Return the annotations of a dashboard: alerts that page, and XIDs."""
+    names = {variable.name for variable in dashboard.variables}
+    if dashboard.source is not PROMETHEUS:
         where = "".join(
             f' AND "{name}" =~ /^${name}$/' for name in ("cluster", "node") if name in names
         )
         text = f'SELECT "text" FROM "events"."events" WHERE $timeFilter AND "kind" = \'xid\'{where}'  # noqa: S608
         return [{
             "name": "XIDs", "enable": True, "hide": False, "iconColor": "purple",
-            "datasource": board.source.json, "query": text, "rawQuery": True, "textEditor": True,
+            "datasource": dashboard.source.json, "query": text, "rawQuery": True, "textEditor": True,
             "fromAnnotations": True, "textColumn": "text", "tagsColumn": "node,gpu,code", "titleColumn": "",
             "timeEndColumn": "",
         }]  # fmt: skip
@@ -160,12 +160,12 @@ def marks(board: Board) -> list[Json]:
     cluster = 'cluster=~"$cluster",' if "cluster" in names else ""
     return [
         {
-            "name": "Pages", "enable": True, "hide": False, "iconColor": "red", "datasource": board.source.json,
+            "name": "Pages", "enable": True, "hide": False, "iconColor": "red", "datasource": dashboard.source.json,
             "expr": f'sum by (cluster, rule) (kilowatch_alerts{{{cluster}state="firing",severity="page"}}) > 0',
             "step": "30s", "titleFormat": "{{rule}}", "textFormat": "pages of {{cluster}}", "tagKeys": "rule",
         },
         {
-            "name": "XIDs", "enable": True, "hide": False, "iconColor": "purple", "datasource": board.source.json,
+            "name": "XIDs", "enable": True, "hide": False, "iconColor": "purple", "datasource": dashboard.source.json,
             "expr": f'kilowatch_event_timestamp_seconds{{{chosen}{"," if chosen else ""}kind="xid"}} * 1000',
             "useValueForTime": True,
             "step": "30s", "titleFormat": "XID {{code}}", "textFormat": "GPU {{gpu}} of {{node}}: {{fault}}",

@@ -1,8 +1,8 @@
-"""Circuits and budgets: what hangs on which breaker, and how long until it trips."""
+"""Circuits and budgets: the load of each breaker, and the time until it trips."""
 
 from __future__ import annotations
 
-from grafana.board import CLUSTER, Board, Variable
+from grafana.dashboard import CLUSTER, Dashboard, Variable
 from grafana.panels import GREEN, ORANGE, RED, YELLOW, Row, bars, cell, lines, number, states, table
 from grafana.sources import Query
 
@@ -14,7 +14,7 @@ _TO_NODE = {
 }
 _LOAD = ((None, GREEN), (0.72, YELLOW), (0.8, ORANGE), (1.0, RED))
 
-BOARD = Board(
+DASHBOARD = Dashboard(
     uid="kilowatch-circuits",
     title="kilowatch / Circuits and budgets",
     text="Load of every breaker against both of its limits. Times to trip are estimates: a breaker may trip earlier or later.",
@@ -23,23 +23,23 @@ BOARD = Board(
         number("Earliest trip", "The least time until any breaker may trip at its present load, an estimate. Empty when none would.",
                Query(f"min(kilowatch_circuit_trip_earliest_seconds{{{K}}} < +Inf)"), unit="s", steps=((None, RED), (300, ORANGE), (3600, YELLOW)), width=6),
         number("Highest load", "Current over the breaker's rating, the highest of all circuits.", Query(f"max(kilowatch_circuit_load_ratio{{{K}}})"), unit="percentunit", steps=_LOAD, width=6),
-        number("Above the continuous limit", "Circuits that carry more than they may for three hours.", Query(f"count(kilowatch_circuit_continuous_ratio{{{K}}} > 1) or vector(0)"), steps=((None, GREEN), (1, ORANGE)), decimals=0, width=6),
+        number("Above the continuous limit", "Circuits above what they may carry for three hours or more.", Query(f"count(kilowatch_circuit_continuous_ratio{{{K}}} > 1) or vector(0)"), steps=((None, GREEN), (1, ORANGE)), decimals=0, width=6),
         number("Power at the wall", "Sum over the nodes on circuits, from the best source of each.", Query(f"sum(kilowatch_supply_wall_watts{{{C}}})"), unit="watt", width=6),
         Row("Circuits"),
         bars("Load", "Current of the highest pole over the rating. The continuous limit is at 80 %.", Query(f"kilowatch_circuit_load_ratio{{{K}}}", "{{circuit}}"), unit="percentunit", low=0, high=1.2, steps=_LOAD),
         table("Circuits", "Amps, both limits, headroom and the band of the time to trip.",
               Query(f"kilowatch_circuit_amps{{{K}}}", table=True), Query(f"kilowatch_circuit_continuous_amps{{{K}}}", table=True), Query(f"kilowatch_circuit_rated_amps{{{K}}}", table=True),
               Query(f"kilowatch_circuit_headroom_amps{{{K}}}", table=True), Query(f"kilowatch_circuit_trip_earliest_seconds{{{K}}}", table=True), Query(f"kilowatch_circuit_trip_latest_seconds{{{K}}}", table=True), Query(f"kilowatch_circuit_heat_ratio{{{K}}}", table=True),
-              names={"Value #A": "amps", "Value #B": "all day", "Value #C": "rating", "Value #D": "left", "Value #E": "trip earliest", "Value #F": "trip latest", "Value #G": "heat"}, sort="heat",
-              overrides=(cell("amps", "amp"), cell("all day", "amp"), cell("rating", "amp"), cell("left", "amp", ((None, RED), (0, YELLOW), (2, GREEN))), cell("trip earliest", "s"), cell("trip latest", "s"), cell("heat", "percentunit", ((None, GREEN), (0.7, ORANGE), (0.9, RED)), gauge=True, low=0, high=1))),
-        lines("Current", "Amps of the highest pole.", Query(f"kilowatch_circuit_amps{{{K}}}", "{{circuit}}"), Query(f"kilowatch_circuit_continuous_amps{{{K}}}", "{{circuit}} all day"), unit="amp", low=0),
-        lines("Heat of the breakers", "Over what trips them, earliest edge; an estimate.", Query(f"kilowatch_circuit_heat_ratio{{{K}}}", "{{circuit}}"), unit="percentunit", low=0, high=1),
-        lines("What could come", "Current if every GPU drew its limit, over the continuous limit.", Query(f"kilowatch_circuit_committed_continuous_ratio{{{K}}}", "{{circuit}}"), unit="percentunit", low=0),
+              names={"Value #A": "amps", "Value #B": "continuous limit", "Value #C": "rating", "Value #D": "headroom", "Value #E": "trip earliest", "Value #F": "trip latest", "Value #G": "heat"}, sort="heat",
+              overrides=(cell("amps", "amp"), cell("continuous limit", "amp"), cell("rating", "amp"), cell("headroom", "amp", ((None, RED), (0, YELLOW), (2, GREEN))), cell("trip earliest", "s"), cell("trip latest", "s"), cell("heat", "percentunit", ((None, GREEN), (0.7, ORANGE), (0.9, RED)), gauge=True, low=0, high=1))),
+        lines("Current", "Amps of the highest pole.", Query(f"kilowatch_circuit_amps{{{K}}}", "{{circuit}}"), Query(f"kilowatch_circuit_continuous_amps{{{K}}}", "{{circuit}} continuous limit"), unit="amp", low=0),
+        lines("Heat of the breakers", "Heat over the heat at which they trip at the earliest; an estimate.", Query(f"kilowatch_circuit_heat_ratio{{{K}}}", "{{circuit}}"), unit="percentunit", low=0, high=1),
+        lines("Power commitment", "Current if every GPU drew its limit, over the continuous limit.", Query(f"kilowatch_circuit_committed_continuous_ratio{{{K}}}", "{{circuit}}"), unit="percentunit", low=0),
         lines("After the loss of a feed", "Current of the surviving feed over its continuous limit.", Query(f"kilowatch_circuit_survivor_continuous_ratio{{{K}}}", "{{circuit}}"), unit="percentunit", low=0),
         states("Feeds", "Whether a feed is lost: it carries nothing and its partner does.", Query(f"kilowatch_circuit_feed_lost{{{K}}}", "{{circuit}}"), words={0: ("there", GREEN), 1: ("lost", RED)}),
         lines("Poles", "Current of each pole.", Query(f"kilowatch_circuit_pole_amps{{{K}}}", "{{circuit}} {{pole}}"), unit="amp", low=0),
         Row("Supplies"),
-        table("Supplies of the nodes", "Load if the spare ones fail, and what is drawn; a click leads to the node.",
+        table("Supplies of the nodes", "Load if the spare ones fail, and power at the wall; a click leads to the node.",
               Query(f"kilowatch_supply_load_ratio{{{C}}}", table=True), Query(f"kilowatch_supply_wall_watts{{{C}}}", table=True),
               names={"Value #A": "load", "Value #B": "at the wall"}, sort="load",
               overrides=(cell("load", "percentunit", ((None, GREEN), (0.85, ORANGE), (1.0, RED)), gauge=True, low=0, high=1.2), cell("at the wall", "watt"), cell("node", "none", link=_TO_NODE))),

@@ -1,4 +1,4 @@
-"""The boards are what the generator makes, well formed, and ask for what there is."""
+"""The dashboards are what the generator makes, well formed, and ask for what there is."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from grafana import build
-from grafana.board import Board
+from grafana.dashboard import Dashboard
 from power.snapshot.quantities import QUANTITIES
 from telemetry.catalogue import CATALOGUE
 from telemetry.metric import Kind
-from tests.grafana.boards import ALL, METRIC, influx_queries, panels, queries
+from tests.grafana.dashboards import ALL, METRIC, influx_queries, panels, queries
 
 COUNTERS = {f"kilowatch_{metric.name}" for metric in CATALOGUE if metric.kind is Kind.COUNTER}
 UNITS = {
@@ -36,9 +36,11 @@ def test_what_is_checked_in_is_what_the_generator_makes(
     assert build.main(["--check"]) == 1
 
 
-@pytest.mark.parametrize("board", ALL, ids=lambda board: board.uid)
-def test_panels_have_numbers_of_their_own_and_do_not_lie_on_one_another(board: Board) -> None:
-    made = board.json()
+@pytest.mark.parametrize("dashboard", ALL, ids=lambda dashboard: dashboard.uid)
+def test_panels_have_numbers_of_their_own_and_do_not_lie_on_one_another(
+    dashboard: Dashboard,
+) -> None:
+    made = dashboard.json()
     assert made["schemaVersion"] == 41
     assert len(made["uid"]) <= 40
     ids = [panel["id"] for panel in made["panels"]]
@@ -55,9 +57,9 @@ def test_panels_have_numbers_of_their_own_and_do_not_lie_on_one_another(board: B
 
 
 def test_every_panel_says_what_it_shows_in_which_unit_from_which_source() -> None:
-    for board, panel in panels():
-        where = f"{board}: {panel['title']}"
-        assert panel["title"], board
+    for dashboard, panel in panels():
+        where = f"{dashboard}: {panel['title']}"
+        assert panel["title"], dashboard
         assert panel["description"].endswith("."), where
         assert panel["fieldConfig"]["defaults"]["unit"] in UNITS, where
         assert panel["datasource"]["uid"] == "${datasource}", where
@@ -66,8 +68,8 @@ def test_every_panel_says_what_it_shows_in_which_unit_from_which_source() -> Non
 
 
 def test_titles_and_uids_are_unique() -> None:
-    assert len({board.uid for board in ALL}) == len(ALL)
-    assert len({board.title for board in ALL}) == len(ALL)
+    assert len({dashboard.uid for dashboard in ALL}) == len(ALL)
+    assert len({dashboard.title for dashboard in ALL}) == len(ALL)
 
 
 def test_counters_are_only_shown_as_rates() -> None:
@@ -98,7 +100,7 @@ def test_promtool_takes_every_query(tmp_path: Path) -> None:
         for number, (_, expr) in enumerate(queries())
     ]
     file = tmp_path / "rules.json"  # JSON is YAML too
-    file.write_text(json.dumps({"groups": [{"name": "boards", "rules": rules}]}))
+    file.write_text(json.dumps({"groups": [{"name": "dashboards", "rules": rules}]}))
     done = subprocess.run(
         ["promtool", "check", "rules", str(file)], capture_output=True, text=True, check=False
     )
@@ -118,35 +120,35 @@ def test_every_field_that_influxdb_is_asked_for_is_a_metric() -> None:
 
 
 def test_links_lead_to_boards_and_panels_that_exist() -> None:
-    uids = {board.uid for board in ALL}
+    uids = {dashboard.uid for dashboard in ALL}
     links = 0
-    for board, panel in panels():
+    for dashboard, panel in panels():
         for override in panel["fieldConfig"]["overrides"]:
             for setting in override["properties"]:
                 for link in setting["value"] if setting["id"] == "links" else ():
                     found = re.match(r"/d/([\w-]+)\?", link["url"])
-                    assert found, (board, link)
-                    assert found[1] in uids, (board, link)
+                    assert found, (dashboard, link)
+                    assert found[1] in uids, (dashboard, link)
                     assert "${__url_time_range}" in link["url"]
                     assert "var-datasource=${datasource}" in link["url"]
                     links += 1
     assert links >= 6
 
 
-@pytest.mark.parametrize("board", ALL, ids=lambda board: board.uid)
-def test_a_board_keeps_the_rules_that_linters_of_boards_have(board: Board) -> None:
-    made = board.json()
+@pytest.mark.parametrize("dashboard", ALL, ids=lambda dashboard: dashboard.uid)
+def test_a_board_keeps_the_rules_that_linters_of_boards_have(dashboard: Dashboard) -> None:
+    made = dashboard.json()
     source, *variables = made["templating"]["list"]
-    assert (source["name"], source["type"], source["query"]) == ("datasource", "datasource", board.source.kind)  # fmt: skip
+    assert (source["name"], source["type"], source["query"]) == ("datasource", "datasource", dashboard.source.kind)  # fmt: skip
     for variable in variables:
         if variable["type"] == "textbox":
             assert float(variable["current"]["value"]) > 0
             continue
-        assert variable["datasource"] == board.source.json
+        assert variable["datasource"] == dashboard.source.json
         assert variable["refresh"] == 2, "choices follow the time that is shown"
         assert variable["multi"] is False or variable["allValue"] == ".*"
     marks = [mark["name"] for mark in made["annotations"]["list"]]
-    assert marks[1:] == (["Pages", "XIDs"] if board.source.kind == "prometheus" else ["XIDs"])
+    assert marks[1:] == (["Pages", "XIDs"] if dashboard.source.kind == "prometheus" else ["XIDs"])
     (link,) = made["links"]
     assert link["tags"] == made["tags"]
     assert link["includeVars"]
@@ -155,7 +157,7 @@ def test_a_board_keeps_the_rules_that_linters_of_boards_have(board: Board) -> No
         if panel["type"] == "row":
             continue
         for target in panel["targets"]:
-            assert target["datasource"] == board.source.json
+            assert target["datasource"] == dashboard.source.json
             expr = target.get("expr", "")
             for window in re.findall(r"(?:rate|increase|irate)\([^()]*\[([^\]]+)\]", expr):
                 assert window in {"$__rate_interval", "5m", "1h", "24h"}, (panel["title"], window)
@@ -167,7 +169,7 @@ def test_a_board_keeps_the_rules_that_linters_of_boards_have(board: Board) -> No
 
 
 def test_a_state_is_shown_as_a_state_timeline_on_both_sources() -> None:
-    shown = {board for board, panel in panels() if panel["type"] == "state-timeline"}
+    shown = {dashboard for dashboard, panel in panels() if panel["type"] == "state-timeline"}
     assert {"kilowatch / Node", "kilowatch / GPU", "kilowatch / Alerts"} <= shown
     assert {"kilowatch / Node (InfluxDB)", "kilowatch / GPU (InfluxDB)"} <= shown
 
@@ -176,6 +178,6 @@ def test_provisioning_names_sources_of_the_kinds_that_boards_ask_for() -> None:
     folder = build.FOLDER.parent / "provisioning"
     text = (folder / "datasources" / "kilowatch.yaml").read_text()
     kinds = re.findall(r"^    type: (\w+)$", text, re.MULTILINE)
-    assert set(kinds) == {board.source.kind for board in ALL}
+    assert set(kinds) == {dashboard.source.kind for dashboard in ALL}
     assert "dbName: kilowatch" in text
     assert "path: " in (folder / "dashboards" / "kilowatch.yaml").read_text()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grafana.board import CLUSTER, NODE, Board, Variable
+from grafana.dashboard import CLUSTER, NODE, Dashboard, Variable
 from grafana.panels import (
     GREEN,
     GREY,
@@ -22,16 +22,16 @@ G = 'cluster=~"$cluster",node=~"$node",uuid=~"$uuid"'
 WHO = "{{node}} GPU {{gpu}}"
 _COLOURS = {0: GREEN, 4: ORANGE}
 
-BOARD = Board(
+DASHBOARD = Dashboard(
     uid="kilowatch-gpu",
     title="kilowatch / GPU",
-    text="One GPU: power and its limits, heat, clocks and what cuts them, memory errors, links.",
+    text="One GPU: power and its limits, heat, clocks and clock limit reasons, memory errors, links.",
     variables=(CLUSTER, NODE, Variable("uuid", "GPU", "kilowatch_gpu_info", "uuid")),
     parts=(
-        table("What it is", "Model, serial number, address, firmware.", Query(f"kilowatch_gpu_info{{{G}}}", table=True), hide=("Value",), width=24, height=4),
+        table("Device", "Model, serial number, address, firmware.", Query(f"kilowatch_gpu_info{{{G}}}", table=True), hide=("Value",), width=24, height=4),
         number("Power", "Now.", Query(f"kilowatch_gpu_power_watts{{{G}}}", WHO), unit="watt"),
         number("Temperature", "Core.", Query(f"kilowatch_gpu_temperature_celsius{{{G}}}", WHO), unit="celsius", steps=((None, GREEN), (80, YELLOW), (88, RED))),
-        number("Left until throttling", "Degrees, on GPUs that tell their margin.", Query(f"kilowatch_gpu_thermal_margin_celsius{{{G}}}", WHO), unit="celsius", steps=((None, RED), (0, YELLOW), (10, GREEN))),
+        number("Thermal margin", "Degrees until the GPU slows down, where it reports its margin.", Query(f"kilowatch_gpu_thermal_margin_celsius{{{G}}}", WHO), unit="celsius", steps=((None, RED), (0, YELLOW), (10, GREEN))),
         number("Utilisation", "Part of the time in which a kernel ran.", Query(f"kilowatch_gpu_utilization_ratio{{{G}}}", WHO), unit="percentunit"),
         number("Memory used", "Of all memory.", Query(f"kilowatch_gpu_memory_used_bytes{{{G}}} / kilowatch_gpu_memory_total_bytes{{{G}}}", WHO), unit="percentunit"),
         number("Uncorrected errors", "In the last 24 h.", Query(f"increase(kilowatch_gpu_ecc_volatile_uncorrected_total{{{G}}}[24h])", WHO), steps=((None, GREEN), (1, RED)), decimals=0),
@@ -50,7 +50,7 @@ BOARD = Board(
               Query(f"kilowatch_gpu_utilization_ratio{{{G}}}", "GPU"), Query(f"kilowatch_gpu_memory_utilization_ratio{{{G}}}", "memory"), Query(f"kilowatch_gpu_encoder_utilization_ratio{{{G}}}", "encoder"), Query(f"kilowatch_gpu_decoder_utilization_ratio{{{G}}}", "decoder"), unit="percentunit", low=0, high=1),
         lines("Memory", "Used, of all.", Query(f"kilowatch_gpu_memory_used_bytes{{{G}}}", "used"), Query(f"kilowatch_gpu_memory_total_bytes{{{G}}}", "all"), unit="bytes", low=0),
         Row("Health"),
-        states("Recovery action", "What the driver asks for.", Query(f"kilowatch_gpu_recovery_action{{{G}}}", WHO),
+        states("Recovery action", "Action that the driver asks for.", Query(f"kilowatch_gpu_recovery_action{{{G}}}", WHO),
                words={value: (word, _COLOURS.get(value, RED)) for value, word in BY_NAME["gpu_recovery_action"].states}),
         states("On the bus", "Whether the GPU is there.", Query(f"kilowatch_gpu_present{{{G}}}", WHO), words={0: ("gone", RED), 1: ("there", GREEN)}),
         lines("Memory errors", "Corrected errors a second, and uncorrected ones in the last hour.",
