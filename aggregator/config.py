@@ -1,4 +1,4 @@
-"""What an operator can tell an aggregator, with defaults that work for one cluster."""
+"""Settings of an aggregator, with defaults that work for one cluster."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ def default_data_dir() -> Path:
 
 
 class StoreKind(StrEnum):
-    """Where readings go to stay."""
+    """The place where readings are stored."""
 
     EMBEDDED = "embedded"
-    """DuckDB and Parquet in `data_dir`: needs nobody else."""
+    """DuckDB and Parquet in `data_dir`; needs no server."""
     INFLUXDB = "influxdb"
     """An InfluxDB server; ledger, events and the spool stay in `data_dir`."""
 
 
 class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the embedded store works, and how long it keeps what."""
+    """The embedded store, and its retention."""
 
     kind: StoreKind = StoreKind.EMBEDDED
     influxdb: InfluxConfig = InfluxConfig()
     """Used with kind "influxdb" (docs/influxdb.md)."""
     write_seconds: float = 1.0
-    """Seconds between commits: what a power cut can cost until it is sent again."""
+    """Seconds between commits: a power cut costs as much, until it is sent again."""
     threads: int = 1
     """Threads of the engine; inserting is cheapest on one, long queries gain from more."""
     memory_limit_bytes: int = 512 * MIB
@@ -58,12 +58,12 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     work each, and the next commit waits for it. At four times the size it is four times as long and
     as seldom, so that nothing is gained. A restart reads the log again."""
     pending_bytes: int = 256 * MIB
-    """Most readings held in memory while the store is slow or fails; what comes beyond is shown
-    live, not stored, and asked for again from the nodes' rings."""
+    """Most readings held in memory while the store is slow or fails; more is shown live,
+    not stored, and requested again from the nodes' rings."""
     seal_seconds: float = 3600.0
-    """Length of a period; a period that is over is sealed to Parquet."""
+    """Seconds of a period; a period that is over is sealed to Parquet."""
     slice_rows: int = 1_000_000
-    """Rows of one sealed file: what sealing holds in memory at a time."""
+    """Rows of one sealed file: as many are in memory while it is sealed."""
     rollup_seconds: tuple[int, ...] = (10, 60, 3600)
     """Steps of the roll-ups, each a multiple of the one before."""
     raw_age_seconds: float = 7 * DAY
@@ -81,7 +81,7 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             self.influxdb.context()
 
     def check(self, where: str) -> None:
-        """Raise `ConfigError` for what can't work."""
+        """Raise `ConfigError` for settings that can't work."""
         if self.kind is StoreKind.INFLUXDB:
             self.influxdb.check(f"{where}.influxdb")
         for name in ("write_seconds", "seal_seconds", "raw_age_seconds", "events_age_seconds"):
@@ -111,22 +111,22 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class BackfillConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How missing frames are asked for again."""
+    """How missing frames are requested again."""
 
     grace_seconds: float = 0.3
-    """How long a missing frame may still come by itself."""
+    """Seconds in which a missing frame may still come unrequested."""
     nodes_at_once: int = 64
     """Requests under way at a time, over the fleet: new frames must not wait for old ones."""
     frames_per_request: int = 128
     first_wait_seconds: float = 2.0
-    """How long to wait for an answer the first time; doubles to `longest_wait_seconds`."""
+    """Seconds to wait for the first answer; doubles to `longest_wait_seconds`."""
     longest_wait_seconds: float = 30.0
     max_age_seconds: float = 0.0
     """Frames of a session older than that when it is first seen are recorded as lost (`too_old`)
-    instead of asked for; 0 asks for all that the ring holds."""
+    instead of requested; 0 requests all that the ring holds."""
 
     def check(self, where: str) -> None:
-        """Raise `ConfigError` for what can't work."""
+        """Raise `ConfigError` for settings that can't work."""
         if self.nodes_at_once < 1 or self.frames_per_request < 1:
             raise ConfigError(where, "nodes_at_once and frames_per_request must be at least 1")
         if self.first_wait_seconds <= 0 or self.longest_wait_seconds < self.first_wait_seconds:
@@ -138,14 +138,14 @@ class BackfillConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One aggregator: which nodes it takes, where it stores, where it serves."""
+    """An aggregator: its nodes, its store, and where it serves."""
 
     cluster: str = "default"
     shards: tuple[str, ...] = ()
-    """Two hex digits each, or ranges (`00-7f`): the part of the cluster it takes; none is all."""
+    """Two hex digits each, or ranges (`00-7f`): the part of the cluster that it serves; none is all."""
     broker: BrokerConfig = BrokerConfig()
     data_dir: Path = msgspec.field(default_factory=default_data_dir)
-    """Folder of the store; one aggregator only may use it."""
+    """Folder of the store, for one aggregator only."""
     listen: str = "127.0.0.1:9400"
     """`host:port` of HTTP; elsewhere than on loopback it needs `token_file`. Empty for none."""
     token_file: Path | None = None
@@ -153,7 +153,7 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     names: tuple[str, ...] = ()
     """Further host names under which HTTP on loopback is reached, behind a proxy for instance."""
     address: str | None = None
-    """`host:port` under which Prometheus reaches HTTP, where its own request does not tell."""
+    """`host:port` under which Prometheus reaches HTTP, where its own request does not name it."""
     flush_seconds: float = 0.2
     """Seconds between two updates of the fleet."""
     rule_seconds: float = 1.0
@@ -161,17 +161,17 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     rules: tuple[Path, ...] = ()
     """Files of rules beside those that come with kilowatch."""
     quarantine_bytes: int = 16 * MIB
-    """Most disk for samples of messages that could not be read."""
+    """Most disk for samples of rejected messages."""
     store: StoreConfig = StoreConfig()
     backfill: BackfillConfig = BackfillConfig()
     alerts: AlertsConfig = AlertsConfig()
     remote_write: RemoteWriteConfig = RemoteWriteConfig()
-    """Where to push what the metrics pages show, for who can't scrape (docs/prometheus.md)."""
+    """Where to push what the metrics pages show, where nothing can scrape (docs/prometheus.md)."""
     power: dict[str, Any] = {}
-    """The electrical side as it is written (docs/power.md); decoded by `power.site.config`."""
+    """The electrical site as written (docs/power.md); decoded by `power.site.config`."""
 
     def check(self) -> None:
-        """Raise `ConfigError` for what can't work."""
+        """Raise `ConfigError` for settings that can't work."""
         check_name("aggregator.cluster", self.cluster)
         shard_names(self.shards)
         if not 0.01 <= self.flush_seconds <= 10:
@@ -187,7 +187,8 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 def shard_names(shards: tuple[str, ...]) -> list[str]:
-    """Return the shards that ranges stand for; empty for all of them. Raises `ConfigError`."""
+    """Return the names of all shards of these ranges; empty for the whole cluster. Raises
+    `ConfigError`."""
     names: set[str] = set()
     for text in shards:
         match = _SHARDS.fullmatch(text)

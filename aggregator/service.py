@@ -1,7 +1,7 @@
-"""The aggregator as a service: one loop that takes messages, one thread that stores, rules, HTTP.
+"""The aggregator as a service: its tasks, their clocks and their end.
 
-The shell: it reads the clocks, owns the tasks and ends them. What is decided is decided in
-`ingest`, `ledger`, `backfill`, `store` and the rules.
+One loop receives messages, evaluates the rules and serves HTTP; one thread stores. This file decides
+nothing itself: `ingest`, `store`, `electrical` and `alerting` do.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ from telemetry.fleet import Fleet
 log = logging.getLogger(__name__)
 
 UPKEEP_SECONDS = 5.0
-"""How often the store is asked whether something is due."""
+"""Seconds between two runs of the store's upkeep."""
 LAST_COMMIT_SECONDS = 4.0
-"""How long the end may wait for the last commit."""
+"""Seconds that the end may wait for the last commit."""
 
 
 class Aggregator:
-    """One aggregator; `run` it once."""
+    """An aggregator; `run` it once."""
 
     def __init__(
         self, config: AggregatorConfig, reread: Callable[[], AggregatorConfig] | None = None
     ) -> None:
-        """`reread` reads the settings anew, for what can be changed while it runs."""
+        """`reread` reads the settings again, for those that can change while it runs."""
         config.check()
         self.config = config
         self.cluster = config.cluster
@@ -72,15 +72,15 @@ class Aggregator:
             config.broker,
         )
         self.alerting = AlertingService(config, load_rules(config.rules), self.stats)
-        self._whereabouts = NodeLabels()
+        self._node_labels = NodeLabels()
         self._ticks = FlushBroadcast()
         self._ingest: MessageRouter | None = None
         self.ready = asyncio.Event()
-        """Set when the store is open and messages are taken."""
+        """Set when the store is open and messages are received."""
         self.http_address: tuple[str, int] | None = None
         """Where HTTP listens, once it does."""
 
-    # -- What HTTP sees (`aggregator.view.AggregatorView`) ------------------------------------------------
+    # -- `aggregator.view.AggregatorView`, for HTTP ----------------------------------------------
 
     def now(self) -> float:
         """The monotonic clock that the fleet's ages are counted with, seconds."""
@@ -118,10 +118,10 @@ class Aggregator:
         return Subscription(self._ticks)
 
     def reload(self) -> None:
-        """Take up what has changed in the settings, as far as it can change while we run."""
+        """Apply changed settings, as far as they can change while it runs."""
         self.electrical.reload()
 
-    # -- Life ------------------------------------------------------------------------------------
+    # -- Start and end ---------------------------------------------------------------------------
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until `stop` is set. Raises `ConfigError` or `StoreError` if it can't begin."""
@@ -144,10 +144,12 @@ class Aggregator:
 
     async def _begin(self, store: StoreExecutor) -> MessageRouter:
         registry = IdRegistry(await store.known())
-        quarantine = DeadLetters(self.config.data_dir / "quarantine", self.config.quarantine_bytes)
-        ingest = MessageRouter(self.config, self.fleet, self.stats, registry, quarantine)
+        dead_letters = DeadLetters(
+            self.config.data_dir / "quarantine", self.config.quarantine_bytes
+        )
+        ingest = MessageRouter(self.config, self.fleet, self.stats, registry, dead_letters)
         ingest.restore(await store.inventories(), await store.accounted())
-        # What stands now stays; without this every full collection walks all of it again.
+        # What is in memory now stays; else every full garbage collection walks all of it again.
         gc.collect()
         gc.freeze()
         return ingest
@@ -160,14 +162,14 @@ class Aggregator:
         states = self.alerting.topics.states
         circuits = PowerTopics(config.cluster, shard_names(config.shards))
 
-        def take(topic: str, payload: bytes) -> None:
-            if states.heard(topic, payload) or circuits.heard(topic, payload):
+        def receive(topic: str, payload: bytes) -> None:
+            if states.receive(topic, payload) or circuits.receive(topic, payload):
                 return
             ingest.receive(topic, payload, time.monotonic(), time.time_ns())
             if topic.endswith("/event"):
                 self.alerting.note_event()
 
-        bus = FanInClient(config.broker, config.cluster, shard_names(config.shards), take, self.stats,
+        bus = FanInClient(config.broker, config.cluster, shard_names(config.shards), receive, self.stats,
                   more=[f"{states.prefix}+/state", *circuits.filters()])  # fmt: skip
         loops = [
             (bus.run(), "bus"),
@@ -175,7 +177,7 @@ class Aggregator:
             (self._rules(ingest, bus), "rules"),
             (self._upkeep_loop(store), "upkeep"),
             (self.electrical.run(), "electrical"),
-            (self._post_circuits(circuits, bus), "circuits on the bus"),
+            (self._publish_circuits(circuits, bus), "circuits on the bus"),
         ]
         if config.listen:
             loops.append((self._http(), "http"))
@@ -193,7 +195,7 @@ class Aggregator:
             try:
                 await asyncio.wait_for(committed.wait(), LAST_COMMIT_SECONDS)
             except TimeoutError:
-                log.warning("store: the last commit does not end; what it holds is asked for again")
+                log.warning("store: the last commit does not end; its frames are requested again")
                 storing.cancel()
 
     async def _http(self) -> None:
@@ -211,7 +213,7 @@ class Aggregator:
     # -- Loops -----------------------------------------------------------------------------------
 
     async def _flush_loop(self, ingest: MessageRouter, bus: FanInClient) -> None:
-        """Bring what came into the fleet, send what is to be asked, wake viewers."""
+        """Bring new frames into the fleet, send commands to nodes, wake viewers."""
         async for _ in _every(self.config.flush_seconds):
             began = time.monotonic()
             sampled_at = ingest.flush(began, time.time_ns())
@@ -219,15 +221,15 @@ class Aggregator:
             if sampled_at.size:
                 self.alerting.note_readings()
             if self.stats.bus_connected:
-                for ask in ingest.drain_commands(began):
-                    bus.command(ask.node, ask.command)
+                for each in ingest.drain_commands(began):
+                    bus.command(each.node, each.command)
             self.stats.flush.add(time.monotonic() - began)
             self._ticks.tick()
 
     async def _store_loop(
         self, store: StoreExecutor, ingest: MessageRouter, stop: asyncio.Event
     ) -> None:
-        """Commit what came, once a tick; when that takes longer, the next batch is larger."""
+        """Commit a batch once a tick; when that takes longer, the next batch is larger."""
         async for _ in _every(self.config.store.write_seconds, stop):
             await self._commit(store, ingest, stop)
         ingest.flush(time.monotonic(), time.time_ns())
@@ -239,14 +241,14 @@ class Aggregator:
         self.stats.holes_open = ingest.ledger.missing()
         batch = ingest.drain_batch(time.time_ns())
         if batch and not await store.write(batch, stop):
-            log.error("store: %d frames were not stored before the end; they are asked for again at "
+            log.error("store: %d frames were not stored before the end; they are requested again at "
                       "the next start", len(batch.frames))  # fmt: skip
         elif self.stats.store_ok:
             self.alerting.progress("store")
         ingest.stored()
 
     async def _rules(self, ingest: MessageRouter, bus: FanInClient) -> None:
-        """Judge the fleet and what hangs on its circuits, and tell people."""
+        """Evaluate the rules on the fleet and its circuits, and notify people."""
 
         def snapshots(now: float, wall: int) -> Sequence[PowerSnapshot]:
             listening = self.stats.bus_connected
@@ -255,24 +257,24 @@ class Aggregator:
 
         await self.alerting.run(
             self.fleet, ingest, snapshots, lambda topic, body: bus.publish(topic, body, retain=True),
-            self._surroundings, self._ailing,
+            self._surroundings, self._store_problem,
         )  # fmt: skip
 
-    def _ailing(self) -> dict[str, str]:
+    def _store_problem(self) -> dict[str, str]:
         """Return the problem of the server behind the store, by the alert that it raises."""
         status = self.store.status()
         return {f"{status.name}_failing": status.problem} if status.problem else {}
 
     def _surroundings(self, fleet: Fleet, wall: int) -> tuple[Places, tuple[float, str] | None]:
-        """Return where nodes stand, and what a kWh costs now."""
+        """Return the labels of nodes by their place, and the price of a kWh now."""
         site = self.electrical.site
         place = site.config.site
         price = price_at(place.tariff, place.tariffs, local(wall, site.zone)[1])
         tariff = None if price is None else (price, place.currency)
-        return self._whereabouts.of(fleet, site.layout), tariff
+        return self._node_labels.of(fleet, site.layout), tariff
 
-    async def _post_circuits(self, states: PowerTopics, bus: FanInClient) -> None:
-        """Keep circuits, budgets and UPS on the bus as they stand."""
+    async def _publish_circuits(self, states: PowerTopics, bus: FanInClient) -> None:
+        """Publish the states of circuits, budgets and UPSs."""
         async for now in _every(1.0):
             try:
                 states.show(
@@ -283,11 +285,11 @@ class Aggregator:
                         lambda topic, body: bus.publish(topic, body, retain=True),
                         self.stats.bus_connects,
                     )
-            except Exception:  # a screen that is not told must not end what collects the data
+            except Exception:  # a display must not end the collection of data
                 log.exception("power: the states on the bus were not renewed")
 
     async def _upkeep_loop(self, store: StoreExecutor) -> None:
-        """Seal, roll up, drop: a piece at a time, so that commits come between."""
+        """Seal, roll up and drop, a piece at a time, so that commits come between."""
         async for _ in _every(UPKEEP_SECONDS):
             more = True
             while more:
@@ -296,7 +298,7 @@ class Aggregator:
 
 @contextlib.asynccontextmanager
 async def _one_error() -> AsyncIterator[None]:
-    """Let an error of ours out of a task group by itself, as the command line expects it."""
+    """Raise a single error of ours instead of its group, as the command line expects it."""
     try:
         yield
     except BaseExceptionGroup as group:

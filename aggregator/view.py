@@ -1,4 +1,4 @@
-"""What HTTP, remote write and the tests may see of a running aggregator."""
+"""The interface of a running aggregator to HTTP and remote write."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class AlertStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeliveryView(Protocol):
-    """What is told to people, on its way and there; and the journal that it is written in."""
+    """Notifications and their deliveries, and the journal that holds them."""
 
     async def saved(self, seconds: float) -> bool:
-        """Wait until all that was decided is on disk; False when that takes too long."""
+        """Wait until all decisions are on disk; False when that takes too long."""
 
     async def history(self, since: int, limit: int) -> list[Incident]:
         """Return incidents that are open or ended since a time (ns), newest first."""
@@ -45,17 +45,17 @@ class DeliveryView(Protocol):
         """Return deliveries made since a time (ns), newest first; all, or those of one incident."""
 
     def channels(self) -> list[ChannelRow]:
-        """Return all channels, and how they do."""
+        """Return all channels with their state."""
 
     async def test(self, channel: str) -> TestReply:
         """Send a test notice to a channel now."""
 
     def alert_stats(self) -> AlertStats:
-        """Return what journal and heartbeat say of themselves."""
+        """Return the counters of journal and heartbeat."""
 
 
 class AggregatorView(Protocol):
-    """All that HTTP may see of the aggregator."""
+    """The parts of an aggregator that HTTP reads and controls."""
 
     fleet: Fleet
     stats: Stats
@@ -64,7 +64,7 @@ class AggregatorView(Protocol):
     started_at: int
     """ns since 1970."""
     electrical: ElectricalService
-    """Circuits, budgets, and what the whole has taken."""
+    """Circuits, budgets and energy."""
 
     @property
     def pipeline(self) -> AlertPipeline:

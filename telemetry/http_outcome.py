@@ -1,6 +1,6 @@
 """What an HTTP status means to a sender: delivered, retry, refused; and what `Retry-After` asks.
 
-Pure. Receivers with a dialect of their own (PagerDuty, InfluxDB) refine this, they do not repeat it.
+Pure. Receivers with a dialect of their own (PagerDuty, a database) refine this, they do not repeat it.
 """
 
 from __future__ import annotations

@@ -100,9 +100,9 @@ class PowerTopics:
         """Return the topic filters to subscribe to, so that topics of an earlier run are cleared."""
         return [f"{ROOT}/{self._cluster}/{what}/+/state" for what in KINDS]
 
-    def heard(self, topic: str, payload: bytes) -> bool:
+    def receive(self, topic: str, payload: bytes) -> bool:
         """Receive a message; return whether its topic is one of these."""
-        return any(kind.states.heard(topic, payload) for kind in self._kinds.values())
+        return any(kind.states.receive(topic, payload) for kind in self._kinds.values())
 
     def show(self, electrical: ElectricalService, alerts: Iterable[Alert], now: float) -> None:
         """Update the states of all rows."""

@@ -1,2 +1,2 @@
-"""Prometheus' remote write, for receivers that nobody scrapes for: VictoriaMetrics, Mimir, Thanos,
-Prometheus itself. An extra: who can scrape should scrape (docs/prometheus.md)."""
+"""Prometheus' remote write, for receivers that can't scrape: VictoriaMetrics, Mimir, Thanos, Prometheus
+itself. Scraping is better where it is possible (docs/prometheus.md)."""

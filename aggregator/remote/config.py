@@ -1,4 +1,4 @@
-"""What an operator can say about remote write."""
+"""Settings of remote write."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from telemetry.errors import ConfigError
 
 
 class RemoteWriteConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where to push what the metrics pages show; nowhere without a URL."""
+    """Where to push the series of the metrics pages; nowhere without a URL."""
 
     url: str = ""
     """For example http://127.0.0.1:8428/api/v1/write. [off]"""
@@ -25,7 +25,7 @@ class RemoteWriteConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     oldest goes, and is counted."""
 
     def check(self, where: str) -> None:
-        """Raise `ConfigError` for what can't work."""
+        """Raise `ConfigError` for settings that can't work."""
         parts = urlsplit(self.url)
         if self.url and (parts.scheme not in {"http", "https"} or not parts.hostname):
             raise ConfigError(f"{where}.url", f"{self.url!r} is no address",
@@ -36,7 +36,7 @@ class RemoteWriteConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
             raise ConfigError(f"{where}.waiting", "it must be 1 to 10000")
 
     def headers(self, where: str = "aggregator.remote_write") -> dict[str, str]:
-        """Return what every request says. Raises `ConfigError`."""
+        """Return the headers of every request. Raises `ConfigError`."""
         found = {
             "Content-Encoding": "snappy",
             "Content-Type": "application/x-protobuf",

@@ -1,7 +1,7 @@
 """The wire form of remote write 0.1: a protobuf message inside a snappy block.
 
 Both are small enough to be written by hand, and so cost no dependency. The snappy block is of
-literals alone: valid, and not smaller than what went in. Measured on a busy machine of two cores:
+literals alone: valid, and no smaller than its content. Measured on a busy machine of two cores:
 125,000 series in 1.0 s, 18 MB.
 """
 
@@ -43,12 +43,13 @@ def labels_of(fragment: str) -> dict[str, str]:
 
 
 def name_key(name: str) -> bytes:
-    """Return the label of a series that is its name; it sorts before all that a page has."""
+    """Return the label that is the name of a series; it sorts before all labels of a page."""
     return field(1, field(1, b"__name__") + field(2, name.encode()))
 
 
 def labels_key(fragment: str, more: Mapping[str, str]) -> bytes:
-    """Return the other labels, sorted as the receiver asks for; `more` where it has none."""
+    """Return the other labels, sorted as the receiver requires; `more`: labels that the fragment may
+    override."""
     pairs = {**more, **labels_of(fragment)}
     return b"".join(
         field(1, field(1, label.encode()) + field(2, pairs[label].encode()))
@@ -68,7 +69,7 @@ def samples(values: Iterable[tuple[bytes, bytes]], at: int) -> list[bytes]:
 
 
 def snappy(body: bytes) -> bytes:
-    """Return a snappy block that says a body literally."""
+    """Return a snappy block of literals."""
     parts = [varint(len(body))]
     for start in range(0, len(body), _LITERAL):
         piece = body[start : start + _LITERAL]

@@ -1,4 +1,5 @@
-"""Pushes what the metrics pages show, every few seconds, and keeps some while nobody takes it."""
+"""The push of all series of the metrics pages, every few seconds, with a bounded queue for a receiver
+that is away."""
 
 from __future__ import annotations
 
@@ -28,32 +29,32 @@ log = logging.getLogger(__name__)
 
 SERIES_A_REQUEST = 10_000
 MOST_FRAGMENTS = 1_000_000
-"""Devices whose labels are kept ready."""
+"""Devices whose encoded labels are remembered."""
 Values = dict[bytes, bytes]
 """The 8 bytes of a double by the labels of its series."""
 
 
 class Gatherer:
-    """Takes what is to be pushed; keeps the labels of each series, which cost more than its value."""
+    """Collects the series to push; remembers their encoded labels, which cost more than the values."""
 
     def __init__(self, view: AggregatorView) -> None:
         self._view = view
         self._pages = ExpositionPages()
-        self._happenings = RuleInputMetrics()
+        self._rule_inputs = RuleInputMetrics()
         self._summarizer = Summarizer()
         self._names: dict[str, bytes] = {}
         self._labels: dict[str, tuple[str, bytes]] = {}
         self._before: set[bytes] = set()
         self._more = {"cluster": view.cluster, "job": "kilowatch"}
 
-    def look(self) -> ExpositionSnapshot:
-        """Copy what stands now; on the loop."""
+    def snapshot(self) -> ExpositionSnapshot:
+        """Copy the present readings; in the event loop."""
         view = self._view
         fleet, now = view.fleet, view.now()
         nodes = list(fleet.nodes.values())
         snapshot = self._pages.snapshot(fleet, nodes, now)
         snapshot.families.extend([
-            *watched_families(view, self._happenings, nodes, True),
+            *watched_families(view, self._rule_inputs, nodes, True),
             *cluster_families(self._summarizer.summary(fleet, now), view),
             *self_families(view.stats, {}, (view.wall() - view.started_at) / 1e9),
             *alert_families(view),
@@ -62,7 +63,8 @@ class Gatherer:
         return snapshot
 
     def requests(self, snapshot: ExpositionSnapshot, at: int) -> list[tuple[bytes, int]]:
-        """Return bodies, and how many samples each has; in a thread. What has ended is said once."""
+        """Return bodies with their numbers of samples, in a thread. A series that has ended gets one
+        stale marker."""
         values = self._values(snapshot)
         ended = self._before.difference(values)
         self._before = set(values)
@@ -93,7 +95,7 @@ class Gatherer:
 
 
 def _cells(snapshot: ExpositionSnapshot) -> Iterator[tuple[str, str, float]]:
-    """Every series of a snapshot: name, labels as a page writes them, value."""
+    """Yield every series of a snapshot: name, labels as a page writes them, value."""
     for family in snapshot.families:
         for fragment, value in family.samples:
             if value == value:  # noqa: PLR0124 - NaN: absent
@@ -108,12 +110,12 @@ def _cells(snapshot: ExpositionSnapshot) -> Iterator[tuple[str, str, float]]:
 
 @dataclass(slots=True)
 class Pusher:
-    """One receiver: what waits for it, and whether it takes anything."""
+    """The queue of one receiver, and whether it accepts data."""
 
     view: AggregatorView
     config: RemoteWriteConfig
     _waiting: deque[tuple[bytes, int]] = field(default_factory=deque)
-    _well: bool = True
+    _accepted: bool = True
 
     async def run(self) -> None:
         """Push until cancelled."""
@@ -122,19 +124,19 @@ class Pusher:
         timeout = aiohttp.ClientTimeout(total=self.config.timeout_seconds)
         async with aiohttp.ClientSession(headers=headers, timeout=timeout) as session:
             while True:
-                snapshot, at = gatherer.look(), self.view.wall() // 1_000_000
+                snapshot, at = gatherer.snapshot(), self.view.wall() // 1_000_000
                 for request in await asyncio.to_thread(gatherer.requests, snapshot, at):
-                    self._keep(request)
+                    self._queue(request)
                 await self._send(session)
                 await asyncio.sleep(self.config.every_seconds)
 
-    def _keep(self, request: tuple[bytes, int]) -> None:
+    def _queue(self, request: tuple[bytes, int]) -> None:
         if len(self._waiting) >= self.config.waiting:
             self.view.stats.remote_dropped += self._waiting.popleft()[1]
         self._waiting.append(request)
 
     async def _send(self, session: aiohttp.ClientSession) -> None:
-        """Send what waits, the oldest first, until one is not taken."""
+        """Send the queue, the oldest first, until a request is to be retried."""
         stats = self.view.stats
         while self._waiting:
             body, count = self._waiting[0]
@@ -146,20 +148,20 @@ class Pusher:
             outcome = outcome_of(status) if status else HttpOutcome.RETRY
             if outcome is HttpOutcome.RETRY:
                 stats.remote_errors += 1
-                self._say(False, text)
+                self._log_change(False, text)
                 return
             self._waiting.popleft()
             if outcome is HttpOutcome.DELIVERED:
                 stats.remote_samples += count
-                self._say(True, "")
+                self._log_change(True, "")
             else:  # it would be refused again
                 stats.remote_dropped += count
-                self._say(False, f"{status} {text}")
+                self._log_change(False, f"{status} {text}")
 
-    def _say(self, well: bool, text: str) -> None:
-        if well != self._well:
-            self._well = well
-            if well:
-                log.info("remote write: %s takes samples again", self.config.url)
+    def _log_change(self, accepted: bool, text: str) -> None:
+        if accepted != self._accepted:
+            self._accepted = accepted
+            if accepted:
+                log.info("remote write: %s accepts samples again", self.config.url)
             else:
-                log.warning("remote write: %s does not take samples: %s", self.config.url, text)
+                log.warning("remote write: %s does not accept samples: %s", self.config.url, text)

@@ -64,7 +64,7 @@ def test_all_is_sent_again_on_a_new_connection(bus: Bus) -> None:
     del bus.standing[A]
     bus.up = True
     for topic, payload in list(bus.standing.items()):  # what is retained comes with the connection
-        assert states.heard(topic, payload)
+        assert states.receive(topic, payload)
     states.send(bus.publish, 2)
     assert bus.standing == {A: b"1"}
 
@@ -75,10 +75,10 @@ def test_what_an_earlier_life_left_is_cleared_but_not_what_others_keep(bus: Bus)
     states = RetainedTopics(PREFIX, b'"by":"00-7f"')
     states.send(bus.publish, 1)
     for topic, payload in list(bus.standing.items()):
-        assert states.heard(topic, payload)
+        assert states.receive(topic, payload)
     states.send(bus.publish, 1)
     assert bus.standing == {B: b'{"by":"80-ff"}'}
-    assert not states.heard("kilowatch/1/lab/3f/n1/status", b"{}")
+    assert not states.receive("kilowatch/1/lab/3f/n1/status", b"{}")
 
 
 def test_what_comes_back_is_not_taken_for_a_remnant(bus: Bus) -> None:
@@ -86,10 +86,10 @@ def test_what_comes_back_is_not_taken_for_a_remnant(bus: Bus) -> None:
     states = RetainedTopics(PREFIX, b"x")
     states.put(A, b"x1")
     states.send(bus.publish, 1)
-    states.heard(A, b"x1")
+    states.receive(A, b"x1")
     assert states.send(bus.publish, 1) == 0
     states.clear(A)
-    states.heard(A, b"x1")
+    states.receive(A, b"x1")
     states.put(A, b"x1")
     states.send(bus.publish, 1)
     assert bus.standing == {A: b"x1"}

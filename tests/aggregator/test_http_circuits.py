@@ -363,9 +363,9 @@ async def test_a_circuit_that_is_gone_is_cleared_from_the_bus() -> None:
         cleared.extend([] if payload else [topic])
         return True
 
-    states.heard("kilowatch/1/lab/circuits/old/state", b'{"by":"all","at":1}')
-    states.heard("kilowatch/1/lab/circuits/theirs/state", b'{"by":"00-7f","at":1}')
-    assert not states.heard("kilowatch/1/lab/1f/n1/frame", b"x")
+    states.receive("kilowatch/1/lab/circuits/old/state", b'{"by":"all","at":1}')
+    states.receive("kilowatch/1/lab/circuits/theirs/state", b'{"by":"00-7f","at":1}')
+    assert not states.receive("kilowatch/1/lab/1f/n1/frame", b"x")
     states.show(view.electrical, (), 0)
     states.send(publish, 1)
     assert cleared == ["kilowatch/1/lab/circuits/old/state"]
