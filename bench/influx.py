@@ -58,7 +58,7 @@ def lines(tick: Tick) -> dict[str, float]:
     gpus = len(tick.gauges)
     device = np.arange(gpus, dtype=np.int32)
     writer = Writer("bench", 5000)
-    writer.learn(
+    writer.add_devices(
         StoredDevice(gpu, f"node-{gpu // 8}", uuid(gpu), gpu % 8, "NVIDIA H100")
         for gpu in range(gpus)
     )
@@ -136,7 +136,7 @@ def _influx(server: Influxd, store: InfluxStore, gpus: int, ticks: int) -> dict[
         first.append(_caught_up(store))
         meter.start()
 
-    sent = store.sender.figures
+    sent = store.sender.metrics
     figures = _written(store.write, gpus, ticks, half)
     figures["behind_seconds_first_half"] = first[0]
     figures["behind_seconds"] = _caught_up(store)

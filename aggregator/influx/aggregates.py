@@ -1,7 +1,7 @@
-"""What a span of time says of devices: sums, counts, lowest, highest and last, a row a device. Pure.
+"""Aggregates of a span of time: sum, count, lowest, highest and last reading, a row a device. Pure.
 
 A reading is a span with one frame. Spans of one device join without loss, so that means of 10 s make
-the means of a minute, and those the hour's, with the lowest and highest reading there was.
+the means of a minute, and those the hour's, with their lowest and highest readings.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class SpanAggregates:
     """Rows of one block; every array has a row for each device."""
 
     device: Ints
-    """Number of the `Device`."""
+    """Number of the `StoredDevice`."""
     first: Ints
     """When the first frame was sampled, ns since 1970."""
     last: Ints
@@ -49,7 +49,7 @@ class SpanAggregates:
     def __len__(self) -> int:
         return len(self.device)
 
-    def take(self, rows: npt.NDArray[np.intp]) -> SpanAggregates:
+    def select(self, rows: npt.NDArray[np.intp]) -> SpanAggregates:
         """Return some of the rows."""
         return SpanAggregates(*(getattr(self, each.name)[rows] for each in fields(self)))
 
@@ -64,7 +64,7 @@ def lasting(block: Block) -> list[int]:
 
 
 def empty(block: Block, rows: int) -> SpanAggregates:
-    """Return spans in which nothing was read yet."""
+    """Return spans without readings."""
     gauges = len(block.gauges)
     return SpanAggregates(
         np.full(rows, -1, np.int64),
@@ -87,7 +87,7 @@ def of_readings(
     gauges: npt.NDArray[np.float32],
     counters: npt.NDArray[np.float64],
 ) -> SpanAggregates:
-    """Return single frames as spans. What is not finite is a gap."""
+    """Return single frames as spans; a value that is not finite is a gap."""
     known_gauges, known_counters = np.isfinite(gauges), np.isfinite(counters)
     clean = np.where(known_gauges, gauges, np.float32(np.nan))
     places = [at - len(block.gauges) for at in lasting(block)]
@@ -126,7 +126,7 @@ def _gaps(
 
 
 def join(into: SpanAggregates, rows: npt.NDArray[np.intp], more: SpanAggregates) -> None:
-    """Add spans to the rows named, each of which is named once."""
+    """Add spans to some rows, each of which occurs once."""
     newer = (more.last >= into.last[rows])[:, None] & ~np.isnan(more.newest)
     into.newest[rows] = np.where(newer, more.newest, into.newest[rows])
     into.device[rows] = more.device

@@ -1,7 +1,7 @@
-"""The server's HTTP door: the only file that speaks to it. Blocking, used from threads of its own.
+"""The HTTP client of the server: the only file that sends requests to it. Blocking, for threads.
 
-One connection that is kept; anything that goes wrong on the way is `UnreachableError`, and every answer
-is an `WriteReply`, whatever its status.
+One connection is kept open; every failure on the way is an `UnreachableError`, and every response a
+`ServerReply`, whatever its status.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from aggregator.influx.config import InfluxApi, InfluxConfig
 from aggregator.influx.names import bucket
-from aggregator.influx.response import WriteReply
+from aggregator.influx.response import ServerReply
 
 MOST_ANSWER = 256 * 1024 * 1024
-"""Bytes of an answer to a question."""
+"""Most bytes of a reply to a query."""
 
 
 class UnreachableError(Exception):
-    """Nobody answered, or not in time, or not to the end; says where and why."""
+    """No complete reply in time; the text says where and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class InfluxServer:
-    """Who answers there."""
+    """Product and version of the server."""
 
     product: str
     """`InfluxDB`, or `VictoriaMetrics`, or `unknown`."""
     version: str
-    """`1.6.7~rc0`; empty when it does not say."""
+    """`1.6.7~rc0`; empty when it reports none."""
 
     @property
     def major(self) -> int:
@@ -49,7 +49,7 @@ class InfluxServer:
 
 
 class InfluxClient:
-    """One connection to one server; used by one thread at a time."""
+    """A connection to a server; used by one thread at a time."""
 
     def __init__(self, config: InfluxConfig) -> None:
         """Raises `ConfigError` for secrets and certificates that can't be read."""
@@ -60,7 +60,7 @@ class InfluxClient:
         self._open: http.client.HTTPConnection | None = None
         self._lock = threading.Lock()
 
-    def write(self, policy: str, body: bytes) -> WriteReply:
+    def write(self, policy: str, body: bytes) -> ServerReply:
         """Send lines, gzipped, to a retention policy."""
         config = self.config
         if config.api is InfluxApi.V1:
@@ -71,19 +71,19 @@ class InfluxClient:
             place = bucket(config.database, policy)
             query = {"org": config.org, "bucket": place, "precision": "ms"}
         headers = {"Content-Type": "text/plain; charset=utf-8", "Content-Encoding": "gzip"}
-        return self.ask("POST", path, query, body, headers)
+        return self.request("POST", path, query, body, headers)
 
-    def select(self, text: str, epoch: str = "ns") -> WriteReply:
-        """Ask in InfluxQL, to read only."""
-        return self.ask("GET", "/query",
+    def select(self, text: str, epoch: str = "ns") -> ServerReply:
+        """Send a query in InfluxQL, which can only read."""
+        return self.request("GET", "/query",
                         {"db": self.config.database, "q": text, "epoch": epoch})  # fmt: skip
 
-    def change(self, text: str) -> WriteReply:
-        """Tell the server something in InfluxQL."""
-        return self.ask("POST", "/query", {"q": text}, b"")
+    def change(self, text: str) -> ServerReply:
+        """Send a statement in InfluxQL, which may change the server."""
+        return self.request("POST", "/query", {"q": text}, b"")
 
     def server(self) -> InfluxServer:
-        """Ask who answers. Raises `UnreachableError`."""
+        """Return product and version. Raises `UnreachableError`."""
         answer, headers = self._exchange("GET", "/ping", {}, None, {})
         version = headers.get("X-Influxdb-Version", "")
         if version and answer.status < 404:
@@ -96,19 +96,19 @@ class InfluxClient:
                 return InfluxServer("InfluxDB", more.get("X-Influxdb-Version", "").lstrip("v"))
         return InfluxServer("unknown", "")
 
-    def ask(
+    def request(
         self,
         method: str,
         path: str,
         query: Mapping[str, str] | None = None,
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> WriteReply:
-        """Ask anything. Raises `UnreachableError`."""
+    ) -> ServerReply:
+        """Send a request. Raises `UnreachableError`."""
         return self._exchange(method, path, query or {}, body, headers or {})[0]
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         connection, self._open = self._open, None
         if connection is not None:
             connection.close()
@@ -120,7 +120,7 @@ class InfluxClient:
         self.close()
 
     def interrupt(self) -> None:
-        """End what is under way, from another thread."""
+        """Abort the request under way, from another thread."""
         connection = self._open
         sock = None if connection is None else connection.sock
         if sock is not None:
@@ -136,7 +136,7 @@ class InfluxClient:
         query: Mapping[str, str],
         body: bytes | None,
         headers: Mapping[str, str],
-    ) -> tuple[WriteReply, Message]:
+    ) -> tuple[ServerReply, Message]:
         text = "&".join([urlencode(query, quote_via=quote)] if query else [])
         target = self._where.path.rstrip("/") + path + (f"?{text}" if text else "")
         with self._lock:
@@ -145,12 +145,12 @@ class InfluxClient:
                 return self._once(method, target, body, headers)
             except (http.client.RemoteDisconnected, ConnectionError, BrokenPipeError) as error:
                 self.close()
-                if not kept:  # a fresh connection was refused: nobody is there
+                if not kept:  # a fresh connection was refused: nothing listens
                     raise self._unreachable(error) from error
             except (OSError, http.client.HTTPException) as error:
                 self.close()
                 raise self._unreachable(error) from error
-            try:  # the server had let go of the connection that we kept
+            try:  # the server had closed the idle connection
                 return self._once(method, target, body, headers)
             except (OSError, http.client.HTTPException) as error:
                 self.close()
@@ -158,7 +158,7 @@ class InfluxClient:
 
     def _once(
         self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]
-    ) -> tuple[WriteReply, Message]:
+    ) -> tuple[ServerReply, Message]:
         connection = self._open
         if connection is None:
             connection = self._open = self._connection()
@@ -167,8 +167,8 @@ class InfluxClient:
         text = response.read(MOST_ANSWER).decode("utf-8", errors="replace")
         if not response.isclosed():
             self.close()
-        told = response.headers  # asked for in any case: some servers write names small
-        return WriteReply(response.status, text, told.get("Retry-After", "")), told
+        found = response.headers  # a mapping that ignores case: some servers write names small
+        return ServerReply(response.status, text, found.get("Retry-After", "")), found
 
     def _connection(self) -> http.client.HTTPConnection:
         host, port = self._where.hostname or "", self._where.port

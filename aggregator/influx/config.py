@@ -1,4 +1,4 @@
-"""What an operator can say about InfluxDB, with defaults that fit a server beside the aggregator."""
+"""Settings of InfluxDB, with defaults that fit a server beside the aggregator."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ MIB = 1024 * 1024
 GIB = 1024 * MIB
 EXACT_SECONDS = 60
 """Means up to this length are exact over a kill -9: their frames count as stored only when the mean
-is in the spool, and are asked for again until then."""
+is in the spool, and are requested again until then."""
 
 
 class InfluxApi(StrEnum):
-    """Which door of the server readings go in by."""
+    """The API of the server for writes."""
 
     V1 = "v1"
     """`/write`: InfluxDB 1.x, 2.x and 3.x, VictoriaMetrics."""
@@ -30,7 +30,7 @@ class InfluxApi(StrEnum):
 
 
 class InfluxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the server is, what is written there, and what may wait for it."""
+    """The server, what is written there, and how much may wait for it."""
 
     url: str = "http://127.0.0.1:8086"
     api: InfluxApi = InfluxApi.V1
@@ -46,27 +46,27 @@ class InfluxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     ca_file: Path | None = None
     """Certificates to trust, for https, instead of the system's."""
     setup: bool = True
-    """Make the database and its retention where the server says that they are missing (1.x); false
-    when this user may not."""
+    """Create the database and its retention where the server reports that they are missing (1.x);
+    false when this user may not."""
     every_seconds: float = 10.0
     """Fast readings are written as means of so many seconds, with each change of a state at its
-    own time; 0 writes every reading."""
+    own time; 0 for every reading."""
     rollup_seconds: tuple[int, ...] = (60, 3600)
     """Steps of the roll-ups, each a multiple of the one before and of `every_seconds`."""
     raw_age_seconds: float = 7 * DAY
-    """How long the server keeps means and readings. Also the longest that the spool keeps them."""
+    """Retention of means and readings, on the server and in the spool."""
     rollup_age_seconds: tuple[float, ...] = (365 * DAY, 5 * 365 * DAY)
     events_age_seconds: float = 5 * 365 * DAY
-    """How long the server keeps events and announced holes."""
+    """Retention of events and announced holes on the server."""
     spool_bytes: int = 4 * GIB
-    """Most disk for what waits for the server; beyond it the oldest goes, and is counted."""
+    """Most disk for data that waits for the server; beyond it the oldest is dropped, and counted."""
     batch_lines: int = 5000
     """Most lines of one request."""
     timeout_seconds: float = 15.0
-    """How long one request may take."""
+    """Longest time of one request."""
 
     def check(self, where: str) -> None:
-        """Raise `ConfigError` for what can't work."""
+        """Raise `ConfigError` for settings that can't work."""
         self._check_place(where)
         for name in ("raw_age_seconds", "events_age_seconds", "timeout_seconds"):
             if getattr(self, name) <= 0:

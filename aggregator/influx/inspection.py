@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from aggregator.influx.client import InfluxClient, InfluxServer, UnreachableError
 from aggregator.influx.names import RAW, policies
-from aggregator.influx.response import WriteAction, judge
-from aggregator.influx.setup import decoded, rows
+from aggregator.influx.response import WriteAction, evaluate
+from aggregator.influx.setup import rows
 from telemetry.text import exact_duration, parse_duration
 
 SETUP = "kilowatch influx setup"
-_NOTHING = gzip.compress(b"# kilowatch looks whether it may write\n")
+_NOTHING = gzip.compress(b"# kilowatch checks whether it may write\n")
 """A comment of line protocol: a write that stores nothing."""
 
 
@@ -33,7 +33,7 @@ def inspect(client: InfluxClient, now: float) -> list[ServerFinding]:
         server = client.server()
         if server.product == "unknown":
             return [ServerFinding("fault", f"{url}: no InfluxDB answers there",
-                          "look at aggregator.store.influxdb.url")]  # fmt: skip
+                          "check aggregator.store.influxdb.url")]  # fmt: skip
         found = [ServerFinding("ok", f"{url}: {server}"), _write(client, now)]
         if server.major in {1, 2} and found[-1].level == "ok":
             found += _policies(client, server)
@@ -47,25 +47,25 @@ def inspect(client: InfluxClient, now: float) -> list[ServerFinding]:
 
 
 def _write(client: InfluxClient, now: float) -> ServerFinding:
-    verdict = judge(client.write(RAW, _NOTHING), 1, now)
-    if verdict.move is WriteAction.ON:
-        return ServerFinding("ok", "it lets us write")
+    verdict = evaluate(client.write(RAW, _NOTHING), 1, now)
+    if verdict.action is WriteAction.ON:
+        return ServerFinding("ok", "it accepts data")
     if verdict.missing:
-        return ServerFinding("fault", f"it can't take data: {verdict.problem}", SETUP)
-    return ServerFinding("fault", f"it takes no data: {verdict.problem}",
-                 "look at api, org, token_file or password_file in aggregator.store.influxdb")  # fmt: skip
+        return ServerFinding("fault", f"it can't accept data: {verdict.problem}", SETUP)
+    return ServerFinding("fault", f"it accepts no data: {verdict.problem}",
+                 "check api, org, token_file or password_file in aggregator.store.influxdb")  # fmt: skip
 
 
 def _policies(client: InfluxClient, server: InfluxServer) -> list[ServerFinding]:
     config = client.config
-    answer = client.ask("GET", "/query", {"q": f'SHOW RETENTION POLICIES ON "{config.database}"'})
-    body = decoded(answer)
-    problem = body.get("error") or body.get("message") or next(
-        (each["error"] for each in body.get("results", ()) if "error" in each), "")  # fmt: skip
+    answer = client.request(
+        "GET", "/query", {"q": f'SHOW RETENTION POLICIES ON "{config.database}"'}
+    )
+    problem = answer.problem()
     if problem:
         return [ServerFinding("warning", f"its retention can't be read: {problem}",
-                      SETUP if "not found" in str(problem) else "")]  # fmt: skip
-    there = {str(row[0]): str(row[1]) for row in rows(body)}
+                      SETUP if "not found" in problem else "")]  # fmt: skip
+    there = {str(row[0]): str(row[1]) for row in rows(answer.json())}
     if server.major == 2:
         there = {name.rpartition("/")[2]: length for name, length in there.items()}
     missing = [name for name in policies(config) if name not in there]

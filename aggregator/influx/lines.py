@@ -1,10 +1,9 @@
 """Columns to line protocol, by DuckDB in memory: no Python object per value, no lock held meanwhile.
 
-It takes the CPU that Python's own formatting takes, 0.6 us a value (`python -m bench.influx`), but the
-interpreter is free meanwhile, so that ingest and rules go on; with objects of influxdb-client it is four
-times as much, and the interpreter is held. A NaN is NULL, and NULL is left out of a line, so that a
-gap can't become a number. A few lines are written by Python, which takes less than the engine takes
-to begin.
+The CPU time is that of Python's own formatting, 0.6 us a value (`python -m bench.influx`), but the
+interpreter is free meanwhile, so that ingest and rules go on; objects of influxdb-client take four
+times as much, and hold the interpreter. A NaN is NULL, and NULL is left out of a line, so that a gap
+can't become a number. A few lines are formatted by Python, faster than the engine can plan a query.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from aggregator.http.numbers import plain
 
 MILLISECOND = 1_000_000
 FEW = 4000
-"""Values that Python has written down before the engine has planned how to: 9 ms."""
+"""Values below which Python is faster than the engine, whose planning takes 9 ms."""
 _WHOLE_END = 2.0**63
 
 
 @dataclass(frozen=True, slots=True)
 class LineColumn:
-    """One field of many lines."""
+    """A field of many lines."""
 
     name: str
     values: npt.NDArray[Any]
@@ -47,7 +46,7 @@ class Chunk:
 
 
 class LineEncoder:
-    """Makes lines; used by one thread at a time."""
+    """Encodes columns as lines; used by one thread at a time."""
 
     def __init__(self, lines: int) -> None:
         """`lines`: most lines of one chunk."""
@@ -103,7 +102,7 @@ class LineEncoder:
         return Chunk(row[0].encode() + b"\n", row[1], row[2], row[3])
 
     def close(self) -> None:
-        """Let go of the engine."""
+        """Close the engine."""
         self._engine.close()
 
 

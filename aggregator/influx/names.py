@@ -1,7 +1,7 @@
-"""What stands where in InfluxDB: retention policies, measurements, tags, types of fields. Pure.
+"""The schema in InfluxDB: retention policies, measurements, tags, types of fields. Pure.
 
-A tag is what a thing is called, never what it says: each set of tags is a series for as long as the
-server keeps it, so that errors, jobs and texts are fields.
+A tag is a name, never a value: each set of tags is a series for as long as the server keeps it, so that
+errors, jobs and texts are fields.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ ANNOUNCED = (
     Gap.ERROR,
     Gap.STALE,
 )
-"""Reasons that are written down; what a device does not have at all is no event."""
+"""Reasons that are written; a metric that a device does not have at all is no gap to report."""
 
 
 def frames_field(lane: Lane) -> str:
-    """Return the field that says how many frames stand behind a point: `readings`, and for metrics
-    of the slow lane `slow_readings`, since a point of both lanes may be one."""
+    """Return the field with the number of frames of a point: `readings`, and for metrics of the slow
+    lane `slow_readings`, since one point may be of both lanes."""
     return "readings" if lane is Lane.FAST else "slow_readings"
 
 
@@ -94,7 +94,7 @@ def bucket(database: str, retention: str) -> str:
 
 
 def escape(text: str) -> str:
-    """Return a tag's value as it stands in a line; empty stays empty, and is to be left out."""
+    """Return a tag's value escaped for a line; an empty one stays empty, and is to be left out."""
     text = " ".join(text.split("\n")).replace("\r", " ").rstrip("\\")
     for letter in (",", "=", " "):
         text = text.replace(letter, f"\\{letter}")
@@ -108,7 +108,7 @@ def text_field(text: str) -> str:
 
 
 def tags(values: Mapping[str, str | int | None]) -> str:
-    """Return `,cluster=home,gpu=0`: in order of their keys, as the server wants them."""
+    """Return `,cluster=home,gpu=0`: in order of their keys, as the server requires."""
     parts = []
     for key, value in sorted(values.items()):
         escaped = "" if value is None else escape(str(value))

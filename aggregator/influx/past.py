@@ -1,9 +1,9 @@
-"""A fleet's past out of InfluxDB: the newest point of each device before each of some instants.
+"""A fleet's past from InfluxDB: the newest point of each device before each of some instants.
 
-A point is taken whole, at its own time: what it lacks is a gap, and is not filled from an older one.
-What is a mean or a roll-up counts from the end of its span, so that no reading of the future is shown,
-and carries the time of its first reading; parts of a span that came late are joined with it. Where the server keeps no readings any more, the finest
-roll-up that reaches back answers.
+A point is used whole, at its own time: a metric that it lacks is a gap, and is not filled from an older
+one. A mean or roll-up counts from the end of its span, so that no reading of the future is shown, and
+carries the time of its first reading; parts of a span that came late are joined with it. Where the
+server has no readings any more, the finest roll-up that reaches back answers.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from telemetry.metric import Kind, Lane, Table
 
 # Points of InfluxDB as rows of a past: parts of one span joined, each where it begins to count. Pure.
 #
-# What came late of a span is a point of its own, at the time of its first reading. A mean is that of all
+# A late part of a span is a point of its own, at the time of its first reading. A mean is that of all
 # parts, by their readings; a counter or a state is that of the newest part that has one.
 
 Wide = npt.NDArray[np.float64]
 Point = Sequence[float | None]
-"""Time, frames, the value of each metric; of a roll-up then how many readings stand behind each."""
+"""Time, frames, the value of each metric; of a roll-up also the number of readings of each."""
 
 
 def rows_of(
     points: Sequence[tuple[int, Point]], names: Sequence[str], when: PastInstants, width: int
 ) -> Found:
-    """Return what counts at an instant, as the embedded store has it; `points` are those of a device
-    by its number, `width` the ns that one spans, 0 for readings."""
+    """Return the rows that count at an instant, as the embedded store has them. `points`: each with the
+    number of its device; `width`: ns that one spans, 0 for readings."""
     ids = np.array([place for place, _ in points], np.int64)
     at = np.array([point[0] for _, point in points], np.int64)
     if not points:
@@ -50,7 +50,7 @@ def rows_of(
     order = np.lexsort((at, span, ids))
     ids, at, span, table = ids[order], at[order], span[order], table[order]
     begins = np.flatnonzero(np.r_[True, (ids[1:] != ids[:-1]) | (span[1:] != span[:-1])])
-    own = table.shape[1] > 1 + len(names)  # else the frames of a point are what is known
+    own = table.shape[1] > 1 + len(names)  # else only the frames of a point are known
     for number, name in enumerate(names, 1):
         counts = table[:, number + len(names)] if own else table[:, 0]
         last = keeps_last(METRICS[name])
@@ -92,26 +92,26 @@ def _found(
 
 
 SECOND = 10**9
-PATIENCE = 30.0
-"""Seconds after which nobody waits any more (`aggregator.http.past`); a thread is not kept for it."""
+QUERY_SECONDS = 30.0
+"""Seconds after which HTTP has given up (`aggregator.http.past`): no thread goes on for longer."""
 USUAL = {Lane.FAST: SECOND, Lane.SLOW: 15 * SECOND}
 """ns between two readings."""
 SPARSE = 3
 """Points between two instants, beyond which each instant is a statement of its own: it costs what
 three points cost (influxd 1.6.7 on a busy machine: 0.25 ms a device, 0.08 ms a point)."""
 LONGEST = 10
-"""Points of a device in one statement; a server that takes 15 s for an answer is given up."""
+"""Most points of a device in one statement: a server must answer it within 15 s."""
 _TAGS = {
     Table.GPU: ("node", "uuid", "gpu", "model"),
     Table.LINK: ("node", "uuid", "link"),
     Table.NODE: ("node",),
 }
-"""What makes a series of each table."""
+"""The tags of a series, by table."""
 Series = dict[str, Any]
 
 
 def read_past(reader: InfluxReader, query: PastQuery, later: set[tuple[str, str]]) -> FleetPast:
-    """Return what there is. Raises `StoreError` for a metric that is none of the table."""
+    """Return the past that a query is for. Raises `StoreError` for a metric that is not of the table."""
     lanes: dict[Lane, list[str]] = {}
     for name in query.columns:
         metric = METRICS.get(name)
@@ -119,9 +119,9 @@ def read_past(reader: InfluxReader, query: PastQuery, later: set[tuple[str, str]
             raise StoreError(f"past: the table {query.table} has no metric {name!r}")
         lanes.setdefault(metric.lane, []).append(name)
     found, slack = {}, {}
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + QUERY_SECONDS
     for lane, names in lanes.items():
-        found[lane], width = _finest(_Question(reader, query, lane, names, until))
+        found[lane], width = _finest(_LaneQuery(reader, query, lane, names, until))
         slack[lane] = 2 * width
     devices = _devices(query.table, [each for rows in found.values() for each in rows])
     places = {(each.node, each.key): each.id for each in devices}
@@ -139,11 +139,11 @@ def read_past(reader: InfluxReader, query: PastQuery, later: set[tuple[str, str]
     return past
 
 
-# -- Questions -----------------------------------------------------------------------------------
+# -- Queries -------------------------------------------------------------------------------------
 
 
-class _Question:
-    """The metrics of one lane."""
+class _LaneQuery:
+    """The part of a query for the metrics of one lane."""
 
     def __init__(
         self, reader: InfluxReader, query: PastQuery, lane: Lane, names: Sequence[str], until: float
@@ -158,7 +158,7 @@ class _Question:
             self._nodes = f" AND ({named})" if named else " AND time < 0"
 
     def steps(self) -> list[tuple[int, int]]:
-        """Return what may be query, the finest first: the step of the roll-up (0 for the points
+        """Return the steps to query, the finest first: seconds of the roll-up (0 for the points
         themselves) and the ns that a point of it spans."""
         config = self._reader.config
         span = int(config.every_seconds) if self.lane is Lane.FAST else 0
@@ -174,7 +174,7 @@ class _Question:
         reach = query.reach[self.lane] + 2 * width
         for start, end, last in _spans(query.when, reach, width, max(width, USUAL[self.lane])):
             if time.monotonic() > self._until:
-                raise StoreError(f"{self._reader.config.url}: it takes more than {PATIENCE:g} s. "
+                raise StoreError(f"{self._reader.config.url}: it takes more than {QUERY_SECONDS:g} s. "
                                  "Ask for fewer instants, columns or nodes.")  # fmt: skip
             first = f'last("{frames}")' if last else f'"{frames}"'  # the others are of its point
             found += self._reader.series(
@@ -184,7 +184,7 @@ class _Question:
         return found
 
     def reaches_back(self, step: int) -> bool:
-        """Whether the server has anything of any node from before the first instant."""
+        """Return whether the server has a point of any node from before the first instant."""
         source, frames = source_of(self.query.table, step), frames_field(self.lane)
         return bool(
             self._reader.series(
@@ -203,7 +203,7 @@ def _spans(
     def over(at: int) -> int:
         return at - at % width - 1 if width else at
 
-    if when.count == 1 or when.step > SPARSE * usual:  # of what has a width there may be parts
+    if when.count == 1 or when.step > SPARSE * usual:  # a span may have parts
         yield from ((at - reach, over(at), not width) for at in when.all().tolist())
         return
     start, end = when.first - reach, over(when.last)
@@ -212,16 +212,16 @@ def _spans(
         start += LONGEST * usual
 
 
-def _finest(question: _Question) -> tuple[list[Series], int]:
+def _finest(lane: _LaneQuery) -> tuple[list[Series], int]:
     """Return the points of the finest step that the server has from before the first instant, and
     their width; if it has none of any, those of the finest."""
-    first = question.query.when.first
+    first = lane.query.when.first
     finest: tuple[list[Series], int] | None = None
-    for step, width in question.steps():
-        found = question.points(step, width)
+    for step, width in lane.steps():
+        found = lane.points(step, width)
         finest = finest or (found, width)
         early = any(rows[0] <= first for series in found for rows in series["values"][:1])
-        if early or question.reaches_back(step):
+        if early or lane.reaches_back(step):
             return found, width
     return finest or ([], 0)
 
@@ -230,8 +230,8 @@ def _finest(question: _Question) -> tuple[list[Series], int]:
 
 
 def _devices(table: Table, found: Sequence[Series]) -> list[StoredDevice]:
-    """Return each device once, as its newest point has it: a GPU that went into another slot is two
-    series and one device."""
+    """Return each device once, by its newest point: a GPU that was moved to another slot is two series
+    and one device."""
     newest: dict[tuple[str, str], tuple[int, dict[str, str]]] = {}
     for series in found:
         tags, at = series.get("tags", {}), series["values"][-1][0]

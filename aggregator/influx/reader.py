@@ -1,9 +1,9 @@
-"""History out of InfluxDB, in InfluxQL: the one language that 1.x, 2.x and 3.x all know.
+"""History from InfluxDB, in InfluxQL: the one language that 1.x, 2.x and 3.x all have.
 
 Whole buckets come from the coarsest roll-up that divides the step; what no roll-up has yet, the
 newest minutes, comes from the means or readings. What is too old for these to be kept comes from the
-finest roll-up that has it, in buckets of its own width if they are wider. Names are the catalogue's, texts are quoted, and
-nothing but SELECT is ever asked.
+finest roll-up that has it, in buckets of its own width if they are wider. Names are those of the
+catalogue, texts are quoted, and only SELECT is ever sent.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from aggregator.influx.client import InfluxClient, UnreachableError
 from aggregator.influx.config import InfluxConfig
 from aggregator.influx.names import METRICS, frames_field, keeps_last, measurement, policy
-from aggregator.influx.setup import decoded, refused
+from aggregator.influx.setup import refused
 from aggregator.store.history import MOST_BUCKETS
 from aggregator.store.protocol import HistorySeries
 from aggregator.store.rollup import high, low, readings
@@ -22,14 +22,14 @@ from telemetry.metric import Lane, Metric, Table
 
 SECOND = 10**9
 Row = tuple[int, float | None, float | None, float | None, float]
-"""Start of a bucket, ns; mean or last, lowest, highest; how many readings stand behind it."""
+"""Start of a bucket, ns; mean or last, lowest, highest; the number of its readings."""
 OLDEST = 0
 NEWEST = 9_000_000_000 * SECOND
 """Times that the server can still count."""
 
 
 class InfluxReader:
-    """Asks one server; used by any thread."""
+    """Queries to a server; used by any thread."""
 
     def __init__(self, config: InfluxConfig, cluster: str) -> None:
         self.config = config
@@ -60,7 +60,7 @@ class InfluxReader:
         )  # fmt: skip
 
     def close(self) -> None:
-        """Let go of the connection; a question under way is broken off."""
+        """Close the connection, and abort a query under way."""
         self._client.interrupt()
         self._client.close()
 
@@ -70,12 +70,13 @@ class InfluxReader:
             f'SELECT "{metric.name}", "{frames_field(metric.lane)}" FROM {source_of(metric.table)} '
             f"WHERE {self._of(metric, device, start, end)}"
         )
-        return [(row[0], row[1], row[1], row[1], 1.0) for row in self._ask(text)]
+        return [(row[0], row[1], row[1], row[1], 1.0) for row in self._rows(text)]
 
     def _found(
         self, metric: Metric, device: str, start: int, end: int, width: int
     ) -> tuple[list[Row], int]:
-        """Return rows and the width of a bucket: as asked for, or wider where nothing finer is kept."""
+        """Return rows and the width of a bucket: the requested one, or a wider one where nothing finer is
+        kept."""
         rollup = self._rollup(width) if width else 0
         while True:
             found = self._buckets(metric, device, start, end, width, rollup) if width else (
@@ -90,13 +91,13 @@ class InfluxReader:
             width = max(width, rollup * SECOND)
 
     def _any(self, metric: Metric, device: str, start: int, end: int, step: int) -> bool:
-        """Whether a roll-up has a whole bucket between two times."""
+        """Return whether a roll-up has a whole bucket between two times."""
         last = end - step * SECOND
         text = (
             f'SELECT "{frames_field(metric.lane)}" FROM {source_of(metric.table, step)} '
             f"WHERE {self._of(metric, device, start, last)} LIMIT 1"
         )
-        return start < last and bool(self._ask(text))
+        return start < last and bool(self._rows(text))
 
     def _buckets(
         self, metric: Metric, device: str, start: int, end: int, width: int, rollup: int
@@ -122,7 +123,7 @@ class InfluxReader:
             f'SELECT last("{frames_field(metric.lane)}") FROM {source_of(metric.table, step)} '
             f"WHERE {self._of(metric, device, start, end)}"
         )
-        rows = self._ask(text)
+        rows = self._rows(text)
         if not rows:
             return start
         return int(rows[-1][0] // (step * SECOND) + 1) * step * SECOND
@@ -134,11 +135,11 @@ class InfluxReader:
         source, grouped = source_of(metric.table, step), _grouped(width)
         if metric.kind == "counter":
             text = f'SELECT last("{name}") FROM {source} WHERE {where} {grouped}'
-            return [(row[0], row[1], row[1], row[1], 1.0) for row in self._ask(text)]
+            return [(row[0], row[1], row[1], row[1], 1.0) for row in self._rows(text)]
         if keeps_last(metric):
             text = (f'SELECT mean("{name}"), min("{low(name)}"), max("{high(name)}"), '
                     f'sum("{readings(name)}") FROM {source} WHERE {where} {grouped}')  # fmt: skip
-            return [(row[0], row[1], row[2], row[3], row[4] or 0.0) for row in self._ask(text)]
+            return [(row[0], row[1], row[2], row[3], row[4] or 0.0) for row in self._rows(text)]
         inner = (
             f'SELECT "{name}" * "{readings(name)}" AS "p", "{readings(name)}" AS "n", '
             f'"{low(name)}" AS "low", "{high(name)}" AS "high" FROM {source} WHERE {where}'
@@ -150,7 +151,7 @@ class InfluxReader:
         return [
             (row[0], row[1] / row[2] if row[1] is not None and row[2] else None, row[3], row[4],
              row[2] or 0.0)
-            for row in self._ask(text)
+            for row in self._rows(text)
         ]  # fmt: skip
 
     def _plain(self, metric: Metric, device: str, start: int, end: int, width: int) -> list[Row]:
@@ -160,7 +161,7 @@ class InfluxReader:
             f'SELECT {value}, min("{name}"), max("{name}"), sum("{frames_field(metric.lane)}") '
             f"FROM {source_of(metric.table)} WHERE {where} {_grouped(width)}"
         )
-        return [(row[0], row[1], row[2], row[3], row[4] or 0.0) for row in self._ask(text)]
+        return [(row[0], row[1], row[2], row[3], row[4] or 0.0) for row in self._rows(text)]
 
     def _of(self, metric: Metric, device: str, start: int, end: int) -> str:
         its = {"cluster": self.cluster}
@@ -174,7 +175,7 @@ class InfluxReader:
         named = " AND ".join(f'"{key}" = {quoted(value)}' for key, value in its.items())
         return f"{named} AND {_span(start, end)}"
 
-    def _ask(self, text: str) -> list[list[Any]]:
+    def _rows(self, text: str) -> list[list[Any]]:
         """Return the rows of a query."""
         return [row for each in self.series(text) for row in each["values"]]
 
@@ -185,21 +186,20 @@ class InfluxReader:
         except UnreachableError as error:
             raise StoreError(f"{error}. History comes back with the server; the live view needs "
                              "none.") from error  # fmt: skip
-        found = decoded(answer)
-        results = found.get("results") or []
-        problem = found.get("error") or found.get("message") or next(
-            (each["error"] for each in results if "error" in each), "")  # fmt: skip
+        found, problem = answer.json(), answer.problem()
         if answer.status >= 300 or problem:
-            raise refused(self._client, answer, str(problem or answer.text[:200]))
+            raise refused(self._client, answer, problem or answer.text[:200])
         if not found:
-            raise StoreError(f"{self.config.url}: {len(answer.text):,} bytes that are no whole answer. "
+            raise StoreError(f"{self.config.url}: {len(answer.text):,} bytes that are no complete answer. "
                              "Ask for less: fewer devices, columns or instants.")  # fmt: skip
-        series = [each for result in results for each in result.get("series", ())]
+        series = [
+            each for result in found.get("results") or [] for each in result.get("series", ())
+        ]
         if any(each.get("name") == "databases" for each in series):
             raise StoreError(f"{self.config.url}: it answers no InfluxQL, as VictoriaMetrics does "
                              "not. Ask it in PromQL, or use the embedded store.")  # fmt: skip
         if any(each.get("partial") for each in series):
-            raise StoreError(f"{self.config.url}: it gives a part of the answer alone. Raise "
+            raise StoreError(f"{self.config.url}: it sent a part of the answer only. Raise "
                              "max-row-limit in the server's settings, or ask for less.")  # fmt: skip
         return series
 
@@ -241,7 +241,7 @@ def _merged(rolled: list[Row], plain: list[Row], *, last: bool) -> list[Row]:
 
 
 def _filled(rows: list[Row], width: int) -> list[Row]:
-    """Put an empty bucket wherever one is missing between the first and the last."""
+    """Insert an empty bucket wherever one is missing between the first and the last."""
     filled: list[Row] = []
     for row in rows:
         while filled and filled[-1][0] + width < row[0]:

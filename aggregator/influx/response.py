@@ -1,6 +1,6 @@
-"""What an answer to a write means, and what to do: decided here, done in `sender`. Pure.
+"""Replies of the server, and the verdict on a write: decided here, carried out by `sender`. Pure.
 
-The servers say much the same in different words; each row of the tests is what one of them said.
+The releases word the same problems differently; each row of the tests is a reply of one of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from telemetry.http_outcome import HttpOutcome, outcome_of, retry_after
 CONFIG_WAIT = 30.0
 """Seconds between two tries while the settings, here or there, must be changed first."""
 LONGEST_PAUSE = 600.0
-"""Most of what a server may ask us to wait."""
+"""Seconds: the longest wait that a server may request."""
 _DROPPED = re.compile(r"dropped=(\d+)")
 _REASONS = (
     ("beyond_retention", "beyond retention"),
@@ -34,63 +34,75 @@ _REASONS = (
 
 
 class WriteAction(StrEnum):
-    """What to do next."""
+    """The next step of the sender."""
 
     ON = "on"
-    """The server has it, or refuses some lines for good: go on with the next."""
+    """The server has it, or refuses some lines for good: send the next."""
     SPLIT = "split"
     """Send it in two halves."""
     WAIT = "wait"
-    """Keep it, and try again later."""
+    """Retry later."""
     FIX = "fix"
-    """Keep it, say what must be changed, try again now and then."""
+    """Report what must be changed, and retry now and then."""
 
 
 @dataclass(frozen=True, slots=True)
-class WriteReply:
-    """What a server answered."""
+class ServerReply:
+    """An HTTP response of the server."""
 
     status: int
     text: str = ""
     retry_after: str = ""
 
+    def json(self) -> dict[str, Any]:
+        """Return the JSON object; empty when there is none."""
+        try:
+            found = msgspec.json.decode(self.text)
+        except msgspec.DecodeError:
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def problem(self) -> str:
+        """Return the error in words: `error` (1.x, 3.x), `message` (2.x), or that of a statement."""
+        found = self.json()
+        statements = (each["error"] for each in found.get("results") or () if "error" in each)
+        return str(found.get("error") or found.get("message") or next(statements, ""))
+
 
 @dataclass(frozen=True, slots=True)
 class WriteVerdict:
-    """What an answer means."""
+    """The meaning of a reply."""
 
-    move: WriteAction
+    action: WriteAction
     refused: Counter[str] = field(default_factory=Counter)
     """Lines that the server refused for good, by reason."""
     wait: float | None = None
     """Seconds, where the server says how long."""
     problem: str = ""
-    """In words, for people."""
+    """In words."""
     missing: bool = False
-    """Whether the database or its retention policy is not there."""
+    """Whether the database or its retention policy does not exist."""
 
 
-def judge(answer: WriteReply, points: int, now: float) -> WriteVerdict:
-    """Return what an answer to so many lines means; `now` in seconds since 1970."""
-    status, text = answer.status, _message(answer.text)
+def evaluate(reply: ServerReply, points: int, now: float) -> WriteVerdict:
+    """Return the verdict on a write of so many lines; `now` in seconds since 1970."""
+    status, text = reply.status, " ".join((reply.problem() or reply.text).split())
     outcome = outcome_of(status)
     if outcome is HttpOutcome.DELIVERED:
         return WriteVerdict(WriteAction.ON)
     if status in {400, 422}:
-        return _refused(answer.text, text, points)
+        return _refused(reply, text, points)
     if status == 413:
         if points > 1:
             return WriteVerdict(WriteAction.SPLIT, problem="a request was too large for the server")
         return WriteVerdict(WriteAction.ON, Counter(too_large=1), problem=text)
     if status in {401, 403}:
-        return WriteVerdict(
-            WriteAction.FIX, problem=f"the server lets us not in ({status}): {text}"
-        )
+        return WriteVerdict(WriteAction.FIX, problem=f"the server denies access ({status}): {text}")
     if status == 404:
         return WriteVerdict(WriteAction.FIX, problem=text or "the server knows no such address (404)",
                        missing="database not found" in text or "bucket" in text)  # fmt: skip
     if status in {429, 503}:
-        return WriteVerdict(WriteAction.WAIT, wait=retry_after(answer.retry_after, now, LONGEST_PAUSE),
+        return WriteVerdict(WriteAction.WAIT, wait=retry_after(reply.retry_after, now, LONGEST_PAUSE),
                        problem=f"the server asks us to wait ({status})")  # fmt: skip
     if status >= 500 and "retention policy not found" in text:
         return WriteVerdict(
@@ -103,10 +115,12 @@ def judge(answer: WriteReply, points: int, now: float) -> WriteVerdict:
     )
 
 
-def _refused(body: str, text: str, points: int) -> WriteVerdict:
-    """A 400: the good lines are stored if the server says so; else halves find the bad one."""
+def _refused(reply: ServerReply, text: str, points: int) -> WriteVerdict:
+    """Return the verdict on a 400: the good lines are stored if the server says so; else halves find the
+    bad one."""
     reason = next((name for name, words in _REASONS if words in text.lower()), "other")
-    lines = _bad_lines(body)
+    data = reply.json().get("data")  # the lines that 3.x names
+    lines = len(data) if isinstance(data, list) else 0
     if "partial write" in text.lower() or lines:
         dropped = _DROPPED.search(text)
         many = int(dropped[1]) if dropped else 0
@@ -118,24 +132,3 @@ def _refused(body: str, text: str, points: int) -> WriteVerdict:
     if points > 1:
         return WriteVerdict(WriteAction.SPLIT, problem=text)
     return WriteVerdict(WriteAction.ON, Counter({reason: 1}), problem=text)
-
-
-def _decoded(body: str) -> dict[str, Any]:
-    try:
-        found = msgspec.json.decode(body)
-    except msgspec.DecodeError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _message(body: str) -> str:
-    """Return the text of an answer: `error` (1.x, 3.x) or `message` (2.x)."""
-    found = _decoded(body)
-    text = found.get("error") or found.get("message")
-    return " ".join(str(text or body).split())
-
-
-def _bad_lines(body: str) -> int:
-    """Return how many lines an answer of 3.x names."""
-    data = _decoded(body).get("data")
-    return len(data) if isinstance(data, list) else 0

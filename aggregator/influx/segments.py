@@ -26,10 +26,10 @@ RECORDS = RecordFormat(
 
 @dataclass(frozen=True, slots=True)
 class SpoolRecord:
-    """One request."""
+    """A request that waits."""
 
     policy: str
-    """Where it goes (`names.policies`)."""
+    """The retention policy that it is for (`names.policies`)."""
     points: int
     first: int
     """ms since 1970 of the oldest point."""
@@ -40,7 +40,7 @@ class SpoolRecord:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What was dropped, together."""
+    """Points that were dropped together."""
 
     reason: str
     points: int
@@ -50,7 +50,7 @@ class Loss:
 
 @dataclass(slots=True)
 class SpooledRequest:
-    """Where a record stands in its file, and what of it must be known without reading it."""
+    """The place of a record in its file, with what must be known of it without reading it."""
 
     offset: int
     size: int
@@ -63,7 +63,7 @@ class SpooledRequest:
 
 @dataclass(slots=True)
 class SpoolSegment:
-    """One file."""
+    """A file of records."""
 
     number: int
     path: Path
@@ -93,9 +93,9 @@ def read(file: BinaryIO, start: int) -> SpoolRecord | None:
 
 
 def scan(number: int, path: Path, lasting: Collection[str]) -> tuple[SpoolSegment, list[Loss]]:
-    """Read which records a segment has, and what of them the disk has spoilt.
+    """Return the records of a segment, and the losses by damage on the disk.
 
-    A torn one at the end is cut off: its frames do not count as stored, and are asked for again.
+    A torn record at the end is cut off: its frames do not count as stored, and are requested again.
     """
     segment, losses = SpoolSegment(number, path), []
     with path.open("rb") as file:

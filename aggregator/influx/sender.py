@@ -1,7 +1,7 @@
-"""From the spool to the server, in a thread of its own: nobody waits for it, whatever it does.
+"""From the spool to the server, in a thread of its own, for which nothing waits.
 
-`step` does one thing and says when to come again; the thread only waits. What the server refuses for
-good is counted by reason; what it can't take now stays in the spool.
+`step` sends one request and returns when to send the next; the thread only waits. Lines that the server
+refuses for good are counted by reason; all others stay in the spool until the server accepts them.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from aggregator.influx.client import InfluxClient, UnreachableError
 from aggregator.influx.config import InfluxConfig
 from aggregator.influx.response import (
     CONFIG_WAIT,
+    ServerReply,
     WriteAction,
-    WriteReply,
     WriteVerdict,
-    judge,
+    evaluate,
 )
 from aggregator.influx.segments import SpoolRecord
 from aggregator.influx.setup import prepare
@@ -36,21 +36,21 @@ FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
 """Seconds between two tries of a request."""
 SPREAD = (0.75, 1.25)
 IDLE = 0.2
-"""Seconds between two looks at an empty spool."""
+"""Seconds between two checks of an empty spool."""
 HOPELESS = 8
-"""After so many answers of 5xx to one request the next is tried: if the server takes that, and the
-first one still not, it is the request and not the server."""
+"""After so many replies of 5xx to one request the next is tried: if the server accepts that, and still
+not the first, the fault is in the request and not the server."""
 MOST_SPLITS = 64
-"""Halves that one request may come to; a body with more bad lines than that is given up."""
+"""Most splits of one request; a body with more bad lines than that is given up."""
 
 
 @dataclass(slots=True)
 class SenderMetrics:
-    """What the sender says of itself. Counters only grow."""
+    """Counters of the sender; they only grow."""
 
     requests: int = 0
     failures: int = 0
-    """Requests that came to nothing, and were or will be tried again."""
+    """Requests that failed, and were or will be sent again."""
     delivered: int = 0
     """Points."""
     delivered_bytes: int = 0
@@ -58,13 +58,13 @@ class SenderMetrics:
     refused: Counter[str] = field(default_factory=Counter)
     """Points that the server refuses for good, by reason."""
     connected: bool = False
-    """Whether the last request was answered as it should."""
+    """Whether the last request was accepted."""
     seconds: float = 0.0
-    """Spent in requests."""
+    """Time spent in requests."""
 
 
 class _LaterError(Exception):
-    """A request is to be tried again."""
+    """A request is to be sent again."""
 
     def __init__(self, problem: str, *, wait: float | None = None, fix: bool = False,
                  missing: bool = False, broken: bool = False) -> None:  # fmt: skip
@@ -89,24 +89,24 @@ class SpoolSender:
         self._wall = wall
         self._backoff = Backoff(FIRST_WAIT, LONGEST_WAIT, SPREAD, dice)
         self._broken = 0
-        """Answers of 5xx to the request at the head."""
+        """Replies of 5xx to the request at the head."""
         self._splits = 0
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._thread: threading.Thread | None = None
         self._over = threading.Event()
-        self.figures = SenderMetrics()
+        self.metrics = SenderMetrics()
         self.problem = ""
-        """What must be mended, in words; empty while all is well."""
+        """The present problem, in words; empty while the server accepts data."""
 
     # -- Life ------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to deliver."""
+        """Start the thread."""
         self._thread = threading.Thread(target=self._run, name="influx", daemon=True)
         self._thread.start()
 
     def stop(self, seconds: float = 2.0) -> None:
-        """End; a request under way is broken off, and sent again at the next start."""
+        """End the thread; a request under way is aborted, and sent again at the next start."""
         self._over.set()
         self._client.interrupt()
         if self._thread is None:
@@ -127,7 +127,7 @@ class SpoolSender:
     # -- One step --------------------------------------------------------------------------------
 
     def step(self) -> float:
-        """Deliver one request; returns in how many seconds to come again."""
+        """Deliver one request; return in how many seconds to deliver the next."""
         try:
             found = self._spool.head()
         except StoreError as error:
@@ -139,7 +139,7 @@ class SpoolSender:
         try:
             self._deliver(place, record)
         except _LaterError as later:
-            return self._put_off(later)
+            return self._postpone(later)
         finally:
             self._spool.free()
         return 0.0
@@ -147,37 +147,39 @@ class SpoolSender:
     def _deliver(self, place: SpoolPosition, record: SpoolRecord) -> None:
         self._splits = 0
         refused = self._send(record.policy, record.body, record.points)
-        self._settled(place, record, refused)
+        self._note_delivered(place, record, refused)
 
-    def _settled(self, place: SpoolPosition, record: SpoolRecord, refused: Counter[str]) -> None:
-        figures = self.figures
+    def _note_delivered(
+        self, place: SpoolPosition, record: SpoolRecord, refused: Counter[str]
+    ) -> None:
+        metrics = self.metrics
         if self._spool.settle(place):
-            figures.refused.update(refused)
-            figures.delivered += record.points - refused.total()
-            figures.delivered_bytes += len(record.body)
+            metrics.refused.update(refused)
+            metrics.delivered += record.points - refused.total()
+            metrics.delivered_bytes += len(record.body)
         self._backoff.reset()
         self._broken = 0
         if self.problem:
-            log.warning("influxdb: it takes data again; %d points wait", self._spool.points)
-        self.problem, figures.connected = "", True
+            log.warning("influxdb: it accepts data again; %d points wait", self._spool.points)
+        self.problem, metrics.connected = "", True
 
-    def _put_off(self, later: _LaterError) -> float:
-        self.figures.failures += 1
-        self.figures.connected = False
+    def _postpone(self, later: _LaterError) -> float:
+        self.metrics.failures += 1
+        self.metrics.connected = False
         wait = self._backoff.next()
-        if later.missing and self._config.setup and self._made():
+        if later.missing and self._config.setup and self._set_up():
             return 0.0
         self._problem(str(later))
         if later.broken:
             self._broken += 1
-            if self._broken >= HOPELESS and self._skipped():
+            if self._broken >= HOPELESS and self._try_next():
                 return 0.0
         if later.fix:
             return later.wait or CONFIG_WAIT
         return wait if later.wait is None else later.wait
 
-    def _made(self) -> bool:
-        """Make what the server misses; once for each time that it says so."""
+    def _set_up(self) -> bool:
+        """Create a missing database or policy; once each time that the server reports it."""
         if self._backoff.failures > 1:
             return False
         try:
@@ -187,8 +189,8 @@ class SpoolSender:
             return False
         return True
 
-    def _skipped(self) -> bool:
-        """Try the request behind the head: is it the server that fails, or the request?"""
+    def _try_next(self) -> bool:
+        """Try the request behind the head, to find out whether the server fails or the request."""
         head, behind = self._spool.head(), self._spool.head(1)
         if head is None or behind is None:
             return False
@@ -201,48 +203,48 @@ class SpoolSender:
             self._deliver(place, record)
         except _LaterError as later:
             if not later.broken:
-                return False  # now it is the server: nobody there, or asked to wait
-            # Again, after one that the server took: it is the request.
+                return False  # now it is the server: away, or busy
+            # It fails again, after one that the server accepted: it is the request.
             if self._spool.settle(place):
-                self.figures.refused["server_error"] += record.points
+                self.metrics.refused["server_error"] += record.points
                 log.warning("influxdb: %d points are given up: %s", record.points, self.problem)
-        self._settled(*behind, refused)
+        self._note_delivered(*behind, refused)
         return True
 
     # -- Requests --------------------------------------------------------------------------------
 
     def _send(self, policy: str, body: bytes, points: int) -> Counter[str]:
-        """Send lines, in halves if need be; returns what is refused for good. Raises `_LaterError`."""
-        answer = self._post(policy, body)
-        verdict = judge(answer, points, self._wall())
-        match verdict.move:
+        """Send lines, in halves if need be; return those refused for good, by reason. Raises `_LaterError`."""
+        reply = self._post(policy, body)
+        verdict = evaluate(reply, points, self._wall())
+        match verdict.action:
             case WriteAction.ON:
-                self._tell(verdict)
+                self._report(verdict)
                 return verdict.refused
             case WriteAction.SPLIT:
                 return self._halves(policy, body, points, verdict)
             case WriteAction.WAIT:
-                broken = answer.status >= 500 and answer.status != 503
-                broken = broken and "timeout" not in answer.text  # 1.x, when it has too much to do
+                broken = reply.status >= 500 and reply.status != 503
+                broken = broken and "timeout" not in reply.text  # 1.x, when it has too much to do
                 raise _LaterError(verdict.problem, wait=verdict.wait, broken=broken)
             case WriteAction.FIX:
                 raise _LaterError(verdict.problem, fix=True, missing=verdict.missing)
 
-    def _post(self, policy: str, body: bytes) -> WriteReply:
-        figures = self.figures
-        figures.requests += 1
+    def _post(self, policy: str, body: bytes) -> ServerReply:
+        metrics = self.metrics
+        metrics.requests += 1
         began = time.monotonic()
         try:
             return self._client.write(policy, body)
         except UnreachableError as error:
             raise _LaterError(str(error)) from error
         finally:
-            figures.seconds += time.monotonic() - began
+            metrics.seconds += time.monotonic() - began
 
     def _halves(self, policy: str, body: bytes, points: int, verdict: WriteVerdict) -> Counter[str]:
         self._splits += 1
         if self._splits > MOST_SPLITS:
-            self._tell(verdict)
+            self._report(verdict)
             return Counter(unparsable=points)
         lines = gzip.decompress(body).splitlines(keepends=True)
         middle = len(lines) // 2
@@ -252,15 +254,17 @@ class SpoolSender:
                 refused += self._send(policy, gzip.compress(b"".join(part), 1), len(part))
         return refused
 
-    def _tell(self, verdict: WriteVerdict) -> None:
-        """Say once in a while why lines are refused, not for every request."""
+    def _report(self, verdict: WriteVerdict) -> None:
+        """Log once by reason why lines are refused, not for every request."""
         for reason in verdict.refused:
-            if reason not in self._told:
-                self._told.add(reason)
-                log.error("influxdb: refuses lines (%s), told once: %s", reason, verdict.problem)
+            if reason not in self._reported:
+                self._reported.add(reason)
+                log.error(
+                    "influxdb: refuses lines (%s), reported once: %s", reason, verdict.problem
+                )
 
     def _problem(self, text: str) -> None:
         if text != self.problem:
             if not self.problem and not self._over.is_set():
-                log.error("influxdb: %s. What comes waits in the spool", text.rstrip("."))
+                log.error("influxdb: %s. New data waits in the spool", text.rstrip("."))
             self.problem = text

@@ -1,6 +1,6 @@
-"""Makes what kilowatch writes into: database and retention (1.x), buckets and their mapping (2.x).
+"""The setup of a server: database and retention (1.x), buckets and their mapping (2.x).
 
-Everything may be done again and again: what is there is brought to the settings, nothing is removed.
+Idempotent: what exists is brought to the settings, nothing is removed.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ import msgspec
 from aggregator.influx.client import InfluxClient, InfluxServer, UnreachableError
 from aggregator.influx.config import DAY, InfluxApi, InfluxConfig
 from aggregator.influx.names import bucket, policies
-from aggregator.influx.response import WriteReply
+from aggregator.influx.response import ServerReply
 from telemetry.errors import StoreError
 from telemetry.text import exact_duration, parse_duration
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 
-def prepare(client: InfluxClient, say: Say) -> InfluxServer:
-    """Make all that is needed; `say` is told what was done. Raises `StoreError`."""
+def prepare(client: InfluxClient, report: Report) -> InfluxServer:
+    """Create all that is needed; `report` is called with each step. Raises `StoreError`."""
     try:
         server = client.server()
         if server.product == "VictoriaMetrics":
-            say("VictoriaMetrics makes everything by itself; its -retentionPeriod holds for all")
+            report("VictoriaMetrics makes everything by itself; its -retentionPeriod holds for all")
         elif server.major >= 3:
-            say(f"{server} makes its databases with the first write; set their retention there")
+            report(f"{server} makes its databases with the first write; set their retention there")
         elif server.major == 2:
-            _buckets(client, say)
+            _buckets(client, report)
         elif server.major == 1:
-            _database(client, say)
+            _database(client, report)
         else:
             raise StoreError(f"{client.config.url}: no InfluxDB answers there (no "
                              "X-Influxdb-Version). Look at aggregator.store.influxdb.url.")  # fmt: skip
@@ -44,16 +44,16 @@ def prepare(client: InfluxClient, say: Say) -> InfluxServer:
 # -- 1.x -----------------------------------------------------------------------------------------
 
 
-def _database(client: InfluxClient, say: Say) -> None:
+def _database(client: InfluxClient, report: Report) -> None:
     config = client.config
     if config.api is InfluxApi.V2:
         _check_v2(client)
     name = _quoted(config.database)
     kept = policies(config)
     first, seconds = next(iter(kept.items()))
-    tell(client, f"CREATE DATABASE {name} WITH DURATION {exact_duration(seconds)} REPLICATION 1 "
+    execute(client, f"CREATE DATABASE {name} WITH DURATION {exact_duration(seconds)} REPLICATION 1 "
                  f"NAME {_quoted(first)}", may_fail="retention policy conflicts")  # fmt: skip
-    there = {row[0]: row[2] for row in rows(tell(client, f"SHOW RETENTION POLICIES ON {name}"))}
+    there = {row[0]: row[2] for row in rows(execute(client, f"SHOW RETENTION POLICIES ON {name}"))}
     for number, (policy, seconds) in enumerate(kept.items()):
         verb = "ALTER" if policy in there else "CREATE"
         text = f"{verb} RETENTION POLICY {_quoted(policy)} ON {name} DURATION {exact_duration(seconds)}"
@@ -61,33 +61,30 @@ def _database(client: InfluxClient, say: Say) -> None:
             text += " REPLICATION 1"
         elif (parse_duration(there[policy]) or 0) > seconds:  # it refuses an age below its shards'
             text += f" SHARD DURATION {_shard(seconds)}"
-        tell(client, text + (" DEFAULT" if number == 0 else ""))
-        say(f"{config.database}.{policy}: kept {exact_duration(seconds)}")
+        execute(client, text + (" DEFAULT" if number == 0 else ""))
+        report(f"{config.database}.{policy}: kept {exact_duration(seconds)}")
 
 
 def _check_v2(client: InfluxClient) -> None:
-    answer = client.ask("POST", "/api/v2/write", {"bucket": "x", "org": "x"}, b"")
-    if answer.status == 404 and "page not found" in answer.text:
+    reply = client.request("POST", "/api/v2/write", {"bucket": "x", "org": "x"}, b"")
+    if reply.status == 404 and "page not found" in reply.text:
         raise StoreError(f"{client.config.url}: this release has no /api/v2/write (InfluxDB 1.8 "
                          'has). Write api = "v1" under [aggregator.store.influxdb].')  # fmt: skip
 
 
-def tell(client: InfluxClient, text: str, may_fail: str = "") -> dict[str, Any]:
-    """Tell a 1.x server something. Raises `StoreError`, `UnreachableError`."""
-    answer = client.change(text)
-    found = decoded(answer)
-    problem = found.get("error") or next(
-        (each["error"] for each in found.get("results", ()) if "error" in each), ""
-    )
+def execute(client: InfluxClient, text: str, may_fail: str = "") -> dict[str, Any]:
+    """Execute a statement on a 1.x server. Raises `StoreError`, `UnreachableError`."""
+    reply = client.change(text)
+    problem = reply.problem()
     if problem and not (may_fail and may_fail in problem):
-        raise refused(client, answer, str(problem))
-    if not problem and answer.status >= 300:
-        raise refused(client, answer, answer.text[:200])
-    return found
+        raise refused(client, reply, problem)
+    if not problem and reply.status >= 300:
+        raise refused(client, reply, reply.text[:200])
+    return reply.json()
 
 
 def rows(found: dict[str, Any]) -> list[list[Any]]:
-    """Return the rows of an answer to a query."""
+    """Return the rows of an reply to a query."""
     return [
         row
         for result in found.get("results", ())
@@ -96,22 +93,13 @@ def rows(found: dict[str, Any]) -> list[list[Any]]:
     ]
 
 
-def decoded(answer: WriteReply) -> dict[str, Any]:
-    """Return an answer's JSON object; empty when it is none."""
-    try:
-        found = msgspec.json.decode(answer.text)
-    except msgspec.DecodeError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def refused(client: InfluxClient, answer: WriteReply, problem: str) -> StoreError:
-    """Return the error of an answer that is none."""
-    if answer.status in {401, 403}:
+def refused(client: InfluxClient, reply: ServerReply, problem: str) -> StoreError:
+    """Return the error for a reply that reports a problem."""
+    if reply.status in {401, 403}:
         cure = "Look at token_file, or username and password_file; `kilowatch influx setup` needs an administrator."
     else:
         cure = "The server's log says more."
-    return StoreError(f"{client.config.url}: {problem.rstrip('.')} ({answer.status}). {cure}")
+    return StoreError(f"{client.config.url}: {problem.rstrip('.')} ({reply.status}). {cure}")
 
 
 def _shard(seconds: float) -> str:
@@ -128,7 +116,7 @@ def _quoted(name: str) -> str:
 # -- 2.x -----------------------------------------------------------------------------------------
 
 
-def _buckets(client: InfluxClient, say: Say) -> None:
+def _buckets(client: InfluxClient, report: Report) -> None:
     config = client.config
     org = _org(client, config)
     kept = policies(config)
@@ -143,7 +131,9 @@ def _buckets(client: InfluxClient, say: Say) -> None:
             body = {"orgID": org, "name": name, "retentionRules": rules}
             ident = _json(client, "POST", "/api/v2/buckets", {}, body)["id"]
         _mapping(client, config.database, policy, ident, org, first=number == 0)
-        say(f"bucket {name}: kept {exact_duration(seconds)}, mapped to {config.database}.{policy}")
+        report(
+            f"bucket {name}: kept {exact_duration(seconds)}, mapped to {config.database}.{policy}"
+        )
 
 
 def _org(client: InfluxClient, config: InfluxConfig) -> str:
@@ -158,7 +148,7 @@ def _org(client: InfluxClient, config: InfluxConfig) -> str:
 def _mapping(
     client: InfluxClient, database: str, policy: str, ident: str, org: str, *, first: bool
 ) -> None:
-    """Map database and policy to a bucket, for those who ask in InfluxQL."""
+    """Map database and policy to a bucket, for queries in InfluxQL."""
     query = {"orgID": org, "db": database, "rp": policy}
     found = _json(client, "GET", "/api/v2/dbrps", query).get("content") or []
     if any(each.get("bucketID") == ident and not each.get("virtual") for each in found):
@@ -172,10 +162,10 @@ def _json(
     client: InfluxClient, method: str, path: str, query: dict[str, str], body: object = None
 ) -> dict[str, Any]:
     content = None if body is None else msgspec.json.encode(body)
-    answer = client.ask(method, path, query, content, {"Content-Type": "application/json"})
-    found = decoded(answer)
-    if answer.status == 404 and method == "GET":
+    reply = client.request(method, path, query, content, {"Content-Type": "application/json"})
+    found = reply.json()
+    if reply.status == 404 and method == "GET":
         return {}
-    if answer.status >= 300:
-        raise refused(client, answer, str(found.get("message") or answer.text[:200]))
+    if reply.status >= 300:
+        raise refused(client, reply, str(found.get("message") or reply.text[:200]))
     return found

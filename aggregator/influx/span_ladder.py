@@ -1,4 +1,4 @@
-"""All open spans, from means to hours, and the frames that wait for them."""
+"""Open spans of time, from means to hours, and the frames that wait for them."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from aggregator.store.protocol import Frames
 from telemetry.metric import Lane
 from telemetry.schema import SCHEMA, SCHEMA_ID
 
-# Spans of time that are still open, one step above another: when each is over, and what it held. Pure.
+# Spans of time that are still open, one step above another: when each is over, and its aggregates. Pure.
 #
-# A span is over when its end has passed and nothing more came for it for a while; what comes still
+# A span is over when its end has passed and no frame came for it for a while; a frame that comes still
 # later opens it again and makes a part of its own. A part carries the time of its first reading,
 # so that made twice of the same frames (after a kill -9) it replaces itself.
 
 SECOND = 10**9
 GRACE = 2 * SECOND
-"""How long a span waits for more after the last that came, and after its end."""
+"""ns that a span waits after its last frame, and after its end."""
 AHEAD = 3600 * SECOND
-"""A span that ends so much later than now is of a wrong clock: its end is not waited for."""
+"""ns: a span that ends so much later than now is of a wrong clock, and its end is not waited for."""
 ROOM = 64
 PART = 5000
 
 
 class DeviceRows:
-    """Which row each device has in the spans of a block: the same in all of them."""
+    """The row of each device in the spans of a block, the same in all of them."""
 
     def __init__(self) -> None:
         self._row = np.full(ROOM, -1, np.int64)
@@ -56,12 +56,12 @@ class DeviceRows:
 
 @dataclass(slots=True)
 class OpenSpan:
-    """One span of time."""
+    """An open span of time."""
 
     number: int
     """Its start divided by its length."""
     touched: int = 0
-    """When something came for it, ns, the aggregator's clock."""
+    """When its last frame came, ns, the aggregator's clock."""
     blocks: dict[int, SpanAggregates] = field(default_factory=dict)
     frames: list[Frames] = field(default_factory=list)
     """Frames that count as stored when this span is."""
@@ -78,48 +78,48 @@ class OpenSpans:
         self._places = places
 
     def add(self, block: int, cells: SpanAggregates, at: int) -> None:
-        """Take frames, or closed spans of a shorter step, that came at `at`."""
+        """Add frames, or closed spans of a shorter step, that came at `at`."""
         numbers = cells.first // self.length
         for number in np.unique(numbers).tolist():
             among = np.flatnonzero(numbers == number)
-            part = cells if len(among) == len(cells) else cells.take(among)
-            pane = self.pane(number, at)
+            part = cells if len(among) == len(cells) else cells.select(among)
+            span = self.span(number, at)
             for rows in layers(part.device, part.first):
                 whole = len(rows) == len(part) and bool((rows[:-1] < rows[1:]).all())
-                self._join(pane, block, part if whole else part.take(rows))
+                self._join(span, block, part if whole else part.select(rows))
 
-    def _join(self, pane: OpenSpan, block: int, cells: SpanAggregates) -> None:
+    def _join(self, span: OpenSpan, block: int, cells: SpanAggregates) -> None:
         rows = self._places.setdefault(block, DeviceRows()).of(cells.device)
         size = self._places[block].size
-        there = pane.blocks.get(block)
+        there = span.blocks.get(block)
         if there is None or len(there) < size:
-            there = pane.blocks[block] = _grown(block, there, size)
+            there = span.blocks[block] = _grown(block, there, size)
         join(there, rows, cells)
 
-    def pane(self, number: int, at: int) -> OpenSpan:
-        """Return a span that something came for at `at`."""
-        pane = self.open.setdefault(number, OpenSpan(number))
-        pane.touched = max(pane.touched, at)
-        return pane
+    def span(self, number: int, at: int) -> OpenSpan:
+        """Return a span that a frame came for at `at`."""
+        span = self.open.setdefault(number, OpenSpan(number))
+        span.touched = max(span.touched, at)
+        return span
 
     def hold(self, frames: Frames, at: int) -> None:
         """Keep frames until their spans are closed."""
         numbers = frames.sampled_at // self.length
         for number in np.unique(numbers).tolist():
-            self.pane(number, at).frames.append(some(frames, numbers == number))
+            self.span(number, at).frames.append(some(frames, numbers == number))
 
     def due(self, at: int, finer: OpenSpans | None, *, every: bool = False) -> Iterator[OpenSpan]:
-        """Take out the spans that are over, oldest first; `finer` is the step below."""
+        """Remove and yield the spans that are over, oldest first; `finer` is the step below."""
         for number in sorted(self.open):
             if every or (self._over(self.open[number], at) and not self._waits(number, finer)):
                 yield self.open.pop(number)
 
-    def _over(self, pane: OpenSpan, at: int) -> bool:
-        end = (pane.number + 1) * self.length
-        return at >= pane.touched + GRACE and (at >= end + GRACE or end > at + AHEAD)
+    def _over(self, span: OpenSpan, at: int) -> bool:
+        end = (span.number + 1) * self.length
+        return at >= span.touched + GRACE and (at >= end + GRACE or end > at + AHEAD)
 
     def _waits(self, number: int, finer: OpenSpans | None) -> bool:
-        """Whether a span below is open still, which is a part of this one."""
+        """Return whether a span below is still open that is a part of this one."""
         if finer is None:
             return False
         ratio = self.step // finer.step
@@ -134,12 +134,12 @@ def some(frames: Frames, rows: npt.NDArray[np.bool_]) -> Frames:
     )  # fmt: skip
 
 
-def closed(pane: OpenSpan) -> Iterator[tuple[int, SpanAggregates]]:
-    """Yield what a span held, by block, `PART` rows at a time."""
-    for block, cells in sorted(pane.blocks.items()):
+def closed(span: OpenSpan) -> Iterator[tuple[int, SpanAggregates]]:
+    """Yield the aggregates of a span, by block, `PART` rows at a time."""
+    for block, cells in sorted(span.blocks.items()):
         rows = np.flatnonzero(cells.readings)
         for start in range(0, len(rows), PART):
-            yield block, cells.take(rows[start : start + PART])
+            yield block, cells.select(rows[start : start + PART])
 
 
 def _grown(block: int, cells: SpanAggregates | None, size: int) -> SpanAggregates:
@@ -162,11 +162,11 @@ class FinishedSpan:
     """Seconds of the roll-up; 0 for the means."""
     blocks: list[tuple[int, SpanAggregates]]
     frames: list[Frames]
-    """What counts as stored once this is in the spool."""
+    """Frames that count as stored once this is in the spool."""
 
 
 class SpanLadder:
-    """Steps one above another; used by one thread at a time."""
+    """Open spans of all steps, one above another; used by one thread at a time."""
 
     def __init__(self, config: InfluxConfig) -> None:
         places: dict[int, DeviceRows] = {}
@@ -177,17 +177,17 @@ class SpanLadder:
         exact = [each for each in self._chain if each.step <= EXACT_SECONDS]
         self._holding = exact[-1] if exact else None
         self.stored: list[Frames] = []
-        """Frames that wait for no mean, or for none any more; who takes them, empties it."""
+        """Frames that wait for no mean, or for none any more; the caller clears it."""
 
     def add(self, block: int, cells: SpanAggregates, at: int) -> None:
-        """Take frames that came at `at`."""
+        """Add frames that came at `at`."""
         if self.means is not None and SCHEMA.blocks[block].lane is Lane.FAST:
             self.means.add(block, cells, at)
         elif self._rollups:
             self._rollups[0].add(block, cells, at)
 
     def hold(self, frames: Frames, at: int) -> None:
-        """Let frames wait for their means; there may be none to wait for."""
+        """Hold frames until their means are written; without means they count as stored."""
         if not len(frames):
             return
         if self._holding is None:
@@ -196,31 +196,31 @@ class SpanLadder:
             self._holding.hold(frames, at)
 
     def due(self, at: int, *, every: bool) -> Iterator[FinishedSpan]:
-        """Yield what is over, the short before the long; with `every` all but the long."""
+        """Yield the spans that are over, the short before the long; with `every` all but the long."""
         finer: OpenSpans | None = None
-        for number, panes in enumerate(self._chain):
+        for number, spans in enumerate(self._chain):
             coarser = self._chain[number + 1] if number + 1 < len(self._chain) else None
-            all_of = every and panes.step <= EXACT_SECONDS
-            for pane in panes.due(at, finer, every=all_of):
-                found = list(closed(pane))
+            all_of = every and spans.step <= EXACT_SECONDS
+            for span in spans.due(at, finer, every=all_of):
+                found = list(closed(span))
                 if coarser is not None:
                     for block, cells in found:
                         coarser.add(block, cells, at)
-                rollup = 0 if panes is self.means else panes.step
-                yield FinishedSpan(rollup, found, pane.frames)
-            finer = panes
+                rollup = 0 if spans is self.means else spans.step
+                yield FinishedSpan(rollup, found, span.frames)
+            finer = spans
 
-    # -- What takes longer than a frame may wait -------------------------------------------------
+    # -- Spans longer than a frame may wait -------------------------------------------------
 
     def save(self, path: Path) -> None:
-        """Write down the long spans that are open; what they hold is in no other place."""
+        """Save the long spans that are open; their aggregates are in no other place."""
         arrays: dict[str, npt.NDArray[Any]] = {"schema": np.array([SCHEMA_ID])}
-        for panes in self._rollups:
-            if panes.step > EXACT_SECONDS:
-                for pane in panes.open.values():
-                    for part, (block, cells) in enumerate(closed(pane)):
+        for spans in self._rollups:
+            if spans.step > EXACT_SECONDS:
+                for span in spans.open.values():
+                    for part, (block, cells) in enumerate(closed(span)):
                         for name, values in cells.arrays().items():
-                            arrays[f"{panes.step}/{part}/{pane.number}/{block}/{name}"] = values
+                            arrays[f"{spans.step}/{part}/{span.number}/{block}/{name}"] = values
         packed = io.BytesIO()
         np.savez(packed, allow_pickle=False, **arrays)
         new = path.with_suffix(".new")
@@ -231,7 +231,7 @@ class SpanLadder:
             log.warning("%s: open hours are not saved: %s", path, error)
 
     def restore(self, path: Path) -> None:
-        """Go on with the long spans of before; of another release they are left alone."""
+        """Restore the saved spans; those of another release are left alone."""
         try:
             with np.load(path) as found:
                 arrays = {name: found[name] for name in found.files}
@@ -250,6 +250,6 @@ class SpanLadder:
             *numbers, field = name.split("/")
             spans.setdefault(tuple(map(int, numbers)), {})[field] = values
         for (step, _, _, block), found in sorted(spans.items()):
-            for panes in self._rollups:
-                if panes.step == step and panes.step > EXACT_SECONDS:
-                    panes.add(block, SpanAggregates(**found), 0)
+            for rollup in self._rollups:
+                if rollup.step == step and rollup.step > EXACT_SECONDS:
+                    rollup.add(block, SpanAggregates(**found), 0)

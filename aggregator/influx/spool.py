@@ -1,8 +1,8 @@
-"""What waits for the server: requests on disk, in order, bounded; exact about what it had to drop.
+"""The spool: requests on disk that wait for the server, in order, bounded, with exact losses.
 
-Numbered segment files of records; a record is a request, ready to be sent. One thread appends, one
-takes from the head. What is appended is on disk when `append` returns; what is delivered is noted
-without waiting for the disk, since a request sent twice changes nothing.
+Numbered segment files of records; a record is a request, ready to be sent. One thread appends, another
+sends from the head. A record is on disk when `append` returns; its delivery is noted without waiting
+for the disk, since a request sent twice changes nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LARGEST_SEGMENT = 16 * MIB
 
 @dataclass(frozen=True, slots=True)
 class SpoolPosition:
-    """Where a record stands."""
+    """The place of a record."""
 
     segment: int
     number: int
@@ -44,8 +44,8 @@ class Spool:
     """Requests in a folder. Every method may be called from any thread."""
 
     def __init__(self, folder: Path, most: int, lasting: Collection[str] = ()) -> None:
-        """Read what is there. `most`: bytes; `lasting`: policies whose requests are small, few and
-        not to be dropped with the readings around them. Raises `StoreError`."""
+        """Read the folder. `most`: bytes; `lasting`: policies whose requests are small, few and not to
+        be dropped with the readings around them. Raises `StoreError`."""
         self._folder = folder
         self._lasting = lasting
         self._most = most
@@ -126,7 +126,7 @@ class Spool:
             self._drop(victim, "spool_full")
 
     def _drop(self, segment: SpoolSegment, reason: str) -> None:
-        """Drop a segment; what is lasting in it goes behind the newest, unless that is most of it."""
+        """Drop a segment; its lasting records are appended again, unless they are most of it."""
         kept = [
             number
             for number, entry in enumerate(segment.entries)
@@ -161,9 +161,9 @@ class Spool:
     # -- Out -------------------------------------------------------------------------------------
 
     def head(self, skip: int = 0) -> tuple[SpoolPosition, SpoolRecord] | None:
-        """Return the oldest request that is not delivered, or the one `skip` behind it; say `free`
-        when it is no longer being sent. Raises `StoreError` while the disk can't be read; what it
-        has spoilt is counted as lost, and passed over."""
+        """Return the oldest request that is not delivered, or the one `skip` behind it; call `free`
+        when it is no longer being sent. Raises `StoreError` while the disk can't be read; damaged
+        records are counted as lost, and skipped."""
         with self._lock:
             for segment in list(self._segments):
                 while segment.taken + skip < len(segment.entries):
@@ -172,12 +172,12 @@ class Spool:
                     if record is not None:
                         self._busy = SpoolPosition(segment.number, number)
                         return self._busy, record
-                    self._spoilt(segment, number)
+                    self._drop_damaged(segment, number)
                 skip -= len(segment.left())
             return None
 
     def _read(self, segment: SpoolSegment, number: int) -> SpoolRecord | None:
-        """Return a record; None when its file is gone, or is not what was written."""
+        """Return a record; None when its file is gone or damaged."""
         entry = segment.entries[number]
         try:
             with segment.path.open("rb") as file:
@@ -187,22 +187,21 @@ class Spool:
         except OSError as error:
             raise StoreError(f"{segment.path}: can't be read: {error}") from error
 
-    def _spoilt(self, segment: SpoolSegment, number: int) -> None:
+    def _drop_damaged(self, segment: SpoolSegment, number: int) -> None:
         entry = segment.entries.pop(number)
         self.points -= entry.points
         self._losses.append(Loss("spool_damaged", entry.points, entry.first, entry.last))
         log.error("%s: %d points at byte %d are damaged", segment.path, entry.points, entry.offset)
         if segment is self._segments[-1] and not segment.path.exists():
-            self._close_file()  # nothing more into a file that is gone
+            self._close_file()  # no more into a file that is gone
 
     def free(self) -> None:
-        """Say that nothing is being sent."""
+        """Note that no request is being sent."""
         with self._lock:
             self._busy = None
 
     def settle(self, place: SpoolPosition) -> bool:
-        """Note that a request needs no more sending; False when it was dropped, and counted as
-        such, in the meantime."""
+        """Note that a request is done; False when it was dropped, and counted as such, meanwhile."""
         with self._lock:
             self._busy = None
             segment = next((each for each in self._segments if each.number == place.segment), None)
@@ -218,21 +217,21 @@ class Spool:
             return True
 
     def age(self, oldest: int) -> None:
-        """Drop what is older than the server keeps it; `oldest` in ms since 1970."""
+        """Drop points older than the server's retention; `oldest` in ms since 1970."""
         with self._lock:
             for segment in list(self._segments)[:-1]:
                 busy = self._busy is not None and segment.number == self._busy.segment
                 if not busy and all(entry.last < oldest for entry in segment.entries):
                     self._drop(segment, "spool_old")
 
-    def losses(self) -> list[Loss]:
-        """Return what was dropped since the last call."""
+    def drain_losses(self) -> list[Loss]:
+        """Return the losses since the last call."""
         with self._lock:
             found, self._losses = self._losses, []
             return found
 
     def oldest(self) -> int | None:
-        """Return when the oldest point that waits was taken, ms since 1970.
+        """Return when the oldest waiting point was sampled, ms since 1970.
 
         Read without the lock, which is held while the disk writes: a scrape must not wait for it,
         and may be a moment late.
@@ -241,7 +240,7 @@ class Spool:
         return next(waiting, None)
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         with self._lock:
             self._close_file()
 

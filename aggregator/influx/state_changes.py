@@ -1,4 +1,4 @@
-"""The moment at which a state changes: what a mean of ten seconds can't say. Pure."""
+"""Changes of states, each at its own time, which a mean of ten seconds can't show. Pure."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class ChangeWatcher:
         self._seen = np.empty(0, np.int64)
         self._states = np.empty((0, len(self._columns)), np.float32)
 
-    def take(
+    def detect(
         self,
         device: npt.NDArray[np.int64],
         at: npt.NDArray[np.int64],
         gauges: npt.NDArray[np.float32],
     ) -> StateChanges | None:
-        """Return what changed; all states of a device that is seen first. A frame older than one
-        that was taken says nothing of now, and a gap is no change."""
+        """Return the changes, or all states of a new device. A frame older than one before it changes
+        nothing, and a gap is no change."""
         if not self._columns or not len(device):
             return None
         states = gauges[:, self._columns]
@@ -63,15 +63,15 @@ class ChangeWatcher:
             changed = known & (now != before)
             self._states[rows] = np.where(known, now, before)
             self._seen[rows] = np.where(fresh, at[among], self._seen[rows])
-            those = np.flatnonzero(changed.any(axis=1))
-            if len(those):
-                edges = np.where(changed, now, np.float32(np.nan))[those]
-                found.append((among[those], edges))
+            rows_changed = np.flatnonzero(changed.any(axis=1))
+            if len(rows_changed):
+                values = np.where(changed, now, np.float32(np.nan))[rows_changed]
+                found.append((among[rows_changed], values))
         if not found:
             return None
         chosen = np.concatenate([rows for rows, _ in found])
         return StateChanges(
-            device[chosen], at[chosen], np.concatenate([edges for _, edges in found])
+            device[chosen], at[chosen], np.concatenate([values for _, values in found])
         )
 
     def _grow(self) -> None:

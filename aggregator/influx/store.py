@@ -1,9 +1,9 @@
-"""The store by choice: readings to InfluxDB, and a small embedded store for what must be exact.
+"""The InfluxDB store: readings go to a server, and a ledger on this disk holds what must be exact.
 
-Which frames there are, events, holes and inventories stay in the embedded store: the ledger needs
-them at once, and no server may be asked for them. Readings become lines in a spool on disk before
-their frames count as stored; a frame that waits in an open mean does not count yet, and after a
-kill -9 it is asked for again, as any other that is missing. Written twice, a point replaces itself.
+Frames, events, holes and inventories stay in the ledger, which answers at once and without a server.
+Readings become lines in a spool on disk before their frames count as stored; a frame that waits in an
+open mean does not count yet, and after a kill -9 it is requested again, as any other that is missing.
+A point that is written twice replaces itself.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from telemetry.schema import SCHEMA
 log = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 400_000
-"""Values of spans that are over, in one commit: about a quarter of a second."""
+"""Values of finished spans in one commit: about a quarter of a second."""
 
 
 class InfluxStore:
@@ -66,18 +66,18 @@ class InfluxStore:
         self._spans = SpanLadder(influx)
         self._saved = config.data_dir / "open-hours.npz"
         self._outbox: list[Lines] = []
-        """What the spool does not have yet."""
-        self._over: deque[FinishedSpan] = deque()
-        """Spans that are over, and are not all lines yet."""
+        """Lines that the spool does not have yet."""
+        self._finished: deque[FinishedSpan] = deque()
+        """Finished spans that are not all lines yet."""
         self._commit = Batch()
-        """What the ledger is to be told at the next commit."""
+        """The next commit of the ledger."""
         self._new = 0
         self._failed: Batch | None = None
-        """The batch that was taken, and could not be written: it comes again."""
+        """The batch that was accepted, and could not be written: it comes again."""
         self.dropped: Counter[str] = Counter()
         """Points that the spool had no room for, or kept too long, by reason."""
         known = self._ledger.known()
-        self._writer.learn(known.devices)
+        self._writer.add_devices(known.devices)
         self._runs = {(run.node, run.session): run.id for run in known.runs}
         self._seen = StoredSpans(
             {self._runs[key]: found for key, found in self._ledger.accounted().items()}
@@ -90,22 +90,22 @@ class InfluxStore:
     # -- Writing -------------------------------------------------------------------------------
 
     def write(self, batch: Batch) -> int:
-        """Keep a batch; returns how many frames were new. After a kill -9 a frame is there again
-        when its mean was in the spool; else it is missing, and is asked for."""
+        """Store a batch; return how many frames were new. After a kill -9 a frame is there when its
+        mean was in the spool; else it is missing, and is requested again."""
         if batch is not self._failed:
-            self._take(batch)
+            self._accept(batch)
         self._failed = batch
         self._finish(batch.at)
         self._failed = None
         new, self._new = self._new, 0
         return new
 
-    def _take(self, batch: Batch) -> None:
-        """Bring a batch into memory: into open spans, requests and the next commit."""
+    def _accept(self, batch: Batch) -> None:
+        """Add a batch to the open spans, the requests and the next commit."""
         for rows in batch.blocks:
             _check(rows)
         fresh = self._seen.fresh(batch.frames)
-        self._writer.learn(batch.devices)
+        self._writer.add_devices(batch.devices)
         self._runs.update({(run.node, run.session): run.id for run in batch.runs})
         commit = self._commit
         for name in ("events", "holes", "inventories", "runs", "devices"):
@@ -132,16 +132,16 @@ class InfluxStore:
         if self._spans.means is None or block.lane is Lane.SLOW:
             self._outbox += self._writer.points(rows.block, cells)
         else:
-            edges = self._watches[rows.block].take(cells.device, at, gauges)
-            if edges is not None:
-                self._outbox += self._writer.edges(rows.block, edges)
+            changes = self._watches[rows.block].detect(cells.device, at, gauges)
+            if changes is not None:
+                self._outbox += self._writer.changes(rows.block, changes)
         self._spans.add(rows.block, cells, batch.at)
 
     def _finish(self, at: int, *, every: bool = False) -> None:
-        """Bring to disk what is ready: the spool first, then the ledger that counts on it."""
+        """Write to disk what is ready: the spool first, then the ledger that relies on it."""
         self._announce(at)
-        self._over.extend(self._spans.due(at, every=every))
-        done = self._write_over(every=every)
+        self._finished.extend(self._spans.due(at, every=every))
+        done = self._write_finished(every=every)
         self.spool.append(packed(self._outbox, self._config.batch_lines))
         self._outbox = []
         commit = self._commit
@@ -151,29 +151,29 @@ class InfluxStore:
             self._ledger.write(commit)
         self._commit = Batch()
         self._spans.stored.clear()
-        if done and not self._over:
+        if done and not self._finished:
             self._spans.save(self._saved)
 
-    def _write_over(self, *, every: bool) -> bool:
-        """Make lines of spans that are over, some at a time: a fleet's minute takes seconds, and a
-        commit shall not. Returns whether frames count as stored by it."""
-        waits = sum(_values(over) for over in self._over)
+    def _write_finished(self, *, every: bool) -> bool:
+        """Make lines of finished spans, some at a time: a fleet's minute takes seconds, and a commit
+        must not. Return whether frames count as stored by it."""
+        waits = sum(_values(span) for span in self._finished)
         left, held = max(MOST_AT_ONCE, waits // 8), False  # a large fleet has more every second
-        while self._over and (left > 0 or every):
-            over = self._over[0]
-            while over.blocks and (left > 0 or every):
-                block, cells = over.blocks.pop()
-                self._outbox += self._writer.points(block, cells, over.rollup)
-                left -= _cost(over, block, cells)
-            if not over.blocks:
-                self._spans.stored += over.frames
-                held = held or bool(over.frames)
-                self._over.popleft()
+        while self._finished and (left > 0 or every):
+            span = self._finished[0]
+            while span.blocks and (left > 0 or every):
+                block, cells = span.blocks.pop()
+                self._outbox += self._writer.points(block, cells, span.rollup)
+                left -= _cost(span, block, cells)
+            if not span.blocks:
+                self._spans.stored += span.frames
+                held = held or bool(span.frames)
+                self._finished.popleft()
         return held
 
     def _announce(self, at: int) -> None:
-        """Write down what the spool dropped, as a hole of exact size."""
-        losses = self.spool.losses()
+        """Record what the spool dropped, as a hole of exact size."""
+        losses = self.spool.drain_losses()
         for loss in losses:
             self.dropped[loss.reason] += loss.points
             log.error("influxdb: the spool dropped %d points (%s)", loss.points, loss.reason)
@@ -186,7 +186,7 @@ class InfluxStore:
         return self._ledger.known()
 
     def accounted(self) -> dict[tuple[str, int], IntervalSet]:
-        """Return which frames are in the spool or beyond, or recorded as holes."""
+        """Return which frames are in the spool or delivered, or recorded as holes."""
         return self._ledger.accounted()
 
     def inventories(self) -> list[Inventory]:
@@ -194,7 +194,7 @@ class InfluxStore:
         return self._ledger.inventories()
 
     def history(self, device: str, metric: str, start: int, end: int, step: float) -> HistorySeries:
-        """Return one metric of one device, as the server has it; may be called from any thread."""
+        """Return one metric of one device, as the server has it; from any thread."""
         return self._reader.history(device, metric, start, end, step)
 
     def past(
@@ -205,19 +205,19 @@ class InfluxStore:
         reach: Mapping[Lane, int],
         nodes: Sequence[str] | None,
     ) -> FleetPast:
-        """Return the newest readings of all devices at each instant, as the server has them; may be
-        called from any thread."""
+        """Return the newest readings of all devices at each instant, as the server has them; from any
+        thread."""
         query = PastQuery(table, tuple(columns), when, dict(reach), nodes)
         return read_past(self._reader, query, self._ledger.later(table, when.first))
 
     def events(
         self, start: int, end: int, node: str | None, kind: str | None, limit: int
     ) -> list[StoredEvent]:
-        """Return events, newest first; no server is asked."""
+        """Return events, newest first, from the ledger."""
         return self._ledger.events(start, end, node, kind, limit)
 
     def size(self) -> dict[str, int]:
-        """Return bytes by part on this disk: of the embedded store, and `spool`."""
+        """Return bytes by part on this disk: of the ledger, and `spool`."""
         return {**self._ledger.size(), "spool": self.spool.bytes}
 
     def status(self) -> StoreStatus:
@@ -226,10 +226,10 @@ class InfluxStore:
         return StoreStatus(
             name="influxdb",
             problem=problem,
-            warning=f"InfluxDB takes no data, {self.spool.points} points wait in the spool; "
+            warning=f"InfluxDB accepts no data, {self.spool.points} points wait in the spool; "
             "`kilowatch influx check` says why." if problem else "",
             lost_files=self._ledger.status().lost_files,
-            families=families(self.sender.figures, self.spool, self.dropped),
+            families=families(self.sender.metrics, self.spool, self.dropped),
         )  # fmt: skip
 
     # -- Upkeep --------------------------------------------------------------------------------
@@ -239,24 +239,24 @@ class InfluxStore:
         return self._ledger.tidy()
 
     def maintain(self, now: int) -> bool:
-        """Close what is over although nothing more comes; drop what is too old to be sent."""
+        """Close finished spans although no frame comes; drop points that are too old to be sent."""
         if self._failed is None:
             self._finish(now)
         self.spool.age((now - int(self._config.raw_age_seconds * 1e9)) // MILLISECOND)
         return self._ledger.maintain(now)
 
     def seal(self) -> None:
-        """Do one long piece of that, beside commits."""
+        """Do one long piece of the ledger's upkeep, beside commits."""
         self._ledger.seal()
 
     def close(self) -> None:
-        """Write everything down and let go. Means that are open end here: the rest of them will be
-        a part of its own. Hours go on after the next start."""
+        """Write everything and close. Open means end here, and their rest will be a part of its own;
+        hours go on after the next start."""
         try:
             self._finish(time.time_ns(), every=True)
             self._spans.save(self._saved)
         except StoreError as error:
-            log.warning("influxdb: %s What is open is asked for again at the next start.", error)
+            log.warning("influxdb: %s Open means are requested again at the next start.", error)
         finally:
             self.sender.stop()
             self._reader.close()
@@ -265,13 +265,13 @@ class InfluxStore:
             self._ledger.close()
 
 
-def _cost(over: FinishedSpan, block: int, cells: SpanAggregates) -> int:
-    """Return how many values lines of a part of a span have; a roll-up has four of each metric."""
-    return len(cells) * len(SCHEMA.blocks[block].names) * (4 if over.rollup else 1)
+def _cost(span: FinishedSpan, block: int, cells: SpanAggregates) -> int:
+    """Return the number of values in the lines of a part of a span; a roll-up has four of each metric."""
+    return len(cells) * len(SCHEMA.blocks[block].names) * (4 if span.rollup else 1)
 
 
-def _values(over: FinishedSpan) -> int:
-    return sum(_cost(over, block, cells) for block, cells in over.blocks)
+def _values(span: FinishedSpan) -> int:
+    return sum(_cost(span, block, cells) for block, cells in span.blocks)
 
 
 def _check(rows: BlockRows) -> None:

@@ -17,7 +17,6 @@ from aggregator.influx.names import (
     HOLES,
     METRICS,
     RAW,
-    changes,
     device_tags,
     frames_field,
     gap_field,
@@ -26,6 +25,9 @@ from aggregator.influx.names import (
     tags,
     text_field,
     whole,
+)
+from aggregator.influx.names import (
+    changes as changes_of,
 )
 from aggregator.influx.segments import Loss, SpoolRecord
 from aggregator.influx.state_changes import StateChanges, names_of
@@ -44,7 +46,7 @@ class Lines:
 
 
 class Writer:
-    """Makes lines; used by one thread at a time."""
+    """Writes batches and spans as lines; used by one thread at a time."""
 
     def __init__(self, cluster: str, lines: int) -> None:
         """`lines`: most lines of one chunk."""
@@ -55,14 +57,14 @@ class Writer:
         self._tags: dict[int, npt.NDArray[np.object_]] = {}
         """By block and device number, made when they are first used."""
 
-    def learn(self, devices: Iterable[StoredDevice]) -> None:
-        """Take the names of devices."""
+    def add_devices(self, devices: Iterable[StoredDevice]) -> None:
+        """Add devices whose rows may come."""
         for device in devices:
             self._devices[device.id] = device
             self._gpus[device.node, device.key] = device
 
     def close(self) -> None:
-        """Let go of the engine."""
+        """Close the engine."""
         self._encoder.close()
 
     # -- Readings --------------------------------------------------------------------------------
@@ -76,15 +78,15 @@ class Writer:
         )
         yield from (Lines(policy(step), chunk) for chunk in chunks)
 
-    def edges(self, block: int, edges: StateChanges) -> Iterator[Lines]:
+    def changes(self, block: int, found: StateChanges) -> Iterator[Lines]:
         """Yield lines with changes of states."""
         names = names_of(block)
         columns = [
-            LineColumn(name, np.ascontiguousarray(edges.values[:, at]))
+            LineColumn(name, np.ascontiguousarray(found.values[:, at]))
             for at, name in enumerate(names)
         ]
         chunks = self._encoder.encode(
-            changes(SCHEMA.blocks[block].table), self._of(block, edges.device), edges.at, columns
+            changes_of(SCHEMA.blocks[block].table), self._of(block, found.device), found.at, columns
         )
         yield from (Lines(RAW, chunk) for chunk in chunks)
 
@@ -108,7 +110,7 @@ class Writer:
     # -- Events ----------------------------------------------------------------------------------
 
     def events(self, events: Iterable[StoredEvent]) -> Iterator[Lines]:
-        """Yield lines with events. Made twice they replace themselves."""
+        """Yield lines with events; an event written twice replaces itself."""
         texts = []
         moments = []
         for stored in events:
@@ -123,7 +125,7 @@ class Writer:
         yield from _texts(texts, moments)
 
     def holes(self, holes: Iterable[Hole], at: int) -> Iterator[Lines]:
-        """Yield lines with frames that nobody has any more."""
+        """Yield lines with holes: frames that are lost for good."""
         texts = []
         for hole in holes:
             named = tags({"cluster": self._cluster, "node": hole.node, "reason": hole.reason})
@@ -143,7 +145,7 @@ class Writer:
 
 
 def _is_code(code: object) -> bool:
-    """Whether it is a number of a closed list, and so may be a tag."""
+    """Return whether a code is a number of a closed list, and so may be a tag."""
     return isinstance(code, int) and 0 <= code < 10_000
 
 
@@ -186,7 +188,7 @@ def _values(block: int, cells: SpanAggregates) -> list[LineColumn]:
     columns = []
     for place, name in enumerate(found.names):
         if not cells.known[:, place].any():
-            continue  # nobody has it: no field at all
+            continue  # no device has it: no field at all
         if place in last:
             values: npt.NDArray[np.floating] = cells.newest[:, last[place]]
             if place < len(found.gauges):

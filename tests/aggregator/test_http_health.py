@@ -101,11 +101,11 @@ async def test_a_database_that_takes_no_data_is_a_warning_and_no_reason_to_resta
     view = await small_cluster()
     async with door(view) as client:
         view.memory.state = StoreStatus(
-            "influxdb", "http://secret:8086: connection refused", "InfluxDB takes no data"
+            "influxdb", "http://secret:8086: connection refused", "InfluxDB accepts no data"
         )
         status, body = await client.json("/healthz")
         assert (status, body["ok"]) == (200, True)
         (warning,) = body["warnings"]
-        assert warning == "InfluxDB takes no data"
+        assert warning == "InfluxDB accepts no data"
         view.memory.state = StoreStatus("influxdb")
         assert (await client.json("/healthz"))[1]["warnings"] == []

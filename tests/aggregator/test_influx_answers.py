@@ -12,7 +12,7 @@ import pytest
 
 from aggregator.influx.client import InfluxClient, InfluxServer, UnreachableError
 from aggregator.influx.config import InfluxApi, InfluxConfig
-from aggregator.influx.response import WriteAction, WriteReply, judge
+from aggregator.influx.response import ServerReply, WriteAction, evaluate
 from aggregator.influx.segments import SpoolRecord
 from aggregator.influx.sender import HOPELESS, SpoolSender
 from aggregator.influx.setup import prepare
@@ -80,8 +80,8 @@ def test_each_answer_has_one_meaning(
     status: int, body: str, move: WriteAction, refused: dict[str, int]
 ) -> None:
     text = json.dumps(BODY[body]) if body in BODY else body
-    verdict = judge(WriteReply(status, text), 100, NOW)
-    assert (verdict.move, dict(verdict.refused)) == (move, refused)
+    verdict = evaluate(ServerReply(status, text), 100, NOW)
+    assert (verdict.action, dict(verdict.refused)) == (move, refused)
     assert verdict.problem or move is WriteAction.ON
     assert verdict.missing is (status == 404)
 
@@ -98,7 +98,7 @@ def test_each_answer_has_one_meaning(
     ],
 )
 def test_retry_after_is_seconds_or_a_date_and_has_an_end(header: str, wait: float | None) -> None:
-    found = judge(WriteReply(429, "", header), 1, NOW).wait
+    found = evaluate(ServerReply(429, "", header), 1, NOW).wait
     assert found == (None if wait is None else pytest.approx(wait, abs=1))
 
 
@@ -158,8 +158,8 @@ def test_one_bad_line_of_a_refused_body_is_found_by_halves(tmp_path: Path, scrip
     desk.spool.append([record(*texts[:13], "bad v=", *texts[13:])])
     assert desk.sender.step() == 0.0
     assert stored == {text.encode() for text in texts}
-    assert desk.sender.figures.delivered == 20
-    assert desk.sender.figures.refused == {"unparsable": 1}
+    assert desk.sender.metrics.delivered == 20
+    assert desk.sender.metrics.refused == {"unparsable": 1}
     assert desk.spool.points == 0
     desk.close()
 
@@ -205,7 +205,7 @@ def test_what_can_not_be_taken_now_stays_and_comes_again(
     assert desk.sender.step() == 0.0
     assert desk.spool.points == 0
     assert desk.sender.problem == ""
-    assert desk.sender.figures.failures == 1
+    assert desk.sender.metrics.failures == 1
     desk.close()
 
 
@@ -221,8 +221,8 @@ def test_a_request_that_breaks_the_server_is_given_up_when_the_next_one_does_not
     server.answer = lambda request: Reply(500) if b"poison" in lines(request)[0] else Reply()
     while desk.spool.points:
         desk.sender.step()
-    assert desk.sender.figures.refused == {"server_error": 2}
-    assert desk.sender.figures.delivered == 1
+    assert desk.sender.metrics.refused == {"server_error": 2}
+    assert desk.sender.metrics.delivered == 1
     desk.close()
 
 
@@ -239,8 +239,8 @@ def test_a_request_is_not_given_up_for_a_server_that_asks_to_wait(
         assert desk.sender.step() > 0
     while desk.spool.points:
         desk.sender.step()
-    assert desk.sender.figures.refused == {}
-    assert desk.sender.figures.delivered == 2
+    assert desk.sender.metrics.refused == {}
+    assert desk.sender.metrics.delivered == 2
     desk.close()
 
 
@@ -256,8 +256,8 @@ def test_a_server_that_fails_now_and_then_costs_no_point(tmp_path: Path, scripte
     desk.spool.append([record(f"gpu,n={n} v=1 5") for n in range(4)])
     for _ in range(4 * HOPELESS):
         desk.sender.step()
-    assert desk.sender.figures.refused == {}
-    assert desk.sender.figures.delivered == 4
+    assert desk.sender.metrics.refused == {}
+    assert desk.sender.metrics.delivered == 4
     desk.close()
 
 
@@ -270,7 +270,7 @@ def test_a_server_that_has_too_much_to_do_is_waited_for(tmp_path: Path, scripted
     for _ in range(3 * HOPELESS):
         assert desk.sender.step() > 0
     assert desk.spool.points == 2
-    assert desk.sender.figures.refused == {}
+    assert desk.sender.metrics.refused == {}
     desk.close()
 
 

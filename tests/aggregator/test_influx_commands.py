@@ -114,7 +114,7 @@ def test_a_server_that_is_not_set_up_is_a_fault_with_its_cure(
     assert "→ kilowatch influx setup" in result.output
     kilowatch("influx", "setup", "--config", str(file))
     after = kilowatch(*command, "--config", str(file)).output
-    assert "it lets us write" in after
+    assert "it accepts data" in after
     assert "raw, rollup_1m, rollup_1h, events" in after
 
 

@@ -150,7 +150,7 @@ def test_a_question_of_many_instants_is_divided(
 def test_who_asks_too_much_is_told_so_and_no_thread_goes_on(
     feed: InfluxFeed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(past, "PATIENCE", -1.0)
+    monkeypatch.setattr(past, "QUERY_SECONDS", -1.0)
     with pytest.raises(StoreError, match=r"it takes more than .* fewer instants"):
         look(feed, 10)
 
@@ -164,9 +164,9 @@ def test_half_an_answer_is_no_answer(
     look(feed, 30)
     with monkeypatch.context() as patch:
         patch.setattr(client, "MOST_ANSWER", 300)
-        with pytest.raises(StoreError, match="no whole answer"):
+        with pytest.raises(StoreError, match="no complete answer"):
             look(feed, 30)
-        with pytest.raises(StoreError, match="no whole answer"):
+        with pytest.raises(StoreError, match="no complete answer"):
             feed.store.history("GPU-a-0", "gpu_power_watts", START, START + 60 * SECOND, 0)
     server = Influxd(tmp_path / "cutting", http="max-row-limit = 2")
     server.start()

@@ -16,7 +16,7 @@ import pytest
 from aggregator.influx.client import InfluxClient
 from aggregator.influx.config import InfluxApi, InfluxConfig
 from aggregator.influx.lines import LineColumn, LineEncoder
-from aggregator.influx.response import WriteAction, WriteReply, WriteVerdict, judge
+from aggregator.influx.response import ServerReply, WriteAction, WriteVerdict, evaluate
 from aggregator.influx.setup import prepare
 from telemetry.errors import StoreError
 from tests.aggregator.influx_feed import influx_config, prepared
@@ -26,10 +26,10 @@ NOW = 1_795_000_000
 NOW_MS = NOW * 1000
 
 
-def write(config: InfluxConfig, text: str, policy: str = "raw") -> tuple[WriteReply, WriteVerdict]:
+def write(config: InfluxConfig, text: str, policy: str = "raw") -> tuple[ServerReply, WriteVerdict]:
     with InfluxClient(config) as client:
         answer = client.write(policy, gzip.compress(text.encode()))
-    return answer, judge(answer, text.count("\n"), float(NOW))
+    return answer, evaluate(answer, text.count("\n"), float(NOW))
 
 
 def make(config: InfluxConfig) -> list[str]:
@@ -44,10 +44,10 @@ def test_a_missing_database_is_404_and_can_be_made(influxd: Influxd) -> None:
     answer, verdict = write(config, f"gpu,node=a v=1 {NOW_MS}\n")
     assert answer.status == 404
     assert f'database not found: \\"{config.database}\\"' in answer.text
-    assert verdict.move is WriteAction.FIX
+    assert verdict.action is WriteAction.FIX
     assert verdict.missing
     make(config)
-    assert write(config, f"gpu,node=a v=1 {NOW_MS}\n")[1].move is WriteAction.ON
+    assert write(config, f"gpu,node=a v=1 {NOW_MS}\n")[1].action is WriteAction.ON
 
 
 def test_an_integer_in_a_float_field_is_refused_counted_and_not_sent_again(
@@ -68,7 +68,7 @@ def test_of_three_lines_one_is_bad_and_the_others_are_stored(influxd: Influxd) -
     assert answer.status == 400
     assert "unable to parse" in answer.text
     assert "dropped=0" in answer.text
-    assert verdict.move is WriteAction.ON
+    assert verdict.action is WriteAction.ON
     assert verdict.refused == {"unparsable": 1}
     assert len(influxd.rows("select v from gpu", config.database)) == 2
 
@@ -79,7 +79,7 @@ def test_victoria_metrics_says_204_to_a_bad_line_so_every_line_must_be_right(
     config = influx_config(victoria.url)
     answer, verdict = write(config, f"bad,node=a v=1 {NOW_MS}\nbad,node=b v= {NOW_MS}\n")
     assert answer.status == 204
-    assert verdict.move is WriteAction.ON
+    assert verdict.action is WriteAction.ON
     assert len(seen(victoria, "bad_v", 1)) == 1
 
 
@@ -114,7 +114,7 @@ def test_points_older_than_the_server_keeps_them_are_dropped_from_the_spool(
     answer, verdict = write(config, f"gpu,node=a v=1 {now - 7200_000}\ngpu,node=a v=2 {now}\n")
     assert answer.status == 400
     assert "points beyond retention policy dropped=1" in answer.text
-    assert verdict.move is WriteAction.ON
+    assert verdict.action is WriteAction.ON
     assert verdict.refused == {"beyond_retention": 1}
     assert influxd.rows("select v from gpu", config.database) == [[now, 2]]
 
@@ -126,7 +126,7 @@ def test_an_unknown_retention_policy_is_500_and_still_a_fault_of_the_set_up(
     answer, verdict = write(config, f"gpu,node=a v=1 {NOW_MS}\n", policy="weeks")
     assert answer.status == 500
     assert "retention policy not found" in answer.text
-    assert verdict.move is WriteAction.FIX
+    assert verdict.action is WriteAction.FIX
     assert verdict.missing
 
 
@@ -149,7 +149,7 @@ def test_influxdb_1_6_has_neither_health_nor_v2_so_ping_tells_who_it_is(influxd:
     config = influx_config(influxd.url, api=InfluxApi.V2, org="o")
     with pytest.raises(StoreError, match=r'no /api/v2/write .*Write api = "v1"'):
         make(config)
-    assert write(config, f"gpu,node=a v=1 {NOW_MS}\n")[1].move is WriteAction.FIX
+    assert write(config, f"gpu,node=a v=1 {NOW_MS}\n")[1].action is WriteAction.FIX
 
 
 def test_a_get_is_no_protection_so_only_select_is_ever_asked(influxd: Influxd) -> None:
@@ -168,11 +168,11 @@ def test_the_password_is_sent_and_a_wrong_one_keeps_everything(
     (folder / "right").write_text("secret\n")
     (folder / "wrong").write_text("guess\n")
     right = prepared(locked.url, username="admin", password_file=folder / "right")
-    assert write(right, f"gpu,node=a v=1 {NOW_MS}\n")[1].move is WriteAction.ON
+    assert write(right, f"gpu,node=a v=1 {NOW_MS}\n")[1].action is WriteAction.ON
     wrong = influx_config(locked.url, username="admin", password_file=folder / "wrong")
     answer, verdict = write(wrong, f"gpu,node=a v=1 {NOW_MS}\n")
     assert answer.status == 401
-    assert verdict.move is WriteAction.FIX
+    assert verdict.action is WriteAction.FIX
     assert not verdict.missing
     with pytest.raises(StoreError, match=r"\(401\).*password_file"):
         make(wrong)
@@ -183,7 +183,7 @@ def test_a_body_that_is_too_large_is_split(small: Influxd) -> None:
     lines = "".join(f"gpu,node=a{n:06d} v={n**7 % 99991} {NOW_MS}\n" for n in range(2000))
     answer, verdict = write(config, lines)
     assert answer.status == 413
-    assert verdict.move is WriteAction.SPLIT
+    assert verdict.action is WriteAction.SPLIT
 
 
 @pytest.mark.parametrize("api", list(InfluxApi))

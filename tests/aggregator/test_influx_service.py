@@ -170,7 +170,7 @@ async def test_history_and_past_over_http_come_from_the_server(
         await until(lambda: aggregator.stats.frames_stored == 20)
         store = aggregator.store._store
         assert isinstance(store, InfluxStore)
-        await until(lambda: store.sender.figures.delivered == 60)
+        await until(lambda: store.sender.metrics.delivered == 60)
         assert aggregator.http_address is not None
         host, port = aggregator.http_address
         asked = {"gpu": "GPU-a-0", "metric": "gpu_power_watts", "step": "10s",

@@ -49,7 +49,7 @@ def test_what_goes_in_comes_out_in_order_also_after_a_restart(tmp_path: Path) ->
     assert again.points == sum(each.points for each in records[1:])
     assert again.oldest() == 1
     assert drained(again) == records[1:]
-    assert (again.points, again.head(), again.losses()) == (0, None, [])
+    assert (again.points, again.head(), again.drain_losses()) == (0, None, [])
     again.close()
     assert Spool(tmp_path, 1 << 20).head() is None
 
@@ -60,7 +60,7 @@ def test_the_oldest_goes_and_is_counted_to_the_point(tmp_path: Path) -> None:
     for each in records:
         spool.append([each])
         assert spool.bytes <= 8 * SMALL
-    losses = spool.losses()
+    losses = spool.drain_losses()
     left = drained(spool)
     assert left == records[-len(left) :]
     gone = records[: -len(left)]
@@ -79,7 +79,7 @@ def test_what_is_being_sent_is_not_dropped_under_the_sender(tmp_path: Path) -> N
     for number in range(1, 200):
         spool.append([record(number, 8000)])
     assert spool.settle(head[0])
-    lost = sum(loss.points for loss in spool.losses())
+    lost = sum(loss.points for loss in spool.drain_losses())
     assert lost + spool.points + first.points == sum(record(n).points for n in range(200))
     spool.close()
 
@@ -93,7 +93,7 @@ def test_a_request_dropped_between_two_tries_is_not_settled_twice(tmp_path: Path
     for number in range(1, 200):
         spool.append([record(number, 8000)])
     assert not spool.settle(head[0])
-    lost = sum(loss.points for loss in spool.losses())
+    lost = sum(loss.points for loss in spool.drain_losses())
     assert lost + spool.points == sum(record(n).points for n in range(200))
     spool.close()
 
@@ -112,7 +112,7 @@ def test_what_is_older_than_the_server_keeps_it_goes(tmp_path: Path) -> None:
     for number in range(40):
         spool.append([record(number, 8000)])
     spool.age(20)
-    (old, *_) = losses = spool.losses()
+    (old, *_) = losses = spool.drain_losses()
     assert {loss.reason for loss in losses} == {"spool_old"}
     assert old.first == 0
     assert all(loss.last < 20 for loss in losses)
@@ -151,7 +151,7 @@ def test_a_record_that_the_disk_has_spoilt_is_counted_and_the_others_come(tmp_pa
     whole[7 * size + size - 5] ^= 0xFF
     path.write_bytes(whole)
     again = Spool(tmp_path, 1 << 20)
-    assert again.losses() == [Loss("spool_damaged", records[7].points, 7, 7)]
+    assert again.drain_losses() == [Loss("spool_damaged", records[7].points, 7, 7)]
     assert drained(again) == records[:7] + records[8:]
     again.close()
 
@@ -166,7 +166,7 @@ def test_what_the_disk_spoils_while_it_waits_is_counted_and_passed_over(tmp_path
     content[content.index(records[3].body)] ^= 1
     file.write_bytes(content)
     assert drained(spool) == records[:3] + records[4:9]
-    assert spool.losses() == [
+    assert spool.drain_losses() == [
         Loss("spool_damaged", records[n].points, n, n) for n in (3, 9)
     ]  # fmt: skip
     assert spool.points == 0
@@ -183,13 +183,13 @@ def test_a_file_that_somebody_removed_does_not_hold_up_the_others(tmp_path: Path
     files[-1].unlink()
     found = drained(spool)
     assert found
-    lost = spool.losses()
+    lost = spool.drain_losses()
     assert {each.reason for each in lost} == {"spool_damaged"}
     total = sum(each.points for each in records)
     assert sum(each.points for each in [*found, *lost]) == total
     spool.append([record(31)])  # into a file that is there
     assert drained(spool) == [record(31)]
-    assert spool.losses() == []
+    assert spool.drain_losses() == []
     spool.close()
 
 
@@ -204,7 +204,7 @@ def test_a_removed_file_is_dropped_when_there_is_no_more_room(tmp_path: Path) ->
         if number == 10:
             next(tmp_path.glob("*.spool")).unlink()
     found = drained(spool)
-    assert sum(each.points for each in [*found, *spool.losses()]) == points
+    assert sum(each.points for each in [*found, *spool.drain_losses()]) == points
     spool.close()
 
 
@@ -276,6 +276,6 @@ def test_every_point_is_delivered_or_waits_or_is_counted_lost(
         elif (head := spool.head()) is not None:
             assert spool.settle(head[0])
             out += head[1].points
-        lost += sum(loss.points for loss in spool.losses())
+        lost += sum(loss.points for loss in spool.drain_losses())
         assert out + spool.points + lost == made
     spool.close()

@@ -102,30 +102,30 @@ def test_every_reading_counts_once_in_every_step(
 
 
 def test_a_span_waits_for_its_end_and_for_what_still_comes() -> None:
-    panes = OpenSpans(10, {})
-    panes.add(GPU_FAST, cells([1], [3.0], [5.0]), START + 4 * SECOND)
-    assert list(panes.due(START + 10 * SECOND + GRACE - 1, None)) == []
-    panes.add(GPU_FAST, cells([1], [9.0], [7.0]), START + 11 * SECOND)
-    assert list(panes.due(START + 10 * SECOND + GRACE, None)) == []
-    (pane,) = panes.due(START + 11 * SECOND + GRACE, None)
-    ((block, found),) = closed(pane)
+    spans = OpenSpans(10, {})
+    spans.add(GPU_FAST, cells([1], [3.0], [5.0]), START + 4 * SECOND)
+    assert list(spans.due(START + 10 * SECOND + GRACE - 1, None)) == []
+    spans.add(GPU_FAST, cells([1], [9.0], [7.0]), START + 11 * SECOND)
+    assert list(spans.due(START + 10 * SECOND + GRACE, None)) == []
+    (span,) = spans.due(START + 11 * SECOND + GRACE, None)
+    ((block, found),) = closed(span)
     assert (block, found.total[0, 0], found.readings[0]) == (GPU_FAST, 12.0, 2)
-    assert panes.open == {}
+    assert spans.open == {}
 
 
 def test_a_clock_that_is_a_year_ahead_keeps_nothing_open() -> None:
-    panes = OpenSpans(10, {})
+    spans = OpenSpans(10, {})
     ahead = 365 * 86_400.0
-    panes.add(GPU_FAST, cells([1], [ahead], [5.0]), START)
+    spans.add(GPU_FAST, cells([1], [ahead], [5.0]), START)
     assert ahead * SECOND > AHEAD
-    assert len(list(panes.due(START + GRACE, None))) == 1
+    assert len(list(spans.due(START + GRACE, None))) == 1
 
 
 def test_the_last_of_a_counter_is_the_latest_known_in_time_not_in_arrival() -> None:
-    panes = OpenSpans(10, {})
-    panes.add(GPU_FAST, cells([1, 1, 1], [5.0, 2.0, 8.0], [50.0, 20.0, np.nan]), START)
-    (pane,) = panes.due(START, None, every=True)
-    ((_, found),) = closed(pane)
+    spans = OpenSpans(10, {})
+    spans.add(GPU_FAST, cells([1, 1, 1], [5.0, 2.0, 8.0], [50.0, 20.0, np.nan]), START)
+    (span,) = spans.due(START, None, every=True)
+    ((_, found),) = closed(span)
     assert found.newest[0, -1] == 50.0
     assert found.readings[0] == 3
     assert found.known[0].tolist() == [2] * len(BLOCK.names)
@@ -168,11 +168,11 @@ def test_an_old_frame_and_a_gap_are_no_change() -> None:
     gauges[1:] = 1.0
     gauges[3] = np.nan
     device = np.ones(4, np.int64)
-    first = watch.take(device[:1], at[:1], gauges[:1])
+    first = watch.detect(device[:1], at[:1], gauges[:1])
     assert first is not None
     assert first.values.shape == (1, len(names))
-    later = watch.take(device[1:2], at[1:2], gauges[1:2])
+    later = watch.detect(device[1:2], at[1:2], gauges[1:2])
     assert later is not None
     assert later.at.tolist() == [START + 10 * SECOND]
-    assert watch.take(device[2:3], at[2:3], np.zeros((1, GAUGES), np.float32)) is None
-    assert watch.take(device[3:], at[3:], gauges[3:]) is None
+    assert watch.detect(device[2:3], at[2:3], np.zeros((1, GAUGES), np.float32)) is None
+    assert watch.detect(device[3:], at[3:], gauges[3:]) is None
