@@ -1,5 +1,5 @@
-"""The electrical model: what hangs on which breaker, what it draws, and when it trips.
+"""The electrical model: circuits and their loads, and when a breaker trips.
 
-Pure: no files, no network, no clock. Every time it gives is an estimate; a breaker may trip earlier
-or later.
+Pure: no files, no network, no clock. Every trip time is an estimate; a breaker may trip earlier or
+later.
 """

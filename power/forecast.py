@@ -1,7 +1,6 @@
-"""Where a load is going: a robust trend, and when it meets a limit. An estimate.
+"""Forecasts: a robust trend of a load, and when it meets a limit. An estimate.
 
-A trend foresees what creeps. What jumps, as a job's start does, no trend foresees: that is what the
-commitment is for.
+A trend foresees slow growth only. For jumps, such as the start of a job, see the power commitment.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from power.network.wiring import Floats
 WINDOW_SECONDS = 120.0
 _MINIMUM_SECONDS, _MINIMUM_POINTS, _SIGMAS = 60.0, 10, 2.0
 AHEAD_SECONDS = 600.0
-"""A trend says nothing about what lies further ahead."""
+"""Horizon of a forecast."""
 _STEP = 0.25
-"""A rise of which so much came between two neighbouring points is a step, and leads nowhere."""
+"""Part of a rise between two neighbouring points from which it is a step, not a trend."""
 _NOISE = 1e-6
-"""A slope that moves the level by less than this part of it within the window is rounding."""
+"""Smallest change within the window, as part of the level, that is no rounding error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ class Trend:
 
 
 def trend(seconds: Sequence[float], values: Sequence[float]) -> Trend | None:
-    """Return the Theil-Sen line of the last 2 min; None when there is too little, or no clear slope."""
+    """Return the Theil-Sen trend of the last 2 min; None with too few points or no significant slope."""
     at, value = np.asarray(seconds, dtype=float), np.asarray(values, dtype=float)
     level, slope = trends(at, value[:, None])
     return None if np.isnan(slope[0]) else Trend(float(level[0]), float(slope[0]))
@@ -51,7 +50,7 @@ def trend(seconds: Sequence[float], values: Sequence[float]) -> Trend | None:
 def trends(at: Floats, values: Floats) -> tuple[Floats, Floats]:
     """Return level and slope per second of many curves; shape (times,), (times, curves) in.
 
-    NaN where there is too little, no slope that is clear of its noise by two sigma, or a step.
+    NaN with too few points, a slope within two sigma of its noise, or a step.
     """
     count = values.shape[1]
     nothing: Floats = np.full(count, np.nan)
@@ -77,8 +76,8 @@ def trends(at: Floats, values: Floats) -> tuple[Floats, Floats]:
 
 
 def seconds_until(level: Floats, slope: Floats, limit: Floats) -> Floats:
-    """Return seconds until each trend meets its limit: inf when it does not within 10 min, or when
-    there is no trend; inf too when it is there already, which is no forecast."""
+    """Return seconds until each trend meets its limit; inf when it does not within 10 min, when there is
+    no trend, or when the limit is already exceeded."""
     with np.errstate(invalid="ignore", divide="ignore"):
         seconds = (limit - level) / slope
         ahead = (slope > 0) & (seconds > 0) & (seconds <= AHEAD_SECONDS)

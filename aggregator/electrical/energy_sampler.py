@@ -113,8 +113,8 @@ def _wall(fleet: Fleet, now: float, rows: _NodeRows, power: Wide, wall_watts: Wi
 
 
 def reported_watts(supply: PowerSnapshot) -> Wide:
-    """Return the watts at the wall of each machine without what is assumed of it: money is counted
-    that is measured or reported. NaN where nothing is known."""
+    """Return the watts at the wall of each machine without assumed power: only reported power costs
+    money. NaN where nothing is reported."""
     watts = np.asarray(supply.column("supply_wall_watts"), float)
     assumed = np.asarray(supply.column("supply_assumed_watts"), float)
     return np.where(assumed < watts, watts - assumed, np.nan)

@@ -1,8 +1,8 @@
-"""The electrical side of a running aggregator: configuration, live state, ledger, and memory.
+"""The electrical side of a running aggregator: configuration, live state, ledger and checkpoint.
 
-The shell around `power.live`: it reads the fleet and the meters, hands power snapshots to rules, pages and
-metrics, keeps what must survive a restart, and takes a new configuration while it runs. A new
-configuration that is wrong changes nothing: the last good one goes on, and says so.
+The shell around `power.live`: reads the fleet and the meters, hands power snapshots to rules, pages
+and metrics, writes the checkpoint, and loads a new configuration while it runs. An invalid new
+configuration changes nothing: the last valid one stays in force, and the error is reported.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ class ElectricalService:
         """Start a live state for the configuration; the state of circuits that it still has is kept."""
         layout, before = self.site.layout, self._live
         if before is not None and self._restored is None:
-            self._restored = ElectricalCheckpoint(live=before.memory())
+            self._restored = ElectricalCheckpoint(live=before.checkpoint())
         self._live = None if layout is None else LivePower(layout, self.configuration.version)
         self._reader = FleetPowerReader(() if self._live is None else self._live.machines)
         self.latest, self._ticked_at, self._fleet_version = None, -np.inf, -1
@@ -226,7 +226,7 @@ class ElectricalService:
 
     def checkpoint(self) -> bytes:
         """Return the encoded checkpoint."""
-        known = self._live.memory() if self._live is not None and self._restored is None else {}
+        known = self._live.checkpoint() if self._live is not None and self._restored is None else {}
         if self._restored is not None:  # no tick has restored it yet
             known = self._restored.live
         return msgspec.json.encode(

@@ -1,4 +1,4 @@
-"""Files that meters need: passwords and certificates. What can't be read is said before anything runs."""
+"""Files of meters: passwords and certificates. Unreadable ones are errors before anything runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The live electrical state: from what nodes and meters say now to the power snapshots that rules read."""
+"""The live electrical state: from the readings of nodes and meters to the power snapshots of rules."""
 
 from power.live.inputs import PowerInputs, PowerSnapshots
 from power.live.state import LivePower

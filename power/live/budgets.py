@@ -1,7 +1,7 @@
-"""Budgets: kilowatts now, and what the month will have cost.
+"""Budgets: present kilowatts, and the projected energy and cost of the month.
 
-The month is the calendar's, in UTC. What was drawn before kilowatch was there is taken to have been
-what it has seen since; both parts are told apart.
+The month is the calendar's, in UTC. Energy before kilowatch's start is projected from the mean since
+then; the energy seen is reported apart.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from power.site.layout import SiteLayout
 from power.snapshot.snapshot import PowerSnapshot
 
 _SEEN_SECONDS = 3600.0
-"""So long it must have looked before it says anything of a month."""
+"""Shortest observation from which a month is projected."""
 _MEAN_SECONDS = 86_400.0
-"""Time constant of the mean draw that the rest of a month is reckoned with."""
+"""Time constant of the mean power that the rest of a month is projected with."""
 
 
 class MonthlyBudgets:
-    """What each budget has used this month."""
+    """Power and energy of each budget in the present month."""
 
     def __init__(self, layout: SiteLayout, fixed: SiteTopology) -> None:
         self.ceilings = ceilings(layout)
@@ -44,14 +44,14 @@ class MonthlyBudgets:
         self._month = ""
         self._joules = np.zeros(count)
         self._since = 0
-        """When the first reading of this month came, ns since 1970."""
+        """Time of the first reading of this month, ns since 1970."""
         self._mean = np.full(count, np.nan)
         self._mean_seconds = 0.0
 
     def snapshot(
         self, wall_ns: int, seconds: float, circuit_watts: Floats, version: int, assumed: Floats
     ) -> PowerSnapshot:
-        """Return the power snapshot after `seconds` at these watts of every circuit, of which some are assumed."""
+        """Return the budget snapshot after `seconds` at these watts of every circuit; `assumed` is part of them."""
         watts = np.array([float(circuit_watts[circuits].sum()) for circuits in self._lines])
         unsure = np.array([float(assumed[circuits].sum()) for circuits in self._lines])
         self._count(wall_ns, seconds, watts - unsure)
@@ -94,7 +94,7 @@ class MonthlyBudgets:
         self._mean = np.where(np.isnan(watts), mean, mean + (watts - mean) * min(part, 1.0))
 
     def _projected(self, wall_ns: int) -> Any:
-        """Return the joules that the whole month will have had; NaN while too little was seen."""
+        """Return the projected joules of the whole month; NaN after too short an observation."""
         begin, end = _month_of(wall_ns)
         seen = (wall_ns - self._since) / 1e9
         if self._mean_seconds < _SEEN_SECONDS:
@@ -116,8 +116,8 @@ class MonthlyBudgets:
             facts["projected"] += " by the month's end"
         return facts
 
-    def memory(self) -> dict[str, Any]:
-        """Return what must survive a restart."""
+    def checkpoint(self) -> dict[str, Any]:
+        """Return the part of the checkpoint with the month's energy."""
         names = [c.name for c in self.ceilings]
         return {
             "month": self._month,
@@ -128,7 +128,7 @@ class MonthlyBudgets:
         }
 
     def restore(self, memory: Mapping[str, Any]) -> None:
-        """Take it up. Raises `KeyError`, `TypeError` or `ValueError` for anything else."""
+        """Restore a checkpoint. Raises `KeyError`, `TypeError` or `ValueError` for anything else."""
         month, since = str(memory["month"]), int(memory["since"])
         seconds = float(memory["mean_seconds"])
         joules, mean = memory["joules"], memory["mean"]

@@ -1,6 +1,6 @@
-"""What a meter teaches about a node: wall watts as a straight line of what the node itself says.
+"""Calibration by meters: wall watts of a node as a straight line of the node's own readings.
 
-Running sums, one set a machine, so that a year of readings takes no more room than a minute.
+Running sums, one set a machine, so that a year of readings takes no more memory than a minute.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from power import thresholds
 from power.network.wiring import Flags, Floats
 
 EVERY = 10.0
-"""Seconds between two lessons: readings that follow closer say the same again."""
+"""Seconds between two samples: closer readings add no information."""
 _LEAST, _FULL = 30.0, 10_000.0
-"""Lessons before a line is believed; above `_FULL` the old ones count half."""
+"""Samples from which a line is used; above `_FULL` old samples count half."""
 _SPREAD = 0.2
-"""The watts must have differed by so much of their highest: through one cloud goes any line."""
+"""Smallest range of watts, as part of the highest, from which a line is determined."""
 _SLOPES = (0.8, 2.5)
-"""Wall watts per watt of GPU and CPU; beyond, the meter is on something else."""
+"""Plausible wall watts per watt of GPU and CPU; otherwise the meter measures something else."""
 SUMS = ("n", "x", "y", "xx", "xy", "yy")
 
 
 class WallCalibrator:
-    """Lines through (own watts, metered watts) of every machine."""
+    """Fits of metered watts over own watts, one for each machine."""
 
     def __init__(self, machines: int) -> None:
         self.sums: dict[str, Floats] = {name: np.zeros(machines) for name in SUMS}
         self.lowest: Floats = np.full(machines, np.inf)
         self.highest: Floats = np.full(machines, -np.inf)
         self.with_host: Flags = np.zeros(machines, bool)
-        """The machine's own watts contain RAPL's; a line holds for one way of counting."""
+        """Whether the machine's own watts contain RAPL's: a fit holds for one of both."""
         self._last = -np.inf
         self._fits: tuple[Floats, Floats, Floats, Flags] | None = None
 
     def learn(self, now: float, own: Floats, with_host: Flags, metered: Floats) -> None:
-        """Take in one lesson of every machine whose `own` and `metered` watts are known."""
+        """Add one sample of every machine whose `own` and `metered` watts are known."""
         if now - self._last < EVERY:
             return
         self._last = now
@@ -46,7 +46,7 @@ class WallCalibrator:
             return
         self._restart(usable & (with_host != self.with_host), with_host)
         offset, slope, _, valid = self.fits()
-        # A heater on the same meter must be told, not learnt.
+        # A heater on the same meter must be reported, not learnt.
         strange = np.abs(metered - offset - slope * own) > np.maximum(
             thresholds.DEVIATION_RATIO * metered, thresholds.DEVIATION_WATTS
         )
@@ -61,7 +61,7 @@ class WallCalibrator:
         self._fits = None
 
     def fits(self) -> tuple[Floats, Floats, Floats, Flags]:
-        """Return offset, slope, sigma in watts, and where they are to be believed."""
+        """Return offset, slope, sigma in watts, and where the fit is valid."""
         if self._fits is None:
             self._fits = self._fit()
         return self._fits
@@ -87,8 +87,8 @@ class WallCalibrator:
         self.with_host = np.where(changed, with_host, self.with_host)
         self._fits = None
 
-    def memory(self, number: int) -> list[float] | None:
-        """Return what is known of one machine as plain numbers; None for nothing."""
+    def checkpoint(self, number: int) -> list[float] | None:
+        """Return the sums of one machine as plain numbers; None without samples."""
         if self.sums["n"][number] == 0:
             return None
         numbers = [self.sums[name][number] for name in SUMS]
@@ -96,7 +96,7 @@ class WallCalibrator:
         return [float(value) for value in numbers]
 
     def restore(self, number: int, numbers: Any) -> None:
-        """Take up what `memory` returned. Raises `TypeError` or `ValueError` for anything else."""
+        """Restore what `checkpoint` returned. Raises `TypeError` or `ValueError` for anything else."""
         values: npt.NDArray[np.float64] = np.array([float(v) for v in numbers])
         if len(values) != len(SUMS) + 3 or not np.isfinite(values).all():
             raise ValueError("no calibration")

@@ -1,4 +1,4 @@
-"""The columns of the circuit snapshot, from all that a tick has worked out."""
+"""The columns of the circuit snapshot, from the results of a tick."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from power.network.wiring import Flags, Floats, neutral_amps
 from power.plan.plan_rules import phase_imbalance
 
 NEVER_HEARD = 30.0
-"""Seconds after which a meter that is configured is missed."""
+"""Seconds after which a configured meter without a reading counts as stale."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CircuitInputs:
-    """All that a tick has worked out; arrays over circuits unless said otherwise."""
+    """Results of a tick; arrays over circuits unless stated otherwise."""
 
     now: float
     tick: PowerInputs
@@ -39,7 +39,7 @@ class CircuitInputs:
     lasting: Floats
     trips: Floats
     minute_reported: Floats
-    """What of `minute` somebody told."""
+    """Reported part of `minute`, without assumed power."""
     ten_reported: Floats
     used: Floats
     assumed: Flags
@@ -116,7 +116,7 @@ def _what_if(fixed: SiteTopology, seen: CircuitInputs) -> dict[str, Floats]:
     amps = np.where(could, np.fmax(seen.committed.highest, seen.loads.highest), np.nan)
     no_trend = uncertain(
         seen.minute, seen.minute_reported
-    )  # the step from one assumption to another
+    )  # a step from one assumption to another is no trend
     return {
         "circuit_committed_watts": np.where(could, np.fmax(seen.committed.watts, seen.loads.watts), np.nan),
         "circuit_committed_continuous_ratio": amps / network.continuous,
@@ -130,7 +130,7 @@ def _what_if(fixed: SiteTopology, seen: CircuitInputs) -> dict[str, Floats]:
 
 
 def _survives(seen: CircuitInputs, limit: Floats) -> Floats:
-    """Return what a loss of another feed would bring over a limit."""
+    """Return the ratio to a limit after the loss of another feed."""
     ratio = seen.survivor / limit
     least = reported_load(ratio, seen.loads.watts, seen.loads.assumed)
     return mask_uncertain(ratio, least, thresholds.SURVIVOR_CLEAR, thresholds.SURVIVOR)
@@ -138,7 +138,7 @@ def _survives(seen: CircuitInputs, limit: Floats) -> Floats:
 
 def _quality(fixed: SiteTopology, seen: CircuitInputs) -> dict[str, Floats]:
     loads = seen.loads
-    # A meter on it knows what harmonics add; the poles alone do not tell.
+    # Only a meter on the neutral sees the harmonics.
     metered = seen.meters.neutral
     neutral = np.where(np.isnan(metered), neutral_amps(loads.currents), metered)
     known = ~np.isnan(loads.watts) | ~np.isnan(metered)
@@ -162,7 +162,7 @@ def _trust(fixed: SiteTopology, seen: CircuitInputs) -> dict[str, Floats]:
     silent = sum_by_circuit(circuits, wall_power.silent[machines].astype(float), count)
     aside = seen.undeclared
     may = np.maximum(thresholds.DEVIATION_RATIO * loads.metered, thresholds.DEVIATION_WATTS)
-    # Of a node that does not speak nobody knows what a meter should say.
+    # The load of a silent node is not known, nor what a meter should read.
     certain = (silent == 0) & (loads.unknown_nodes == 0)
     stale_node = wall_power.stale | _never_heard(seen)
     node_stale = np.bincount(circuits, stale_node[machines], count) > 0
@@ -201,10 +201,10 @@ def _plug(fixed: SiteTopology, seen: CircuitInputs) -> Floats:
     least = reported_load(ratio, loads.watts, loads.assumed)
     ratio = mask_uncertain(ratio, least, thresholds.PLUG_CLEAR, thresholds.PLUG)
     limited = (metering.whole("kind") == NODE) & ~np.isnan(metering.number("limit_watts"))
-    if limited.any():  # a limit is the plug's, also while it is silent
+    if limited.any():  # the plug's limit holds while it is silent, too
         limit = np.full(len(network.machines), np.nan)
         limit[metering.whole("target")[limited]] = metering.number("limit_watts")[limited]
-        # What is assumed of a node is nothing that its plug has to carry now.
+        # Assumed power is no load on the node's plug now.
         load = np.where(seen.wall_power.assumed > 0, np.nan, seen.wall_power.watts) / limit
         np.fmax.at(ratio, network.cord_circuit, load[network.cord_machine])
     amps = metering.number("amps") / metering.number("limit_amps")

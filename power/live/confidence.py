@@ -1,8 +1,8 @@
-"""What a limit's rule must not believe: a load that is above it only by what nobody told.
+"""Masks for readings that exceed a limit only by assumed power, so that no alert fires on an estimate.
 
-A silent node counts with what it may draw, so that plans leave room for it. That is no measurement.
-Where a circuit would be above a level only by such watts, what the rules judge is a gap there: unknown
-neither fires nor clears, so nobody is woken by an assumption, and an alert that was true stays open.
+A silent node counts with the power it may draw, so that plans leave room for it; nobody measured
+that. Where a circuit would be above a level only by such watts, the quantity that rules evaluate is a
+gap: unknown neither fires nor clears, so that a true alert stays open.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from power.live.loads import CircuitLoads
 from power.network.wiring import Flags, Floats
 
 SLIGHT = 0.05
-"""A smaller part that is assumed changes nothing: the best model of the rest is less sure than that."""
+"""Assumed part of a load that is ignored: the model of the rest is less certain than that."""
 
 
 def reported_load(load: Floats, watts: Floats, assumed: Floats) -> Floats:
-    """Return what of a load somebody told, in its own unit; `assumed` of `watts` nobody did."""
+    """Return the reported part of a load, in its own unit; `assumed` of `watts` was not reported."""
     with np.errstate(invalid="ignore", divide="ignore"):
         part = np.where((assumed > 0) & (watts > 0), np.minimum(assumed / watts, 1.0), 0.0)
     result: Floats = load * (1 - part)
@@ -25,29 +25,28 @@ def reported_load(load: Floats, watts: Floats, assumed: Floats) -> Floats:
 
 
 def uncertain(load: Floats, least: Floats) -> Flags:
-    """Return where a load, of which `least` is told, is more than slightly assumed."""
+    """Return where more than a slight part of a load is assumed; `least` is its reported part."""
     with np.errstate(invalid="ignore"):
         result: Flags = least < (1 - SLIGHT) * load
     return result
 
 
 def mask_uncertain(ratio: Floats, least: Floats, clear: float | Floats, level: float) -> Floats:
-    """Return a ratio, or a gap where nobody knows whether it is above `level`: it is above `clear`,
-    and `least`, what of it somebody told, is not above `level`."""
+    """Return a ratio, or a gap where it may or may not be above `level`: where it is above `clear`, and
+    `least`, its reported part, is not above `level`."""
     with np.errstate(invalid="ignore"):
         unsure = uncertain(ratio, least) & (ratio > clear) & (least <= level)
     return np.where(unsure, np.nan, ratio)
 
 
 def above(amps: Floats, reported: Floats, limit: Floats) -> Floats:
-    """Return amps over a continuous limit; a gap where nobody knows whether they are above it."""
+    """Return amps over a continuous limit; a gap where only assumed power exceeds it."""
     return mask_uncertain(amps / limit, reported / limit, 1.0, 1.0)
 
 
 def heating_amps(loads: CircuitLoads, begun: Flags) -> Floats:
-    """Return the amps that heat is reckoned with: what nobody tells counts with what it was when it was
-    told last, not with all that it may be. Heat never begins (`begun`) from a load that is mostly
-    assumed."""
+    """Return the amps for the breakers' heat: a silent node counts with its last reported draw, not
+    with all that it may draw. Heat never starts (`begun`) from a load that is mostly assumed."""
     with np.errstate(invalid="ignore", divide="ignore"):
         surplus = np.where(loads.surplus > 0, loads.surplus / loads.watts, 0.0)
         begins = begun | (loads.assumed <= 0.5 * loads.watts)

@@ -1,4 +1,4 @@
-"""Supplies of many machines at once: watts inside the case to watts at the wall, and back."""
+"""Efficiency curves of many machines at once: watts inside the case to watts at the wall, and back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from power.network.wiring import Floats
 from power.site.machine import Machine
 
 _LOADS = np.concatenate([np.linspace(0, 0.25, 101), np.linspace(0.25, 2.5, 400)[1:]])
-"""Where a curve is tabulated to be read backwards; finest where it bends."""
+"""Loads at which a curve is tabulated for its inverse; finest where it bends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +23,13 @@ class _CurveGroup:
     members: Ints
     points: Points
     rated: Floats
-    """Of all supplies of a machine together; NaN where it is not known."""
+    """Rating of all supplies of a machine together; NaN where not known."""
     at_wall: Floats
     """Wall over rating at each of `_LOADS`; empty without a rating."""
 
 
 class EfficiencyCurves:
-    """One curve a machine; machines with the same points are worked out together."""
+    """Efficiency curves of machines; those with the same points are computed together."""
 
     def __init__(self, machines: Sequence[Machine]) -> None:
         kinds: dict[tuple[Points, bool], list[int]] = {}
@@ -83,5 +83,5 @@ def _wall(kind: _CurveGroup, inside: Floats) -> Floats:
 
 
 def _half(points: Points) -> float:
-    """Without a rating the efficiency at half load is taken, a supply's best point."""
+    """Return the efficiency at half load, for supplies without a rating."""
     return efficiency(points, 0.5) if points else 1.0

@@ -1,4 +1,4 @@
-"""What a person should read beside a circuit: what it is, what it carries, and what would help."""
+"""Facts of a circuit in words, for alerts and pages: its breaker, its load, and remedies."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from power.site.layout import Circuit, SiteLayout
 from power.snapshot.quantities import SOURCES
 from telemetry.text import duration
 
-# Facts of a power snapshot's rows, put into words only when somebody reads them.
+# Facts of a power snapshot's rows, put into words only when they are read.
 
 
 class LazyFacts(Sequence[Mapping[str, str]]):
-    """Looks like a tuple of mappings; 2,000 circuits cost nothing until one of them is asked."""
+    """Sequence of mappings that are made on access, so that 2,000 circuits cost nothing until read."""
 
     def __init__(self, size: int, say: Callable[[int], Mapping[str, str]]) -> None:
         self._size, self._say = size, say
@@ -58,8 +58,8 @@ NO_RATING = "not known: the breaker's own rating is not configured"
 
 
 def band(trips: Floats) -> str:
-    """Return when a breaker of known rating trips, of (earliest, nominal, latest) seconds: never a
-    single number."""
+    """Return the trip time of a breaker in words, from (earliest, nominal, latest) seconds: always a
+    band."""
     earliest, nominal, latest = (float(seconds) for seconds in trips)
     if np.isnan(earliest):
         return "not known, as its load is not"
@@ -77,7 +77,7 @@ def band(trips: Floats) -> str:
 
 
 def listed(names: Sequence[str], most: int = 8) -> str:
-    """Return names with commas between; of many the first, and how many more."""
+    """Return the first names joined by commas, and the number of further ones."""
     shown = ", ".join(names[:most])
     return f"{shown} and {len(names) - most} more" if len(names) > most else shown
 
@@ -95,7 +95,7 @@ _SOURCE_NAMES = dict(SOURCES)
 
 @dataclass(frozen=True, slots=True)
 class FactContext:
-    """All of one tick that the words are made of."""
+    """Results of one tick that the facts are made of."""
 
     layout: SiteLayout
     fixed: SiteTopology
@@ -166,7 +166,7 @@ class FactContext:
         return facts
 
     def _unheard(self, row: int) -> str:
-        """Return why a part of a circuit's load is assumed."""
+        """Return why part of a circuit's load is assumed."""
         wall_power, below = self.wall_power, self.fixed.machines_below(row)
         names = [self.fixed.network.machines[m] for m in below if wall_power.assumed[m] > 0]
         why = "silent, counted with what was drawn last"
@@ -177,7 +177,7 @@ class FactContext:
         return f"{listed(names)}: {why}"
 
     def _people(self, row: int) -> dict[str, str]:
-        """Return who is on it: all, the largest, the silent."""
+        """Return the nodes on a circuit: all, the largest, the silent ones."""
         names, wall_power = self.fixed.network.machines, self.wall_power
         below = self.fixed.machines_below(row)
         share = self.fixed.below[2][self.fixed.starts[row] : self.fixed.starts[row + 1]]
@@ -203,7 +203,7 @@ class FactContext:
         return f"{name} {watts:.0f} W" + (f" ({', '.join(about)})" if about else "")
 
     def cap(self, row: int, circuit: Circuit, *, failing: bool) -> Cap | None:
-        """Return what would bring it under its limit, if the limits in force or a loss exceed it."""
+        """Return the cap that keeps a circuit below its limit, if the commitment or a loss exceeds it."""
         watts, amps = float(self.committed.watts[row]), float(self.committed.highest[row])
         if not amps > 0 or not (amps > circuit.continuous_amps or failing):
             return None
@@ -213,7 +213,7 @@ class FactContext:
         known = [part for part in parts if part is not None]
         drawn = float((np.nan_to_num(wall_power.committed[below]) * share).sum())
         other = max(watts - drawn, 0.0)
-        if len(known) < len(parts):  # those of which no limit is known can't be capped
+        if len(known) < len(parts):  # machines without a known limit can't be capped
             other += drawn - sum(p.at(p.limit_watts) for p in known) if not failing else 0.0
         return cap_of(circuit, known, watts * circuit.continuous_amps / amps - other, amps / watts)
 
@@ -233,7 +233,7 @@ class FactContext:
         return RemedyPart(share, gpus, min(host, committed), per_watt, limit / gpus, None if np.isnan(floor) else floor)  # fmt: skip
 
     def _move(self, row: int, circuit: Circuit) -> str:
-        """Return which node could go where, so that both circuits stay below their limits."""
+        """Return a move of one node after which both circuits are below their limits."""
         over = float(self.loads.highest[row]) - circuit.continuous_amps
         if not over > 0:
             return ""
@@ -267,7 +267,7 @@ class FactContext:
 
 
 def _what(circuit: Circuit, context: FactContext) -> dict[str, str]:
-    """Return what never changes of a circuit."""
+    """Return the facts of a circuit that never change."""
     volts = circuit.volts / circuit.sag * (circuit.outlet_ratio if len(circuit.poles) > 1 else 1.0)
     curve = "unknown curve" if circuit.curve is None else circuit.curve.value
     facts = {

@@ -1,8 +1,8 @@
 """The heat of every breaker through ticks, restarts and trips.
 
-A breaker of whose past nothing is known is taken to be as hot as hours of its present load make it,
-and that is said. Over a restart it is taken to have carried the lesser of what it carried before and
-after: one that went off has cooled, one that went on has not.
+A breaker without a known past is assumed to be as hot as hours of its present load make it, and
+marked so. Over a restart it is assumed to have carried the lesser of the loads before and after: one
+that was off has cooled, one that was on has not.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from power.network.topology import SiteTopology
 from power.network.wiring import Flags, Floats
 
 _WARM = 0.8
-"""Load over rating of a breaker that holds now, though hours of this load would have tripped it."""
+"""Assumed load over rating of a breaker that holds now although hours of its load would trip it."""
 _FORGET = 3.0
-"""Slow time constants after which the assumed start no longer matters."""
+"""Slow time constants after which an assumed start is forgotten."""
 _EDGE = 0
-"""Rules go by the earliest edge."""
+"""The edge that rules use: the earliest."""
 
 
 class BreakerHeat:
-    """Heat over circuits, with what is needed to carry it on."""
+    """Heat of every circuit's breaker, updated from tick to tick."""
 
     def __init__(self, fixed: SiteTopology) -> None:
         count = len(fixed.network.names)
@@ -34,12 +34,12 @@ class BreakerHeat:
         self.ratio: Floats = np.full(count, np.nan)
         """Load over rating at the last tick."""
         self._started: Floats = np.full(count, np.nan)
-        """Since when the start is assumed; NaN where it was measured or restored."""
+        """Time of an assumed start; NaN where it was measured or restored."""
         self._last: Floats = np.full(count, np.nan)
-        """Until when the heat is worked out."""
+        """Time up to which the heat is computed."""
 
     def update(self, now: float, amps: Floats, off: Flags) -> None:
-        """Carry the heat on to `now` at `amps`, the mean since the last tick; `off` is dead."""
+        """Advance the heat to `now` at `amps`, the mean since the last tick; `off` circuits carry nothing."""
         ratio = np.where(off, 0.0, amps / self._rating)
         known = ~np.isnan(ratio)
         fresh = known & np.isnan(self._last)
@@ -56,7 +56,7 @@ class BreakerHeat:
 
     @property
     def begun(self) -> Flags:
-        """Circuits whose heat is followed: a load was known once."""
+        """Circuits whose heat is tracked: their load was known once."""
         begun: Flags = ~np.isnan(self._last)
         return begun
 
@@ -69,7 +69,7 @@ class BreakerHeat:
         """Return seconds until each edge trips if `amps` stay; inf is never. Shape (circuits, 3)."""
         ratio = amps / self._rating
         result = np.full((len(ratio), 3), np.inf)
-        # Most circuits are so far from tripping that no root need be sought.
+        # Most circuits are too far from tripping to search for a root.
         hot = used(self.heat, self._element).max(axis=1) > 0.5
         with np.errstate(invalid="ignore"):
             rows = np.flatnonzero((ratio > self._element.pickup[:, _EDGE]) | hot)
@@ -80,19 +80,19 @@ class BreakerHeat:
         return result
 
     def assumed(self, now: float) -> Flags:
-        """Return where the start is still an assumption that matters."""
+        """Return where an assumed start still matters."""
         slow = self._element.slow_seconds.max(axis=1)
         with np.errstate(invalid="ignore"):
             found: Flags = now - self._started < _FORGET * slow
         return found
 
     def assumed_seconds(self, row: int) -> float | None:
-        """Return how long ago one circuit's heat was assumed; None where it was not, or long since."""
+        """Return the age of one circuit's assumed start in seconds; None where it no longer matters."""
         now = self._last[row]
         return float(now - self._started[row]) if self.assumed(now)[row] else None
 
     def cool_seconds(self, row: int) -> float:
-        """Return for how long a breaker that is off must cool before it may be switched on."""
+        """Return the seconds that an open breaker must cool before it may be switched on."""
         one = Heat(self.heat.fast[row : row + 1], self.heat.slow[row : row + 1])
         element, low, high = _rows(self._element, np.array([row])), 0.0, 4 * 3600.0
         for _ in range(24):
@@ -105,15 +105,15 @@ class BreakerHeat:
         self, row: int, fast: list[float], slow: list[float], ratio: float, at: float,
         assumed: float | None,
     ) -> None:  # fmt: skip
-        """Take up what one circuit carried at `at`, in this process's monotonic seconds; `assumed`: how
-        long before that its heat was an assumption."""
+        """Restore the heat of one circuit at `at`, in this process's monotonic seconds; `assumed`: how long
+        before that its heat was assumed."""
         self._started[row] = np.nan if assumed is None else at - assumed
         self.heat.fast[row], self.heat.slow[row] = fast, slow
         self.ratio[row] = ratio
         self._last[row] = at
 
     def bridge(self, now: float, amps: Floats, rows: Flags) -> None:
-        """Carry restored circuits over the gap: at the lesser of the load before it and the one now."""
+        """Advance restored circuits over the gap, at the lesser of the loads before and after it."""
         ratio = np.where(rows, np.fmin(self.ratio, amps / self._rating), np.nan)
         known = rows & ~np.isnan(ratio)
         seconds = np.where(known, np.maximum(now - self._last, 0.0), 0.0)
@@ -130,7 +130,7 @@ class BreakerHeat:
 
 
 def step_each(heat: Heat, ratio: Floats, seconds: Floats, element: Element) -> Heat:
-    """Return the heat after another time for each circuit; exact for any."""
+    """Return the heat after a time of its own for each circuit; exact for any length."""
     square, time = np.square(ratio)[:, None], seconds[:, None]
     return Heat(
         heat.fast + (square - heat.fast) * -np.expm1(-time / element.fast_seconds),

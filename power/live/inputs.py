@@ -1,4 +1,4 @@
-"""What goes into the live electrical state at one instant, and what comes out of it.
+"""Inputs and results of the live electrical state at one instant.
 
 The aggregator fills a `PowerInputs` from the fleet's matrices and from the meters; nothing here reads a
 clock or a network.
@@ -18,10 +18,10 @@ from power.snapshot.snapshot import PowerSnapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerInputs:
-    """What is known of all machines now. Arrays have one entry for each of `Live.machines`.
+    """Readings of all machines at one instant. Arrays have one entry for each of `LivePower.machines`.
 
-    NaN is not known. Watts of GPUs and host are inside the case (what the driver and RAPL say);
-    `wall_watts` is what the node's own wall meter says.
+    NaN is not known. Watts of GPUs and host are inside the case (from the driver and RAPL);
+    `wall_watts` is from the node's own meter.
     """
 
     gpu_watts: Floats
@@ -34,10 +34,10 @@ class PowerInputs:
     unread_limit_watts: Floats
     """Sum of the limits of those; NaN when not known: their part of `gpu_limit_watts` then."""
     gpus: Floats
-    """GPUs of the inventory; NaN for a node that was never heard."""
+    """GPUs of the inventory; NaN for a node that never reported."""
     floor_watts: Floats
-    """Lowest cap that the driver takes on each of the node's GPUs, the highest of them; NaN when not
-    known: the catalogue's then."""
+    """Highest of the lowest caps that the driver accepts on the node's GPUs; NaN when not known: the
+    catalogue's then."""
     host_watts: Floats
     """RAPL of packages and memory; NaN when not known."""
     module_scope: Flags
@@ -49,22 +49,22 @@ class PowerInputs:
     wall_period: Floats
     """Seconds between two such readings: stale is three of them, 30 s at least."""
     silent_seconds: Floats
-    """Seconds since the node was heard; inf: never."""
+    """Seconds since the node's last frame; inf for none."""
     interval: Floats
-    """Seconds between two frames, as the node promised."""
+    """Seconds between two frames, as the node announced."""
     listening: bool = True
-    """Whether the aggregator hears the bus. While it does not, nobody is called silent."""
+    """Whether the aggregator is connected to the bus. While it is not, no node is silent."""
     readings: Sequence[MeterReading] = ()
-    """Those that came since the last tick; one that is given again does no harm."""
+    """Readings since the last tick; repeated ones are harmless."""
     metered: frozenset[tuple[str, str]] = frozenset()
-    """(`circuit`, `node` or `ups`; its name) of everything that a meter is configured for, so that a
-    meter that has never spoken is missed too."""
+    """(`circuit`, `node` or `ups`; its name) of everything with a configured meter, so that a meter that
+    has never reported counts as stale."""
     jobs: Mapping[str, str] = field(default_factory=dict)
-    """What runs on a node, for people: its name beside the node's in an alert."""
+    """Name of the job on each node, shown beside the node's name in an alert."""
 
     @classmethod
     def unknown(cls, machines: int) -> PowerInputs:
-        """Return the tick of a fleet that nobody has heard; `dataclasses.replace` what you know."""
+        """Return the inputs of machines that never reported; replace fields with `dataclasses.replace`."""
         nothing = np.full(machines, np.nan)
         none = np.zeros(machines, dtype=bool)
         never, second = np.full(machines, np.inf), np.ones(machines)
@@ -78,15 +78,15 @@ class PowerInputs:
 
 @dataclass(frozen=True, slots=True)
 class PowerSnapshots:
-    """All that follows, a power snapshot a kind."""
+    """The power snapshots of one tick, one for each kind."""
 
     circuit: PowerSnapshot
     """Circuits and panels, in the order of the layout: parents first."""
     budget: PowerSnapshot
     ups: PowerSnapshot
     supply: PowerSnapshot
-    """The machines, in the order of `Live.machines`."""
+    """Machines, in the order of `LivePower.machines`."""
 
     def all(self) -> tuple[PowerSnapshot, ...]:
-        """Return them in one order."""
+        """Return all snapshots, always in the same order."""
         return self.circuit, self.budget, self.ups, self.supply

@@ -1,7 +1,7 @@
-"""What every circuit carries now: meters where they are fresh, the nodes' sum elsewhere.
+"""Loads of all circuits: from their meters where these are fresh, else the sum of the nodes.
 
-A meter on a circuit replaces what the circuits and nodes below it add up to; what it says beyond that is
-a load that nobody declared, and its feeders carry it too.
+A meter on a circuit replaces the sum of the circuits and nodes below it; the excess is undeclared
+load, which its feeders carry, too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CLOSE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class CircuitMeters:
-    """What the meters of circuits say that is fresh; arrays over circuits, NaN where none does."""
+    """Fresh readings of the circuits' meters; arrays over circuits, NaN without one."""
 
     watts: Floats
     amps: Floats
@@ -35,50 +35,49 @@ class CircuitMeters:
     """Measured over nominal, mean of the poles."""
     rank: Ints
     stale: Flags
-    """A meter of it has fallen silent, or one that is configured has never spoken."""
+    """Whether a meter of the circuit is silent, or a configured one has never reported."""
     tripped: Flags
     input_lost: Flags
     limit_amps: Floats
     limit_watts: Floats
-    """Of a plug in the circuit."""
+    """Limit of a plug in the circuit."""
     pole_watts: Floats
     energy: Floats
     """Counter, joules."""
     energy_at: Floats
-    """When it was read."""
+    """Time of the counter's reading."""
     energy_slot: Ints
-    """Which meter counts: another's counter begins elsewhere."""
+    """Slot of the meter with the counter: another meter's counter starts elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
 class CircuitLoads:
-    """What flows; arrays over circuits."""
+    """Loads; arrays over circuits."""
 
     watts: Floats
-    """NaN where nothing is known of it."""
+    """NaN where not known."""
     sigma: Floats
     rank: Ints
     amps: Floats
     """Shape (circuits, 3)."""
     currents: Complex
-    """Phasors at the voltage that the layout reckons with."""
+    """Phasors at the layout's voltage."""
     modelled: Floats
     """Sum of nodes and circuits below, without its own meter."""
     unknown: Floats
-    """Its meter less that sum: undeclared load. 0 without a meter."""
+    """Meter less that sum: undeclared load. 0 without a meter."""
     unknown_nodes: Floats
-    """Nodes of whose draw nothing is known; they are missing in the sum."""
+    """Nodes of unknown draw; they are missing in the sum."""
     metered: Floats
     """Watts by its own meter; NaN without one."""
     assumed: Floats
-    """What of `watts` nobody tells now: of silent nodes and GPUs that were not read. 0 by its own
-    meter."""
+    """Assumed part of `watts`: of silent nodes and unread GPUs. 0 with a meter of its own."""
     surplus: Floats
-    """What of `assumed` is beyond what was drawn when it was last told."""
+    """Part of `assumed` above the last reported draw."""
 
     @property
     def highest(self) -> Floats:
-        """Amps of the pole that decides."""
+        """Amps of the pole with the highest current."""
         highest: Floats = self.amps.max(axis=1)
         return highest
 
@@ -86,12 +85,12 @@ class CircuitLoads:
 def read_meters(
     fixed: SiteTopology, metering: Metering, now: float, metered: Flags, started: float
 ) -> CircuitMeters:
-    """Return what the meters of circuits say. `metered`: circuits for which one is configured."""
+    """Return the readings of the circuits' meters. `metered`: circuits with a configured meter."""
     count = len(fixed.network.names)
     kind, target, pole, rank = (metering.whole(n) for n in ("kind", "target", "pole", "rank"))
     fresh = metering.fresh(now)
     mine = kind == CIRCUIT
-    # The best source is written last, over the others.
+    # The best source is written last and replaces the others.
     order = np.flatnonzero(mine & fresh)
     order = order[np.argsort(-rank[order], kind="stable")]
     total = np.full(count, np.nan)
@@ -106,7 +105,7 @@ def read_meters(
         if name == "watts":
             total[target[of_all]] = values[of_all]
         else:
-            # A current of three poles belongs to nobody knows which; a voltage is that of all.
+            # One current of three poles can't be assigned to a pole; one voltage is that of all.
             most = 2 if name == "amps" else 3
             _spread(table, fixed, target[of_all], values[of_all], most)
         ranks[target[use]] = rank[use]
@@ -136,7 +135,7 @@ def read_meters(
 def settle(
     fixed: SiteTopology, wall_power: WallPower, shares: Floats, dead: Flags, meters: CircuitMeters
 ) -> CircuitLoads:
-    """Return what flows, from the deepest circuits up, each with its own meter's word."""
+    """Return the loads, from the deepest circuits up; a circuit's own meter replaces its sum."""
     network = fixed.network
     count = len(network.names)
     watts, currents, linear, square, rank, blind, assumed, surplus = _from_cords(
@@ -185,7 +184,7 @@ def _from_cords(
     at, machine = network.cord_circuit, network.cord_machine
     lost = np.isnan(wall_power.watts)
     sigma = np.where(lost, 0.0, wall_power.sigma)[machine] * shares
-    # Models err alike, so their errors add up; two meters' errors partly cancel.
+    # Model errors are correlated and add up; those of two meters partly cancel.
     alike = wall_power.rank[machine] >= RANK[WallSource.MODEL]
     own = cord_flow(fixed, np.where(lost, 0.0, wall_power.watts), network.other_watts, shares, dead)
     rank = np.zeros(count, dtype=np.int64)
@@ -225,11 +224,11 @@ def _measure(
     poles = fixed.poles[level]
     known = ~np.isnan(amps) & poles
     amps = np.where(known, amps, 0.0)
-    # The phase of a current that is measured is the one that the nodes below would give it.
+    # A measured current has the phase that the nodes below give it.
     like = np.where(np.abs(flowing) < _CLOSE, fixed.pattern[level], flowing)
     direction = like / np.maximum(np.abs(like), _CLOSE)
     flowing = np.where(known, amps * direction, flowing)
-    # A meter that tells the amps of all poles tells the watts too.
+    # The amps of all poles give the watts, too.
     reported = np.where(
         has | ~(known | ~poles).all(axis=1), reported, amps.sum(axis=1) * factor[:, 0]
     )
@@ -237,21 +236,19 @@ def _measure(
 
 
 def _spread(table: Floats, fixed: SiteTopology, target: Ints, values: Floats, most: int) -> None:
-    """A figure of a whole circuit holds for each of its poles, if they are `most` or fewer."""
+    """Assign the value of a whole circuit to each of its poles, if it has at most `most`."""
     simple = fixed.poles[target].sum(axis=1) <= most
     target, values = target[simple], values[simple]
     table[target] = np.where(fixed.poles[target], values[:, None], table[target])
 
 
 def _voltage(fixed: SiteTopology, volts: Floats) -> Floats:
-    """Return measured over nominal; a meter may tell volts to neutral or between poles."""
+    """Return measured over nominal volts; a meter may measure to neutral or between poles."""
     to_neutral = volts / fixed.nominal_volts[:, None]
     between = to_neutral / fixed.between[:, None]
     nearer = np.abs(np.log(np.maximum(between, _CLOSE))) < np.abs(np.log(np.maximum(to_neutral, _CLOSE)))  # fmt: skip
     ratio = np.where(nearer, between, to_neutral)
-    known = (
-        ~np.isnan(ratio) & fixed.poles & (ratio > 0.3)
-    )  # a dead feed has no voltage to reckon with
+    known = ~np.isnan(ratio) & fixed.poles & (ratio > 0.3)  # a dead feed has no usable voltage
     total = np.where(known, ratio, 0.0).sum(axis=1)
     with np.errstate(invalid="ignore"):
         mean: Floats = total / known.sum(axis=1)
@@ -259,7 +256,7 @@ def _voltage(fixed: SiteTopology, volts: Floats) -> Floats:
 
 
 def _inherit(fixed: SiteTopology, measured: Floats) -> Floats:
-    """Return volts over those that amps are reckoned with; a circuit without a word has its feeder's."""
+    """Return measured volts over the layout's; a circuit without a reading has its feeder's."""
     ratio = np.clip(measured * fixed.nominal_volts / fixed.volts, 0.8, 1.2)
     for children, parents, _ in reversed(fixed.network.climbs):
         ratio[children] = np.where(np.isnan(ratio[children]), ratio[parents], ratio[children])

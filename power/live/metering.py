@@ -1,6 +1,6 @@
-"""The newest word of every meter, in arrays: thousands of outlets cost no Python loop a tick.
+"""The newest reading of every meter, in arrays: thousands of outlets need no Python loop a tick.
 
-Work is done for the readings that are new; which of them count now is decided by their age.
+Only new readings are written; whether a slot counts is decided by its age.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from power.network.wiring import POLES, Flags, Floats
 SOURCES = tuple(WallSource)
 RANK = {source: number for number, source in enumerate(SOURCES)}
 STALE_PERIODS, STALE_LEAST = 3.0, 30.0
-"""A reading is stale after so many of its periods, and not before so many seconds."""
+"""Age from which a reading is stale: in its periods, and at least in seconds."""
 CIRCUIT, NODE = 0, 1
 _FIELDS = ("watts", "volt_amps", "amps", "neutral_amps", "volts", "power_factor", "energy_joules", "limit_watts", "limit_amps")  # fmt: skip
 _DEFAULT_POWER_FACTOR = 0.97
@@ -29,7 +29,7 @@ Key = tuple[str, str, str, str | None]
 
 
 class Metering:
-    """One slot for each thing that a meter measures; slots are never given back."""
+    """Table with a slot for each target of a meter; slots are never freed."""
 
     def __init__(self, circuits: Mapping[str, int], machines: Mapping[str, int]) -> None:
         self._places = {"circuit": circuits, "node": machines}
@@ -50,7 +50,7 @@ class Metering:
         return len(self._slots)
 
     def number(self, name: str) -> Floats:
-        """Return one quantity of every slot; NaN is not told."""
+        """Return one quantity of every slot; NaN is not reported."""
         return self._numbers[name][: len(self)]
 
     def whole(self, name: str) -> Ints:
@@ -64,12 +64,12 @@ class Metering:
         return found
 
     def fresh(self, now: float) -> Flags:
-        """Return which slots still count."""
+        """Return which slots are fresh."""
         limit = np.maximum(STALE_PERIODS * self.number("period"), STALE_LEAST)
         return now - self.number("at") <= limit
 
     def absorb(self, readings: Sequence[MeterReading]) -> None:
-        """Take up what came; of two readings of one thing the newer stays."""
+        """Store readings; of two of the same target the newer one stays."""
         for reading in readings:
             if reading.kind == "ups":
                 known = self.ups.get(reading.target)
@@ -93,7 +93,7 @@ class Metering:
             self._whole["pole"][slot] = -1 if reading.pole is None else POLES.index(reading.pole)
             self._numbers["at"][slot] = -np.inf
         if reading.at < self._numbers["at"][slot] and OFFLINE not in reading.flags:
-            return  # a device that said good-bye has its time put back on purpose
+            return  # the time of an offline device was set back on purpose
         self._whole["rank"][slot] = RANK[reading.source]
         for name in _FIELDS:
             value = getattr(reading, name)
@@ -120,7 +120,7 @@ class Metering:
 
 
 def _watts(numbers: Mapping[str, Floats], slot: int) -> float:
-    """Return the watts that a meter tells, or those that follow from what else it tells."""
+    """Return the watts of a slot, or those that follow from its other quantities."""
     watts, factor = numbers["watts"][slot], numbers["power_factor"][slot]
     if not np.isnan(watts):
         return float(watts)

@@ -1,4 +1,4 @@
-"""The live state of one site: one `tick` an instant, in array work over machines and circuits."""
+"""The live electrical state of one site, advanced by `LivePower.tick` in array operations."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ from power.snapshot.snapshot import PowerSnapshot
 # Energy of every circuit: by its meter's own counter, and between two of its readings by the watts.
 
 LONGEST_GAP = 3600.0
-"""Seconds; what happened in a longer pause of ours nobody can say, unless a meter has counted."""
+"""Longest pause over which power is integrated, seconds; beyond, only a counter knows the energy."""
 
 
 class CircuitEnergy:
-    """Joules since kilowatch first saw each circuit."""
+    """Energy of each circuit since kilowatch first saw it."""
 
     def __init__(self, circuits: int) -> None:
         self.joules: Floats = np.zeros(circuits)
-        """What is told: it never falls."""
+        """Reported energy; never decreases."""
         self._sure: Floats = np.zeros(circuits)
-        """Up to the last reading of a counter."""
+        """Energy up to the last reading of a counter."""
         self._since: Floats = np.zeros(circuits)
-        """Integrated since then."""
+        """Energy integrated since then."""
         self._watts: Floats = np.full(circuits, np.nan)
         self._counter: Floats = np.full(circuits, np.nan)
         self._counted_at: Floats = np.full(circuits, -np.inf)
         self._slot = np.full(circuits, -1, dtype=np.int64)
 
     def update(self, seconds: float, watts: Floats, meters: CircuitMeters) -> None:
-        """Take in what was drawn in the last `seconds`."""
+        """Add the energy of the last `seconds`."""
         mean = 0.5 * (watts + np.where(np.isnan(self._watts), watts, self._watts))
         if seconds <= LONGEST_GAP:
             self._since = self._since + np.where(np.isnan(mean), 0.0, mean * seconds)
@@ -74,19 +74,291 @@ class CircuitEnergy:
         self.joules = np.maximum(self.joules, self._sure + self._since)
 
     def restore(self, row: int, joules: float) -> None:
-        """Go on from what was told before a restart."""
+        """Restore the energy that was reported before a restart."""
         self.joules[row] = self._sure[row] = joules
 
 
-# What must survive a restart, as plain JSON, and how it is taken up again.
+# How long each circuit has been above its continuous limit; a short dip does not start it anew.
+
+DIP_SECONDS = 60.0
+"""Seconds below the limit after which the timer starts anew: a breaker has not cooled earlier."""
+
+
+class AboveLimit:
+    """Timer above the continuous limit, for every circuit."""
+
+    def __init__(self, circuits: int) -> None:
+        self.above: Floats = np.full(circuits, np.nan)
+        """Monotonic time of exceeding the limit; NaN below it."""
+        self._below: Floats = np.full(circuits, np.nan)
+        """Monotonic time of dipping below it."""
+
+    def update(self, now: float, ratio: Floats, lately: Floats) -> Floats:
+        """Return seconds above the limit, from a minute's mean over it. Unknown changes nothing.
+
+        `lately`: the mean of some seconds, because a deep dip stays in the minute's mean for long.
+        """
+        with np.errstate(invalid="ignore"):
+            again = ~np.isnan(self.above) & (lately > 1.0)
+            over, under = (ratio > 1.0) | again, (ratio <= 1.0) & ~again
+        self.above = np.where(over & np.isnan(self.above), now, self.above)
+        self._below = np.where(over, np.nan, self._below)
+        dips = under & ~np.isnan(self.above) & np.isnan(self._below)
+        self._below = np.where(dips, now, self._below)
+        ended = now - self._below >= DIP_SECONDS
+        self.above = np.where(ended, np.nan, self.above)
+        self._below = np.where(ended, np.nan, self._below)
+        return np.where(np.isnan(self.above), np.where(np.isnan(ratio), np.nan, 0.0), now - self.above)  # fmt: skip
+
+
+# Notes on a configuration (E24), at the circuits that they are about.
+
+_ABOUT = re.compile(r"(circuits|nodes)\.(.+?): ")
+
+
+def notes_of(layout: SiteLayout) -> dict[str, list[str]]:
+    """Return the notes by circuit; a note about a node is listed at all of its feeds."""
+    feeds: dict[str, set[str]] = {}
+    for cord in layout.cords:
+        feeds.setdefault(cord.machine, set()).add(cord.circuit)
+    found: dict[str, list[str]] = {}
+    for notice in layout.notices:
+        about = _ABOUT.match(notice)
+        if about is None:
+            continue
+        circuits = {about[2]} if about[1] == "circuits" else feeds.get(about[2], set())
+        for circuit in circuits & layout.circuits.keys():
+            found.setdefault(circuit, []).append(notice)
+    return found
+
+
+_TURNS, _AT_ONCE = 5, 400
+"""Trends of a large site are computed in so many turns, a tick each, of at least so many circuits."""
+HELD_SECONDS = 3.0
+"""Seconds after which a load counts in full, before the mean of 10 s has followed."""
+
+
+class LivePower:
+    """Heat, load, energy and timers of all circuits of a site."""
+
+    def __init__(self, layout: SiteLayout, version: int = 0) -> None:
+        """`version`: number of the configuration; the power snapshots' version."""
+        self.layout, self.version = layout, version
+        self.fixed: SiteTopology = fix(layout)
+        self.machines: tuple[str, ...] = self.fixed.network.machines
+        """Nodes on a circuit, in the order of a tick's arrays."""
+        names = self.fixed.network.names
+        self._at = {name: number for number, name in enumerate(names)}
+        self._machine_at = {name: number for number, name in enumerate(self.machines)}
+        self.metering = Metering(self._at, self._machine_at)
+        """Readings of the meters; `metering.unplaced` names unknown targets."""
+        self.model = WallPowerModel(layout.machines)
+        self.breaker_heat, self.windows = BreakerHeat(self.fixed), Windows(len(names))
+        self.timer, self.trips = AboveLimit(len(names)), Trips(self.fixed)
+        self.reported = Windows(len(names))
+        """Windows of the reported part of each circuit's load."""
+        self.energy, self.months = CircuitEnergy(len(names)), MonthlyBudgets(layout, self.fixed)
+        specs = [layout.site.nodes.get(name) for name in self.machines]
+        self._supplies = Supplies(
+            list(layout.machines.values()), self.fixed, [c.supplies for c in layout.cords],
+            [None if spec is None else spec.cap_watts for spec in specs],
+        )  # fmt: skip
+        self._ups = fix_ups(layout.site.ups, self.fixed)
+        self._losses, self._cords = Losses(self.fixed), Cords(self.fixed)
+        self._undeclared = UndeclaredLoad(self.fixed)
+        self._notes = notes_of(layout)
+        self._notices: Floats = np.array([float(len(self._notes.get(name, ()))) for name in names])
+        self._lost: Flags = np.zeros(len(names), dtype=bool)
+        self.restored: Flags = np.zeros(len(names), dtype=bool)
+        """Circuits with heat restored from before the start; none after the first tick."""
+        self.started: float | None = None
+        self.last: float | None = None
+        """Monotonic time of the last tick."""
+        self.wall_ns = 0
+        self._ahead = (np.full(len(names), np.inf), np.full(len(names), np.inf))
+        self._swing: Floats = np.zeros(len(names))
+        self._turn = -1
+
+    def tick(self, now: float, wall_ns: int, tick: PowerInputs) -> PowerSnapshots:
+        """Return the power snapshots at `now` (monotonic seconds of the aggregator; `wall_ns` since 1970)."""
+        self.started = now if self.started is None else self.started
+        seconds = 0.0 if self.last is None else max(now - self.last, 0.0)
+        self.last, self.wall_ns = now, wall_ns
+        fixed, names = self.fixed, self.fixed.network.names
+        self.metering.absorb(tick.readings)
+        wall_power = self.model.estimate(tick, fixed, self.metering, now, heard(self._ups, self.metering, now))  # fmt: skip
+        meters = read_meters(
+            fixed, self.metering, now, self._metered(tick, "circuit"), self.started
+        )
+        dead, loads = self._settle(wall_power, meters)
+        self.trips.update(tick, wall_power, loads, meters)
+        seen = self._follow(now, seconds, tick, wall_power, meters, loads, dead)
+        context = FactContext(
+            self.layout, fixed, tick, wall_power, loads, seen.undeclared, seen.committed, seen.survivor, seen.trips,
+            seen.above, self.breaker_heat, seen.assumed, self.trips.suspected, self.trips.off,
+            self.trips.before, self._notes,
+        )  # fmt: skip
+        return PowerSnapshots(
+            PowerSnapshot(SnapshotKind.CIRCUIT, self.version, names, columns(fixed, seen), LazyFacts(len(names), context.facts)),
+            self.months.snapshot(wall_ns, seconds, loads.watts, self.version, loads.assumed),
+            ups_snapshot(self._ups, self.metering, now, self.version, wall_power, loads, fixed.power_factor),
+            self._supplies.snapshot(wall_power, self.model, dead, self.version, self.machines),
+        )  # fmt: skip
+
+    def checkpoint(self) -> dict[str, Any]:
+        """Return heat, energy, timers and calibration as JSON can hold them, for a restart.
+
+        Keyed by the names of circuits and nodes, so that they survive a changed configuration.
+        """
+        return _checkpoint(self)
+
+    def restore(self, memory: Mapping[str, Any], now: float, wall_ns: int) -> None:
+        """Restore what `checkpoint` returned before a restart; call this before the first tick.
+
+        Breakers cool over the gap. Parts that do not decode are left out and start cold.
+        """
+        _restore(self, memory, now, wall_ns)
+
+    def _settle(self, wall_power: WallPower, meters: CircuitMeters) -> tuple[Flags, CircuitLoads]:
+        """Return which circuits are dead, and the loads; the load of a lost feed moves to its partners."""
+        fixed = self.fixed
+        reported = meters.tripped | meters.input_lost | self._input_lost(meters)
+        for _ in range(2):
+            dead = dead_below(fixed, reported | self._lost)
+            self._losses.prepare(dead)
+            loads = settle(fixed, wall_power, self._losses.shares, dead, meters)
+            lost = self._feeds_lost(wall_power, loads)
+            if (lost == self._lost).all():
+                break
+            self._lost = lost
+        return dead, loads
+
+    def _feeds_lost(self, wall_power: WallPower, loads: CircuitLoads) -> Flags:
+        """Return the lost feeds. Only a meter can show that a feed carries nothing."""
+        fixed = self.fixed
+        if not fixed.groups:
+            return self._lost
+        metered = ~np.isnan(loads.metered)
+        if not metered.any():
+            return np.zeros_like(self._lost)
+        network = fixed.network
+        usual = carry(fixed, np.nan_to_num(wall_power.held), network.other_watts, network.cord_share, np.zeros_like(self._lost))  # fmt: skip
+        return lost_by_load(fixed, loads.highest, usual.highest) & metered
+
+    def _input_lost(self, meters: CircuitMeters) -> Flags:
+        """Return the circuits on which a node reports a supply without input, unless their meter reads a load."""
+        metering, fixed = self.metering, self.fixed
+        reported = metering.flag("input_lost")
+        found = np.zeros(len(fixed.network.names), dtype=bool)
+        if not reported.any() or self.last is None:
+            return found
+        fresh = metering.fresh(self.last) & reported & (metering.whole("kind") == 1)
+        machines = np.zeros(len(self.machines), dtype=bool)
+        machines[metering.whole("target")[fresh]] = True
+        grouped = np.zeros(len(found), dtype=bool)
+        for group in fixed.groups:
+            grouped[group] = True
+        network = fixed.network
+        cords = machines[network.cord_machine] & grouped[network.cord_circuit]
+        carries = meters.watts > thresholds.FEED_GONE * network.rated * fixed.volts
+        # Only a meter can show which of two feeds it is; without one, neither is lost.
+        metered = ~np.isnan(meters.watts)
+        found[network.cord_circuit[cords]] = True
+        return found & metered & ~carries
+
+    def _follow(
+        self, now: float, seconds: float, tick: PowerInputs, wall_power: WallPower, meters: CircuitMeters,
+        loads: CircuitLoads, dead: Flags,
+    ) -> CircuitInputs:  # fmt: skip
+        """Advance windows, heat, energy and timers to now, and compute commitment and survivors."""
+        fixed, network = self.fixed, self.fixed.network
+        highest = loads.highest
+        self.windows.add(now, loads.amps)
+        if self.restored.any():
+            self.breaker_heat.bridge(now, highest, self.restored)
+            self.restored = np.zeros_like(self.restored)
+        self.reported.add(now, reported_load(loads.amps.T, loads.watts, loads.assumed).T)
+        self.breaker_heat.update(
+            now, heating_amps(loads, self.breaker_heat.begun), self.trips.off | dead
+        )
+        minute, ten = self.windows.rms(now, 60.0), self.windows.rms(now, 10.0)
+        lasting = np.fmax(ten, self.windows.least(now, HELD_SECONDS))
+        minute_reported, ten_reported = self.reported.rms(now, 60.0), self.reported.rms(now, 10.0)
+        lasting_reported = np.fmax(ten_reported, self.reported.least(now, HELD_SECONDS))
+        lasting = np.where(self.trips.off | dead, 0.0, lasting)
+        self.energy.update(seconds, loads.watts - loads.assumed, meters)
+        self._forecast(now)
+        extra, theirs = self._undeclared.of(now, wall_power, loads)
+        local = network.other_watts + extra
+        may = np.nan_to_num(wall_power.committed) + theirs
+        could = carry(fixed, may, local, self._losses.shares, dead)
+        return CircuitInputs(
+            now=now, tick=tick, wall_power=wall_power, meters=meters, loads=loads,
+            undeclared=undeclared(fixed, wall_power, loads), dead=dead,
+            committed=could,
+            survivor=self._survivors(np.nan_to_num(wall_power.held) + theirs, local, dead),
+            lasting=lasting, trips=self._trips(lasting, lasting_reported),
+            minute_reported=minute_reported, ten_reported=ten_reported,
+            used=self.breaker_heat.used(), assumed=self.breaker_heat.assumed(now),
+            minute=minute, ten=ten, peak=self.windows.peak(now, 10.0),
+            above=self.timer.update(
+                now,
+                above(minute, minute_reported, network.continuous),
+                above(ten, ten_reported, network.continuous),
+            ),
+            ahead=(self._ahead[0].copy(), self._ahead[1].copy()), swing=self._swing.copy(), joules=self.energy.joules,
+            suspected=self.trips.suspected, off=self.trips.off, inrush=self._supplies.inrush,
+            lost=(self._lost | meters.tripped | meters.input_lost | (dead & self._input_lost(meters))),
+            cords=self._cords,
+            metered_nodes=self._metered(tick, "node"), metering=self.metering, started=self.started or now,
+            notices=self._notices,
+        )  # fmt: skip
+
+    def _trips(self, lasting: Floats, reported: Floats) -> Floats:
+        """Return seconds to each edge; NaN where only assumed power would trip the breaker."""
+        trips = self.breaker_heat.trips(lasting)
+        unsure = uncertain(lasting, reported) & np.isfinite(trips[:, 0])
+        if unsure.any():
+            least = self.breaker_heat.trips(np.where(unsure, reported, np.nan))[:, 0]
+            trips = np.where((unsure & ~np.isfinite(least))[:, None], np.nan, trips)
+        return trips
+
+    def _survivors(self, held: Floats, local: Floats, dead: Flags) -> Floats:
+        """Return the highest amps after the worst loss of a feed; 0 for a feed that is lost itself."""
+        amps = self._losses.survivors(held, local)
+        return np.where(dead & self._losses.members, 0.0, amps)
+
+    def _forecast(self, now: float) -> None:
+        """Update trends and swings; each tick computes a part of a large site's circuits."""
+        turns = max(1, min(_TURNS, len(self.layout.circuits) // _AT_ONCE))
+        self._turn = (self._turn + 1) % turns
+        rows = slice(self._turn, None, turns)
+        network, windows = self.fixed.network, self.windows
+        at, slow = windows.steps(now)
+        level, slope = trends(at, slow[:, rows])
+        self._ahead[0][rows] = seconds_until(level, slope, network.continuous[rows])
+        self._ahead[1][rows] = seconds_until(level, slope, network.rated[rows])
+        span, cycles = windows.swing(now, 60.0, rows)
+        self._swing[rows] = swings(span, cycles, network.rated[rows], thresholds.SWING_CYCLES)
+
+    def _metered(self, tick: PowerInputs, kind: str) -> Flags:
+        at = self._at if kind == "circuit" else self._machine_at
+        found = np.zeros(len(at), dtype=bool)
+        for what, name in tick.metered:
+            if what == kind and name in at:
+                found[at[name]] = True
+        return found
+
+
+# The checkpoint of a live state, as plain JSON.
 
 VERSION = 1
 _LONGEST = 3600.0
-"""Seconds; above a limit before a longer pause says nothing of now."""
+"""Longest pause over which a timer above the limit is restored, seconds."""
 
 
-def remember(live: LivePower) -> dict[str, Any]:
-    """Return what a restart must not lose."""
+def _checkpoint(live: LivePower) -> dict[str, Any]:
+    """Return the checkpoint of a live state."""
     names, breaker_heat = live.fixed.network.names, live.breaker_heat
     circuits = {}
     for row, name in enumerate(names):
@@ -109,7 +381,7 @@ def remember(live: LivePower) -> dict[str, Any]:
         for key, values in (("watts", live.model.last), ("limit_watts", live.model.limits), ("gpus", live.model.gpus)):  # fmt: skip
             if not math.isnan(values[row]):
                 found[key] = float(values[row])
-        lesson = live.model.calibration.memory(row)
+        lesson = live.model.calibration.checkpoint(row)
         if lesson is not None:
             found["calibration"] = lesson
         if found:
@@ -119,12 +391,12 @@ def remember(live: LivePower) -> dict[str, Any]:
         "wall_ns": live.wall_ns,
         "lines": circuits,
         "machines": machines,
-        "budgets": live.months.memory(),
+        "budgets": live.months.checkpoint(),
     }
 
 
-def recall(live: LivePower, memory: Mapping[str, Any], now: float, wall_ns: int) -> None:
-    """Take up what still exists; a part that does not decode is left out by itself."""
+def _restore(live: LivePower, memory: Mapping[str, Any], now: float, wall_ns: int) -> None:
+    """Restore the circuits and machines that still exist; parts that do not decode are left out."""
     if memory.get("version") != VERSION:
         return
     try:
@@ -178,277 +450,3 @@ def _table(value: Any) -> Mapping[str, Any]:
 def _try(restore: Callable[..., None], *arguments: Any) -> None:
     with contextlib.suppress(KeyError, TypeError, ValueError):
         restore(*arguments)
-
-
-# How long each circuit has been above its continuous limit; a short dip does not start it anew.
-
-DIP_SECONDS = 60.0
-"""A shorter time below the limit does not count: a breaker has not cooled in it."""
-
-
-class AboveLimit:
-    """Since when, for every circuit."""
-
-    def __init__(self, circuits: int) -> None:
-        self.above: Floats = np.full(circuits, np.nan)
-        """When it went above, monotonic; NaN while it is not."""
-        self._below: Floats = np.full(circuits, np.nan)
-        """When it dipped below."""
-
-    def update(self, now: float, ratio: Floats, lately: Floats) -> Floats:
-        """Return seconds above for a minute's mean over the limit. Unknown changes nothing.
-
-        `lately`: the mean of some seconds, for a deep dip is in the minute's mean long after it.
-        """
-        with np.errstate(invalid="ignore"):
-            again = ~np.isnan(self.above) & (lately > 1.0)
-            over, under = (ratio > 1.0) | again, (ratio <= 1.0) & ~again
-        self.above = np.where(over & np.isnan(self.above), now, self.above)
-        self._below = np.where(over, np.nan, self._below)
-        dips = under & ~np.isnan(self.above) & np.isnan(self._below)
-        self._below = np.where(dips, now, self._below)
-        ended = now - self._below >= DIP_SECONDS
-        self.above = np.where(ended, np.nan, self.above)
-        self._below = np.where(ended, np.nan, self._below)
-        return np.where(np.isnan(self.above), np.where(np.isnan(ratio), np.nan, 0.0), now - self.above)  # fmt: skip
-
-
-# Notes on a configuration (E24), at the circuits that they are about.
-
-_ABOUT = re.compile(r"(circuits|nodes)\.(.+?): ")
-
-
-def notes_of(layout: SiteLayout) -> dict[str, list[str]]:
-    """Return the notes by circuit; one about a node stands at all of its feeds, one about a node on no
-    circuit at none."""
-    feeds: dict[str, set[str]] = {}
-    for cord in layout.cords:
-        feeds.setdefault(cord.machine, set()).add(cord.circuit)
-    found: dict[str, list[str]] = {}
-    for notice in layout.notices:
-        about = _ABOUT.match(notice)
-        if about is None:
-            continue
-        circuits = {about[2]} if about[1] == "circuits" else feeds.get(about[2], set())
-        for circuit in circuits & layout.circuits.keys():
-            found.setdefault(circuit, []).append(notice)
-    return found
-
-
-_TURNS, _AT_ONCE = 5, 400
-"""Trends of a large site are worked out in so many turns, a tick each, of so many circuits at least."""
-HELD_SECONDS = 3.0
-"""A load that has lasted so long counts in full, before the mean of 10 s has followed it."""
-
-
-class LivePower:
-    """What the breakers have been through, and what they carry now."""
-
-    def __init__(self, layout: SiteLayout, version: int = 0) -> None:
-        """`version`: another number for another configuration; it is the power snapshots' version."""
-        self.layout, self.version = layout, version
-        self.fixed: SiteTopology = fix(layout)
-        self.machines: tuple[str, ...] = self.fixed.network.machines
-        """Nodes that hang on a circuit, in the order of a tick's arrays."""
-        names = self.fixed.network.names
-        self._at = {name: number for number, name in enumerate(names)}
-        self._machine_at = {name: number for number, name in enumerate(self.machines)}
-        self.metering = Metering(self._at, self._machine_at)
-        """What the meters said; `metering.unplaced` names what no configuration knows."""
-        self.model = WallPowerModel(layout.machines)
-        self.breaker_heat, self.windows = BreakerHeat(self.fixed), Windows(len(names))
-        self.timer, self.trips = AboveLimit(len(names)), Trips(self.fixed)
-        self.reported = Windows(len(names))
-        """What of each circuit's load somebody told."""
-        self.energy, self.months = CircuitEnergy(len(names)), MonthlyBudgets(layout, self.fixed)
-        specs = [layout.site.nodes.get(name) for name in self.machines]
-        self._supplies = Supplies(
-            list(layout.machines.values()), self.fixed, [c.supplies for c in layout.cords],
-            [None if spec is None else spec.cap_watts for spec in specs],
-        )  # fmt: skip
-        self._ups = fix_ups(layout.site.ups, self.fixed)
-        self._losses, self._cords = Losses(self.fixed), Cords(self.fixed)
-        self._undeclared = UndeclaredLoad(self.fixed)
-        self._notes = notes_of(layout)
-        self._notices: Floats = np.array([float(len(self._notes.get(name, ()))) for name in names])
-        self._lost: Flags = np.zeros(len(names), dtype=bool)
-        self.restored: Flags = np.zeros(len(names), dtype=bool)
-        """Circuits whose heat is of before the start; none after the first tick."""
-        self.started: float | None = None
-        self.last: float | None = None
-        """Of the last tick, monotonic."""
-        self.wall_ns = 0
-        self._ahead = (np.full(len(names), np.inf), np.full(len(names), np.inf))
-        self._swing: Floats = np.zeros(len(names))
-        self._turn = -1
-
-    def tick(self, now: float, wall_ns: int, tick: PowerInputs) -> PowerSnapshots:
-        """Return the power snapshots at `now` (monotonic seconds of the aggregator; `wall_ns` since 1970)."""
-        self.started = now if self.started is None else self.started
-        seconds = 0.0 if self.last is None else max(now - self.last, 0.0)
-        self.last, self.wall_ns = now, wall_ns
-        fixed, names = self.fixed, self.fixed.network.names
-        self.metering.absorb(tick.readings)
-        wall_power = self.model.estimate(tick, fixed, self.metering, now, heard(self._ups, self.metering, now))  # fmt: skip
-        meters = read_meters(
-            fixed, self.metering, now, self._metered(tick, "circuit"), self.started
-        )
-        dead, loads = self._settle(wall_power, meters)
-        self.trips.update(tick, wall_power, loads, meters)
-        seen = self._follow(now, seconds, tick, wall_power, meters, loads, dead)
-        context = FactContext(
-            self.layout, fixed, tick, wall_power, loads, seen.undeclared, seen.committed, seen.survivor, seen.trips,
-            seen.above, self.breaker_heat, seen.assumed, self.trips.suspected, self.trips.off,
-            self.trips.before, self._notes,
-        )  # fmt: skip
-        return PowerSnapshots(
-            PowerSnapshot(SnapshotKind.CIRCUIT, self.version, names, columns(fixed, seen), LazyFacts(len(names), context.facts)),
-            self.months.snapshot(wall_ns, seconds, loads.watts, self.version, loads.assumed),
-            ups_snapshot(self._ups, self.metering, now, self.version, wall_power, loads, fixed.power_factor),
-            self._supplies.snapshot(wall_power, self.model, dead, self.version, self.machines),
-        )  # fmt: skip
-
-    def memory(self) -> dict[str, Any]:
-        """Return what must survive a restart, as JSON can hold it: heat, energy, timers, calibration.
-
-        It is keyed by the names of circuits and nodes, so that a changed configuration keeps what
-        still exists.
-        """
-        return remember(self)
-
-    def restore(self, memory: Mapping[str, Any], now: float, wall_ns: int) -> None:
-        """Take up what `memory` returned before a restart; call it before the first tick.
-
-        Breakers cool over the gap. What does not decode is left out: a lost memory is a cold start.
-        """
-        recall(self, memory, now, wall_ns)
-
-    def _settle(self, wall_power: WallPower, meters: CircuitMeters) -> tuple[Flags, CircuitLoads]:
-        """Return which circuits are dead and what flows; a feed that is lost hands its load over."""
-        fixed = self.fixed
-        reported = meters.tripped | meters.input_lost | self._input_lost(meters)
-        for _ in range(2):
-            dead = dead_below(fixed, reported | self._lost)
-            self._losses.prepare(dead)
-            loads = settle(fixed, wall_power, self._losses.shares, dead, meters)
-            lost = self._feeds_lost(wall_power, loads)
-            if (lost == self._lost).all():
-                break
-            self._lost = lost
-        return dead, loads
-
-    def _feeds_lost(self, wall_power: WallPower, loads: CircuitLoads) -> Flags:
-        """Without a meter nobody can tell that a feed carries nothing: its share is assumed."""
-        fixed = self.fixed
-        if not fixed.groups:
-            return self._lost
-        metered = ~np.isnan(loads.metered)
-        if not metered.any():
-            return np.zeros_like(self._lost)
-        network = fixed.network
-        usual = carry(fixed, np.nan_to_num(wall_power.held), network.other_watts, network.cord_share, np.zeros_like(self._lost))  # fmt: skip
-        return lost_by_load(fixed, loads.highest, usual.highest) & metered
-
-    def _input_lost(self, meters: CircuitMeters) -> Flags:
-        """Circuits on which a node says that a supply has no input, unless their meter says they carry."""
-        metering, fixed = self.metering, self.fixed
-        reported = metering.flag("input_lost")
-        found = np.zeros(len(fixed.network.names), dtype=bool)
-        if not reported.any() or self.last is None:
-            return found
-        fresh = metering.fresh(self.last) & reported & (metering.whole("kind") == 1)
-        machines = np.zeros(len(self.machines), dtype=bool)
-        machines[metering.whole("target")[fresh]] = True
-        grouped = np.zeros(len(found), dtype=bool)
-        for group in fixed.groups:
-            grouped[group] = True
-        network = fixed.network
-        cords = machines[network.cord_machine] & grouped[network.cord_circuit]
-        carries = meters.watts > thresholds.FEED_GONE * network.rated * fixed.volts
-        # Which of two feeds it is, only a meter can tell; without one, neither is called lost.
-        metered = ~np.isnan(meters.watts)
-        found[network.cord_circuit[cords]] = True
-        return found & metered & ~carries
-
-    def _follow(
-        self, now: float, seconds: float, tick: PowerInputs, wall_power: WallPower, meters: CircuitMeters,
-        loads: CircuitLoads, dead: Flags,
-    ) -> CircuitInputs:  # fmt: skip
-        """Carry all that has a memory on to now, and work out what could be."""
-        fixed, network = self.fixed, self.fixed.network
-        highest = loads.highest
-        self.windows.add(now, loads.amps)
-        if self.restored.any():
-            self.breaker_heat.bridge(now, highest, self.restored)
-            self.restored = np.zeros_like(self.restored)
-        self.reported.add(now, reported_load(loads.amps.T, loads.watts, loads.assumed).T)
-        self.breaker_heat.update(
-            now, heating_amps(loads, self.breaker_heat.begun), self.trips.off | dead
-        )
-        minute, ten = self.windows.rms(now, 60.0), self.windows.rms(now, 10.0)
-        lasting = np.fmax(ten, self.windows.least(now, HELD_SECONDS))
-        minute_reported, ten_reported = self.reported.rms(now, 60.0), self.reported.rms(now, 10.0)
-        lasting_reported = np.fmax(ten_reported, self.reported.least(now, HELD_SECONDS))
-        lasting = np.where(self.trips.off | dead, 0.0, lasting)
-        self.energy.update(seconds, loads.watts - loads.assumed, meters)
-        self._forecast(now)
-        extra, theirs = self._undeclared.of(now, wall_power, loads)
-        local = network.other_watts + extra
-        may = np.nan_to_num(wall_power.committed) + theirs
-        could = carry(fixed, may, local, self._losses.shares, dead)
-        return CircuitInputs(
-            now=now, tick=tick, wall_power=wall_power, meters=meters, loads=loads,
-            undeclared=undeclared(fixed, wall_power, loads), dead=dead,
-            committed=could,
-            survivor=self._survivors(np.nan_to_num(wall_power.held) + theirs, local, dead),
-            lasting=lasting, trips=self._trips(lasting, lasting_reported),
-            minute_reported=minute_reported, ten_reported=ten_reported,
-            used=self.breaker_heat.used(), assumed=self.breaker_heat.assumed(now),
-            minute=minute, ten=ten, peak=self.windows.peak(now, 10.0),
-            above=self.timer.update(
-                now,
-                above(minute, minute_reported, network.continuous),
-                above(ten, ten_reported, network.continuous),
-            ),
-            ahead=(self._ahead[0].copy(), self._ahead[1].copy()), swing=self._swing.copy(), joules=self.energy.joules,
-            suspected=self.trips.suspected, off=self.trips.off, inrush=self._supplies.inrush,
-            lost=(self._lost | meters.tripped | meters.input_lost | (dead & self._input_lost(meters))),
-            cords=self._cords,
-            metered_nodes=self._metered(tick, "node"), metering=self.metering, started=self.started or now,
-            notices=self._notices,
-        )  # fmt: skip
-
-    def _trips(self, lasting: Floats, reported: Floats) -> Floats:
-        """Return seconds to each edge; where only what is assumed would trip it, nobody knows."""
-        trips = self.breaker_heat.trips(lasting)
-        unsure = uncertain(lasting, reported) & np.isfinite(trips[:, 0])
-        if unsure.any():
-            least = self.breaker_heat.trips(np.where(unsure, reported, np.nan))[:, 0]
-            trips = np.where((unsure & ~np.isfinite(least))[:, None], np.nan, trips)
-        return trips
-
-    def _survivors(self, held: Floats, local: Floats, dead: Flags) -> Floats:
-        """A feed that is lost itself has nothing to take over."""
-        amps = self._losses.survivors(held, local)
-        return np.where(dead & self._losses.members, 0.0, amps)
-
-    def _forecast(self, now: float) -> None:
-        """Trends and swings change slowly: each tick looks at a part of a large site's circuits."""
-        turns = max(1, min(_TURNS, len(self.layout.circuits) // _AT_ONCE))
-        self._turn = (self._turn + 1) % turns
-        rows = slice(self._turn, None, turns)
-        network, windows = self.fixed.network, self.windows
-        at, slow = windows.steps(now)
-        level, slope = trends(at, slow[:, rows])
-        self._ahead[0][rows] = seconds_until(level, slope, network.continuous[rows])
-        self._ahead[1][rows] = seconds_until(level, slope, network.rated[rows])
-        span, cycles = windows.swing(now, 60.0, rows)
-        self._swing[rows] = swings(span, cycles, network.rated[rows], thresholds.SWING_CYCLES)
-
-    def _metered(self, tick: PowerInputs, kind: str) -> Flags:
-        at = self._at if kind == "circuit" else self._machine_at
-        found = np.zeros(len(at), dtype=bool)
-        for what, name in tick.metered:
-            if what == kind and name in at:
-                found[at[name]] = True
-        return found

@@ -1,4 +1,4 @@
-"""The power supplies of every node: how loaded they are, and whether spikes are too much for them."""
+"""The power supplies of every node: their load, and whether GPU power spikes exceed their rating."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from power.snapshot.snapshot import PowerSnapshot
 
 
 class Supplies:
-    """Ratings as arrays over machines."""
+    """Supply ratings as arrays over machines."""
 
     def __init__(
         self, machines: Sequence[Machine], fixed: SiteTopology, supplies: Sequence[int | None],
         caps: Sequence[float | None],
     ) -> None:  # fmt: skip
-        """`supplies`: how many supplies stand behind each cord, `caps`: watts per GPU of each machine,
-        where the configuration says so."""
+        """`supplies`: number of supplies behind each cord; `caps`: configured watts per GPU of each
+        machine."""
         network = fixed.network
         self._cord_circuit, self._cord_machine = network.cord_circuit, network.cord_machine
         self._machines = tuple(machines)
@@ -41,10 +41,10 @@ class Supplies:
         self._cap = np.array([np.nan if cap is None else cap for cap in caps], dtype=float)
         self._host = np.array([m.host_watts for m in machines], dtype=float)
         self.inrush = np.array([m.inrush_amps * m.supplies for m in machines], dtype=float)
-        """Amps of all supplies of a machine that are switched on together."""
+        """Amps of all supplies of a machine that is switched on."""
 
     def snapshot(self, wall_power: WallPower, model: WallPowerModel, dead: Flags, version: int, names: tuple[str, ...]) -> PowerSnapshot:  # fmt: skip
-        """Return the supply snapshot."""
+        """Return the snapshot of all machines' supplies."""
         lost = np.bincount(self._cord_machine, self._behind * dead[self._cord_circuit], len(names))
         working = self._count - np.round(lost)
         carrying = np.minimum(working, self._needed)
@@ -90,7 +90,7 @@ def _state(wall_power: WallPower, row: int) -> str:
 
 
 def inrush_amps(fixed: SiteTopology, inrush: Floats, silent: Flags, off: Flags) -> Floats:
-    """Return the peak that all dark machines of each circuit that is off would bring at once."""
+    """Return the peak current of each open circuit if all its dark machines were switched on at once."""
     circuits, machines, share = fixed.below
     waiting = np.where(silent[machines], inrush[machines] * share, 0.0)
     total = np.bincount(circuits, waiting, len(fixed.network.names)) / fixed.poles.sum(axis=1)

@@ -1,7 +1,7 @@
-"""Nodes that fall silent together: the breaker above them has probably tripped.
+"""Suspected trips: nodes that fall silent together probably hang on a tripped breaker.
 
-One circuit is suspected for all of them: the highest whose nodes are all gone, else the lowest that
-holds those that are.
+One circuit is suspected for all of them: the highest whose nodes are all silent, else the lowest
+that has all silent ones.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from power.network.topology import SiteTopology
 from power.network.wiring import Flags, Floats
 
 TOGETHER = 5.0
-"""Seconds within which nodes of one dead breaker are last heard."""
+"""Seconds within which nodes of one tripped breaker send their last frames."""
 LOADED = 0.7
-"""Of the continuous limit: what a breaker carried that trips."""
+"""Part of the continuous limit that a breaker must have carried to be suspected."""
 _ALIVE_WATTS = 10.0
-"""A silent node whose meter says more than this has power."""
+"""Watts of a silent node's meter from which the node has power."""
 _CARRIES = 0.1
-"""Of the continuous limit: a circuit whose meter says more has not tripped."""
+"""Part of the continuous limit: a circuit whose meter reads more has not tripped."""
 
 
 class Trips:
-    """What each circuit carried while all of its nodes were heard, and which are suspected now."""
+    """Detector of tripped breakers, by silent nodes and by meters."""
 
     def __init__(self, fixed: SiteTopology) -> None:
         circuits = len(fixed.network.names)
         self._fixed = fixed
         self.before: Floats = np.full(circuits, np.nan)
-        """Highest pole's amps when all nodes below were last heard."""
+        """Amps of the highest pole when all nodes below last reported."""
         self.suspected: Flags = np.zeros(circuits, dtype=bool)
         self.off: Flags = np.zeros(circuits, dtype=bool)
-        """Suspected, and nothing on it is heard: its breaker cools."""
+        """Suspected, and nothing on it reports: its breaker cools."""
 
     def update(
         self, tick: PowerInputs, wall_power: WallPower, loads: CircuitLoads, meters: CircuitMeters
@@ -57,7 +57,7 @@ class Trips:
         carries = loads.metered > _CARRIES * fixed.network.continuous * fixed.volts
         may = np.bincount(circuits[fixed.whole], gone[machines[fixed.whole]], count) > 0
         may &= (self.before > limit) & ~carries
-        # Where nobody else reports, it may be we who are deaf.
+        # Where no other node reports, the aggregator itself may be cut off.
         reports = runs & ~wall_power.silent
         near = np.bincount(circuits, reports[machines], count)
         may &= reports.sum() - near > 0
@@ -70,13 +70,13 @@ class Trips:
         self._choose(all_gone, some_gone, meters.tripped)
 
     def _evaluate(self, circuit: int, tick: PowerInputs, gone: Flags, runs: Flags) -> bool | None:
-        """Return whether all nodes of a circuit went together, False for several, None for neither."""
+        """Return True if all nodes of a circuit fell silent together, False for several, None for fewer."""
         fixed = self._fixed
         below = fixed.machines_below(circuit)
         whole = fixed.whole[fixed.starts[circuit] : fixed.starts[circuit + 1]]
         own = below[whole & runs[below]]
         cluster = _cluster(tick.silent_seconds[own[gone[own]]])
-        # Until the last of them would have crossed the circuit, nobody knows how many there are.
+        # Until the last of them counts as silent, their number is not known.
         silent_after = max(
             SILENT_LEAST, SILENT_INTERVALS * float(tick.interval[own].max(initial=0.0))
         )
@@ -87,7 +87,7 @@ class Trips:
         return False if len(cluster) >= 2 else None
 
     def _choose(self, all_gone: list[int], some_gone: list[int], tripped: Flags) -> None:
-        """Name one circuit for nodes that went together. Parents stand before their children."""
+        """Select one circuit for nodes that fell silent together. Parents come before their children."""
         fixed = self._fixed
         for circuit in all_gone:
             above = int(fixed.parent[circuit])
@@ -96,7 +96,7 @@ class Trips:
             elif not tripped[above] and len(fixed.machines_below(above)) == len(
                 fixed.machines_below(circuit)
             ):
-                # Both would explain it; the nearer breaker is the smaller one.
+                # Both would explain it; the nearer breaker is the more likely one.
                 self.suspected[above], self.suspected[circuit] = False, True
                 self.off[circuit] = True
             else:
@@ -107,7 +107,7 @@ class Trips:
             self.suspected[circuit] |= not inside and not self._held(circuit)
 
     def _held(self, circuit: int) -> bool:
-        """Whether something deeper than its children is suspected already."""
+        """Return whether a circuit deeper than its children is already suspected."""
         fixed = self._fixed
         for other in np.flatnonzero(self.suspected):
             above = int(fixed.parent[other])
@@ -119,7 +119,7 @@ class Trips:
 
 
 def _cluster(silent_seconds: Floats) -> Floats:
-    """Return the largest set of these that were last heard within one span of `TOGETHER`."""
+    """Return the largest set of times within `TOGETHER` seconds."""
     times = np.sort(silent_seconds)
     ends = np.searchsorted(times, times + TOGETHER, "right")
     if not len(times):

@@ -1,4 +1,4 @@
-"""What meters say beyond the sum of the nodes: whose it is when a feed is lost or a node is silent."""
+"""Undeclared load: metered power beyond the sum of the nodes, and where it goes when a feed is lost."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from power.network.topology import SiteTopology
 from power.network.wiring import Floats
 
 HELD_SECONDS = 15.0
-"""A meter falls before its nodes are called silent: what it said so long ago still counts."""
+"""Seconds for which a past excess still counts: a meter falls before its nodes count as silent."""
 
 
 def undeclared(fixed: SiteTopology, wall_power: WallPower, loads: CircuitLoads) -> Floats:
-    """Return what each circuit's meter says beyond the sum below it; NaN without a meter.
+    """Return the excess of each circuit's meter over the sum below it; NaN without a meter.
 
-    The meter of the only node of a circuit is compared with what the node itself says.
+    The meter of a circuit with one node is compared with the node's own readings.
     """
     reported = np.where(np.isnan(loads.metered), np.nan, loads.unknown)
     only = fixed.single_feed
@@ -30,8 +30,8 @@ def undeclared(fixed: SiteTopology, wall_power: WallPower, loads: CircuitLoads) 
 class UndeclaredLoad:
     """Load of each circuit that its nodes and declared loads do not explain.
 
-    As much of it as a model may err by is the nodes' own, and goes where they go; what is more is a
-    load that nobody declared, and stays on its circuit.
+    The part within the model's error is attributed to the nodes and moves with them; the rest is
+    undeclared load and stays on its circuit.
     """
 
     def __init__(self, fixed: SiteTopology) -> None:
@@ -42,7 +42,7 @@ class UndeclaredLoad:
         self._turned = -np.inf
 
     def of(self, now: float, wall_power: WallPower, loads: CircuitLoads) -> tuple[Floats, Floats]:
-        """Return the watts of each circuit, and of each machine; 0 where a meter says less."""
+        """Return the undeclared watts of each circuit and of each machine; 0 where a meter reads less."""
         network, count = self._fixed.network, len(self._lately)
         held = self._hold(now, wall_power, np.maximum(loads.unknown, 0.0))
         if not held.any():
@@ -57,7 +57,7 @@ class UndeclaredLoad:
 
     def _hold(self, now: float, wall_power: WallPower, unknown: Floats) -> Floats:
         if now - self._turned >= HELD_SECONDS:
-            # A node that is silent draws again, and what was beside it then is there again.
+            # A silent node will draw again, and the undeclared load beside it, too.
             hushed = np.zeros(len(unknown), dtype=bool)
             circuits, machines, _ = self._fixed.below
             hushed[circuits[wall_power.silent[machines]]] = True

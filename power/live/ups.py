@@ -1,4 +1,4 @@
-"""UPSs: how far each is loaded, how long it bears that, and what hangs on it."""
+"""UPSs: load of each, how long it bears an overload, and what hangs on it."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from power.site.config import UpsConfig
 from power.snapshot.snapshot import PowerSnapshot
 
 LADDER = ((1.05, np.inf), (1.10, 600.0), (1.30, 60.0), (1.50, 3.0), (np.inf, 0.5))
-"""Seconds that a UPS bears a load up to this ratio: a usual ladder at room temperature."""
+"""Seconds for which a UPS bears a load up to a ratio: typical values at room temperature."""
 _POWER_FACTOR = 0.9
 """Watts over volt-amperes of a UPS whose second rating is not given."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpsTopology:
-    """One UPS as arrays can use it."""
+    """A UPS with its machines and circuits as indices."""
 
     name: str
     watts: float
     volt_amps: float
     ladder: tuple[tuple[float, float], ...]
     machines: Ints
-    """All whose power comes through it alone."""
+    """Machines whose only power comes through the UPS."""
     circuits: Ints
-    """Circuits that stand directly behind it."""
+    """Circuits directly behind the UPS."""
 
 
 def fix_ups(sites: dict[str, UpsConfig], fixed: SiteTopology) -> tuple[UpsTopology, ...]:
@@ -58,7 +58,7 @@ def fix_ups(sites: dict[str, UpsConfig], fixed: SiteTopology) -> tuple[UpsTopolo
 
 
 def heard(ups: tuple[UpsTopology, ...], metering: Metering, now: float) -> list[tuple[Ints, float]]:
-    """Return machines and watts of each UPS that says what it gives."""
+    """Return machines and output watts of each UPS with a fresh reading."""
     found = []
     for one in ups:
         watts = _reported_watts(one, _fresh(one, metering, now))
@@ -71,7 +71,7 @@ def ups_snapshot(
     ups: tuple[UpsTopology, ...], metering: Metering, now: float, version: int,
     wall_power: WallPower, loads: CircuitLoads, power_factor: Floats,
 ) -> PowerSnapshot:  # fmt: skip
-    """Return the UPS snapshot. Without a word of its own, its load is what hangs on it."""
+    """Return the UPS snapshot. Without a reading, a UPS' load is the sum of what hangs on it."""
     rows = {name: np.full(len(ups), np.nan) for name in _COLUMNS}
     facts = []
     for number, one in enumerate(ups):
@@ -127,7 +127,7 @@ def _load(
         else:
             return float("nan")
     apparent = watts / 0.97 if apparent is None else abs(apparent)
-    # Which of the two ratings is nearer decides: electronics draw amps that do no work.
+    # The nearer of the two ratings counts: volt-amperes include reactive power.
     load = np.array([max(watts / one.watts, apparent / one.volt_amps)])
     least = reported_load(load, np.array([watts]), np.array([assumed]))
     return float(mask_uncertain(load, least, thresholds.UPS_CLEAR, thresholds.UPS_OVER)[0])

@@ -1,4 +1,4 @@
-"""What every node draws at the wall now: from its best fresh source, never from nothing."""
+"""Wall power of every node, from its best fresh source."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from power.network.wiring import Flags, Floats
 from power.site.machine import CPU_SHARE, HOST_WATTS, Machine
 
 SILENT_INTERVALS, SILENT_LEAST = 3.0, 10.0
-"""A node is silent after so many of its intervals, and not before so many seconds."""
+"""Time after which a node is silent: in its intervals, and at least in seconds."""
 IDLE_SHARE = 0.48
-"""What a host draws without load over what it draws at full: 120 of 250 W of a desktop."""
+"""Idle over full power of a host: 120 of 250 W of a desktop."""
 _LEAST_HOST = 50.0
 _SERVER_GPUS, _SERVER_WATTS, _SERVER_HOST = 8, 600.0, 0.8
-"""A node of which nothing is configured, with so many GPUs of more than so many watts, is a server
-whose fans, switches and processors draw this part of what its GPUs may: 4.6 of 5.6 kW on a DGX H100."""
+"""An unconfigured node with so many GPUs of more than so many watts is a server; its fans, switches and
+processors draw this part of its GPUs' limits: 4.6 of 5.6 kW on a DGX H100."""
 Behind = Sequence[tuple[Ints, float]]
 _SIGMAS = np.array([SIGMA_RATIO[source] for source in SOURCES])
 _BMC, _UPS, _MODEL, _COMMITTED = (RANK[s] for s in (WallSource.BMC, WallSource.UPS, WallSource.MODEL, WallSource.COMMITTED))  # fmt: skip
@@ -32,42 +32,42 @@ _BMC, _UPS, _MODEL, _COMMITTED = (RANK[s] for s in (WallSource.BMC, WallSource.U
 
 @dataclass(frozen=True, slots=True)
 class WallPower:
-    """Arrays over machines. Watts are at the wall; NaN is a machine of which nothing is known."""
+    """Power of all machines; arrays over machines, watts at the wall, NaN where nothing is known."""
 
     watts: Floats
     sigma: Floats
     rank: Ints
     """Of the source, as `power.snapshot.quantities.SOURCES` numbers them."""
     stale: Flags
-    """It has a meter that has fallen silent."""
+    """Whether a meter of the machine is stale."""
     degraded: Flags
     """A better source is stale, or the node is silent and without a meter."""
     held: Floats
-    """What it will draw again when it comes back: a silent node's is never less than it was."""
+    """Power once silent nodes are back: never less than their last draw."""
     committed: Floats
-    """What the limits in force allow."""
+    """Power commitment: what the limits in force allow."""
     metered: Floats
-    """What a meter says that is fresh; NaN without one."""
+    """Watts by a fresh meter; NaN without one."""
     modelled: Floats
-    """What GPUs and host add up to, calibrated if a meter has taught it."""
+    """Sum of GPUs and host, calibrated where a meter has provided a fit."""
     silent: Flags
     limit_watts: Floats
     """Sum of the GPUs' limits in force."""
     gpus: Floats
     floor_watts: Floats
-    """Lowest cap per GPU; NaN where nobody knows."""
+    """Lowest cap per GPU; NaN where not known."""
     host_watts: Floats
     """Of everything but the GPUs at full load, at the wall."""
     described: Flags
-    """Known by the watts that the configuration gives, and by nothing else."""
+    """Whether the machine is known by its configured watts alone."""
     assumed: Floats
-    """What of `watts` nobody tells now: a silent node without a meter, GPUs that were not read."""
+    """Assumed part of `watts`: a silent node without a meter, unread GPUs."""
     surplus: Floats
-    """What of `assumed` is beyond what the node drew when all of it was last told."""
+    """Part of `assumed` above the node's last fully reported draw."""
 
 
 class WallPowerModel:
-    """Machines as arrays, and what is remembered of them."""
+    """Model of the machines' wall power: their data as arrays, and the last known values."""
 
     def __init__(self, machines: Mapping[str, Machine]) -> None:
         all_ = list(machines.values())
@@ -81,19 +81,19 @@ class WallPowerModel:
             [np.nan if m.floor_watts is None else m.floor_watts for m in all_], dtype=float
         )
         self._fixed = np.array([m.fixed_watts if m.known and not m.gpus and not m.host_watts else np.nan for m in all_], dtype=float)  # fmt: skip
-        """Of machines that are described by their watts alone."""
+        """Watts of machines that are described by their watts alone."""
         self._inside_fixed = self.curves.inside(self._fixed)
         self._host = np.array([m.host_watts or HOST_WATTS for m in all_], dtype=float)  # fmt: skip
         self._cpu_share = np.array([m.cpu_share if m.known else CPU_SHARE for m in all_], dtype=float)  # fmt: skip
         self.last = np.full(count, np.nan)
-        """What each drew when it was last heard."""
+        """Last reported watts of each machine."""
         self._whole = np.full(count, np.nan)
-        """What each drew when it was last heard and all its GPUs were read."""
+        """Last reported watts of each machine with all its GPUs read."""
         self._last_sigma = np.full(count, np.nan)
         self._last_rank = np.full(count, _MODEL, dtype=np.int64)
         self._silent = np.zeros(count, dtype=bool)
         self.limits = np.full(count, np.nan)
-        """Last sum of limits that each node told."""
+        """Last reported sum of limits of each machine."""
         self.gpus = np.full(count, np.nan)
 
     def estimate(
@@ -104,9 +104,9 @@ class WallPowerModel:
         now: float,
         ups: Behind = (),
     ) -> WallPower:
-        """Return all of it; remembers what a silent node will need.
+        """Return the wall power of all machines, and remember it for when they fall silent.
 
-        `ups`: machines behind each UPS that is heard, and the watts that it gives.
+        `ups`: machines behind each UPS with a fresh reading, and its output watts.
         """
         silent = self._silence(tick)
         limit, gpus = self._limits(tick)
@@ -158,7 +158,7 @@ class WallPowerModel:
         if tick.listening:
             silent_after = np.maximum(SILENT_INTERVALS * tick.interval, SILENT_LEAST)
             self._silent = tick.silent_seconds > silent_after
-        else:  # we are deaf: nobody falls silent, and who spoke has spoken
+        else:  # without the bus no node falls silent, and those that reported are heard
             self._silent = self._silent & (tick.silent_seconds > SILENT_LEAST)
         # A switch that is described by its watts runs no collector and is not missed.
         self._silent &= ~(np.isinf(tick.silent_seconds) & ~np.isnan(self._fixed))
@@ -177,8 +177,8 @@ class WallPowerModel:
     def _model(
         self, tick: PowerInputs, limit: Floats, gpus: Floats, host: Floats
     ) -> tuple[Floats, Floats, Flags, Floats]:
-        """Return wall watts, the node's own watts inside, whether those contain the host's, and what
-        part of them is the limits of GPUs that were not read."""
+        """Return wall watts, the node's own watts inside, whether those contain the host's, and the part
+        of them that is limits of unread GPUs."""
         gpu, unread = _gpu_watts(tick, limit, gpus)
         with np.errstate(invalid="ignore", divide="ignore"):
             used = np.clip(np.where(limit > 0, gpu / limit, 0.0), 0.0, 1.0)
@@ -206,7 +206,7 @@ class WallPowerModel:
     def _meters(
         self, tick: PowerInputs, fixed: SiteTopology, metering: Metering, now: float, silent: Flags
     ) -> tuple[Floats, Ints, Flags]:
-        """Return watts by the best fresh meter of each node, its rank, and where a better is stale."""
+        """Return watts by the best fresh meter of each node, its rank, and where a better one is stale."""
         count = len(tick.gpu_watts)
         watts = np.full(count, np.nan)
         rank = np.full(count, _MODEL, dtype=np.int64)
@@ -230,7 +230,7 @@ class WallPowerModel:
             if number == _BMC:
                 total = np.where(np.isnan(total), own, total)
                 stale = stale | (~np.isnan(tick.wall_watts) & ~own_fresh & ~silent)
-            # One of a node's outlets without the others is no sum.
+            # Some of a node's outlets without the others are no sum.
             take = np.isnan(watts) & ~np.isnan(total) & ~(stale & (heard > 0))
             degraded |= np.isnan(watts) & stale
             watts, rank = np.where(take, total, watts), np.where(take, number, rank)
@@ -238,8 +238,8 @@ class WallPowerModel:
 
 
 def _gpu_watts(tick: PowerInputs, limit: Floats, gpus: Floats) -> tuple[Floats, Floats]:
-    """Return the watts of all GPUs, and of them what is assumed: one that is lost or was not read
-    counts with its limit."""
+    """Return the watts of all GPUs, and the assumed part of them: a lost or unread GPU counts with its
+    limit."""
     with np.errstate(invalid="ignore", divide="ignore"):
         share = np.where(gpus > 0, tick.gpus_unread / gpus, 0.0)
         unread = np.where(np.isnan(tick.unread_limit_watts), limit * share, tick.unread_limit_watts)
@@ -250,7 +250,7 @@ def _gpu_watts(tick: PowerInputs, limit: Floats, gpus: Floats) -> tuple[Floats, 
 
 
 def _behind_ups(ups: Behind, modelled: Floats, metered: Floats, rank: Ints) -> tuple[Floats, Ints]:
-    """Give what a UPS measures, less what meters know, to the machines that have no meter."""
+    """Distribute the output of a UPS, less the metered machines, over the machines without a meter."""
     for members, watts in ups:
         rest = members[np.isnan(metered[members])]
         parts = modelled[rest]

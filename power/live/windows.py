@@ -1,4 +1,4 @@
-"""The last minutes of every circuit in bounded rings: mean squares, peaks, swings and slow steps.
+"""The last minutes of every circuit in bounded rings: mean squares, peaks, swings, slow steps.
 
 A circuit's current is kept as the running integral of its square, so that the mean over any window is
 one difference, however irregular the ticks were.
@@ -11,7 +11,7 @@ import numpy as np
 from power.network.wiring import Flags, Floats
 
 _DEPTH = 140
-"""Rows of the ring, at most one a second: more than the two minutes that the trend looks back."""
+"""Rows of the ring, at most one a second: more than the trend's two minutes."""
 _SPACING = 0.999
 SLOW_SECONDS = 5.0
 """Length of one step of the slow ring, which the trend reads."""
@@ -20,13 +20,13 @@ SLOW_DEPTH = 26
 
 
 class Windows:
-    """Rings over circuits."""
+    """Rings of recent currents, one column a circuit."""
 
     def __init__(self, circuits: int) -> None:
         self._sum = np.zeros((circuits, 3))
         """Integral of the square of each pole's current."""
         self._known = np.zeros(circuits)
-        """Seconds in which it was known."""
+        """Seconds with a known current."""
         self._at: Floats = np.full(_DEPTH, -np.inf)
         self._sums = np.zeros((_DEPTH, circuits, 3))
         self._knowns = np.zeros((_DEPTH, circuits))
@@ -34,19 +34,19 @@ class Windows:
         self._next = 0
         self._last = -np.inf
         self.slow_at: Floats = np.full(SLOW_DEPTH, -np.inf)
-        """End of each slow step; the oldest first."""
+        """End of each slow step, oldest first."""
         self.slow: Floats = np.full((SLOW_DEPTH, circuits), np.nan)
         """RMS of the highest pole in each slow step."""
         self._slow_sum, self._slow_known = self._sum.copy(), self._known.copy()
         self._newest: Floats = np.full((circuits, 3), np.nan)
 
     def add(self, now: float, amps: Floats) -> None:
-        """Take in the amps of each pole since the last call; shape (circuits, 3)."""
+        """Add the amps of each pole since the last call; shape (circuits, 3)."""
         if now <= self._last:
             return
         seconds = now - self._last if np.isfinite(self._last) else 0.0
         known: Flags = ~np.isnan(amps.sum(axis=1))
-        # What a driver or meter says is a mean over the time that has just passed.
+        # A reading is a mean over the time that has just passed.
         self._sum = self._sum + np.where(known[:, None], np.square(amps), 0.0) * seconds
         self._known = self._known + np.where(known, seconds, 0.0)
         if not np.isfinite(self._last):
@@ -62,13 +62,13 @@ class Windows:
             self._slow_step(now)
 
     def rms(self, now: float, seconds: float) -> Floats:
-        """Return the RMS of the highest pole over the last `seconds`; of what there is, if less."""
+        """Return the RMS of the highest pole over the last `seconds`, or over less if there is less."""
         sums, known = self._before(now - seconds)
         length = self._known - known
         with np.errstate(invalid="ignore", divide="ignore"):
             mean = (self._sum - sums) / length[:, None]
         rms = np.sqrt(np.maximum(mean, 0.0)).max(axis=1)
-        # Before any time has passed, and where the window holds next to nothing, the newest stands.
+        # In an empty window the newest reading counts.
         newest: Floats = self._newest.max(axis=1)
         return np.where(length > 1e-6, rms, newest)
 
@@ -83,14 +83,14 @@ class Windows:
         return lowest
 
     def steps(self, now: float) -> tuple[Floats, Floats]:
-        """Return the ends of the slow steps and the RMS of each; none of before a long pause."""
+        """Return the ends of the slow steps and the RMS of each; none from before a long pause."""
         held = np.isfinite(self.slow_at) & (now - self.slow_at < 2 * SLOW_DEPTH * SLOW_SECONDS)
         held &= ~np.isnan(self.slow).all(axis=1)  # the start is the end of no step
         return self.slow_at[held], self.slow[held]
 
     def swing(self, now: float, seconds: float, rows: slice) -> tuple[Floats, Floats]:
-        """Return peak to peak of the last `seconds`, and how often it swung from one half to the other
-        and back. What swings faster than the ticks is larger than this says."""
+        """Return peak to peak of the last `seconds`, and how often the current swung from one half to the
+        other and back. Swings faster than the ticks are larger than this."""
         recent = self._recent(now, seconds)[:, rows]
         low, high = np.fmin.reduce(recent, axis=0), np.fmax.reduce(recent, axis=0)
         span = high - low
@@ -110,7 +110,7 @@ class Windows:
         return np.concatenate([found, self._newest.max(axis=1)[None]])
 
     def _before(self, at: float) -> tuple[Floats, Floats]:
-        """Return the integrals as they stood at a time, between two rows by a straight line."""
+        """Return the integrals at a time, interpolated between two rows."""
         order = (self._next + np.arange(_DEPTH)) % _DEPTH
         order = order[np.isfinite(self._at[order])]
         times = self._at[order]
@@ -118,7 +118,7 @@ class Windows:
         if later == 0:
             first = order[0]
             return self._sums[first], self._knowns[first]
-        if later == len(order):  # the newest row: what came since is not in the ring yet
+        if later == len(order):  # after the newest row
             last = order[-1]
             return self._sums[last], self._knowns[last]
         one, two = order[later - 1], order[later]

@@ -286,7 +286,7 @@ def test_heat_energy_and_the_time_above_survive_a_restart() -> None:
     text = OFFICE.replace("watts = 100", "watts = 2160")  # 18 A of 20
     stage = Stage(text)
     stage.play(1200, every=5)
-    memory = stage.live.memory()
+    memory = stage.live.checkpoint()
     warm = stage.value("circuit_heat_ratio", "office")
     above = stage.value("circuit_above_continuous_seconds", "office")
     joules = stage.value("circuit_energy_joules", "office")
