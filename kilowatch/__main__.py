@@ -1,4 +1,4 @@
-"""`kilowatch`: the one command. Each error that an operator can mend is one line on stderr."""
+"""`kilowatch`: the command. Each error that an operator can correct is one line on stderr."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ COMMANDS = {
     "diagnose": "diagnose",
     "xid": "diagnose",
 }
-"""Every command, and the module of `kilowatch.cli` that has it: loaded when it is called, so that a
-collector never holds the memory of what it does not use."""
+"""Module of `kilowatch.cli` by command, imported when the command is called, so that a collector
+does not hold the memory of other commands."""
 
 
 class BadSettings(click.ClickException):
-    """Something must be written otherwise; as click's own usage errors, exit code 2."""
+    """Wrong settings: exit code 2, as click's own usage errors."""
 
     exit_code = 2
 
 
 class Group(click.Group):
-    """Loads a command when it is called; turns our errors into one line and an exit code: 2 for
-    settings, 1 for the rest."""
+    """Imports a command when it is called, and turns kilowatch's errors into one line and an exit
+    code: 2 for settings, 1 for the rest."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -79,15 +79,15 @@ class Group(click.Group):
             raise failure(str(error)) from error
 
 
-def _tell_version(ctx: click.Context, _param: click.Parameter, asked: bool) -> None:
+def _print_version(ctx: click.Context, _param: click.Parameter, asked: bool) -> None:
     if asked and not ctx.resilient_parsing:
         click.echo(f"kilowatch, version {version()}")
         ctx.exit()
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_tell_version, help="Show the version and exit.")  # fmt: skip
-@click.option("-v", "--verbose", count=True, help="Say more; twice for everything.")
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version and exit.")  # fmt: skip
+@click.option("-v", "--verbose", count=True, help="Log more; twice for everything.")
 def main(verbose: int) -> None:
     """Telemetry and health for GPU clusters: every watt, every fault, every breaker.
 

@@ -8,8 +8,8 @@
     [aggregator]
     listen = "127.0.0.1:9400"
 
-The environment says the same as `KILOWATCH__COLLECTOR__INTERVAL=0.5`. Unknown keys are errors, with
-their place and the closest known key: a typo must not pass for a setting.
+In the environment a setting is `KILOWATCH__COLLECTOR__INTERVAL=0.5`. Unknown keys are errors, with
+their place and the closest known key, so that a typo is not ignored.
 """
 
 from __future__ import annotations
@@ -30,33 +30,33 @@ from telemetry.settings import convert, fields_of, read_toml, structs_in
 from telemetry.topics import check_name
 
 PLACES = (Path("kilowatch.toml"), Path("/etc/kilowatch/kilowatch.toml"))
-"""Where a file is looked for when none is named."""
+"""Default paths of the settings file, in order."""
 PREFIX = "KILOWATCH__"
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All settings of this machine."""
+    """Settings of this machine."""
 
     cluster: str = "default"
-    """The name under which nodes and aggregators find each other on the bus."""
+    """Name in the MQTT topics that nodes and aggregators share."""
     broker: BrokerConfig = BrokerConfig()
     power: dict[str, Any] = {}
     """Circuits, panels, cords, meters, budgets (docs/power.md)."""
     alerts: AlertsConfig = AlertsConfig()
-    """Who is told of what (docs/alerts.md)."""
+    """Notifications (docs/alerts.md)."""
     collector: CollectorConfig
     aggregator: AggregatorConfig
 
 
 def find_file(named: Path | None) -> Path | None:
-    """Return the settings file: the one named, else the first of `PLACES` that is there."""
+    """Return the settings file: the one named, else the first of `PLACES` that exists."""
     if named is not None:
         return named
     return next((place for place in PLACES if place.is_file()), None)
 
 
 def where(named: Path | None) -> str:
-    """Return what a fault in the settings is said to be in."""
+    """Return the place that errors about the settings name."""
     path = find_file(named)
     return str(path) if path else "settings"
 
@@ -66,7 +66,7 @@ def load(
     environment: Mapping[str, str] = os.environ,
     flags: Mapping[str, object] | None = None,
 ) -> Settings:
-    """Read the settings. Raises `ConfigError` with the place of the fault and its cure.
+    """Return the settings. Raises `ConfigError` with the place of the fault and its remedy.
 
     `flags` maps dotted keys (`collector.source`) to values; None means not given.
     """
@@ -101,9 +101,9 @@ def check_keys(where: str, tree: Mapping[str, Any], kind: type, prefix: str = ""
         if inner is None:
             continue
         if isinstance(value, list):
-            for number, one in enumerate(value):
-                if isinstance(one, Mapping):
-                    check_keys(where, one, inner, f"{prefix}{key}[{number}].")
+            for number, item in enumerate(value):
+                if isinstance(item, Mapping):
+                    check_keys(where, item, inner, f"{prefix}{key}[{number}].")
             continue
         if not isinstance(value, Mapping):
             raise ConfigError(f"{where}: {prefix}{key}", "it is a section, not a value",
@@ -128,8 +128,8 @@ def _put(tree: dict[str, Any], keys: list[str], value: object, where: str) -> No
 
 
 def _share(tree: dict[str, Any]) -> None:
-    """Cluster and broker are said once and hold for both sides, unless a side says otherwise; power
-    and alerts are the aggregator's, and stand at the top because people look for them there."""
+    """Apply cluster and broker to both sides, unless a side has its own, and [power] and [alerts] of
+    the top level to the aggregator."""
     for side in ("collector", "aggregator"):
         section = tree.setdefault(side, {})
         section.setdefault("cluster", tree.get("cluster", "default"))
@@ -140,6 +140,6 @@ def _share(tree: dict[str, Any]) -> None:
 
 
 def shown(settings: Settings) -> dict[str, Any]:
-    """Return the settings as plain values for `config show`; secrets are in files, never here."""
+    """Return the settings as plain values for `config show`; secrets are in files, not in settings."""
     tree: dict[str, Any] = msgspec.to_builtins(settings, enc_hook=str)
     return tree

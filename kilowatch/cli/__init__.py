@@ -1,1 +1,1 @@
-"""One module per family of commands; each parses, calls and prints, and decides nothing."""
+"""Commands, a module per family; each parses arguments, calls a function and prints its result."""

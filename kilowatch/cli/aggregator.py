@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+HOME = "127.0.0.1:9400"
+"""Address of an aggregator with default settings."""
+
 
 def aggregator_options(command: Command) -> Command:
     """Add `--http`, `--token-file` and `--config`."""
@@ -38,8 +41,7 @@ def aggregator_options(command: Command) -> Command:
 
 
 def address_argument(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command take its aggregator bare, too, as `kilowatch top ADDRESS` does; it gets it as
-    `http`."""
+    """Add an argument ADDRESS, an alternative to `--http`, as `kilowatch top ADDRESS` has it."""
 
     @click.argument("address", required=False)
     @functools.wraps(command)
@@ -50,22 +52,22 @@ def address_argument(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def named(address: str | None, http: str | None) -> str | None:
-    """Return the aggregator that is named bare or by `--http`. Raises `UsageError` for two."""
+    """Return the address of the argument or of `--http`. Raises `UsageError` for two."""
     if address and http and web_address(address) != web_address(http):
         raise click.UsageError(f"Two aggregators are named, {address} and {http}. Name one.")
     return address or http
 
 
 def web_address(where: str) -> str:
-    """Return a URL of what people write: a URL, a host with its port, or a port alone."""
+    """Return the URL of an address: a URL, a host with its port, or a port alone."""
     if "://" in where:
         return where
     return f"http://127.0.0.1:{where}" if where.isdigit() else f"http://{where}"
 
 
 def open_api(config: Path | None, http: str | None, token_file: Path | None) -> ApiClient:
-    """Return the aggregator that is meant: by the options, else by the settings."""
-    from kilowatch.clients.api import ApiClient, read_token  # noqa: PLC0415 - HTTP is for who uses it
+    """Return a client of the aggregator in the options, else in the settings."""
+    from kilowatch.clients.api import ApiClient, read_token  # noqa: PLC0415 - loads HTTP
 
     loaded = settings.load(config).aggregator
     where = web_address(http or _reachable(loaded.listen))
@@ -73,6 +75,6 @@ def open_api(config: Path | None, http: str | None, token_file: Path | None) -> 
 
 
 def _reachable(listen: str) -> str:
-    """Return an address that a listener on all addresses has on this machine."""
+    """Return an address of this machine for a listener on all addresses."""
     host, _, port = listen.rpartition(":")
     return f"127.0.0.1:{port}" if host in {"", "0.0.0.0", "[::]"} else listen  # noqa: S104

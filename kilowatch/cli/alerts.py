@@ -1,4 +1,4 @@
-"""`alerts`, `ack`, `silence`, `notify`: what is wrong, who takes it, who is told."""
+"""`alerts`, `ack`, `silence`, `notify`: incidents, acknowledgements, silences, channels."""
 
 from __future__ import annotations
 
@@ -10,39 +10,38 @@ import click
 import msgspec
 
 from kilowatch.cli.aggregator import address_argument, aggregator_options, open_api
-from kilowatch.cli.arguments import DurationParam
+from kilowatch.cli.arguments import DurationParam, json_option, print_json
 
 
 def _login() -> str:
-    """Return the name of whoever types."""
+    """Return the login name of the user."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container without a name for its user
         return "somebody"
 
 
-_json = click.option("--json", "as_json", is_flag=True, help="As JSON.")
 _who = click.option("--who", default=_login, show_default="your login name", help="Who does it.")
-
-
-def _print_json(body: object) -> None:
-    click.echo(msgspec.json.format(msgspec.json.encode(body)).decode())
 
 
 @click.command()
 @address_argument
-@click.option("--all", "everything", is_flag=True, help="Every alert by itself: pending, held back, resolved.")  # fmt: skip
+@click.option("--all", "everything", is_flag=True, help="Each alert: pending, suppressed and resolved ones too.")  # fmt: skip
 @click.option(
     "--history",
     type=DurationParam(),
     is_flag=False,
     flag_value=7 * 86_400.0,
     metavar="[DURATION]",
-    help="Incidents of a week, or of so long, those that are over too.",
+    help="Incidents of the last week, or of DURATION, resolved ones too.",
 )
-@click.option("--node", help="Only those of this node.")
-@click.option("--severity", type=click.Choice(["page", "ticket", "info"]), help="Only those.")
-@_json
+@click.option("--node", help="Only alerts of this node.")
+@click.option(
+    "--severity",
+    type=click.Choice(["page", "ticket", "info"]),
+    help="Only alerts of this severity.",
+)
+@json_option
 @aggregator_options
 def alerts(
     everything: bool,
@@ -54,7 +53,7 @@ def alerts(
     http: str | None,
     token_file: Path | None,
 ) -> None:
-    """Show what is wrong now, by cause, worst first. ADDRESS is the aggregator's.
+    """Show open incidents, worst first. ADDRESS is the aggregator's.
 
     Exit code 0: the aggregator answered. 1: it can't be reached, or refuses. 2: a wrong option.
     """
@@ -73,25 +72,28 @@ def alerts(
         lines = list(text.incident_lines(ours.incidents, ours.at))
         reply = ours
     if as_json:
-        _print_json(reply)
+        print_json(reply)
         return
     for line in lines:
         word = line.split(" ", 1)[0].lower()
         known = {severity.value: colour for severity, colour in text.COLOURS.items()}
         click.secho(line, fg=known.get(word))
     if not lines:
-        click.echo("nothing is wrong, as far as kilowatch knows")
+        click.echo("no open incident")
 
 
 @click.command()
 @click.argument("key")
-@click.option("--why", default="", help="What you do about it, for the others.")
+@click.option("--why", default="", help="Reason, for others.")
 @_who
 @click.option(
-    "--for", "seconds", type=DurationParam(), help="Only so long. [default: until it is over]"
+    "--for",
+    "seconds",
+    type=DurationParam(),
+    help="End after this time. [default: when it is resolved]",
 )
-@click.option("--end", is_flag=True, help="You no longer take care of it.")
-@_json
+@click.option("--end", is_flag=True, help="Remove the acknowledgement.")
+@json_option
 @aggregator_options
 def ack(
     key: str,
@@ -104,7 +106,7 @@ def ack(
     http: str | None,
     token_file: Path | None,
 ) -> None:
-    """Take care of an incident: it is not told again until it grows worse.
+    """Acknowledge an incident: reminders stop until it grows worse.
 
     KEY is its key, the first characters of it, or the key of one of its alerts; `kilowatch alerts`
     shows them.
@@ -120,10 +122,10 @@ def ack(
     else:
         reply = api.post(path, AckRequest(who=who, why=why, duration=seconds), IncidentReply)
     if as_json:
-        _print_json(reply)
+        print_json(reply)
         return
-    word = "nobody takes care of" if end else f"{who} takes care of"
-    _say(f"{word} {reply.incident.key}: {reply.incident.title}", reply.saved)
+    word = "acknowledgement removed:" if end else f"acknowledged by {who}:"
+    _print(f"{word} {reply.incident.key}: {reply.incident.title}", reply.saved)
 
 
 @click.command()
@@ -131,12 +133,12 @@ def ack(
 @click.option("--for", "seconds", type=DurationParam(), help="How long: 30m, 2h, 1d.")
 @click.option("--from", "starts", help="When it begins: 2026-12-01T08:00:00Z. [default: now]")
 @click.option("--until", help="When it ends, instead of --for.")
-@click.option("--why", default="", help="For the others; needed.")
+@click.option("--why", default="", help="Reason, for others; required.")
 @_who
-@click.option("--maintenance", is_flag=True, help="A planned window: what fires in it is no incident.")  # fmt: skip
-@click.option("--list", "listed", is_flag=True, help="Show what is silenced.")
+@click.option("--maintenance", is_flag=True, help="A planned window: alerts in it open no incident.")  # fmt: skip
+@click.option("--list", "listed", is_flag=True, help="Show silences.")
 @click.option("--end", "ended", metavar="ID", help="End a silence now.")
-@_json
+@json_option
 @aggregator_options
 def silence(
     matchers: tuple[str, ...],
@@ -153,11 +155,11 @@ def silence(
     http: str | None,
     token_file: Path | None,
 ) -> None:
-    """Tell nobody of some alerts for a while: those that match all of LABEL=VALUE.
+    """Suppress notifications of alerts that match all of LABEL=VALUE, for a while.
 
     node=dgx-01, rule=~"gpu_.*", severity!=page; labels are rule, node, severity, subject, name, and
-    what alerts carry: gpu, uuid, serial, rack, circuits, job. With --maintenance they are no
-    incidents at all, and neither is what the window leaves behind for two minutes.
+    those of alerts: gpu, uuid, serial, rack, circuits, job. With --maintenance they open no incident
+    at all, also for two minutes after the window.
     """
     from api.alerts import EndRequest, SilenceReply, SilenceRequest, SilencesReply  # noqa: PLC0415
     from kilowatch.clients.api import part  # noqa: PLC0415
@@ -167,7 +169,7 @@ def silence(
     if listed:
         every = api.get("/api/v1/silences", SilencesReply)
         if as_json:
-            _print_json(every)
+            print_json(every)
         else:
             click.echo("\n".join(text.silence_lines(every.silences, every.at)))
         return
@@ -185,21 +187,21 @@ def silence(
         )  # fmt: skip
         reply = api.post("/api/v1/silences", asked, SilenceReply)
     if as_json:
-        _print_json(reply)
+        print_json(reply)
         return
     click.echo("\n".join(text.silence_lines([reply.silence], reply.at)))
-    _say("", reply.saved)
+    _print("", reply.saved)
 
 
 @click.group()
 def notify() -> None:
-    """Channels to people: how they do, and whether they work."""
+    """Notification channels: their state, and a test message."""
 
 
 @notify.command("list")
 @address_argument
-@click.option("--deliveries", is_flag=True, help="What was sent in the last day, newest first.")
-@_json
+@click.option("--deliveries", is_flag=True, help="Deliveries of the last day, newest first.")
+@json_option
 @aggregator_options
 def list_channels(
     deliveries: bool,
@@ -208,7 +210,7 @@ def list_channels(
     http: str | None,
     token_file: Path | None,
 ) -> None:
-    """Show all channels, what waits, and what fails."""
+    """Show channels with waiting and failed deliveries."""
     from api.alerts import ChannelsReply, DeliveriesReply  # noqa: PLC0415
     from kilowatch.text import alerts as text  # noqa: PLC0415
 
@@ -220,7 +222,7 @@ def list_channels(
         found = api.get("/api/v1/channels", ChannelsReply)
         lines, reply = text.channel_lines(found.channels, found.at), found  # type: ignore[assignment]  # either is shown
     if as_json:
-        _print_json(reply)
+        print_json(reply)
     else:
         click.echo("\n".join(lines) or "nothing was sent")
 
@@ -231,9 +233,9 @@ def list_channels(
 def try_channel(
     channel: str, config: Path | None, http: str | None, token_file: Path | None
 ) -> None:
-    """Send a test notice to CHANNEL now, through the running aggregator.
+    """Send a test message to CHANNEL now, through the running aggregator.
 
-    Exit code 0: it has arrived. 1: it has not; the reason stands there.
+    Exit code 0: delivered. 1: not delivered; the reason is printed.
     """
     from alerts.message.text import clean  # noqa: PLC0415
     from api.alerts import TestReply  # noqa: PLC0415
@@ -242,17 +244,17 @@ def try_channel(
     api = open_api(config, http, token_file)
     reply = api.post(f"/api/v1/channels/{part(channel)}/test", {}, TestReply)
     if not reply.delivered:
-        click.echo(f"{channel} did not take it: {clean(reply.error)}", err=True)
+        click.echo(f"{channel}: not delivered: {clean(reply.error)}", err=True)
         sys.exit(1)
-    click.echo(f"{channel} has it, after {reply.seconds:.2f} s")
+    click.echo(f"{channel}: delivered after {reply.seconds:.2f} s")
 
 
-def _say(line: str, saved: bool) -> None:
+def _print(line: str, saved: bool) -> None:
     from alerts.message.text import clean  # noqa: PLC0415
 
     if line:
         click.echo(clean(line))
     if not saved:
         click.echo(
-            "It holds, but the journal can't be written now: a crash would forget it.", err=True
+            "In force, but the journal can't be written now: a crash would lose it.", err=True
         )

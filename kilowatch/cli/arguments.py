@@ -1,4 +1,4 @@
-"""What people write on the command line: durations, addresses, and where the settings are."""
+"""Shared options and output of commands: durations, addresses, settings, JSON."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+import msgspec
 
 from telemetry.text import parse_duration
 
@@ -61,3 +62,13 @@ def broker_option(command: Command) -> Command:
     return click.option(
         "--broker", type=AddressParam(), help="MQTT broker, instead of the one in the settings."
     )(command)
+
+
+def json_option(command: Command) -> Command:
+    """Add `--json`."""
+    return click.option("--json", "as_json", is_flag=True, help="As JSON.")(command)
+
+
+def print_json(body: object) -> None:
+    """Print a value as indented JSON."""
+    click.echo(msgspec.json.format(msgspec.json.encode(body)).decode())

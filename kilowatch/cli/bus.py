@@ -1,4 +1,4 @@
-"""`tap` and `record`: what is on the bus, for people and for files."""
+"""`tap` and `record`: messages of the bus on the terminal, or in a file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def tap(
     as_json: bool,
     count: int | None,
 ) -> None:
-    """Print what passes on the bus, readable: binary frames too."""
+    """Print messages of the bus as text, binary frames too."""
     from kilowatch.clients.tap import run_tap  # noqa: PLC0415
     from kilowatch.stack.signals import stop_on_signals  # noqa: PLC0415
 
@@ -45,7 +45,7 @@ def tap(
             as_json=as_json,
             count=count,
             stop=stop_on_signals(),
-            say=click.echo,
+            write=click.echo,
         )
 
     asyncio.run(main())

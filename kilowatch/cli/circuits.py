@@ -1,4 +1,4 @@
-"""`kilowatch circuits`: what hangs on which breaker, live, from a running aggregator."""
+"""`kilowatch circuits`: the state of circuits, from a running aggregator."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ import msgspec
 
 from alerts.message.text import clean
 from api.power import CircuitsReply, PowerReply, RowsReply
-from kilowatch.cli.aggregator import address_argument, web_address
+from kilowatch.cli.aggregator import HOME, address_argument, web_address
 from kilowatch.clients.api import ApiClient, read_token
 from kilowatch.text.circuits import ESTIMATE, circuit_lines, row_lines
 from telemetry.errors import KilowattError
 
-HOME = "127.0.0.1:9400"
 _CLEAR = "\x1b[H\x1b[2J"
 
 
@@ -26,9 +25,9 @@ _CLEAR = "\x1b[H\x1b[2J"
 @click.option("--http", metavar="HOST:PORT", help=f"The same as ADDRESS. [default: {HOME}]")
 @click.option("--token-file", type=click.Path(dir_okay=False, path_type=Path), help="File with the aggregator's token, where it asks for one.")  # fmt: skip
 @click.option("--watch", is_flag=True, help="Again every second, until Ctrl-C.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON; null seconds are never.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON; null seconds mean never.")
 def circuits(http: str | None, token_file: Path | None, watch: bool, as_json: bool) -> None:
-    """Every circuit now: load, limits, headroom, heat of the breaker, and when it may trip. ADDRESS is
+    """Show every circuit: load, limits, headroom, heat of the breaker, and time to trip. ADDRESS is
     the aggregator's."""
     api = ApiClient(web_address(http or HOME), read_token(token_file))
     if not watch:
@@ -37,7 +36,7 @@ def circuits(http: str | None, token_file: Path | None, watch: bool, as_json: bo
     while True:
         try:
             text = _json(api) if as_json else "\n".join(_lines(api))
-        except KilowattError as error:  # a restart of the aggregator ends nobody's watch
+        except KilowattError as error:  # go on watching while the aggregator restarts
             text = str(error)
         clear = _CLEAR if sys.stdout.isatty() and not as_json else ""
         click.echo(f"{clear}{text}")
@@ -65,14 +64,14 @@ def _lines(api: ApiClient) -> list[str]:
                 '    nodes = ["rig1"]', "", "Then docs/power.md."]  # fmt: skip
     found = api.get("/api/v1/circuits", CircuitsReply)
     draw = "" if power.wall_watts is None else f"  {power.wall_watts:,.0f} W at the wall"
-    lines = [f"cluster {clean(found.cluster)}{draw}", *_trouble(power)]
+    lines = [f"cluster {clean(found.cluster)}{draw}", *_problems(power)]
     lines += circuit_lines(found.circuits)
     lines += row_lines("budget", api.get("/api/v1/budgets", RowsReply).rows)
     lines += row_lines("UPS", api.get("/api/v1/ups", RowsReply).rows)
     return [*lines, ESTIMATE]
 
 
-def _trouble(power: PowerReply) -> list[str]:
+def _problems(power: PowerReply) -> list[str]:
     lines = []
     if power.configuration.error is not None:
         lines.append(f"! the newest configuration is refused: {clean(power.configuration.error)}")

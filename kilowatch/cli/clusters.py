@@ -1,4 +1,4 @@
-"""`kilowatch demo`: a simulated cluster that behaves, through the real bus into the real store."""
+"""`kilowatch demo`: a simulated cluster, through a real bus into a real store."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import sys
 from pathlib import Path
 
 import click
-import msgspec
 
-from kilowatch.cli.arguments import AddressParam, DurationParam
+from kilowatch.cli.arguments import AddressParam, DurationParam, print_json
 from kilowatch.stack.foreground import announce, watch_with_dashboard
 from kilowatch.stack.ports import free_port, pick_address
 
@@ -29,12 +28,12 @@ from kilowatch.stack.ports import free_port, pick_address
 )
 @click.option("--no-ui", is_flag=True, help="Without the dashboard; Ctrl-C ends it.")
 @click.option("--for", "seconds", type=DurationParam(), help="End by itself after this time.")
-@click.option("--json", "as_json", is_flag=True, help="Print what came of it as JSON at the end.")
+@click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON at the end.")
 @click.option("--http", type=AddressParam(), help="Where to serve HTTP. [default: a free port]")
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Keep the data there. [default: thrown away at the end]",
+    help="Folder of the data. [default: removed at the end]",
 )
 @click.option("--until-eof", is_flag=True, hidden=True, help="End when standard input ends.")
 def demo(
@@ -50,7 +49,7 @@ def demo(
     data: Path | None,
     until_eof: bool,
 ) -> None:
-    """Run a simulated cluster: real broker, real collectors and aggregator, made-up GPUs."""
+    """Run a simulated cluster: real broker, collectors and aggregator, simulated GPUs."""
     from kilowatch.stack.demo import run_demo  # noqa: PLC0415 - loads DuckDB; keep --help quick
 
     host, port = pick_address(http, given=True) if http else ("127.0.0.1", free_port())
@@ -72,7 +71,7 @@ def demo(
         )
     )
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(outcome)).decode())
+        print_json(outcome)
     else:
         click.echo(
             f"{outcome.nodes} nodes, {outcome.gpus} GPUs, {outcome.seconds} s: "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,26 +16,17 @@ from kilowatch import settings
 from kilowatch.cli.arguments import settings_option
 from kilowatch.settings import Settings
 
-# What `kilowatch config check` looks at beyond the settings themselves: the files that they name.
-
-
-def check_power(where: str, tree: Mapping[str, Any]) -> None:
-    """Raise `ConfigError` for circuits, meters and budgets that can't be meant."""
-    load_site(where, tree)
-
 
 def verify(settings: Settings, where: str = "settings") -> None:
-    """Raise `ConfigError` for what a service would refuse at its start. Opens no connection.
-
-    `where`: the file that they are from.
-    """
+    """Raise `ConfigError` for settings that a service would refuse at its start, in the file `where`
+    and in files that it names. Opens no connection."""
     for broker in (settings.collector.broker, settings.aggregator.broker):
         broker.password()
         broker.context()
     aggregator = settings.aggregator
     load_rules(aggregator.rules)
     aggregator.alerts.open()
-    check_power(where, aggregator.power)
+    load_site(where, aggregator.power)
     aggregator.store.check_secrets()
     if aggregator.listen:
         HttpConfig(
@@ -56,12 +46,10 @@ def config() -> None:
 @config.command()
 @settings_option
 def check(config: Path | None) -> None:
-    """Say whether the settings are right; exit code 2 when they are not.
+    """Check the settings; exit code 2 when they are wrong.
 
-    Also opens what they name: certificates, rules, tokens, the file of a source.
+    Also opens the files that they name: certificates, rules, tokens, the file of a source.
     """
-    from kilowatch.cli.config import verify  # noqa: PLC0415 - loads all parts
-
     verify(settings.load(config), settings.where(config))
     place = settings.find_file(config)
     click.echo(f"{place}: ok" if place else "no settings file: the defaults are in force")
@@ -77,7 +65,7 @@ def show(config: Path | None, as_json: bool) -> None:
 
 
 def toml_lines(tree: dict[str, Any], prefix: str = "") -> list[str]:
-    """Return TOML text of plain values; what is not set stands as a comment."""
+    """Return TOML text of plain values; a value that is not set is a comment."""
     lines = []
     for key, value in tree.items():
         if value is None:

@@ -1,4 +1,4 @@
-"""`diagnose` and `xid`: what a saved log or a number says about the health of GPUs."""
+"""`diagnose` and `xid`: faults of GPUs in saved logs, and the meaning of an XID."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
+
+from kilowatch.cli.arguments import json_option, print_json
 
 if TYPE_CHECKING:
     from alerts.diagnosis.finding import Finding
@@ -21,17 +22,17 @@ _COLOURS = {"page": "red", "ticket": "yellow", "info": "cyan", "ignore": "bright
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="As JSON, worst first.")
 def diagnose(files: tuple[Path, ...], as_json: bool) -> None:
-    """Say what is wrong with the GPUs of a node, from what was saved of it.
+    """Find faults of GPUs in the saved logs of a node.
 
     FILES are kernel logs (dmesg, journal, /dev/kmsg, syslog), saved `nvidia-smi -q` or `-q -x`, or
-    whole nvidia-bug-report.log files, as they are or packed with gzip, bzip2 or xz; `-` is standard input. All are taken as of
+    whole nvidia-bug-report.log files, plain or compressed with gzip, bzip2 or xz; `-` is standard input. All count as logs of
     one node, unless their lines name several.
 
     Exit code 0: nothing above info. 1: a ticket, or a file can't be read. 2: a page.
     """
     from kilowatch.saved_logs.reader import SavedLogReader  # noqa: PLC0415 - keep --help quick
 
-    # Values without circles: looking for some among millions would be half of the work.
+    # No reference cycles are created: searching millions of objects for some would double the time.
     gc.disable()
     try:
         reader = SavedLogReader()
@@ -43,11 +44,9 @@ def diagnose(files: tuple[Path, ...], as_json: bool) -> None:
     for note in reader.notes:
         click.echo(note, err=True)
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(incidents)).decode())
+        print_json(incidents)
     else:
-        click.echo(
-            "\n".join(_lines(incidents)) or "nothing is wrong with a GPU, as far as this says"
-        )
+        click.echo("\n".join(_lines(incidents)) or "no fault of a GPU found")
     sys.exit({"page": 2, "ticket": 1}.get(incidents[0].severity if incidents else "", 0))
 
 
@@ -69,14 +68,14 @@ def _lines(incidents: list[Finding]) -> Iterator[str]:
 
 @click.command()
 @click.argument("number", type=click.IntRange(0, 999999))
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@json_option
 def xid(number: int, as_json: bool) -> None:
-    """Say what XID NUMBER means and what to do; a single line of it decides nothing for 144-150."""
+    """Explain XID NUMBER and its remedy; for 144 to 150 a single line is not conclusive."""
     from alerts.xid.catalogue import meaning_of  # noqa: PLC0415
 
     known = meaning_of(number)
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(known)).decode())
+        print_json(known)
         return
     click.echo(f"XID {number} {known.name or '(in no catalogue)'}")
     click.echo(f"  {known.meaning}")

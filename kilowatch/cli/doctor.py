@@ -1,17 +1,16 @@
-"""`kilowatch doctor`: what is wrong with this machine's set-up, and the command that mends it."""
+"""`kilowatch doctor`: faults in the set-up of this machine, and their remedies."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
-import msgspec
 
 from kilowatch import settings
-from kilowatch.cli.arguments import broker_option, settings_option
+from kilowatch.cli.arguments import broker_option, json_option, print_json, settings_option
 
 _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "fault": ("✗", "red")}
 
@@ -19,7 +18,7 @@ _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "fault": ("✗", "
 @click.command()
 @settings_option
 @broker_option
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@json_option
 def doctor(config: Path | None, broker: tuple[str, int] | None, as_json: bool) -> None:
     """Check driver, permissions, broker, clock, disk and ports; exit code 1 on a fault."""
     from kilowatch.doctor import examine  # noqa: PLC0415 - loads the sources
@@ -30,12 +29,19 @@ def doctor(config: Path | None, broker: tuple[str, int] | None, as_json: bool) -
     )
     findings = asyncio.run(examine(loaded))
     if as_json:
-        click.echo(json.dumps(msgspec.to_builtins(findings), indent=2))
+        print_json(findings)
     else:
-        for finding in findings:
-            mark, colour = _MARKS[finding.level]
-            click.echo(f"{click.style(mark, fg=colour)} {finding.subject:12} {finding.text}")
-            if finding.cure:
-                click.echo(f"{'':15}→ {finding.cure}")
+        print_findings(
+            [(each.level, f"{each.subject:12} {each.text}", each.cure) for each in findings], 15
+        )
     if any(finding.level == "fault" for finding in findings):
         sys.exit(1)
+
+
+def print_findings(findings: Iterable[tuple[str, str, str]], indent: int) -> None:
+    """Print level, text and remedy of each finding; remedies are indented."""
+    for level, text, cure in findings:
+        mark, colour = _MARKS[level]
+        click.echo(f"{click.style(mark, fg=colour)} {text}")
+        if cure:
+            click.echo(f"{'':{indent}}→ {cure}")

@@ -1,22 +1,26 @@
-"""`kilowatch plan` and `kilowatch power`: the electrical side without a running cluster."""
+"""`kilowatch plan` and `kilowatch power`: plan, check and import circuits."""
 
 from __future__ import annotations
 
+import tomllib
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 from msgspec.structs import asdict
 
 from api.power import PlanRequest, PlanResult
-from kilowatch.cli.imports import import_group
+from kilowatch.cli.aggregator import web_address
+from kilowatch.cli.arguments import json_option, print_json
 from kilowatch.clients.api import ApiClient, read_token
+from kilowatch.clients.netbox import NetBox
 from kilowatch.text.plan import plan_lines
+from power.netbox import translate, write
 from power.plan.plan import Suppose, make
 from power.site.config import PowerConfig
 from power.site.decode import decode, section
+from power.site.layout import lay_out
 from telemetry.errors import ConfigError
 from telemetry.settings import read_toml
 
@@ -32,6 +36,9 @@ def _section(where: str, tree: dict[str, Any]) -> dict[str, Any]:
         raise ConfigError(f"{where}: power", "there is nothing in it", "Write [power.circuits.office] and breaker = 15.")  # fmt: skip
     return inner
 
+
+STATUSES = ("active", "planned", "offline", "failed")
+"""Statuses of feeds in NetBox."""
 
 _config = click.option(
     "--config",
@@ -49,7 +56,6 @@ _token = click.option(
     type=click.Path(dir_okay=False, path_type=Path),
     help="File with the aggregator's token, where it asks for one.",
 )
-_json = click.option("--json", "as_json", is_flag=True, help="As JSON.")
 
 
 @click.command()
@@ -63,7 +69,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @click.option("--lose", multiple=True, metavar="FEED", help="A circuit, panel or source goes off.")
 @click.option("--move", multiple=True, metavar="NODE=CIRCUIT", help="Plug a node in elsewhere.")
 @click.option("--preload", type=click.FloatRange(0, 2), default=0.0, metavar="RATIO", help="Load over rating that the breakers carried for hours before. [default: cold]")  # fmt: skip
-@_json
+@json_option
 def plan(
     config: Path | None,
     http: str | None,
@@ -77,8 +83,8 @@ def plan(
     preload: float,
     as_json: bool,
 ) -> None:
-    """What if: load, limits and time to trip of every circuit. Nodes draw what they may, or --watts;
-    in a running cluster what they draw now, and breakers are as warm as they are."""
+    """Plan a change: load, limits and time to trip of every circuit. Nodes draw as much as they may, or
+    --watts; with --http what they draw now, and breakers have their present heat."""
     if (config is None) == (http is None):
         raise click.UsageError("Name a file with --config, or a running cluster with --http.")
     if http is not None and preload:
@@ -95,12 +101,10 @@ def plan(
     if config is not None:
         answer = _planned(config, Suppose(**asdict(asked), preload=preload))
     else:
-        api = ApiClient(
-            str(http) if "://" in str(http) else f"http://{http}", read_token(token_file)
-        )
+        api = ApiClient(web_address(str(http)), read_token(token_file))
         answer = api.post("/api/v1/power/plan", asked, PlanResult)
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
+        print_json(answer)
     else:
         click.echo("\n".join(plan_lines(answer)))
 
@@ -136,15 +140,15 @@ def _watts(node: str, text: str) -> float:
 
 @click.group()
 def power() -> None:
-    """Circuits, meters and budgets: check what is written, or import it."""
+    """Circuits, meters and budgets: check their settings, or import them."""
 
 
 @power.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 def check(file: Path) -> None:
-    """Say whether circuits, meters and budgets in FILE are right; exit code 2 when they are not.
+    """Check circuits, meters and budgets in FILE; exit code 2 when they are wrong.
 
-    Also what is allowed and probably wrong.
+    Notes name settings that are allowed but probably wrong.
     """
     from aggregator.electrical.site_loader import load_site  # noqa: PLC0415 - loads all that reads meters
 
@@ -163,4 +167,43 @@ def check(file: Path) -> None:
         click.echo(f"note (E24): {notice}")
 
 
-power.add_command(import_group)
+@power.group("import")
+def import_group() -> None:
+    """Import circuits from another system; nothing is changed there or here."""
+
+
+@import_group.command()
+@click.argument("url")
+@click.option("--token-file", type=click.Path(dir_okay=False, path_type=Path), help="File with an API token alone; reading is enough.")  # fmt: skip
+@click.option("--status", "statuses", multiple=True, type=click.Choice(STATUSES), default=("active",), help="Feeds of this status; again for more. [default: active]")  # fmt: skip
+@click.option("--site", metavar="SLUG", help="Of one site alone.")
+@click.option("--draws", is_flag=True, help="Take each device's draw in NetBox as its watts, for devices without a collector.")  # fmt: skip
+@click.option("--ca-file", type=click.Path(dir_okay=False, path_type=Path), help="Certificates to trust beside those of this machine.")  # fmt: skip
+@click.option("--insecure", is_flag=True, help="Do not check the certificate.")
+def netbox(
+    url: str,
+    token_file: Path | None,
+    statuses: tuple[str, ...],
+    site: str | None,
+    draws: bool,
+    ca_file: Path | None,
+    insecure: bool,
+) -> None:
+    """Print NetBox's panels, feeds and cords as a [power] section.
+
+    Comments name what NetBox lacks, and what kilowatch does not use.
+    """
+    source = NetBox(url, read_token(token_file), ca_file=ca_file, verify=not insecure)
+    pages = source.pages(statuses, site)
+    if not pages["power-feeds"]:
+        raise ConfigError(source.base, f"it has no power feed that is {' or '.join(statuses)}", "Draw feeds in NetBox first, or choose --status and --site otherwise.")  # fmt: skip
+    text = write(translate(source.base, pages, draws=draws), source.base)
+    click.echo(text, nl=False)
+    try:
+        laid_out = lay_out("imported", decode("imported", tomllib.loads(text)))
+    except ConfigError as error:
+        # NetBox allows impossible circuits; the text is still the place to correct them.
+        click.echo(f"Correct this before you use it: {error}", err=True)
+        return
+    for notice in laid_out.notices:
+        click.echo(f"note (E24): {notice}", err=True)

@@ -1,4 +1,4 @@
-"""`kilowatch report`: what a cluster is, as its owner would compare it with another."""
+"""`kilowatch report`: a cluster described for comparison with another."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ import click
 import msgspec
 
 from api.report import Report
-from kilowatch.cli.aggregator import address_argument
+from kilowatch.cli.aggregator import HOME, address_argument, web_address
+from kilowatch.cli.arguments import print_json
 from kilowatch.cli.power import read_site
 from kilowatch.clients.api import ApiClient, read_token
 from kilowatch.text.report import cheaper, report_lines
 from power.report.cluster_parts import parts_of
 from power.report.report import describe, times_cheaper
-
-HOME = "127.0.0.1:9400"
 
 
 @click.command()
@@ -26,8 +25,8 @@ HOME = "127.0.0.1:9400"
     help="A configured cluster: TOML file with nodes, at the top or in a [power] section.",
 )
 @click.option("--http", metavar="HOST:PORT", help=f"The same as ADDRESS. [default: {HOME}]")
-@click.option("--compare", metavar="FILE|HOST:PORT", help="Another cluster beside it.")
-@click.option("--days", type=click.IntRange(1, 400), default=30, show_default=True, help="Of a running cluster: the days that were measured, today the last.")  # fmt: skip
+@click.option("--compare", metavar="FILE|HOST:PORT", help="Another cluster to compare with.")
+@click.option("--days", type=click.IntRange(1, 400), default=30, show_default=True, help="Of a running cluster: measured days, up to today.")  # fmt: skip
 @click.option("--token-file", type=click.Path(dir_okay=False, path_type=Path), help="File with the aggregator's token, where it asks for one.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="As JSON, by name.")
 def report(
@@ -38,8 +37,8 @@ def report(
     token_file: Path | None,
     as_json: bool,
 ) -> None:
-    """What a cluster is: GPUs, memory, draw, price, and what that compares with. ADDRESS is that of a
-    running one."""
+    """Describe a cluster: GPUs, memory, power, price, and comparisons. ADDRESS is the aggregator's
+    of a running one."""
     if config is not None and http is not None:
         raise click.UsageError("Give --config or --http, and the other one to --compare.")
     first = str(config) if config is not None else http or HOME
@@ -57,7 +56,7 @@ def report(
     if compare is not None and times is not None:
         reports[compare] = msgspec.structs.replace(reports[compare], times_cheaper=round(times, 2))
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(reports)).decode())
+        print_json(reports)
         return
     lines = report_lines(reports)
     if compare is not None and (word := cheaper(names, times)):
@@ -66,7 +65,7 @@ def report(
 
 
 def _is_file(name: str) -> bool:
-    """A name is a file when one is there, or when it can be nothing else."""
+    """Return whether a name is a file: an existing one, or one that ends in .toml."""
     return Path(name).is_file() or name.endswith(".toml")
 
 
@@ -76,5 +75,4 @@ def _configured(path: Path) -> Report:
 
 
 def _running(address: str, days: int, token: str | None) -> Report:
-    url = address if "://" in address else f"http://{address}"
-    return ApiClient(url, token).get("/api/v1/report", Report, days=days)
+    return ApiClient(web_address(address), token).get("/api/v1/report", Report, days=days)

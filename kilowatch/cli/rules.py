@@ -1,4 +1,4 @@
-"""`rules` and `replay`: rules of one's own, checked, proved, and tried on what was recorded."""
+"""`rules` and `replay`: check, test and list rules, and evaluate them over a recording."""
 
 from __future__ import annotations
 
@@ -6,24 +6,23 @@ import sys
 from pathlib import Path
 
 import click
-import msgspec
 
 from kilowatch import settings
 from kilowatch.cli.aggregator import address_argument, aggregator_options, open_api
-from kilowatch.cli.arguments import settings_option
+from kilowatch.cli.arguments import json_option, print_json, settings_option
 
 _file = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.group()
 def rules() -> None:
-    """Rules: check and prove a file of them, or list those in force."""
+    """Rules: check and test a file, or list those in force."""
 
 
 @rules.command()
 @click.argument("files", nargs=-1, required=True, type=_file)
 def check(files: tuple[Path, ...]) -> None:
-    """Say whether rule FILES can be loaded beside the shipped rules; exit code 2 when not."""
+    """Check that rule FILES can be loaded beside the shipped rules; exit code 2 when not."""
     from alerts.rules.rule import load, read  # noqa: PLC0415 - loads NumPy; keep --help quick
 
     load(files)
@@ -33,16 +32,16 @@ def check(files: tuple[Path, ...]) -> None:
         click.echo(f"{file}: ok, {len(found)} rules with {examples} examples")
         for rule in found:
             if not rule.example:
-                click.echo(f"  {rule.name} has no example: nothing shows that it works", err=True)
+                click.echo(f"  {rule.name} has no example: it is not tested", err=True)
 
 
 @rules.command()
 @click.argument("files", nargs=-1, type=_file)
 @click.option("-v", "--verbose", is_flag=True, help="Name every rule.")
 def test(files: tuple[Path, ...], verbose: bool) -> None:
-    """Play the example timelines of rule FILES; of the shipped rules without.
+    """Play the example timelines of rule FILES, or of the shipped rules.
 
-    Exit code 0: every rule does what its examples say. 1: one does not. 2: a file is wrong.
+    Exit code 0: every example holds. 1: one does not. 2: a file is wrong.
     """
     from alerts.engine.rule_tests import failures  # noqa: PLC0415
     from alerts.rules.rule import load, read  # noqa: PLC0415
@@ -88,18 +87,18 @@ def prometheus(files: tuple[Path, ...], runbook: str | None) -> None:
 
 @rules.command("list")
 @address_argument
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@json_option
 @aggregator_options
 def list_rules(
     as_json: bool, config: Path | None, http: str | None, token_file: Path | None
 ) -> None:
-    """Show the rules that a running aggregator judges by, and what they find now."""
+    """Show the rules of a running aggregator, with their alerts."""
     from api.alerts import RulesReply  # noqa: PLC0415
     from kilowatch.text import alerts as text  # noqa: PLC0415
 
     reply = open_api(config, http, token_file).get("/api/v1/rules", RulesReply)
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(reply)).decode())
+        print_json(reply)
     else:
         click.echo("\n".join(text.rule_lines(reply.rules)))
 
@@ -128,7 +127,7 @@ def replay(
     read_header(file)
     outcome = play(file, read(file), chosen, loaded)
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(outcome)).decode())
+        print_json(outcome)
     else:
         click.echo("\n".join(text.replay_lines(outcome)))
     sys.exit(2 if outcome.pages else 1 if outcome.tickets else 0)

@@ -1,4 +1,4 @@
-"""`run`, `collect`, `aggregate`: the parts as services."""
+"""`run`, `collect`, `aggregate`: collector and aggregator as services."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ from telemetry.errors import ConfigError
 
 @click.command()
 @settings_option
-@click.option("--source", help="Where readings come from; `kilowatch collect --help` lists them.")
+@click.option("--source", help="Source of readings; `kilowatch collect --help` lists them.")
 @click.option("--no-ui", is_flag=True, help="Without the dashboard; Ctrl-C ends it.")
 @click.option("--for", "seconds", type=DurationParam(), help="End by itself after this time.")
 @click.option("--http", type=AddressParam(), help="Where to serve HTTP. [default: 127.0.0.1:9400]")
 @click.option("--broker-port", type=int, help="Port of the embedded broker. [default: 1883]")
-@click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Where data stays.")
+@click.option(
+    "--data", type=click.Path(file_okay=False, path_type=Path), help="Folder of the data."
+)
 @click.option("--until-eof", is_flag=True, hidden=True, help="End when standard input ends.")
 def run(
     config: Path | None,
@@ -38,14 +40,14 @@ def run(
 ) -> None:
     """Watch this machine: broker, collector, aggregator and dashboard in one.
 
-    With no GPU driver it watches a simulated desktop of four RTX 5090, and says so.
+    Without a GPU driver it shows a simulated desktop of four RTX 5090, marked as such.
     """
-    from kilowatch.cli.config import check_power  # noqa: PLC0415
+    from aggregator.electrical.site_loader import load_site  # noqa: PLC0415
     from kilowatch.stack.run import run_machine  # noqa: PLC0415 - loads DuckDB; keep --help quick
 
     def read() -> settings.Settings:
         loaded = settings.load(config, flags={"collector.source": source})
-        check_power(settings.where(config), loaded.aggregator.power)
+        load_site(settings.where(config), loaded.aggregator.power)
         return loaded
 
     loaded = read()
@@ -95,7 +97,7 @@ def collect(
     once: bool,
     as_json: bool,
 ) -> None:
-    """Read this node's GPUs and publish what they say."""
+    """Read this node's GPUs and publish the readings."""
     if as_json and not once:
         raise ConfigError("--json", "it belongs to --once", "Without --once frames go to the bus.")
     loaded = settings.load(
@@ -113,7 +115,7 @@ def collect(
         document = asyncio.run(read_once(loaded.collector))
         click.echo(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
         return
-    from collector.service import main_loop  # noqa: PLC0415 - without NumPy: it stays small
+    from collector.service import main_loop  # noqa: PLC0415 - the collector loads no NumPy
 
     main_loop(loaded.collector)
 
@@ -122,16 +124,18 @@ def collect(
 @settings_option
 @broker_option
 @click.option("--http", type=AddressParam(), help="Where to serve HTTP. [default: 127.0.0.1:9400]")
-@click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Where data stays.")
+@click.option(
+    "--data", type=click.Path(file_okay=False, path_type=Path), help="Folder of the data."
+)
 def aggregate(
     config: Path | None,
     broker: tuple[str, int] | None,
     http: tuple[str, int] | None,
     data: Path | None,
 ) -> None:
-    """Take in the frames of all nodes, store them, judge them, and serve them over HTTP."""
+    """Receive and store the frames of all nodes, evaluate rules, notify, and serve HTTP."""
+    from aggregator.electrical.site_loader import load_site  # noqa: PLC0415
     from aggregator.service import Aggregator  # noqa: PLC0415
-    from kilowatch.cli.config import check_power  # noqa: PLC0415
     from kilowatch.stack.signals import on_hangup, stop_on_signals  # noqa: PLC0415
 
     def read() -> AggregatorConfig:
@@ -144,7 +148,7 @@ def aggregate(
                 "aggregator.data_dir": data and str(data),
             },
         )
-        check_power(settings.where(config), loaded.aggregator.power)
+        load_site(settings.where(config), loaded.aggregator.power)
         return loaded.aggregator
 
     loaded = read()

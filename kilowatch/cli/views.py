@@ -27,7 +27,7 @@ _token = click.option(
 
 
 def _aggregator(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command take its URL bare, or as `--http`, as the commands without a screen have it."""
+    """Add an argument URL and the option `--http`, which mean the same."""
 
     @click.argument("url", required=False)
     @click.option("--http", metavar="HOST:PORT", help="The same as URL.")
@@ -45,14 +45,14 @@ def _secret(token_file: Path | None) -> str | None:
 @click.command()
 @_aggregator
 @_token
-@click.option("--write", is_flag=True, help="Acknowledge and silence too; without, read-only.")
-@click.option("--who", default="", help="Name under which you do so. [default: the user's]")
+@click.option("--write", is_flag=True, help="Allow to acknowledge and to silence; else read-only.")
+@click.option("--who", default="", help="Your name for that. [default: the login name]")
 @click.option("--theme", type=click.Choice(["dark", "light", "contrast", "mono", "sixteen"]), help="Colours. [default: dark; mono with NO_COLOR; sixteen on a console]")  # fmt: skip
-@click.option("--ascii", "ascii_only", is_flag=True, help="No signs beyond ASCII.")
-@click.option("--every", type=click.FloatRange(0.2, 60), help="Seconds between two pictures. [default: 1; 2 over ssh]")  # fmt: skip
-@click.option("--view", type=click.Choice(VIEWS), default="overview", help="What to show first.")
+@click.option("--ascii", "ascii_only", is_flag=True, help="ASCII characters only.")
+@click.option("--every", type=click.FloatRange(0.2, 60), help="Seconds between two updates. [default: 1; 2 over ssh]")  # fmt: skip
+@click.option("--view", type=click.Choice(VIEWS), default="overview", help="First view.")
 @click.option("--replay", type=click.Path(dir_okay=False, path_type=Path), help="Show a recording (`kilowatch record FILE`) from its beginning, instead of a cluster.")  # fmt: skip
-@click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="With --replay: settings whose circuits and rules are used.")  # fmt: skip
+@click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="With --replay: settings with circuits and rules.")  # fmt: skip
 @click.option("--serve", type=AddressParam(), hidden=True, help="Only serve the recording, there.")
 @click.option("--until-eof", is_flag=True, hidden=True, help="End when standard input ends.")
 def top(
@@ -71,7 +71,7 @@ def top(
 ) -> None:
     """Show a running cluster live. URL is the aggregator's. [default: http://127.0.0.1:9400]
 
-    With --replay it is a recording that is shown: space plays it, + and - change how fast.
+    With --replay it shows a recording: space plays it, + and - change the speed.
     """
     if replay is None and (config or serve):
         raise ConfigError(
@@ -98,7 +98,7 @@ def top(
     watch_recording(replay, config, show)
 
 
-def _cure(fault: str) -> str:
+def _remedy(fault: str) -> str:
     if "Bearer" in fault:
         return "Name the file that it is in: --token-file FILE."
     return "Is it running? kilowatch aggregate"
@@ -110,21 +110,21 @@ def _cure(fault: str) -> str:
 @click.option("--watch", is_flag=True, help="Again every two seconds, until Ctrl-C.")
 @click.option("--json", "json_", is_flag=True, help="As JSON.")
 def status(url: str, token_file: Path | None, watch: bool, json_: bool) -> None:
-    """The cluster on one screen of text. The exit code is the worst severity that nobody has
-    acknowledged, as Nagios has it: 0 nothing to do, 1 a ticket, 2 a page, 3 not known."""
+    """Print the cluster on one screen of text. The exit code is the worst unacknowledged severity, as
+    in Nagios: 0 none, 1 a ticket, 2 a page, 3 unknown."""
     from tui.status import as_json, once, severity, text_lines  # noqa: PLC0415 - loads NumPy
 
     while True:
         state, age, fault = once(url, _secret(token_file))
         if json_:
             found = as_json(state, age) | ({"fault": fault} if fault else {})
-            said = msgspec.json.format(msgspec.json.encode(found)).decode()
+            text = msgspec.json.format(msgspec.json.encode(found)).decode()
         elif fault:
-            said = f"KILOWATCH UNKNOWN: {url}: {fault.rstrip('.')}. {_cure(fault)}"
+            text = f"KILOWATCH UNKNOWN: {url}: {fault.rstrip('.')}. {_remedy(fault)}"
         else:
-            said = "\n".join(text_lines(state, age))
+            text = "\n".join(text_lines(state, age))
         clear = "\x1b[H\x1b[2J" if watch and sys.stdout.isatty() and not json_ else ""
-        click.echo(f"{clear}{said}")
+        click.echo(f"{clear}{text}")
         if not watch:
             sys.exit(severity(state, age))
         time.sleep(2.0)
@@ -133,7 +133,7 @@ def status(url: str, token_file: Path | None, watch: bool, json_: bool) -> None:
 @click.command()
 @_aggregator
 @_token
-@click.option("--listen", type=AddressParam(), default="127.0.0.1:9402", show_default=True, help="Loopback only: it asks nobody who they are.")  # fmt: skip
+@click.option("--listen", type=AddressParam(), default="127.0.0.1:9402", show_default=True, help="Loopback only: there is no login.")  # fmt: skip
 def web(url: str, token_file: Path | None, listen: tuple[str, int]) -> None:
     """Serve the dashboard to browsers of this machine, read-only. Elsewhere: ssh -L."""
     host, port = listen

@@ -1,4 +1,4 @@
-"""A running aggregator's HTTP API, for commands: one request, one answer, errors in one line."""
+"""HTTP client of a running aggregator, for commands; errors are one line."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from telemetry.errors import ConfigError, KilowattError
 T = TypeVar("T")
 
 TIMEOUT = 30.0
-"""Seconds for one answer."""
+"""Seconds for one reply."""
 
 
 class ApiError(KilowattError):
-    """The aggregator can't be reached, or refuses; `status` is its answer's, if there was one."""
+    """The aggregator can't be reached, or refuses; `status` is that of its reply, if any."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
@@ -31,32 +31,32 @@ class ApiError(KilowattError):
 
 
 class ApiClient:
-    """One aggregator."""
+    """Client of one aggregator."""
 
     def __init__(self, url: str, token: str | None = None) -> None:
-        """`url`: `http://127.0.0.1:9400`. Raises `ConfigError` for what is none."""
+        """`url`: `http://127.0.0.1:9400`. Raises `ConfigError` for an invalid one."""
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ConfigError("--http", f"{url!r} is no address", "Write 127.0.0.1:9400.")
         self.url = url.rstrip("/")
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        # Never through a proxy: an aggregator is a neighbour, and its token is for nobody else.
+        # Never through a proxy: an aggregator is close by, and a proxy must not see its token.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def get(self, path: str, kind: type[T], **asked: object) -> T:
-        """Return what stands at a path; parameters that are None or empty are left out."""
+        """Return the reply of a GET; parameters that are None or empty are left out."""
         query = urlencode({name: value for name, value in asked.items() if value not in {None, ""}})
-        return self._ask("GET", f"{path}?{query}" if query else path, None, kind)
+        return self._request("GET", f"{path}?{query}" if query else path, None, kind)
 
     def post(self, path: str, body: object, kind: type[T]) -> T:
-        """Send something and return the answer."""
-        return self._ask("POST", path, msgspec.json.encode(body), kind)
+        """Return the reply of a POST."""
+        return self._request("POST", path, msgspec.json.encode(body), kind)
 
     def delete(self, path: str, kind: type[T], body: object) -> T:
-        """Take something back, saying who and why, and return the answer."""
-        return self._ask("DELETE", path, msgspec.json.encode(body), kind)
+        """Return the reply of a DELETE, whose body says who and why."""
+        return self._request("DELETE", path, msgspec.json.encode(body), kind)
 
-    def _ask(self, method: str, path: str, body: bytes | None, kind: type[T]) -> T:
+    def _request(self, method: str, path: str, body: bytes | None, kind: type[T]) -> T:
         request = urllib.request.Request(  # noqa: S310 - the scheme was looked at above
             self.url + path,
             body,
@@ -70,7 +70,7 @@ class ApiClient:
             with error:
                 raise _refusal(self.url, error.code, error.read()) from error
         except (OSError, http.client.HTTPException) as error:
-            # It may be what a stranger's program sent to a port that we were pointed at.
+            # The text may come from any program that listens there.
             reason = clean(str(getattr(error, "reason", error)))[:200]
             raise ApiError(
                 f"{self.url}: no aggregator answers ({reason}). Start one with `kilowatch"
@@ -86,18 +86,21 @@ class ApiClient:
 
 
 def part(name: str) -> str:
-    """Return a name as one part of a path."""
+    """Return a name as a segment of a path."""
     return quote(name, safe="")
 
 
 def read_token(path: Path | None) -> str | None:
-    """Return the token in a file. Raises `ConfigError` when it can't be read."""
+    """Return the token in a file. Raises `ConfigError` when it can't be read or holds no token."""
     if path is None:
         return None
     try:
-        return path.read_text().strip()
+        token = path.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError("--token-file", f"{path} can't be read: {error}") from error
+        raise ConfigError(f"--token-file {path}", f"it can't be read: {error}") from error
+    if not token.isascii() or not token.isprintable() or not token or " " in token:
+        raise ConfigError(f"--token-file {path}", "it does not hold a token", "Write the token alone into it.")  # fmt: skip
+    return token
 
 
 def _refusal(url: str, status: int, body: bytes) -> ApiError:

@@ -1,4 +1,4 @@
-"""NetBox's REST API, read page by page: a token from a file, no redirects, everything bounded."""
+"""Client of NetBox's REST API: reads page by page, without redirects, everything bounded."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from power.netbox.records import ENDPOINTS
 from telemetry.errors import ConfigError, KilowattError
 
 PAGE = 500
-"""Objects requested at a time; a NetBox may return fewer."""
+"""Objects per page; a NetBox may return fewer."""
 MOST = 500_000
-"""Highest number of objects of one kind."""
+"""Bound on objects of one kind."""
 LARGEST = 64 << 20
-"""Highest number of bytes of one page."""
+"""Bound on the bytes of one page."""
 
 
 class NetBoxError(KilowattError):
-    """NetBox can't be reached, refuses, or sends an unexpected answer."""
+    """NetBox can't be reached, refuses, or returns an invalid reply."""
 
 
-class _Stay(urllib.request.HTTPRedirectHandler):
-    """Handler that refuses redirects, which could carry the token elsewhere."""
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Refuses redirects, which could send the token elsewhere."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -46,7 +46,7 @@ class NetBox:
         verify: bool = True,
         timeout: float = 60.0,
     ) -> None:
-        """`url`: the address in the browser. Raises `ConfigError`."""
+        """`url` as shown by a browser. Raises `ConfigError`."""
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username:
             raise ConfigError(url, "it is no address of a NetBox", "Write https://netbox.example.")
@@ -54,15 +54,15 @@ class NetBox:
         self._timeout = timeout
         self._headers = {"Accept": "application/json"}
         if token is not None:
-            # Tokens of version 2 (since 4.5) begin with nbt_ and are bearer tokens.
+            # Tokens of version 2 (since 4.5) have this prefix, and are bearer tokens.
             word = "Bearer" if token.startswith("nbt_") else "Token"
             self._headers["Authorization"] = f"{word} {token}"
         self._opener = urllib.request.build_opener(
-            _Stay(), urllib.request.HTTPSHandler(context=_context(ca_file, verify=verify))
+            _NoRedirect(), urllib.request.HTTPSHandler(context=_context(ca_file, verify=verify))
         )
 
     def pages(self, statuses: Sequence[str], site: str | None) -> dict[str, list[object]]:
-        """Return all objects by kind; `statuses` of feeds, `site` as its slug."""
+        """Return all objects by kind, feeds of these statuses; `site` is a slug."""
         found = {}
         for kind in ENDPOINTS:
             asked: list[tuple[str, str]] = [("limit", str(PAGE))]
@@ -103,7 +103,7 @@ class NetBox:
                 " Set --ca-file, or --insecure." if isinstance(error.reason, ssl.SSLError) else ""
             )
             raise NetBoxError(f"{where}: it can't be reached: {error.reason}.{cure}") from error
-        except (OSError, ValueError) as error:  # a broken answer, a silence
+        except (OSError, ValueError) as error:  # a broken reply, a timeout
             raise NetBoxError(f"{where}: it does not answer: {error}") from error
         if len(body) > LARGEST:
             raise NetBoxError(f"{where}: the answer is too long")

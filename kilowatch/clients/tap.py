@@ -1,4 +1,4 @@
-"""Reads the bus for people: one line a message, or one JSON document a line."""
+"""Messages of the bus as text: one line each, or one JSON document a line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from telemetry.topics import Address, Topic, parse, pattern
 
 
 class TapReader:
-    """Turns messages into text; remembers the schema that each node's inventory told."""
+    """Turns messages into text, with the schemas of inventories."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
@@ -29,7 +29,7 @@ class TapReader:
         self._inventories: dict[str, Inventory] = {}
 
     def lines(self, topic: str, payload: bytes) -> list[str]:
-        """Return the lines that one message is worth."""
+        """Return the lines of one message."""
         address = parse(topic)
         if address is None:
             return [f"{topic}  foreign, {len(payload)} bytes"]
@@ -134,7 +134,7 @@ def _device(inventory: Inventory | None, table: Table, row: int) -> str | None:
 
 
 def _tidy(name: str, value: float) -> float:
-    """A float32 shown as a float64 has digits that nobody measured; cut them."""
+    """Round a float32 to its significant digits."""
     metric = BY_NAME.get(name)
     return float(f"{value:.7g}") if metric is None or not name.endswith("_total") else value
 
@@ -148,7 +148,7 @@ async def run_tap(
     as_json: bool,
     count: int | None,
     stop: asyncio.Event,
-    say: Callable[[str], None],
+    write: Callable[[str], None],
 ) -> None:
     """Print messages until `stop` is set or `count` have come. Raises `BusError`."""
     reader = TapReader(as_json=as_json)
@@ -169,6 +169,6 @@ async def run_tap(
             if kind not in ("+", Topic.INVENTORY) and str(message.topic).endswith("/inventory"):
                 continue  # only read for its schema
             for line in lines:
-                say(line)
+                write(line)
             count = None if count is None else count - 1
         stopped.cancel()

@@ -68,7 +68,7 @@ class RecordedDeliveries:
 
 
 class RecordedCluster:
-    """A recording that was played to its end; `aggregator.view.AggregatorView`."""
+    """Recording that was played to its end; `aggregator.view.AggregatorView`."""
 
     def __init__(
         self, path: Path, entries: Iterable[RecordedMessage], config: AggregatorConfig

@@ -1,7 +1,7 @@
 """A recording played offline: rules, circuits and incidents, second by second in recorded time.
 
-The messages go through the aggregator's own ingest into a fleet of their own, so what is found here
-is what would have been found then. `kilowatch replay` reports it, `kilowatch top --replay` serves it.
+The messages go through the aggregator's own ingest into a fleet of their own, so the
+results are those of the time of the recording. `kilowatch replay` reports it, `kilowatch top --replay` serves it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ others of its kind."""
 
 
 class Player:
-    """One recording, and all that it comes to."""
+    """Player of one recording, with its fleet, circuits, alerts and incidents."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""`kilowatch top --replay FILE`: a process that has read the recording, and the dashboard before it."""
+"""`kilowatch top --replay FILE`: a child process that serves the recording, and the dashboard."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ NAME = "recording"
 
 
 def watch_recording(file: Path, config: Path | None, show: Callable[[str], None]) -> None:
-    """Read FILE in a process behind us and show the dashboard on it. Raises `SourceError` for a file
-    that is no recording, or holds nothing."""
+    """Read FILE in a child process and show the dashboard. Raises `SourceError` for a file that is no
+    recording, or is empty."""
     check(file)
     announce(f"reading {file} …")
     host, port = "127.0.0.1", free_port()
@@ -35,7 +35,7 @@ def watch_recording(file: Path, config: Path | None, show: Callable[[str], None]
 
 
 def check(file: Path) -> None:
-    """Raise `SourceError` for what can't be shown, before anything is started."""
+    """Raise `SourceError` for a file that is no recording, or is empty."""
     read_header(file)
     if next(read(file), None) is None:
         raise SourceError(f"{file} holds no message. Record with `kilowatch record {file}`.")

@@ -1,4 +1,4 @@
-"""Reads what was saved of a node, whatever it is, and hands plain values to alerts.diagnosis."""
+"""Reader of saved logs of a node, of any format; passes plain values to alerts.diagnosis."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from collector.smi.readings import gpu_readings
 from telemetry.errors import SourceError
 from telemetry.gap import reason_of
 
-# Unpacks what a log was packed with, as it is read: gzip, bzip2, xz.
+# Decompression while reading: gzip, bzip2, xz.
 
 CHUNK = 8 * 1024 * 1024
-"""Most bytes that are read, or come of it, at a time."""
+"""Bytes that are read or decompressed at a time, at most."""
 _ZSTD = b"\x28\xb5\x2f\xfd"
 
 
@@ -42,7 +42,7 @@ class _Unpacker(Protocol):
 
 
 class _Gzip:
-    """zlib's object, with the manners of the others."""
+    """Adapter of zlib's object to the interface of the others."""
 
     def __init__(self) -> None:
         self._inner = zlib.decompressobj(wbits=31)
@@ -68,12 +68,12 @@ _KINDS: tuple[tuple[bytes, str, Callable[[], _Unpacker]], ...] = (
     (b"BZh", "bzip2", bz2.BZ2Decompressor),
     (b"\xfd7zXZ\x00", "xz", lzma.LZMADecompressor),
 )
-"""By the first bytes of a file."""
+"""Compressions by the first bytes of a file."""
 
 
 def unpacked(stream: BinaryIO, where: str, notes: list[str]) -> Iterator[bytes]:
-    """Return what a stream holds in parts; also of several members one behind another, and of a
-    file that is cut off, which `notes` tells. Raises `SourceError` for one that is damaged."""
+    """Yield the decompressed content of a stream, also of several concatenated members. A truncated
+    file adds a note. Raises `SourceError` for a damaged one."""
     part = stream.read(CHUNK)
     if part.startswith(_ZSTD):
         raise SourceError(
@@ -101,11 +101,11 @@ def unpacked(stream: BinaryIO, where: str, notes: list[str]) -> Iterator[bytes]:
                 return  # padding behind the last member
         else:
             part = stream.read(CHUNK) if unpacker.needs_input else b""
-    notes.append(f"{where}: the {name} file is cut off; what came behind is not judged")
+    notes.append(f"{where}: the {name} file is cut off; the rest is not evaluated")
 
 
 MAX_SMI_BYTES = 64 * 1024 * 1024
-"""Of a file, so much is kept to look for nvidia-smi's output; kernel logs may be of any length."""
+"""Bytes of a file that are searched for nvidia-smi's output; kernel logs may be of any length."""
 
 _SMI = re.compile(r"<nvidia_smi_log|=NVSMI LOG=|Unable to determine the device handle for")
 _LINKS = re.compile(r"^GPU (\d{1,4}): (.*?) \(UUID: ([^)]*)\)[ \t]*$", re.MULTILINE)
@@ -116,22 +116,22 @@ _MARKS = ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be")
 
 
 class SavedLogReader:
-    """Takes files one after another, gives the incidents of all."""
+    """Reads files one after another, and returns the incidents of all."""
 
     def __init__(self) -> None:
         self._log = Diagnosis()
         self._found: list[Finding] = []
         self.notes: list[str] = []
-        """What a person should know about the files themselves."""
+        """Remarks about the files themselves."""
 
     def read(self, file: Path) -> None:
-        """Take one file, `-` for standard input. Raises `SourceError` when it can't be read."""
+        """Read one file, `-` for standard input. Raises `SourceError` when it can't be read."""
         if str(file) == "-":
-            self.take(sys.stdin.buffer, "standard input")
+            self.read_stream(sys.stdin.buffer, "standard input")
             return
         try:
             with file.open("rb") as stream:
-                self.take(stream, str(file))
+                self.read_stream(stream, str(file))
         except FileNotFoundError as error:
             raise SourceError(
                 f"{file}: no such file. Name a saved log, or - to read one"
@@ -139,8 +139,8 @@ class SavedLogReader:
         except OSError as error:
             raise SourceError(f"{file}: can't be read: {error.strerror or error}") from error
 
-    def take(self, stream: BinaryIO, where: str) -> None:
-        """Take what a stream holds; `where` names it in messages."""
+    def read_stream(self, stream: BinaryIO, where: str) -> None:
+        """Read a stream; `where` names it in messages."""
         self._log.next_log()
         before = self._log.lines
         kept: list[str] = []
@@ -151,15 +151,15 @@ class SavedLogReader:
                 kept.append(text)
                 size += len(text)
         whole = "".join(kept)
-        known = self._take_smi(whole, where)
+        known = self._read_smi(whole, where)
         if not known and self._log.lines == before:
             self.notes.append(
                 f"{where}: nothing of the NVIDIA driver and no output of nvidia-smi in it"
                 + ("; it is empty" if not whole.strip() else "")
             )
 
-    def _take_smi(self, text: str, where: str) -> bool:
-        """Judge nvidia-smi's output in a text; say whether there was any."""
+    def _read_smi(self, text: str, where: str) -> bool:
+        """Evaluate nvidia-smi's output in a text; return whether there was any."""
         links = links_of(text) if "(UUID: " in text else []
         if _SMI.search(text) is None:
             alone = (
@@ -185,18 +185,18 @@ class SavedLogReader:
         return True
 
     def incidents(self) -> list[Finding]:
-        """Return what all files say, worst first."""
+        """Return the incidents of all files, worst first."""
         log = self._log.incidents()
         return worst_first(merge([*log, *_distinct(self._found)]) if self._found else log)
 
 
 def _distinct(found: list[Finding]) -> list[Finding]:
-    """Several documents of one node say the same: once is enough."""
+    """Return the findings without repetitions in several documents of one node."""
     return list({(one.fault, one.gpu, one.severity): one for one in found}.values())
 
 
 def _texts(stream: BinaryIO, where: str, notes: list[str]) -> Iterator[str]:
-    """Return a stream as text in parts that end at the end of a line, unpacked if it is packed."""
+    """Yield the decompressed text of a stream in parts that end at the end of a line."""
     left = b""
     encoding = ""
     for part in unpacked(stream, where, notes):
@@ -220,7 +220,7 @@ def _texts(stream: BinaryIO, where: str, notes: list[str]) -> Iterator[str]:
 
 
 def snapshots_of(document: Document) -> list[GpuSnapshot]:
-    """Return the GPUs of one document of nvidia-smi."""
+    """Return snapshots of the GPUs in a document of nvidia-smi."""
     gpus = inventory_of(document).gpus
     return [
         _snapshot(raw, gpu.pci, gpu.name, document.links.get(index, []))
@@ -235,7 +235,7 @@ def _snapshot(
     lost = next((word for word in raw.values.values() if _LOST.search(word)), "")
     if not lost and not readings:
         lost = next((word for word in raw.values.values() if "Unknown Error" in word), "")
-    if "gpu_recovery_action" not in readings:  # drivers before 570 said it in these words
+    if "gpu_recovery_action" not in readings:  # words of drivers before 570
         for path, action in _RESET_STATUS:
             if raw.values.get(path, "").lower() == "yes":
                 readings["gpu_recovery_action"] = action
@@ -256,7 +256,7 @@ _RESET_STATUS = (
 
 
 def links_of(text: str) -> list[GpuSnapshot]:
-    """Return the GPUs of a saved `nvidia-smi nvlink -s`; empty when it is none."""
+    """Return snapshots of the GPUs in a saved `nvidia-smi nvlink -s`, if it is one."""
     heads = list(_LINKS.finditer(text))
     found: list[GpuSnapshot] = []
     for head, following in zip(heads, [*heads[1:], None], strict=True):

@@ -1,8 +1,8 @@
 """The embedded MQTT broker of `kilowatch run` and `demo`: rumqttd, in a process of its own.
 
-Good for one machine; a cluster wants a broker that is looked after (docs/deploy.md). It speaks
-MQTT 3.1.1, keeps nothing over a restart (nothing needs to be kept: telemetry/frame.py), and is
-bound to loopback unless told otherwise.
+For one machine; a cluster needs a maintained broker (docs/deploy.md). It speaks MQTT 3.1.1, stores
+nothing over a restart (nothing needs to be stored: telemetry/frame.py), and binds to loopback by
+default.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ dynamic_filters = true
 
 
 class EmbeddedBroker:
-    """An MQTT broker in a child process; it ends with us, whatever ends us."""
+    """MQTT broker in a child process, which always ends with this process."""
 
     def __init__(self, host: str, port: int, folder: Path) -> None:
         self.host = host
@@ -47,7 +47,7 @@ class EmbeddedBroker:
         self._broker: Broker | None = None
 
     def start(self) -> None:
-        """Start it and wait until it listens. Raises `BusError` when the port is taken."""
+        """Start the broker and wait until it listens. Raises `BusError` when the port is taken."""
         self._broker = Broker(config_path=str(self._file))
         try:
             self._broker.start()
@@ -59,12 +59,12 @@ class EmbeddedBroker:
 
     @property
     def pid(self) -> int | None:
-        """The broker's process, for those who count its CPU."""
-        process = self._broker and self._broker._process  # noqa: SLF001 - it has no other door
+        """Process id of the broker, to measure its CPU time."""
+        process = self._broker and self._broker._process  # noqa: SLF001 - there is no public attribute
         return process.pid if process else None
 
     def kill(self) -> None:
-        """SIGKILL, for tests of what happens then."""
+        """Kill the broker with SIGKILL, for tests."""
         process = self._broker and self._broker._process  # noqa: SLF001
         if process:
             process.send_signal(signal.SIGKILL)
@@ -74,7 +74,7 @@ class EmbeddedBroker:
         self._broker = None
 
     def stop(self) -> None:
-        """End it and free the port."""
+        """Stop the broker and free the port."""
         if self._broker is not None:
             self._broker.stop()
             self._broker = None

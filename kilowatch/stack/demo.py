@@ -1,4 +1,4 @@
-"""`kilowatch demo`: a simulated cluster on real parts."""
+"""`kilowatch demo`: a simulated cluster with real broker, collectors and aggregator."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def run_demo(
     until_eof: bool,
     announce: Callable[[str], None],
 ) -> StackOutcome:
-    """Run a scenario until told to stop. Raises `ConfigError` for a scenario that is none."""
+    """Run a scenario until a signal or end of input. Raises `ConfigError` for an unknown scenario."""
     start_tick = int(time.time())
     cluster = scenario(
         name, nodes=nodes, gpus=gpus, seed=seed, start_tick=start_tick, faults=faults

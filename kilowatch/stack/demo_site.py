@@ -1,4 +1,4 @@
-"""Circuits for simulated clusters, and for a machine whose owner wrote almost nothing."""
+"""Circuits for simulated clusters, and for a machine with minimal settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RACKS_A_PANEL = 8
 
 
 def site_of(cluster: Scenario) -> dict[str, Any]:
-    """Return a [power] section that fits a scenario, so that its circuits show at once."""
+    """Return a [power] section for a scenario, so that it has circuits."""
     match cluster.name:
         case "desktop-4x5090":
             return desktop(cluster.nodes)
@@ -22,7 +22,7 @@ def site_of(cluster: Scenario) -> dict[str, Any]:
 
 
 def desktop(nodes: tuple[str, ...]) -> dict[str, Any]:
-    """Return each machine on a 20 A circuit of its own at 120 V: what a workshop in the US has."""
+    """Return each machine on a 20 A circuit of its own at 120 V, as in a workshop in the US."""
     return {
         "region": "US",
         "site": {"tariff": 0.17},
@@ -35,7 +35,8 @@ def desktop(nodes: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _one_feed(cluster: Scenario) -> dict[str, Any]:
-    """Two machines at 17 kW on one 208 V / 60 A feed: within its breaker, above its all-day limit."""
+    """Return two machines at 17 kW on one 208 V / 60 A feed: below its rating, above its continuous
+    limit."""
     return {
         "region": "US",
         "site": {"tariff": 0.12, "pue": 1.3},
@@ -50,7 +51,7 @@ def _one_feed(cluster: Scenario) -> dict[str, Any]:
 
 
 def _racks(cluster: Scenario) -> dict[str, Any]:
-    """Racks with two feeds each, from panels A and B, either of which carries the rack alone."""
+    """Return racks with two feeds each, from panels A and B, either of which can carry the rack."""
     racks: dict[str, list[str]] = {}
     for node, rack in zip(cluster.nodes, cluster.racks, strict=True):
         racks.setdefault(rack or "rack", []).append(node)
@@ -82,7 +83,7 @@ def _racks(cluster: Scenario) -> dict[str, Any]:
 
 
 def _machine(cluster: Scenario) -> dict[str, Any]:
-    """A complete system, or one with as many GPUs as were asked for."""
+    """Return a complete system, or one with the scenario's number of GPUs."""
     if cluster.gpus == 8:
         return {"profile": "dgx-h100"}
     return {"gpus": f"{cluster.gpus}x H100 SXM", "host_watts": 4000}
@@ -98,8 +99,7 @@ def _in_pairs(cluster: Scenario) -> list[list[str]]:
 
 
 def plugged(tree: Mapping[str, Any], node: str) -> dict[str, Any]:
-    """Return a [power] section in which this machine hangs on the only circuit, if no machine is
-    named in it at all: who has one of each need not say so."""
+    """Return a [power] section with this machine on the only circuit, if it names no machine."""
     circuits = tree.get("circuits")
     if not isinstance(circuits, dict) or len(circuits) != 1 or tree.get("nodes"):
         return dict(tree)

@@ -1,4 +1,4 @@
-"""The dashboard in front, everything else in a process behind it."""
+"""The dashboard in the foreground, with everything else in a child process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ START_SECONDS = 30.0
 
 
 def announce(text: str) -> None:
-    """Say something to the operator, on stderr: stdout is for results."""
+    """Print a message to stderr: stdout is for results."""
     click.echo(text, err=True)
 
 
@@ -29,41 +29,40 @@ def watch_with_dashboard(
     host: str,
     port: int,
     show: Callable[[str], None] | None = None,
-    patience: float = START_SECONDS,
+    timeout: float = START_SECONDS,
 ) -> None:
-    """Start `kilowatch ARGUMENTS` behind us, show the dashboard, end both together.
+    """Run `kilowatch ARGUMENTS` in a child process and show the dashboard; end both together.
 
-    `show`: shows it, given where; without, it is the usual dashboard, and what the process said last
-    is told. `patience`: seconds until it must
-    answer."""
+    `show` is called with the URL; the default is the usual dashboard, after which the last lines of
+    the child are printed. `timeout`: seconds until the child must answer."""
     from tui.top import run_top  # noqa: PLC0415 - Textual takes a while to load
 
     log = Path(tempfile.gettempdir()) / f"kilowatch-{port}.log"
     with log.open("wb") as output:
-        behind = subprocess.Popen(
+        child = subprocess.Popen(
             [sys.executable, "-m", "kilowatch", *arguments, "--until-eof"],
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,
         )
         try:
-            _wait_until_served(behind, host, port, log, patience)
+            _wait_until_served(child, host, port, log, timeout)
             (show or run_top)(f"http://{host}:{port}")
         finally:
-            if behind.stdin:
-                behind.stdin.close()
+            if child.stdin:
+                child.stdin.close()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                behind.wait(30)
+                child.wait(30)
     if show is None:
         announce("".join(log.read_text(errors="replace").splitlines(keepends=True)[-2:]).rstrip())
 
 
 def _wait_until_served(
-    behind: subprocess.Popen[bytes], host: str, port: int, log: Path, patience: float
+    child: subprocess.Popen[bytes], host: str, port: int, log: Path, timeout: float
 ) -> None:
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
-        if behind.poll() is not None:
+        if child.poll() is not None:
             raise KilowattError(f"it ended at once:\n{log.read_text(errors='replace').strip()}")
         try:
             with urllib.request.urlopen(f"http://{host}:{port}/healthz", timeout=1):
@@ -72,4 +71,4 @@ def _wait_until_served(
             return
         except OSError:
             time.sleep(0.05)
-    raise KilowattError(f"nothing answers at {host}:{port} after {patience:.0f} s; see {log}")
+    raise KilowattError(f"nothing answers at {host}:{port} after {timeout:.0f} s; see {log}")

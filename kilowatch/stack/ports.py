@@ -1,4 +1,4 @@
-"""Addresses of this machine: which are free."""
+"""Free addresses of this machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from telemetry.errors import ConfigError
 
 
 def is_free(host: str, port: int) -> bool:
-    """Return whether we could listen there now."""
+    """Return whether this process could listen there now."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -20,7 +20,7 @@ def is_free(host: str, port: int) -> bool:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """Return a port that nobody listens on now."""
+    """Return a port that is free now."""
     with socket.socket() as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])
@@ -29,13 +29,15 @@ def free_port(host: str = "127.0.0.1") -> int:
 def pick_address(address: tuple[str, int], *, given: bool) -> tuple[str, int]:
     """Return `address` if it is free, else a free port on its host.
 
-    Raises `ConfigError` when the operator asked for that very address.
+    Raises `ConfigError` when the operator gave that address explicitly.
     """
     host, port = address
     if port and is_free(host, port):
         return host, port
     if port and given:
         raise ConfigError(
-            f"{host}:{port}", "somebody listens there already", "Choose another port, or end it."
+            f"{host}:{port}",
+            "another process listens there already",
+            "Choose another port, or end it.",
         )
     return host, free_port(host)

@@ -1,4 +1,4 @@
-"""`kilowatch run`: one machine, everything on it."""
+"""`kilowatch run`: broker, collector and aggregator of one machine."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def run_machine(
     until_eof: bool,
     announce: Callable[[str], None],
 ) -> StackOutcome:
-    """Run broker, collector and aggregator of this machine until told to stop."""
+    """Run broker, collector and aggregator of this machine until a signal or end of input."""
     stop = stop_on_signals()
     if until_eof:
         watcher = asyncio.create_task(stop_at_eof(stop), name="until eof")
@@ -44,18 +44,18 @@ async def run_machine(
         source = DEMO_SOURCE
         announce(
             "No NVIDIA driver on this machine: SIMULATED data of a desktop with four RTX 5090.\n"
-            "With a driver, this shows your GPUs. To look for one all the same: --source nvml"
+            "With a driver, this shows your GPUs. To try NVML all the same: --source nvml"
         )
         if alerts.channels or alerts.heartbeat:
-            announce("Nobody is told of simulated alerts: [alerts] is left aside.")
+            announce("Simulated alerts are not notified: [alerts] is ignored.")
         alerts = alerts.muted()
     node, simulated = settings.collector.node, source == DEMO_SOURCE
 
     def power(tree: Mapping[str, Any]) -> dict[str, Any]:
         return desktop((node,)) if simulated and not tree else plugged(tree, node)
 
-    def again() -> AggregatorConfig:
-        assert reread is not None  # noqa: S101 - only then it is handed on
+    def reload() -> AggregatorConfig:
+        assert reread is not None  # noqa: S101 - only then it is used
         fresh = reread()
         return msgspec.structs.replace(fresh, power=power(fresh.power))
 
@@ -87,7 +87,7 @@ async def run_machine(
             stop=stop,
             scenario=source,
             seconds=seconds,
-            reread=None if reread is None else again,
+            reread=None if reread is None else reload,
         )
     finally:
         stop_watcher()
@@ -97,7 +97,9 @@ def _broker_port(settings: Settings, asked: int | None, announce: Callable[[str]
     if asked is not None:
         if not is_free("127.0.0.1", asked):
             raise ConfigError(
-                f"--broker-port {asked}", "somebody listens there already", "Choose another port."
+                f"--broker-port {asked}",
+                "another process listens there already",
+                "Choose another port.",
             )
         return asked
     if is_free("127.0.0.1", settings.broker.port):

@@ -1,7 +1,7 @@
-"""A whole kilowatch in one process: embedded broker, collectors, aggregator.
+"""The whole of kilowatch in one process: embedded broker, collectors, aggregator.
 
 `run` uses it with one real collector, `demo` with a simulated cluster. The parts are the same as in
-a cluster and talk over the same bus; only the wiring is short.
+a cluster and use the same bus.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ from telemetry.mqtt import BrokerConfig
 log = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 8.0
-"""How long the aggregator may take to account for the last frames when all ends."""
+"""Seconds that the aggregator may take to receive the last frames at the end."""
 QUIET_SECONDS = 1.5
-"""How long nothing must come and nothing be missing: longer than a commit and a request."""
+"""Seconds without a new or missing frame that end the wait: longer than a commit and a request."""
 
 
 @dataclass(frozen=True, slots=True)
 class StackPart:
-    """One collector: its settings, and its source unless the settings name it."""
+    """Settings of a collector, and its source unless the settings name it."""
 
     config: CollectorConfig
     source: Source | None = None
 
 
 class StackOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run amounted to; `kilowatch demo --json` prints it."""
+    """Counts of a run; `kilowatch demo --json` prints it."""
 
     scenario: str
     seconds: float
     nodes: int
     gpus: int
     frames_published: int
-    """Numbered frames that the collectors made, whatever became of them."""
+    """Frames that the collectors sampled."""
     frames_stored: int
     frames_lost: int
-    """Published and neither stored nor still on their way."""
+    """Frames that were sampled but not stored."""
     frames_backfilled: int
     ticks_skipped: int
     events: int
@@ -72,7 +72,7 @@ async def run_stack(
     seconds: float | None = None,
     reread: Callable[[], AggregatorConfig] | None = None,
 ) -> StackOutcome:
-    """Run everything until `stop` is set or `seconds` are over; then drain, end, and count."""
+    """Run all parts until `stop` is set or `seconds` are over; then drain, stop, and count."""
     broker_config = aggregator_config.broker
     broker = EmbeddedBroker(broker_config.host, broker_config.port, folder)
     await asyncio.to_thread(broker.start)
@@ -137,7 +137,7 @@ async def _wait(stop: asyncio.Event, seconds: float | None) -> None:
 
 
 async def _drain(aggregator: Aggregator) -> None:
-    """Wait until the aggregator misses nothing and nothing more comes."""
+    """Wait until no frame is missing and no new one arrives."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + DRAIN_SECONDS
     stored, since = -1, loop.time()
@@ -152,5 +152,5 @@ async def _drain(aggregator: Aggregator) -> None:
 
 
 def local_broker(port: int) -> BrokerConfig:
-    """Return how to reach an embedded broker of this machine."""
+    """Return the settings of a client of the embedded broker."""
     return BrokerConfig(host="127.0.0.1", port=port)

@@ -28,7 +28,7 @@ _SECOND = 1_000_000_000
 
 
 def incident_lines(incidents: Sequence[Incident], now: int) -> Iterator[str]:
-    """Return incidents, each with its key, since when, how many alerts, and how it stands."""
+    """Return incidents, each with key, duration, number of alerts, and state."""
     for incident in incidents:
         yield from _wrapped(f"{incident.severity.upper():6} ", incident.title)
         facts = [
@@ -42,18 +42,18 @@ def incident_lines(incidents: Sequence[Incident], now: int) -> Iterator[str]:
                 f"{hidden} more {'is its consequence' if hidden == 1 else 'are its consequences'}"
             )
         if incident.acknowledged is not None:
-            facts.append(_taken(incident, now))
+            facts.append(_acknowledged(incident, now))
         yield from _wrapped(" " * 7, ", ".join(facts))
         yield f"{' ' * 7}key {clean(incident.key)}"
 
 
 def alert_lines(alerts: Sequence[AlertRow], now: int) -> list[str]:
-    """Return alerts one by one, a line each."""
+    """Return alerts, a line each."""
     if not alerts:
         return []
-    head = ("STATE", "SEVERITY", "SINCE", "VALUE", "TOLD", "WHAT")
+    head = ("STATE", "SEVERITY", "SINCE", "VALUE", "NOTIFIED", "SUMMARY")
     rows = [
-        (alert.state, alert.severity, _age(alert.since, now), _value(alert), _told(alert),
+        (alert.state, alert.severity, _age(alert.since, now), _value(alert), _notified(alert),
          alert.summary or alert.key)
         for alert in alerts
     ]  # fmt: skip
@@ -62,18 +62,18 @@ def alert_lines(alerts: Sequence[AlertRow], now: int) -> list[str]:
 
 def silence_lines(silences: Sequence[Silence], now: int) -> list[str]:
     """Return silences and maintenance windows, a line each."""
-    head = ("ID", "KIND", "STATE", "BY", "OF WHAT, AND WHY")
+    head = ("ID", "KIND", "STATE", "BY", "MATCHERS AND REASON")
     rows = [
         (one.id, "maintenance" if one.maintenance else "silence", _silence_state(one, now),
          clean(one.who, 16), f"{' '.join(map(str, one.matchers))}: {one.why}")
         for one in silences
     ]  # fmt: skip
-    return columns([head, *rows]) if rows else ["nothing is silenced"]
+    return columns([head, *rows]) if rows else ["no silence"]
 
 
 def rule_lines(rules: Sequence[RuleRow]) -> list[str]:
     """Return rules, a line each."""
-    head = ("RULE", "ID", "OF", "SEVERITY", "FIRES AFTER", "NOW", "WHAT IT SAYS")
+    head = ("RULE", "ID", "TABLE", "SEVERITY", "FIRES AFTER", "NOW", "SUMMARY")
     rows = [
         (one.name, one.id, one.subject, one.severity,
          f"{one.hold:g} s" if one.hold else "at once", _counts(one), one.summary)
@@ -83,9 +83,9 @@ def rule_lines(rules: Sequence[RuleRow]) -> list[str]:
 
 
 def channel_lines(channels: Sequence[ChannelRow], now: int) -> list[str]:
-    """Return channels, and how they do."""
+    """Return channels with their state, a line each."""
     if not channels:
-        return ["no channel is configured: alerts are shown, and nobody is told (docs/alerts.md)"]
+        return ["no channel is configured: alerts are shown, but not notified (docs/alerts.md)"]
     head = ("CHANNEL", "KIND", "SENT", "WAITING", "LAST", "STATE")
     rows = [
         (one.name, one.kind, one.delivered, _waiting(one),
@@ -97,8 +97,8 @@ def channel_lines(channels: Sequence[ChannelRow], now: int) -> list[str]:
 
 
 def delivery_lines(deliveries: Sequence[DeliveryRow], now: int) -> list[str]:
-    """Return deliveries, newest first."""
-    head = ("AGE", "CHANNEL", "OUTCOME", "TRIES", "WHY", "WHAT")
+    """Return deliveries, newest first, a line each."""
+    head = ("AGE", "CHANNEL", "OUTCOME", "TRIES", "REASON", "TITLE")
     rows = [
         (_age(one.created, now), one.channel, _outcome(one, now), one.tries,
          one.reason or one.action,
@@ -109,7 +109,7 @@ def delivery_lines(deliveries: Sequence[DeliveryRow], now: int) -> list[str]:
 
 
 def replay_lines(outcome: ReplayOutcome) -> Iterator[str]:
-    """Return what a recording would have come to."""
+    """Return the notifications of a recording."""
     span = duration((outcome.last - outcome.first) // _SECOND)
     yield (
         f"{counted(outcome.messages, 'message')} of {counted(outcome.nodes, 'node')} "
@@ -150,20 +150,20 @@ def _lead_facts(incident: Incident) -> Iterator[str]:
             yield lead.value_text + (f" (limit {lead.limit_text})" if lead.limit_text else "")
 
 
-def _taken(incident: Incident, now: int) -> str:
+def _acknowledged(incident: Incident, now: int) -> str:
     note = incident.acknowledged
-    assert note is not None  # noqa: S101 - the caller looked
+    assert note is not None  # noqa: S101 - checked by the caller
     until = "" if note.until is None else f" for {_age(now, note.until)} more"
-    return f"taken by {note.who}{until}" + (f": {note.why}" if note.why else "")
+    return f"acknowledged by {note.who}{until}" + (f": {note.why}" if note.why else "")
 
 
 def _value(alert: Alert) -> str:
     return alert.value_text or ("" if alert.value is None else f"{alert.value:g}")
 
 
-def _told(alert: AlertRow) -> str:
+def _notified(alert: AlertRow) -> str:
     if alert.severity is Severity.INFO or alert.state is AlertState.PENDING:
-        return "nobody"
+        return "no"
     return "yes" if alert.notification is NotificationState.NOTIFIED else alert.notification
 
 
@@ -180,7 +180,7 @@ def _counts(rule: RuleRow) -> str:
 
 
 def _outcome(delivery: DeliveryRow, now: int) -> str:
-    """A ticket that waits for working hours says when it goes."""
+    """Return the outcome; for a delivery that waits for working hours, the time until it is due."""
     if delivery.outcome is not Outbound.WAITING or delivery.due - now < 60 * _SECOND:
         return delivery.outcome
     return f"in {_age(now, delivery.due)}"

@@ -1,4 +1,4 @@
-"""Circuits as a tree for people: load, amps per pole, both limits, what is left, when it may trip."""
+"""Circuits as a tree of text: load, amps per pole, both limits, headroom, time to trip."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from telemetry.text import duration
 
 BAR = 24
 _LIKE = 0.02
-"""Shares of the rating that differ by less are one load."""
+"""Loads that differ by less than this share of the rating count as equal."""
 WORDS = {
     "E01": "near its continuous limit",
     "E02": "above its continuous limit, which holds for 3 hours and more",
@@ -21,28 +21,28 @@ WORDS = {
     "E06": "by its trend it reaches a limit",
     "E07": "the GPUs' limits in force allow more than the continuous limit",
     "E08": "above its continuous limit when another feed is lost",
-    "E09": "this feed is lost: its partners carry everything",
+    "E09": "this feed is lost: its partners carry its load",
     "E10": "two cords of a node share unevenly",
     "E11": "its poles are uneven",
     "E12": "the neutral is near its rating",
     "E13": "the voltage is too low or too high",
     "E14": "the UPS is near its rating, or runs on its battery",
-    "E15": "what its supplies must carry alone is near their rating",
+    "E15": "the load on the remaining supplies is near their rating",
     "E16": "near the limit of the smart plug",
     "E17": "its breaker has probably tripped",
     "E18": "its meter and its nodes do not agree",
-    "E19": "a meter says nothing",
+    "E19": "a meter is silent",
     "E20": "GPUs may draw more than their cap",
     "E21": "its load swings",
     "E22": "near or above its budget",
-    "E24": "the configuration is probably not as it was meant",
+    "E24": "the configuration is probably not as intended",
 }
-"""What each rule says, in a few words."""
+"""Meaning of each rule, in a few words."""
 ESTIMATE = "Times are estimates; a breaker may trip earlier or later."
 
 
 def circuit_lines(circuits: Sequence[CircuitState], width: int = WIDTH) -> list[str]:
-    """Return the tree; what feeds stands above what it feeds."""
+    """Return the tree; a parent stands above the circuits that it feeds."""
     children: dict[str | None, list[CircuitState]] = {}
     known = {circuit.id for circuit in circuits}
     for circuit in circuits:
@@ -98,7 +98,7 @@ def _amps(circuit: CircuitState) -> str:
 
 
 def details(circuit: CircuitState) -> list[str]:
-    """Return what stands below a circuit, most telling first."""
+    """Return the lines below a circuit, most important first."""
     lines = [limits_text(circuit)]
     if circuit.watts is not None:
         lines += [f"{watts_text(circuit)}; {heat_text(circuit)}"]
@@ -109,35 +109,37 @@ def details(circuit: CircuitState) -> list[str]:
     could = []
     if circuit.committed_watts is not None:
         share = circuit.committed_continuous_ratio
-        over = "" if share is None else f", {share:.0%} of all day"
+        over = "" if share is None else f", {share:.0%} of the continuous limit"
         could.append(f"limits in force allow {circuit.committed_watts:,.0f} W{over}")
     if circuit.survivor_continuous_ratio is not None:
-        could.append(f"after the loss of a feed {circuit.survivor_continuous_ratio:.0%} of all day")
+        could.append(
+            f"after the loss of a feed {circuit.survivor_continuous_ratio:.0%} of the continuous limit"
+        )
     if circuit.forecast_continuous_seconds:
         could.append(
-            f"by its trend above all day in {duration(circuit.forecast_continuous_seconds)}"
+            f"by its trend above the continuous limit in {duration(circuit.forecast_continuous_seconds)}"
         )
     if could:
         lines.append("; ".join(could))
     if circuit.alerts:
         lines += [broken(rule) for rule in circuit.alerts]
     if unknown := circuit.facts.get("unknown_nodes"):
-        lines.append(f"not known, and counted as nothing: {clean(unknown)}")
+        lines.append(f"power not known, counted as 0 W: {clean(unknown)}")
     if circuit.nodes:
         lines.append(f"nodes {', '.join(map(clean, circuit.nodes))}")
     return lines  # fmt: skip
 
 
 def broken(rule: str) -> str:
-    """Return a rule that fires, by the number that docs/power.md has it under, and what it says."""
+    """Return a firing rule by its number in docs/power.md, and its meaning."""
     return f"! {clean(rule)} {WORDS.get(rule, '')}".rstrip()
 
 
 def limits_text(circuit: CircuitState) -> str:
-    """Return both limits and what is left."""
+    """Return both limits and the headroom."""
     if circuit.rated_amps is None or circuit.continuous_amps is None:
         return "its main breaker is not known"
-    text = f"{circuit.continuous_amps:g} A all day, {circuit.rated_amps:g} A breaker"
+    text = f"continuous limit {circuit.continuous_amps:g} A, breaker {circuit.rated_amps:g} A"
     if circuit.effective_amps is not None and circuit.effective_amps < circuit.rated_amps - 0.05:
         text += f" ({circuit.effective_amps:.1f} A in this heat)"
     left = circuit.headroom_amps
@@ -145,24 +147,24 @@ def limits_text(circuit: CircuitState) -> str:
         return text
     if left >= 0:
         minute = circuit.continuous_ratio or 0.0
-        before = f", in the last minute {minute:.0%}" if minute > 1 else ""
-        return f"{text}; {left:.1f} A left all day{before}"
+        before = f", {minute:.0%} last minute" if minute > 1 else ""
+        return f"{text}; {left:.1f} A below the limit{before}"
     if circuit.assumed_watts and circuit.continuous_ratio is None:
-        return f"{text}; {-left:.1f} A above the continuous limit, if what is assumed flows"
+        return f"{text}; {-left:.1f} A above the limit by the assumed power"
     since = circuit.above_continuous_seconds
     how_long = f" for {duration(since)}" if since else ""
-    return f"{text}; {-left:.1f} A above the continuous limit{how_long}"
+    return f"{text}; {-left:.1f} A above the limit{how_long}"
 
 
 def watts_text(circuit: CircuitState) -> str:
-    """Return the watts, how sure they are, and where they come from."""
+    """Return the watts, their uncertainty, and their source."""
     sigma = "" if circuit.sigma_watts is None else f" ± {circuit.sigma_watts:,.0f}"
     text = f"{circuit.watts or 0.0:,.0f}{sigma} W by {circuit.source or 'no source'}"
     return f"{text}, a meter is silent" if circuit.more.get("meter_stale") else text
 
 
 def heat_text(circuit: CircuitState) -> str:
-    """Return the breaker's heat, and that no trip is expected where none is."""
+    """Return the breaker's heat, or why it is not known."""
     if not circuit.trip_known:
         known = "the breaker's own rating is not known"
         return f"no trip time: {'part of its load is assumed' if circuit.assumed_watts else known}"
@@ -173,32 +175,32 @@ def heat_text(circuit: CircuitState) -> str:
 
 
 def band_text(circuit: CircuitState) -> str:
-    """Return `may trip in 22 s .. 75 s (estimate)`; earliest edge to latest."""
+    """Return `may trip in 22 s .. 75 s (estimate)`, earliest to latest."""
     earliest, latest = circuit.trip_seconds.earliest, circuit.trip_seconds.latest
     if earliest is None:
         return "no trip expected at this load"
     end = "never" if latest is None else duration(latest)
-    return f"may trip in {duration(earliest)} .. {end} at {_lasting(circuit)} (estimate)"
+    return f"may trip in {duration(earliest)} .. {end} at {_load_basis(circuit)} (estimate)"
 
 
-def _lasting(circuit: CircuitState) -> str:
-    """Return which load a time to trip is told for: not always the one that flows now."""
-    now, lasting = circuit.load_ratio, circuit.lasting_ratio
-    if now is None or lasting is None or abs(now - lasting) < _LIKE:
+def _load_basis(circuit: CircuitState) -> str:
+    """Return the load that a time to trip is for: not always the present one."""
+    now, sustained = circuit.load_ratio, circuit.lasting_ratio
+    if now is None or sustained is None or abs(now - sustained) < _LIKE:
         return "this load"
-    return f"the {lasting:.0%} of the last 10 s"
+    return f"the {sustained:.0%} of the last 10 s"
 
 
 def row_lines(what: str, rows: Sequence[RowState]) -> list[str]:
     """Return budgets or UPS, a line each."""
     lines = []
     for row in rows:
-        told = [
+        parts = [
             f"{name.replace('_', ' ')} {_number(name, value)}"
             for name, value in row.quantities.items()
             if value is not None
         ]
-        lines.append(f"{what} {clean(row.id)}  {', '.join(told) or 'no reading yet'}")
+        lines.append(f"{what} {clean(row.id)}  {', '.join(parts) or 'no reading yet'}")
         lines += [f"    {broken(rule)}" for rule in row.alerts]
     return lines
 

@@ -1,4 +1,4 @@
-"""A plan for people: every circuit under the supposed load, what it breaks, and what would help."""
+"""A plan as text: every circuit under the supposed load, the rules that fire, and remedies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def plan_lines(answer: PlanResult) -> list[str]:
         lines.append(f"budget {clean(budget.id)}  {budget.kw:.2f} kW of {limit}")
         lines += _broken(budget.alerts)
     for notice in answer.notices:
-        # What is said of an option is no fault of the configuration.
+        # A notice about an option is no fault of the configuration.
         head = "note" if notice.startswith("--") else "note (E24)"
         lines += _wrapped(f"{head}: {clean(notice)}", "    ")
     return [*lines, ESTIMATE]
@@ -37,7 +37,7 @@ def _circuit(circuit: CircuitPlan) -> list[str]:
     amps = " ".join(f"{pole} {value:.1f}" for pole, value in circuit.amps.items())
     limits = "its main breaker is not known"
     if circuit.rated_amps is not None and circuit.continuous_amps is not None:
-        limits = f"{circuit.continuous_amps:g} A all day, {circuit.rated_amps:g} A breaker"
+        limits = f"continuous limit {circuit.continuous_amps:g} A, breaker {circuit.rated_amps:g} A"
     lines = [f"{name}  {circuit.watts:,.0f} W  {amps} A; {limits}", f"    {_trip(circuit)}"]
     if circuit.survivor_amps is not None:
         lines.append(f"    {circuit.survivor_amps:.1f} A after the worst loss of another feed")
@@ -53,12 +53,12 @@ def _cap(cap: Cap) -> list[str]:
     if cap.reachable:
         return [f"    a cap of {cap.watts_per_gpu} W per GPU clears it"]
     if cap.watts_per_gpu <= 0:
-        told = "no cap of the GPUs clears it: the rest alone is too much"
+        text = "no cap of the GPUs clears it: the rest alone is too much"
     else:
-        told = f"it would take a cap of {cap.watts_per_gpu} W per GPU"
+        text = f"it would take a cap of {cap.watts_per_gpu} W per GPU"
         if cap.floor_watts is not None:
-            told += f", below the card's floor of {cap.floor_watts:g} W"
-    lines = [f"    {told}"]
+            text += f", below the card's floor of {cap.floor_watts:g} W"
+    lines = [f"    {text}"]
     for way in cap.instead:
         lines += _wrapped(f"    or {way}", "       ")
     return lines

@@ -1,4 +1,4 @@
-"""A report for people: one cluster, or two side by side."""
+"""A report as text: one cluster, or two side by side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns of text for terminals: aligned, no wider than a hundred, and nothing that does harm."""
+"""Columns of text for terminals: aligned, at most 100 wide, without control characters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WIDTH = 100
 def columns(rows: Iterable[Sequence[object]], *, gap: str = "  ", width: int = WIDTH) -> list[str]:
     """Return lines with aligned columns; the last column is cut to what is left of `width`.
 
-    Names and messages come from elsewhere: what a terminal would obey shows as `?`.
+    Names and messages are untrusted: control characters are shown as `?`.
     """
     table = [[clean(str(cell)) for cell in row] for row in rows]
     if not table:

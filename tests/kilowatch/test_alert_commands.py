@@ -68,7 +68,7 @@ async def test_alerts_are_shown_by_cause_with_what_to_type_next(tmp_path: Path) 
         assert {line.split()[1] for line in every.stdout.splitlines()[1:]} == {"page", "info"}
         as_json = json.loads((await typed(client, "alerts", "--json")).stdout)
         assert [one["key"] for one in as_json["incidents"]] == [key]
-        assert "nothing is wrong" in (await typed(client, "alerts", "--node", "n2")).stdout
+        assert "no open incident" in (await typed(client, "alerts", "--node", "n2")).stdout
         history = await typed(client, "alerts", "--history")
         assert f"key {key}" in history.stdout
 
@@ -78,11 +78,11 @@ async def test_ack_takes_an_incident_and_gives_it_back(tmp_path: Path) -> None:
         key = await key_of(client)
         taken = await typed(client, "ack", key, "--why", "fans", "--who", "ann", "--for", "2h")
         assert taken.exit_code == 0, taken.output
-        assert taken.stdout.startswith(f"ann takes care of {key}")
+        assert taken.stdout.startswith(f"acknowledged by ann: {key}")
         shown = await typed(client, "alerts")
-        assert "taken by ann for 2 h more: fans" in " ".join(shown.stdout.split())
+        assert "acknowledged by ann for 2 h more: fans" in " ".join(shown.stdout.split())
         back = await typed(client, "ack", key, "--end")
-        assert back.stdout.startswith("nobody takes care of")
+        assert back.stdout.startswith("acknowledgement removed:")
         wrong = await typed(client, "ack", "none")
         assert wrong.exit_code == 1
         assert "no incident 'none'" in wrong.stderr
@@ -140,11 +140,13 @@ async def test_notify_lists_and_tests_channels(tmp_path: Path) -> None:
         assert "oncall   pagerduty  1" in listed.stdout
         sent = await typed(client, "notify", "list", "--deliveries")
         assert "delivered" in sent.stdout
-        assert (await typed(client, "notify", "test", "oncall")).stdout.startswith("oncall has it")
+        assert (await typed(client, "notify", "test", "oncall")).stdout.startswith(
+            "oncall: delivered"
+        )
         client.stage.pager.script.append(FAILS)
         failed = await typed(client, "notify", "test", "oncall")
         assert failed.exit_code == 1
-        assert "did not take it: HTTP 500" in failed.stderr
+        assert "not delivered: HTTP 500" in failed.stderr
 
 
 async def test_rules_in_force_are_listed(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import lzma
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -179,7 +180,11 @@ def test_a_log_of_utf_16_and_windows_line_ends(tmp_path: Path) -> None:
     assert (code, one["line"]) == (2, LOST.strip())
 
 
-PACKERS = {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress}
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "bzip2": bz2.compress,
+    "xz": lzma.compress,
+}
 
 
 @pytest.mark.parametrize("kind", PACKERS)
@@ -292,7 +297,7 @@ def test_never_raises_on_any_bytes(data: bytes) -> None:
     reader = SavedLogReader()
     for prefix in (b"", LOST.encode(), SMI.encode(), b"<nvidia_smi_log><gpu>"):
         if not (prefix + data).startswith((b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")):
-            reader.take(io.BytesIO(prefix + data), "test")
+            reader.read_stream(io.BytesIO(prefix + data), "test")
     assert any(one.fault == "gpu_lost" for one in reader.incidents())
 
 

@@ -27,7 +27,7 @@ async def test_made_up_readings_page_nobody(
     settings = tmp_path / "k.toml"
     settings.write_text(CHANNEL)
     found: list[Any] = []
-    said: list[str] = []
+    announced: list[str] = []
 
     async def run_stack(parts: object, aggregator: Any, *_: object, **__: object) -> None:
         found.append(aggregator)
@@ -41,7 +41,7 @@ async def test_made_up_readings_page_nobody(
         data=tmp_path / "data",
         seconds=0.0,
         until_eof=False,
-        announce=said.append,
+        announce=announced.append,
     )
     assert list(found[0].alerts.channels) == channels
-    assert any("Nobody is told" in line for line in said) is not driver
+    assert any("not notified" in line for line in announced) is not driver
