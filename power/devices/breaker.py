@@ -20,24 +20,24 @@ class Curve(StrEnum):
     IEC_C = "IEC-C"
     IEC_D = "IEC-D"
     IEC_60947 = "IEC-60947"
-    """An industrial breaker: its maker's curve counts, within the standard's limits."""
+    """An industrial breaker; its maker sets the curve within the standard's limits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """One edge of a trip band: pick-up ratio and the time constants of the two heated masses."""
+    """An edge of a trip band: pick-up ratio and the time constants of the two heated masses."""
 
     pickup: float
-    """Current over rating that it carries for ever; it trips above."""
+    """Highest current over rating that never trips."""
     fast_seconds: float
-    """Of the bimetal."""
+    """Time constant of the bimetal."""
     slow_seconds: float
-    """Of case and conductor."""
+    """Time constant of case and conductor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """A trip band that holds for breakers up to `up_to_amps`."""
+    """A trip band of breakers up to `up_to_amps`."""
 
     up_to_amps: float
     earliest: Edge
@@ -83,7 +83,7 @@ _DERATING_PER_CELSIUS = 0.005
 
 
 class Magnetic(StrEnum):
-    """What the magnetic part does at a peak."""
+    """Behaviour of the magnetic part at a peak."""
 
     HOLDS = "holds"
     MAY_TRIP = "may trip"
@@ -99,7 +99,7 @@ def band(curve: Curve, rated_amps: float) -> Band:
 def effective_amps(
     rated_amps: float, curve: Curve, ambient_celsius: float, grouping: float = 1.0
 ) -> float:
-    """Return the rating that is left in this heat and this row of breakers; never above the rating."""
+    """Return the rating after derating for ambient heat and grouping; never above the rating."""
     reference = _REFERENCE_CELSIUS.get(curve, 30.0)
     heat = 1.0 - _DERATING_PER_CELSIUS * (ambient_celsius - reference)
     return min(rated_amps, rated_amps * heat * grouping)
@@ -118,11 +118,11 @@ HOME_VOLTS = {
                     120.0),
     "MX": 127.0, "TW": 110.0, "JP": 100.0,
 }  # fmt: skip
-"""Nominal volts of an outlet where it is not 230; breakers there are of the American kind."""
+"""Nominal volts of regions without 230 V; their breakers follow UL 489."""
 
 
 def default_curve(volts: float, region: str | None) -> Curve:
-    """Return the curve that a breaker of this place most likely has."""
+    """Return the most likely curve of a breaker of this region."""
     if region is not None:
         return Curve.UL489 if region in HOME_VOLTS else Curve.IEC_C
     return Curve.UL489 if volts in {100, 120, 208, 240, 277, 480} else Curve.IEC_C

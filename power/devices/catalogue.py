@@ -11,7 +11,7 @@ from telemetry.errors import ConfigError, did_you_mean
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One GPU. Watts are of the board."""
+    """A GPU model. Watts are of the board."""
 
     id: str
     name: str
@@ -19,12 +19,12 @@ class Card:
     """GB as vendors count; where a model has several sizes, the largest."""
     tdp_watts: float
     floor_watts: float | None = None
-    """Lowest power cap that the driver takes. A table's guess: the driver's own answer beats it."""
+    """Lowest power cap, as a fallback for the driver's own answer."""
     spike_watts: float | None = None
-    """Below a millisecond: what a supply must bear, and no breaker sees."""
+    """Peaks below a millisecond: a supply must bear them, a breaker does not react."""
     price_usd: float | None = None
     module_scope: bool = False
-    """Its readings cover CPU and GPU."""
+    """Whether its readings cover CPU and GPU."""
 
 
 CARDS = (
@@ -62,7 +62,7 @@ class System:
     gpus: int
     max_watts: float
     sustained_watts: float | None = None
-    """What long training runs draw, where a source says so."""
+    """Power of long training runs, where a source gives it."""
     supply_watts: float | None = None
     """Rating of one supply."""
     supplies: int = 1
@@ -72,7 +72,7 @@ class System:
     price_usd: float | None = None
     memory_gb: float | None = None
     linked_gpus: int = 1
-    """GPUs that reach each other's memory over NVLink, as it is built."""
+    """GPUs that reach each other's memory over NVLink."""
 
 
 SYSTEMS = (
@@ -117,7 +117,7 @@ SYSTEM_BY_ID = {system.id: system for system in SYSTEMS}
 
 
 def key_of(name: str) -> str:
-    """Return a name as the catalogue writes it: `NVIDIA GeForce RTX 5090` is `rtx-5090`."""
+    """Return the catalogue's key of a name: `NVIDIA GeForce RTX 5090` is `rtx-5090`."""
     words = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     for prefix in ("nvidia-", "geforce-", "amd-instinct-", "instinct-", "amd-"):
         words = words.removeprefix(prefix)

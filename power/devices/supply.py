@@ -83,7 +83,7 @@ def wall_watts(
 ) -> float:
     """Return watts at the wall for `dc_watts` inside, shared evenly by `supplies` of one rating.
 
-    With an unknown rating the efficiency at half load is taken, which is a supply's best point.
+    With an unknown rating the efficiency at half load applies, which is a supply's best point.
     """
     if rated_watts is None:
         return dc_watts / efficiency(points, 0.5)
@@ -95,7 +95,7 @@ def wall_watts(
 
 
 def dc_watts(at_wall: float, points: Points, rated_watts: float | None, supplies: int = 1) -> float:
-    """Return what is left inside the case of `at_wall` watts; the inverse of `wall_watts`."""
+    """Return the watts inside the case for `at_wall` watts; the inverse of `wall_watts`."""
     low, high = 0.0, at_wall
     for _ in range(60):
         middle = 0.5 * (low + high)
@@ -107,13 +107,13 @@ def dc_watts(at_wall: float, points: Points, rated_watts: float | None, supplies
 
 
 def set_load(dc: float, rated_watts: float, working: int, needed: int) -> float:
-    """Return the load ratio of the supplies that must carry all: those working, less the spare ones."""
+    """Return the load ratio of the supplies that must carry everything: the working ones less the spares."""
     carrying = min(working, needed)
     return float("inf") if carrying == 0 else dc / (rated_watts * carrying)
 
 
 def check_points(points: Sequence[Sequence[float]]) -> Points:
-    """Return efficiency points from a configuration; raises ValueError that says what is wrong."""
+    """Return the efficiency points of a configuration. Raises `ValueError` with the reason."""
     pairs = tuple((float(load), float(value)) for load, value in points)
     if not pairs or any(not 0 < load <= 1 or not 0 < value <= 1 for load, value in pairs):
         raise ValueError("each point is [load, efficiency], both above 0 and at most 1")

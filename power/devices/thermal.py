@@ -1,4 +1,4 @@
-"""The breaker's heat as an image of two masses, and the time until it trips.
+"""Thermal image of breakers (IEC 60255-149): heat of two masses, and the time until a trip.
 
 Each mass follows the square of the current with its own time constant; the step is exact for any
 interval, so irregular sampling gives what regular sampling gives, and cooling is the same equation.
@@ -17,11 +17,11 @@ from power.devices.breaker import Band
 Floats = npt.NDArray[np.float64]
 
 FAST_SHARE = 0.75
-"""Weight of the bimetal in what decides."""
+"""Weight of the bimetal in the trip condition."""
 RESET_BELOW = 0.5
-"""After a trip: wait until this much of the heat that trips is left."""
+"""Part of the trip heat below which a tripped breaker may be switched on."""
 _STEPS = 48
-"""Halvings: an hour is known to a nanosecond."""
+"""Bisections: an hour to a nanosecond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Element:
 
 @dataclass(frozen=True, slots=True)
 class Heat:
-    """How hot both masses are, in units of the heat that the rated current ends in.
+    """Heat of both masses, in units of the final heat at the rated current.
 
     Plain values: persist them with the time, and `step` them with a ratio of 0 over the gap.
     """
@@ -54,7 +54,7 @@ class Heat:
 
 
 def cold(circuits: int) -> Heat:
-    """Return breakers that have carried nothing for hours."""
+    """Return the heat of breakers that have carried nothing for hours."""
     return Heat(np.zeros((circuits, 3)), np.zeros((circuits, 3)))
 
 
@@ -74,12 +74,12 @@ def step(heat: Heat, ratio: Floats, seconds: float, element: Element) -> Heat:
 
 
 def used(heat: Heat, element: Element) -> Floats:
-    """Return which part of the heat that trips is there; 1 is a trip. Shape (circuits, 3)."""
+    """Return the heat over the trip heat; 1 is a trip. Shape (circuits, 3)."""
     return _theta(heat.fast, heat.slow) / np.square(element.pickup)
 
 
 def may_reset(heat: Heat, element: Element) -> npt.NDArray[np.bool_]:
-    """Return, per circuit, whether it is cool enough to be switched on again."""
+    """Return whether each breaker is cool enough to be switched on again."""
     return np.asarray(used(heat, element).max(axis=1) < RESET_BELOW)
 
 
@@ -100,7 +100,7 @@ def seconds_to_trip(heat: Heat, ratio: Floats, element: Element) -> Floats:
 def _bracket(
     heat: Heat, square: Floats, element: Element, target: Floats
 ) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Return a time by which the heat has crossed `target`, and where it crosses at all.
+    """Return a time after the heat has crossed `target`, and where it crosses at all.
 
     Either the end value lies above, or the fast mass heats while the slow one still cools from an
     earlier load, and their sum passes a peak on the way.

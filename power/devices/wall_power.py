@@ -1,4 +1,4 @@
-"""What a node draws at the wall: the best source at hand, else a model, always with its uncertainty."""
+"""Wall power of a node: from the best source available, else from a model, always with its uncertainty."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from power.devices.supply import Points, wall_watts
 
 
 class WallSource(StrEnum):
-    """Where a figure comes from, the best first."""
+    """Sources of wall power, best first."""
 
     CIRCUIT_METER = "circuit meter"
     PDU = "pdu"
@@ -22,7 +22,7 @@ class WallSource(StrEnum):
     MODEL = "model"
     """GPU watts by the driver, plus a model of the host."""
     COMMITTED = "committed"
-    """What the node may draw: it is silent, and it is not off."""
+    """Power commitment of a silent node that is not off."""
 
 
 SIGMA_RATIO = {
@@ -34,16 +34,16 @@ SIGMA_RATIO = {
     WallSource.MODEL: 0.12,
     WallSource.COMMITTED: 0.12,
 }
-"""One standard deviation as a part of the figure."""
+"""Standard deviation of each source, as a part of its value."""
 STALE_PENALTY = 0.15
-"""Added to the uncertainty when a better source fell silent."""
+"""Added uncertainty while a better source is stale."""
 COMMITTED_SECONDS = 300.0
-"""How long a silent node is taken to draw all that it may."""
+"""Seconds for which a silent node is assumed to draw its power commitment."""
 
 
 @dataclass(frozen=True, slots=True)
 class WallReading:
-    """Watts from one source, and when."""
+    """A power reading of one source with its time."""
 
     watts: float
     at: float
@@ -60,11 +60,11 @@ class WallEstimate:
     sigma_watts: float
     source: WallSource
     degraded: bool = False
-    """A better source is configured and is stale."""
+    """Whether a better source is configured and stale."""
 
 
 def best(readings: Mapping[WallSource, WallReading], now: float) -> WallEstimate | None:
-    """Return the best fresh figure; None when all are stale. Stale is 3 periods, 30 s at least."""
+    """Return the best fresh reading; None when all are stale. Stale is 3 periods, 30 s at least."""
     degraded = False
     for source in WallSource:
         reading = readings.get(source)
@@ -83,9 +83,9 @@ def best(readings: Mapping[WallSource, WallReading], now: float) -> WallEstimate
 def of_silent_node(
     last_heard: float, committed_watts: float, last: WallEstimate | None, now: float
 ) -> WallEstimate | None:
-    """Return what to count for a node that says nothing: its committed watts for 5 min.
+    """Return the assumed power of a silent node: its power commitment for 5 min, then its last draw.
 
-    After that only what it drew last is known; None says that nothing is, never 0.
+    None where neither is known, never 0.
     """
     if now - last_heard <= COMMITTED_SECONDS or last is None:
         sigma = SIGMA_RATIO[WallSource.COMMITTED] * committed_watts
@@ -117,21 +117,21 @@ def model(
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Wall watts = offset + slope x GPU watts, learnt from a meter."""
+    """A fit of a meter: wall watts = offset + slope x GPU watts."""
 
     offset_watts: float
     slope: float
     sigma_watts: float
 
     def apply(self, gpu_watts: float) -> WallEstimate:
-        """Return the calibrated figure; its uncertainty is the residual's."""
+        """Return the calibrated power; its uncertainty is the residual's."""
         return WallEstimate(
             self.offset_watts + self.slope * gpu_watts, self.sigma_watts, WallSource.MODEL
         )
 
 
 def calibrate(gpu_watts: Sequence[float], meter_watts: Sequence[float]) -> Calibration | None:
-    """Return the straight line through paired readings; None for too few or too similar ones."""
+    """Return the linear fit of paired readings; None for too few or too similar ones."""
     x, y = np.asarray(gpu_watts, dtype=float), np.asarray(meter_watts, dtype=float)
     if len(x) < 10 or np.ptp(x) < 0.2 * max(float(x.max()), 1.0):
         return None  # a line through one cloud of points has any slope

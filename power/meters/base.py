@@ -1,4 +1,4 @@
-"""What all meters share: settings, and how a meter that speaks MQTT is understood."""
+"""Base classes of meters: settings, attachments, and the decoder of a meter on MQTT."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ Kind = Literal["circuit", "node", "ups"]
 class MeterConfig(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type"
 ):
-    """The settings of one meter. `on` or `map` says what it measures."""
+    """The settings of one meter. `on` or `map` names what it measures."""
 
     on: str | None = None
     """The circuit, node or UPS that it measures as a whole: `office`, `R12-A.L1`, `node:rig1`."""
     map: dict[str, str] = {}
     """Its parts, and what each measures: `{ a = "R12-A.L1", b = "R12-A.L2" }`."""
     every: float | str | None = None
-    """Seconds between two readings, 10 or "10s". [asked that often, or learnt where it sends]"""
+    """Seconds between two readings, 10 or "10s". [polled that often, or learnt where it publishes]"""
     source: WallSource | None = None
-    """How far to trust it: `circuit meter`, `pdu`, `plug`, `bmc`, `ups`. [by its type]"""
+    """Rank of its readings: `circuit meter`, `pdu`, `plug`, `bmc`, `ups`. [by its type]"""
     limit_watts: float | None = None
     """The plug's own limit: it cuts off by itself."""
     limit_amps: float | None = None
@@ -40,7 +40,7 @@ class MeterConfig(
         return self.period_default if self.every is None else seconds("", self.every)
 
     def source_of(self, kind: Kind, sample: MeterSample) -> WallSource:
-        """Return how a reading of this sample is ranked."""
+        """Return the source, and so the rank, of a reading of this sample."""
         return self.source or sample.source or self.usual_source(kind)
 
     def usual_source(self, kind: Kind) -> WallSource:
@@ -48,7 +48,7 @@ class MeterConfig(
         raise NotImplementedError
 
     def check(self, where: str) -> None:
-        """Raise `ConfigError` for what can't work."""
+        """Raise `ConfigError` for settings that can't work."""
         if self.on is not None and self.map:
             raise ConfigError(where, "it has on and map", "Keep one: on for the whole meter, map for its parts.")  # fmt: skip
         if self.every is not None and not 1 <= seconds(f"{where}.every", self.every) <= 3600:
@@ -63,7 +63,7 @@ class MeterConfig(
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """One part of a meter, and what it measures."""
+    """Attachment of a part of a meter to its target."""
 
     channel: str
     """The part; "" is the whole meter."""
@@ -74,38 +74,38 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class AttachedMeter:
-    """A meter and all that it measures."""
+    """A meter with its attachments."""
 
     name: str
-    """Its entry of [power.meters], with the node behind it where it has many; or the `circuits.lab`
-    whose short form it is."""
+    """Entry of [power.meters], followed by the node where it has many; or `circuits.lab` for a short form
+    there."""
     config: MeterConfig
     attachments: tuple[Attachment, ...]
 
 
 class Decoder:
-    """Understands one MQTT meter's messages; remembers what partial ones leave out."""
+    """Decoder of one MQTT meter's messages; completes partial ones from earlier ones."""
 
     def filters(self) -> tuple[str, ...]:
-        """What to subscribe to."""
+        """Return the topic filters to subscribe to."""
         raise NotImplementedError
 
     def presence(self, topic: str, payload: bytes) -> bool | None:
-        """Return whether the device says that it is online; None when this is another message."""
+        """Return whether the device reports itself online; None for any other message."""
         del topic, payload
         return None
 
     def samples(self, topic: str, payload: bytes) -> list[MeterSample]:
-        """Return what a message says; none when it says nothing of power. Raises `WireError`."""
+        """Return the samples of a message; none when it has no power reading. Raises `WireError`."""
         raise NotImplementedError
 
     def forget(self) -> None:
-        """Drop what was remembered: the device was away, and may have changed."""
+        """Clear the known state: the device was away and may have changed."""
 
     def polls(self, reply: str) -> list[tuple[str, bytes]]:
-        """Return topic and payload of each question that keeps readings fresh.
+        """Return topic and payload of each request that polls the device.
 
-        Answers come below the topic `reply`.
+        Answers are published below the topic `reply`.
         """
         del reply
         return []
@@ -119,7 +119,7 @@ class MqttConfig(MeterConfig, frozen=True):
     """Name of an entry of [power.brokers]. [kilowatch's own broker]"""
 
     def check(self, where: str) -> None:
-        """Raise `ConfigError` for what can't work."""
+        """Raise `ConfigError` for settings that can't work."""
         super().check(where)
         check_topic(f"{where}.topic", self.topic)
 
@@ -128,13 +128,13 @@ class MqttConfig(MeterConfig, frozen=True):
         raise NotImplementedError
 
     def usual_source(self, kind: Kind) -> WallSource:
-        """A plug, unless its type knows better."""
+        """Return `PLUG`, unless the type of meter overrides it."""
         del kind
         return WallSource.PLUG
 
 
 def check_topic(where: str, topic: str) -> None:
-    """Raise `ConfigError` unless it is the topic of one device."""
+    """Raise `ConfigError` unless `topic` is the topic of one device."""
     if not topic.strip("/") or "\0" in topic or len(topic) > 1000:
         raise ConfigError(where, f"{topic!r} is no topic", "Write the one that the device publishes, as mosquitto_sub -v shows it.")  # fmt: skip
     if "+" in topic or "#" in topic:

@@ -1,4 +1,4 @@
-"""Every type of meter in one union, and meters as people write them.
+"""The union of all meter types, and the decoding of configured meters.
 
     [power.meters.plug-lab]
     type = "tasmota"
@@ -28,14 +28,14 @@ from telemetry.errors import ConfigError, did_you_mean
 from telemetry.settings import Fault, convert
 
 Meter = Tasmota | Shelly | ShellyGen1 | Zigbee2Mqtt | HomeAssistant | Json | Redfish | Nut
-"""The registry."""
+"""The registry of meter types."""
 
 TYPES: dict[str, type[MeterConfig]] = {
     str(kind.__struct_config__.tag): kind
     for kind in (Tasmota, Shelly, ShellyGen1, Zigbee2Mqtt, HomeAssistant, Json, Redfish, Nut)
 }
 _SAME = {"shelly-3em": "shelly", "shelly-gen2": "shelly", "mqtt": "json", "number": "json"}
-"""Other words for the same."""
+"""Alternative names of types."""
 _SNMP = "Let Network UPS Tools ask it (its snmp-ups driver) and write type = \"nut\"; or publish it over MQTT and write type = \"json\"."  # fmt: skip
 
 
@@ -46,7 +46,7 @@ MEASURED = [
 
 
 class MeterBroker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Another MQTT broker than kilowatch's, where meters publish."""
+    """An MQTT broker of meters, beside kilowatch's own."""
 
     host: str
     port: int = 1883

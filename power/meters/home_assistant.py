@@ -36,7 +36,7 @@ class HomeAssistant(MqttConfig, frozen=True, tag="home-assistant"):
 
 
 class HomeAssistantDecoder(Decoder):
-    """Puts together what comes in one number at a time; the power makes it new."""
+    """Decoder that collects single numbers; a power value completes a sample."""
 
     def __init__(self, topics: dict[str, str]) -> None:
         self._topics = {topic: UNITS[unit] for topic, unit in topics.items()}
@@ -44,15 +44,15 @@ class HomeAssistantDecoder(Decoder):
         self._known: dict[str, float | None] = {}
 
     def filters(self) -> tuple[str, ...]:
-        """All topics."""
+        """Return the topics of all sensors."""
         return tuple(self._topics)
 
     def forget(self) -> None:
-        """Drop all numbers."""
+        """Clear all known numbers."""
         self._known.clear()
 
     def samples(self, topic: str, payload: bytes) -> list[MeterSample]:
-        """Return what is known by now, when the power came."""
+        """Return the known quantities after a power value."""
         quantity, scale = self._topics[topic]
         if payload.strip().lower() in ABSENT:
             self._known.pop(quantity, None)

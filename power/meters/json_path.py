@@ -28,26 +28,26 @@ UNITS: dict[str, tuple[str, float]] = {
     "%": ("load_ratio", 0.01),
     "s": ("runtime_seconds", 1.0),
 }
-"""What a number is, and what makes base units of it."""
+"""Quantity of each unit, and the factor to base units."""
 _STEP = re.compile(r'\.?([^.\[\]"]+)|\[(\d{1,4})\]|\["([^"]+)"\]')
 ABSENT = {b"unavailable", b"unknown", b"none", b"null", b""}
-"""What home automation says instead of a number: nothing, rather than something wrong."""
+"""Payloads of home automation for a missing number."""
 
 Path = tuple[str | int, ...]
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One number of a payload."""
+    """A number of a payload: its path and unit."""
 
     path: str = ""
     """`ENERGY.Power[0]`, `["switch.0"].w`; empty where the payload is the number."""
     unit: str = "W"
     scale: float = 1.0
-    """Beside the unit's own: 0.1 for tenths."""
+    """Factor in addition to the unit's: 0.1 for tenths."""
 
 
 class Json(MqttConfig, frozen=True, tag="json"):
-    """`path`, `unit` and `scale` say the one number; `values` lists several of one payload."""
+    """A JSON or plain number: `path`, `unit` and `scale` of one, or `values` for several of a payload."""
 
     path: str = ""
     unit: str = "W"
@@ -56,7 +56,7 @@ class Json(MqttConfig, frozen=True, tag="json"):
 
     @property
     def wanted(self) -> tuple[Value, ...]:
-        """All numbers."""
+        """The configured numbers."""
         return self.values or (Value(path=self.path, unit=self.unit, scale=self.scale),)
 
     def check(self, where: str) -> None:
@@ -103,7 +103,7 @@ def steps_of(where: str, text: str) -> Path:
 
 
 def pick(tree: object, path: Path) -> object:
-    """Return what stands at a path; None where there is nothing."""
+    """Return the value at a path; None where there is none."""
     for step in path:
         if isinstance(step, int):
             if not isinstance(tree, list) or step >= len(tree):
@@ -117,7 +117,7 @@ def pick(tree: object, path: Path) -> object:
 
 
 class JsonDecoder(Decoder):
-    """Every message is complete; where `partial`, some say nothing of power."""
+    """Decoder of complete JSON messages; with `partial`, some have no power reading."""
 
     def __init__(self, topic: str, values: tuple[Value, ...], *, partial: bool = False) -> None:
         self._topic = topic
@@ -128,11 +128,11 @@ class JsonDecoder(Decoder):
         ]
 
     def filters(self) -> tuple[str, ...]:
-        """The one topic."""
+        """Return the meter's topic."""
         return (self._topic,)
 
     def samples(self, topic: str, payload: bytes) -> list[MeterSample]:
-        """Return the one sample, if it says anything."""
+        """Return the sample of a message, if any."""
         del topic
         if payload.strip().lower() in ABSENT:
             return []
@@ -149,7 +149,7 @@ class JsonDecoder(Decoder):
 
 
 def _value(tree: object, path: Path) -> object:
-    """Some devices write numbers as text: "230.1"."""
+    """Return the value at a path; numbers in text ("230.1") are converted."""
     found = pick(tree, path)
     if isinstance(found, str):
         return None if found.lower().encode() in ABSENT else float_of(found)

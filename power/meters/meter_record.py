@@ -1,7 +1,7 @@
-"""The newest readings of one meter, and how it stands. Pure: times are arguments.
+"""The newest readings and the state of one meter. Pure: times are arguments.
 
-A meter that sends by itself says how often only by doing so: its period is learnt. A device that
-says good-bye is stale at once, whatever its period.
+The period of a meter that publishes by itself is learnt. A device that reports itself offline is
+stale at once, whatever its period.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from power.meters.reading import MeterReading
 from power.meters.sample import OFFLINE, REVERSED, WHOLE, MeterSample
 
 LONGEST = 600.0
-"""Seconds; no meter is believed for three times as long."""
+"""Longest period, seconds: a reading is stale after three of them."""
 SLOW = 60.0
-"""Seconds; a meter that reports less often is messages of: a breaker is faster."""
+"""Period from which a meter is reported as slow, seconds: a breaker is faster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeterState:
-    """How a meter stands, for people."""
+    """State of a meter, for people."""
 
     name: str
     type: str
@@ -37,18 +37,18 @@ class MeterState:
     """Monotonic seconds; None before the first reading."""
     period: float = 0.0
     online: bool | None = None
-    """What the device or its server says, where it says that."""
+    """Whether the device or its server reports it online; None where it does not report that."""
     readings: int = 0
     malformed: int = 0
-    """Messages and answers that made no sense."""
+    """Malformed messages and answers."""
     errors: int = 0
-    """Questions that were not answered."""
+    """Requests without an answer."""
     message: str = ""
-    """What is wrong, and what to do; empty when all is well."""
+    """Problem and cure; empty when all is well."""
 
 
 class PeriodEstimator:
-    """How often something comes: the second longest of the last gaps, so that one outage is none."""
+    """Estimator of a meter's period: the second longest of the last gaps, to ignore one outage."""
 
     def __init__(self, least: float, fixed: bool) -> None:
         self._least = least
@@ -57,13 +57,13 @@ class PeriodEstimator:
         self._last: float | None = None
 
     def observe(self, now: float) -> None:
-        """It came."""
+        """Record an arrival."""
         if self._last is not None and now > self._last:
             self._gaps.append(now - self._last)
         self._last = now
 
     def interrupt(self) -> None:
-        """It was away: the time until it is back is no gap of its own."""
+        """Ignore the gap until the next arrival: the meter was away."""
         self._last = None
 
     @property
@@ -76,10 +76,10 @@ class PeriodEstimator:
 
 
 class MeterRecord:
-    """One meter's readings."""
+    """Newest readings and state of one meter."""
 
     def __init__(self, meter: AttachedMeter, where: str, *, asked: bool) -> None:
-        """`asked` when we set the pace ourselves: its period is then no secret."""
+        """`asked`: whether the meter is polled, so that its period is known."""
         self.meter = meter
         config = meter.config
         self._estimator = PeriodEstimator(config.period, asked or config.every is not None)
@@ -95,7 +95,7 @@ class MeterRecord:
         )  # fmt: skip
 
     def add(self, samples: Iterable[MeterSample], now: float) -> list[str]:
-        """Keep what came in; return what should be said of it, each thing once."""
+        """Add samples; return the messages to log about them, each once."""
         samples = list(samples)
         made = [one for sample in samples for one in self._readings_of(sample, now)]
         if not made:
@@ -116,7 +116,7 @@ class MeterRecord:
         return messages
 
     def presence(self, online: bool, now: float) -> bool:
-        """The device came or went; True when that is changed."""
+        """Record whether the device is online; return whether that changed."""
         changed = self.state.online is not online
         self.state = replace(self.state, online=online)
         if not online:
@@ -126,7 +126,7 @@ class MeterRecord:
         return changed
 
     def lost(self, now: float, message: str) -> None:
-        """It is known to be away: what it said last is stale now, not in three periods."""
+        """Mark the device as away: its readings are stale at once."""
         self._estimator.interrupt()
         self.state = replace(self.state, message=message)
         for key, one in self._newest.items():
@@ -135,31 +135,31 @@ class MeterRecord:
                 self._newest[key] = msgspec.structs.replace(one, at=at, flags=(*one.flags, OFFLINE))
 
     def malformed(self, reason: str, message: str) -> bool:
-        """Count what made no sense; True the first time for each reason: it is said once."""
+        """Count a malformed message; return True the first time for each reason."""
         changed = reason not in self._reported
         self._reported.add(reason)
         self.state = replace(self.state, malformed=self.state.malformed + 1, message=message)
         return changed
 
     def failed(self, message: str) -> bool:
-        """Count a question without an answer; True when that is changed."""
+        """Count a request without an answer; return whether the message changed."""
         changed = self.state.message != message
         self._estimator.interrupt()
         self.state = replace(self.state, errors=self.state.errors + 1, message=message)
         return changed
 
     def disconnected(self) -> None:
-        """Our own way to it broke: what comes next says nothing about its pace."""
+        """Ignore the next gap: the connection to the meter was lost."""
         self._estimator.interrupt()
 
     def note(self, message: str) -> bool:
-        """Set what people should know; True when it is changed."""
+        """Set the message for people; return whether it changed."""
         changed = self.state.message != message
         self.state = replace(self.state, message=message)
         return changed
 
     def readings(self) -> tuple[MeterReading, ...]:
-        """The newest of each target and pole."""
+        """Return the newest reading of each target and pole."""
         return tuple(self._newest.values())
 
     def _readings_of(self, sample: MeterSample, now: float) -> list[MeterReading]:
@@ -231,7 +231,7 @@ class MeterRecord:
         return messages
 
     def _mismatch(self, samples: list[MeterSample]) -> list[str]:
-        """It says something, and nothing of what it is put on."""
+        """Return a message for samples of which none belongs to an attachment."""
         if not samples or isinstance(self.meter.config, Nut):
             return []
         parts = sorted({sample.channel for sample in samples} - {WHOLE})

@@ -1,6 +1,6 @@
-"""UPS behind Network UPS Tools: what upsd says about each, over its line protocol.
+"""UPSs behind Network UPS Tools: variables of upsd's line protocol as samples.
 
-Watts are what the UPS gives out; its own losses come on top (a few percent).
+Watts are the UPS' output; its own losses of a few percent come on top.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ _WORD = re.compile(r'"((?:[^"\\]|\\.)*)"|(\S+)')
 
 
 class Nut(MeterConfig, frozen=True, tag="nut"):
-    """upsd on `host`. Without `on` and `map` every UPS is one of that name; `on` says which circuit
-    or node it feeds, and so makes it the wall meter of that too."""
+    """An upsd on `host`. Without `on` and `map` every UPS stands for itself; `on` names the circuit or node
+    that it feeds and makes it that one's wall meter, too."""
 
     host: str = "127.0.0.1"
     port: int = PORT
     ups: str | None = None
-    """The one UPS of several. [all]"""
+    """Name of one UPS of several. [all]"""
     username: str | None = None
     password_file: str | None = None
     """A file with the password alone. Reading needs neither on most servers."""
     timeout: float = 5.0
-    """Seconds for one whole round of questions."""
+    """Seconds for one whole round of requests."""
 
     period_default: ClassVar[float] = 5.0
 
     def check(self, where: str) -> None:
-        """Raise `ConfigError` for what can't work."""
+        """Raise `ConfigError` for settings that can't work."""
         super().check(where)
         if not self.host or not 1 <= self.port <= 65535:
             raise ConfigError(where, f"{self.host}:{self.port} is no address", "Write host, and port if it is not 3493.")  # fmt: skip
@@ -50,7 +50,7 @@ class Nut(MeterConfig, frozen=True, tag="nut"):
             raise ConfigError(f"{where}.timeout", f"{self.timeout:g} s is out of range", "Write 0.1 to 60.")  # fmt: skip
 
     def usual_source(self, kind: Kind) -> WallSource:
-        """A UPS."""
+        """Return `UPS`."""
         del kind
         return WallSource.UPS
 

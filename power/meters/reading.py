@@ -1,6 +1,6 @@
-"""What a meter says, whatever its make: one reading in base units.
+"""A meter's reading in base units, independent of its make.
 
-`power.meters` makes these from payloads; the live state chooses the best fresh one.
+`power.meters` decodes payloads into readings; the live state chooses the best fresh one.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from power.devices.wall_power import WallSource
 
 
 class MeterReading(msgspec.Struct, frozen=True, kw_only=True):
-    """One reading of one thing. What the meter does not tell is None, never 0."""
+    """A reading of one target. Quantities that the meter does not report are None, never 0."""
 
     meter: str
     """Name in the configuration."""
     kind: Literal["circuit", "node", "ups"]
-    """What the meter is on."""
+    """Kind of the target."""
     target: str
     """Name of the circuit, node or UPS."""
     pole: str | None = None
     """`L1`, `L2`, `L3` when it measures one pole of several."""
     source: WallSource
     at: float
-    """When it came, monotonic seconds of the aggregator."""
+    """Time of arrival, monotonic seconds of the aggregator."""
     period: float
     """Seconds between two readings, as configured or observed: stale is three of them, 30 s at least."""
     watts: float | None = None
@@ -42,8 +42,8 @@ class MeterReading(msgspec.Struct, frozen=True, kw_only=True):
     load_ratio: float | None = None
     """UPS: load over rating."""
     runtime_seconds: float | None = None
-    """UPS: what the battery still gives."""
+    """UPS: remaining battery time."""
     flags: tuple[str, ...] = ()
     """UPS status words (`OL`, `OB`, `LB`, `OVER`), `tripped` for a breaker, `reversed` for a clamp
     that was put on the wrong way round, `input_lost` for a supply without input, `offline` for a
-    device that said good-bye (its `at` is then put back, so that it is stale by any rule)."""
+    device that reported itself offline (its `at` is then set back, so that it is stale at once)."""

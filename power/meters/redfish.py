@@ -1,7 +1,7 @@
 """Redfish: a server's management controller, or a rack's power distribution unit.
 
-Each resource says its own type, and is understood by it. Sensors stand in excerpts: the number is
-in `Reading`. A circuit's `RatedCurrentAmps` is what is left after derating.
+Each resource has a type, and is decoded by it. Sensors stand in excerpts: the number is in
+`Reading`. A circuit's `RatedCurrentAmps` is after derating.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LINES = tuple((f"Line{place + 1}", pole) for place, pole in enumerate(POLES))
 
 
 class Redfish(MeterConfig, frozen=True, tag="redfish"):
-    """`url` is one service; `hosts` are many of one kind, each the controller of a node.
+    """A Redfish service at `url`, or one on each of `hosts`, the controllers of nodes.
 
     Parts are paths below /redfish/v1/PowerEquipment, `RackPDUs/1/Branches/A`, or whole paths.
     """
@@ -43,9 +43,9 @@ class Redfish(MeterConfig, frozen=True, tag="redfish"):
     hosts: tuple[str, ...] | dict[str, str] = ()
     """Nodes whose controllers are asked: names that are hosts too, or { node = "https://..." }."""
     scope: Literal["node"] | None = None
-    """What hosts measure; there is but one answer."""
+    """What hosts measure; only `node` is possible."""
     path: str | None = None
-    """The chassis or resource that tells the power. [found out]"""
+    """The chassis or resource with the power reading. [discovered]"""
     username: str | None = None
     password_file: str | None = None
     """A file with the password alone."""
@@ -55,7 +55,7 @@ class Redfish(MeterConfig, frozen=True, tag="redfish"):
     ca_file: str | None = None
     """Certificates to trust beside those of this machine."""
     timeout: float = 10.0
-    """Seconds for one whole round of questions."""
+    """Seconds for one whole round of requests."""
 
     period_default: ClassVar[float] = 10.0
 
@@ -68,7 +68,7 @@ class Redfish(MeterConfig, frozen=True, tag="redfish"):
         return {node: f"https://{node}" for node in self.hosts}
 
     def check(self, where: str) -> None:
-        """Raise `ConfigError` for what can't work."""
+        """Raise `ConfigError` for settings that can't work."""
         super().check(where)
         if (self.url is None) == (not self.hosts):
             raise ConfigError(where, "it has neither url nor hosts" if self.url is None else "it has url and hosts", 'Write url = "https://10.0.0.11", or hosts = ["dgx-01"].')  # fmt: skip
@@ -86,12 +86,12 @@ class Redfish(MeterConfig, frozen=True, tag="redfish"):
             raise ConfigError(f"{where}.timeout", f"{self.timeout:g} s is out of range", "Write 0.1 to 60.")  # fmt: skip
 
     def usual_source(self, kind: Kind) -> WallSource:
-        """A node's is its controller, a circuit's the distribution unit."""
+        """Return `BMC` for a node, `PDU` otherwise."""
         return WallSource.BMC if kind == "node" else WallSource.PDU
 
 
 def check_url(where: str, url: str) -> None:
-    """Raise `ConfigError` unless it is the base of a service."""
+    """Raise `ConfigError` unless `url` is the base of a service."""
     try:
         parts = urlsplit(url)
         good = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
@@ -112,7 +112,7 @@ def path_of(where: str, key: str) -> str:
 
 
 def link(body: dict[str, Any], *keys: str) -> str | None:
-    """Return where a link leads, if there is one and it stays within the service."""
+    """Return the path of a link, if there is one and it stays within the service."""
     found: object = body
     for key in keys:
         found = found.get(key) if isinstance(found, dict) else None
@@ -122,7 +122,7 @@ def link(body: dict[str, Any], *keys: str) -> str | None:
 
 
 def members(body: dict[str, Any]) -> list[str]:
-    """Return where the members of a collection are."""
+    """Return the paths of a collection's members."""
     found = body.get("Members")
     paths = [link({"it": one}, "it") for one in found] if isinstance(found, list) else []
     return [path for path in paths if path is not None]
@@ -143,7 +143,7 @@ def reading(body: dict[str, Any], key: str, quantity: str, scale: float = 1.0) -
 
 
 def of_resource(channel: str, body: dict[str, Any]) -> list[MeterSample]:
-    """Return what a resource says of power. Raises `WireError` for one that says nothing of it."""
+    """Return the power samples of a resource. Raises `WireError` for one without power readings."""
     kind = type_of(body)
     decode = DECODERS.get(kind)
     if decode is None:
@@ -152,7 +152,7 @@ def of_resource(channel: str, body: dict[str, Any]) -> list[MeterSample]:
 
 
 def _circuit(channel: str, body: dict[str, Any]) -> list[MeterSample]:
-    """Mains, branches, feeders and outlets."""
+    """Return the samples of a main, branch, feeder or outlet."""
     power = body.get("PowerWatts")
     excerpt = power if isinstance(power, dict) else {}
     whole = MeterSample(
@@ -194,17 +194,17 @@ def _environment(channel: str, body: dict[str, Any]) -> list[MeterSample]:
 
 
 def _distribution(channel: str, body: dict[str, Any]) -> list[MeterSample]:
-    """PowerDistributionMetrics: a whole unit."""
+    """Return the sample of a whole unit's PowerDistributionMetrics."""
     return [replace(one, source=WallSource.PDU) for one in _environment(channel, body)]
 
 
 def _old_power(channel: str, body: dict[str, Any]) -> list[MeterSample]:
-    """`Chassis/x/Power`, before PowerSubsystem: one entry a chassis, or one a power domain."""
+    """Return the sample of `Chassis/x/Power`, which older services have in place of PowerSubsystem."""
     controls = body.get("PowerControl")
     reported = (
         [table(one, "PowerControl") for one in controls] if isinstance(controls, list) else []
     )
-    # Some list CPU and memory behind the chassis: the first entry is the whole.
+    # Some services list CPU and memory after the chassis: the first entry is the whole.
     watts = number(reported[0].get("PowerConsumedWatts"), "watts") if reported else None
     supplies = body.get("PowerSupplies")
     flags = _lost([one for one in supplies if isinstance(one, dict)]) if isinstance(supplies, list) else ()  # fmt: skip
@@ -239,7 +239,7 @@ DECODERS: dict[str, Callable[[str, dict[str, Any]], list[MeterSample]]] = {
     "PowerSupplyMetrics": _supply_metrics,
     "Sensor": _sensor,
 }
-"""What is understood, by type."""
+"""Decoders by type of resource."""
 
 
 def of_supplies(
@@ -253,7 +253,7 @@ def of_supplies(
 
 
 def _lost(supplies: list[dict[str, Any]]) -> tuple[str, ...]:
-    """A new supply says LineInputStatus, an old one only that it is in a critical state."""
+    """Return the flag of a supply without input, where it reports LineInputStatus."""
     return (INPUT_LOST,) if any(one.get("LineInputStatus") == "LossOfInput" for one in supplies) else ()  # fmt: skip
 
 

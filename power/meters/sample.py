@@ -1,4 +1,4 @@
-"""What one part of a meter says at one moment, in base units, whatever its make."""
+"""Samples: values of one part of a meter at one moment, in base units, independent of its make."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ MOST = {
     "load_ratio": 100.0,
     "runtime_seconds": 1e8,
 }
-"""Beyond this a number is a fault of the device or of its mapping, not a load."""
+"""Largest plausible value of each quantity; above, the device or its mapping is wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeterSample:
-    """What the meter does not tell is None, never 0."""
+    """Values of one part of a meter. Quantities that it does not report are None, never 0."""
 
     channel: str = WHOLE
-    """Which part: an outlet, a phase, a relay. Each family's own words."""
+    """Part of the meter: an outlet, a phase, a relay, named as its family does."""
     part_of: str | None = None
-    """For one pole: the channel that it is a pole of."""
+    """Channel of the whole, for the sample of one pole."""
     pole: str | None = None
     """`L1`, `L2`, `L3` where the meter itself knows it."""
     source: WallSource | None = None
-    """Where only the answer tells what kind of meter it is."""
+    """Source, where only the answer shows the kind of meter."""
     watts: float | None = None
-    """As the meter says it: below 0 for a clamp that was put on the wrong way round."""
+    """Watts as reported: below 0 for a clamp around the wrong way."""
     volt_amps: float | None = None
     amps: float | None = None
     neutral_amps: float | None = None
@@ -57,7 +57,7 @@ class MeterSample:
 
     @property
     def empty(self) -> bool:
-        """Whether it says nothing that can be used."""
+        """Whether the sample has no usable value."""
         return not self.flags and all(getattr(self, name) is None for name in MOST)
 
 
@@ -84,7 +84,7 @@ def table(value: object, what: str) -> dict[str, Any]:
 def number(value: object, quantity: str, scale: float = 1.0) -> float | None:
     """Return `value` x `scale` as that quantity; None where there is none (JSON null, or no key).
 
-    Raises `WireError` for what is no number, and for one that no device can mean.
+    Raises `WireError` for anything but a number, and for an implausible one.
     """
     if value is None:
         return None
@@ -102,7 +102,7 @@ def number(value: object, quantity: str, scale: float = 1.0) -> float | None:
 
 
 def bare(payload: bytes, quantity: str, scale: float = 1.0) -> float | None:
-    """Return a payload that is nothing but a number. Raises `WireError`."""
+    """Return the number that a payload consists of. Raises `WireError`."""
     text = payload.strip()
     try:
         found = float(text) if len(text) < 40 else math.nan
@@ -112,14 +112,14 @@ def bare(payload: bytes, quantity: str, scale: float = 1.0) -> float | None:
 
 
 def total(values: Iterable[float | None]) -> float | None:
-    """Return the sum; None when one of them is missing, for a part of a sum is no sum."""
+    """Return the sum; None when one of the values is missing."""
     found = list(values)
     known = [value for value in found if value is not None]
     return sum(known) if known and len(known) == len(found) else None
 
 
 def mean(values: Iterable[float | None]) -> float | None:
-    """Return the mean of those that are known, None without any: for volts, which parts share."""
+    """Return the mean of the known values, None without any: for volts, which parts share."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
 

@@ -1,8 +1,8 @@
-"""Shelly devices of the second generation and newer: components, told in part or in full.
+"""Shelly devices of the second generation and newer: components with partial or full status.
 
-`<prefix>/events/rpc` carries NotifyStatus with only what changed, so it is laid over what was known;
-`<prefix>/status/<component>` carries a whole component (off by default); a question on
-`<prefix>/rpc` is answered with a whole component too. Energy is in watt-hours.
+`<prefix>/events/rpc` carries NotifyStatus with changed fields only, which are merged into the known
+status; `<prefix>/status/<component>` carries a whole component (off by default); a request on
+`<prefix>/rpc` is answered with a whole component, too. Energy is in watt-hours.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ _CUT_OFF = {"overpower", "overcurrent"}
 
 
 class Shelly(MqttConfig, frozen=True, tag="shelly"):
-    """`topic` is the device's MQTT prefix (`shellyplusplugs-abc123`). Parts are its components,
+    """A Shelly of the second generation. `topic` is its MQTT prefix (`shellyplusplugs-abc123`). Parts are components,
     `switch:0`, and the phases `a`, `b`, `c` of a three-phase meter."""
 
     component: str | None = None
-    """The one that counts as the whole: `switch:1`. [the sum of all]"""
+    """Component that counts as the whole: `switch:1`. [the sum of all]"""
     poll: bool = True
-    """Ask each period, for a load that does not change is not told of."""
+    """Whether to poll each period, because a constant load is not published."""
 
     period_default: ClassVar[float] = 10.0
 
     def check(self, where: str) -> None:
-        """Raise `ConfigError` for what can't work."""
+        """Raise `ConfigError` for settings that can't work."""
         super().check(where)
         if self.component is not None and not _COMPONENT.fullmatch(self.component):
             raise ConfigError(f"{where}.component", f"{self.component!r} is no component", "Write switch:0, pm1:0, em:0 or em1:0, as the device's page shows it.")  # fmt: skip
 
     def components(self) -> list[str]:
-        """Which components to ask for; none named is all."""
+        """Return the components to poll; empty for all."""
         named = [self.component] if self.component else []
         named += [match[0] for key in self.map if (match := _COMPONENT.match(key))]
         if {"a", "b", "c"} & self.map.keys():
@@ -70,7 +70,7 @@ class Shelly(MqttConfig, frozen=True, tag="shelly"):
 
 
 class ShellyDecoder(Decoder):
-    """Lays each message over the last known state of its component."""
+    """Decoder that merges each message into the known status of its component."""
 
     def __init__(
         self, prefix: str, main: str | None, asked: list[str] | None = None, poll: bool = True
@@ -84,23 +84,23 @@ class ShellyDecoder(Decoder):
         self._complete = False
 
     def filters(self) -> tuple[str, ...]:
-        """Notifications, whole components where they are switched on, and the last will."""
+        """Return the topics of notifications, whole components and the last will."""
         return tuple(f"{self._prefix}/{end}" for end in ("events/rpc", "status/+", "online"))
 
     def presence(self, topic: str, payload: bytes) -> bool | None:
-        """True or false."""
+        """Return the payload of the last will as a flag."""
         if topic != f"{self._prefix}/online":
             return None
         return payload.strip() == b"true"
 
     def forget(self) -> None:
-        """Drop all states: what changed while it was away was told to nobody."""
+        """Clear all known status: changes while the device was away were missed."""
         self._known.clear()
         self._heard.clear()
         self._complete = False
 
     def polls(self, reply: str) -> list[tuple[str, bytes]]:
-        """Ask for each component, or for all; the number tells which one an answer is about."""
+        """Return a request for each component, or for all; the id relates an answer to its request."""
         if not self._poll:
             return []
         questions: list[dict[str, Any]] = [
@@ -115,7 +115,7 @@ class ShellyDecoder(Decoder):
         return [(f"{self._prefix}/rpc", msgspec.json.encode(one)) for one in questions]
 
     def samples(self, topic: str, payload: bytes) -> list[MeterSample]:
-        """Return what the message makes new."""
+        """Return the samples of the components that a message updates."""
         message = table(parse(payload), "the message")
         place = topic.removeprefix(f"{self._prefix}/status/")
         if place != topic:
@@ -255,7 +255,7 @@ def of_three(name: str, state: dict[str, Any], energy: dict[str, Any]) -> list[M
 
 
 def _flags(errors: object) -> tuple[str, ...]:
-    """What it did by itself; a failed meter says null for its numbers, and needs no flag."""
+    """Return the flags of a component's errors; a failed meter reports null values and needs no flag."""
     if not isinstance(errors, list):
         return ()
     return (TRIPPED,) if _CUT_OFF & {str(error) for error in errors} else ()

@@ -1,4 +1,4 @@
-"""Shelly devices of the first generation: a bare number a topic, below `shellies/<id>/`.
+"""Shelly devices of the first generation: one number a topic, below `shellies/<id>/`.
 
 Energy of relays and meters is in watt-minutes; `total` of an energy meter is in watt-hours.
 """
@@ -30,19 +30,19 @@ _COUNTS = (
     ("shelly1", 1),
     ("shellyswitch25", 2),
 )
-"""How many parts a device has, by the beginning of its id."""
+"""Number of a device's parts, by the prefix of its id."""
 _PART = re.compile(r"/(relay|emeter)/(\d{1,2})(?:/(\w+))?$")
 
 
 class ShellyGen1(MqttConfig, frozen=True, tag="shelly-gen1"):
-    """`topic` is `shellies/<id>`, or the id alone. Parts are `relay/0`, `emeter/1`, or `a`, `b`, `c`
-    of a three-phase meter."""
+    """A Shelly of the first generation. `topic` is `shellies/<id>`, or the id alone. Parts are `relay/0`,
+    `emeter/1`, or `a`, `b`, `c` of a three-phase meter."""
 
     period_default = 30.0  # the device's own update_period
 
     @property
     def prefix(self) -> str:
-        """What all its topics begin with."""
+        """The common prefix of its topics."""
         return self.topic if "/" in self.topic else f"shellies/{self.topic}"
 
     def decoder(self) -> Decoder:
@@ -51,7 +51,7 @@ class ShellyGen1(MqttConfig, frozen=True, tag="shelly-gen1"):
 
 
 class ShellyGen1Decoder(Decoder):
-    """Puts together what comes in one number at a time."""
+    """Decoder that collects single numbers; a power value completes a sample."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -61,20 +61,20 @@ class ShellyGen1Decoder(Decoder):
         self._expected = next((n for start, n in _COUNTS if name.startswith(start)), None)
 
     def filters(self) -> tuple[str, ...]:
-        """The numbers of relays and clamps, their state, and the last will."""
+        """Return the topics of relays and clamps, their state, and the last will."""
         found = [f"{self._prefix}/online", f"{self._prefix}/relay/+"]
         found += [f"{self._prefix}/relay/+/{word}" for word in _RELAY]
         found += [f"{self._prefix}/emeter/+/{word}" for word in _EMETER]
         return tuple(found)
 
     def presence(self, topic: str, payload: bytes) -> bool | None:
-        """True or false."""
+        """Return the payload of the last will as a flag."""
         if topic != f"{self._prefix}/online":
             return None
         return payload.strip() == b"true"
 
     def samples(self, topic: str, payload: bytes) -> list[MeterSample]:
-        """Return the part as known by now, and the whole; only watts make it new."""
+        """Return the part and the whole after a power value."""
         match = _PART.search(topic)
         if match is None:
             return []
@@ -96,13 +96,13 @@ class ShellyGen1Decoder(Decoder):
         return [known, *self._phases(known), *self._whole(family)]
 
     def forget(self) -> None:
-        """Drop all numbers."""
+        """Clear all known numbers."""
         self._known.clear()
         self._heard.clear()
 
     def _whole(self, family: str) -> list[MeterSample]:
-        """Return the sum of all parts once all are known: of a device with a name of the operator's
-        own that is when each was heard twice."""
+        """Return the sum of all parts once all are known. Where the id does not tell their number, that is
+        when each has reported twice."""
         names = [name for name in self._known if name.startswith(family) and self._heard[name]]
         parts = [self._known[name] for name in names]
         if len(parts) != self._expected and min(self._heard[name] for name in names) < 2:
@@ -123,7 +123,7 @@ class ShellyGen1Decoder(Decoder):
 
     @staticmethod
     def _phases(part: MeterSample) -> list[MeterSample]:
-        """A clamp is a pole of the whole meter too, under a name of one letter."""
+        """Return a clamp as a pole of the whole meter, named by one letter."""
         if part.pole is None:
             return []
         letter = "abc"[POLES.index(part.pole)]
@@ -138,5 +138,5 @@ def _new(family: str, place: int) -> MeterSample:
 
 
 def _state(payload: bytes) -> tuple[str, ...]:
-    """A relay says on, off, or that it cut off what was too much."""
+    """Return the flags of a relay's state: on, off or overpower."""
     return (TRIPPED,) if payload.strip() == b"overpower" else ()

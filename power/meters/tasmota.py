@@ -1,7 +1,7 @@
-"""Tasmota plugs and meters: one JSON of sensors every TelePeriod.
+"""Tasmota plugs and meters: a JSON object of sensors every TelePeriod.
 
-Energy is in kWh, and a device with several channels says lists. `Time` is the device's own clock
-without a zone, so the hour of arrival counts instead.
+Energy is in kWh; a device with several channels sends lists. `Time` is the device's clock without a
+zone, so the time of arrival counts instead.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _KEYS = {
 
 
 class Tasmota(MqttConfig, frozen=True, tag="tasmota"):
-    """`topic` is the whole topic (`tele/plug-lab/SENSOR`), or the device's name alone. Parts are its
-    channels: `1`, `2`, as in POWER1 and POWER2."""
+    """A Tasmota device. `topic` is the whole topic (`tele/plug-lab/SENSOR`), or the device's name alone.
+    Parts are its channels: `1`, `2`, as in POWER1 and POWER2."""
 
     @property
     def sensor(self) -> str:
@@ -38,18 +38,18 @@ class Tasmota(MqttConfig, frozen=True, tag="tasmota"):
 
 
 class TasmotaDecoder(Decoder):
-    """Every message is complete: nothing is remembered."""
+    """Decoder of complete messages, without state."""
 
     def __init__(self, sensor: str) -> None:
         self._sensor = sensor
         self._will = f"{sensor.rpartition('/')[0]}/LWT"
 
     def filters(self) -> tuple[str, ...]:
-        """Readings, and the last will."""
+        """Return the topics of readings and the last will."""
         return (self._sensor, self._will)
 
     def presence(self, topic: str, payload: bytes) -> bool | None:
-        """Online or Offline."""
+        """Return whether the last will is Online."""
         if topic != self._will:
             return None
         return payload.strip() == b"Online"
@@ -94,8 +94,8 @@ def _numbers(value: object, key: str, quantity: str, scale: float) -> Reported:
 
 
 def _part(quantity: str, reported: Reported, place: int) -> float | None:
-    """Return a channel's number: beside lists, one number is what all channels share (volts), or
-    the sum of all, which is no channel's."""
+    """Return a channel's value. Beside lists, a single number is shared by all channels (volts), or the
+    sum of all, which belongs to none."""
     if isinstance(reported, list):
         return reported[place]
     return reported if quantity == "volts" else None

@@ -1,4 +1,4 @@
-"""Plugs behind Zigbee2MQTT: one JSON of the device's state, energy in kWh."""
+"""Plugs behind Zigbee2MQTT: a JSON object of the device's state, energy in kWh."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _VALUES = (
 
 
 class Zigbee2Mqtt(MqttConfig, frozen=True, tag="zigbee2mqtt"):
-    """`topic` is `zigbee2mqtt/<name>`, or the device's friendly name alone."""
+    """A device behind Zigbee2MQTT. `topic` is `zigbee2mqtt/<name>`, or the friendly name alone."""
 
     @property
     def state(self) -> str:
@@ -28,16 +28,16 @@ class Zigbee2Mqtt(MqttConfig, frozen=True, tag="zigbee2mqtt"):
 
 
 class Zigbee2MqttDecoder(JsonDecoder):
-    """The state, and whether the bridge reaches the device."""
+    """Decoder of the device's state and availability."""
 
     def __init__(self, state: str) -> None:
         super().__init__(state, _VALUES, partial=True)
         self._reached = f"{state}/availability"
 
     def filters(self) -> tuple[str, ...]:
-        """The state and, where it is switched on, the availability."""
+        """Return the topics of state and availability."""
         return (*super().filters(), self._reached)
 
     def presence(self, topic: str, payload: bytes) -> bool | None:
-        """`online`, or `{"state": "online"}` since 2.0."""
+        """Return whether the availability is `online`, or `{"state": "online"}` since 2.0."""
         return b"online" in payload if topic == self._reached else None

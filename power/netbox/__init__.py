@@ -1,7 +1,7 @@
-"""From NetBox's records to a [power] section, ready to paste. Pure: records in, text out.
+"""Translation of NetBox's records into a [power] section, ready to paste. Pure: records in, text out.
 
-`records` understands what the REST API says, in its older and newer forms; `mapping` decides what it
-means here; `text` writes it down. What can't be carried over is a comment where it belongs.
+`records` reads the REST API's objects of older and newer releases; `mapping` translates them; `text`
+writes the TOML. What can't be translated becomes a comment in its place.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What NetBox's feeds, ports and outlets mean here.
+"""Mapping of NetBox's feeds, ports and outlets to circuits and nodes.
 
 A feed is a circuit: `amperage` is its breaker, `max_utilization` its continuous part. Their product
 is what NetBox calls available, so nothing is taken off a second time.
@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from power.netbox.records import FEED, OUTLET, NetBoxFeed, NetBoxPort, NetBoxRecords, read
 
 _DEEP = 8
-"""Units behind units; deeper is a loop."""
+"""Most distribution units in a row; deeper is a loop."""
 
 
 @dataclass(slots=True)
 class MappedCircuit:
-    """A table of the output: its keys, and what could not be one."""
+    """A table of the output: its keys, and comments for what could not be one."""
 
     values: dict[str, object] = field(default_factory=dict)
     comments: list[str] = field(default_factory=list)
@@ -27,13 +27,13 @@ class MappedCircuit:
 
 @dataclass(slots=True)
 class Translated:
-    """All of it."""
+    """The translated tables."""
 
     panels: dict[str, MappedCircuit] = field(default_factory=dict)
     circuits: dict[str, MappedCircuit] = field(default_factory=dict)
     nodes: dict[str, MappedCircuit] = field(default_factory=dict)
     comments: list[str] = field(default_factory=list)
-    """What belongs to no table."""
+    """Comments on what belongs to no table."""
 
 
 def translate(

@@ -1,4 +1,4 @@
-"""NetBox's objects as its REST API says them, from 2.10 on.
+"""NetBox's objects, read from its REST API of release 2.10 and later.
 
 Since 3.3 a cable's far end is a list (`connected_endpoints`), before that one object
 (`connected_endpoint`). Choices are objects of value and label.
@@ -14,7 +14,7 @@ from telemetry.errors import ConfigError
 
 Record = dict[str, Any]
 ENDPOINTS = ("power-panels", "power-feeds", "power-ports", "power-outlets")
-"""What is read, below /api/dcim/."""
+"""Endpoints that are read, below /api/dcim/."""
 FEED, PORT, OUTLET = "dcim.powerfeed", "dcim.powerport", "dcim.poweroutlet"
 
 
@@ -35,7 +35,7 @@ class NetBoxFeed:
     """Direct current."""
     status: str = "active"
     available: float | None = None
-    """Watts that NetBox itself says are available, where it says so: derated already."""
+    """Available watts by NetBox itself, derated already; None where it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class NetBoxOutlet:
 
 @dataclass(frozen=True, slots=True)
 class NetBoxRecords:
-    """All of it."""
+    """All records that are read from NetBox."""
 
     panels: dict[int, str] = field(default_factory=dict)
     feeds: dict[int, NetBoxFeed] = field(default_factory=dict)
@@ -73,11 +73,11 @@ class NetBoxRecords:
     outlets: dict[int, NetBoxOutlet] = field(default_factory=dict)
     devices: dict[int, str] = field(default_factory=dict)
     wires: tuple[tuple[int, int], ...] = ()
-    """Feed and port, as the feed's side says it."""
+    """Pairs of feed and port, from the feed's side."""
 
 
 def read(where: str, pages: Mapping[str, Sequence[object]]) -> NetBoxRecords:
-    """Return what NetBox's lists say. Raises `ConfigError` for what no NetBox says."""
+    """Return the records of NetBox's lists. Raises `ConfigError` for malformed ones."""
     found = NetBoxRecords()
     names = _unique_panels([_record(where, "power-panels", one) for one in pages["power-panels"]])
     found.panels.update(names)

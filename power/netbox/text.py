@@ -1,4 +1,4 @@
-"""A translation as TOML that people read before they paste it."""
+"""Text of a translation: commented TOML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Feeds that stand in for each other: what flows when some are off, and what the worst loss brings."""
+"""Redundant feeds: flows when some are off, and the worst loss of one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def climb(currents: Complex, children: Ints, parents: Ints, ratio: Floats) -> No
 def cord_flow(
     fixed: SiteTopology, machine_watts: Floats, local_watts: Floats, shares: Floats, dead: Flags
 ) -> Flow:
-    """Return what enters each circuit by its own cords and loads, not yet what its children bring."""
+    """Return the flow of each circuit's own cords and loads, without its children."""
     network = fixed.network
     at, count = fixed.kind_circuit, len(network.names)
     local = np.where(dead, 0.0, local_watts)
@@ -43,9 +43,9 @@ def cord_flow(
 def carry(
     fixed: SiteTopology, machine_watts: Floats, local_watts: Floats, shares: Floats, dead: Flags
 ) -> Flow:
-    """Return what flows in every circuit: machines by the cords' `shares`, and each circuit's own loads.
+    """Return the flow of every circuit: machines by the cords' `shares`, and each circuit's own loads.
 
-    What is dead carries nothing of its own; what its machines draw is in `shares` elsewhere.
+    Dead circuits carry no loads of their own; `shares` has their machines' power elsewhere.
     """
     found = cord_flow(fixed, machine_watts, local_watts, shares, dead)
     for children, parents, ratio in fixed.network.climbs:
@@ -63,10 +63,10 @@ def dead_below(fixed: SiteTopology, off: Flags) -> Flags:
 
 
 class Losses:
-    """Every loss of one feed of a group, and the shares that the other feeds then carry.
+    """The losses of one feed of a group, with the shares that the other feeds then carry.
 
     Groups do not share machines, so the n-th feed of all groups is lost at once: as many flows as
-    the largest group has feeds. The shares are worked out anew only when another circuit is dead.
+    the largest group has feeds. The shares are computed again only when another circuit is dead.
     """
 
     def __init__(self, fixed: SiteTopology) -> None:
@@ -74,7 +74,7 @@ class Losses:
         self._for: bytes | None = None
         self._cases: list[tuple[Flags, Flags, Floats]] = []
         self.shares: Floats = fixed.network.cord_share
-        """With what is dead now."""
+        """Shares with the present dead circuits."""
         members = np.zeros(len(fixed.network.names), dtype=bool)
         for group in fixed.groups:
             members[group] = True
@@ -82,7 +82,7 @@ class Losses:
         """Circuits of groups, and all that they feed."""
 
     def prepare(self, dead: Flags) -> None:
-        """Work out the shares for the circuits that are dead now."""
+        """Compute the shares for these dead circuits."""
         key = dead.tobytes()
         if key == self._for:
             return
@@ -166,7 +166,7 @@ class Cords:
 
 
 def _pairs(fixed: SiteTopology) -> Ints:
-    """Cords of machines that have exactly two into redundant feeds; shape (pairs, 2)."""
+    """Return the cords of machines with exactly two into redundant feeds; shape (pairs, 2)."""
     network = fixed.network
     grouped = np.zeros(len(network.names), dtype=bool)
     for group in fixed.groups:

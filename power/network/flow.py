@@ -41,7 +41,7 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """What flows in every circuit."""
+    """Power and currents of every circuit."""
 
     currents: Complex
     """Phasors, shape (circuits, 3)."""
@@ -54,7 +54,7 @@ class Flow:
 
     @property
     def highest(self) -> Floats:
-        """Amps of the pole that decides, shape (circuits,)."""
+        """Amps of the pole with the highest current, shape (circuits,)."""
         highest: Floats = self.amps.max(axis=1)
         return highest
 
@@ -115,9 +115,9 @@ def _climbs(
 
 
 def flow(network: Network, machine_watts: Floats, shares: Floats | None = None) -> Flow:
-    """Return what flows when machines draw `machine_watts` at the wall; shape (machines,).
+    """Return the flow when machines draw `machine_watts` at the wall; shape (machines,).
 
-    `shares` stands in for the cords' own, as after the loss of a feed.
+    `shares` replace the cords' own, as after the loss of a feed.
     """
     share = network.cord_share if shares is None else shares
     cord_watts = machine_watts[network.cord_machine] * share
@@ -151,5 +151,5 @@ def shares_without(network: Network, dead: npt.NDArray[np.bool_]) -> Floats:
 
 
 def has_neutral(wiring: Wiring, poles: int) -> bool:
-    """Return whether a neutral of its own carries what the poles leave over."""
+    """Return whether a circuit has a neutral that carries the difference of its poles."""
     return wiring in {Wiring.WYE, Wiring.SPLIT} and poles > 1

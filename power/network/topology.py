@@ -1,4 +1,4 @@
-"""What never changes while a configuration holds: the layout as arrays that a tick can use."""
+"""The topology of a site: its layout as arrays, constant as long as a configuration is in force."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from power.site.layout import SiteLayout
 
 @dataclass(frozen=True, slots=True)
 class SiteTopology:
-    """Arrays over circuits, in the order of `network.names`, unless said otherwise."""
+    """Arrays over circuits, in the order of `network.names`, unless stated otherwise."""
 
     network: Network
     parent: Ints
-    """-1 for what nothing of ours feeds."""
+    """Index of the feeding circuit; -1 without one."""
     levels: tuple[Ints, ...]
     """Circuits by depth, the deepest first; the last are the roots."""
     poles: Flags
     """Shape (circuits, 3)."""
     volts: Floats
-    """To neutral, as amps are reckoned with."""
+    """Volts to neutral that amps are computed with."""
     nominal_volts: Floats
     between: Floats
     """Volts between two poles over volts to neutral; 1 for a single pole."""
@@ -32,12 +32,12 @@ class SiteTopology:
     pattern: Complex
     """Amps per watt of a load spread evenly over the circuit's own poles; shape (circuits, 3)."""
     cord_kind: Ints
-    """Of each cord: cords of one circuit and the same poles draw alike, and are added up first."""
+    """Kind of each cord: cords of one circuit on the same poles are summed first."""
     kind_circuit: Ints
     kind_amps: Complex
     """Amps per watt of each kind of cord; shape (kinds, 3)."""
     breakers: Flags
-    """The physical rating is known, so that there is a time to trip."""
+    """Whether the physical rating is known, so that there is a trip time."""
     magnetic_amps: Floats
     """Lowest peak that trips at once; NaN where the breaker is not known."""
     three: Flags
@@ -45,7 +45,7 @@ class SiteTopology:
     """NaN without a neutral of its own."""
     plug_amps: Floats
     weak: Flags
-    """Behind a UPS or a generator, which swings disturb."""
+    """Whether a UPS or a generator, which swings disturb, feeds the circuit."""
     below: tuple[Ints, Ints, Floats]
     """Circuit, machine, share of its power that comes through the circuit by the configuration; sorted by
     circuit, once for each pair."""
@@ -57,7 +57,7 @@ class SiteTopology:
     """For each circuit, the only machine on it if it has no other cord and the circuit no other load;
     -1 else."""
     groups: tuple[Ints, ...]
-    """Circuits that stand in for each other."""
+    """Circuits of each redundancy group."""
     group_of: Ints
     """The number of each circuit's group in `groups`; one more than there are where it has none."""
     other_below: Floats
@@ -151,7 +151,7 @@ def _levels(parent: Ints) -> tuple[Ints, ...]:
 
 
 def _below(network: Network, parent: Ints) -> tuple[tuple[Ints, Ints, Floats], Flags]:
-    """Climb with every cord from its circuit to the top, and join the cords of one machine."""
+    """Return circuit, machine and share for every circuit above each cord, with a machine's cords joined."""
     count = max(1, len(network.machines))
     keys, shares, circuit = [], [], network.cord_circuit
     machine, share = network.cord_machine, network.cord_share

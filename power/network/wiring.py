@@ -2,7 +2,7 @@
 
 The reference voltages are unit vectors. A load from L1 to neutral puts its current on L1 along L1's
 voltage; a load from L1 to L2 puts it on both, along the voltage between them and with opposite sign.
-All loads of a circuit are taken to have one power factor, which turns every phasor alike.
+All loads of a circuit are assumed to have one power factor, which turns every phasor alike.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Wiring(StrEnum):
     """How the conductors of a circuit or panel relate."""
 
     SINGLE = "single"
-    """One pole and neutral."""
+    """Single pole and neutral."""
     SPLIT = "split"
     """Two poles half a turn apart, with neutral: 120/240 V."""
     WYE = "3ph-wye"

@@ -28,15 +28,15 @@ from power.snapshot.snapshot import PowerSnapshot
 from telemetry.errors import ConfigError, did_you_mean
 
 MOST_ADDED = 1_000
-"""Machines that may be added: more are a site of their own, and a plan must not keep a cluster waiting."""
+"""Most machines that a plan may add, so that it does not keep a cluster waiting."""
 
 
 @dataclass(frozen=True, slots=True)
 class Suppose:
-    """What is supposed, beside the configuration."""
+    """Assumptions of a plan that differ from the configuration."""
 
     watts: Mapping[str, float] = field(default_factory=dict)
-    """At the wall, by node; a node without draws what it may."""
+    """Watts at the wall by node; others draw their power commitment."""
     add: Sequence[tuple[str, str]] = ()
     """(`MODEL:N`, circuit)."""
     cap: float | None = None
@@ -59,7 +59,8 @@ def make(
     """Return the plan. Raises `ConfigError` for what does not exist, with the nearest that does, and
     for what can't be.
 
-    `rules` evaluates the planned snapshots. `heat`: of every circuit of the site's layout, where breakers are known to be warm; else `preload`.
+    `rules` evaluates the planned snapshots. `heat`: of every circuit of the site's layout, where known;
+    else that of `preload`.
     """
     _check(suppose)
     layout = lay_out(where, _changed(site, suppose))
@@ -169,7 +170,7 @@ def _known(where: str, name: str, names: Mapping[str, object] | Sequence[str]) -
 
 
 def _too_low(cap: float | None, machines: Mapping[str, Machine]) -> list[str]:
-    """Say which cards do not take a cap: what they take instead is planned with."""
+    """Return notices of cards that do not accept a cap and are planned with their lowest one."""
     if cap is None:
         return []
     floors: dict[float, list[str]] = {}
@@ -223,13 +224,13 @@ def _cap(
     circuit: Circuit, index: int, fixed: SiteTopology, machines: Sequence[Machine], state: PlannedState,
     *, failing: bool,
 ) -> Cap | None:  # fmt: skip
-    """Watts scale with amps: the part that the limit allows of one it allows of the other."""
+    """Return the cap that brings a circuit below its limit. Watts are assumed to scale with amps."""
     watts, amps = float(state.committed.watts[index]), float(state.committed.highest[index])
     if amps == 0:
         return None
     part = slice(fixed.starts[index], fixed.starts[index + 1])
     shares = fixed.below[2][part]
-    if failing:  # all that hangs on the group comes here when the others go
+    if failing:  # when the other feeds are lost, all machines of the group draw from this one
         shares = np.ones(len(shares))
     parts = [
         RemedyPart(float(share), m.gpus, m.fixed_watts, m.watts_per_gpu_watt, m.limit_watts, m.floor_watts)

@@ -18,7 +18,7 @@ from power.snapshot.snapshot import PowerSnapshot
 
 @dataclass(frozen=True, slots=True)
 class PlannedState:
-    """What flows, what could, and what follows; arrays over circuits."""
+    """Flows, commitment, survivors and trip times; arrays over circuits."""
 
     now: Flow
     committed: Flow
@@ -42,8 +42,8 @@ def evaluate(
 ) -> PlannedState:
     """Return the state of every circuit when machines draw `machine_watts` at the wall.
 
-    `known` marks machines of which it is known what they may draw: others commit to nothing.
-    `lost` names circuits that are off. `heat` is what the breakers carry over; cold when None.
+    `known` marks machines with a known commitment: others commit to nothing. `lost` names circuits
+    that are off. `heat` is the breakers' present heat; cold when None.
     """
     network = fixed.network
     dead = dead_below(fixed, np.array([name in lost for name in network.names], dtype=bool))
@@ -54,7 +54,7 @@ def evaluate(
     survivor = losses.survivors(machine_watts, network.other_watts)
     heat = heat or cold(len(network.names))
     seconds = seconds_to_trip(heat, np.where(dead, 0.0, now.highest / network.effective), network.element)  # fmt: skip
-    seconds = np.where(dead[:, None], np.inf, seconds)  # what is off can't trip, however hot
+    seconds = np.where(dead[:, None], np.inf, seconds)  # an open circuit can't trip, however hot
     seconds = np.where(fixed.breakers[:, None], seconds, np.nan)
     neutral = neutral_amps(now.currents)
     could = np.bincount(fixed.below[0], known[fixed.below[1]], len(network.names)) > 0
@@ -82,8 +82,8 @@ def evaluate(
 
 
 def phase_imbalance(fixed: SiteTopology, amps: Floats) -> Floats:
-    """Return the largest difference of a pole from the mean, over the mean; 0 below 30 % load, where
-    it means nothing; NaN without three poles."""
+    """Return the largest difference of a pole from the mean, over the mean; 0 below 30 % load, NaN
+    without three poles."""
     loaded = amps.mean(axis=1) > thresholds.PHASES_FROM * fixed.network.rated
     spread = np.where(loaded, imbalance(amps), 0.0)
     return np.where(fixed.three & ~np.isnan(amps.sum(axis=1)), spread, np.nan)

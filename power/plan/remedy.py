@@ -1,4 +1,4 @@
-"""What clears an alert: the cap per GPU and, where no card takes it, what else would."""
+"""Remedies of an overload: a cap per GPU and, where no card accepts it, alternatives."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SIZES_IEC = (10, 13, 16, 20, 25, 32, 40, 50, 63, 80, 100, 125)
 
 @dataclass(frozen=True, slots=True)
 class RemedyPart:
-    """What one machine brings to a circuit."""
+    """The part of one machine in a circuit's load."""
 
     share: float
     gpus: float
@@ -26,10 +26,10 @@ class RemedyPart:
     limit_watts: float
     """Per GPU, in force."""
     floor_watts: float | None
-    """Lowest cap that the driver takes; None when nobody knows."""
+    """Lowest cap that the driver accepts; None when not known."""
 
     def at(self, cap: float) -> float:
-        """Return the watts that it brings when each GPU draws `cap`."""
+        """Return the machine's watts when each GPU draws `cap`."""
         return self.share * (self.fixed_watts + self.gpus * cap * self.watts_per_gpu_watt)
 
 
@@ -69,7 +69,7 @@ def _instead(
         ways.append(f"run {keep} of the {gpus:g} GPUs here{capped}")
     if circuit.volts < 200 and len(circuit.poles) == 1:
         ways.append(f"move it to 240 V, where {most * circuit.volts / 240:.1f} A do")
-    # What else hangs on the circuit goes through a larger breaker, too.
+    # Other loads of the circuit go through a larger breaker, too.
     most += circuit.continuous_amps - allowed * amps_per_watt
     limit = circuit.continuous_amps / circuit.rated_amps
     sizes = _SIZES_UL if circuit.curve is Curve.UL489 else _SIZES_IEC

@@ -1,7 +1,7 @@
 """The parts of a cluster, for its report: from its configuration, or from running nodes.
 
-Link topology is measured on a running node (its inventory). Without one, `linked_gpus` says how
-many GPUs share memory, else how a complete system is built; cards alone are lone GPUs.
+Link topology comes from a running node's inventory, else from `linked_gpus`, else from the catalogue
+of complete systems; separate cards count as single GPUs.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ def _pools(where: str, gpus: int, each_gb: float, linked: int) -> tuple[tuple[in
 
 
 def running_part(inventory: Inventory, node: NodeConfig | None) -> ReportPart:
-    """Return a running node as a part: its devices and links as its inventory tells them, its
-    prices and role as it is configured, if it is. Its watts are measured elsewhere."""
+    """Return a running node as a part: devices and links from its inventory, prices and role from its
+    configuration, if any. Its watts are measured elsewhere."""
     node = node or NodeConfig()
     models = Counter(gpu.name for gpu in inventory.gpus)
     cards = {name: card_named(name) for name in models}
@@ -119,8 +119,8 @@ def running_part(inventory: Inventory, node: NodeConfig | None) -> ReportPart:
 
 
 def pools_of(inventory: Inventory) -> tuple[tuple[int, float], ...]:
-    """Return (GPUs, GB) of each set of GPUs that reach each other's memory: as the node says, or
-    as its links show; a GPU in none is a pool of its own."""
+    """Return (GPUs, GB) of each set of GPUs that reach each other's memory: from the inventory's pools,
+    else from its links; any other GPU is a pool of its own."""
     by_uuid = {gpu.uuid: gpu for gpu in inventory.gpus}
     sets = [
         set(pool.gpus) & by_uuid.keys() for pool in inventory.pools if len(pool.gpus) > 1
@@ -156,8 +156,8 @@ def card_named(name: str) -> Card | None:
 def memory_gb(gpu: Gpu) -> float:
     """Return a GPU's memory as vendors count it; 0 when nothing is known of it.
 
-    That is what the driver says in GiB, rounded up: 81,559 MiB are sold as 80 GB. Where ECC takes a
-    part (an L40S of 48 GB shows 45 GiB), the catalogue's figure, if it is near.
+    The driver's GiB are rounded up: 81,559 MiB are sold as 80 GB. Where ECC takes a part (an L40S of
+    48 GB shows 45 GiB), the catalogue's value is used if it is near.
     """
     card = card_named(gpu.name)
     if gpu.memory_bytes is None:

@@ -1,4 +1,4 @@
-"""Energy from readings: by counters that reset, or by trapezoids; and what a draw compares with."""
+"""Energy from readings, by counters or by trapezoids, and comparisons for people."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ import numpy as np
 import numpy.typing as npt
 
 GAP_PERIODS = 3.0
-"""A gap of more periods than this is bridged, and what stands in it is called estimated."""
+"""Periods from which energy across a gap counts as estimated."""
 LONGEST_GAP = 3600.0
-"""Seconds; what happened in a longer gap nobody can say."""
+"""Longest gap that is bridged, seconds."""
 JOULES_PER_KWH = 3.6e6
 
 
 @dataclass(frozen=True, slots=True)
 class Energy:
-    """Energy of a stretch of time, and how well it is known."""
+    """Energy of a time span, with the parts that are estimated or unknown."""
 
     joules: float = 0.0
     seconds: float = 0.0
-    """Time that it covers."""
+    """Covered time."""
     estimated_seconds: float = 0.0
     """Part of it that was bridged between distant readings."""
     unknown_seconds: float = 0.0
-    """Time that it does not cover: gaps that are too long to be bridged."""
+    """Time in gaps that are too long to be bridged."""
 
     @property
     def kwh(self) -> float:
-        """As the bill counts."""
+        """Energy in kilowatt-hours."""
         return self.joules / JOULES_PER_KWH
 
     def __add__(self, other: Energy) -> Energy:
@@ -68,8 +68,8 @@ def of_power(watts: Sequence[float], seconds: Sequence[float], period: float) ->
 def of_counter(joules: Sequence[float], seconds: Sequence[float], period: float) -> Energy:
     """Return the energy that a counter has counted; a decrease is a reset, counted from 0 on.
 
-    A counter knows what passed in a gap, however long. Only where it was reset in one, what came
-    before the reset is lost, and that gap is called estimated.
+    A counter covers any gap. Only the energy before a reset within a gap is lost; such a gap counts as
+    estimated.
     """
     known = [(t, j) for t, j in zip(seconds, joules, strict=True) if math.isfinite(j)]
     total = Energy()
@@ -83,8 +83,8 @@ def of_counter(joules: Sequence[float], seconds: Sequence[float], period: float)
 
 
 def counted(before: npt.NDArray[np.float64], after: npt.NDArray[np.float64]) -> float:
-    """Return the joules that many counters counted between two looks; NaN is not known, and a
-    counter that fell was reset."""
+    """Return the joules that many counters counted between two readings; NaN is not known, and a lower
+    value is a reset."""
     with np.errstate(invalid="ignore"):
         grown = np.where(after >= before, after - before, after)
     return float(np.nansum(np.where(np.isnan(before), np.nan, grown)))

@@ -1,4 +1,4 @@
-"""The account of a running cluster: energy, money and idle GPUs by day, one sample at a time."""
+"""The energy ledger of a running cluster: energy, cost and idle GPUs by day."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ class EnergySample:
     """The whole cluster at one instant."""
 
     watts: float
-    """At the wall, all nodes that tell; NaN where not one does."""
+    """Watts at the wall of all nodes where known; NaN where none is."""
     nodes: int = 0
-    """How many those are."""
+    """Number of those nodes."""
     gpu_joules: float = 0.0
-    """What the GPUs' own counters counted since the sample before."""
+    """Joules by the GPUs' counters since the previous sample."""
     gpus: int = 0
     """GPUs whose utilisation is known."""
     busy_gpus: float = 0.0
     """Sum of their utilisation."""
     idle_gpus: int = 0
     idle_watts: float = 0.0
-    """What the idle ones draw."""
+    """Watts of the idle GPUs."""
 
 
 class Day(msgspec.Struct, kw_only=True):
-    """One day of an account, local time."""
+    """Energy and use of one day, local time."""
 
     joules: float = 0.0
     seconds: float = 0.0
@@ -56,19 +56,19 @@ class Day(msgspec.Struct, kw_only=True):
 
 
 class EnergyLedger(msgspec.Struct, kw_only=True):
-    """All days, and the sample before."""
+    """Energy and use by day, and the previous sample."""
 
     days: dict[str, Day] = {}
     """By date, `2026-11-21`."""
     at: float = 0.0
     """Wall clock of the last sample, seconds since 1970; 0 before the first."""
     watts: float | None = None
-    """Its watts."""
+    """Watts of the last sample."""
 
     def add(
         self, sample: EnergySample, at: float, day: str, period: float, price: float | None
     ) -> None:
-        """Count the time since the sample before. `price` is money per kWh now."""
+        """Add the time since the previous sample. `price` is the present money per kWh."""
         passed = at - self.at
         first = self.at == 0.0
         before = math.nan if self.watts is None else self.watts
@@ -78,7 +78,7 @@ class EnergyLedger(msgspec.Struct, kw_only=True):
             entry = self.days[day] = Day()
             for old in sorted(self.days)[:-KEPT_DAYS]:
                 del self.days[old]
-        if first or passed <= 0:  # a clock that was set back: nothing passed that we could count
+        if first or passed <= 0:  # the clock was set back: no time has passed
             return
         energy = between(before, sample.watts, passed, period)
         entry.joules += energy.joules

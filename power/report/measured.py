@@ -1,4 +1,4 @@
-"""What a running cluster did: its account as the figures of a report."""
+"""Measured figures of a running cluster's report, from its ledger."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LIFE_HOURS_A_YEAR = 8766.0
 
 
 def measured(day: Day, place: SiteConfig) -> Upkeep | None:
-    """Return what an account's days took; None before anything was measured."""
+    """Return energy and cost of a ledger's days; None before anything was measured."""
     if day.seconds <= 0:
         return None
     kwh = day.joules / JOULES_PER_KWH
@@ -29,12 +29,12 @@ def measured(day: Day, place: SiteConfig) -> Upkeep | None:
 
 
 def utilisation(day: Day) -> float | None:
-    """Return the mean utilisation of all GPUs that told it; None when none did."""
+    """Return the mean utilisation of all GPUs that reported it; None when none did."""
     return round(day.busy_gpu_seconds / day.gpu_seconds, 4) if day.gpu_seconds else None
 
 
 def idle(day: Day, report: Report, place: SiteConfig) -> IdleReport | None:
-    """Return what idle GPUs were, and what they cost; None when no GPU told its utilisation."""
+    """Return hours and cost of idle GPUs; None when no GPU reported its utilisation."""
     if not day.gpu_seconds:
         return None
     hours = day.idle_gpu_seconds / 3600

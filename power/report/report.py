@@ -1,4 +1,4 @@
-"""What a cluster is, as its owner would compare it with another."""
+"""The report of a cluster: size, pools, power and cost, comparable with another's."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _PREFERRED = ("gpu", "support")
 
 @dataclass(frozen=True, slots=True)
 class ReportPart:
-    """One node of a cluster. Pools come from the link topology, never from a name."""
+    """A node of a cluster. Pools come from the link topology, never from a name."""
 
     gpus: dict[str, int]
     """GPUs by model."""
     pools_gb: tuple[tuple[int, float], ...]
     """(GPUs, GB) of every set of GPUs that reach each other's memory."""
     sustained_watts: float
-    """NaN where nobody knows."""
+    """NaN where not known."""
     peak_watts: float
     gpu_price: float | None = None
     """Of its GPUs, where they are bought apart from the rest."""
@@ -35,7 +35,7 @@ class ReportPart:
     price: float | None = None
     """Of the whole."""
     hourly_rate: float | None = None
-    """Of one of its GPUs."""
+    """Rent of one GPU per hour."""
     role: str = "gpu"
 
 
@@ -48,8 +48,8 @@ def describe(
     peak: float | None = None,
     committed: float | None = None,
 ) -> Report:
-    """Return the figures of a cluster of these parts. `sustained` and `peak` stand in for the sums
-    of the parts' where the whole was measured: its highest draw is not the sum of theirs."""
+    """Return the report of a cluster of these parts. `sustained` and `peak` replace the sums over the
+    parts where the whole cluster was measured."""
     place = place or SiteConfig()
     models: Counter[str] = Counter()
     roles: Counter[str] = Counter()
@@ -107,7 +107,7 @@ def classify(pools: Sequence[tuple[int, float]]) -> tuple[str, str]:
 
 
 def at_draw(watts: float, hours: float, place: SiteConfig) -> Upkeep:
-    """Return what a draw that never changes takes."""
+    """Return energy and cost of a constant draw."""
     kwh = watts * hours / 1000
     price = mean_price(place.tariff, place.tariffs)
     return Upkeep(
@@ -142,7 +142,7 @@ def _prices(parts: Sequence[ReportPart]) -> Prices:
 
 
 def _all(values: Sequence[float | None]) -> float | None:
-    """Return the sum; None when one is missing, because the sum of the others is no answer."""
+    """Return the sum; None when a value is missing."""
     known = [value for value in values if value is not None]
     return sum(known) if known and len(known) == len(values) else None
 

@@ -1,4 +1,4 @@
-"""What a kilowatt-hour costs at a time of the week."""
+"""Tariffs: the price of a kilowatt-hour by the time of the week."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def minutes(clock: str) -> int:
 def price_at(flat: float | None, rates: Sequence[TariffRate], minute: int) -> float | None:
     """Return the price at a minute of the week: the first rate that holds, else the flat one.
 
-    None when nobody has said what energy costs then.
+    None without a configured price.
     """
     return next((rate.price for rate in rates if holds(rate, minute)), flat)
 
@@ -51,7 +51,7 @@ def holds(rate: TariffRate, minute: int) -> bool:
 
 
 def mean_price(flat: float | None, rates: Sequence[TariffRate]) -> float | None:
-    """Return what a load that never changes pays per kWh; None when some hour has no price."""
+    """Return the mean price per kWh of a constant load; None when some hour has no price."""
     if not rates:
         return flat
     prices = [price_at(flat, rates, minute) for minute in range(WEEK)]
@@ -60,7 +60,7 @@ def mean_price(flat: float | None, rates: Sequence[TariffRate]) -> float | None:
 
 
 def check_rates(where: str, flat: float | None, rates: Sequence[TariffRate]) -> None:
-    """Raise `ConfigError` for prices that can't be meant."""
+    """Raise `ConfigError` for implausible prices."""
     for number, rate in enumerate(rates):
         if rate.price < 0 or not rate.days:
             problem = "a price below 0" if rate.price < 0 else "no day on which it holds"

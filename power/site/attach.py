@@ -1,4 +1,4 @@
-"""Which meter is on what: names that people wrote, checked against circuits, nodes and UPS."""
+"""Attachment of meters: configured names, checked against circuits, nodes and UPSs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _entry(place: str, name: str, meter: MeterConfig, site: PowerConfig) -> list
 
 
 def _named_by(name: str, site: PowerConfig) -> list[Attachment]:
-    """`meter = "plug-lab"` on a circuit or node says the same from the other side."""
+    """Return the circuits and nodes that name a meter: `meter = "plug-lab"`."""
     found = [
         Attachment(WHOLE, "circuit", key) for key, one in site.circuits.items() if one.meter == name
     ]
@@ -130,7 +130,7 @@ def _known(place: str, kind: Kind, name: str, site: PowerConfig) -> str:
 
 
 def _check_once(where: str, found: list[AttachedMeter]) -> None:
-    """Two meters on one thing are fine, the better one counts; one meter twice on it is not."""
+    """Refuse a meter that is attached to one target twice; two meters on one target are fine."""
     for meter in found:
         targets = [
             (attachment.kind, attachment.target, attachment.pole)

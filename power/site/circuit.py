@@ -1,4 +1,4 @@
-"""A circuit or panel with everything that it inherits and defaults: wires, volts, limits, curve."""
+"""Circuits and panels with inherited and default values: wiring, volts, limits, curve."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Circuit:
     """To neutral."""
     rated_amps: float
     effective_amps: float
-    """After heat and grouping; what the trip model compares with."""
+    """Rating after derating for heat and grouping; the trip model's reference."""
     continuous_amps: float
     power_factor: float
     curve: Curve | None
-    """None where the physical rating is not known: no time to trip then."""
+    """None where the physical rating is not known; there is no trip time then."""
     band: Band
     neutral_amps: float
     other_watts: float = 0.0
@@ -41,11 +41,11 @@ class Circuit:
     source: str | None = None
     is_panel: bool = False
     role: str | None = None
-    """Which of the feeds of its group."""
+    """Role among the feeds of its group."""
     sag: float = 1.0
     """`volts` over the nominal voltage."""
     generator: bool = False
-    """A generator stands behind it."""
+    """Whether a generator stands behind it."""
 
     @property
     def outlet_ratio(self) -> float:

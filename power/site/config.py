@@ -22,18 +22,18 @@ from telemetry.errors import ConfigError
 
 
 class _Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """People write these: an unknown key is a mistake."""
+    """Base of tables that people write: an unknown key is an error."""
 
 
 class SiteConfig(_Strict, frozen=True):
-    """What holds for the whole site."""
+    """Settings of the whole site."""
 
     tariff: float | None = None
-    """Money per kWh, at all hours that `tariffs` does not name."""
+    """Money per kWh in hours without an entry of `tariffs`."""
     tariffs: tuple[TariffRate, ...] = ()
-    """Prices by hour and day; the first that holds counts."""
+    """Prices by hour and day; the first match counts."""
     timezone: str | None = None
-    """Whose hours they are: `Europe/Berlin`. [the machine's]"""
+    """Time zone of tariffs and days: `Europe/Berlin`. [the machine's]"""
     currency: str = "USD"
     pue: float = 1.0
     """Energy of the building over energy of the machines."""
@@ -60,11 +60,11 @@ class PanelConfig(_Strict, frozen=True):
     source: str | None = None
     """The utility or generator behind it."""
     generator: bool = False
-    """Its source is a generator, which load that swings disturbs."""
+    """Whether its source is a generator, which swinging loads disturb."""
 
 
 class RedundancyConfig(_Strict, frozen=True):
-    """Which feeds stand in for each other."""
+    """Group of redundant feeds."""
 
     group: str
     role: str
@@ -88,9 +88,9 @@ class CircuitConfig(_Strict, frozen=True):
     wiring: Wiring | None = None
     curve: Curve | None = None
     continuous: float = 0.8
-    """Part of the rating that it may carry for 3 h and more."""
+    """Continuous limit over rating: for loads of 3 h and more."""
     grouping: float = 1.0
-    """What a row of loaded breakers leaves of the rating."""
+    """Derating factor for a row of loaded breakers."""
     pf: float = 0.97
     sag: float = 1.0
     """Real voltage over nominal; 0.97 plans for a weak line, where constant power draws more amps."""
@@ -98,7 +98,7 @@ class CircuitConfig(_Strict, frozen=True):
     parent: str | None = None
     nodes: tuple[str, ...] = ()
     other_w: float = 0.0
-    """Watts of everything that kilowatch does not see."""
+    """Watts of loads that kilowatch does not monitor."""
     neutral_amps: float | None = None
     """Rating of the neutral. [that of the poles]"""
     plug_amps: float | None = None
@@ -113,7 +113,7 @@ class CircuitConfig(_Strict, frozen=True):
 
 
 class CordConfig(_Strict, frozen=True):
-    """One way in for a node's power."""
+    """A power cord of a node."""
 
     circuit: str
     psu: str | int | None = None
@@ -135,9 +135,9 @@ class SupplyConfig(_Strict, frozen=True):
     points: tuple[tuple[float, float], ...] | None = None
     """[load, efficiency] pairs in place of the grade's."""
     atx: float | None = None
-    """Version of the ATX guide that they follow: those before 3.0 need not bear a GPU's spikes."""
+    """Version of the ATX guide; supplies before 3.0 need not bear a GPU's spikes."""
     inrush_amps: float | None = None
-    """Peak of one when it is switched on. [30]"""
+    """Inrush peak of one supply. [30]"""
 
 
 class NodeConfig(_Strict, frozen=True):
@@ -163,11 +163,11 @@ class NodeConfig(_Strict, frozen=True):
     host_price_usd: float | None = None
     """Of everything but the GPUs."""
     hourly_rate: float | None = None
-    """What an hour of one of its GPUs is rented for."""
+    """Rent of one of its GPUs per hour."""
     role: str | None = None
-    """What it is for: `training`, `login`. [gpu or support]"""
+    """Role of the node: `training`, `login`. [gpu or support]"""
     meter: str | None = None
-    """What measures all of it at the wall: an entry of [meters], or a short form."""
+    """Meter of the whole node at the wall: an entry of [meters], or a short form."""
     supply: SupplyConfig | None = None
     cords: tuple[CordConfig, ...] = ()
 
@@ -184,11 +184,11 @@ class UpsConfig(_Strict, frozen=True):
     nodes: tuple[str, ...] = ()
     """Nodes behind it, where no circuit says so."""
     overload: tuple[tuple[float, float], ...] | None = None
-    """[load, seconds] pairs: up to that load it bears so many seconds. [a usual ladder]"""
+    """[load, seconds] pairs: seconds for which it bears a load up to that ratio. [typical values]"""
 
 
 class BudgetConfig(_Strict, frozen=True):
-    """A ceiling that someone set."""
+    """A ceiling on power, or on a month's energy or cost."""
 
     circuits: tuple[str, ...]
     kw: float | None = None
@@ -200,15 +200,15 @@ class BudgetConfig(_Strict, frozen=True):
 
 
 class PowerConfig(_Strict, frozen=True):
-    """The whole electrical side."""
+    """The configuration of the electrical side."""
 
     region: str | None = None
-    """Two capital letters, US, CA, JP, EU, UK ...: picks voltage and curve."""
+    """Two capital letters, US, CA, JP, EU, UK ...: selects default voltage and curve."""
     site: SiteConfig = SiteConfig()
     panels: dict[str, PanelConfig] = {}
     circuits: dict[str, CircuitConfig] = {}
     meters: dict[str, Meter] = {}
-    """What measures, and what it is on; `aggregator.meters` reads them."""
+    """Meters by name."""
     brokers: dict[str, MeterBroker] = {}
     """MQTT brokers of meters that do not publish to kilowatch's own."""
     ups: dict[str, UpsConfig] = {}

@@ -1,4 +1,4 @@
-"""Which part of each machine's power enters from which circuit, and over which poles."""
+"""Cords: the part of each machine's power that enters from each circuit, and its poles."""
 
 from __future__ import annotations
 

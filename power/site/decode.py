@@ -1,4 +1,4 @@
-"""The site that parsed TOML describes, checked: numbers, names and what each meter is on."""
+"""Decoding of parsed TOML into a checked site: numbers, names and meters."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def _hint(fault: Fault) -> str:
     return "Write a number." if number else fault.hint
 
 
-# Numbers and names of a configuration that can mean nothing.
+# Checks of numbers and names.
 
 _MAY_BE_NEGATIVE = frozenset({"ambient_c", "tariff", "price"})
-"""Cold places, and hours in which energy is paid for taking it."""
+"""Settings that may be negative: cold places, and hours with a negative price."""
 _ABOVE_ZERO = frozenset({
     "volts", "poles", "volt_amps", "plug_amps", "neutral_amps", "kw", "budget_kw", "kwh_month",
     "cost_month", "pue", "count", "needed", "home_watts", "ev_kwh", "atx", "cap_watts",
@@ -56,7 +56,7 @@ _HOTTEST_CELSIUS = 100.0
 
 
 def check_numbers(where: str, site: PowerConfig) -> None:
-    """Refuse NaN, infinity, what is below 0, and names that lists could not hold."""
+    """Refuse NaN, infinity, negative values, and names that lists could not hold."""
     _numbers(f"{where}: site", site.site)
     if site.site.ambient_c > _HOTTEST_CELSIUS:
         raise ConfigError(f"{where}: site.ambient_c", f"{site.site.ambient_c:g} degrees are too hot for any breaker", "Write degrees Celsius: ambient_c = 35.")  # fmt: skip
@@ -110,7 +110,7 @@ _TABLES: dict[str, type[msgspec.Struct]] = {
 
 
 def section(where: str, tree: dict[str, Any]) -> dict[str, Any]:
-    """Return what describes the site in parsed TOML: its `[power]`, else all of it."""
+    """Return the site's part of parsed TOML: its `[power]`, else all of it."""
     inner = tree.get("power", tree)
     if not isinstance(inner, dict):
         raise ConfigError(f"{where}: power", "it is a section, not a value", "Write [power].")

@@ -1,4 +1,4 @@
-"""The site as a tree of circuits with machines on them: checked, with every default filled in."""
+"""The layout of a site: a checked tree of circuits with machines, with all defaults filled in."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from power.site.cords import Plugged, cords_of_site
 from power.site.machine import Machine, build
 from telemetry.errors import ConfigError, did_you_mean
 
-# What is wrong with a site as a whole, or allowed and probably wrong (E24).
+# Errors of a site as a whole, and notices of what is probably wrong (E24).
 
 
 def check_redundancy(
@@ -58,7 +58,7 @@ def check_budgets(where: str, site: PowerConfig) -> None:
 
 
 def check_ups(where: str, site: PowerConfig, machines: Collection[str]) -> None:
-    """Refuse a UPS of which nothing follows."""
+    """Refuse a UPS with unknown circuits or nodes, or a wrong overload table."""
     for name, ups in site.ups.items():
         place = f"{where}: ups.{name}"
         for circuit in ups.circuits:
@@ -79,7 +79,7 @@ def check_supplies(where: str, machines: Mapping[str, Machine], cords: Sequence[
         behind[cord.machine] = behind.get(cord.machine, 0) + (cord.supplies or 0)
     for name, count in behind.items():
         machine = machines[name]
-        # Where nobody has said how many there are, the cords have.
+        # Without a configured count the cords define it.
         if count > machine.supplies and machine.supply_watts is not None:
             raise ConfigError(f"{where}: nodes.{name}.cords", f"they name {count} supplies, and it has {machine.supplies}", f"Number them 1 to {machine.supplies}, each once.")  # fmt: skip
 
@@ -94,14 +94,14 @@ __all__ = ["Circuit", "Plugged", "SiteLayout", "lay_out"]
 
 @dataclass(frozen=True, slots=True)
 class SiteLayout:
-    """All of it; `circuits` has parents before children."""
+    """A checked site; `circuits` has parents before children."""
 
     site: PowerConfig
     circuits: dict[str, Circuit]
     machines: dict[str, Machine]
     cords: tuple[Plugged, ...]
     notices: tuple[str, ...] = field(default=())
-    """What is allowed and probably wrong (E24)."""
+    """Notices of what is allowed and probably wrong (E24)."""
 
     def below(self, circuit: str) -> set[str]:
         """Return a circuit and everything that it feeds."""

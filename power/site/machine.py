@@ -1,4 +1,4 @@
-"""A node as the electrical side sees it: what it may draw, and how that follows from its GPUs."""
+"""Machines: nodes with their power commitment, and how it follows from their GPUs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ INRUSH_AMPS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """One node. `fixed_watts` and `watts_per_gpu_watt` are a straight line to the wall."""
+    """A node. `fixed_watts` and `watts_per_gpu_watt` give wall watts as a line over GPU watts."""
 
     id: str
     gpus: int
@@ -51,11 +51,11 @@ class Machine:
 
     @property
     def committed_watts(self) -> float:
-        """What it may draw in the next second, at the wall."""
+        """Power commitment at the wall, with the limits in force."""
         return self.fixed_watts + self.gpus * self.limit_watts * self.watts_per_gpu_watt
 
     def capped(self, watts: float) -> Machine:
-        """Return it with a lower limit per GPU; never below the card's floor."""
+        """Return the machine with a lower limit per GPU; never below the card's floor."""
         limit = min(self.limit_watts, max(watts, self.floor_watts or 0.0))
         return replace(self, limit_watts=limit)
 
@@ -104,7 +104,7 @@ def _of_profile(where: str, name: str, node: NodeConfig, volts: float) -> Machin
     per_watt = 1 / efficiency(points, 0.5)
     gpus = system.gpus if card else 0
     tdp = card.tdp_watts if card else 0.0
-    # What a whole system draws is known at the wall; all but the GPUs' part of it is fixed.
+    # The power of a whole system is known at the wall; all but the GPUs' part of it is fixed.
     fixed = system.max_watts - gpus * tdp * per_watt
     limit = min(tdp, node.cap_watts) if node.cap_watts is not None else tdp
     return Machine(name, gpus, card, limit, fixed, per_watt,

@@ -1,7 +1,7 @@
-"""The power snapshots as JSON: one object a circuit, budget, UPS and node, for API, bus and commands.
+"""Rows of power snapshots as JSON objects, for API, bus and commands.
 
-A power snapshot says NaN for not known and inf for never; JSON has neither. Both are null here: where the
-breaker is known (`trip_known`), a null time to trip is *never*; elsewhere null is *not known*.
+In a power snapshot NaN is not known and inf is never; both are null in JSON. Where the breaker is
+known (`trip_known`), a null trip time is *never*; elsewhere null is *not known*.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def circuit_states(
 
 
 def row_states(snapshot: PowerSnapshot, alerts: Alerts) -> list[RowState]:
-    """Return every row of another power snapshot."""
+    """Return every row of a budget, UPS or supply snapshot."""
     prefix = f"{snapshot.kind}_"
     columns = {
         name.removeprefix(prefix): values.tolist() for name, values in snapshot.columns.items()

@@ -1,4 +1,4 @@
-"""Every quantity of every power snapshot: a row each, as the catalogue has one for each metric."""
+"""The quantities of all power snapshots, one row each, as in the catalogue of metrics."""
 
 from __future__ import annotations
 

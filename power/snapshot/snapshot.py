@@ -1,7 +1,7 @@
-"""Power snapshots: what is computed of circuits, budgets, UPS and supplies, a row each, at one instant.
+"""Power snapshots: computed quantities of circuits, budgets, UPSs and supplies at one instant.
 
 A power snapshot is to the electrical side what the fleet is to the nodes: rules, pages, metrics and the
-dashboard read it. Nothing on it was sent by a node; everything on it follows from what they sent.
+dashboard read it. All of it is computed; no node sends it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Floats = npt.NDArray[np.floating]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
-    """One column of a power snapshot; `power.snapshot.quantities` lists all of them."""
+    """A column of a power snapshot; `power.snapshot.quantities` lists all of them."""
 
     name: str
     """Prometheus name without prefix, unit last: `circuit_amps`."""
@@ -37,18 +37,17 @@ class Quantity:
 
 @dataclass(frozen=True, slots=True)
 class PowerSnapshot:
-    """All rows of one kind, now."""
+    """Quantities of all rows of one kind at one instant."""
 
     kind: SnapshotKind
     version: int
-    """Another number when the names are others: the configuration was read anew."""
+    """Number of the configuration; rows may differ between versions."""
     names: tuple[str, ...]
     """Key of each row, as the operator wrote it."""
     columns: Mapping[str, Floats]
     """One array a quantity, shape (rows,), base units. NaN is not known; inf seconds are never."""
     facts: Sequence[Mapping[str, str]] = field(default=())
-    """For each row what a person should read beside it: panel, poles, nodes, source, band. They may be
-    put into words only when they are read."""
+    """Facts of each row in words: panel, poles, nodes, source, band. They may be made on access."""
 
     def column(self, name: str) -> Floats:
         """Return one quantity of every row; NaN where this power snapshot does not compute it."""
