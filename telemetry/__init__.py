@@ -1,5 +1,5 @@
-"""The language every part of kilowatch speaks: metrics, frames, gaps, topics, inventory, fleet.
+"""The types that all parts of kilowatch share: metrics, frames, gaps, topics, inventory, fleet.
 
-Nothing here does I/O or reads a clock (but `telemetry.mqtt`, the door to the bus), so a
-collector, an aggregator, a test and a benchmark all share one meaning of every word.
+Only `telemetry.mqtt` (the client of the bus), `telemetry.record_log` (files) and `telemetry.settings`
+(reading TOML) do I/O, and nothing reads a wall clock.
 """

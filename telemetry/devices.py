@@ -8,12 +8,12 @@ import msgspec
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
-    """One GPU, keyed by its UUID; the index is for people."""
+    """A GPU, keyed by its UUID; the index is for display."""
 
     uuid: str
     index: int
     name: str
-    """As the driver says: `NVIDIA H100 80GB HBM3`; may be `Graphics Device`."""
+    """Name that the driver reports: `NVIDIA H100 80GB HBM3`; may be `Graphics Device`."""
     pci: str | None = None
     """Normal form `0000:18:00.0`, lower case, domain of four digits or more."""
     serial: str | None = None
@@ -26,15 +26,15 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     minor: int | None = None
     mig: bool = False
     slot: str | None = None
-    """Slot, tray or module number, where the platform tells."""
+    """Slot, tray or module number, where the platform reports it."""
     present: bool = True
-    """False when it was there and is gone: its rows stay, all gaps."""
+    """False for a GPU that was there and is gone: its rows stay, all gaps."""
     capabilities: dict[str, str] = {}
-    """Gap word by metric that this GPU will never have: `{"gpu_fan_speed_ratio": "not_supported"}`."""
+    """Reason by metric for each metric that this GPU never has: `{"gpu_fan_speed_ratio": "not_supported"}`."""
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
-    """One NVLink of one GPU: a row of the `link` table."""
+    """An NVLink of a GPU: a row of the `link` table."""
 
     gpu: str
     """UUID of the GPU that the link belongs to."""
@@ -57,7 +57,7 @@ class MemoryPool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """Something happened at an instant: an XID, a GPU lost or back, a driver reload."""
+    """A change at an instant: an XID, a GPU lost or back, a driver reload."""
 
     id: str
     """`<session>-<number>`: at least once on the wire, once in the store."""

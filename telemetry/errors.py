@@ -1,13 +1,13 @@
-"""Every error that kilowatch raises on purpose, on one screen.
+"""The errors that kilowatch raises on purpose.
 
 KilowattError
 ├── ConfigError      an operator must edit a file or a flag
 ├── SourceError      a source of readings can't be opened or read
 ├── DriverError      the GPU driver is missing, mismatched or refuses
-├── WireError        bytes from the bus are not what the topic promises
+├── WireError        a message from the bus does not decode
 ├── BusError         the broker can't be reached or refuses
 ├── StoreError       the store can't be opened or written
-└── IncidentError        what was asked about an incident or a silence can't be done
+└── IncidentError    a request about an incident or a silence can't be carried out
 
 Each message says where, what, and what to do instead; the command line prints it as one line.
 """
@@ -19,11 +19,11 @@ from collections.abc import Iterable
 
 
 class KilowattError(Exception):
-    """Something an operator can act on; never a traceback."""
+    """An error that an operator can act on; shown as one line, never as a traceback."""
 
 
 class ConfigError(KilowattError):
-    """An operator must edit a file: `where` to look, what is wrong, what to write instead."""
+    """A setting that an operator must change: `where` it is, what is wrong, what to write instead."""
 
     def __init__(self, where: str, problem: str, hint: str = "") -> None:
         super().__init__(f"{where}: {problem}. {hint}".rstrip())
@@ -37,7 +37,7 @@ class SourceError(KilowattError):
 
 
 class DriverError(KilowattError):
-    """The GPU driver does not answer as a whole; `code` is NVML's return code if there is one."""
+    """The GPU driver as a whole does not answer; `code` is NVML's return code if there is one."""
 
     def __init__(self, message: str, code: int | None = None) -> None:
         super().__init__(message)
@@ -53,7 +53,7 @@ class WireError(KilowattError):
 
 
 class BusError(KilowattError):
-    """The broker can't be reached, or refuses what was asked."""
+    """The broker can't be reached, or refuses a request."""
 
 
 class StoreError(KilowattError):
@@ -61,7 +61,7 @@ class StoreError(KilowattError):
 
 
 class IncidentError(KilowattError):
-    """What a person asked about an incident or a silence can't be done."""
+    """A request about an incident or a silence that can't be carried out."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

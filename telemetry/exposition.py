@@ -1,14 +1,14 @@
-"""The Prometheus text page (format 0.0.4), for one node: what a collector shows of itself.
+"""The Prometheus text page (format 0.0.4), for one node, as its collector serves it.
 
     families = node_families(inventory, readings, last_frame=sampled_at / 1e9)
     body = render([*families, Family("kilowatch_collector_...", "Help.", COUNTER, [("", 3)])])
     headers = {"Content-Type": CONTENT_TYPE}
 
-`readings` are the newest rows by block number, as the sampler makes them and `frame.build` takes
+`readings` are the newest rows by block number, as the sampler makes them and `frame.build` needs
 them: keep the last slow blocks beside the last fast ones. The aggregator's page of a node
 (`aggregator.http.exposition`, vectorised) has the same series; a test compares them.
 
-What is absent is left out: a gap is never 0 and never NaN, so a vanished GPU's series go stale in
+Absent values are left out: a gap is never 0 and never NaN, so the series of a lost GPU go stale in
 Prometheus. Samples carry no timestamps for the same reason. No NumPy here.
 """
 
@@ -33,16 +33,16 @@ _LABEL_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 _HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
 
 Sample = tuple[str, float]
-"""What stands between a family's name and the value (a fragment made by `labels`, after `_sum`,
-`_count` or `_bucket` in a summary or histogram), and the value. A NaN is left out."""
+"""Text between a family's name and the value (a fragment made by `labels`, after `_sum`, `_count` or
+`_bucket` in a summary or histogram), and the value. A NaN is left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """All samples of one metric; without samples it is left out of the page."""
+    """Samples of one metric; a family without samples is left out of the page."""
 
     name: str
-    """With prefix: `kilowatch_gpu_power_watts`."""
+    """Name with its prefix: `kilowatch_gpu_power_watts`."""
     help: str
     kind: str
     """`GAUGE`, `COUNTER`, `SUMMARY` or `HISTOGRAM`."""
@@ -52,7 +52,7 @@ class Family:
 
 
 def labels(pairs: Mapping[str, str | None]) -> str:
-    """Return `{gpu="0",uuid="GPU-..."}`; what is None or empty is left out, as Prometheus does."""
+    """Return `{gpu="0",uuid="GPU-..."}`; pairs whose value is None or empty are left out."""
     inner = ",".join(
         f'{name}="{value.translate(_LABEL_ESCAPES)}"' for name, value in pairs.items() if value
     )
@@ -88,7 +88,7 @@ def number32(value: float) -> str:
 
 
 def render(families: Iterable[Family]) -> bytes:
-    """Return the page; families with nothing to say are left out. Infinities are written so."""
+    """Return the page; families without samples are left out."""
     parts: list[str] = []
     for family in families:
         write = number32 if family.narrow else number
@@ -148,7 +148,7 @@ def fragments(inventory: Inventory, table: Table, scope: bool = True) -> list[st
 def up_families(
     inventory: Inventory, up: bool, last_frame: float | None, scope: bool = True
 ) -> list[Family]:
-    """Say whether a node's frames arrive, and when its last one was taken (seconds since 1970)."""
+    """Return the families of a node's liveness; `last_frame` in seconds since 1970."""
     node = labels(node_pairs(inventory, scope))
     seen = [] if last_frame is None else [(node, last_frame)]
     return [
@@ -163,7 +163,7 @@ def up_families(
 
 
 def info_families(inventory: Inventory, scope: bool = True) -> list[Family]:
-    """Say what a node is made of: constant 1 with the facts as labels, and which GPUs are there."""
+    """Return the families of a node's facts: a constant 1 with the facts as labels, and which GPUs are present."""
     node = {
         **node_pairs(inventory, scope),
         "driver": inventory.driver_version,
@@ -216,7 +216,7 @@ def _far_end(link: Link) -> dict[str, str | None]:
 
 
 def reading_families(inventory: Inventory, readings: Readings, scope: bool = True) -> list[Family]:
-    """Return one family for each metric of the catalogue; `readings` as `frame.build` takes them."""
+    """Return one family for each metric of the catalogue; `readings` as for `frame.build`."""
     families: list[Family] = []
     for number_, rows in sorted(readings.items()):
         block = SCHEMA.blocks[number_]
@@ -240,7 +240,7 @@ def node_families(
     last_frame: float | None = None,
     scope: bool = True,
 ) -> list[Family]:
-    """Return everything that one node has to say; a node that is not up says only so.
+    """Return the families of a node; of one that is not up only its liveness.
 
     `scope` False leaves out the labels `cluster` and `node`, for a scrape target that has them.
     """

@@ -22,13 +22,13 @@ from telemetry.metric import Lane, Table
 from telemetry.schema import SCHEMA, Block
 
 STALE_INTERVALS = 3.0
-"""A value older than this many intervals is no longer current."""
+"""Intervals after which a value is stale."""
 
 Floats = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 
 
 def gaps_of(values: Floats) -> npt.NDArray[np.uint8]:
-    """Reason of every absent value as a `Gap` number, 255 where there is a value. Same shape."""
+    """Return the reason of every absent value as a `Gap` number, 255 for a value. Same shape."""
     if values.dtype == np.float32:
         bits = values.view(np.uint32)
     else:  # the reason sits where a cast to float32 would keep it: telemetry.gap
@@ -54,7 +54,7 @@ class Matrix:
     gauges: npt.NDArray[np.float32]
     counters: npt.NDArray[np.float64]
     seen: npt.NDArray[np.float64]
-    """When each row was last stored, in the owner's monotonic seconds; -inf for never."""
+    """Time at which each row was last stored, in the owner's monotonic seconds; -inf for never."""
     max_age: npt.NDArray[np.float64]
     """Seconds after which a row of this block is stale."""
     columns: dict[str, int]
@@ -103,27 +103,27 @@ class Matrix:
 
 @dataclass(slots=True)
 class Node:
-    """One node's place in the fleet."""
+    """A node of the fleet: its rows, and the state of its collector."""
 
     inventory: Inventory
     rows: dict[Table, slice]
-    """Its rows in each table."""
+    """Rows of the node in each table."""
     interval: float = 1.0
     slow_interval: float = 15.0
     online: bool = False
     ended: bool = False
-    """Whether its collector said goodbye: it is silent on purpose."""
+    """Whether its collector ended in order, so that its silence is no fault."""
     seen: float = -np.inf
-    """When its last live frame came, monotonic seconds of the owner."""
+    """Time at which the last live frame came, monotonic seconds of the owner."""
     sampled_at: int = 0
-    """Its own clock in that frame, ns since 1970."""
+    """Clock of the node in that frame, ns since 1970."""
     session: int = 0
     seq: int = -1
 
 
 @dataclass(slots=True)
 class Fleet:
-    """All nodes, and one matrix for each block of the schema."""
+    """Nodes, and a matrix for each block of the schema."""
 
     nodes: dict[str, Node] = field(default_factory=dict)
     """By node name."""
@@ -139,43 +139,43 @@ class Fleet:
     """Row of each GPU."""
     free: dict[Table, list[slice]] = field(default_factory=lambda: {table: [] for table in Table})
     version: int = 0
-    """Counts up whenever a row gets another meaning."""
+    """Incremented whenever a row gets another meaning."""
 
     def place(self, inventory: Inventory) -> Node:
-        """Give a node its rows, or keep them when its devices are the same."""
+        """Allocate rows for a node; while its devices are the same it keeps those that it has."""
         node = self.nodes.get(inventory.node)
         if node is not None and _same_devices(node.inventory, inventory):
             node.inventory = inventory
             self._name_rows(node)
             return node
-        kept = node
+        before = node
         if node is not None:
             self.remove(inventory.node)
         rows = {
-            Table.GPU: self._take(Table.GPU, len(inventory.gpus)),
-            Table.LINK: self._take(Table.LINK, len(inventory.links)),
-            Table.NODE: self._take(Table.NODE, 1),
+            Table.GPU: self._allocate(Table.GPU, len(inventory.gpus)),
+            Table.LINK: self._allocate(Table.LINK, len(inventory.links)),
+            Table.NODE: self._allocate(Table.NODE, 1),
         }
         node = Node(inventory, rows)
-        if kept is not None:
-            node.interval, node.slow_interval = kept.interval, kept.slow_interval
-            node.online, node.session, node.seq = kept.online, kept.session, kept.seq
-            node.ended = kept.ended
-            node.seen, node.sampled_at = kept.seen, kept.sampled_at
+        if before is not None:
+            node.interval, node.slow_interval = before.interval, before.slow_interval
+            node.online, node.session, node.seq = before.online, before.session, before.seq
+            node.ended = before.ended
+            node.seen, node.sampled_at = before.seen, before.sampled_at
         self.nodes[inventory.node] = node
         self._name_rows(node)
-        self.pace(node, node.interval, node.slow_interval)
+        self.set_intervals(node, node.interval, node.slow_interval)
         return node
 
-    def pace(self, node: Node, interval: float, slow_interval: float) -> None:
-        """Say how often a node reads, and so when its rows are stale."""
+    def set_intervals(self, node: Node, interval: float, slow_interval: float) -> None:
+        """Set how often a node reads, and with it the age at which its rows are stale."""
         node.interval, node.slow_interval = interval, slow_interval
         for matrix in self.matrices:
             seconds = interval if matrix.block.lane is Lane.FAST else max(interval, slow_interval)
             matrix.max_age[node.rows[matrix.block.table]] = STALE_INTERVALS * seconds
 
     def remove(self, name: str) -> None:
-        """Forget a node; its rows become free."""
+        """Remove a node and free its rows."""
         node = self.nodes.pop(name)
         for table, rows in node.rows.items():
             for matrix in self.matrices:
@@ -205,7 +205,7 @@ class Fleet:
         matrix.seen[rows] = now
 
     def size(self, table: Table) -> int:
-        """How many rows a table spans, free ones included."""
+        """Return the number of rows of a table, free ones included."""
         return len(self._names(table))
 
     def column(self, name: str, now: float) -> Floats:
@@ -242,7 +242,7 @@ class Fleet:
         }
         return tables[table]
 
-    def _take(self, table: Table, count: int) -> slice:
+    def _allocate(self, table: Table, count: int) -> slice:
         if count:
             for number, rows in enumerate(self.free[table]):
                 if rows.stop - rows.start == count:

@@ -1,6 +1,6 @@
-"""A frame: everything one node knew at one tick, as it crosses the bus.
+"""A frame: all readings of a node at one tick, as it crosses the bus.
 
-MessagePack envelope around packed little-endian arrays. No NumPy here: the collector encodes with
+A MessagePack envelope around packed little-endian arrays. No NumPy here: the collector encodes with
 the standard library; the aggregator reads the packed bytes straight into its matrix.
 """
 
@@ -17,10 +17,10 @@ from telemetry.errors import WireError
 from telemetry.schema import SCHEMA, SCHEMA_ID, Schema
 
 MAX_FRAME_BYTES = 4 * 1024 * 1024
-"""A larger message is not a frame of ours: 72 GPUs with all their links need less than 1 MiB."""
+"""A larger message is refused: 72 GPUs with all their links need less than 1 MiB."""
 
 Row = Sequence[float]
-"""One device: its gauges, then its counters, in the order of `Block.names`. Gaps are NaN."""
+"""Readings of a device: gauges, then counters, in the order of `Block.names`. Gaps are NaN."""
 
 Readings = Mapping[int, Sequence[Row]]
 """Rows by block number (`telemetry.schema.GPU_FAST` ...), in inventory order."""
@@ -39,7 +39,7 @@ class PackedBlock(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True):
-    """Everything one node knew at one tick."""
+    """The readings of a node at one tick, with the events since the frame before."""
 
     schema: int
     """Hash of the ordered metric names; the names themselves travel once, in the inventory."""
@@ -48,12 +48,12 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
     seq: int
     """0, 1, 2, ... within a session. A jump is a hole, and the aggregator asks for it."""
     sampled_at: int
-    """Wall clock of the node, ns since 1970. For people and storage; never for ordering."""
+    """Wall clock of the node, ns since 1970. For display and storage; never for ordering."""
     blocks: tuple[PackedBlock, ...]
-    """The blocks that were read at this tick: the slow ones are there only at times."""
+    """Blocks that were read at this tick: those of the slow lane are absent from most frames."""
     events: tuple[bytes, ...] = ()
-    """JSON of what happened since the frame before. The event topic is faster; this one is sure:
-    a lost frame is noticed and sent again, and events are de-duplicated by id."""
+    """JSON of the events since the frame before. The event topic is faster; frames are reliable: a
+    lost one is detected and sent again, and events are de-duplicated by id."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -107,7 +107,7 @@ def encode(frame: Frame) -> bytes:
 
 
 def decode(payload: bytes) -> Frame:
-    """Read a frame. Raises `WireError` (`oversize` or `malformed`) when it is none.
+    """Decode a frame. Raises `WireError` (`oversize` or `malformed`).
 
     Only the envelope is checked; `check` compares the blocks with a schema.
     """
@@ -123,7 +123,7 @@ def decode(payload: bytes) -> Frame:
 
 
 def check(frame: Frame, schema: Schema) -> None:
-    """Raise `WireError` (`malformed`) unless every block has the size that `schema` says."""
+    """Raise `WireError` (`malformed`) unless every block has the size that `schema` defines."""
     for packed in frame.blocks:
         if not 0 <= packed.block < len(schema.blocks):
             raise WireError("malformed", f"no block {packed.block} in schema")
@@ -139,7 +139,7 @@ def check(frame: Frame, schema: Schema) -> None:
 def unpack(packed: PackedBlock, schema: Schema = SCHEMA) -> list[list[float]]:
     """Return the rows of a block as floats: gauges, then counters. Gaps keep their reason.
 
-    For people's tools (`tap`, `record`, `--once`); the aggregator reads the bytes with NumPy.
+    For command-line tools (`tap`, `record`, `--once`); the aggregator reads the bytes with NumPy.
     """
     block = schema.blocks[packed.block]
     gauges, counters = array("f"), array("d")
@@ -148,9 +148,12 @@ def unpack(packed: PackedBlock, schema: Schema = SCHEMA) -> list[list[float]]:
     if sys.byteorder == "big":
         gauges.byteswap()
         counters.byteswap()
-    wide, tall = len(block.gauges), len(block.counters)
+    gauge_count, counter_count = len(block.gauges), len(block.counters)
     return [
-        [*gauges[row * wide : (row + 1) * wide], *counters[row * tall : (row + 1) * tall]]
+        [
+            *gauges[row * gauge_count : (row + 1) * gauge_count],
+            *counters[row * counter_count : (row + 1) * counter_count],
+        ]
         for row in range(packed.rows)
     ]
 
@@ -161,7 +164,7 @@ def encode_many(frames: Sequence[bytes]) -> bytes:
 
 
 def decode_many(payload: bytes) -> list[bytes]:
-    """Split a backfill message. Raises `WireError` when it is none."""
+    """Split a backfill message. Raises `WireError`."""
     try:
         return _list_decoder.decode(payload)
     except msgspec.DecodeError as error:

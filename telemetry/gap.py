@@ -1,9 +1,9 @@
-"""Absence is typed, and costs nothing: the reason rides in the payload of a NaN.
+"""Typed absence: a NaN that carries its reason in its payload.
 
-A reading is a float. Where there is none, it is a NaN whose payload says why, so that absence is
-never a number and needs no second array. The reason sits in the bits of a float64 that survive the
+A reading is a float. An absent one is a NaN whose payload is the reason, so that absence is never a
+number and needs no second array. The reason sits in the bits of a float64 that survive the
 cast to float32 (bits 29 and up), so one Python float serves both widths on the wire.
-No NumPy here: a collector must stay small. The vectorised form is in `telemetry.fleet`.
+No NumPy here, since the collector has none. The vectorised form is in `telemetry.fleet`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Gap(IntEnum):
     NOT_SUPPORTED = 1
     """The device, the driver or the source does not have this metric."""
     NO_PERMISSION = 2
-    """It exists, but this process may not read it."""
+    """The metric exists, but this process may not read it."""
     TIMED_OUT = 3
     """The driver did not answer before the tick's deadline."""
     DEVICE_LOST = 4
@@ -33,13 +33,13 @@ class Gap(IntEnum):
     ERROR = 5
     """The driver answered with any other error."""
     STALE = 6
-    """There was a value, and it is too old to be shown as current."""
+    """The last value is too old to be shown as current."""
     NOT_READ = 7
-    """Nobody has asked yet: the slow lane before its first turn."""
+    """The metric was not read yet: the slow lane before its first turn."""
 
     @property
     def word(self) -> str:
-        """The reason as it stands in JSON: `not_supported`."""
+        """The reason as JSON has it: `not_supported`."""
         return self.name.lower()
 
 
@@ -70,5 +70,5 @@ def reason_of(value: float) -> Gap | None:
 
 
 def bits32(reason: Gap) -> int:
-    """Return the float32 bit pattern of a gap, as it stands on the wire."""
+    """Return the float32 bit pattern of a gap, as on the wire."""
     return _QUIET32 | int(reason)

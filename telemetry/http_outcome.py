@@ -1,6 +1,6 @@
-"""What an HTTP status means to a sender: delivered, retry, refused; and what `Retry-After` asks.
+"""Outcome of an HTTP request by its status: delivered, retry, refused; and `Retry-After`. Pure.
 
-Pure. Receivers with a dialect of their own (PagerDuty, a database) refine this, they do not repeat it.
+Senders to receivers with rules of their own (PagerDuty, a database) refine this.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _TRANSIENT = frozenset({408, 425, 429})
 
 
 class HttpOutcome(StrEnum):
-    """What becomes of a request."""
+    """Outcome of a request."""
 
     DELIVERED = "delivered"
     RETRY = "retry"
@@ -25,7 +25,7 @@ class HttpOutcome(StrEnum):
 
 
 def outcome_of(status: int) -> HttpOutcome:
-    """Return what a status means."""
+    """Return the outcome of a status."""
     if 200 <= status < 300:
         return HttpOutcome.DELIVERED
     transient = status >= 500 or status in _TRANSIENT

@@ -1,4 +1,4 @@
-"""Which frames of a session are accounted for: a set of whole numbers kept as few spans.
+"""Sets of whole numbers as spans: the frames of a session that are accounted for.
 
 Live frames arrive in order, so the set is nearly always one span and `add` nearly always extends
 its end; holes and backfill make it a few more.
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 
 class IntervalSet:
-    """A set of non-negative whole numbers, kept as sorted, disjoint, non-touching spans."""
+    """A set of non-negative whole numbers, stored as sorted, disjoint, non-touching spans."""
 
     __slots__ = ("_firsts", "_lasts")
 
@@ -46,7 +46,7 @@ class IntervalSet:
         self._lasts[low:high] = [last]
 
     def remove(self, number: int) -> bool:
-        """Take one number out; return False when it was not there."""
+        """Remove a number; return False when it was not there."""
         at = bisect_left(self._lasts, number)
         if at == len(self._firsts) or self._firsts[at] > number:
             return False
@@ -65,7 +65,7 @@ class IntervalSet:
         return iter(list(zip(self._firsts, self._lasts, strict=True)))
 
     def __len__(self) -> int:
-        """How many numbers are in the set."""
+        """Return the number of elements."""
         return sum(self._lasts) - sum(self._firsts) + len(self._firsts)
 
     def __eq__(self, other: object) -> bool:
@@ -80,7 +80,7 @@ class IntervalSet:
 
     @property
     def spans(self) -> int:
-        """How many spans the set is kept as."""
+        """Number of spans."""
         return len(self._firsts)
 
     @property

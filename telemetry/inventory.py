@@ -1,4 +1,4 @@
-"""What a node is made of, and the JSON messages beside the frames.
+"""The inventory of a node, and the other JSON messages beside the frames.
 
 Border types: tolerant of unknown fields, fields are only ever added, with a default.
 """
@@ -18,28 +18,28 @@ T = TypeVar("T")
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node is made of; retained on the bus, sent again when it changes."""
+    """The devices and facts of a node; retained on the bus, sent again when it changes."""
 
     node: str
     cluster: str = "default"
     session: int = 0
     version: int = 0
-    """Counts up within a session with every change."""
+    """Incremented within a session with every change."""
     taken_at: int = 0
     """ns since 1970."""
     kilowatch: str = ""
     """Release of the collector."""
     source: str = ""
-    """Where the readings come from: `nvml`, `nvidia-smi`, `simulated:two-dgx-h100` ..."""
+    """Source of the readings: `nvml`, `nvidia-smi`, `simulated:two-dgx-h100` ..."""
     host: dict[str, str] = {}
-    """Facts for people: kernel, CPU model, product name, serial."""
+    """Facts for display: kernel, CPU model, product name, serial."""
     driver_version: str | None = None
     cuda_version: str | None = None
     driver_state: str = "unknown"
     """`up`, `missing`, `mismatched`, `hung`, `no_permission`, `released`, or `none` where the
     source has no driver."""
     driver_message: str = ""
-    """What is wrong and what to do, in one sentence."""
+    """The fault of the driver and its cure, in one sentence."""
     gpus: tuple[Gpu, ...] = ()
     """In the order of the rows of the frame's `gpu` blocks."""
     links: tuple[Link, ...] = ()
@@ -57,14 +57,14 @@ class FrameSpan(msgspec.Struct, frozen=True, array_like=True):
 
 
 class NodeState(StrEnum):
-    """Whether a collector is there."""
+    """Whether a collector is running."""
 
     ONLINE = "online"
     OFFLINE = "offline"
 
 
 class CollectorStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether a collector is there; retained, and its last will.
+    """State of a collector; retained, and its last will.
 
     An `offline` counts only if its session is the current one: a will may arrive after the next
     start's `online`.
@@ -79,12 +79,12 @@ class CollectorStatus(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     """`lost` in the will, `shutdown` in a planned end."""
     ring: tuple[FrameSpan, ...] = ()
-    """What the collector's ring holds, one span per session, oldest first. The aggregator asks for
-    what it misses; frames before a span's first are gone, and are recorded as a hole."""
+    """Frames in the collector's ring, one span per session, oldest first. The aggregator requests
+    those that it lacks; frames before a span's first are gone, and are recorded as a hole."""
 
 
 class CommandKind(StrEnum):
-    """What an aggregator or a person can ask of a collector."""
+    """Requests to a collector."""
 
     RESEND = "resend"
     """Send frames `first` to `last` of `about` again, on `backfill`."""
@@ -97,7 +97,7 @@ class CommandKind(StrEnum):
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """What an aggregator or a person asks of a collector."""
+    """A request of an aggregator or an operator to a collector."""
 
     kind: CommandKind
     about: int = 0
@@ -107,14 +107,14 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommandReply(msgspec.Struct, frozen=True, kw_only=True):
-    """The collector's answer to `resend`, sent after the frames: what it no longer has."""
+    """The collector's answer to `resend`, sent after the frames: those that it no longer has."""
 
     about: int
     first: int
     last: int
     sent: int = 0
     gone: tuple[FrameSpan, ...] = ()
-    """Frames that the ring has lost; the aggregator records them as holes."""
+    """Frames that are no longer in the ring; the aggregator records them as holes."""
 
 
 _encoder = msgspec.json.Encoder()
@@ -126,7 +126,7 @@ def encode(message: msgspec.Struct) -> bytes:
 
 
 def decode(payload: bytes, kind: type[T]) -> T:
-    """Read a JSON message. Raises `WireError` (`malformed`) with the place of the fault."""
+    """Decode a JSON message. Raises `WireError` (`malformed`) with the place of the fault."""
     try:
         return msgspec.json.decode(payload, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

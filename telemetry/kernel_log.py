@@ -1,9 +1,9 @@
-"""The grammar of what the NVIDIA driver writes to the kernel log. Pure: text in, records out.
+"""The grammar of the NVIDIA driver's lines in the kernel log. Pure: text in, records out.
 
 Lines come from /dev/kmsg, `dmesg` in any of its forms, the journal or syslog; drivers of ten years
-write them differently. What is not understood is passed over, never an error: an Xid is known by
-its number even where the rest of the line is cut off. Sources: NVIDIA's Xid catalogue, and the
-lines under `captures/kernel_log`.
+write them differently. An unknown line is skipped, never an error: an Xid is known by its number
+even where the rest of the line is cut off. Sources: NVIDIA's Xid catalogue, and the lines under
+`captures/kernel_log`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _MAX_LINE = 2048
 
 @dataclass(frozen=True, slots=True)
 class Xid:
-    """An error that the driver gave a number."""
+    """A numbered error of the driver."""
 
     xid: int
     pci: str | None
@@ -65,14 +65,14 @@ class Xid:
     action: tuple[int, int] | None = None
     """Xid 154: the recovery action before and now, by number (the words changed with drivers)."""
     fatal: bool | None = None
-    """Xids 144 to 150 (NVLink of Blackwell) say which."""
+    """Xids 144 to 150 (NVLink of Blackwell): whether it is fatal."""
     link: int | None = None
     registers: tuple[int, ...] = ()
     """Xids 74 and 144 to 150; empty when the line is cut off among them."""
     reset: bool | None = None
     """Xids 94 and 95: whether a reset is needed (`RST`)."""
     drain_and_reset: bool | None = None
-    """The same of drain and reset (`D-RST`)."""
+    """Xids 94 and 95: whether drain and reset is needed (`D-RST`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +87,12 @@ class SXid:
     fatal: bool | None = None
     link: int | None = None
     continuation: bool = False
-    """A further line (`Severity ...`, `Data {...}`) of an error that has been told already."""
+    """A further line (`Severity ...`, `Data {...}`) of an error that was reported by an earlier line."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuLost:
-    """The driver says that a GPU has left the bus, in words and without a number."""
+    """A line without a number that reports a GPU which has left the bus."""
 
     pci: str | None
     detail: str
@@ -108,13 +108,13 @@ class DriverNote:
     detail: str
 
 
-Record = Xid | SXid | GpuLost | DriverNote
+KernelRecord = Xid | SXid | GpuLost | DriverNote
 
 
-def parse_line(line: str) -> Record | None:
-    """Return what one line tells of a GPU, None for nearly all lines there are.
+def parse_line(line: str) -> KernelRecord | None:
+    """Return the record of one line; None for a line that is not about a GPU.
 
-    Lines that programs wrote to /dev/kmsg (their facility is not the kernel's) tell nothing.
+    Lines that programs wrote to /dev/kmsg (their facility is not the kernel's) are ignored.
     """
     for mark in _MARKS:
         if mark in line:
@@ -122,7 +122,7 @@ def parse_line(line: str) -> Record | None:
     return None
 
 
-def _parse(line: str) -> Record | None:
+def _parse(line: str) -> KernelRecord | None:
     if _from_a_program(line):
         return None
     if (match := _XID.search(line)) is not None:
@@ -148,10 +148,10 @@ def _xid(match: re.Match[str]) -> Xid | None:
     number = int(match[2])
     pid: int | None = None
     process: str | None = None
-    if (said := _PID.match(rest)) is not None:
-        word = said[1] or said[2] or ""
+    if (named := _PID.match(rest)) is not None:
+        word = named[1] or named[2] or ""
         pid = int(word) if word.isascii() and word.isdigit() else None
-        rest = rest[said.end() :]
+        rest = rest[named.end() :]
         if (name := _NAME.match(rest)) is not None:
             process = None if name[1] in {"<unknown>", "'<unknown>'", ""} else name[1]
             rest = rest[name.end() :]
@@ -204,18 +204,19 @@ def _sxid(match: re.Match[str]) -> SXid:
 
 
 class Assembler:
-    """Lines in, records out: puts the three lines together in which a lost GPU may be told.
+    """Lines in, records out: joins the three lines in which the driver may report a lost GPU.
 
-    Other lines may stand between them; after a few of the driver's own the hope is given up.
+    Other lines may stand between them; after `MOST_BETWEEN` of the driver's own the first is
+    forgotten.
     """
 
-    PATIENCE = 8
+    MOST_BETWEEN = 8
 
     def __init__(self) -> None:
         self._begun: tuple[str | None, str] | None = None
         self._left = 0
 
-    def feed(self, line: str) -> Record | None:
+    def feed(self, line: str) -> KernelRecord | None:
         """Return the record that this line completes, if any."""
         record = parse_line(line)
         if record is not None or "NVRM" not in line:
@@ -223,7 +224,7 @@ class Assembler:
         head = line[:_MAX_LINE]
         if (match := _LOST_BEGINS.search(head)) is not None:
             self._begun = normal_pci(match[1]), head[match.start() :].strip()
-            self._left = self.PATIENCE
+            self._left = self.MOST_BETWEEN
         elif (match := _LOST_ENDS.search(head)) is not None:
             pci, detail = self._begun or (None, "")
             self._begun = None

@@ -32,21 +32,21 @@ _LANGUAGES = (
     " ".join(f"{number}月" for number in range(1, 13)),
 )
 _MONTHS = {word: number for names in _LANGUAGES for number, word in enumerate(names.split(), 1)}
-"""Journals are written in the language of the node; most short names of months differ by nothing."""
+"""Journals are written in the language of the node; a short name of a month means the same in all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """When a line was written, as far as it says."""
+    """The time at which a line was written, as far as the line has it."""
 
     since_boot: float | None = None
     """Seconds."""
     wall: datetime | None = None
-    """Without a zone where the line has none: then it is the node's local time."""
+    """The node's local time, without a zone, where the line has no zone."""
 
     @property
     def unix_ns(self) -> int | None:
-        """ns since 1970, None where the line leaves room for doubt."""
+        """ns since 1970; None where the line has no date or no zone."""
         if self.wall is None or self.wall.tzinfo is None:
             return None
         return (self.wall - _EPOCH) // timedelta(microseconds=1) * 1000

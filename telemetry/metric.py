@@ -1,4 +1,4 @@
-"""What a metric is: one row of the catalogue, and the words such a row is made of.
+"""The type of a metric: a row of the catalogue, and the types of its fields.
 
 A row holds everything that other parts need: the frame its column, the store its type, the metrics
 page its help, the dashboard its span, each source its readers.
@@ -33,15 +33,15 @@ class Unit(StrEnum):
 
 
 class Kind(StrEnum):
-    """How a metric moves."""
+    """Whether a metric goes up and down or only up."""
 
     GAUGE = "gauge"
     COUNTER = "counter"
-    """Only grows, except when the driver reloads: a decrease is a reset, not a negative rate."""
+    """A number that only grows, except when the driver reloads: a decrease is a reset."""
 
 
 class Table(StrEnum):
-    """What a row of readings belongs to."""
+    """The kind of device that a row of readings belongs to."""
 
     GPU = "gpu"
     LINK = "link"
@@ -54,18 +54,18 @@ class Lane(StrEnum):
     FAST = "fast"
     """Every tick."""
     SLOW = "slow"
-    """Every 15 s by default: what is expensive to read, or seldom changes."""
+    """Every 15 s by default: for readings that are expensive, or seldom change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One row of the catalogue."""
+    """A row of the catalogue."""
 
     name: str
     """Prometheus name without prefix, unit last: `gpu_power_watts`."""
     unit: Unit
     help: str
-    """One sentence for an operator: what it is and what to beware of."""
+    """Sentence for an operator: the meaning of the metric and its pitfalls."""
     table: Table = Table.GPU
     kind: Kind = Kind.GAUGE
     lane: Lane = Lane.FAST
@@ -78,7 +78,7 @@ class Metric:
     origin: str = ""
     """Where the number comes from, if from no source."""
     span: tuple[float, float] | None = None
-    """One scale for the whole fleet, so that two GPUs compare by eye."""
+    """Scale for the whole fleet, so that two GPUs compare by eye."""
     states: tuple[tuple[int, str], ...] = ()
     """For `Unit.STATE`: number and word of each member."""
 

@@ -1,7 +1,6 @@
-"""The door to the bus for everyone but the aggregator's fan-in: one broker, patient reconnects.
+"""The MQTT client of the collector, `tap`, `record` and the meters (aiomqtt), and its settings.
 
-The collector, `tap` and `record` come through here (aiomqtt); the aggregator, which takes a whole
-fleet, has a cheaper client of its own in `aggregator.mqtt.client`.
+The aggregator, which receives a whole fleet, has a cheaper client in `aggregator.mqtt.client`.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ log = logging.getLogger(__name__)
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
 """Seconds between two tries to connect."""
-LOOK_EVERY = 1.5
-"""Seconds between two looks at whether the broker still answers, where nothing is sent."""
+CHECK_SECONDS = 1.5
+"""Seconds between two checks whether the broker still answers, where nothing is sent."""
 
 
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the MQTT broker is and how to enter."""
+    """Address and credentials of the MQTT broker."""
 
     host: str = "127.0.0.1"
     port: int = 1883
     username: str | None = None
     password_file: Path | None = None
-    """A file with the password alone, so that it stands in no process list and no log."""
+    """File with the password alone, which so appears in no process list and no log."""
     tls: bool = False
     ca_file: Path | None = None
     cert_file: Path | None = None
@@ -45,7 +44,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Seconds; a dead connection is noticed after one and a half. rumqttd refuses 0."""
 
     def __post_init__(self) -> None:
-        """Raise `ConfigError` for what no broker has."""
+        """Raise `ConfigError` for values that no broker has."""
         if not 1 <= self.port <= 65535:
             raise ConfigError("broker.port", f"{self.port} is no port", "Write 1 to 65535.")
         if not 1 <= self.keepalive <= 65535:
@@ -80,11 +79,11 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class MqttClient(aiomqtt.Client):
     """aiomqtt with fewer wake-ups: at one message a second they are most of what it costs.
 
-    What is published is written at once, where aiomqtt waits for the loop to find the socket
-    writable; and who publishes looks after the pings on the way, for which aiomqtt has a timer.
+    A message is written at once, where aiomqtt waits for the loop to find the socket writable; and
+    publishing handles the pings too, for which aiomqtt has a timer.
     """
 
-    _look: asyncio.TimerHandle | None = None
+    _check_timer: asyncio.TimerHandle | None = None
 
     def _on_socket_register_write(self, client: Any, userdata: Any, sock: Any) -> None:
         if asyncio._get_running_loop() is not self._loop:  # noqa: SLF001 - None in a thread
@@ -96,25 +95,28 @@ class MqttClient(aiomqtt.Client):
             if not self._disconnected.done():
                 self._disconnected.set_exception(error)
             return
-        if client.want_write():  # the kernel has no room: when it has, the loop goes on
+        if client.want_write():  # the kernel's buffer is full: the loop continues when it is not
             super()._on_socket_register_write(client, userdata, sock)
-        elif self._look is not None and self._look.when() - self._loop.time() < LOOK_EVERY / 2:
-            self._look_after()
+        elif (
+            self._check_timer is not None
+            and self._check_timer.when() - self._loop.time() < CHECK_SECONDS / 2
+        ):
+            self._check()
 
     async def _misc_loop(self) -> None:
         try:
-            self._look_after()
+            self._check()
             await self._loop.create_future()  # until the socket closes
         finally:
-            if self._look is not None:
-                self._look.cancel()
-                self._look = None
+            if self._check_timer is not None:
+                self._check_timer.cancel()
+                self._check_timer = None
 
-    def _look_after(self) -> None:
-        """Ping, and notice that no answer came, if it is time; look again a little later."""
-        if self._look is not None:
-            self._look.cancel()
-        self._look = self._loop.call_later(LOOK_EVERY, self._look_after)
+    def _check(self) -> None:
+        """Ping, or detect a missing answer, if it is time; check again later."""
+        if self._check_timer is not None:
+            self._check_timer.cancel()
+        self._check_timer = self._loop.call_later(CHECK_SECONDS, self._check)
         self._client.loop_misc()
 
 
@@ -136,8 +138,8 @@ async def connect(
         username=broker.username,
         password=broker.password(),
         will=will,
-        # paho gives up a silent connection after up to two of its keepalives, and two looks: this
-        # keeps the promise of `BrokerConfig.keepalive`, one and a half of what the operator says.
+        # paho gives up a silent connection after up to two of its keepalives, and two checks: this
+        # yields what `BrokerConfig.keepalive` documents, one and a half of the configured seconds.
         keepalive=max(1, int(0.6 * broker.keepalive)),
         tls_context=broker.context(),
         protocol=aiomqtt.ProtocolVersion.V311,
@@ -153,12 +155,12 @@ async def connect(
     except aiomqtt.MqttError as error:
         raise BusError(f"MQTT broker {broker.host}:{broker.port}: {error}") from error
     finally:
-        if not entered:  # aiomqtt leaves the socket of a connection that nobody waits for open
+        if not entered:  # aiomqtt leaves the socket of an abandoned connection open
             client._client.disconnect()  # noqa: SLF001
 
 
 async def pause(backoff: Backoff, why: object) -> None:
-    """Wait before the next try to connect, and say so once."""
+    """Log why a connection ended, and wait before the next try."""
     seconds = backoff.next()
     log.warning("bus: %s; next try in %.1f s", why, seconds)
     await asyncio.sleep(seconds)

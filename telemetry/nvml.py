@@ -1,4 +1,4 @@
-"""How a row of the catalogue names its NVML call; the calls themselves are in `collector.nvml`."""
+"""Descriptions of NVML calls, for the rows of the catalogue; `collector.nvml` makes the calls."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One value of `nvmlDeviceGetFieldValues`, read in one batch with all others of its GPU."""
+    """A value of `nvmlDeviceGetFieldValues`, read in one batch with all others of its GPU."""
 
     id: int
     scale: float = 1.0
@@ -17,7 +17,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One NVML function of a device handle. Identical calls share one answer within a tick."""
+    """A function of a device handle. Identical calls share one answer within a tick."""
 
     function: str
     scale: float = 1.0
@@ -31,7 +31,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Gpm:
-    """One GPU Performance Monitoring metric (Hopper and newer), from two samples a tick apart."""
+    """A GPU Performance Monitoring metric (Hopper and newer), from two samples a tick apart."""
 
     id: int
     scale: float = 1.0

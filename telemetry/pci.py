@@ -1,4 +1,4 @@
-"""PCI addresses in one form, however the driver, the kernel log or a person wrote them."""
+"""PCI addresses in one form, whether from the driver, the kernel log or a person."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ADDRESS = re.compile(
 def normal_pci(text: str) -> str | None:
     """Return the normal form `0000:18:00.0` (lower case, domain of four digits or more).
 
-    Takes `00000000:18:00.0`, `PCI:0000:18:00`, `18:00.0`; an absent domain or function is 0.
+    Accepts `00000000:18:00.0`, `PCI:0000:18:00`, `18:00.0`; an absent domain or function is 0.
     Returns None for anything else.
     """
     match = _ADDRESS.fullmatch(text.strip())

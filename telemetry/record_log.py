@@ -24,21 +24,21 @@ _MOST_PAYLOAD_BYTES = 256 * 1024 * 1024
 
 
 class Damage(Enum):
-    """How reading goes on behind a record that is not intact."""
+    """How reading continues behind a record that is not intact."""
 
     SEARCH = "search"
     """At the next marker: one damaged record loses only itself, even if its length is damaged."""
     REPORT = "report"
     """Behind it, if its length can be believed: the record is returned, and not intact."""
     STOP = "stop"
-    """Not at all."""
+    """The file ends there."""
 
 
 class Record(NamedTuple):
-    """One record of a file."""
+    """A record of a file."""
 
     fields: tuple[Any, ...]
-    """What stands beside the payload."""
+    """Values of the head beside the payload."""
     payload: bytes
     start: int
     stop: int
@@ -161,8 +161,8 @@ class RecordFile:
         self.size = offset
 
     def sync(self) -> None:
-        """Wait until all that was appended is on disk. After a failure the file is closed: nobody
-        knows then what of it is there."""
+        """Wait until all that was appended is on disk. After a failure the file is closed: how much of
+        it is there is then unknown."""
         if not self.open:
             return
         try:

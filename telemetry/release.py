@@ -1,4 +1,4 @@
-"""Which release this is."""
+"""The release of kilowatch."""
 
 from __future__ import annotations
 

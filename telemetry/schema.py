@@ -1,8 +1,8 @@
-"""The shape of a frame: which metric stands in which column of which block.
+"""The shape of a frame: which metric is in which column of which block.
 
 A *block* is one table on one lane: its gauges as float32, its counters as float64. A *schema* is
 the ordered list of blocks. The schema travels once, in the inventory; a frame carries its id, so
-that a collector and an aggregator of different releases still understand each other by names.
+that a collector and an aggregator of different releases match metrics by name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from telemetry.metric import Kind, Lane, Table
 
 
 class Block(msgspec.Struct, frozen=True):
-    """One table on one lane: the columns of one packed array in a frame."""
+    """A table on a lane: the columns of two packed arrays in a frame."""
 
     table: Table
     lane: Lane
@@ -28,12 +28,12 @@ class Block(msgspec.Struct, frozen=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All metric names in the order in which a row of readings holds them."""
+        """Metric names in the order of a row of readings."""
         return self.gauges + self.counters
 
     @property
     def name(self) -> str:
-        """`gpu_fast`: also the name of the block's table in the store."""
+        """Name of the block, and of its table in the store: `gpu_fast`."""
         return f"{self.table}_{self.lane}"
 
 
@@ -57,7 +57,7 @@ class Schema(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=64)
 def _id(schema: Schema) -> int:
-    """Return the hash: made once, for each of a fleet's inventories brings the same schema."""
+    """Return the hash, cached: every inventory of a fleet brings the same schema."""
     digest = hashlib.blake2b(msgspec.json.encode(schema), digest_size=6).digest()
     return int.from_bytes(digest, "big")
 

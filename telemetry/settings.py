@@ -1,4 +1,4 @@
-"""Values that people write, converted to their types: a fault names its place, what is wrong and what to write.
+"""Values that people write, converted to their types; a fault has a place, a problem and a hint.
 
 msgspec reports a fault as one line of text, "Expected `int`, got `str` - at `$.broker.port`". This
 is the only place that reads such a line; settings files, meters, channels, rules and the bodies of
@@ -26,7 +26,7 @@ _STEP = re.compile(r"(\w+)|\[[^]]*\]")
 
 
 class Fault(NamedTuple):
-    """What is wrong with a value that people wrote."""
+    """A fault in a value that people wrote."""
 
     place: str
     """Path of the value within the whole, `broker.port`; empty when it is the whole."""

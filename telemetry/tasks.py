@@ -1,4 +1,4 @@
-"""Ending tasks for certain."""
+"""Reliable cancellation of tasks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ AGAIN = 0.05
 
 
 async def end(tasks: Iterable[asyncio.Task[Any]], seconds: float) -> bool:
-    """Cancel tasks until they have ended, at most so long; say whether all have.
+    """Cancel tasks until they have ended, for at most `seconds`; return whether all have.
 
-    Once is not enough: in Python 3.11 `asyncio.wait_for` (which aiomqtt uses) forgets a
+    Once is not enough: in Python 3.11 `asyncio.wait_for` (which aiomqtt uses) loses a
     cancellation that arrives together with the result (python/cpython#86296).
     """
     loop = asyncio.get_running_loop()

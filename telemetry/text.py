@@ -11,7 +11,7 @@ import re
 from datetime import UTC, datetime
 
 ABSENT = "—"
-"""What a table shows where there is no value."""
+"""Text in place of a missing value."""
 SECONDS_IN = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}  # fmt: skip
 """Seconds of each unit in which a duration may be written."""
 LONGEST = 1e12

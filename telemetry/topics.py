@@ -1,4 +1,4 @@
-"""Where things are on the bus: `kilowatch/1/<cluster>/<shard>/<node>/<kind>`.
+"""Topics on the bus: `kilowatch/1/<cluster>/<shard>/<node>/<kind>`.
 
 The shard is two hex digits from a stable hash of the node's name, so that aggregators can divide a
 fleet by subscription alone.
@@ -19,10 +19,10 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
 
 class Topic(StrEnum):
-    """The last level of a topic: what kind of message it carries."""
+    """The last level of a topic: the kind of its messages."""
 
     STATUS = "status"
-    """Retained, QoS 1: JSON `Status`; also the last will."""
+    """Retained, QoS 1: JSON `CollectorStatus`; also the last will."""
     INVENTORY = "inventory"
     """Retained, QoS 1: JSON `Inventory`."""
     FRAME = "frame"
@@ -34,7 +34,7 @@ class Topic(StrEnum):
     COMMAND = "command"
     """QoS 1, to the collector: JSON `Command`."""
     REPLY = "reply"
-    """QoS 1: JSON `Reply` of the collector to a command: which frames it no longer has."""
+    """QoS 1: JSON `CommandReply` of the collector: the frames that it no longer has."""
 
 
 class Address(NamedTuple):
@@ -52,7 +52,8 @@ def shard_of(node: str) -> str:
 
 
 def phase_of(node: str) -> float:
-    """Return where in its interval (0 to 1) a node ticks, so that a fleet never ticks at once."""
+    """Return the phase (0 to 1) at which a node ticks within its interval, so that a fleet never
+    ticks at once."""
     digest = hashlib.blake2b(node.encode(), digest_size=8, person=b"phase").digest()
     return int.from_bytes(digest, "big") / 2**64
 
@@ -68,7 +69,7 @@ def pattern(cluster: str = "+", shard: str = "+", node: str = "+", kind: Topic |
 
 
 def parse(text: str) -> Address | None:
-    """Return the parts of a topic, or None when it is not ours."""
+    """Return the parts of a topic, or None for a topic of another program."""
     parts = text.split("/")
     if len(parts) != 6 or f"{parts[0]}/{parts[1]}" != ROOT:
         return None
@@ -94,6 +95,6 @@ def state_topic(cluster: str, what: str, name: str) -> str:
     """Return the topic of a retained state that an aggregator publishes as JSON.
 
     `what` is `circuits`, `budgets`, `ups` or `alerts`; it stands where a node's shard would, which
-    is always two hex digits. What may not stand in a topic's level is written as `%2F`.
+    is always two hex digits. Characters that a topic's level may not have are escaped as `%2F`.
     """
     return f"{ROOT}/{cluster}/{what}/{quote(name, safe=':')}/state"

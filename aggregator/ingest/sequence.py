@@ -204,7 +204,7 @@ class NodeTracker:
             status.interval,
             status.slow_interval,
         ):
-            fleet.pace(placed, status.interval, status.slow_interval)
+            fleet.set_intervals(placed, status.interval, status.slow_interval)
 
 
 class FrameSequence:

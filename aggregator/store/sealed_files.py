@@ -11,11 +11,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from pathlib import Path
 
-from aggregator.store.index import SECOND, Index
+from aggregator.store.index import Index
 from aggregator.store.manifest import SealedFile
+from telemetry.text import rfc3339
 
 log = logging.getLogger(__name__)
 
@@ -84,11 +84,7 @@ class SealedFiles:
             what = "its size has changed" if path.exists() else "it is not there any more"
             log.error("%s: %s, and it was not the store that did it: %d rows of %s from %s to %s can't be "
                       "read. What is left is shown. Put the file back and restart the aggregator.",
-                      path, what, file.rows, file.block, _clock(file.first_ts), _clock(file.last_ts))  # fmt: skip
+                      path, what, file.rows, file.block, rfc3339(file.first_ts), rfc3339(file.last_ts))  # fmt: skip
         if len(lost) > NAMED:
             log.error("%s: %d more sealed files are not there any more, or damaged",
                       self._root, len(lost) - NAMED)  # fmt: skip
-
-
-def _clock(at: int) -> str:
-    return datetime.fromtimestamp(at / SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

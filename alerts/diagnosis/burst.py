@@ -10,7 +10,7 @@ from alerts.xid.catalogue import XidSeverity
 from alerts.xid.evaluate import DRIVER_NOTES, SITE, evaluate_switch, evaluate_xid
 from alerts.xid.nvlink5 import XIDS as NVLINK5
 from alerts.xid.nvlink5 import SubCode, decode
-from telemetry.kernel_log import DriverNote, GpuLost, Record, SXid, Xid
+from telemetry.kernel_log import DriverNote, GpuLost, KernelRecord, SXid, Xid
 
 BURST_SECONDS = 60.0
 """Most seconds between two equal lines of one burst."""
@@ -76,7 +76,9 @@ class BurstCollector:
             _add_pids(known.sites.setdefault("", set()), {int(match[3])})
         return True
 
-    def add(self, record: Record, line: str, start: int, at: LogTime, node: str | None) -> None:
+    def add(
+        self, record: KernelRecord, line: str, start: int, at: LogTime, node: str | None
+    ) -> None:
         """Add a record; `line` is its text, whose message begins at `start`."""
         burst = self._add(record, line, at, node)
         match = _AGAIN.match(line, start)
@@ -84,7 +86,7 @@ class BurstCollector:
             key = (match[1], match[2], node, at.file, at.axis)
             self._quick[key] = burst
 
-    def _add(self, record: Record, line: str, at: LogTime, node: str | None) -> Burst:
+    def _add(self, record: KernelRecord, line: str, at: LogTime, node: str | None) -> Burst:
         burst = _burst(record, line, at, node)
         key: tuple[object, ...] = (
             burst.fault, burst.severity, burst.node, burst.gpu, burst.xid, burst.sxid,
@@ -122,7 +124,7 @@ def _add_pids(seen: set[int], more: set[int]) -> None:
         seen |= more
 
 
-def _burst(record: Record, line: str, at: LogTime, node: str | None) -> Burst:
+def _burst(record: KernelRecord, line: str, at: LogTime, node: str | None) -> Burst:
     match record:
         case Xid():
             code = decode(record.xid, record.registers)

@@ -101,7 +101,7 @@ class _Play:
             links=(Link(gpu=uuids[0], number=0),),
         )
         node = self._fleet.place(inventory)
-        self._fleet.pace(node, example.every, example.every)
+        self._fleet.set_intervals(node, example.every, example.every)
         return node
 
     def steps(self) -> Iterator[str]:

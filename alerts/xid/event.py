@@ -8,7 +8,7 @@ from alerts.xid.catalogue import XidSeverity, meaning_of
 from alerts.xid.evaluate import DRIVER_NOTES, SITE, FaultAlone, evaluate_switch, evaluate_xid
 from alerts.xid.nvlink5 import SubCode, decode
 from telemetry.devices import Event
-from telemetry.kernel_log import DriverNote, GpuLost, Record, SXid, Xid
+from telemetry.kernel_log import DriverNote, GpuLost, KernelRecord, SXid, Xid
 
 
 def fault_of(event: Event) -> FaultAlone:
@@ -91,7 +91,7 @@ def _words(value: Any) -> tuple[int, ...]:
     return tuple(word for word in value if isinstance(word, int))
 
 
-def event_data(record: Record, line: str) -> tuple[str, dict[str, Any]]:
+def event_data(record: KernelRecord, line: str) -> tuple[str, dict[str, Any]]:
     """Return kind and data of the event that a collector makes of a line of the kernel's log."""
     match record:
         case Xid():

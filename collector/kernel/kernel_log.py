@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from collector.source import DeviceEvent
-from telemetry.kernel_log import Assembler, DriverNote, GpuLost, Record, SXid, Xid
+from telemetry.kernel_log import Assembler, DriverNote, GpuLost, KernelRecord, SXid, Xid
 from telemetry.kernel_stamp import parse_stamp
 
 # From a record of the kernel log to a event on the bus.
@@ -36,7 +36,7 @@ _NOTES = {
 }
 
 
-def event_of(record: Record, line: str, at: int) -> DeviceEvent:
+def event_of(record: KernelRecord, line: str, at: int) -> DeviceEvent:
     """Return the event of a record; `at` is ns since 1970, `line` its (last) raw line."""
     match record:
         case Xid():

@@ -1,6 +1,6 @@
-"""The catalogue: every metric that kilowatch knows, one row each.
+"""The catalogue: all metrics of kilowatch, a row each.
 
-`CATALOGUE` holds the rows in the order in which they stand in a frame; all else is derived from it.
+`CATALOGUE` has the rows in the order of a frame; everything else is derived from it.
 To add a metric, add one row to `gpu_power`, `gpu_clocks`, `gpu_memory`, `gpu_health`, `link` or
 `node`; the frame, the store, the metrics page, the dashboard and `docs/metrics.md` follow.
 """

@@ -1,4 +1,4 @@
-"""GPU rows: clocks, why they are lowered, utilisation, driver latency."""
+"""GPU rows: clocks, clock limit reasons, utilisation, driver latency."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _max_clock(name: str, number: int, tags: tuple[str, str], text: str) -> Metr
 
 
 def _reason(word: str, bit: int, text: str, *paths: str) -> Metric:
-    """A clock-event reason: 1 while it holds the clocks down."""
+    """Return the row of a clock limit reason: 1 while it limits the clocks."""
     tags = tuple(
         f"clocks_{generation}_reasons/clocks_{generation}_reason_{tag}"
         for tag in (word, *paths)
@@ -50,7 +50,7 @@ def _reason(word: str, bit: int, text: str, *paths: str) -> Metric:
     return Metric(
         name=f"gpu_clocks_event_{word}",
         unit=Unit.FLAG,
-        help=f"1 while the clocks are held down by {text}.",
+        help=f"1 while the clocks are limited by {text}.",
         sources={
             "nvml": (
                 Call("nvmlDeviceGetCurrentClocksEventReasons", mask=bit),
@@ -70,7 +70,7 @@ def _reason_time(
         unit=Unit.SECONDS,
         kind=Kind.COUNTER,
         lane=lane,
-        help=f"Time since the driver loaded with the clocks held down by {text}.",
+        help=f"Time since the driver loaded with the clocks limited by {text}.",
         sources={
             "nvml": (Field(field, _NANO),),
             "smi": (
@@ -217,7 +217,7 @@ METRICS = (
     Metric(
         name="gpu_tensor_active_ratio",
         unit=Unit.RATIO,
-        help="Share of the time in which the tensor cores worked, from GPM.",
+        help="Share of the time in which the tensor cores were active, from GPM.",
         sources={"nvml": (Gpm(5, _PERCENT),)},
         span=(0, 1),
     ),
@@ -231,7 +231,7 @@ METRICS = (
     Metric(
         name="gpu_driver_latency_seconds",
         unit=Unit.SECONDS,
-        help="How long the driver took to answer for this GPU; an early sign of a sick one.",
+        help="How long the driver took to answer for this GPU; an early sign of a faulty one.",
         origin="measured by the collector around its calls of this tick",
         span=(0, 0.1),
     ),

@@ -29,7 +29,7 @@ _SRAM_LOCATION = 7
 
 
 def _ecc(period: str, severity: str, location: str, field: int) -> Metric:
-    """One ECC counter that has a field id; an empty location is the sum of all."""
+    """Return the row of an ECC counter with a field id; an empty location is the sum of all."""
     place = location.replace("_", " ") if location else "all locations"
     old = f"ecc_errors/{period}/{_BITS[severity]}"
     paths = {
@@ -51,7 +51,7 @@ def _ecc(period: str, severity: str, location: str, field: int) -> Metric:
 
 
 def _sram(period: str) -> tuple[Metric, ...]:
-    """The on-chip memories, counted apart from Ampere on."""
+    """Return the rows of on-chip memory, which Ampere and newer count separately."""
 
     def row(word: str, text: str, nvml: tuple[Call, ...], *tags: str) -> Metric:
         return Metric(
@@ -136,7 +136,7 @@ METRICS = (
         name="gpu_recovery_action",
         unit=Unit.STATE,
         lane=Lane.FAST,
-        help="What the driver says must be done to this GPU; the best single sign of health.",
+        help="Recovery action that the driver asks for; the best single sign of health.",
         sources={"nvml": (Field(230),), "smi": ("gpu_recovery_action",)},
         span=(0, 7),
         states=(

@@ -42,7 +42,7 @@ def _pcie_count(word: str, field: int, text: str, *paths: str) -> Metric:
 
 
 def _fabric_health(word: str, shift: int, text: str, path: str) -> Metric:
-    """Two bits of the health mask: 0 not supported, 1 yes, 2 no."""
+    """Return the row of two bits of the health mask: 0 not supported, 1 yes, 2 no."""
     return Metric(
         name=f"gpu_fabric_{word}",
         unit=Unit.FLAG,
@@ -197,7 +197,7 @@ METRICS = (
         name="gpu_fabric_state",
         unit=Unit.STATE,
         lane=Lane.SLOW,
-        help="How far the GPU has joined the NVLink fabric.",
+        help="State of the GPU's registration with the NVLink fabric.",
         sources={"nvml": (Call(_FABRIC, pick="state"),), "smi": ("fabric/state",)},
         states=((0, "not supported"), (1, "not started"), (2, "in progress"), (3, "completed")),
     ),
@@ -205,7 +205,7 @@ METRICS = (
         name="gpu_fabric_health",
         unit=Unit.STATE,
         lane=Lane.SLOW,
-        help="The fabric's own verdict on this GPU.",
+        help="Health of this GPU as the NVLink fabric reports it.",
         sources={"nvml": (Call(_FABRIC, pick="healthSummary"),), "smi": ("fabric/health/summary",)},
         states=(
             (0, "not supported"),

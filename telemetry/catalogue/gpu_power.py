@@ -132,7 +132,7 @@ METRICS = (
         name="gpu_fan_speed_ratio",
         unit=Unit.RATIO,
         lane=Lane.SLOW,
-        help="Fan speed asked for, of its maximum; 137 us a call, so not on the fast lane.",
+        help="Requested fan speed, of its maximum; a call takes 137 us, so it is on the slow lane.",
         sources={"nvml": (Call("nvmlDeviceGetFanSpeed", 0.01),), "smi": ("fan_speed",)},
         span=(0, 1),
     ),
@@ -158,7 +158,7 @@ METRICS = (
         name="gpu_power_limit_requested_watts",
         unit=Unit.WATTS,
         lane=Lane.SLOW,
-        help="Power limit that an administrator asked for.",
+        help="Power limit that an administrator has requested.",
         sources={
             "nvml": (Field(192, _MILLI), Call("nvmlDeviceGetPowerManagementLimit", _MILLI)),
             "smi": (

@@ -1,4 +1,4 @@
-"""NVLink rows: one row of readings for each link of each GPU."""
+"""NVLink rows: readings of each link of each GPU."""
 
 from __future__ import annotations
 

@@ -28,16 +28,16 @@ def _counter(name: str, unit: Unit, text: str, origin: str, lane: Lane = Lane.FA
 
 
 _STAT, _NET, _DISK, _MEM = "/proc/stat", "/proc/net/dev", "/proc/diskstats", "/proc/meminfo"
-_SELF = "the collector's own bookkeeping"
+_SELF = "the collector itself"
 
 METRICS = (
     _gauge("driver_up", Unit.FLAG, "1 while the GPU driver answers.", _SELF, span=(0, 1)),
-    _gauge("gpus_expected", Unit.COUNT, "GPUs that this node has ever shown.", _SELF),
+    _gauge("gpus_expected", Unit.COUNT, "GPUs that this node has had, lost ones included.", _SELF),
     _gauge("gpus_answering", Unit.COUNT, "GPUs that answered in this tick.", _SELF),
     _gauge(
         "wall_power_watts",
         Unit.WATTS,
-        "Power of the whole machine, where it can tell.",
+        "Power of the whole machine, where its sensors report it.",
         "IPMI DCMI through ipmitool or FreeIPMI, or hwmon",
         span=(0, 12000),
     ),
@@ -64,10 +64,10 @@ METRICS = (
     _gauge(
         "processes_blocked",
         Unit.COUNT,
-        "Processes in uninterruptible sleep (D state); a hung driver collects them.",
+        "Processes in uninterruptible sleep (D state); they accumulate while a driver hangs.",
         _STAT,
     ),
-    _gauge("memory_available_bytes", Unit.BYTES, "Memory that programs can still take.", _MEM),
+    _gauge("memory_available_bytes", Unit.BYTES, "Memory that programs can still allocate.", _MEM),
     _gauge("memory_total_bytes", Unit.BYTES, "Memory of the machine.", _MEM, Lane.SLOW),
     _gauge("cpus", Unit.COUNT, "Logical CPUs online.", _STAT, Lane.SLOW),
     _gauge("load_5m", Unit.COUNT, "Load average of five minutes.", "/proc/loadavg", Lane.SLOW),
@@ -85,10 +85,20 @@ METRICS = (
     _counter("disk_read_bytes", Unit.BYTES, "Bytes read from whole disks.", _DISK),
     _counter("disk_written_bytes", Unit.BYTES, "Bytes written to whole disks.", _DISK),
     _counter("collector_cpu_seconds", Unit.SECONDS, "CPU time of the collector.", _SELF, Lane.SLOW),
-    _gauge("collector_memory_bytes", Unit.BYTES, "Resident memory of it.", _SELF, Lane.SLOW),
-    _counter("ticks_skipped", Unit.COUNT, "Ticks that came too late to be taken.", _SELF),
-    _counter("probes_abandoned", Unit.COUNT, "Driver calls given up as hung.", _SELF, Lane.SLOW),
     _gauge(
-        "clock_offset_seconds", Unit.SECONDS, "The clock's estimated error.", "adjtimex", Lane.SLOW
+        "collector_memory_bytes", Unit.BYTES, "Resident memory of the collector.", _SELF, Lane.SLOW
+    ),
+    _counter(
+        "ticks_skipped", Unit.COUNT, "Ticks that were skipped because they came too late.", _SELF
+    ),
+    _counter(
+        "probes_abandoned",
+        Unit.COUNT,
+        "Driver calls abandoned because they hung.",
+        _SELF,
+        Lane.SLOW,
+    ),
+    _gauge(
+        "clock_offset_seconds", Unit.SECONDS, "Estimated error of the clock.", "adjtimex", Lane.SLOW
     ),
 )

@@ -96,7 +96,9 @@ class Scene:
         counters = np.zeros((2, len(_BLOCK.counters)))
         now = time.monotonic()
         self.fleet.store(GPU_FAST, self.node.rows[_BLOCK.table], gauges, counters, now)
-        self.fleet.pace(self.node, 1000.0, 1000.0)  # nothing grows stale while a test waits
+        self.fleet.set_intervals(
+            self.node, 1000.0, 1000.0
+        )  # nothing grows stale while a test waits
         self.node.seen = now
         self.alerting.note_readings()
 

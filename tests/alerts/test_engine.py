@@ -173,7 +173,7 @@ def test_a_silent_node_is_found_however_seldom_the_rules_run() -> None:
     plant.add("a", ["GPU-a0"])
     plant.add("b", ["GPU-b0"])
     for node in plant.fleet.nodes:
-        plant.fleet.pace(plant.fleet.nodes[node], 20.0, 20.0)
+        plant.fleet.set_intervals(plant.fleet.nodes[node], 20.0, 20.0)
     plant.tick(seconds=20)
     plant.muted.add("a")
     changes = [alert for _ in range(5) for alert in plant.tick(seconds=20)]

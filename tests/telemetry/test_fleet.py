@@ -49,7 +49,7 @@ def test_a_value_is_current_for_three_intervals() -> None:
     """Then it is the gap `stale`, on the lane's own pace."""
     fleet = Fleet()
     node = fleet.place(inventory("a", 1))
-    fleet.pace(node, 1.0, 15.0)
+    fleet.set_intervals(node, 1.0, 15.0)
     store(fleet, "a", 7.0, now=100.0)
     store(fleet, "a", 8.0, now=100.0, block=GPU_SLOW)
     assert fleet.column("gpu_power_watts", 103.0).tolist() == [7.0]

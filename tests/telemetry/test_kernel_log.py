@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from telemetry.kernel_log import Assembler, DriverNote, GpuLost, Record, SXid, Xid, parse_line
+from telemetry.kernel_log import Assembler, DriverNote, GpuLost, KernelRecord, SXid, Xid, parse_line
 from telemetry.kernel_stamp import Stamp, parse_stamp
 
 LOGS = Path(__file__).parents[2] / "../shared/data/captures/kernel_log"
@@ -23,7 +23,7 @@ LABELLED: list[dict[str, Any]] = (
 )
 
 
-def feed(text: str) -> list[Record]:
+def feed(text: str) -> list[KernelRecord]:
     """Return the records of a text of several lines."""
     assembler = Assembler()
     records = [assembler.feed(line) for line in text.split("\n")]
@@ -183,7 +183,7 @@ def test_any_prefix_will_do(prefix: str) -> None:
         ("usb 1-1: new device", None),
     ],
 )  # fmt: skip
-def test_lines_and_what_they_say(line: str, expected: Record | None) -> None:
+def test_lines_and_what_they_say(line: str, expected: KernelRecord | None) -> None:
     """The whole record."""
     assert parse_line(line) == expected
 
