@@ -1,1 +1,1 @@
-"""What the aggregator shows over HTTP: pages for Prometheus, JSON, a stream. All views of `View`."""
+"""The aggregator's HTTP server: pages for Prometheus, JSON, a stream, all made of `AggregatorView`."""

@@ -1,7 +1,7 @@
-"""What people do about alerts: acknowledge, silence, test a channel.
+"""Actions on alerts: acknowledge, silence, test a channel.
 
-It holds at once. The answer waits until it is written down too, and says so (`saved`): a full disk
-must not keep anybody from silencing.
+An action is in force at once. The answer waits until it is in the journal too, and reports that
+(`saved`): a full disk must not prevent a silence.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from telemetry.errors import ConfigError, did_you_mean
 SAVE_SECONDS = 5.0
 """How long an answer waits for the disk."""
 LONGEST = 366 * 86_400.0
-"""Seconds: nobody remembers a silence of last year."""
+"""Seconds: a longer silence would be forgotten."""
 
 
 async def acknowledge(request: web.Request) -> web.Response:
-    """Somebody takes care of an incident."""
+    """Acknowledge an incident."""
     query(request)
     view, key = request.app[VIEW], request.match_info["key"]
     asked = await body.read(request, AckRequest)
@@ -53,7 +53,7 @@ async def acknowledge(request: web.Request) -> web.Response:
 
 
 async def unacknowledge(request: web.Request) -> web.Response:
-    """Nobody does any more: it is told again when it is due."""
+    """Remove the acknowledgement; reminders resume."""
     query(request)
     view, key = request.app[VIEW], request.match_info["key"]
     asked = await _done(request)
@@ -67,7 +67,7 @@ async def unacknowledge(request: web.Request) -> web.Response:
 
 
 async def silence(request: web.Request) -> web.Response:
-    """Tell nobody of some alerts for a while."""
+    """Silence some alerts for a while."""
     query(request)
     view = request.app[VIEW]
     asked = await body.read(request, SilenceRequest)
@@ -100,7 +100,7 @@ async def unsilence(request: web.Request) -> web.Response:
 
 
 async def test(request: web.Request) -> web.Response:
-    """Send a test notice to one channel now, and say what became of it."""
+    """Send a test notification to one channel now, and answer with the outcome."""
     query(request)
     view, name = request.app[VIEW], request.match_info["name"]
     await body.read(request, dict[str, object])
@@ -111,7 +111,7 @@ async def test(request: web.Request) -> web.Response:
 
 
 async def _done(request: web.Request) -> EndRequest:
-    """Who ends something and why; a DELETE may come without a body."""
+    """Return who ends something and why; a DELETE may come without a body."""
     body.same_site(request)
     if not request.body_exists:
         return EndRequest()
@@ -134,7 +134,7 @@ def _matcher(number: int, given: str | MatcherParts, known: Collection[str]) -> 
         found = parse(given if isinstance(given, str) else _text(given), where)
     except ConfigError as error:
         raise bad(where, error.problem, error.hint) from error
-    if found.label not in known:  # it would silence nothing, and nobody would know
+    if found.label not in known:  # it would silence nothing, unnoticed
         raise bad(where, f"no alert has a label {found.label!r}",
                   did_you_mean(found.label, known) or "`kilowatch alerts --json` shows them.")  # fmt: skip
     return found
@@ -158,7 +158,7 @@ def _times(asked: SilenceRequest, wall: int) -> tuple[int | None, int]:
         return starts, (starts or wall) + _length("body.for", asked.duration)
     ends = _moment("body.ends", asked.ends, wall)
     if ends - wall > LONGEST * 1e9:
-        raise bad("body.ends", "it is more than a year away", "Silence for less, and look again.")
+        raise bad("body.ends", "it is more than a year away", "Choose an end within a year.")
     return starts, ends
 
 

@@ -18,7 +18,7 @@ def _family(name: str, text: str, kind: str, samples: Iterable[Sample]) -> Famil
 
 
 def alert_families(view: AggregatorView) -> list[Family]:
-    """Return what there is to say of alerts, and of how people are told."""
+    """Return the metrics of alerts, incidents, channels and the journal."""
     return [*_alerts(view), *_incidents(view), *_channels(view), *_machinery(view)]
 
 
@@ -36,10 +36,10 @@ def _alerts(view: AggregatorView) -> list[Family]:
         and (found := view.pipeline.manager.status(alert.key)) is not None
     )
     return [
-        _family("alerts", "Alerts by rule, severity and state; those that there are.", GAUGE,
+        _family("alerts", "Alerts by rule, severity and state; only those that exist.", GAUGE,
                 [(labels({**its, "rule": rule, "severity": severity, "state": state}), float(count))
                  for (rule, severity, state), count in sorted(counts.items())]),
-        _family("alerts_standing", "Firing alerts by who hears of them.", GAUGE,
+        _family("alerts_standing", "Firing alerts by notification state.", GAUGE,
                 [(labels({**its, "standing": one.value}), float(held[one.value]))
                  for one in NotificationState]),
     ]  # fmt: skip
@@ -56,7 +56,7 @@ def _incidents(view: AggregatorView) -> list[Family]:
         one.maintenance for one in view.pipeline.manager.silences() if one.starts <= now < one.ends
     )
     return [
-        _family("incidents_open", "Incidents that go on.", GAUGE,
+        _family("incidents_open", "Open incidents.", GAUGE,
                 [(labels({**its, "severity": severity.value,
                           "acknowledged": "true" if taken else "false"}),
                   float(found[severity.value, taken]))
@@ -75,20 +75,20 @@ def _channels(view: AggregatorView) -> list[Family]:
         return [(_named(one), float(getattr(one, value))) for one in channels]
 
     return [
-        _family("deliveries_total", "What became of deliveries, and of their tries (failed).",
+        _family("deliveries_total", "Deliveries by outcome, and failed tries.",
                 COUNTER,
                 [(labels({"channel": one.name, "kind": one.kind, "outcome": outcome}),
                   float(getattr(one, outcome)))
                  for one in channels for outcome in _OUTCOMES]),
-        _family("deliveries_waiting", "Deliveries that are not there yet.", GAUGE, each("waiting")),
+        _family("deliveries_waiting", "Deliveries that wait.", GAUGE, each("waiting")),
         _family("deliveries_oldest_timestamp_seconds",
-                "When the oldest delivery that waits was made.", GAUGE,
+                "When the oldest waiting delivery was created.", GAUGE,
                 [(_named(one), wall - one.oldest_seconds)
                  for one in channels if one.oldest_seconds is not None]),
         _family("deliveries_last_timestamp_seconds", "When a delivery last arrived.", GAUGE,
                 [(_named(one), one.last_delivered / 1e9)
                  for one in channels if one.last_delivered is not None]),
-        _family("channel_failing", "1 while nothing gets through a channel.", GAUGE,
+        _family("channel_failing", "1 while a channel fails.", GAUGE,
                 [(_named(one), float(bool(one.failing))) for one in channels]),
     ]  # fmt: skip
 
@@ -106,16 +106,16 @@ def _machinery(view: AggregatorView) -> list[Family]:
         _family("aggregator_journal_errors_total",
                 "Commits of the journal that did not reach the disk at once.", COUNTER,
                 [("", float(stats.commit_errors))]),
-        _family("aggregator_journal_ok", "1 while all that was decided is on disk.", GAUGE,
+        _family("aggregator_journal_ok", "1 while all changes are on disk.", GAUGE,
                 [("", float(stats.journal_ok))]),
         _family("aggregator_alerts_fired_total", "Alerts that began to fire.", COUNTER,
                 [("", float(view.pipeline.fired))]),
-        _family("aggregator_events_unplaced_total", "Events of nodes that nobody knew.", COUNTER,
+        _family("aggregator_events_unplaced_total", "Events of unknown nodes.", COUNTER,
                 [("", float(view.pipeline.engine.events_unplaced))]),
         _family("heartbeat_last_timestamp_seconds",
-                "When the dead-man switch outside last heard us.", GAUGE,
+                "When the last ping of the heartbeat was answered.", GAUGE,
                 [] if last is None else [("", last / 1e9)]),
-        _family("heartbeat_failed_total", "Pings that were not heard.", COUNTER,
+        _family("heartbeat_failed_total", "Pings of the heartbeat that were not answered.", COUNTER,
                 [] if stats.heartbeat_failed is None
                 else [("", float(stats.heartbeat_failed))]),
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What is wrong, what it is part of, who is told of it, and by which rules: the reading half."""
+"""Alerts, incidents, silences, rules, deliveries and channels: what can be read of them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _CHOICES: dict[str, type[StrEnum]] = {
 
 
 def check_choices(asked: dict[str, str]) -> None:
-    """Raise a 400 for a word that is none of those that there are."""
+    """Raise a 400 for an unknown word."""
     for name, members in _CHOICES.items():
         if name in asked and asked[name] not in members._value2member_map_:
             raise unknown(name, asked[name], [member.value for member in members], status=400)
@@ -66,7 +66,7 @@ def refusals(what: str) -> Iterator[None]:
 
 
 async def alerts(request: web.Request) -> web.Response:
-    """What is wrong now, worst first."""
+    """Answer with the alerts of now, worst first."""
     asked = query(
         request, "state", "severity", "standing", "subject", "rule", "node", "gpu", "name"
     )
@@ -91,7 +91,7 @@ def row_of(view: AggregatorView, alert: Alert) -> AlertRow:
 
 
 async def incidents(request: web.Request) -> web.Response:
-    """Open incidents, worst first; with `from`, those that were open since, newest first."""
+    """Answer with open incidents, worst first; with `from`, those that were open since, newest first."""
     asked = query(request, "severity", "node", "rule", "from", "to", "limit")
     check_choices(asked)
     view = request.app[VIEW]
@@ -120,7 +120,7 @@ def _fits(incident: Incident, asked: dict[str, str]) -> bool:
 
 
 async def incident(request: web.Request) -> web.Response:
-    """One incident, open or ended within the hour."""
+    """Answer with one incident, open or ended within the hour."""
     query(request)
     view = request.app[VIEW]
     with refusals("incident"):
@@ -129,7 +129,7 @@ async def incident(request: web.Request) -> web.Response:
 
 
 async def timeline(request: web.Request) -> web.Response:
-    """What happened to one incident, open or ended within the hour, and who was told of it."""
+    """Answer with the timeline of one incident, open or ended within the hour, and its deliveries."""
     query(request)
     view = request.app[VIEW]
     with refusals("incident"):
@@ -145,7 +145,7 @@ async def timeline(request: web.Request) -> web.Response:
 
 
 async def silences(request: web.Request) -> web.Response:
-    """Silences and maintenance windows."""
+    """Answer with silences and maintenance windows."""
     asked = query(request, "maintenance")
     if asked.get("maintenance", "true") not in {"true", "false"}:
         raise unknown("maintenance", asked["maintenance"], ("true", "false"), status=400)
@@ -160,7 +160,7 @@ async def silences(request: web.Request) -> web.Response:
 
 
 async def rules(request: web.Request) -> web.Response:
-    """The rules in force, and how many of their alerts stand."""
+    """Answer with the rules in force, and the number of their pending and firing alerts."""
     asked = query(request, "severity", "subject")
     check_choices(asked)
     view = request.app[VIEW]
@@ -188,7 +188,7 @@ async def rules(request: web.Request) -> web.Response:
 
 
 async def deliveries(request: web.Request) -> web.Response:
-    """Notices on their way to channels, and what became of them; newest first."""
+    """Answer with deliveries and their outcomes, newest first."""
     asked = query(request, "channel", "outcome", "incident", "from", "limit")
     check_choices(asked)
     view = request.app[VIEW]
@@ -210,7 +210,7 @@ def _goes(delivery: Delivery, asked: dict[str, str]) -> bool:
 
 
 def delivery_row(delivery: Delivery) -> DeliveryRow:
-    """Return a delivery without all that its notice says."""
+    """Return a delivery without the alerts of its notification."""
     notice = delivery.notice
     return DeliveryRow(
         id=delivery.id,
@@ -228,7 +228,7 @@ def delivery_row(delivery: Delivery) -> DeliveryRow:
 
 
 async def channels(request: web.Request) -> web.Response:
-    """All channels, and how they do."""
+    """Answer with all channels, their states and counters."""
     query(request)
     view = request.app[VIEW]
     return await send_json(request, ChannelsReply(view.wall(), view.delivery.channels()))

@@ -28,7 +28,7 @@ from aggregator.http.errors import errors
 from aggregator.http.exposition import ExpositionPages
 from aggregator.http.operations import OPERATIONS
 from aggregator.http.reply import VIEW
-from aggregator.http.rule_input_metrics import HAPPENINGS, RuleInputMetrics
+from aggregator.http.rule_input_metrics import RULE_INPUTS, RuleInputMetrics
 from aggregator.http.stream_hub import HUB, Hub
 from aggregator.http.summary import Summarizer
 from aggregator.view import AggregatorView
@@ -37,20 +37,20 @@ from telemetry.errors import ConfigError
 log = logging.getLogger(__name__)
 
 SHUTDOWN_SECONDS = 2.0
-"""How long requests under way may go on when the server ends."""
+"""How long running requests may go on when the server ends."""
 
 
 def make_app(view: AggregatorView, config: HttpConfig | None = None) -> web.Application:
-    """Make the application. Raises `ConfigError` when it must not listen where it is told to."""
+    """Make the application. Raises `ConfigError` for an address that it must not listen on."""
     config = config or HttpConfig()
     token = config.check()
     app = web.Application(middlewares=[errors, guard(config, token)])
     app[VIEW] = view
     app[sd.CONFIG] = config
-    app[health.PULSE] = health.Liveness(view)
+    app[health.LIVENESS] = health.Liveness(view)
     app[metrics.PAGES] = ExpositionPages()
     app[metrics.SUMMARIZER] = Summarizer()
-    app[HAPPENINGS] = RuleInputMetrics()
+    app[RULE_INPUTS] = RuleInputMetrics()
     app[HUB] = Hub(view, config.slow_viewer_seconds)
     app[stream.SOCKETS] = set()
     for op in OPERATIONS:
@@ -60,13 +60,13 @@ def make_app(view: AggregatorView, config: HttpConfig | None = None) -> web.Appl
             app.router.add_route(op.method, op.path, op.handler)
     app.on_response_prepare.append(harden)
     app.on_shutdown.append(stream.close_all)
-    app.cleanup_ctx.append(_look)
+    app.cleanup_ctx.append(_keep_liveness)
     return app
 
 
-async def _look(app: web.Application) -> AsyncIterator[None]:
-    """Keep the pulse for as long as the application runs."""
-    task = asyncio.create_task(app[health.PULSE].run(), name="http pulse")
+async def _keep_liveness(app: web.Application) -> AsyncIterator[None]:
+    """Check liveness for as long as the application runs."""
+    task = asyncio.create_task(app[health.LIVENESS].run(), name="http liveness")
     yield
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -74,8 +74,8 @@ async def _look(app: web.Application) -> AsyncIterator[None]:
 
 
 def _server_log() -> logging.Logger:
-    """aiohttp's log without what strangers can put in it at will: a request that is no HTTP, or
-    too large, is answered 400 and is no fault of ours."""
+    """Return aiohttp's log without what strangers can write into it at will: a request that is no
+    HTTP, or too large, is answered 400 and is no fault of the server."""
     server = logging.getLogger(f"{__name__}.server")
     if not server.filters:
         server.addFilter(

@@ -1,8 +1,8 @@
-"""Who may come in: the token, and what a browser could be tricked into.
+"""Access to the server: the token, and protection from web pages of other sites.
 
 A listener on loopback needs no token, but a web page can still send a browser there: by a name that
-it points at 127.0.0.1 (DNS rebinding; the Host header tells), or by a WebSocket from a foreign page
-(the Origin header tells). Both are refused.
+it points at 127.0.0.1 (DNS rebinding; seen in the Host header), or by a WebSocket from a foreign page
+(seen in the Origin header). Both are refused.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from aggregator.http.config import HttpConfig, is_loopback
 from aggregator.http.errors import Handler, Middleware, RequestError
 
 OPEN = frozenset({"/healthz", "/readyz"})
-"""Asked by machines that hold no token; they tell nothing about the fleet but its health."""
+"""Paths for machines that hold no token; they show nothing of the fleet but its health."""
 
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -27,7 +27,7 @@ _HEADERS = {
 
 
 def guard(config: HttpConfig, token: str | None) -> Middleware:
-    """Make the middleware that lets in or refuses."""
+    """Make the middleware that accepts or refuses a request."""
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -1,8 +1,8 @@
-"""Bodies of requests that change something, and what a browser could be tricked into.
+"""Bodies of requests that change something, and protection from web pages of other sites.
 
 A page of another site can make a browser send a form here, but never a body that says it is JSON,
-nor a DELETE, unless we agree beforehand (CORS), which we never do. Newer browsers say by themselves
-(`Sec-Fetch-Site`) that a page of another site asks.
+nor a DELETE, unless the server agrees beforehand (CORS), which it never does. Newer browsers report
+by themselves (`Sec-Fetch-Site`) that a page of another site asks.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ async def read(request: web.Request, kind: type[T]) -> T:
         raise RequestError(
             415,
             hdrs.CONTENT_TYPE,
-            f"{request.content_type} is not taken",
+            f"{request.content_type} is not accepted",
             "Send JSON, with 'Content-Type: application/json'.",
         )
     raw = await request.content.read(MOST_BYTES + 1)
     while len(raw) <= MOST_BYTES and not request.content.at_eof():
         raw += await request.content.read(MOST_BYTES + 1 - len(raw))
     if len(raw) > MOST_BYTES:
-        raise RequestError(413, "body", f"it is longer than {MOST_BYTES} bytes", "Say less.")
+        raise RequestError(413, "body", f"it is longer than {MOST_BYTES} bytes", "Send less.")
     try:
         return msgspec.json.decode(raw or b"{}", type=kind)
     except msgspec.ValidationError as error:

@@ -1,4 +1,4 @@
-"""Tells viewers that the fleet has new readings; a slow viewer misses ticks and holds up nobody."""
+"""Wakes viewers when the fleet has new readings; a slow viewer misses ticks and delays no other."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 
 class FlushBroadcast:
-    """The number of the last flush, and who waits for the next."""
+    """The number of the last flush, and the viewers that wait for the next."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -29,7 +29,7 @@ class FlushBroadcast:
 
 
 class Subscription:
-    """One viewer (`aggregator.view.TickQueue`)."""
+    """A viewer's place in the flushes (`aggregator.view.TickQueue`)."""
 
     def __init__(self, ticks: FlushBroadcast) -> None:
         self._ticks = ticks
@@ -41,4 +41,4 @@ class Subscription:
         return self._seen
 
     def close(self) -> None:
-        """Nothing is kept for a viewer that does not wait."""
+        """Do nothing: a viewer that does not wait costs nothing."""

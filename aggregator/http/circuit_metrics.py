@@ -71,7 +71,7 @@ def name_of(quantity: Quantity) -> str:
 
 
 def facts_family(layout: SiteLayout, cluster: str) -> Family:
-    """Say what each circuit is: constant 1 with the facts as labels."""
+    """Return the facts about each circuit: constant 1 with the facts as labels."""
     return Family(
         f"{PREFIX}circuit_info",
         "Facts about a circuit.",
@@ -97,7 +97,7 @@ def facts_family(layout: SiteLayout, cluster: str) -> Family:
 
 
 def power_families(electrical: ElectricalService, cluster: str, now: float) -> list[Family]:
-    """Return what the electrical side says of itself: configuration, cost, meters."""
+    """Return the metrics of the electrical side itself: configuration, cost, meters."""
     its = labels({"cluster": cluster})
     configuration, layout = electrical.configuration, electrical.site.layout
     meters = [
@@ -113,27 +113,27 @@ def power_families(electrical: ElectricalService, cluster: str, now: float) -> l
         return Family(f"{PREFIX}power_meter_{name}", text, kind, samples)
 
     return [
-        one("configuration_ok", "0 while a newer configuration is refused and the one before goes on.",
+        one("configuration_ok", "0 while a newer configuration is refused and the one before stays in force.",
             float(configuration.error is None)),
-        one("configuration_version", "Counts up with every configuration that was taken.",
+        one("configuration_version", "Counts up with every configuration that was accepted.",
             configuration.version),
-        one("configuration_timestamp_seconds", "When the configuration in force was taken.",
+        one("configuration_timestamp_seconds", "When the configuration in force was loaded.",
             configuration.loaded_at / 1e9),
         one("notices", "What is allowed in the configuration and probably wrong (E24).",
             0 if layout is None else len(layout.notices)),
-        one("tick_seconds", "What computing all power snapshots took last.", electrical.seconds),
+        one("tick_seconds", "Duration of the last computation of all power snapshots.", electrical.seconds),
         one("nodes_unmapped", "Nodes that hang on no circuit of the configuration.",
             len(electrical.unmapped)),
-        one("wall_watts", "What the nodes that tell draw at the wall, each by its best source.",
+        one("wall_watts", "Wall power of the nodes that report it, each by its best source.",
             electrical.ledger.watts),
-        one("wall_nodes", "Nodes whose draw is in the former.", electrical.reporting_nodes),
-        each("ok", "1 while a meter speaks and is understood.", GAUGE,
+        one("wall_nodes", "Nodes that report their wall power.", electrical.reporting_nodes),
+        each("ok", "1 while a meter reports and is understood.", GAUGE,
              [(label, float(not m.message)) for label, m in meters]),
         each("age_seconds", "Time since a meter's last reading.", GAUGE,
              [(label, now - m.last_seen) for label, m in meters if m.last_seen is not None]),
         each("readings_total", "Readings of a meter.", COUNTER,
              [(label, float(m.readings)) for label, m in meters]),
-        each("malformed_total", "Messages and answers of a meter that made no sense.", COUNTER,
+        each("malformed_total", "Messages and answers of a meter that could not be decoded.", COUNTER,
              [(label, float(m.malformed)) for label, m in meters]),
         each("errors_total", "Questions that a meter did not answer.", COUNTER,
              [(label, float(m.errors)) for label, m in meters]),
@@ -141,7 +141,7 @@ def power_families(electrical: ElectricalService, cluster: str, now: float) -> l
 
 
 def circuit_families(electrical: ElectricalService, cluster: str, now: float) -> list[Family]:
-    """Return all of it; without circuits only what the electrical side says of itself."""
+    """Return all families; without circuits only those of the electrical side itself."""
     families = power_families(electrical, cluster, now)
     layout, snapshots = electrical.site.layout, electrical.latest
     if layout is not None:

@@ -39,23 +39,23 @@ DEFAULT_COLUMNS: dict[Table, tuple[str, ...]] = {
     Table.LINK: ("link_state",),
     Table.NODE: ("node_wall_power_watts", "node_cpu_utilization_ratio", "node_gpus_answering"),
 }
-"""What is sent to whoever names no columns."""
+"""Columns of a request that names none."""
 
 _WORDS = {int(reason): reason.word for reason in Gap}
 
 
 class ColumnChoice(msgspec.Struct, frozen=True):
-    """What somebody wants to see: hashable, so that what many want is made once."""
+    """The rows and columns of a request: hashable, so that what many viewers want is made once."""
 
     table: Table
     columns: tuple[str, ...]
     nodes: tuple[str, ...] | None = None
-    """None: all."""
+    """None for all."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnLayout:
-    """Which rows of the fleet an answer has, for one version of the fleet."""
+    """The rows of the fleet that an answer has, for one version of the fleet."""
 
     version: int
     index: npt.NDArray[np.intp]
@@ -71,14 +71,14 @@ class FleetColumns:
 
     @property
     def cells(self) -> int:
-        """How many values there are: the measure of the work."""
+        """The number of values: the measure of the work."""
         return sum(len(values) for values in self.columns.values())
 
 
 def choose(
     where: str, table: str | None, columns: Sequence[str] | None, nodes: Sequence[str] | None
 ) -> ColumnChoice:
-    """Check what was asked for. Raises a 400 with the nearest word. `where` names the message."""
+    """Return what was asked for. Raises a 400 with the nearest word. `where` names the message."""
     try:
         found = Table(table or Table.GPU)
     except ValueError as error:
@@ -115,8 +115,8 @@ def metric_of(where: str, name: str, table: Table | None = None) -> Metric:
 
 
 def layout(fleet: Fleet, table: Table, nodes: Sequence[str] | None = None) -> ColumnLayout:
-    """Return the rows of a table, of some nodes or of all. Nodes that are not there are left out:
-    a viewer may name them before they come."""
+    """Return the rows of a table, of some nodes or of all. Unknown nodes are left out: a viewer may
+    name them before they come."""
     if nodes is None:
         index = [row for row, _ in fleet.rows(table)]
     else:
@@ -176,7 +176,7 @@ def packed(readings: FleetColumns) -> dict[str, bytes]:
 
 
 def gaps(readings: FleetColumns) -> Gaps:
-    """Return why each null is one; metrics without any are left out."""
+    """Return the reason for each null; metrics without any are left out."""
     found: Gaps = {}
     for name, values in readings.columns.items():
         reasons = gaps_of(values)

@@ -1,9 +1,9 @@
 """`/metrics/dcgm/{node}`: a node's readings under the names, units and labels of dcgm-exporter.
 
-So that boards and alert rules which people already have go on working: Grafana's board 12239 does,
-unchanged, with the targets of `/sd/dcgm`. Of the exporter's default counters those are left out
-that no reading of ours is the same as (NVLink bandwidth, whose unit differs by release, PCIe rates
-and the vGPU licence); one that a GPU can't tell is absent.
+Existing dashboards and alert rules keep working: Grafana's dashboard 12239 does, unchanged, with the
+targets of `/sd/dcgm`. Of the exporter's default counters those are left out that equal no metric of
+the catalogue (NVLink bandwidth, whose unit differs by release, PCIe rates and the vGPU licence); one
+that a GPU does not support is absent.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from aiohttp import web
 
 from aggregator.http.errors import unknown
-from aggregator.http.node_standing import standing
+from aggregator.http.node_status import status_of
 from aggregator.http.numbers import plain
 from aggregator.http.reply import VIEW, query, send
 from aggregator.view import AggregatorView
@@ -27,13 +27,13 @@ from telemetry.fleet import Node
 from telemetry.metric import Table
 
 HOST_LABELS = ("Hostname", "hostname")
-"""How dcgm-exporter calls the node: the first up to release 4.8.2, the second since."""
+"""The label of dcgm-exporter with the node's name: the first up to release 4.8.2, the second since."""
 _MIB = 1 / (1 << 20)
 
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """One of the exporter's counters, and the metric of ours that it is."""
+    """A counter of the exporter, and the metric of the catalogue that it equals."""
 
     name: str
     help: str
@@ -69,7 +69,7 @@ XID = "DCGM_FI_DEV_XID_ERRORS"
 
 def families(view: AggregatorView, node: Node, host_label: str) -> Iterator[Family]:
     """Return a node's readings as the exporter would show them; nothing while it is not online."""
-    if standing(node, view.now()) is not NodeStatus.ONLINE:
+    if status_of(node, view.now()) is not NodeStatus.ONLINE:
         return
     gpus = [gpu for gpu in node.inventory.gpus if gpu.present]
     rows = [
@@ -116,7 +116,7 @@ def _xids(
 
 
 async def node_page(request: web.Request) -> web.Response:
-    """A node's readings under dcgm-exporter's names."""
+    """Answer with a node's readings under dcgm-exporter's names."""
     view, name = request.app[VIEW], request.match_info["node"]
     node = view.fleet.nodes.get(name)
     if node is None:
@@ -126,7 +126,7 @@ async def node_page(request: web.Request) -> web.Response:
 
 
 def host_label(request: web.Request) -> str:
-    """Return how the caller wants the node to be called. Raises a 400 for another word."""
+    """Return the label that the caller wants for the node's name. Raises a 400 for another word."""
     word = query(request, "host_label").get("host_label", HOST_LABELS[0])
     if word not in HOST_LABELS:
         raise unknown("host_label", word, HOST_LABELS, status=400)

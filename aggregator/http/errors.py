@@ -25,16 +25,16 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Middleware(Protocol):
-    """What stands between a request and its handler."""
+    """A middleware: called between a request and its handler."""
 
     def __call__(
         self, request: web.Request, handler: Handler
     ) -> Awaitable[web.StreamResponse]:  # fmt: skip
-        """Answer, or hand on."""
+        """Answer, or call the handler."""
 
 
 class RequestError(Exception):
-    """A request can't be answered; carries the status and the words."""
+    """A request can't be answered; carries the status and the fault."""
 
     def __init__(self, status: int, where: str, what: str, cure: str = "") -> None:
         super().__init__(f"{where}: {what}. {cure}".rstrip())
@@ -43,12 +43,12 @@ class RequestError(Exception):
 
 
 def bad(where: str, what: str, cure: str = "") -> RequestError:
-    """The request itself is wrong: 400."""
+    """Return a 400: the request itself is wrong."""
     return RequestError(400, where, what, cure)
 
 
 def unknown(where: str, word: str, known: Iterable[str], status: int = 404) -> RequestError:
-    """Nothing is called `word`: 404, or 400 when it is a parameter's value."""
+    """Return a 404 for a name that is not known, or a 400 for a parameter's value."""
     names = [str(name) for name in known]
     if (
         len(names) > MOST_COMPARED

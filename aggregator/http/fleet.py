@@ -1,4 +1,4 @@
-"""`/api/v1/fleet`, `/api/v1/catalogue`, `/api/v1/status`: the whole, by columns and in numbers."""
+"""`/api/v1/fleet`, `/api/v1/catalogue`, `/api/v1/status`: the whole fleet, by columns and in numbers."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ _CATALOGUE = CatalogueReply([_metric(metric) for metric in CATALOGUE])
 
 
 async def catalogue(request: web.Request) -> web.Response:
-    """Every metric with unit, help and span."""
+    """Answer with every metric, its unit, help and span."""
     query(request)
     return await send_json(request, _CATALOGUE)
 
 
 async def status(request: web.Request) -> web.Response:
-    """The aggregator and its cluster at this instant."""
+    """Answer with the state of the aggregator and its cluster."""
     query(request)
     view = request.app[VIEW]
     now = view.now()

@@ -1,12 +1,11 @@
-"""Is the aggregator alive, and is it of use? Both answers derive from the age of data.
+"""Liveness and readiness of the aggregator. Both derive from the age of data.
 
-`/healthz` is for whoever restarts processes: 503 only for what a restart may mend. It is 503 when
-frames come in and nothing has been flushed for 10 s, or the store has failed for 10 s.
-`/readyz` is for whoever sends readers here: 200 while the bus is connected, the store works, and
+`/healthz` is for supervisors that restart processes: 503 only for what a restart may fix. It is 503
+when frames come in and nothing has been flushed for 10 s, or the store has failed for 10 s.
+`/readyz` is for load balancers: 200 while the bus is connected, the store works, and
 the newest frame of at least one expected node is younger than three of its intervals. Expected are
-the nodes whose collector says that it is there; where none is expected, there is nothing to wait
-for, and the answer is 200. A broker that is gone is therefore not healthz's business: restarting
-the aggregator does not bring it back.
+the nodes whose collector is online; where none is expected, the answer is 200. A broker that is gone
+does not concern `/healthz`: restarting the aggregator does not bring it back.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ import asyncio
 
 from aiohttp import web
 
-from aggregator.http.node_standing import standing
+from aggregator.http.node_status import status_of
 from aggregator.http.reply import JSON, VIEW, json_bytes
 from aggregator.view import AggregatorView
 from api.fleet import HealthReply, NodeStatus
 from telemetry.fleet import Fleet
 
 DEAD_AFTER = 10.0
-"""Seconds without a flush, or with a store that fails, after which the process is called dead."""
-LOOK_EVERY = 1.0
+"""Seconds without a flush, or with a store that fails, after which the process counts as dead."""
+CHECK_SECONDS = 1.0
 
 
 class Liveness:
-    """Since when the flush loop and the store have been silent; looked at once a second."""
+    """Since when the flush loop and the store have been silent; checked once a second."""
 
     def __init__(self, view: AggregatorView) -> None:
         self._view = view
@@ -36,11 +35,11 @@ class Liveness:
         self._frames = view.stats.frames_received
         self._flushed_at = now
         self._waiting_since: float | None = None
-        """When frames were first seen that no flush has followed."""
+        """When frames first came that no flush has followed."""
         self._failing_since: float | None = None
 
-    def look(self) -> None:
-        """Compare the counters with those of the last look."""
+    def check(self) -> None:
+        """Compare the counters with those of the last check."""
         now, stats = self._view.now(), self._view.stats
         if stats.flush.count != self._flushes:
             self._flushes, self._flushed_at = stats.flush.count, now
@@ -53,11 +52,11 @@ class Liveness:
             self._failing_since = now
 
     def flush_age(self) -> float:
-        """Seconds since the last flush that was noticed."""
+        """Return the seconds since the last flush that was seen."""
         return self._view.now() - self._flushed_at
 
     def faults(self) -> list[str]:
-        """What a restart may mend."""
+        """Return the faults that a restart may fix."""
         now = self._view.now()
         found: list[str] = []
         if self._waiting_since is not None and now - self._waiting_since > DEAD_AFTER:
@@ -67,17 +66,17 @@ class Liveness:
         return found
 
     async def run(self) -> None:
-        """Look once a second, for as long as the server runs."""
+        """Check once a second, for as long as the server runs."""
         while True:
-            self.look()
-            await asyncio.sleep(LOOK_EVERY)
+            self.check()
+            await asyncio.sleep(CHECK_SECONDS)
 
 
-PULSE = web.AppKey("pulse", Liveness)
+LIVENESS = web.AppKey("liveness", Liveness)
 
 
 def unready(view: AggregatorView) -> list[str]:
-    """Return why nobody should be sent here to read."""
+    """Return the reasons why the aggregator is not ready."""
     found: list[str] = []
     if not view.stats.bus_connected:
         found.append("The bus is not connected.")
@@ -98,17 +97,17 @@ def newest_age(fleet: Fleet, now: float) -> float | None:
 def _counts(view: AggregatorView) -> tuple[int, int]:
     now = view.now()
     expected = [node for node in view.fleet.nodes.values() if node.online]
-    return len(expected), sum(standing(node, now) is NodeStatus.ONLINE for node in expected)
+    return len(expected), sum(status_of(node, now) is NodeStatus.ONLINE for node in expected)
 
 
-def _health(view: AggregatorView, pulse: Liveness, reasons: list[str]) -> web.Response:
+def _health(view: AggregatorView, liveness: Liveness, reasons: list[str]) -> web.Response:
     expected, online = _counts(view)
     body = HealthReply(
         ok=not reasons,
         reasons=reasons,
         uptime_seconds=round((view.wall() - view.started_at) / 1e9, 3),
         newest_frame_age_seconds=newest_age(view.fleet, view.now()),
-        last_flush_age_seconds=round(pulse.flush_age(), 3),
+        last_flush_age_seconds=round(liveness.flush_age(), 3),
         nodes_expected=expected,
         nodes_online=online,
         bus_connected=view.stats.bus_connected,
@@ -121,7 +120,7 @@ def _health(view: AggregatorView, pulse: Liveness, reasons: list[str]) -> web.Re
 
 
 def _warnings(view: AggregatorView) -> list[str]:
-    """Without the words of a configuration: who asks here need show no token."""
+    """Return warnings without any text of the configuration: this path needs no token."""
     found: list[str] = []
     if view.electrical.configuration.error is not None:
         found.append("The newest configuration of circuits is refused; /api/v1/power says why.")
@@ -135,14 +134,14 @@ def _warnings(view: AggregatorView) -> list[str]:
 
 
 async def healthz(request: web.Request) -> web.Response:
-    """Is the process alive?"""
-    pulse = request.app[PULSE]
-    pulse.look()
-    return _health(request.app[VIEW], pulse, pulse.faults())
+    """Answer whether the process is alive."""
+    liveness = request.app[LIVENESS]
+    liveness.check()
+    return _health(request.app[VIEW], liveness, liveness.faults())
 
 
 async def readyz(request: web.Request) -> web.Response:
-    """Are there fresh readings to be had here?"""
-    pulse, view = request.app[PULSE], request.app[VIEW]
-    pulse.look()
-    return _health(view, pulse, [*pulse.faults(), *unready(view)])
+    """Answer whether there are fresh readings here."""
+    liveness, view = request.app[LIVENESS], request.app[VIEW]
+    liveness.check()
+    return _health(view, liveness, [*liveness.faults(), *unready(view)])

@@ -19,13 +19,13 @@ from telemetry.fleet import Fleet
 from telemetry.metric import Kind, Lane, Metric, Table
 
 MOST_POINTS = 20_000
-"""More than any screen is wide, and about 1 MB."""
+"""Wider than any screen, and about 1 MB."""
 USUAL_POINTS = 300
 USUAL_EVENTS, MOST_EVENTS = 1000, 10_000
 
 
 async def history(request: web.Request) -> web.Response:
-    """One metric of one device over time."""
+    """Answer with one metric of one device over time."""
     asked = query(request, "gpu", "node", "link", "metric", "from", "to", "step")
     view = request.app[VIEW]
     table, name = _device(asked)
@@ -50,11 +50,11 @@ def _device(asked: dict[str, str]) -> tuple[Table, str]:
 
 
 def step_of(text: str | None, length: float, shortest: float) -> float:
-    """Return seconds, as asked for or fitting; by itself a step that makes a readable number of points.
+    """Return the seconds of a bucket, as asked for, or so that there is a readable number of points.
 
     A reading comes a little early or late. A bucket hardly longer than the time between two of them
-    is empty now and then though none is missing, and nobody could tell it from a gap: every reading
-    is given then, which is at most twice as many points.
+    is empty now and then though none is missing, and looks like a gap: every reading is given then,
+    which is at most twice as many points.
     """
     if text is None:
         usual = float(max(np.ceil(length / USUAL_POINTS), shortest))
@@ -92,7 +92,7 @@ def _devices(fleet: Fleet, table: Table) -> list[str]:
 
 
 def _interval(fleet: Fleet, table: Table, name: str, metric: Metric) -> float:
-    """Seconds between two readings; those of a usual node if this one is gone."""
+    """Return the seconds between two readings; those of a usual node if this one is gone."""
     home = _node_of(fleet, table, name)
     if home is None:
         return 1.0 if metric.lane is Lane.FAST else 15.0
@@ -109,7 +109,7 @@ def _reply(found: HistorySeries, metric: Metric, start: int, end: int) -> Histor
 
 
 def _short(values: list[float | None], narrow: bool) -> list[float | None]:
-    """Gauges have the precision of a float32, and are written as short as that."""
+    """Return gauges as short as the precision of a float32 allows."""
     if not narrow:
         return values
     short: list[float | None] = plain(np.array(values, np.float32)).tolist()

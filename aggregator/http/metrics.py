@@ -17,7 +17,7 @@ from aggregator.http.errors import RequestError, unknown
 from aggregator.http.exposition import ExpositionPages
 from aggregator.http.exposition import render as render_pages
 from aggregator.http.reply import VIEW, query, send
-from aggregator.http.rule_input_metrics import HAPPENINGS, watched_families
+from aggregator.http.rule_input_metrics import RULE_INPUTS, rule_input_families
 from aggregator.http.stream_hub import HUB, Hub
 from aggregator.http.summary import Summarizer
 from aggregator.view import AggregatorView
@@ -39,7 +39,7 @@ from telemetry.exposition import (
 from telemetry.fleet import Node
 
 SIZE_SECONDS = 1.0
-"""Seconds that a scrape waits for the store to tell its size; then the size is left out."""
+"""Seconds that a scrape waits for the size of the store; then the size is left out."""
 MOST_SERIES = 2_000_000
 """A page of all nodes beyond this is refused: about 200 MB of text and a second of work."""
 KNOWN_DROPS = ("malformed", "oversize", "foreign", "schema")
@@ -68,15 +68,24 @@ _COUNTERS = {
     "frames_stored": ("frames_stored", "Frames stored."),
     "frames_backfilled": ("frames_backfilled", "Frames stored that came on request."),
     "frames_duplicate": ("frames_duplicate", "Frames that came again and were not stored again."),
-    "frames_lost": ("frames_lost", "Frames recorded as lost: nobody has them any more."),
+    "frames_lost": (
+        "frames_lost",
+        "Frames recorded as lost: neither the aggregator nor a ring has them.",
+    ),
     "resend_requests": ("resend_requests", "Requests to send frames again."),
     "events_stored": ("events_stored", "Events stored."),
     "events_duplicate": ("events_duplicate", "Events that came again and were not stored again."),
     "bus_connects": ("bus_connects", "Connections made to the broker."),
     "store_errors": ("store_errors", "Batches that the store refused at first."),
-    "remote_samples": ("remote_write_samples", "Samples that a receiver of remote write took."),
-    "remote_errors": ("remote_write_errors", "Requests that it did not take; made again."),
-    "remote_dropped": ("remote_write_dropped", "Samples that it refused or that waited too long."),
+    "remote_samples": ("remote_write_samples", "Samples that a receiver of remote write accepted."),
+    "remote_errors": (
+        "remote_write_errors",
+        "Requests of remote write that failed and are repeated.",
+    ),
+    "remote_dropped": (
+        "remote_write_dropped",
+        "Samples of remote write that were refused or waited too long.",
+    ),
 }
 
 
@@ -105,22 +114,22 @@ def cluster_families(summary: FleetSummary, view: AggregatorView) -> list[Family
         _family("cluster_gpus", "GPUs by model and state.", GAUGE,
                 [(by_model(m.model, state=state), float(n))
                  for m in models for state, n in m.gpus.items()]),
-        _family("cluster_gpu_power_watts", "Power of all GPUs of a model that tell.", GAUGE,
+        _family("cluster_gpu_power_watts", "Power of all GPUs of a model that report it.", GAUGE,
                 [(by_model(m.model), m.power_watts) for m in models if m.power_watts is not None]),
-        _family("cluster_gpu_power_known", "GPUs of a model that tell their power.", GAUGE,
+        _family("cluster_gpu_power_known", "GPUs of a model that report their power.", GAUGE,
                 [(by_model(m.model), float(m.power_known)) for m in models]),
-        one("gpu_power_limit_watts", "What all GPUs together may draw.",
+        one("gpu_power_limit_watts", "Sum of the power limits of all GPUs.",
             summary.gpu_power_limit_watts),
-        one("wall_power_watts", "Wall power of the nodes that tell.", summary.wall_power_watts),
-        one("wall_power_known", "Nodes that tell their wall power.", summary.wall_power_known),
+        one("wall_power_watts", "Wall power of the nodes that report it.", summary.wall_power_watts),
+        one("wall_power_known", "Nodes that report their wall power.", summary.wall_power_known),
         one("gpu_temperature_max_celsius", "Temperature of the hottest GPU.",
             summary.temperature_max_celsius),
         one("gpu_memory_temperature_max_celsius", "Temperature of the hottest GPU memory.",
             summary.memory_temperature_max_celsius),
-        one("gpu_utilization_mean_ratio", "Mean utilisation of the GPUs that tell.",
+        one("gpu_utilization_mean_ratio", "Mean utilisation of the GPUs that report it.",
             summary.utilization_mean_ratio),
         one("gpu_memory_used_bytes", "GPU memory in use.", summary.memory_used_bytes),
-        one("gpu_memory_total_bytes", "GPU memory there is.", summary.memory_total_bytes),
+        one("gpu_memory_total_bytes", "Total GPU memory.", summary.memory_total_bytes),
         _family("cluster_alerts", "Alerts by state and severity.", GAUGE, _alerts(view, its)),
     ]  # fmt: skip
 
@@ -142,7 +151,7 @@ def _alerts(view: AggregatorView, its: Mapping[str, str]) -> list[Sample]:
 
 
 def self_families(stats: Stats, sizes: Mapping[str, int], uptime: float) -> list[Family]:
-    """Return what the aggregator says of itself."""
+    """Return the metrics of the aggregator itself."""
     build = {"version": release(), "python": platform.python_version()}
     dropped = {**dict.fromkeys(KNOWN_DROPS, 0), **stats.dropped}
     families = [
@@ -195,7 +204,7 @@ def _buckets(spread: LagHistogram) -> Iterable[Sample]:
 
 
 def stream_families(hub: Hub) -> list[Family]:
-    """Return who looks at the stream."""
+    """Return the metrics of the stream's viewers."""
     return [
         _family("aggregator_stream_viewers", "Viewers of the stream.", GAUGE,
                 [("", float(hub.viewers))]),
@@ -217,7 +226,7 @@ def release() -> str:
 
 
 async def store_sizes(view: AggregatorView) -> dict[str, int]:
-    """Return the store's bytes by part; nothing when it is too busy to tell, or fails."""
+    """Return the store's bytes by part; nothing when it is too busy, or fails."""
     try:
         async with asyncio.timeout(SIZE_SECONDS):
             return await view.store.size()
@@ -226,7 +235,7 @@ async def store_sizes(view: AggregatorView) -> dict[str, int]:
 
 
 async def metrics(request: web.Request) -> web.Response:
-    """The cluster, and the aggregator itself."""
+    """Answer with the metrics of the cluster and of the aggregator itself."""
     query(request)
     view = request.app[VIEW]
     sizes, store = await store_sizes(view), view.store.status()
@@ -251,7 +260,7 @@ def _scope(request: web.Request) -> bool:
 
 
 async def node_page(request: web.Request) -> web.Response:
-    """All readings of one node. `labels=device` leaves out the labels cluster and node, for a
+    """Answer with all readings of one node. `labels=device` leaves out the labels cluster and node, for a
     scrape target that has them already: Prometheus would rename them to exported_cluster."""
     view, name = request.app[VIEW], request.match_info["node"]
     node = view.fleet.nodes.get(name)
@@ -261,7 +270,7 @@ async def node_page(request: web.Request) -> web.Response:
 
 
 async def all_nodes_page(request: web.Request) -> web.Response:
-    """All readings of all nodes, for a cluster small enough for one scrape."""
+    """Answer with all readings of all nodes of a small cluster."""
     query(request)
     view = request.app[VIEW]
     fleet = view.fleet
@@ -276,5 +285,5 @@ async def all_nodes_page(request: web.Request) -> web.Response:
 async def _send_nodes(request: web.Request, nodes: list[Node], scope: bool) -> web.Response:
     view, pages = request.app[VIEW], request.app[PAGES]
     snapshot = pages.snapshot(view.fleet, nodes, view.now(), scope)
-    snapshot.families.extend(watched_families(view, request.app[HAPPENINGS], nodes, scope))
+    snapshot.families.extend(rule_input_families(view, request.app[RULE_INPUTS], nodes, scope))
     return await send(request, lambda: render_pages(snapshot), CONTENT_TYPE, work=snapshot.cells)

@@ -18,7 +18,7 @@ from aiohttp import web
 from aggregator.http import columns as by_columns
 from aggregator.http import past
 from aggregator.http.errors import unknown
-from aggregator.http.node_standing import age, standing
+from aggregator.http.node_status import age, status_of
 from aggregator.http.numbers import plain
 from aggregator.http.past import PAST_SECONDS, SECOND
 from aggregator.http.reply import VIEW, query, send_json
@@ -52,7 +52,7 @@ def describe(node: Node, now: float) -> NodeReply:
     inventory = node.inventory
     return NodeReply(
         node=inventory.node,
-        state=standing(node, now),
+        state=status_of(node, now),
         age_seconds=age(node, now),
         sampled_at=node.sampled_at or None,
         interval_seconds=node.interval,

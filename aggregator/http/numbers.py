@@ -1,4 +1,4 @@
-"""float32 readings as the short decimals that people wrote: 67.03, not 67.02999877929688.
+"""Conversion of float32 readings to short decimals: 67.03, not 67.02999877929688.
 
 A gauge crosses the bus as a float32. JSON and the metrics page print doubles, so each value is
 turned into the double that prints shortest among those that are the same float32.

@@ -1,8 +1,8 @@
 """The fleet as it was: `/api/v1/fleet?at=<time>`, and `/api/v1/fleet/frames` for several instants.
 
 Rows are those of today that were there then, and those that were there and are gone. What was older
-than three of its intervals then is the gap `stale`; where a frame had no reading, the store has kept
-no reason: `unknown`, but for what the device does not have at all. A device that came only after is
+than three of its intervals then is the gap `stale`; where a frame had no reading, the store has no
+reason for it: `unknown`, except for what the device does not support. A device that came only after is
 `not_read` before it came.
 """
 
@@ -39,16 +39,16 @@ MOST_FRAMES = 1000
 PAST_SECONDS = 30.0
 """How long an answer waits for the store."""
 USUAL = {Lane.FAST: 1.0, Lane.SLOW: 15.0}
-"""Intervals of a device of which nothing is known today."""
+"""Intervals of a device that is unknown today."""
 FURTHEST = 3600.0
-"""Seconds: nothing older is looked for, however seldom a node reads."""
+"""Seconds: older readings are not asked for, however seldom a node reads."""
 _LASTING = (int(Gap.NOT_SUPPORTED), int(Gap.NO_PERMISSION))
-"""Reasons that hold then if they hold today."""
+"""Reasons that held then if they hold today."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Today:
-    """What of the fleet as it is now says something about then; a copy."""
+    """A copy of what the fleet of now says about then."""
 
     choice: ColumnChoice
     layout: ColumnLayout
@@ -75,11 +75,11 @@ async def then(request: web.Request, choice: ColumnChoice, text: str) -> tuple[i
     at = moment("at", text, view.wall())
     if at > view.wall():
         raise bad("at", f"{text} is to come", "Leave it out for now.")
-    return at, await look(request, choice, PastInstants(at, SECOND, 1))
+    return at, await read(request, choice, PastInstants(at, SECOND, 1))
 
 
 async def frames(request: web.Request) -> web.Response:
-    """The fleet at several instants of the past."""
+    """Answer with the fleet at several instants of the past."""
     asked = query(request, "table", "columns", "node", "from", "to", "step", "packed")
     view = request.app[VIEW]
     small = asked.get("packed", "false")
@@ -100,7 +100,7 @@ async def frames(request: web.Request) -> web.Response:
         raise bad(
             "step", f"more than {MOST_FRAMES} frames", "Use a longer step, or a shorter time."
         )
-    was = await look(request, choice, PastInstants(start, width, count))
+    was = await read(request, choice, PastInstants(start, width, count))
     moments = PastInstants(start, width, count).all().tolist()
 
     about = (view.cluster, choice.table, step, was.count, was.rows)
@@ -127,8 +127,8 @@ def _packed(readings: FleetColumns, count: int) -> tuple[int, dict[str, bytes], 
     return by_columns.reporting(readings, count), columns, by_columns.gaps(readings)
 
 
-async def look(request: web.Request, choice: ColumnChoice, when: PastInstants) -> Was:
-    """Ask the store. Raises a 400 for too much, a 404 for a node that nobody knows."""
+async def read(request: web.Request, choice: ColumnChoice, when: PastInstants) -> Was:
+    """Read from the store. Raises a 400 for too much, a 404 for an unknown node."""
     view = request.app[VIEW]
     layout = request.app[HUB].layout(choice)
     cells = when.count * len(choice.columns) * len(layout.index)
@@ -178,7 +178,7 @@ def _reach(today: _Today, lane: Lane) -> int:
 
 
 def _joined(today: _Today, past: FleetPast, when: PastInstants) -> Was:
-    """Bring the rows of today and what was stored together."""
+    """Join the rows of today with what was stored."""
     place = {(each.node, each.key): number for number, each in enumerate(past.devices)}
     known = set(today.keys)
     kept = [row for row, key in enumerate(today.keys) if key in place or key not in past.later]
@@ -188,7 +188,7 @@ def _joined(today: _Today, past: FleetPast, when: PastInstants) -> Was:
     column = np.array([place.get(key, -1) for key in keys], np.intp)
     came_late = np.array([key in past.later for key in keys], np.bool_)
     frames: list[dict[str, Floats]] = [{} for _ in range(when.count)]
-    told = np.zeros(len(keys), np.bool_)
+    reported = np.zeros(len(keys), np.bool_)
     for name, values in past.columns.items():
         lane = BY_NAME[name].lane
         ages = np.full(len(keys), STALE_INTERVALS * USUAL[lane])
@@ -204,14 +204,17 @@ def _joined(today: _Today, past: FleetPast, when: PastInstants) -> Was:
                 shown[np.isnan(shown) & (lasting == reason)] = GAP[Gap(reason)]
             shown[stale] = GAP[Gap.STALE]
             shown[came_late & (seen == 0)] = GAP[Gap.NOT_READ]
-            told |= ~np.isnan(shown)
+            reported |= ~np.isnan(shown)
             frames[number][name] = shown
-    rows = _rows(today, kept, gone, told)
+    rows = _rows(today, kept, gone, reported)
     return Was(rows, len(keys), [FleetColumns(columns) for columns in frames], past)
 
 
 def _rows(
-    today: _Today, kept: Sequence[int], gone: Sequence[StoredDevice], told: npt.NDArray[np.bool_]
+    today: _Today,
+    kept: Sequence[int],
+    gone: Sequence[StoredDevice],
+    reported: npt.NDArray[np.bool_],
 ) -> ColumnRows:
     rows, table = today.layout.rows, today.choice.table
     nodes = [*(rows.node[row] for row in kept), *(each.node for each in gone)]
@@ -229,7 +232,7 @@ def _rows(
             link=[*((rows.link or [])[row] for row in kept), *(int(n) for _, _, n in parts)],
             peer=[*((rows.peer or [])[row] for row in kept), *(None for _ in gone)],
         )
-    present = [bool(told[n]) or (rows.present or [])[row] for n, row in enumerate(kept)]
+    present = [bool(reported[n]) or (rows.present or [])[row] for n, row in enumerate(kept)]
     return ColumnRows(
         nodes,
         [*gpus, *(-1 if each.index is None else each.index for each in gone)],

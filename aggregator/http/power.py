@@ -1,4 +1,4 @@
-"""`/api/v1/power` and its like: the electrical side as a whole, and what if."""
+"""`/api/v1/power` and its like: the electrical side as a whole, and what-ifs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ USUAL_DAYS, MOST_DAYS = 30, 400
 
 
 async def power(request: web.Request) -> web.Response:
-    """The electrical side as a whole: configuration, notices, meters."""
+    """Answer with the electrical side as a whole: configuration, notices, meters."""
     query(request)
     view = request.app[VIEW]
     electrical, layout = view.electrical, view.electrical.site.layout
@@ -43,7 +43,7 @@ async def power(request: web.Request) -> web.Response:
 
 
 async def plan(request: web.Request) -> web.Response:
-    """What if: load, limits and time to trip of every circuit, from what flows now."""
+    """Answer with load, limits and time to trip of every circuit under a supposed load."""
     query(request)
     supposed = await read(request, PlanRequest)
     view = request.app[VIEW]
@@ -60,15 +60,15 @@ async def plan(request: web.Request) -> web.Response:
 
 
 async def reload(request: web.Request) -> web.Response:
-    """Read the configuration anew. Answers 200 with what is in force, and with what is wrong with
-    the newer one if it was refused."""
+    """Load the configuration again. Answers 200 with the one in force, and with the fault of the newer
+    one if it was refused."""
     query(request)
     await read(request, ReloadRequest)
     return await send_json(request, request.app[VIEW].electrical.reload())
 
 
 async def report(request: web.Request) -> web.Response:
-    """What this cluster is, as its owner would compare it with another."""
+    """Answer with the figures of this cluster for comparison with another."""
     days = whole_number(query(request, "days"), "days", USUAL_DAYS, MOST_DAYS)
     view = request.app[VIEW]
     answer = running_report(view.electrical, view.fleet, days)

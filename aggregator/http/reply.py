@@ -20,7 +20,7 @@ JSON = "application/json"
 STORE_SECONDS = 20.0
 """How long an answer waits for the store or the journal."""
 SMALL = 8 * 1024
-"""Bytes below which compressing is not worth its while."""
+"""Bytes below which compressing does not pay."""
 MUCH = 20_000
 """Values above which text is made in a thread: about 10 ms, a tenth of what a viewer notices."""
 
@@ -38,7 +38,7 @@ async def send_json(request: web.Request, body: object, *, values: int = 0) -> w
 async def send(
     request: web.Request, make: Callable[[], bytes], content_type: str, *, work: int = 0
 ) -> web.Response:
-    """Answer with what `make` returns. It may be called in a thread: it must own what it reads."""
+    """Answer with what `make` returns. It may run in a thread: it must own what it reads."""
     zipped = accepts_gzip(request.headers.get(hdrs.ACCEPT_ENCODING, ""))
 
     def produce() -> tuple[bytes, bool]:

@@ -1,7 +1,7 @@
-"""What rules look at beside readings, for those who alert in Prometheus: silence, clocks, why a GPU
-is unread, and when which event last came.
+"""Inputs of rules beside readings, for alerts in Prometheus: silence, clocks, why a GPU is not read, and
+when each event last came.
 
-An event is no reading. It stands here as the second in which one of its kind last came, so that
+An event is no reading. It is exported as the second in which one of its kind last came, so that
 `time() - kilowatch_event_timestamp_seconds{code="79"} < 600` is true for ten minutes after it.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from aiohttp import web
 
-from aggregator.http.node_standing import standing
+from aggregator.http.node_status import status_of
 from aggregator.view import AggregatorView
 from alerts.xid.event import fault_of
 from api.fleet import NodeStatus
@@ -24,10 +24,10 @@ from telemetry.fleet import Node, gaps_of
 from telemetry.gap import Gap
 from telemetry.metric import Table
 
-STANDS_FOR_A_GPU = "gpu_temperature_celsius"
-"""Every GPU tells it; when it can't be read, nothing can."""
+ALWAYS_READ = "gpu_temperature_celsius"
+"""A metric that every GPU has; when it can't be read, nothing can."""
 MOST_KINDS = 64
-"""Kinds of event that are remembered of a node; the oldest gives way."""
+"""Kinds of event that are remembered of a node; the oldest is dropped."""
 EVENT = "event_timestamp_seconds"
 _WORDS = {int(gap): gap.word for gap in Gap}
 
@@ -36,14 +36,14 @@ _Key = tuple[str | None, str, str, str, str]
 
 
 class RuleInputMetrics:
-    """When which kind of event last came to which device; it forgets nothing while we run."""
+    """The time of the last event of each kind and device since the start."""
 
     def __init__(self) -> None:
         self._last: dict[str, OrderedDict[_Key, float]] = {}
         self._newest: Event | None = None
 
-    def look(self, view: AggregatorView) -> None:
-        """Take in what has come since the last look."""
+    def update(self, view: AggregatorView) -> None:
+        """Add the events since the last update."""
         recent = view.recent_events()
         newest, before = self._newest, len(recent)
         if not recent or recent[0] is newest:
@@ -54,9 +54,9 @@ class RuleInputMetrics:
                 break
         self._newest = recent[0]
         for event in reversed(recent[:before]):
-            self._take(event)
+            self._add(event)
 
-    def _take(self, event: Event) -> None:
+    def _add(self, event: Event) -> None:
         fault, severity = fault_of(event)
         code = event.data.get("xid", event.data.get("sxid", ""))
         key = event.gpu, event.kind, str(code), fault, severity.value
@@ -82,35 +82,35 @@ class RuleInputMetrics:
         return found
 
 
-HAPPENINGS = web.AppKey("happenings", RuleInputMetrics)
+RULE_INPUTS = web.AppKey("rule inputs", RuleInputMetrics)
 
 
-def watched_families(
-    view: AggregatorView, happenings: RuleInputMetrics, nodes: list[Node], scope: bool
+def rule_input_families(
+    view: AggregatorView, inputs: RuleInputMetrics, nodes: list[Node], scope: bool
 ) -> list[Family]:
-    """Return what there is to say of some nodes beside their readings."""
-    happenings.look(view)
+    """Return the inputs of rules of some nodes beside their readings."""
+    inputs.update(view)
     now, wall = view.now(), view.wall()
-    gaps = gaps_of(view.fleet.column(STANDS_FOR_A_GPU, now))
+    gaps = gaps_of(view.fleet.column(ALWAYS_READ, now))
     heard = [node for node in nodes if node.sampled_at and not math.isinf(node.seen)]
 
     def each(name: str, text: str, samples: list[Sample]) -> Family:
         return Family(PREFIX + name, text, GAUGE, samples)
 
     return [
-        each("node_ended", "1 when the node's collector said goodbye.",
+        each("node_ended", "1 when the node's collector has signed off.",
              [(_of(node, scope), float(node.ended and not node.online)) for node in nodes]),
-        each("node_frame_interval_seconds", "Time between two frames that the node has promised.",
+        each("node_frame_interval_seconds", "Time between two frames, as the node announces it.",
              [(_of(node, scope), node.interval) for node in nodes]),
         each("node_clock_skew_seconds",
-             "How far the node's clock was ahead of ours when its newest frame came.",
+             "How far the node's clock was ahead of the aggregator's when its newest frame came.",
              [(_of(node, scope), round(node.sampled_at / 1e9 - wall / 1e9 + now - node.seen, 3))
               for node in heard]),
         each("gpu_unread", "1 for a GPU whose temperature can't be read, and why.",
-             [sample for node in nodes if standing(node, now) is NodeStatus.ONLINE
+             [sample for node in nodes if status_of(node, now) is NodeStatus.ONLINE
               for sample in _unread(gaps, node, scope)]),
         each(EVENT, "When an event of this kind last came to the device, by the node's clock.",
-             [sample for node in nodes for sample in happenings.of(node, scope)]),
+             [sample for node in nodes for sample in inputs.of(node, scope)]),
     ]  # fmt: skip
 
 

@@ -27,7 +27,7 @@ _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:\d{1,5})?")
 
 
 def target(node: Node, address: str, page: str, parameter: tuple[str, str]) -> ScrapeTarget:
-    """Return the target that stands for a node. `__` labels steer the scrape and then vanish."""
+    """Return the target that stands for a node. `__` labels steer the scrape and are dropped then."""
     name, cluster = node.inventory.node, node.inventory.cluster
     return ScrapeTarget(
         [address],
@@ -45,13 +45,13 @@ def target(node: Node, address: str, page: str, parameter: tuple[str, str]) -> S
 
 
 async def prometheus(request: web.Request) -> web.Response:
-    """Every node as a scrape target."""
+    """Answer with every node as a scrape target."""
     query(request)
     return await _send(request, "node", ("labels", "device"))
 
 
 async def dcgm(request: web.Request) -> web.Response:
-    """Every node as a scrape target of its page with dcgm-exporter's names."""
+    """Answer with every node as a scrape target of its page with dcgm-exporter's names."""
     return await _send(request, "dcgm", ("host_label", host_label(request)))
 
 
@@ -59,7 +59,7 @@ async def _send(request: web.Request, page: str, parameter: tuple[str, str]) -> 
     view = request.app[VIEW]
     address: str = request.app[CONFIG].address or request.headers.get(hdrs.HOST) or ""
     if not _ADDRESS.fullmatch(address):
-        raise bad("Host", "it does not say under which address this is reached",
+        raise bad("Host", "it does not name the address of this server",
                   "Set aggregator.address to host:port.")  # fmt: skip
     targets = [
         target(node, address, page, parameter) for _, node in sorted(view.fleet.nodes.items())

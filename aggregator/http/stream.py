@@ -1,6 +1,6 @@
-"""`/api/v1/stream`: a WebSocket that sends a viewer the columns it looks at, tick by tick.
+"""`/api/v1/stream`: a WebSocket that sends a viewer its columns, tick by tick.
 
-A viewer sends one JSON object (`StreamRequest`), and another whenever it looks at something else.
+A viewer sends one JSON object (`StreamRequest`), and another whenever it wants something else.
 It gets `rows` at once and then `data`. Nothing is queued: a viewer that is slow misses ticks, and
 one that does not read (`HttpConfig.slow_viewer_seconds`) is cut off.
 """
@@ -39,7 +39,7 @@ _requests = msgspec.json.Decoder(StreamRequest)
 
 
 class Viewer:
-    """One WebSocket: what it asked for, and what it was sent last."""
+    """A WebSocket: what it asked for, and what it was sent last."""
 
     def __init__(self, view: AggregatorView, hub: Hub, socket: web.WebSocketResponse) -> None:
         self._view, self._hub, self._socket = view, hub, socket
@@ -50,10 +50,10 @@ class Viewer:
         self._due = float("-inf")
         self._alerts: bytes | None = None
         self._newest: str | None = None
-        """Id of the newest event that was sent; None before the first look."""
+        """Id of the newest event that was sent; None before the first."""
 
     def ask(self, text: str) -> None:
-        """Take a request. Raises `RequestError`; then what was asked before goes on."""
+        """Accept a request. Raises `RequestError`; then the one before stays in force."""
         request = _parse(text)
         nodes = None if request.rows is None else request.rows.nodes
         self._choice = choose("columns", request.table, request.columns, nodes)
@@ -75,7 +75,7 @@ class Viewer:
                     await self._send_all()
                 asked = asyncio.ensure_future(self._asked.wait())
                 try:
-                    # A second at most: without flushes values grow stale, and that is news.
+                    # A second at most: without flushes values grow stale, and that must be sent.
                     await asyncio.wait({tick, asked}, timeout=1.0, return_when=FIRST_COMPLETED)
                 finally:  # also when the viewer leaves just now
                     asked.cancel()
@@ -107,9 +107,9 @@ class Viewer:
 
     async def _send_alerts(self) -> None:
         alerts = list(self._view.alerts())
-        told = json_bytes(alerts)
-        if told != self._alerts:
-            self._alerts = told
+        encoded = json_bytes(alerts)
+        if encoded != self._alerts:
+            self._alerts = encoded
             await self._send(json_bytes(StreamAlerts(self._view.wall(), alerts)))
 
     async def _send_events(self) -> None:
@@ -125,7 +125,7 @@ class Viewer:
             await self._send(json_bytes(StreamEvents(self._view.wall(), fresh)))
 
     async def refuse(self, fault: ErrorDetail) -> None:
-        """Tell the viewer what is wrong with its request."""
+        """Send the fault of a request."""
         await self._send(json_bytes(StreamError(fault)))
 
     async def _send(self, message: bytes, *, binary: bool = False) -> None:
@@ -155,11 +155,13 @@ def _parse(text: str) -> StreamRequest:
 
 
 async def stream(request: web.Request) -> web.StreamResponse:
-    """Readings of chosen columns, as they come."""
+    """Send readings of chosen columns, as they come."""
     query(request)
     hub = request.app[HUB]
     if hub.viewers >= MOST_VIEWERS:
-        raise RequestError(503, "stream", f"{hub.viewers} viewers look already", "Try again later.")
+        raise RequestError(
+            503, "stream", f"{hub.viewers} viewers are connected", "Try again later."
+        )
     socket = web.WebSocketResponse(
         heartbeat=HEARTBEAT, max_msg_size=MOST_BYTES, compress=False, timeout=2.0
     )
@@ -167,7 +169,7 @@ async def stream(request: web.Request) -> web.StreamResponse:
         raise RequestError(426, "Upgrade", "this is a WebSocket", "Connect with ws://.")
     try:
         await socket.prepare(request)
-    except ConnectionResetError:  # it went away in the middle: no fault of ours, and no traceback
+    except ConnectionResetError:  # the viewer went away: no fault of the server, and no traceback
         return web.Response(status=499)
     request.app[SOCKETS].add(socket)
     hub.viewers += 1
@@ -216,7 +218,7 @@ async def _read(viewer: Viewer, socket: web.WebSocketResponse) -> None:
 
 
 async def close_all(app: web.Application) -> None:
-    """Tell every viewer that the server goes."""
+    """Close the connection of every viewer."""
     sockets = app[SOCKETS]
     for socket in tuple(sockets):
         with contextlib.suppress(ConnectionError):

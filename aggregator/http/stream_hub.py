@@ -1,7 +1,6 @@
-"""What the stream's viewers are sent: made once for all who look at the same columns.
+"""Messages of the stream, made once for all viewers of the same columns.
 
-Messages to a viewer are tagged by `type`: `rows` says who the rows are, `data` how much, then
-`alerts`, `events` and `error`. Nothing here knows sockets.
+The types are in `api.stream`. Nothing here knows sockets.
 """
 
 from __future__ import annotations
@@ -41,19 +40,19 @@ class Shot:
 
 
 class Hub:
-    """Makes messages, and shares them among viewers."""
+    """A maker of messages that are shared among viewers."""
 
     def __init__(self, view: AggregatorView, slow_viewer_seconds: float) -> None:
         self.slow_viewer_seconds = slow_viewer_seconds
         self.viewers = 0
         self.dropped = 0
-        """Viewers cut off because they did not read."""
+        """Viewers that were cut off because they did not read."""
         self._view = view
         self._layouts: dict[tuple[Table, tuple[str, ...] | None], ColumnLayout] = {}
         self._shots: dict[ColumnChoice, Shot] = {}
 
     def shot(self, choice: ColumnChoice) -> Shot:
-        """Return the columns as they stand, copied at most once per flush."""
+        """Return the columns of now, copied at most once per flush."""
         view = self._view
         now, tick = view.now(), view.stats.flush.count
         where = self.layout(choice)
@@ -82,7 +81,7 @@ class Hub:
         return where
 
     def rows(self, choice: ColumnChoice, shot: Shot) -> bytes:
-        """Return the message that says who the rows are."""
+        """Return the message that identifies the rows."""
         return json_bytes(
             StreamRows(version=shot.layout.version, at=shot.at, cluster=self._view.cluster,
                        table=choice.table, columns=choice.columns, rows=shot.layout.rows)

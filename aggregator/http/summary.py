@@ -1,4 +1,4 @@
-"""The cluster in a dozen numbers: for `/metrics`, `/api/v1/status` and the header of `top`."""
+"""Summary of the cluster in a dozen numbers: for `/metrics`, `/api/v1/status` and the dashboard's header."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from aggregator.http.node_standing import standing
+from aggregator.http.node_status import status_of
 from aggregator.http.numbers import Wide
 from api.fleet import FleetSummary, ModelSummary, NodeStatus
 from telemetry.fleet import Fleet, Floats
@@ -22,7 +22,7 @@ has left the bus; else it is silent."""
 
 @dataclass(slots=True)
 class _Models:
-    """Which row is which model, for as long as the fleet keeps its version."""
+    """The model of each row, as long as the fleet has the same version."""
 
     version: int
     names: list[str]
@@ -32,18 +32,18 @@ class _Models:
 
 
 class Summarizer:
-    """Makes summaries; remembers the models between versions of the fleet."""
+    """A maker of summaries; it remembers the models between versions of the fleet."""
 
     def __init__(self) -> None:
         self._models: _Models | None = None
 
     def summary(self, fleet: Fleet, now: float) -> FleetSummary:
-        """Return the cluster as it stands at `now`, the fleet's monotonic seconds."""
-        standings = Counter(standing(node, now) for node in fleet.nodes.values())
+        """Return the cluster at `now`, the fleet's monotonic seconds."""
+        states = Counter(status_of(node, now) for node in fleet.nodes.values())
         power = fleet.column("gpu_power_watts", now)
         wall = fleet.column("node_wall_power_watts", now)
         return FleetSummary(
-            nodes={state.value: standings[state] for state in NodeStatus},
+            nodes={state.value: states[state] for state in NodeStatus},
             models=self._by_model(fleet, power, now),
             gpu_power_watts=_sum(power),
             gpu_power_limit_watts=_sum(fleet.column("gpu_power_limit_watts", now)),
@@ -69,13 +69,17 @@ class Summarizer:
         found: list[ModelSummary] = []
         for number, name in enumerate(models.names):
             its = models.model == number
-            lost, told = int((its & ~models.present).sum()), int((its & reporting).sum())
+            lost, reports = int((its & ~models.present).sum()), int((its & reporting).sum())
             watts = power[its]
             found.append(
                 ModelSummary(
                     model=name,
                     gpus=dict(
-                        zip(GPU_STATES, (told, int(its.sum()) - told - lost, lost), strict=True)
+                        zip(
+                            GPU_STATES,
+                            (reports, int(its.sum()) - reports - lost, lost),
+                            strict=True,
+                        )
                     ),
                     power_watts=_sum(watts),
                     power_known=int(np.isfinite(watts).sum()),

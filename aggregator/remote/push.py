@@ -17,7 +17,7 @@ from aggregator.http.circuit_metrics import circuit_families
 from aggregator.http.exposition import ExpositionPages, ExpositionSnapshot
 from aggregator.http.metrics import cluster_families, self_families
 from aggregator.http.numbers import plain
-from aggregator.http.rule_input_metrics import RuleInputMetrics, watched_families
+from aggregator.http.rule_input_metrics import RuleInputMetrics, rule_input_families
 from aggregator.http.summary import Summarizer
 from aggregator.remote.config import RemoteWriteConfig
 from aggregator.remote.encode import STALE, labels_key, name_key, samples, snappy
@@ -54,7 +54,7 @@ class Gatherer:
         nodes = list(fleet.nodes.values())
         snapshot = self._pages.snapshot(fleet, nodes, now)
         snapshot.families.extend([
-            *watched_families(view, self._rule_inputs, nodes, True),
+            *rule_input_families(view, self._rule_inputs, nodes, True),
             *cluster_families(self._summarizer.summary(fleet, now), view),
             *self_families(view.stats, {}, (view.wall() - view.started_at) / 1e9),
             *alert_families(view),

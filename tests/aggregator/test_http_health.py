@@ -80,20 +80,20 @@ async def test_a_flush_loop_that_stands_still_while_frames_come_is_dead() -> Non
     view = FakeView()
     view.add(inventory("n1"))
     await view.tick(0)
-    pulse = Liveness(view)
+    liveness = Liveness(view)
     view.monotonic += 100
-    pulse.look()
-    assert pulse.faults() == []
+    liveness.check()
+    assert liveness.faults() == []
     view.stats.frames_received += 1
-    pulse.look()
+    liveness.check()
     view.monotonic += 9
-    pulse.look()
-    assert pulse.faults() == []
+    liveness.check()
+    assert liveness.faults() == []
     view.monotonic += 2
-    assert pulse.faults() == ["Frames come in, and none was flushed for 111 s."]
+    assert liveness.faults() == ["Frames come in, and none was flushed for 111 s."]
     await view.flush()
-    pulse.look()
-    assert pulse.faults() == []
+    liveness.check()
+    assert liveness.faults() == []
 
 
 async def test_a_database_that_takes_no_data_is_a_warning_and_no_reason_to_restart() -> None:

@@ -8,7 +8,7 @@ from api.fleet import NodeStatus
 from telemetry.fleet import STALE_INTERVALS, Node
 
 
-def standing(node: Node, now: float) -> NodeStatus:
+def status_of(node: Node, now: float) -> NodeStatus:
     """Return the state of a node at `now`, the fleet's monotonic seconds."""
     if not node.online:
         return NodeStatus.OFFLINE
