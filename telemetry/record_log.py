@@ -1,6 +1,6 @@
 """Append-only files of records, each with its length and a checksum.
 
-The ring, recordings, the spool to InfluxDB and the log of power snapshots are such files. What a
+The ring, recordings, the spool of a store and the log of power snapshots are such files. What a
 crash leaves half written at the end is the torn tail: no record, and cut off before the next append.
 Python alone, for the collector has no NumPy.
 """

@@ -37,7 +37,7 @@ from aggregator.store.protocol import (
     StoredState,
     StoreStatus,
 )
-from aggregator.store.stored import Fresh, StoredSpans
+from aggregator.store.stored_spans import Fresh, StoredSpans
 from api.fleet import StoredEvent
 from telemetry.errors import StoreError
 from telemetry.intervals import IntervalSet

@@ -1,9 +1,9 @@
-"""Backfill: which missing frames to ask for now. Decides, and sends nothing itself.
+"""Backfill: which missing frames to request now. Decides, and sends nothing itself.
 
 New frames come first: only so many requests are under way at a time, each for so many frames, and
-none while the store can't keep up (`paused`). What is not answered is asked for again, ever more
-patiently. A frame that a node says it sent, alone, and that never arrives readable is given up:
-one bad record must not hold up the rest for ever.
+none while the store can't keep up (`paused`). Unanswered requests are repeated with growing pauses. A
+frame that a node reports as sent, alone, and that never arrives readable is given up: one bad record
+must not hold up the rest for ever.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from telemetry.backoff import STEADY, Backoff
 from telemetry.inventory import Command, CommandKind, CommandReply
 
 DENSITY = 4
-"""One request spans neighbouring holes while at least one frame in four of it is missing: a frame
-sent twice costs less than a request."""
+"""A request spans neighbouring holes while at least one frame in four of it is missing: a frame sent
+twice costs less than a request."""
 GIVE_UP_AFTER = 12
-"""Answers in a row that brought nothing, the last ones for a single frame each."""
+"""Answers in a row without a new frame, the last ones to requests for a single frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +40,18 @@ class _Request:
     last: int
     deadline: float
     missing: int
-    """How many of these were missing when they were asked for."""
+    """How many of these were missing at the request."""
 
 
 @dataclass(slots=True)
 class _Effort:
-    """How it went so far with one account."""
+    """The state of the requests for one account."""
 
     due: float
     tries: int = 0
-    """Requests in a row that brought nothing."""
+    """Requests in a row without a new frame."""
     barren: int = 0
-    """Of those, the ones that the node answered."""
+    """The answered ones among them."""
 
 
 class BackfillPlanner:
@@ -65,16 +65,16 @@ class BackfillPlanner:
         self._heap: list[tuple[float, int, SessionAccount]] = []
         self._order = count()
         self.paused = False
-        """Set while the store is behind: nothing is asked for."""
+        """Set while the store is behind: nothing is requested."""
 
     def wake(self, accounts: Iterable[SessionAccount], now: float) -> None:
-        """Take up accounts that have become incomplete, or whose node is back."""
+        """Schedule accounts that have become incomplete, or whose node is back."""
         for account in accounts:
             if account.missing and account not in self._efforts:
                 self._schedule(account, _Effort(0.0), now + self._config.grace_seconds)
 
     def plan(self, ready: Callable[[str], bool], now: float) -> list[NodeCommand]:
-        """Return what to send now; `ready` says whether a node can answer and be understood."""
+        """Return the requests to send now; `ready`: whether a node can answer and be understood."""
         self._expire(now)
         asks: list[NodeCommand] = []
         while (
@@ -88,7 +88,7 @@ class BackfillPlanner:
             if effort is None or effort.due != due or account in self._asked:
                 continue
             if not account.missing or not ready(account.node):
-                del self._efforts[account]  # `wake` takes it up again
+                del self._efforts[account]  # `wake` schedules it again
                 continue
             first, last = self._range(account, effort)
             missing = _missing(account, first, last)
@@ -100,11 +100,11 @@ class BackfillPlanner:
         return asks
 
     def replied(self, account: SessionAccount, reply: CommandReply, now: float) -> list[Hole]:
-        """Take a node's answer, which comes after its frames; return what is lost for good."""
+        """Apply a node's answer, which comes after its frames; return the frames that are lost for good."""
         holes: list[Hole] = []
         for span in reply.gone:
             if span.session == account.session:
-                # No further than was asked for: a node can't declare its future lost.
+                # No further than the request: a node can't declare its future lost.
                 last = min(span.last, reply.last, account.end)
                 holes += account.lose(span.first, last, "gone")
         request = self._asked.get(account)
@@ -144,7 +144,8 @@ class BackfillPlanner:
         return self._backoff.after(effort.tries + 1)
 
     def _range(self, account: SessionAccount, effort: _Effort) -> tuple[int, int]:
-        """Return the oldest missing frames, and their neighbours if that is worth one request."""
+        """Return the span to request: the oldest missing frames, with neighbours where that saves a
+        request."""
         most = max(1, self._config.frames_per_request >> effort.barren)
         spans = account.spans()
         first, last = spans[0]

@@ -1,7 +1,7 @@
-"""Quarantine: samples of messages that could not be read, kept for whoever looks into it.
+"""Dead letters: samples of messages that could not be decoded, for inspection.
 
-Counting is for everyone; the first few messages of each reason are kept on disk, within a bound, so
-that a flood of them fills nothing.
+All such messages are counted; the first few of each reason are stored on disk, within a bound, so that
+a flood of them does not fill it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import msgspec
 log = logging.getLogger(__name__)
 
 SAMPLES = 20
-"""Messages kept of each reason."""
+"""Messages stored of each reason."""
 LONGEST_SAMPLE = 64 * 1024
-"""Bytes kept of one message."""
+"""Bytes stored of one message."""
 
 
 class RejectedMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands beside the bytes of a message in quarantine."""
+    """The description beside the bytes of a rejected message."""
 
     at: int
     """ns since 1970."""
@@ -50,7 +50,7 @@ class DeadLetters:
             self._left = 0
 
     def add(self, reason: str, topic: str, payload: bytes, detail: str, at: int) -> None:
-        """Keep a message, if there is room for one more of its reason."""
+        """Store a message, if there is room for one more of its reason."""
         number = self._kept.get(reason, 0)
         sample = payload[:LONGEST_SAMPLE]
         if number >= SAMPLES or len(sample) > self._left:

@@ -1,6 +1,6 @@
 """Small numbers for runs and devices, so that a row of readings carries no text.
 
-The store keeps the numbers for good; ingest gives out new ones, and each batch names the new ones.
+The store keeps the numbers for good; ingest assigns new ones, and each batch names those.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from aggregator.store.protocol import CollectorRun, StoredDevice, StoredState
 
 
 class IdRegistry:
-    """Numbers given out so far, and those that no batch has named yet."""
+    """The numbers assigned so far, and those that no batch has named yet."""
 
     def __init__(self, known: StoredState) -> None:
         self._runs = {(run.node, run.session): run.id for run in known.runs}
@@ -38,7 +38,7 @@ class IdRegistry:
         return number
 
     def drain_new(self) -> tuple[list[CollectorRun], list[StoredDevice]]:
-        """Return what is new since the last call; the caller must see to it that it is stored."""
+        """Return the new runs and devices since the last call, which the caller must store."""
         new = self._new_runs, self._new_devices
         self._new_runs, self._new_devices = [], []
         return new

@@ -1,8 +1,8 @@
-"""A layout: where the rows and columns of one node's frames go.
+"""The layout of a node's frames: where their rows and columns go.
 
 Made once from an inventory, used for every frame. A frame of this release's schema is copied as it
-is; one of another release is mapped by metric names: columns we don't know are left out, columns it
-does not have are the gap `not_supported`.
+is; one of another release is mapped by metric names: unknown columns are left out, missing
+columns are the gap `not_supported`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from telemetry.schema import SCHEMA, SCHEMA_ID, Block
 
 @dataclass(frozen=True, slots=True)
 class BlockLayout:
-    """One block of one node's frames."""
+    """A block of a node's frames."""
 
     source: Block
-    """As it stands in the frame."""
+    """The schema of the frame."""
     target: int
-    """Block of our schema, or -1: we have none such, and its rows are left out."""
+    """Block of our schema, or -1 for a block that our schema does not have: its rows are left out."""
     rows: int
     gauge_bytes: int
     counter_bytes: int
@@ -42,7 +42,7 @@ class BlockLayout:
 
 @dataclass(frozen=True, slots=True)
 class NodeLayout:
-    """All blocks of one node's frames, by their number in the frame."""
+    """The blocks of a node's frames, by their number in the frame."""
 
     schema_id: int
     taken_at: int
@@ -84,7 +84,7 @@ def check_inventory(inventory: Inventory) -> None:
 
 
 def make_layout(inventory: Inventory, registry: IdRegistry) -> NodeLayout:
-    """Make the layout of an inventory; gives new devices their numbers."""
+    """Return the layout of an inventory; new devices get their numbers."""
     node, names = inventory.node, {gpu.uuid: gpu.name for gpu in inventory.gpus}
     numbers = {
         Table.GPU: [registry.device(node, gpu.uuid, gpu.index, gpu.name) for gpu in inventory.gpus],
@@ -130,7 +130,7 @@ def _block(
 def translate(source: Block, target: Block, gauges: Floats, counters: Floats) -> tuple[
     npt.NDArray[np.float32], npt.NDArray[np.float64]
 ]:  # fmt: skip
-    """Bring rows of another release's block into the columns of ours, by name."""
+    """Return rows of another release's block in the columns of ours, matched by name."""
     rows = len(gauges)
     found: dict[str, Floats] = {name: gauges[:, at] for at, name in enumerate(source.gauges)}
     found.update({name: counters[:, at] for at, name in enumerate(source.counters)})

@@ -2,8 +2,8 @@
 
 A frame is accounted for when it is in memory on its way to the store, stored, or recorded as lost.
 It is missing when it must exist (a higher number came, or the node's ring holds it) and is none of
-these. Only what the store has committed survives a restart: the ledger is then made anew from it,
-and what was in memory is missing again and asked for again. Pure: no clock, no I/O.
+these. Only committed frames survive a restart: the ledger is then made again from the store, and
+frames that were in memory are missing and requested again. Pure: no clock, no I/O.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class SessionAccount:
         return holes
 
     def forget(self, seq: int) -> None:
-        """Take back that a frame came: it was dropped from memory before it was stored."""
+        """Undo `receive`: the frame was dropped from memory before it was stored."""
         if self.have.remove(seq):
             self._open(1)
 
@@ -121,7 +121,7 @@ class FrameLedger:
     def ring(self, node: str, current: int, spans: Mapping[int, FrameSpan]) -> list[Hole]:
         """Compare a node's accounts with what its ring holds, `spans` by session.
 
-        What the ring has not any more and nobody sent is lost. A session that the ring does not
+        Frames that the ring has not any more and that did not arrive are lost. A session that the ring does not
         name is gone from it altogether, but for the current one, whose first frame may be to come.
         Every session in `spans` must have an account.
         """

@@ -47,8 +47,7 @@ MOST_KEPT = 4096
 
 
 class Interner:
-    """One copy of what all nodes report alike: a schema and a GPU's capabilities are most of an
-    inventory.
+    """Shared copies of equal parts of inventories: a schema and the capabilities of GPUs.
 
     A fleet of one model has one schema and a few sets of capabilities; as decoded, every node brings
     its own copies of them, 66 kB a node of eight GPUs, against 7 kB when they are shared.

@@ -1,9 +1,9 @@
 """The engine under the embedded store: the only file that knows DuckDB.
 
-One connection, used by one thread at a time; a question that takes long has one of its own (`reader`),
-beside which the other goes on writing. Every error leaves as a `StoreError` that says where,
-what and what to do. An engine that DuckDB has given up on (a failed write to its log, say) is
-opened anew at the next use; what was committed is there again.
+One connection, used by one thread at a time; a long query has one of its own (`reader`), beside which
+the other goes on writing. Every error is raised as a `StoreError` with place, cause and cure. An engine
+that DuckDB has given up (after a failed write to its log, say) is opened again at the next use; what
+was committed is there again.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from telemetry.errors import StoreError
 log = logging.getLogger(__name__)
 
 LATE = 16
-"""The engine folds its log in by itself, inside a commit, when nobody has at so many times the size
-at which it should have been done: what a disk that fails at it can cost."""
+"""At so many times the size at which `tidy` folds the log in, the engine does it by itself, inside a
+commit: for a disk on which `tidy` fails."""
 
 Columns = Mapping[str, npt.NDArray[Any]]
 """Arrays of one length, by column name."""
@@ -47,18 +47,18 @@ _CURES = (
 
 
 class MovedError(StoreError):
-    """What was to be read was sealed or dropped meanwhile: look again where it is now."""
+    """The rows were sealed or dropped meanwhile: query again where they are now."""
 
 
 class ReadConnection(Protocol):
-    """What answers questions."""
+    """A connection for queries."""
 
     def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         """Return all rows of a query."""
 
 
 class EngineReader:
-    """A connection of its own for one question; used by one thread."""
+    """A connection of its own for one query; used by one thread."""
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
         self._cursor = cursor
@@ -68,7 +68,7 @@ class EngineReader:
         return self._cursor.execute(sql, values or None).fetchall()
 
     def run(self, sql: str) -> None:
-        """Execute a statement that changes nothing in the database: a copy to a file."""
+        """Execute a statement that does not change the database: a copy to a file."""
         self._cursor.execute(sql)
 
     def columns(self, sql: str) -> dict[str, npt.NDArray[Any]]:
@@ -81,31 +81,31 @@ class EngineReader:
 
 
 class DuckEngine:
-    """A DuckDB database file that survives what can be survived."""
+    """A DuckDB database file that recovers from damage as far as possible."""
 
     def __init__(self, path: Path, config: StoreConfig) -> None:
         self.path = path
         self._config = config
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._doubtful = False
-        """The log may hold what no disk has: a sync that failed is not to be tried again, for the
-        kernel may call it done then. All of it is written anew, into the file, before it is used."""
+        """Whether the log may hold data that no disk has: a failed sync must not be repeated, for the
+        kernel may report success then. All of it is written again, into the file, before use."""
         self._readers: set[duckdb.DuckDBPyConnection] = set()
         self._reader_ended = threading.Condition()
         """Guards `_readers`."""
         self.opened = 0
-        """How many times it was opened: who keeps a copy of what it holds must read it again."""
+        """How often it was opened: copies of its content must be read again after that."""
         self.open()
 
     def open(self) -> None:
-        """Open the file; set aside what of it is corrupt. Raises `StoreError`."""
-        self._let_go()
+        """Open the file; set corrupt parts aside. Raises `StoreError`."""
+        self._disconnect()
         try:
             self._connection = self._connect()
         except duckdb.Error as error:
             if not _matches(error, _CORRUPT):
                 raise self._translated(error) from error
-            self._connection = self._mended(error)
+            self._connection = self._repaired(error)
         self.opened += 1
 
     def ensure(self) -> None:
@@ -130,7 +130,7 @@ class DuckEngine:
     def insert(
         self, table: str, columns: Columns, known: Literal["", "or ignore", "or replace"] = ""
     ) -> None:
-        """Append rows; a NaN becomes NULL. `known`: what to do with rows whose key is there."""
+        """Append rows; a NaN becomes NULL. `known`: how to treat rows whose key exists."""
         with self._errors() as connection:
             connection.register("incoming", dict(columns))
             try:
@@ -140,7 +140,7 @@ class DuckEngine:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All of what is done inside, or nothing."""
+        """Run the statements inside as one transaction."""
         self.run("begin transaction")
         try:
             yield
@@ -155,9 +155,9 @@ class DuckEngine:
 
     @contextmanager
     def reader(self, limit: float | None = None) -> Iterator[EngineReader]:
-        """Ask something from another thread: what is committed meanwhile is not seen. What takes more
-        than `limit` seconds is broken off. Raises `MovedError` for what is no longer where it
-        was, else `StoreError`."""
+        """Query from another thread, without the commits of the meantime; a query of more than `limit`
+        seconds is cancelled. Raises `MovedError` for rows that are no longer where they were,
+        else `StoreError`."""
         with self._reader_ended:
             if self._connection is None:
                 raise self._closed()
@@ -167,7 +167,7 @@ class DuckEngine:
                 raise self._translated(error) from error
             self._readers.add(cursor)
         late = threading.Event()
-        watch = threading.Timer(limit or 0.0, self._break_off, (cursor, late))
+        watch = threading.Timer(limit or 0.0, self._cancel, (cursor, late))
         watch.daemon = True
         if limit is not None:
             watch.start()
@@ -187,14 +187,14 @@ class DuckEngine:
                 self._readers.discard(cursor)
                 self._reader_ended.notify_all()
 
-    def _break_off(self, cursor: duckdb.DuckDBPyConnection, late: threading.Event) -> None:
+    def _cancel(self, cursor: duckdb.DuckDBPyConnection, late: threading.Event) -> None:
         with self._reader_ended:
             if cursor in self._readers:
                 late.set()
                 cursor.interrupt()
 
     def fold(self) -> bool:
-        """Fold the log into the file; False when somebody reads what it would drop: later, then."""
+        """Fold the log into the file; False while a reader uses what would be dropped."""
         try:
             self.run("checkpoint")
         except StoreError as error:
@@ -204,17 +204,17 @@ class DuckEngine:
         return True
 
     def close(self) -> None:
-        """Fold the log into the file and let go."""
+        """Fold the log into the file and close it."""
         self._end_readers()
         if self._connection is not None:
             try:
                 self.run("checkpoint")
             except StoreError as error:
                 log.warning("%s", error)
-        self._let_go()
+        self._disconnect()
 
     def log_bytes(self) -> int:
-        """Return the size of what is committed and not folded into the file yet."""
+        """Return the bytes that are committed and not folded into the file yet."""
         return self._log.stat().st_size if self._log.exists() else 0
 
     def bytes(self) -> int:
@@ -243,18 +243,18 @@ class DuckEngine:
         connection.execute("set parquet_metadata_cache = true")  # sealed files never change
         return connection
 
-    def _mended(self, error: duckdb.Error) -> duckdb.DuckDBPyConnection:
-        """Open what can be opened: with the log up to its torn entry, without it, or anew.
+    def _repaired(self, error: duckdb.Error) -> duckdb.DuckDBPyConnection:
+        """Open with the log up to its torn entry, without the log, or with a new file.
 
-        Nothing is deleted: what does not open is renamed to `*.corrupt-<number>`. Frames that are
-        gone with it are missing in the ledger, and are asked for again from the nodes' rings.
+        Nothing is deleted: a file that does not open is renamed to `*.corrupt-<number>`. Frames
+        lost with it are missing in the ledger, and are requested again from the nodes' rings.
         """
         torn = _TORN_AT.search(str(error))
         if torn is not None and self._log.exists():
             whole = self._log.read_bytes()
             kept = self._set_aside(self._log)
-            log.error("%s: its log is corrupt at byte %s: %s. The log is kept as %s; what follows "
-                      "that byte is asked for again from the nodes.",
+            log.error("%s: its log is corrupt at byte %s: %s. The log is kept as %s; frames after "
+                      "that byte are requested again from the nodes.",
                       self.path, torn[1], error, kept)  # fmt: skip
             self._log.write_bytes(whole[: int(torn[1])])
             try:
@@ -265,8 +265,8 @@ class DuckEngine:
             if not path.exists():
                 continue
             kept = self._set_aside(path)
-            log.error("%s: corrupt: %s. It is kept as %s; sealed data stays, and what the nodes "
-                      "still have is asked for again.", path, error, kept)  # fmt: skip
+            log.error("%s: corrupt: %s. It is kept as %s; sealed data stays, and frames that "
+                      "the nodes still have are requested again.", path, error, kept)  # fmt: skip
             try:
                 return self._connect()
             except duckdb.Error as again:
@@ -288,7 +288,7 @@ class DuckEngine:
             yield self._connection
         except duckdb.Error as error:
             if isinstance(error, duckdb.FatalException) or _matches(error, _FATAL):
-                self._let_go()
+                self._disconnect()
                 self._doubtful = True
             raise self._translated(error) from error
 
@@ -297,21 +297,20 @@ class DuckEngine:
             try:
                 self._connection.execute("rollback")
             except duckdb.Error:
-                self._let_go()  # whatever state it is in, the file knows better
+                self._disconnect()  # whatever state it is in, the file has the truth
 
     def _closed(self) -> StoreError:
-        return StoreError(f"{self.path}: it is closed after an error, and opens again soon")
+        return StoreError(f"{self.path}: it is closed after an error, and is opened again soon")
 
     def _end_readers(self) -> None:
-        """Break off what others read, and wait until they have let go: a file that they hold is not
-        opened anew."""
+        """Cancel all readers, and wait until they have ended: a file in use is not opened again."""
         with self._reader_ended:
             while self._readers:
                 for cursor in self._readers:
                     cursor.interrupt()
                 self._reader_ended.wait(0.05)
 
-    def _let_go(self) -> None:
+    def _disconnect(self) -> None:
         with self._reader_ended:
             connection, self._connection = self._connection, None
         self._end_readers()

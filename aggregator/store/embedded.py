@@ -23,7 +23,7 @@ from aggregator.store.protocol import (
     HistorySeries,
     PastInstants,
 )
-from aggregator.store.stored import Fresh
+from aggregator.store.stored_spans import Fresh
 from telemetry.errors import StoreError
 from telemetry.metric import Lane, Table
 from telemetry.schema import SCHEMA

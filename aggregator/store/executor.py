@@ -1,8 +1,8 @@
-"""The store's own thread: commits, short upkeep and questions, one at a time; sealing has another.
+"""The threads of the store: one for commits, upkeep and short queries; others for long queries and
+sealing.
 
 The engine releases the interpreter while it works, so ingest goes on meanwhile. A batch that could
-not be written is kept and tried again, ever more patiently, until it can be: what comes in the
-meantime is bounded by ingest.
+not be written is retried, with growing pauses, until it can be: ingest bounds what waits meanwhile.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class StoreExecutor:
         self._thread = ThreadPoolExecutor(1, "store")
         self._beside = ThreadPoolExecutor(2, "store-apart")
         """For answers that may take longer than a commit may wait."""
-        self._upkeep = ThreadPoolExecutor(1, "store-upkeep", initializer=_step_back)
+        self._upkeep = ThreadPoolExecutor(1, "store-upkeep", initializer=_lower_priority)
         """No thread of these is started before it is used."""
 
     async def known(self) -> StoredState:
@@ -101,7 +101,7 @@ class StoreExecutor:
         return self._store.status()
 
     async def write(self, batch: Batch, stop: asyncio.Event) -> bool:
-        """Write a batch, however often it takes; False when `stop` was set and it failed again."""
+        """Write a batch, with retries; return False when it failed and `stop` was set."""
         backoff = Backoff(FIRST_RETRY, LONGEST_RETRY, STEADY)
         while True:
             began = time.monotonic()
@@ -124,7 +124,7 @@ class StoreExecutor:
             stats.frames_duplicate += len(batch.frames) - new
             stats.events_stored += len(batch.events)
             if not stats.store_ok:
-                log.warning("store: it writes again")
+                log.warning("store: writes succeed again")
                 stats.store_ok = True
             await self._tidy()
             return True
@@ -132,23 +132,23 @@ class StoreExecutor:
     async def _tidy(self) -> None:
         try:
             await _run(self._thread, self._store.tidy)
-        except StoreError as error:  # nothing is lost, and a commit that fails will be told
+        except StoreError as error:  # nothing is lost, and a commit that fails is reported
             log.warning("store: %s", error)
 
     async def maintain(self, wall: int) -> bool:
-        """Do one piece of upkeep; returns whether there is more to do now."""
+        """Do one piece of upkeep; return whether there is more to do now."""
         try:
             more = await _run(self._thread, self._store.maintain, wall)
             if more:
                 await _run(self._upkeep, self._store.seal)
-                await self._tidy()  # beside a file in the making the log can't be folded in
+                await self._tidy()  # while a file was being made the log could not be folded in
         except StoreError as error:
             self._failed(error)
             return False
         return more
 
     async def close(self) -> None:
-        """Write everything down and end the thread."""
+        """Close the store and end the threads."""
         try:
             await _run(self._thread, self._store.close)
         finally:
@@ -159,7 +159,10 @@ class StoreExecutor:
     def _failed(self, error: StoreError) -> None:
         self._stats.store_errors += 1
         if self._stats.store_ok:
-            log.error("store: %s Live data goes on; what can't be kept is asked for again.", error)
+            log.error(
+                "store: %s Live data goes on; frames that can't be stored are requested again.",
+                error,
+            )
         self._stats.store_ok = False
 
 
@@ -171,8 +174,8 @@ async def _run(
     return await asyncio.get_running_loop().run_in_executor(pool, function, *args)
 
 
-def _step_back() -> None:
-    """Let a thread have what the others leave: 100,000 GPUs are sealed at a third of a core, and
+def _lower_priority() -> None:
+    """Lower the priority of this thread: sealing takes a third of a core for 100,000 GPUs, and
     nothing waits for it."""
     if sys.platform == "linux":  # elsewhere it would be the whole process
         own = threading.get_native_id()

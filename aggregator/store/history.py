@@ -1,7 +1,7 @@
-"""History: one metric of one device over time, from wherever it stands by now.
+"""History: one metric of one device over time, from wherever its rows are by now.
 
 Each period of arrival is read from one place: its hot table, its sealed readings, or the coarsest
-roll-up that divides the step asked for. Files are chosen by the manifest (time and device range)
+roll-up that divides the requested step. Files are chosen by the manifest (time and device range)
 and are sorted by device, so that one device's hour touches a row group or two.
 """
 

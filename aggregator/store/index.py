@@ -1,7 +1,7 @@
 """The index over the manifest: the files that hold one device's readings of a span of time.
 
-A fleet of 100,000 GPUs leaves some hundred files an hour; a question about one GPU must not look at
-each file of a year. Periods are found by their span of time, slices by their range of devices.
+A fleet of 100,000 GPUs leaves some hundred files an hour; a query about one GPU must not test each
+file of a year. Periods are found by their span of time, slices by their range of devices.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _Block:
 
 
 class Index:
-    """All sealed files of the store."""
+    """The sealed files of a store."""
 
     def __init__(self, files: Iterable[SealedFile]) -> None:
         self.files = list(files)
@@ -74,8 +74,8 @@ class Index:
         self.rollup_bytes = sum(file.bytes for file in self.files) - self.raw_bytes
 
     def spanning(self, block: str, start: int, end: int, step: float) -> list[SealedFile]:
-        """Return the files of all devices, likewise. A bucket that was over before the span still says
-        how things stood, for as long as it was: until the next one is."""
+        """Return the files to read for all devices, as `find`. A bucket that ended before the span still
+        counts for as long as it was: until the next one ends."""
         among = self._blocks.get(block)
         widest = 0 if among is None else among.widest * SECOND
         return [
@@ -87,7 +87,7 @@ class Index:
     def find(self, block: str, device: str, start: int, end: int, step: float) -> list[SealedFile]:
         """Return the files to read for buckets of `step` seconds; times in ns since 1970.
 
-        Each period is read from one kind of file alone, or its readings would count twice.
+        Each period is read from one kind of file only, or its readings would count twice.
         """
         return self._among(block, start, end, step, lambda slices: slices.of(device))
 
@@ -111,7 +111,7 @@ class Index:
 
 
 def choose(steps: Iterable[int], step: float) -> int:
-    """Return which of the steps that a period has serves best; 0 stands for the readings."""
+    """Return the best of the steps that a period has; 0 stands for the readings."""
     there = set(steps)
     fitting = [each for each in there if 0 < each <= step and step % each == 0]
     return max(fitting) if fitting else min(there)

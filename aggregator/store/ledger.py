@@ -29,8 +29,7 @@ from aggregator.store.protocol import (
 )
 from aggregator.store.seal import Sealer
 from aggregator.store.sealed_files import SealedFiles
-from aggregator.store.stored import Fresh, NewHole, StoredSpans
-from aggregator.store.stored_marks import accounted_runs
+from aggregator.store.stored_spans import Fresh, NewHole, StoredSpans, accounted_runs
 from aggregator.store.tables import (
     FRAMES,
     create_period,
@@ -52,7 +51,7 @@ RETAIN_EVERY_NS = 30 * 10**9
 
 
 class LedgerStore:
-    """All of a store but its readings, in a data folder."""
+    """The part of a store that is not readings, in a data folder."""
 
     def __init__(self, config: StoreConfig, folder: Path) -> None:
         self._config = config
@@ -93,7 +92,7 @@ class LedgerStore:
 
     def _period_for(self, at: int) -> int:
         """Return the period into which a batch of a time is written. Nothing is added to one that
-        is being sealed: what waited until then (for a disk, say) goes into the next."""
+        is being sealed: a batch that waited until then (for a disk, say) goes into the next."""
         period = period_of(at, self._config.seal_seconds)
         sealer = self._sealer
         if sealer is not None and period == sealer.period:
@@ -243,11 +242,11 @@ class LedgerStore:
         no `maintain` runs. Raises `StoreError`."""
         sealer = self._sealer
         if sealer is not None and not sealer.made:
-            with self._abandoned_if_it_fails(sealer):
+            with self._abandon_on_error(sealer):
                 sealer.step()
 
     def _finish(self, sealer: Sealer) -> None:
-        with self._abandoned_if_it_fails(sealer):
+        with self._abandon_on_error(sealer):
             sealer.finish()
         self._sealer = None
         # In this order: `past` reads them from another thread, and must find all in one of them.
@@ -256,7 +255,7 @@ class LedgerStore:
         self._retained_at = 0
 
     @contextmanager
-    def _abandoned_if_it_fails(self, sealer: Sealer) -> Iterator[None]:
+    def _abandon_on_error(self, sealer: Sealer) -> Iterator[None]:
         try:
             yield
         except (StoreError, OSError) as error:

@@ -1,7 +1,7 @@
-"""The manifest: which sealed files belong to the store.
+"""The manifest: the sealed files that belong to the store.
 
-A file counts only when it stands in the table `files`; at opening, the folder and the table are
-brought together again, so that a crash between the two loses nothing and doubles nothing.
+A file counts only when it is in the table `files`; at opening, folder and table are reconciled, so that
+a crash between the two loses nothing and doubles nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RAW = "raw"
 
 @dataclass(frozen=True, slots=True)
 class SealedFile:
-    """One sealed file."""
+    """A sealed file."""
 
     path: str
     """Below the data folder."""
@@ -48,7 +48,7 @@ class SealedFile:
 
 
 def folder_of(kind: str, block: str) -> str:
-    """Return where files of a kind stand below the data folder."""
+    """Return the folder of a kind of files, below the data folder."""
     return f"sealed/{block}" if kind == RAW else f"rollup_{kind}/{block}"
 
 
@@ -62,7 +62,7 @@ def load(engine: DuckEngine) -> list[SealedFile]:
 
 
 def add(engine: DuckEngine, files: list[SealedFile]) -> None:
-    """Enter files; inside the caller's transaction."""
+    """Add files; inside the caller's transaction."""
     for file in files:
         engine.run(
             "insert into files values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -72,7 +72,7 @@ def add(engine: DuckEngine, files: list[SealedFile]) -> None:
 
 
 def forget(engine: DuckEngine, paths: list[str]) -> None:
-    """Take files out that are not there any more."""
+    """Remove files from the table that are not on disk any more."""
     with engine.transaction():
         for path in paths:
             engine.run("delete from files where path = ?", path)
@@ -81,7 +81,7 @@ def forget(engine: DuckEngine, paths: list[str]) -> None:
 def describe(
     engine: ReadConnection, root: Path, path: Path, kind: str, block: str, period: int, ends: int
 ) -> SealedFile:
-    """Read from a Parquet file what the manifest keeps of it."""
+    """Return the manifest's entry for a Parquet file, read from the file."""
     source = f"read_parquet({quoted(str(path))})"
     rows, first, last, low, high = engine.rows(
         f"select count(*), epoch_ns(min(ts)), epoch_ns(max(ts)), min(device), max(device) from {source}"
@@ -94,11 +94,11 @@ def describe(
 
 
 def reconcile(engine: DuckEngine, root: Path, hot_periods: set[int], seal_seconds: int) -> None:
-    """Bring folder and table together.
+    """Reconcile folder and table.
 
-    A file that the table does not know is the rest of a seal that was cut short when the hot
-    tables of its period are still there: it is removed, and made again. Else (the hot database
-    was corrupt and set aside) it is all there is of that period, and is entered again.
+    A file that is not in the table is left from an interrupted seal when the hot tables of its
+    period still exist: it is removed, and made again. Else (the hot database was corrupt and set
+    aside) it is all that is left of that period, and is added again.
     """
     known = {file.path for file in load(engine)}
     adopted: list[SealedFile] = []
@@ -109,13 +109,13 @@ def reconcile(engine: DuckEngine, root: Path, hot_periods: set[int], seal_second
             continue
         period = period_from_name(path.name)
         if period is None:
-            continue  # not named by us: leave it alone
+            continue  # not one of our names: leave it alone
         if period in hot_periods:
             path.unlink()
             continue
         try:
             adopted.append(describe(engine, root, path, kind, block, period, period + seal_seconds))
-            log.warning("%s: not in the manifest, and entered again", path)
+            log.warning("%s: not in the manifest, and added again", path)
         except StoreError as error:
             log.error("%s: not in the manifest and not readable; left alone: %s", path, error)  # noqa: TRY400
     with engine.transaction():
@@ -141,7 +141,7 @@ def _on_disk(root: Path) -> list[tuple[str, str, Path]]:
 
 
 def _mark(engine: DuckEngine, root: Path, files: list[SealedFile]) -> None:
-    """Account for the frames of files that were entered again, so that none is stored twice."""
+    """Account for the frames of files that were added again, so that none is stored twice."""
     if not files:
         return
     paths = ", ".join(quoted(str(root / file.path)) for file in files)
@@ -168,7 +168,7 @@ def _mark(engine: DuckEngine, root: Path, files: list[SealedFile]) -> None:
 
 
 def sync(path: Path) -> None:
-    """Make a file or folder last through a power cut."""
+    """Sync a file or folder to disk, so that it survives a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,8 +1,8 @@
 """A fleet's past: the newest readings of all devices of a table at some instants.
 
-Files are sorted by device and then time, so that an instant lies in all of them: what costs is to
-reader for it, and several instants at one distance cost hardly more than one. Each period is read from
-one place, as for history; what a roll-up has counts from its bucket's last reading.
+Files are sorted by device and then time, so that an instant lies in all of them: the cost is in
+finding it, and several instants at one distance cost hardly more than one. Each period is read from
+one place, as for history; a value of a roll-up counts from its bucket's last reading.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Found = dict[str, npt.NDArray[Any]]
 
 @dataclass(frozen=True, slots=True)
 class PastQuery:
-    """What somebody wants to see."""
+    """A query for the past of a table."""
 
     table: Table
     columns: tuple[str, ...]
@@ -43,8 +43,8 @@ class PastQuery:
 
 
 FEW = 30_000_000_000
-"""ns: where readings so old still count, only the newest of each cell leaves the engine, whose memory
-is bounded; a usual reach has few, which are chosen here more cheaply."""
+"""ns: with a reach so long, only the newest reading of each cell leaves the engine, whose memory is
+bounded; a usual reach has few readings, and choosing among them here is cheaper."""
 
 
 def read_past(
@@ -54,7 +54,7 @@ def read_past(
     periods: Mapping[int, Mapping[str, str]],
     query: PastQuery,
 ) -> FleetPast:
-    """Return what there is. Raises `StoreError` for a metric that is none of the table."""
+    """Return the past that a query is for. Raises `StoreError` for a metric that is not of the table."""
     blocks = [block for block in BLOCKS.values() if block.table is query.table]
     for name in query.columns:
         if not any(name in block.names for block in blocks):
@@ -65,7 +65,7 @@ def read_past(
     for block in blocks:
         metrics = [name for name in block.names if name in query.columns]
         if metrics and ids == {}:
-            found[block.lane] = {}  # nothing of these nodes yet: all columns, all gaps
+            found[block.lane] = {}  # no device of these nodes yet: all columns, all gaps
         elif metrics:
             sources, wide = _sources(root, sealed, periods, block, metrics, query, ids)
             slack[block.lane] = wide
@@ -131,7 +131,7 @@ def later_than(reader: EngineReader, table: Table, at: int) -> set[tuple[str, st
     return {(node, key) for node, key in found}
 
 
-# -- Where it stands -----------------------------------------------------------------------------
+# -- Sources of rows -----------------------------------------------------------------------------
 
 
 def _sources(
@@ -196,7 +196,7 @@ def _sealed(
         names = ", ".join(_named(f"f.{column(name)}", name, there) for name in metrics)
         return f"select d.id as id, epoch_ns(f.ts) as ts, 0::bigint as wide, {names} {where}"
     names = ", ".join(_named(_joined(block, name), name, there) for name in metrics)
-    return (  # what came late of a bucket is in another file: an hour's last second every time
+    return (  # late readings of a bucket are in another file: those of an hour's last second, every time
         f"select d.id as id, epoch_ns(max(f.last_ts)) as ts, {width * SECOND}::bigint as wide, "
         f"{names} {where} group by d.id, f.ts"
     )
@@ -228,7 +228,7 @@ def _numbered(sql: str, when: PastInstants, reach: int, wide: int) -> str:
     return rows
 
 
-# -- What it is ----------------------------------------------------------------------------------
+# -- From rows to columns ----------------------------------------------------------------------------------
 
 
 def enter(
@@ -239,8 +239,8 @@ def enter(
     lane: Lane,
     metrics: Sequence[str],
 ) -> None:
-    """Enter the newest row of each device at each instant: one that came before holds on until
-    another comes, or until it is too old. `numbers`: the ids of `past.devices`, sorted."""
+    """Enter the newest row of each device at each instant: a row counts until the next, or until it is
+    too old. `numbers`: the ids of `past.devices`, sorted."""
     count, many = query.when.count, len(numbers)
     newest = np.full(count * many, -1, np.int64)
     stamps: Longs = np.zeros(1, np.int64)

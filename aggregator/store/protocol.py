@@ -20,7 +20,7 @@ from telemetry.metric import Lane, Table
 
 @dataclass(frozen=True, slots=True)
 class CollectorRun:
-    """One session of one node, under a small number that rows carry instead of both."""
+    """A session of a node, with a small number that rows carry instead of both."""
 
     id: int
     node: str
@@ -29,7 +29,7 @@ class CollectorRun:
 
 @dataclass(frozen=True, slots=True)
 class StoredDevice:
-    """What a row of readings belongs to, under a small number that rows carry instead of it."""
+    """The device of a row of readings, with a small number that rows carry instead of its names."""
 
     id: int
     node: str
@@ -42,7 +42,7 @@ class StoredDevice:
 
 @dataclass(slots=True)
 class StoredState:
-    """The numbers that the store has given out already."""
+    """The numbers that the store has assigned already."""
 
     runs: list[CollectorRun] = field(default_factory=list)
     devices: list[StoredDevice] = field(default_factory=list)
@@ -50,7 +50,7 @@ class StoredState:
 
 @dataclass(slots=True)
 class Frames:
-    """Which frames are in a batch, one array an attribute: their identity, their clock and ours."""
+    """The frames of a batch, one array an attribute: identity, the node's clock and ours."""
 
     run: npt.NDArray[np.int32]
     """Number of the `CollectorRun`."""
@@ -86,7 +86,7 @@ class Frames:
 
 @dataclass(slots=True)
 class Hole:
-    """Frames that nobody has any more: recorded, so that loss has an exact size."""
+    """Frames that are lost for good: recorded, so that loss has an exact size."""
 
     node: str
     session: int
@@ -103,7 +103,7 @@ class BlockRows:
     block: int
     """Number in `telemetry.schema.SCHEMA`."""
     frame: npt.NDArray[np.int32]
-    """For each row, the position in `Batch.frames` of the frame that it came in."""
+    """For each row, the position of its frame in `Batch.frames`."""
     device: npt.NDArray[np.int32]
     """For each row, the number of its `StoredDevice`."""
     gauges: npt.NDArray[np.float32]
@@ -112,7 +112,7 @@ class BlockRows:
 
 @dataclass(slots=True)
 class Batch:
-    """What one commit of the store holds: all of it, or nothing."""
+    """The content of one commit of the store."""
 
     frames: Frames = field(default_factory=Frames.none)
     blocks: list[BlockRows] = field(default_factory=list)
@@ -120,9 +120,9 @@ class Batch:
     holes: list[Hole] = field(default_factory=list)
     inventories: list[Inventory] = field(default_factory=list)
     runs: list[CollectorRun] = field(default_factory=list)
-    """Runs that no batch before has named."""
+    """New runs."""
     devices: list[StoredDevice] = field(default_factory=list)
-    """Devices that no batch before has named."""
+    """New devices."""
     at: int = 0
     """ns, the aggregator's clock when the batch was closed."""
 
@@ -139,7 +139,7 @@ class Batch:
 
 
 class HistorySeries(msgspec.Struct, frozen=True):
-    """One metric of one device over time, in buckets of `step` seconds (0: every reading)."""
+    """A metric of a device over time, in buckets of `step` seconds (0: every reading)."""
 
     device: str
     metric: str
@@ -154,39 +154,39 @@ class HistorySeries(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class PastInstants:
-    """Moments at one distance from each other, ns since 1970."""
+    """Equidistant instants, ns since 1970."""
 
     first: int
     step: int
-    """ns; what it is does not matter where there is one moment."""
+    """ns; has no meaning for a single instant."""
     count: int
 
     @property
     def last(self) -> int:
-        """The newest of them."""
+        """The newest instant."""
         return self.first + (self.count - 1) * self.step
 
     def all(self) -> npt.NDArray[np.int64]:
-        """Return every one of them."""
+        """Return all instants."""
         return self.first + self.step * np.arange(self.count, dtype=np.int64)
 
 
 @dataclass(slots=True)
 class FleetPast:
-    """What the store has of a table's devices at some instants: the newest readings before each."""
+    """The newest readings of a table's devices before each of some instants."""
 
     devices: list[StoredDevice]
-    """Those of which it has anything."""
+    """The devices with readings."""
     columns: dict[str, Floats]
     """By metric, shape (instants, devices); NaN where there was no reading."""
     seen: dict[Lane, npt.NDArray[np.int64]]
-    """When these readings were taken, by lane and in the same shape, the nodes' clock; 0 for none."""
+    """Times of these readings, by lane and in the same shape, the nodes' clock; 0 for none."""
     slack: dict[Lane, int]
-    """ns that a reading of a roll-up may be older than one that was kept by itself."""
+    """ns that a reading from a roll-up may be older than a single one before it is stale."""
     later: set[tuple[str, str]]
     """Node and key of devices that came only after the first instant."""
     begins: int | None = None
-    """ns since 1970: about when the oldest reading of the table was taken; None where nobody knows."""
+    """ns since 1970: about when the oldest reading of the table was taken; None where it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ class Store(Protocol):
     """
 
     def write(self, batch: Batch) -> int:
-        """Keep a batch in one transaction. Returns how many frames were new: a frame that is there
+        """Store a batch in one transaction; return how many frames were new: a frame that is there
         already (node, session, seq) is not stored twice. Raises `StoreError`; then nothing of it
         is stored and the same batch may be written again."""
 
@@ -248,17 +248,16 @@ class Store(Protocol):
         """Return events, newest first."""
 
     def tidy(self) -> bool:
-        """Do what a commit leaves to be done, before the next one comes; returns whether there was
-        anything to do."""
+        """Do the work that a commit left, before the next one; return whether there was any."""
 
     def maintain(self, now: int) -> bool:
-        """Do one short piece of what is due: begin or end the sealing of a period, drop what is too
-        old or too much. Returns whether there is more to do now, by `seal` first. `now` is ns since
+        """Do one short piece of upkeep: begin or end the sealing of a period, drop data that is too old
+        or too large. Return whether there is more to do now, by `seal` first. `now` is ns since
         1970."""
 
     def seal(self) -> None:
-        """Do one long piece: make a Parquet file of a period that is over, or a roll-up. It is called
-        from a thread of its own, beside all others but `maintain`."""
+        """Do one long piece of upkeep: make a Parquet file of a finished period, or a roll-up; in a
+        thread of its own, beside all methods but `maintain`."""
 
     def size(self) -> dict[str, int]:
         """Return bytes by part: `hot`, `sealed`, `rollups`."""
@@ -267,4 +266,4 @@ class Store(Protocol):
         """Return the state of the store, from any thread and without waiting for a lock or disk."""
 
     def close(self) -> None:
-        """Write everything down and let go of the files."""
+        """Write everything and close the files."""

@@ -1,4 +1,4 @@
-"""Retention: what is too old, or more than there is room for, goes; by dropping whole files."""
+"""Retention: sealed files that are too old, or more than there is room for, are dropped whole."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 def too_old(files: Iterable[SealedFile], config: StoreConfig, now: int) -> list[SealedFile]:
-    """Return the files whose rows all came longer ago than their kind is kept; `now` in ns."""
+    """Return the files whose rows are all older than the retention of their kind; `now` in ns."""
     ages = {RAW: config.raw_age_seconds}
     for step, age in zip(config.rollup_seconds, config.rollup_age_seconds, strict=True):
         ages[str(step)] = age
@@ -25,7 +25,7 @@ def too_old(files: Iterable[SealedFile], config: StoreConfig, now: int) -> list[
 
 
 def too_much(files: Iterable[SealedFile], used: int, limit: int) -> list[SealedFile]:
-    """Return what must go so that `used` bytes become `limit` at most.
+    """Return the files to drop so that `used` bytes become `limit` at most.
 
     The oldest readings go first, then the finest roll-ups, the oldest first.
     """
@@ -39,7 +39,7 @@ def too_much(files: Iterable[SealedFile], used: int, limit: int) -> list[SealedF
 
 
 def going(files: Sequence[SealedFile], config: StoreConfig, hot: int, now: int) -> list[SealedFile]:
-    """Return what is to go; `hot` are the bytes of the database."""
+    """Return the files to drop; `hot`: bytes of the database."""
     old = too_old(files, config, now)
     gone = {file.path for file in old}
     left = [file for file in files if file.path not in gone]
@@ -54,7 +54,7 @@ def going(files: Sequence[SealedFile], config: StoreConfig, hot: int, now: int) 
 def drop(
     engine: DuckEngine, root: Path, config: StoreConfig, files: Iterable[SealedFile], now: int
 ) -> None:
-    """Remove files, and events and holes that are too old. Raises `StoreError` or `OSError`."""
+    """Drop files, and events and holes that are too old. Raises `StoreError` or `OSError`."""
     names = [file.path for file in files]
     for name in names:
         (root / name).unlink(missing_ok=True)
@@ -67,10 +67,10 @@ def drop(
 
 
 def forget_runs(engine: DuckEngine, config: StoreConfig, frame_tables: Sequence[str]) -> None:
-    """Forget sessions of long ago, so that restarts of collectors do not add up for ever.
+    """Remove sessions of long ago, so that restarts of collectors do not add up for ever.
 
-    Only at opening: while the service runs, their numbers are in use. Time is told by the newest
-    seal, so that a wrong clock forgets nothing.
+    Only at opening: while the service runs, their numbers are in use. Age is counted from the newest
+    seal, so that a wrong clock removes nothing.
     """
     age = max([config.raw_age_seconds, *config.rollup_age_seconds[:1]])
     hot = " union all ".join(f"select run from {table}" for table in frame_tables)

@@ -1,4 +1,4 @@
-"""Roll-ups: what stays of readings when they are too old to be kept one by one.
+"""Roll-ups: aggregates of readings that are too old to be stored one by one.
 
 A roll-up has one row per device and bucket: for a gauge its mean, lowest and highest value and how
 many readings stand behind them, for a counter its last value. Buckets are of the nodes' clocks; a
@@ -20,7 +20,7 @@ IDENTITY = ("node", "device", "name", "index")
 
 
 def steps_for(block: Block, steps: Sequence[int]) -> list[int]:
-    """Return the steps that are worth it for a block."""
+    """Return the steps that save space for a block."""
     return [step for step in steps if block.lane is Lane.FAST or step >= SLOW_LEAST]
 
 
@@ -35,7 +35,7 @@ def high(metric: str) -> str:
 
 
 def readings(metric: str) -> str:
-    """Return the column that says how many readings a bucket has of a metric."""
+    """Return the column with the number of readings of a metric in a bucket."""
     return f"{metric}__n"
 
 

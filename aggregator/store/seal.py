@@ -1,9 +1,9 @@
 """Sealing: the readings of a period that is over become Parquet files that any engine reads.
 
 Files are made beside the commits, on a connection and in a thread of their own, in steps between
-which the log is folded in. They are written aside and fsynced; only when all of a period are there
-are they given their names, and one transaction enters them in the manifest, folds the frames into
-marks and drops the period's tables. A crash before that transaction leaves the tables, and the
+which the log is folded in. They are written under other names and fsynced; when all files of a period
+exist they are renamed, and one transaction adds them to the manifest, folds the frames into marks and
+drops the period's tables. A crash before that transaction leaves the tables, and the
 files are made again; one after it leaves the files.
 """
 
@@ -15,8 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from aggregator.config import StoreConfig
-from aggregator.store import manifest
-from aggregator.store import stored_marks as marks
+from aggregator.store import manifest, stored_spans
 from aggregator.store.duck import DuckEngine, EngineReader, column, quoted
 from aggregator.store.manifest import RAW, SealedFile, folder_of, sync
 from aggregator.store.rollup import rollup_query, steps_for
@@ -51,12 +50,12 @@ class Sealer:
         self._taken = {file.path for file in files}
         """Names in use: a clock that was set back brings a period twice."""
         self._made: list[tuple[Path, SealedFile]] = []
-        """Files that wait under other names, and what they will be."""
+        """Files under temporary names, and their entries in the manifest."""
         self._named: list[Path] = []
         self.made = False
-        """Whether all files are there, and wait for their names."""
+        """Whether all files exist, and wait for their names."""
         self.files: list[SealedFile] = []
-        """What it added to the manifest, once all is done."""
+        """Its entries in the manifest, once all is done."""
         self._open_reader: EngineReader | None = None
         self._steps = self._run()
 
@@ -66,7 +65,7 @@ class Sealer:
             self.made = next(self._steps, None) is None
 
     def abandon(self) -> None:
-        """Remove what was made so far; the tables still hold everything."""
+        """Remove the files made so far; the tables still hold everything."""
         for path in [*self._named, *(path for path, _ in self._made)]:
             path.unlink(missing_ok=True)
 
@@ -164,7 +163,7 @@ class Sealer:
             sync(folder)
         with self._engine.transaction():
             manifest.add(self._engine, [file for _, file in self._made])
-            marks.fold(self._engine, self._tables[FRAMES], self.period)
+            stored_spans.fold(self._engine, self._tables[FRAMES], self.period)
             for table in self._tables.values():
                 self._engine.run(f"drop table {table}")
         self.files = [file for _, file in self._made]

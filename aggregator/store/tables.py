@@ -1,4 +1,4 @@
-"""The tables of the hot database, and how they are named.
+"""The tables of the hot database, and their names.
 
 Readings stand in one table per block and *period* of arrival (`gpu_fast_1763715600`, the period's
 start in seconds since 1970), so that sealing a period ends with dropping tables, which costs
@@ -92,7 +92,7 @@ def period_of(at: int, seal_seconds: float) -> int:
 
 
 def period_name(period: int) -> str:
-    """Return a period's start as it stands in file names: `2026-11-21T09-00-00Z`."""
+    """Return a period's start as in file names: `2026-11-21T09-00-00Z`."""
     return datetime.fromtimestamp(period, UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
 
 

@@ -81,6 +81,6 @@ class InfluxFeed(Feed):
     def crash(self) -> None:
         """A kill -9: nothing is closed, nothing is written down any more; then a new start."""
         self.influx.spool.close()
-        self.influx._ledger._engine._let_go()
+        self.influx._ledger._engine._disconnect()
         self.influx._writer.close()
         self.open()

@@ -236,7 +236,7 @@ def test_a_crash_between_naming_the_files_and_the_commit_doubles_nothing(
 
     feed.wall += HOUR
     with monkeypatch.context() as patch:
-        patch.setattr("aggregator.store.seal.marks.fold", cut)
+        patch.setattr("aggregator.store.seal.stored_spans.fold", cut)
         patch.setattr(Sealer, "abandon", lambda _: None)
         with pytest.raises(PowerCutError):
             feed.seal()

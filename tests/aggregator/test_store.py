@@ -231,7 +231,7 @@ def test_a_flipped_byte_in_the_log_costs_only_what_follows_it(
     stored = store.accounted().get(("a", 1), IntervalSet())
     assert stored == IntervalSet([(0, stored.end)])
     assert (killed / "hot.duckdb.wal.corrupt-1").read_bytes() == bytes(whole)
-    assert "asked for again" in caplog.text
+    assert "requested again" in caplog.text
     store.close()
 
 
