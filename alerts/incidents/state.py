@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import msgspec
 
@@ -23,25 +23,31 @@ MAX_TIMELINE = 100
 """Events that are kept of one incident."""
 
 
+_assign = msgspec.Struct.__setattr__
+
+
 class StoredRecord(msgspec.Struct, kw_only=True, dict=True):
     """A record that marks itself as changed in the table that contains it.
 
     Fields are immutable values, so that every change is an assignment.
     """
 
+    _changed: ClassVar[dict[str, None] | None] = None
+    _key: ClassVar[str] = ""
+
     def report_to(self, changed: dict[str, None], key: str) -> None:
         """Add `key` to `changed` whenever a field gets another value."""
-        self.__dict__["_report"] = (changed, key)
+        self.__dict__.update(_changed=changed, _key=key)
 
     if not TYPE_CHECKING:  # for the type checker, unknown attributes stay an error
 
         def __setattr__(self, name: str, value: Any) -> None:
             """Set a field; where that changes it, report the record as changed."""
             before = getattr(self, name)
-            super().__setattr__(name, value)
-            if before != value and (report := self.__dict__.get("_report")) is not None:
-                changed, key = report
-                changed[key] = None
+            if before is not value and before != value:
+                _assign(self, name, value)
+                if self._changed is not None:
+                    self._changed[self._key] = None
 
 
 class TrackedAlert(StoredRecord, kw_only=True):
