@@ -1,31 +1,32 @@
-"""The live terminal dashboard, talking only to the aggregator's HTTP API.
+"""The terminal dashboard, `kilowatch top`. It knows only the aggregator's HTTP API (`api`).
 
-How it hangs together, from the wire to the glass:
+From the wire to the screen, each folder imports only those above it:
 
-- `feed.feed.Feed` keeps a `state.Board` (columns, never objects per GPU; `documents` beside them) and
-  asks only for what the view on the screen `Wants`: columns and nodes on the WebSocket (packed, as
-  float32), documents (`Ask`) by GET. `feed.http` is all of HTTP that this takes; `messages/` is what
-  is said.
-- `app.Top` is the frame, joined of the parts in `frame/`: what it knows (`state`), header, band and
-  footer (`drawing`), `filtering`, `times`, `places`, `taking`; key map (`keys.KEYS`) and dialogs. It
-  draws once per data frame. `timebar.Clock` decides which state is shown: now, a paused one, or
-  one of the `trail`.
-- `screens/` has a view in each file. A view says what it `wants`, draws itself from
-  `self.top.shown`, and has a method `do_<action>` for each key that it understands.
-- `kit/` has what views are made of: pure functions from columns to lines of `(text, tone)` pieces
-  (`grid`, `heatmap`, `chart`, `bars`), and the widgets that paint them (`surface.Surface`, `fleetmap.FleetMap`,
-  `table.VirtualTable`). A widget owns pixels, never data: `widget.show(drawing)` is one refresh.
-- `lean` and `painted` keep it small and quick; `python -m bench.dashboard` measures both.
-- `theme.Tones` is the only door to the terminal: it turns tones into styles, and text into ASCII
-  where that is asked for. No view knows a colour. Names from strangers pass `text.clean`.
+- `theme` and `kit/`: text, charts, bars, and the widgets that paint lines of `(text, tone)` pieces. They
+  know no cluster. `theme.Tones` makes all styles, and replaces signs where a terminal has only ASCII.
+- `state/`: `DashboardState`, all values of one instant as columns. It is replaced, never changed.
+- `feed/`: `DashboardFeed` keeps the newest state. It fetches only what the open view `Wants`: columns and
+  nodes on a WebSocket, documents (`DocumentRequest`) by GET.
+- `past/`: `Past` fetches frames and documents of an earlier time from the aggregator's store.
+- `time/`: `TimeControls` decides which state is shown: the newest, a paused, a recent or a past one.
+- `tables/`, `map/`: columns, sort orders and filters of tables, and the map of all GPUs.
+- `screens/`: a view in each file. It reads a `ViewContext`, and knows nothing of the application.
+- `frame/`: what surrounds a view: header, footer, time bar, filter line, palette, export.
+- `app.Top` joins these objects and dispatches keys (`keys.KEYS`); `top` starts it, `status` prints the
+  cluster once as text.
 
-To add a screen: write `screens/NAME.py` with a class of `View` (anything), `ListView` (a table with
-a detail beside it) or `PageView` (one thing, scrolled), and name it in `screens.VIEWS`. Keep the
-drawing a function of `(state, ..., width, height)`, so that a test needs no application:
+To add a screen: write `screens/NAME.py` with a subclass of `View` (anything), `ListView` (a table with a
+detail beside it) or `PageView` (one thing, scrolled), and name it in `screens.VIEWS`. Draw with a pure
+function of `(state, ..., width, height)`, so that a test needs no application:
 
-    def my_lines(state: Board, width: int, height: int) -> list[Line]:
+    def my_lines(state: DashboardState, width: int, height: int) -> list[Line]:
         return [[("power ", "dim"), (watts(state.power.wall_watts), "strong")]]
 
-To add a metric to the map: a row of `metrics.METRICS`. To add a key: a row of `keys.KEYS`, and a
-method `do_<action>` where it does something. To add a filter key: a row in `fields`.
+To add a column: a row of the table's columns (`tables.gpu_table.GPU_COLUMNS`, `tables.node_table`, or the
+`COLUMNS` of a view), and its metric in `state.readings.COLUMNS` if it is not requested yet. To add a metric
+to the map: a row of `state.metrics.METRICS`. To add a filter key: a row in `tables.fields`.
+
+To add a key: a row of `keys.KEYS`, and a method `do_<action>` in the views where it works; for a key of
+the frame in `app.Top` or `frame.item_keys`, and its action in the `FRAME_KEYS` of the views where it makes
+sense; for one that moves in time a row of `time.timebar.ACTIONS`.
 """

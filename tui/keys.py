@@ -11,21 +11,21 @@ from tui.theme import Line, Piece
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One thing that a key does."""
+    """A key, and the action that it starts."""
 
     keys: str
-    """As Textual names them, joined by commas."""
+    """Textual's names of the keys, joined by commas."""
     shown: str
     word: str
     action: str
-    """Method of a view or of the application: `do_<action>`."""
+    """Name of a method `do_<action>` of the view or the application, or of a row of `tui.time.timebar.ACTIONS`."""
     group: str
     writes: bool = False
-    """Whether it changes something at the aggregator: only with `--write`."""
+    """Whether it changes something at the aggregator, which needs `--write`."""
     shy: bool = False
-    """Not in the footer."""
+    """Whether it is left out of the footer."""
     everywhere: bool = False
-    """Not only in views that have a method for it."""
+    """Whether it works in every view, not only in those that have it."""
 
 
 KEYS: tuple[Key, ...] = (
@@ -37,8 +37,8 @@ KEYS: tuple[Key, ...] = (
     Key("enter", "⏎", "Open", "open", "move", shy=True),
     Key("escape", "esc", "Back", "back", "move", everywhere=True, shy=True),
     Key("f", "f", "Faults only", "faults", "find"),
-    Key("n", "n", "Next alert or fault", "next_ill", "find", shy=True),
-    Key("N", "N", "The one before", "previous_ill", "find", shy=True),
+    Key("n", "n", "Next alert or fault", "next_fault", "find", shy=True),
+    Key("N", "N", "The one before", "previous_fault", "find", shy=True),
     Key("m", "m", "Metric", "metric", "map"),
     Key("z", "z", "Zoom", "zoom", "map"),
     Key("b", "b", "Group", "group", "map"),
@@ -89,8 +89,7 @@ READ_ONLY = "read-only: start with --write"
 
 
 def footer(keys: Sequence[Key], right: str, width: int, *, write: bool) -> Line:
-    """The keys that do something now, as many as fit, those of this screen first, and where the
-    cursor is."""
+    """Draw as many keys as fit, those of this view first, and the place of the cursor."""
     keys = sorted(keys, key=lambda key: (key.action not in _FIRST, key.group not in _OWN))
     pieces: list[Piece] = []
     used = 0
@@ -109,7 +108,7 @@ def footer(keys: Sequence[Key], right: str, width: int, *, write: bool) -> Line:
 
 
 def help_lines(keys: Sequence[Key], width: int, *, write: bool) -> list[Line]:
-    """Every key that is legal here, by group; what is disabled says why."""
+    """Draw every key of a view by group, with the reason where it is disabled."""
     lines: list[Line] = []
     width = width // 2 if width >= 60 else width
     for group in dict.fromkeys(key.group for key in keys):

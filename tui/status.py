@@ -1,8 +1,7 @@
-"""`kilowatch status`: the cluster on one screen of text, for pipes, logs and Nagios. Pure, but for
-asking.
+"""`kilowatch status`: the cluster on one screen of text, for pipes, logs and Nagios.
 
-The exit code is the worst severity that nobody has taken: 0 nothing to do, 1 a ticket, 2 a page, 3 not
-known (no answer, no data, or data that is old).
+The exit code is the worst severity that nobody has acknowledged: 0 none, 1 a ticket, 2 a page, 3 not
+known (no answer, no data, or old data).
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ OK, WARNING, CRITICAL, UNKNOWN = range(4)
 WORDS = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
 _LIVE = LineOf(ConnectionState.LIVE, 0.0)
 OLD = 30.0
-"""Seconds after which the newest frame says nothing about now."""
+"""Age in seconds from which on the newest frame counts as old."""
 
 
-async def look(url: str, token: str | None) -> DashboardState:
-    """Ask once for all that is shown. Raises `ActionRefusedError`, or a fault of the network."""
+async def fetch(url: str, token: str | None) -> DashboardState:
+    """Fetch the state once. Raises `ActionRefusedError`, or an error of the network."""
     async with asyncio.timeout(20.0):
         return await DashboardFeed(url, token, lambda: None, time.monotonic).fetch_once()
 
@@ -53,7 +52,7 @@ def severity(state: DashboardState, age: float | None) -> int:
 
 
 def summary(state: DashboardState, age: float | None) -> str:
-    """One line as Nagios likes it, with performance data behind the bar."""
+    """Return one line in the format of Nagios plugins, with performance data behind the bar."""
     code = severity(state, age)
     status = state.status
     if status is None:
@@ -67,7 +66,7 @@ def summary(state: DashboardState, age: float | None) -> str:
     words = ", ".join(_open(state, kind) for kind in counts)
     if state.incidents_unknown:
         words = f"alerts not known ({clean(state.incidents_unknown)})"
-        counts = dict.fromkeys(counts, "U")  # as Nagios has a value that is not known
+        counts = dict.fromkeys(counts, "U")  # Nagios' sign for an unknown value
     return (
         f"KILOWATCH {WORDS[code]}: {clean(status.cluster)} {words}, {reporting}/{status.gpus} GPUs reporting, {why}"
         f" | gpus={reporting};;;0;{status.gpus} pages={counts['page']} tickets={counts['ticket']}"
@@ -76,8 +75,8 @@ def summary(state: DashboardState, age: float | None) -> str:
 
 
 def _open(state: DashboardState, kind: str) -> str:
-    """How many of a severity stand, and how many of them somebody has taken: what is taken does not
-    count for the exit code, and is there all the same."""
+    """Return the number of open incidents of a severity, and how many are acknowledged: those do not count
+    for the exit code."""
     its = [incident for incident in state.incidents if incident.severity == kind]
     taken = sum(incident.acknowledged is not None for incident in its)
     if not taken:
@@ -88,7 +87,7 @@ def _open(state: DashboardState, kind: str) -> str:
 def text_lines(
     state: DashboardState, age: float | None, width: int = 100, alerts: int = 10, circuits: int = 8
 ) -> list[str]:
-    """The cluster as lines of text."""
+    """Return the cluster as lines of text."""
     shown = replace(state, status_came=0.0)
     lines: list[Line] = [
         [piece for piece in line if "LIVE" not in piece[0]]
@@ -123,7 +122,7 @@ def text_lines(
 
 
 def as_json(state: DashboardState, age: float | None) -> dict[str, Any]:
-    """The same for machines."""
+    """Return the cluster as JSON."""
     status = state.status
     day = None if state.today is None else state.today.measured
     return {
@@ -154,9 +153,9 @@ def as_json(state: DashboardState, age: float | None) -> dict[str, Any]:
 
 
 def once(url: str, token: str | None) -> tuple[DashboardState, float | None, str]:
-    """Look once. Returns the state, the age of its data, and what went wrong, or ``."""
+    """Fetch the state once; returns it, the age of its data, and the error, or ``."""
     try:
-        state = asyncio.run(look(url, token))
+        state = asyncio.run(fetch(url, token))
     except (ActionRefusedError, ConfigError, OSError, msgspec.DecodeError, ValueError) as error:
         return DashboardState(), None, clean(str(error)) or type(error).__name__
     status = state.status

@@ -1,4 +1,4 @@
-"""The themes: what each tone of voice looks like, and how pieces of text become what is painted.
+"""The themes: the style of each tone, and the rendering of pieces of text.
 
 Colour is never the only channel: every state has a glyph and a word too. Metrics are shades of one
 cool hue; warm colours are for alerts alone, and red only for "act now": a busy GPU is not red.
@@ -19,7 +19,7 @@ from textual.strip import Strip
 from tui.kit.painted import Painted
 
 Piece = tuple[str, str]
-"""A run of text and the tone that it is said in."""
+"""A run of text and its tone."""
 Line = Sequence[Piece]
 
 STATES = ("ok", "stale", "warn", "crit", "down")
@@ -29,7 +29,7 @@ STEPS = 8
 
 @dataclass(frozen=True)
 class Theme:
-    """One set of colours; empty ones are the terminal's own."""
+    """A set of colours; an empty one is the terminal's own."""
 
     name: str
     dark: bool
@@ -137,11 +137,11 @@ _TABLE = {
     **{ord(sign): ascii_ for sign, ascii_ in _ASCII.items()},
     **{0x2800 + dots: " .:*#"[min(4, dots.bit_count())] for dots in range(256)},
 }
-"""One sign for one sign, so that what is aligned stays aligned."""
+"""ASCII replacements, one sign for one sign, so that columns stay aligned."""
 
 
 class Tones:
-    """A theme as styles, and the one door through which text goes to the terminal."""
+    """A theme as styles: all text becomes strips here."""
 
     def __init__(self, theme: Theme, *, ascii_only: bool = False) -> None:
         self.theme, self.ascii_only = theme, ascii_only
@@ -166,11 +166,11 @@ class Tones:
 
     @cached_property
     def base(self) -> Style:
-        """What is behind everything."""
+        """The style behind all text."""
         return self._bases[""]
 
     def __getitem__(self, tone: str) -> Style:
-        """The style of a tone. `a/b` is the colour of `a` over that of `b`: a half-block."""
+        """Return the style of a tone. `a/b` is the colour of `a` over that of `b`, for a half-block."""
         found = self._styles.get(tone)
         if found is None:
             found = self._styles[tone] = self._make(tone)
@@ -191,19 +191,19 @@ class Tones:
         return Style.parse(self.theme.tones[tone])
 
     def under(self, name: str) -> Style:
-        """What is behind a line: '', `cursor`, `cursor_idle` or `panel`."""
+        """Return the style behind a line: '', `cursor`, `cursor_idle` or `panel`."""
         return self.base + self._bases[name]
 
     def say(self, text: str) -> str:
-        """Text as this terminal can show it."""
+        """Return text with the signs that this terminal can show."""
         return text.translate(_TABLE) if self.ascii_only else text
 
     def strip(self, line: Line, width: int, under: str = "", *, faded: bool = False) -> Strip:
-        """Paint a line of exactly `width` cells. `faded`: data that is no longer true."""
+        """Render a line of exactly `width` cells. `faded`: the data is outdated."""
         style, say = self._painted, self.say
         segments = [Segment(say(text), style(under, name, faded)) for text, name in line]
         strip = Strip(segments)
-        if strip.cell_length > width > 0 and strip.crop(width).text.strip():  # say that it is cut
+        if strip.cell_length > width > 0 and strip.crop(width).text.strip():  # show that it is cut
             more = Segment(say("…"), style(under, line[-1][1], faded))
             strip = Strip([*strip.crop(0, width - 1), more])
         if strip.cell_length != width:
@@ -214,7 +214,7 @@ class Tones:
         return self.under(under) + Style(dim=True) if faded else self.under(under)
 
     def _painted(self, under: str, tone: str, faded: bool) -> Style:
-        """The style of a tone on what is behind it; a map asks for it 3,000 times a tick."""
+        """Return the style of a tone over the one behind it; cached, as a map needs it 3,000 times a tick."""
         found = self._made.get((under, tone, faded))
         if found is None:
             found = self._behind(under, faded) + self[tone]
@@ -223,12 +223,12 @@ class Tones:
 
 
 def _legible(shade: str) -> str:
-    """Black or white, whichever is read better on a shade."""
+    """Return black or white, whichever is more legible on a shade."""
     return "#ffffff" if luminance(shade) < 0.18 else "#000000"
 
 
 def luminance(colour: str) -> float:
-    """Relative luminance of `#rrggbb`, 0 to 1 (WCAG 2)."""
+    """Return the relative luminance of `#rrggbb`, 0 to 1 (WCAG 2)."""
     parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
     linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -1,7 +1,7 @@
-"""How the dashboard is started, and how a picture of it is taken.
+"""The start of the dashboard, and pictures of it.
 
-Textual is loaded inside the functions: it takes a while, and it must not be loaded before the
-environment says which theme and how many colours fit the terminal.
+Textual is loaded inside the functions: it takes a while, and the environment variables that choose theme
+and colours must be set before.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def run_top(
 
     `token`: the aggregator's bearer token, where it asks for one. `write`: acknowledge and silence
     too. `every`: seconds between two pictures; without, 1, and 2 over ssh.
-    `recorded`: what is there is a recording, and is played from its beginning.
+    `recorded`: whether the aggregator serves a recording, which is played from its beginning.
     """
     far = "SSH_CONNECTION" in os.environ
     if "NO_COLOR" in os.environ or theme in {"mono", "sixteen"}:
         # With NO_COLOR alone Textual still sends shades of grey as true colour; this theme sends
         # none, and only works when it is chosen before Textual is loaded.
         os.environ.setdefault("TEXTUAL_THEME", "ansi-dark")
-    elif theme is None and os.environ.get("TERM") == "dumb":  # it has no colours, and says so
+    elif theme is None and os.environ.get("TERM") == "dumb":  # a terminal without colours
         theme, ascii_only = "mono", True
         os.environ.setdefault("TEXTUAL_THEME", "ansi-dark")
     elif theme is None and os.environ.get("TERM") in {"linux", "vt100", "vt220", "ansi"}:
@@ -65,8 +65,8 @@ def run_top(
         app.run()
     finally:
         gc.enable()  # also where it ended before all was loaded
-        gc.unfreeze()  # or DuckDB, where our caller has it, complains of leaks at the end
-    if app.return_code:  # a fault of ours, told on the terminal: who started us hears of it too
+        gc.unfreeze()  # or DuckDB, if the caller has loaded it, reports leaks at exit
+    if app.return_code:  # an exception, shown on the terminal: the exit code reports it too
         raise SystemExit(app.return_code)
 
 
@@ -87,7 +87,8 @@ def settle() -> None:
 
 
 def _need_terminal() -> None:
-    """Textual reads standard input and writes to standard error, but for the one in a browser."""
+    """Raise `ConfigError` without a terminal: Textual reads standard input and writes to standard error, except
+    in a browser."""
     if "TEXTUAL_DRIVER" not in os.environ and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise ConfigError("kilowatch top", "this is no terminal", "For pipes and logs there is `kilowatch status`.")  # fmt: skip
 

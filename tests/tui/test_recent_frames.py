@@ -116,7 +116,7 @@ def test_a_pause_keeps_what_was_and_the_bar_says_where_one_is() -> None:
     assert clock.state(second) is first
     clock.pause(second, 11.0)
     assert clock.state(second) is second
-    assert "nothing is kept" in bar_line(clock, first, 80, utc=True)[0][0]
+    assert "no recent frames" in bar_line(clock, first, 80, utc=True)[0][0]
     clock.recent.add(first)
     clock.recent.add(second)
     clock.step(-1, second)

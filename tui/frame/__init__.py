@@ -1,1 +1,1 @@
-"""The frame around the views: what it knows, what it draws, and its keys; `tui.app` joins them."""
+"""The parts of the frame around views, which `tui.app` joins."""

@@ -1,4 +1,4 @@
-"""The header: who and how fresh, GPUs and power, what needs somebody. Pure: a state in, pieces out."""
+"""The header: cluster and age of data, GPUs and power, most urgent circuits and alerts. Pure."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from tui.time.screen_time import ScreenTime, countdown_now, outdated
 def header(
     state: DashboardState, connection: Connection, moment: ScreenTime, width: int
 ) -> list[list[Piece]]:
-    """Two lines, or three where there is room: who and how fresh; GPUs and power; what needs
-    somebody."""
+    """Draw two lines, or three from `WIDE` columns: cluster and age of data; GPUs and power; circuits,
+    energy and alerts."""
     if state.status is None:
         return [[("○ ", "dim"), (connection_word(connection), "dim")], []]
     since = countdown_now(state, connection, moment)
@@ -61,7 +61,7 @@ def header(
 
 
 def live(state: DashboardState, connection: Connection, moment: ScreenTime) -> list[Piece]:
-    """When what stands on the screen is of: LIVE only where it is of now."""
+    """Return the label of the time that is shown: LIVE only where it is now."""
     if moment.replay:
         word = "LOADING" if moment.loading else "REPLAY"
         return [(f" {word} {moment.replay} ", "chip" if moment.loading else "band"), (" ", "")]
@@ -76,7 +76,7 @@ def live(state: DashboardState, connection: Connection, moment: ScreenTime) -> l
 
 
 def connection_word(connection: Connection) -> str:
-    """The line to the aggregator in a word."""
+    """Return the state of the connection in a word."""
     return (
         "DISCONNECTED"
         if connection.state is ConnectionState.LOST
@@ -92,7 +92,7 @@ def _who(state: DashboardState, moment: ScreenTime, *, short: bool) -> list[Piec
     if state.badge:
         badge = [(f" {state.badge[:3] if short else state.badge} ", "chip"), (" ", "")]
     late = "stale" if fresh is None or outdated(state, moment) else ""
-    if moment.replay:  # how old data was then is nothing that anybody waits for
+    if moment.replay:  # the age of data does not matter in the past
         return [(f"{name}  ", "strong"), *badge]
     if short:
         age = "no data" if fresh is None else short_duration(fresh)
@@ -142,8 +142,8 @@ def _gpus(state: DashboardState, *, short: bool) -> list[Piece]:
 
 
 def _power(state: DashboardState, *, short: bool) -> list[Piece]:
-    """Wall power of its budget where there is one; else of the GPUs' limits, and what flows in the
-    wall as far as nodes tell."""
+    """Draw wall power of its budget; without one, GPU power of its limits, and wall power as far as it is
+    measured."""
     assert state.status is not None  # noqa: S101 - the caller has looked
     summary = state.status.summary
     used, limit, ratio = state.budget_power
@@ -176,7 +176,7 @@ def _power(state: DashboardState, *, short: bool) -> list[Piece]:
 
 
 def energy(state: DashboardState) -> list[Piece]:
-    """What this day took, and what it cost."""
+    """Draw the energy of today and its cost."""
     day = None if state.today is None else state.today.measured
     if day is None or state.today is None:
         return [(f"{DASH} kWh", "dim")]
@@ -185,7 +185,7 @@ def energy(state: DashboardState) -> list[Piece]:
 
 
 def _squeezed(pieces: list[Piece], width: int) -> list[Piece]:
-    """Leave blanks out where the line is too long, then the last pieces."""
+    """Shorten a line: first blanks, then its last pieces."""
     while pieces and sum(cell_len(text) for text, _ in pieces) > width:
         if any("  " in text for text, _ in pieces):
             pieces = [(text.replace("  ", " "), tone) for text, tone in pieces]

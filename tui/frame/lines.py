@@ -1,4 +1,4 @@
-"""The lines around the screens: header, band, alerts. Pure: a state in, pieces out."""
+"""The lines around views: warning band, time bar, and messages in place of a view. Pure."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tui.time.timebar import TimeControls
 def band(
     connection: Connection, now: float, state: DashboardState, *, utc: bool, recorded: bool = False
 ) -> list[Piece]:
-    """One line in red when what stands on the screen is not what is; nothing when it is. Of a recording
-    all stays true while the process behind us reads."""
+    """Draw a warning while the screen is not current; nothing while it is. A recording stays valid
+    while its server reads."""
     if connection.state is ConnectionState.LIVE or (
         connection.state is ConnectionState.CONNECTING and not state.ready
     ):
@@ -42,7 +42,7 @@ def band(
 def tiny(
     state: DashboardState, connection: Connection, moment: ScreenTime, width: int, height: int
 ) -> list[list[Piece]]:
-    """What a terminal that is too small for pictures can still show."""
+    """Draw counts and alerts for a terminal that is too small for views."""
     when = live(state, connection, moment)
     name = clean(state.status.cluster) if state.status else ""
     if height < 3:
@@ -67,8 +67,8 @@ def nothing_yet(
     recorded: bool = False,
     past: bool = False,
 ) -> list[list[Piece]] | None:
-    """What to say in place of the tables while there are no rows; None when there are some. `past`: it
-    is not now that is shown."""
+    """Draw a message while there are no rows; None when there are some. `past`: whether a past time is
+    shown."""
     if (
         recorded
         and not state.ready
@@ -110,7 +110,7 @@ HINT = " [ ] step  { } jump  < > alert  ␣ play  T to  + - span  L live "
 
 
 def bar_line(clock: TimeControls, newest: DashboardState, width: int, *, utc: bool) -> Line:
-    """Draw it."""
+    """Draw the time bar: its ends, marks of alerts, and the shown time."""
     if clock.fault:
         words = (
             f"{time_of(clock.at or 0, newest.at, utc=utc)} can't be loaded: {clean(clock.fault)}"
@@ -141,6 +141,6 @@ def bar_line(clock: TimeControls, newest: DashboardState, width: int, *, utc: bo
 
 
 def place(at: int, first: int, last: int, room: int) -> int:
-    """Where an instant lies on a bar of `room` signs."""
+    """Return the column of an instant on a bar of `room` columns."""
     share = (at - first) / max(1, last - first)
     return max(0, min(room - 1, round((room - 1) * share)))

@@ -15,7 +15,7 @@ from tui.state.gpus import Gpus
 from tui.theme import Line, Piece
 
 SHORTEST = 20
-"""Cells that the last part of a path has at least, if it is so long."""
+"""Columns that the last part of a path has at least."""
 DEEPEST = 9
 """Views in the path at most: the first and the newest."""
 
@@ -57,8 +57,8 @@ class Navigation:
 def joined(
     first: Sequence[Piece], kept: int, chips: Sequence[Piece], path: Sequence[str], width: int
 ) -> Line:
-    """Return the line. `kept`: how many pieces at the end of `first` stay; `chips`: what stands
-    before the path."""
+    """Return the header's first line with the path at its end. `kept`: pieces at the end of `first` that
+    stay; `chips`: pieces before the path."""
     cut = len(first) - kept
     left, stay = list(first[:cut]), list(first[cut:])
     room = width - 1 - _length(stay) - _length(chips)
@@ -72,7 +72,7 @@ def joined(
 
 
 def _path(parts: Sequence[str], room: int) -> str:
-    """Return as many of the last parts as there is room for; of one that is too long, its end."""
+    """Return as many of the last parts as fit; of one that does not, its end."""
     for start in range(len(parts)):
         words = f" {STEP} ".join(parts[start:])
         if cell_len(words) <= room:
@@ -85,7 +85,7 @@ def _length(pieces: Sequence[Piece]) -> int:
 
 
 def gpu_name(uuid: str, *known: Gpus) -> str:
-    """Return a GPU's node and number, by the first that knows it; of one that none knows, what it is."""
+    """Return a GPU's node and number from the first table that has it, else `GPU`."""
     for gpus in known:
         row = gpus.row_of.get(uuid)
         if row is not None:

@@ -1,4 +1,4 @@
-"""What the palette finds: views, nodes, GPUs, circuits, incidents, themes and keys. Pure."""
+"""The search of the palette: views, nodes, GPUs, circuits, incidents, themes and keys. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tui.theme import THEMES
 
 MOST = 40
 Found = tuple[str, str, str]
-"""Kind, what is shown, and what it is."""
+"""Kind, text, and name or key."""
 _VIEWS = ("overview", "nodes", "gpus", "circuits", "alerts", "pools", "energy")
 _DEEDS = {
     "time",
@@ -28,7 +28,7 @@ _DEEDS = {
 
 
 def find(state: DashboardState, text: str) -> list[Found]:
-    """Everything whose name has all words of a text, best first, `MOST` at most."""
+    """Return everything whose name has all words of a text, best first, `MOST` at most."""
     words = text.casefold().split()
     found: list[Found] = [("view", name, name) for name in _VIEWS]
     found += [

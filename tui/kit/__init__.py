@@ -1,1 +1,1 @@
-"""What the screens are made of: pure renderers under thin widgets."""
+"""Building blocks of views that know no cluster: pure renderers, and the widgets that paint them."""

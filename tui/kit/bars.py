@@ -1,4 +1,4 @@
-"""A list of bars: name, bar, and what to say at its right. Pure."""
+"""A list of bars: name, bar, and text at its right. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tui.theme import Line, Piece
 
 @dataclass(frozen=True)
 class Bar:
-    """One line."""
+    """A line of the list."""
 
     name: str
     ratio: float | None
@@ -24,7 +24,7 @@ class Bar:
 
 
 def over(ratio: float | None, width: int) -> str:
-    """A bar that says when there is more than fits."""
+    """Draw a bar that ends in an arrow when it is over full."""
     text = bar(ratio, width)
     return f"{text[:-1]}▶" if ratio is not None and ratio > 1 and width else text
 

@@ -1,6 +1,6 @@
 """A chart in braille: one metric over time, on a fixed span. Pure.
 
-Two points a sign across, four up. What is not known is a hole, never joined by a line.
+Two points a sign across, four up. A gap stays empty, and is never joined by a line.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def resample(at: Floats, values: Floats, start: float, end: float, points: int) 
 def held(
     at: Floats, values: Floats, start: float, end: float, points: int, hold: float | Floats
 ) -> Floats:
-    """Return a value for each of `points` equal times: the mean of its readings; where it has none,
-    the reading before it, which stands for `hold` (one for all, or one each), and no longer. An
-    absent reading stands too: what was asked for and not known is never drawn over."""
+    """Return a value for each of `points` equal times: the mean of its readings; where it has none, the
+    reading before it, which stands for `hold` (one for all, or one each), and no longer. An absent
+    reading stands too: a gap is never drawn over."""
     spaced = resample(at, values, start, end, points)
     if end <= start or not len(at):
         return spaced
@@ -61,7 +61,7 @@ def apart(at: Floats) -> float:
 
 
 LATE = 1.5
-"""A reading stands for so many usual times between two: the next may be late, not missing."""
+"""Usual spacings for which a reading stands: the next may be late, not missing."""
 
 
 def dots(values: Floats, span: tuple[float, float], width: int, height: int) -> list[str]:
@@ -144,7 +144,7 @@ def spread(words: Sequence[str], width: int) -> str:
 
 
 def spark(values: Floats, span: tuple[float, float], width: int) -> str:
-    """One line: the newest `2 * width` values; nothing where there is no room."""
+    """Draw the newest `2 * width` values as one line; empty for no width."""
     if width <= 0:
         return ""
     newest = values[-2 * width :]

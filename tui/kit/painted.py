@@ -1,9 +1,8 @@
-"""Painted lines on the shortest way to the terminal.
+"""Lines for the terminal that bypass Textual's caches.
 
-Textual's `Strip` remembers what was cut from it, and where nothing was cut it remembers itself: a
-circle, which only the garbage collector finds. 10,000 GPUs are 3,000 segments a tick: in the ten
-seconds until it came by, 5 MB lay about. And each line was copied twice, for frames and colours that
-it does not have.
+Textual's `Strip` caches its crops, and an uncropped one caches itself: a reference cycle, which only the
+garbage collector frees. With 10,000 GPUs (3,000 segments a tick) 5 MB of garbage gathered between two
+collections. Each line was also copied twice, for borders and filters that it does not have.
 """
 
 from __future__ import annotations
@@ -19,38 +18,38 @@ from textual.widget import Widget
 
 
 class Painted(Strip):
-    """One line, of exactly its width."""
+    """A line that is as wide as its widget, and holds no caches."""
 
     __slots__ = ("_final",)
 
     def __init__(
         self, segments: Iterable[Segment], cell_length: int | None = None, *, final: bool = False
     ) -> None:
-        """`final`: all colours are those of the terminal to be, none is dimmed."""
+        """`final`: whether all colours are true colours and none is dimmed, so that no filter changes it."""
         super().__init__(segments, cell_length)
         self._final = final
 
     def divide(self, cuts: Iterable[int]) -> Sequence[Strip]:
-        """Cut it; a whole line stays what it is."""
+        """Cut the line; an uncut one is returned as it is."""
         places = list(cuts)
         return [self] if places == [self.cell_length] else super().divide(places)
 
     def crop_extend(self, start: int, end: int, style: object) -> Strip:
-        """Cut or lengthen it; a whole line stays what it is."""
+        """Cut or lengthen the line; one of the right length is returned as it is."""
         if (start, end) == (0, self.cell_length):
             return self
         return super().crop_extend(start, end, style)  # type: ignore[arg-type]  # a Style or None
 
     def apply_filter(self, filter: LineFilter, background: Color) -> Strip:  # noqa: A002 - Textual's word
-        """Turn its colours into others."""
+        """Return the line with filtered colours."""
         if self._final and isinstance(filter, ANSIToTruecolor):
             return self
         return Painted(filter.apply(list(self), background), self.cell_length)
 
 
 def painted(widget: Widget, crop: Region, framed: Callable[[Region], list[Strip]]) -> list[Strip]:
-    """Paint the part of a widget that is seen. `framed`: Textual's own way; borders are drawn so, and
-    of the lines between them one, for what stands left and right of all."""
+    """Render the visible part of a widget. `framed`: Textual's own method, used for borders, and once for the
+    edges left and right of all lines."""
     if widget.opacity < 1:
         return [Painted(strip, crop.width) for strip in framed(crop)]
     gutter, (width, height) = widget.styles.gutter, widget.region.size

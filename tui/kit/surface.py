@@ -1,4 +1,4 @@
-"""The widget under everything that only shows: it paints what a pure function drew."""
+"""A widget that paints the lines of a pure function."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tui.theme import Line, Tones
 WIDE = 120
 """Columns from which on the header has three lines, and lists show the detail beside them."""
 Drawing = Callable[[int, int], Sequence[Line]]
-"""Width and height in, lines out; fewer than the height are fine."""
+"""A function of width and height that returns lines, at most as many as the height."""
 
 
 def nothing(_width: int, _height: int) -> Sequence[Line]:
@@ -23,7 +23,7 @@ def nothing(_width: int, _height: int) -> Sequence[Line]:
 
 
 class Surface(Widget):
-    """Shows a drawing by the Line API. Drawn once per frame and size, however often painted."""
+    """Paints a drawing by the Line API; the drawing is made once per frame and size."""
 
     DEFAULT_CSS = "Surface { height: 1fr; width: 1fr; }"
 
@@ -31,16 +31,16 @@ class Surface(Widget):
         super().__init__(id=id)
         self.tones = tones
         self.faded = False
-        """Whether what is shown is no longer true."""
+        """Whether the data is outdated, and drawn faded."""
         self._under = under
         self._drawing: Drawing = nothing
         self._lines: Sequence[Line] | None = None
         self._drawn_for = (0, 0)
         self._strips: dict[int, Strip] = {}
-        """Lines that are painted already."""
+        """Lines that are rendered already."""
 
     def show(self, drawing: Drawing, *, faded: bool = False) -> None:
-        """Show something else from now on: one refresh."""
+        """Show another drawing: one refresh."""
         self._drawing, self._lines, self.faded = drawing, None, faded
         self.refresh()  # what was painted is forgotten when it is drawn
 
@@ -52,7 +52,7 @@ class Surface(Widget):
 
     @property
     def lines(self) -> Sequence[Line]:
-        """What is drawn at the present size."""
+        """The lines at the present size."""
         size = (self.size.width, self.size.height)
         if self._lines is None or self._drawn_for != size:
             self._drawn_for, self._lines = size, self._drawing(*size)
@@ -60,7 +60,7 @@ class Surface(Widget):
         return self._lines
 
     def render_line(self, y: int) -> Strip:
-        """Paint one line."""
+        """Render a line."""
         lines = self.lines
         strip = self._strips.get(y)
         if strip is None:
@@ -70,5 +70,5 @@ class Surface(Widget):
         return strip
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """Paint what is seen of it."""
+        """Render the visible part."""
         return painted(self, crop, super().render_lines)

@@ -1,7 +1,7 @@
-"""Numbers, bars and names as they stand on the screen. Pure: values in, text out.
+"""Numbers, bars and names as text. Pure: values in, text out.
 
-A missing value is a dash, never a zero. Every function that is told a width returns exactly that
-many terminal cells.
+A missing value is a dash, never a zero. Every function with a width returns exactly that many
+terminal cells.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from telemetry.text import ABSENT, day_of_month, time_of_day
 
 DASH = ABSENT
 CROSS = "\u00d7"
-"""The multiplication sign: what is gone."""
+"""The multiplication sign, before the status of a lost device."""
 STEP = "\u203a"
-"""Between the parts of a path."""
+"""The separator of the parts of a path."""
 _BLOCKS = " ▏▎▍▌▋▊▉"
 
 
 def clean(text: str) -> str:
-    """Return a name that can do a terminal no harm: what is not printable becomes `?`."""
+    """Return a name that is safe for a terminal: what is not printable becomes `?`."""
     return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
 
 
@@ -41,17 +41,17 @@ def fit(text: str, width: int, *, right: bool = False, tail: bool = False) -> st
 
 
 def number(value: float | None, digits: int = 0) -> str:
-    """A plain number with thousands separated."""
+    """Return a number with thousands separated."""
     return DASH if value is None else f"{value:,.{digits}f}"
 
 
 def watts(value: float | None) -> str:
-    """Power with the unit that keeps it short: `412 W`, `11.2 kW`, `6.93 MW`."""
+    """Return power with the unit that keeps it short: `412 W`, `11.2 kW`, `6.93 MW`."""
     return DASH if value is None else f"{_scaled(value)[0]} {_scaled(value)[1]}"
 
 
 def watts_of(value: float | None, limit: float | None) -> str:
-    """Power of its limit, in one unit: `11.2/22.4 kW`."""
+    """Return power and its limit in one unit: `11.2/22.4 kW`."""
     if limit is None or value is None:
         return watts(value)
     unit = _scaled(max(limit, value))[1]
@@ -69,22 +69,22 @@ def _scaled(value: float) -> tuple[str, str]:
 
 
 def percent(ratio: float | None) -> str:
-    """A share of one as percent."""
+    """Return a ratio as percent."""
     return DASH if ratio is None else f"{100 * ratio:.0f}%"
 
 
 def celsius(value: float | None) -> str:
-    """A temperature with its unit."""
+    """Return a temperature with its unit."""
     return DASH if value is None else f"{value:.0f} °C"
 
 
 def gibibytes(value: float | None) -> str:
-    """Bytes as GiB, without the unit."""
+    """Return bytes as GiB, without the unit."""
     return DASH if value is None else f"{value / 2**30:.0f}"
 
 
 def bar(ratio: float | None, width: int) -> str:
-    """A bar of `width` cells, full at 1; nothing at all for a missing value."""
+    """Return a bar of `width` cells, full at 1; blank for a missing value."""
     if ratio is None or ratio != ratio:  # noqa: PLR0124 - NaN
         return " " * width
     eighths = round(8 * width * min(max(ratio, 0.0), 1.0))
@@ -100,7 +100,7 @@ def time_of(at: int, newest: int, *, utc: bool) -> str:
 
 
 def kilowatt_hours(value: float | None) -> str:
-    """Energy with the unit that keeps it short."""
+    """Return energy with the unit that keeps it short."""
     if value is None:
         return DASH
     if value < 9.995:
@@ -109,7 +109,7 @@ def kilowatt_hours(value: float | None) -> str:
 
 
 def money(value: float | None, currency: str | None) -> str:
-    """An amount: `$7,578`, `0.03 EUR`."""
+    """Return an amount of money: `$7,578`, `0.03 EUR`."""
     if value is None:
         return DASH
     text = f"{value:,.2f}" if abs(value) < 100 else f"{value:,.0f}"

@@ -1,7 +1,7 @@
-"""Where a load goes: what it was up to now, and to the right a fan of what it may become. Pure.
+"""A chart of a load with a forecast: the past on the left, and a fan of its trend on the right. Pure.
 
-The fan is the trend's middle and two sigma of its scatter and of its slope to each side: it opens
-with time. Without a clear slope its middle is level. It says nothing beyond `REACH`.
+The fan is the trend, with two sigma of the scatter and of the slope to each side, so it widens with time.
+Without a clear slope it is level. It ends at `REACH`.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from tui.kit.text import fit
 from tui.theme import Line, Piece
 
 REACH = AHEAD_SECONDS
-"""Seconds beyond which a trend says nothing."""
+"""Seconds that a trend is extended at most."""
 _STEP = 5.0
-"""Seconds of one step that the trend reads, as the aggregator's own trend does."""
+"""Seconds of a step of the trend, as in the aggregator's."""
 _LEAST = 5
-"""Steps below which nothing is foreseen."""
+"""Steps that a trend needs."""
 _SIGMAS = 2.0
 _EVEN = {" ", "\u28ff"}
-"""Signs in which there is no edge to be seen: nothing, and all dots."""
+"""Signs without an edge: none or all of the dots."""
 
 
 @dataclass(frozen=True)
 class Fan:
-    """A band from now on."""
+    """A band of forecast values from now on."""
 
     level: float
     per_second: float
@@ -38,19 +38,19 @@ class Fan:
     error: float
     """Sigma of the slope."""
     lever: float
-    """Seconds from the middle of what the line was laid through to now."""
+    """Seconds from the middle of the fitted readings to now."""
 
     def middle(self, ahead: Floats) -> Floats:
-        """Where it goes, by seconds from now; never below nothing."""
+        """Return the forecast by seconds from now, never below 0."""
         return np.maximum(self.level + self.per_second * ahead, 0.0)
 
     def half(self, ahead: Floats) -> Floats:
-        """How far it may be off."""
+        """Return half the width of the band."""
         return _SIGMAS * np.sqrt(self.scatter**2 + (self.error * (self.lever + ahead)) ** 2)
 
 
 def fan_of(at: Floats, values: Floats) -> Fan | None:
-    """Lay a line through the last two minutes; `at` in seconds. None for too few readings."""
+    """Fit a line to the last two minutes; `at` in seconds. None for too few readings."""
     at, values = at[~np.isnan(values)], values[~np.isnan(values)]
     if not len(at):
         return None
@@ -77,12 +77,12 @@ def _steps(at: Floats, values: Floats) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True)
 class Flag:
-    """An instant that is to come, on the picture from top to bottom."""
+    """A future instant, drawn as a vertical line."""
 
     ahead: float
     """Seconds from now."""
     until: float | None = None
-    """Where it may happen until then, seconds from now."""
+    """The latest instant at which it may happen, seconds from now."""
     tone: str = "crit"
 
 
@@ -90,9 +90,9 @@ def fan_chart(
     past: Floats, fan: Fan | None, ahead: float, span: tuple[float, float], width: int, height: int,
     say: Callable[[float], str], marks: Sequence[Mark] = (), flag: Flag | None = None,
 ) -> list[Line]:  # fmt: skip
-    """Draw `height` lines: a scale, what was (`past`: two values a sign), now, and what may be.
+    """Draw `height` lines: a scale, the past (two values a sign), now, and the forecast.
 
-    `marks`: limits, the lowest first. What is foreseen above a limit has that limit's tone.
+    `marks`: limits, the lowest first. A forecast above a limit has the tone of that limit.
     """
     room = max(4, width - 7)
     before = min(room - 3, -(-len(past) // 2))
@@ -119,7 +119,7 @@ def fan_chart(
 
 
 def _band(fan: Fan | None, seconds: Floats, span: tuple[float, float], width: int, height: int) -> list[str]:  # fmt: skip
-    """Draw the fan: its middle whole, the rest of it every other point."""
+    """Draw the fan: its middle solid, the rest every other dot."""
     full = height * 4
     grid = np.zeros((full, 2 * width), bool)
     if fan is not None:
@@ -158,7 +158,7 @@ def _columns(flag: Flag | None, ahead: float, after: int) -> tuple[int, int]:
 
 
 def _cross(cells: list[Piece], mark: Mark, before: int) -> None:
-    """Draw a limit where the picture leaves its line free or fills it, and its name just before now."""
+    """Draw a limit where its line has no edge, and its name just before now."""
     cells[:] = [("┄", mark.tone) if text in _EVEN else (text, tone) for text, tone in cells]
     label = f" {mark.label} "
     start = before - len(label)
@@ -167,7 +167,7 @@ def _cross(cells: list[Piece], mark: Mark, before: int) -> None:
 
 
 def _plant(cells: list[Piece], first: int, last: int, tone: str, *, top: bool) -> None:
-    """Draw an instant as a line down, with its latest edge as a bar at the top."""
+    """Draw an instant as a vertical line, with a bar to its latest edge at the top."""
     cells[first] = ("▼" if top else "┊", tone)
     if top:
         cells[first + 1 : last + 1] = [("─", tone)] * (last - first)
@@ -184,7 +184,7 @@ def _joined(cells: Sequence[Piece]) -> list[Piece]:
 
 
 def axis(words: Sequence[tuple[int, str]], width: int) -> str:
-    """Write words where they belong, each around its column; one that meets another is left out."""
+    """Write each word around its column; one that would overlap another is left out."""
     line = [" "] * width
     taken = [False] * (width + 2)
     for column, word in words:

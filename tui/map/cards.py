@@ -1,4 +1,4 @@
-"""A few GPUs, each as a card: what a desktop shows in place of a map. Pure."""
+"""Cards of a few GPUs, in place of a map on a desktop. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FRAMES = {
 
 
 def columns_of(count: int, width: int, height: int) -> int:
-    """How many cards stand beside each other; 0 when they don't fit."""
+    """Return how many cards fit beside each other; 0 when they don't fit at all."""
     across = max(1, min(width // NARROW, count))
     return (
         across

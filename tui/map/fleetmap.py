@@ -1,4 +1,4 @@
-"""The map as a widget: it keeps the zoom, the layout and the cursor, and draws a state."""
+"""The widget of the map, with its zoom, layout and cursor."""
 
 from __future__ import annotations
 
@@ -22,13 +22,11 @@ from tui.state.gpus import Floats, natural
 from tui.state.metrics import METRICS, STATE, group_names
 from tui.theme import Line, Tones
 
-# The order of the GPUs on the map: by rack, circuit, job, or by what they do. Pure.
-
 
 def placed(
     state: DashboardState, group: str, metric: str, zoom: Zoom | None, width: int, height: int
 ) -> Grid:
-    """Place the GPUs of a state. `metric`: by which they stand where the group is `value`."""
+    """Place the GPUs of a state. `metric`: by which they are sorted where the group is `value`."""
     order = state.gpus.order
     names = group_names(state, group)
     known = list(dict.fromkeys(names[row] for row in order.tolist()))
@@ -49,11 +47,11 @@ def placed(
 
 CARDS = "cards"
 _PAST = 240
-"""Frames of power that cards show."""
+"""Frames of power that a card's trace shows."""
 
 
 class FleetMap(Surface, can_focus=True):
-    """Every GPU of the fleet."""
+    """A map with every GPU of the fleet."""
 
     DEFAULT_CSS = "FleetMap { height: 1fr; width: 1fr; }"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -74,7 +72,7 @@ class FleetMap(Surface, can_focus=True):
         """None: the finest that fits."""
         self.group = "rack"
         self.metric: str | None = None
-        """None: power, or only who is ill where a cell is a whole node."""
+        """None: power, or the status where a cell is a whole node."""
         self.state = DashboardState()
         self.dimmed: np.ndarray[tuple[int], np.dtype[np.bool_]] | None = None
         self.cursor: str | None = None
@@ -91,7 +89,7 @@ class FleetMap(Surface, can_focus=True):
 
     @property
     def shown_metric(self) -> str:
-        """What the cells show now."""
+        """The metric of the cells now."""
         if self.metric is not None:
             return self.metric
         zoom = self._grid.zoom if self._grid is not None else None
@@ -99,14 +97,14 @@ class FleetMap(Surface, can_focus=True):
 
     @property
     def shown_zoom(self) -> str:
-        """What a cell stands for now."""
+        """The zoom now."""
         if self.across:
             return CARDS
         return "" if self._grid is None else self._grid.zoom.value
 
     @property
     def across(self) -> int:
-        """Cards beside each other; 0 when this is no map of cards."""
+        """Cards beside each other; 0 when cells are shown."""
         if self.zoom not in {None, CARDS}:
             return 0
         return columns_of(len(self.state.gpus), *self._room)
@@ -118,7 +116,7 @@ class FleetMap(Surface, can_focus=True):
     _most: tuple[int, int] = (0, 0)
 
     def need(self, state: DashboardState, width: int, most: int) -> int:
-        """Lines that the map takes of at most `most`; decides the zoom."""
+        """Return the lines that the map needs, at most `most`; decides the zoom."""
         self.state, self._most = state, (width, most)
         if (across := self.across) > 0:
             return -(-len(state.gpus) // across) * TALL
@@ -126,13 +124,13 @@ class FleetMap(Surface, can_focus=True):
 
     def present(self, state: DashboardState, dimmed: np.ndarray[tuple[int], np.dtype[np.bool_]] | None, *,
                 faded: bool) -> None:  # fmt: skip
-        """Show a state; `dimmed`: what a filter leaves out."""
+        """Show a state; `dimmed`: GPUs that a filter leaves out."""
         self.state, self.dimmed = state, dimmed
         self._remember(state)
         self.show(self._draw_map, faded=faded)
 
     def _remember(self, state: DashboardState) -> None:
-        """Keep the past of a few GPUs for their cards."""
+        """Add to the recent power of a few GPUs, for their cards."""
         if len(state.gpus) > 16 or state.at == self._past_at:
             return
         if self._past_key != (state.gpus.version, len(state.gpus)):
@@ -218,7 +216,7 @@ class FleetMap(Surface, can_focus=True):
             self._go(int(order[0 if side < 0 else -1]))
 
     def to_fault(self, by: int) -> None:
-        """Move the cursor to the next GPU that is ill."""
+        """Move the cursor to the next or previous GPU with a fault."""
         state = self.state
         order = state.gpus.order
         if not len(order):
@@ -251,7 +249,7 @@ class FleetMap(Surface, can_focus=True):
             self.post_message(self.GpuSelected())
 
     def legend(self) -> str:
-        """What is shown, in words."""
+        """Return what the map shows, as text."""
         many = self.state.gpus_unknown or counted(len(self.state.gpus), "GPU")
         word = self.shown_metric
         if word == STATE:
@@ -266,7 +264,7 @@ class FleetMap(Surface, can_focus=True):
 
 
 def cursor_words(state: DashboardState, uuid: str | None, metric: str) -> str:
-    """Say what is under the cursor."""
+    """Return the GPU under the cursor and its value as text."""
     row = None if uuid is None else state.gpus.row_of.get(uuid)
     if row is None:
         return ""

@@ -1,4 +1,4 @@
-"""Who is where on the map: every GPU of the fleet, however many there are. Pure.
+"""The places of GPUs on the map, however many there are. Pure.
 
 A map is a grid of cells, and each cell stands for a few GPUs, as many as the zoom says: one with
 its value as a digit, two as the halves of a block, eight as the dots of one braille sign, a whole
@@ -19,11 +19,11 @@ from tui.kit.text import clean, fit
 
 Ints = npt.NDArray[np.intp]
 MOST_DIGITS = 400
-"""GPUs that are shown as digits; above that nobody reads them."""
+"""GPUs that are shown as digits at most."""
 
 
 class Zoom(StrEnum):
-    """What a cell stands for."""
+    """The kind of a cell."""
 
     DIGITS = "digits"
     HALVES = "half-blocks"
@@ -33,13 +33,13 @@ class Zoom(StrEnum):
 
 @dataclass(frozen=True)
 class Grid:
-    """Who is where."""
+    """The GPUs of each cell."""
 
     zoom: Zoom
     slots: Ints
-    """Rows, columns, GPUs of a cell: row numbers of the state; -1 where there is nobody."""
+    """Lines, columns, GPUs of a cell, as rows of the state; -1 for an empty slot."""
     labels: tuple[str, ...]
-    """One a line, before its cells; empty without."""
+    """Labels of lines, before their cells; may be empty."""
     wide: int
     """Signs of a cell."""
 
@@ -54,12 +54,12 @@ class Grid:
         return len(self.slots)
 
     def place(self, row: int) -> tuple[int, int] | None:
-        """Line and column of the cell of a GPU."""
+        """Return line and column of the cell of a GPU."""
         found = np.argwhere(self.slots == row)
         return (int(found[0][0]), int(found[0][1])) if len(found) else None
 
     def at(self, x: int, y: int) -> int | None:
-        """The first GPU of the cell at a position of the drawing; None where nobody is."""
+        """Return the first GPU of the cell at a position of the drawing; None where there is none."""
         column = (x - self.margin) // self.wide
         if not (0 <= y < len(self.slots) and x >= self.margin and column < self.slots.shape[1]):
             return None

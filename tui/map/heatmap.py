@@ -1,6 +1,6 @@
 """The colours of the map: what each cell of a grid shows. Pure.
 
-`tui.map.grid` decides who is where; `draw` colours the cells, at every tick, on whole columns.
+`tui.map.grid` places the GPUs; `draw` colours the cells, at every tick, on whole columns.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Bytes = npt.NDArray[np.uint8]
 MISSING = 255
 """Level of a GPU whose metric is not known."""
 OK, STALE, WARN, CRIT, DOWN = range(5)
-"""`tui.state.dashboard_state.Standing`, as numbers in a column."""
+"""`tui.state.row_status.RowStatus`, as numbers in a column."""
 _DOTS = (0x01, 0x08, 0x02, 0x10, 0x04, 0x20, 0x40, 0x80)
 """Dot of each of eight GPUs: left to right, then down."""
 _CHIPS = {STALE: "stale_chip", WARN: "warn_chip", CRIT: "crit_chip", DOWN: "down"}
@@ -46,15 +46,15 @@ def quantise(
 
 @dataclass(frozen=True)
 class HeatmapCells:
-    """What the map shows, by row of the state."""
+    """The values of the map, by row of the state."""
 
     level: Bytes | None
-    """0 to 7, or `MISSING`; None shows only who is ill."""
+    """0 to 7, or `MISSING`; None shows only the status."""
     digits: Sequence[str]
     """Text of each GPU at the zoom of digits; empty at others."""
     status: npt.NDArray[np.int8]
     dimmed: npt.NDArray[np.bool_] | None = None
-    """What the filter leaves out stays where it is, without colour: position is memory."""
+    """GPUs that a filter leaves out: they stay in their places, without colour."""
 
 
 def draw(grid: Grid, cells: HeatmapCells, *, shaded: bool, cursor: int | None = None) -> list[Line]:
@@ -83,7 +83,7 @@ def _halves(
     grid: Grid, cells: HeatmapCells, y: int, status: npt.NDArray[np.int8],
     worst: npt.NDArray[np.int8], here: int | None, shaded: bool,
 ) -> list[Piece]:  # fmt: skip
-    """Two GPUs a cell. Cells that look the same are one run of text: 8 times fewer bytes."""
+    """Draw two GPUs a cell. Equal neighbours are one run of text: 8 times fewer bytes."""
     code = _levels(cells, grid.slots[y])
     key = code[:, 0].astype(np.int64) * 16 + code[:, 1]
     key = np.where(worst > OK, 1000 + worst.astype(np.int64), key)
@@ -103,12 +103,11 @@ def _halves(
 
 
 _SHADES = (*(f"r{level}" for level in range(STEPS)), "faint", "none")
-"""Tones of half a cell: 8 levels, not known, nobody there."""
+"""Tones of half a cell: 8 levels, not known, empty."""
 
 
 def _levels(cells: HeatmapCells, slots: Ints) -> Bytes:
-    """Code of each slot: 0 to 7, 8 for not known (and for what the filter leaves out), 9 for
-    nobody."""
+    """Return the code of each slot: 0 to 7, 8 for not known or left out by the filter, 9 for empty."""
     if cells.level is None:
         code = np.full(slots.shape, 0, np.uint8)
     else:
@@ -128,7 +127,7 @@ def _plain(
     grid: Grid, cells: HeatmapCells, y: int, status: npt.NDArray[np.int8],
     worst: npt.NDArray[np.int8], here: int | None, shaded: bool,
 ) -> list[Piece]:  # fmt: skip
-    """One sign or more a cell: digits, dots, groups, and halves where there is no colour."""
+    """Draw one sign or more a cell: digits, dots, groups, and halves without colour."""
     code = _levels(cells, grid.slots[y])
     pieces: list[Piece] = []
     tone, text = "", ""

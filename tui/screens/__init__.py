@@ -1,4 +1,4 @@
-"""The screens, each a view in a file of its own; `tui.screens.view` says what a view is.
+"""The screens: each is a view in a file of its own (`tui.screens.view`).
 
 To add one: write `tui/screens/NAME.py` with a class of `View`, `ListView` or `PageView`, and name
 it here. The first seven are reached by `1` to `7`.

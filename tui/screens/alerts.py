@@ -1,4 +1,4 @@
-"""What is wrong, by cause: acknowledge, silence, and what the runbook says."""
+"""The list of incidents: acknowledge, silence, runbook."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tui.theme import Piece
 
 
 class AlertSource:
-    """What the cells are drawn from."""
+    """The data of the cells."""
 
     def __init__(
         self, state: DashboardState, incidents: list[Incident], marked: frozenset[str]
@@ -79,16 +79,16 @@ COLUMNS: tuple[TableColumn[AlertSource], ...] = (
 
 
 class AlertsView(ListView):
-    """View 5."""
+    """View 5: incidents."""
 
     NAME, TITLE, KIND = "alerts", "Alerts", "incident"
     FILTERED_BY = ALERT_KEYS
     SORTS = ("", "age", "where")
     marked: frozenset[str] = frozenset()
-    """Keys of incidents that a user has marked, wherever they are sorted to."""
+    """Keys of incidents that a user has marked."""
 
     def wants(self) -> Wants:
-        """Silences beside what the header has; what happened to the incident beside the table."""
+        """Return silences, and the timeline of the incident beside the table."""
         timeline = (timeline_request(self.beside),) if self.beside is not None else ()
         return Wants(
             nodes=(),
@@ -96,7 +96,7 @@ class AlertsView(ListView):
         )
 
     def listing(self, wanted: Filter) -> Listing[Any]:
-        """Open incidents, worst first."""
+        """Return open incidents, worst first."""
         state = self.context.shown
         incidents = list(state.incidents)
         if self.sort == "age":
@@ -108,8 +108,8 @@ class AlertsView(ListView):
         mask = wanted.mask(alert_fields(incidents, state.at), len(incidents))
         if self.context.faults:
             mask &= np.array([i.severity == "page" for i in incidents], bool).reshape(len(mask))
-        quiet = self._quiet
-        nothing = "no alerts" + (f"; {quiet} in force" if quiet else "")
+        silenced = self._silenced
+        nothing = "no alerts" + (f"; {silenced} in force" if silenced else "")
         resolved = max(
             (a for a in state.alerts if a.state == "resolved"),
             key=lambda a: a.changed,
@@ -124,11 +124,11 @@ class AlertsView(ListView):
                        len(incidents), self.sort, nothing)  # fmt: skip
 
     def _table_width(self, width: int) -> int:
-        """More than other lists need: what is wrong is a sentence."""
+        """Return a greater width than other lists need: a title is a sentence."""
         return max(super()._table_width(width), 99 if 160 <= width < VERY_WIDE else 0)
 
     def detail(self, key: str) -> Drawing:
-        """The incident's page."""
+        """Return the incident's page."""
         context = self.context
         timeline = context.newest.doc(path_of(key), TimelineReply)
         return lambda width, height: incident_lines(
@@ -136,43 +136,43 @@ class AlertsView(ListView):
         )
 
     @property
-    def _quiet(self) -> str:
-        """How many silences are in force; `` for none."""
+    def _silenced(self) -> str:
+        """The number of silences in force as text; `` for none."""
         state = self.context.shown
         running = sum(each.starts <= state.at < each.ends for each in state.silences)
         return counted(running, "silence") if running else ""
 
     @property
     def incident(self) -> Incident | None:
-        """The one under the cursor."""
+        """The incident under the cursor."""
         return next((i for i in self.context.shown.incidents if i.key == self.rows.key), None)
 
     def do_ack(self) -> None:
-        """Take care of the incident under the cursor."""
+        """Acknowledge the incident under the cursor."""
         acknowledge(self, self.incident)
 
     def chosen_many(self) -> list[Incident]:
-        """The marked ones that are still open."""
+        """Return the marked incidents that are still open."""
         return [i for i in self.context.shown.incidents if i.key in self.marked]
 
     def do_mark(self) -> None:
-        """Mark the row under the cursor, or take its mark away, and go on."""
+        """Mark the row under the cursor, or remove its mark, and move on."""
         if self.rows.key is not None:
             self.marked ^= {self.rows.key}
             self.rows.action_move(1)
             self.context.frame.redraw()
 
     def do_ack_marked(self) -> None:
-        """Take care of all that is marked."""
+        """Acknowledge all marked incidents."""
         acknowledge_marked(self, self.chosen_many())
 
     def do_back(self) -> bool:
-        """Take the marks away first."""
+        """Remove the marks, if there are any."""
         had, self.marked = bool(self.marked), frozenset()
         return had
 
     def do_silence(self) -> None:
-        """Tell nobody for a while of what is marked, else of what is under the cursor."""
+        """Silence the marked incidents, else the one under the cursor."""
         marked = self.chosen_many()
         if marked:
             silence_marked(self, marked)
@@ -180,9 +180,9 @@ class AlertsView(ListView):
             silence(self, self.incident)
 
     def place(self) -> str:
-        """Which row of how many, how many are marked, and how many silences there are."""
+        """Return the row of the cursor, and the numbers of marked rows and of silences."""
         count = len(self.chosen_many())
-        words = (f"{count} marked" if count else "", self._quiet, super().place())
+        words = (f"{count} marked" if count else "", self._silenced, super().place())
         return ", ".join(filter(None, words))
 
     def do_unsilence(self) -> None:
@@ -190,17 +190,17 @@ class AlertsView(ListView):
         unsilence(self)
 
     def do_runbook(self) -> None:
-        """Say where the runbook is, and copy it."""
+        """Copy the place of the runbook."""
         runbook(self, self.incident)
 
-    def do_next_ill(self) -> None:
-        """The next one."""
+    def do_next_fault(self) -> None:
+        """Go to the next incident."""
         self.rows.action_move(1)
 
-    def do_previous_ill(self) -> None:
-        """The one before."""
+    def do_previous_fault(self) -> None:
+        """Go to the previous incident."""
         self.rows.action_move(-1)
 
     def record(self) -> Any:
-        """The incident under the cursor."""
+        """Return the incident under the cursor."""
         return self.incident

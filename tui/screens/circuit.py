@@ -1,4 +1,4 @@
-"""A circuit's page: what it carries, when it trips, what relieves it, what hangs on it."""
+"""A circuit's page: load, time to trip, relief, and its nodes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tui.theme import Line, Piece
 
 
 def circuit_documents(name: str) -> tuple[DocumentRequest, ...]:
-    """What its page shows beside what the header has."""
+    """Return the documents of its page."""
     return (DocumentRequest(page_of(name), CircuitReply, 1.0),)
 
 
@@ -40,7 +40,7 @@ def circuit_lines(
     state: DashboardState, name: str, past: Past, since: Now, width: int, height: int, *, utc: bool,
     within: int | None = None,
 ) -> list[Line]:  # fmt: skip
-    """Draw the page of a circuit. `within`: seconds of its past, all that is known without."""
+    """Draw the page of a circuit. `within`: seconds of its past, all without."""
     circuit = state.circuit(name)
     if circuit is None:
         gone = f"there is no circuit {clean(name)} any more"
@@ -67,7 +67,7 @@ def _what(circuit: CircuitState) -> list[list[Piece]]:
 
 
 def _next(circuit: CircuitState, status: RowStatus, since: Now) -> list[list[Piece]]:
-    """When it trips if the load stays, as a band."""
+    """Draw when it trips if the load stays: earliest, typical and latest."""
     words, tone = countdown(circuit, status, since)
     if circuit.trip_seconds.earliest is None:
         if words == DASH:
@@ -88,7 +88,7 @@ def _next(circuit: CircuitState, status: RowStatus, since: Now) -> list[list[Pie
 
 
 def _carries(circuit: CircuitState) -> list[list[Piece]]:
-    """All numbers that belong to the countdown: one load, about that of the last ten seconds."""
+    """Draw the load of about the last ten seconds, with which countdowns are computed."""
     word = "load" if circuit.lasting_ratio is None else "last 10 s"
     return [
         [(f"{word}  ", "dim"), (about(circuit, watts(load(circuit))), "strong")],
@@ -110,7 +110,7 @@ _SOURCES = {"committed": "power commitment"}
 
 
 def _now(circuit: CircuitState) -> list[list[Piece]]:
-    """What flows in this second."""
+    """Draw the load of this second."""
     amps = "  ".join(f"{pole} {number(value, 1)}" for pole, value in circuit.amps.items())
     source = _SOURCES.get(circuit.source or "", clean(circuit.source or DASH))
     sigma = f" ± {watts(circuit.sigma_watts)}" if circuit.sigma_watts else ""
@@ -123,7 +123,7 @@ def _now(circuit: CircuitState) -> list[list[Piece]]:
 
 
 def _minute(circuit: CircuitState, status: RowStatus) -> list[list[Piece]]:
-    """The mean of the last minute, which the continuous limit is about."""
+    """Draw the mean of the last minute, to which the continuous limit applies."""
     above = circuit.above_continuous_seconds
     tone = tone_of(status) if (circuit.continuous_ratio or 0) > 1 else ""
     return [
@@ -134,7 +134,7 @@ def _minute(circuit: CircuitState, status: RowStatus) -> list[list[Piece]]:
 
 
 def _could(circuit: CircuitState) -> list[list[Piece]]:
-    """What limits in force, the other feed, and the trend could make of it."""
+    """Draw the load that power limits, the loss of the other feed, and the trend may lead to."""
     survivor, ahead = circuit.survivor_continuous_ratio, circuit.forecast_continuous_seconds
     parts: list[list[Piece]] = [
         [("power commitment ", "dim"), (watts(circuit.committed_watts), ""),
@@ -149,7 +149,7 @@ def _could(circuit: CircuitState) -> list[list[Piece]]:
 
 
 def pressed(circuit: CircuitState, status: RowStatus) -> bool:
-    """Whether a limit is passed or foreseen: only then is it of use to say what relieves it."""
+    """Return whether a limit is passed or forecast to be: only then is its relief shown."""
     return status is not RowStatus.OK or countdown(circuit, status, Now(0.0))[0] != DASH
 
 
@@ -179,17 +179,17 @@ def _members(state: DashboardState, nodes: Sequence[str], width: int) -> list[Li
 
 
 class CircuitView(PageView):
-    """A circuit's page."""
+    """The page of a circuit."""
 
     NAME: ClassVar[str] = "circuit"
     TITLE: ClassVar[str] = "Circuit"
 
     def wants(self) -> Wants:
-        """All that is known of it."""
+        """Return the circuit with all its fields."""
         return Wants(nodes=(), documents=circuit_documents(self.subject))
 
     def lines(self, width: int, height: int) -> list[Line]:
-        """Draw it."""
+        """Draw the page."""
         context = self.context
         return circuit_lines(
             context.shown,
@@ -203,15 +203,15 @@ class CircuitView(PageView):
         )
 
     def chosen(self) -> tuple[str, str]:
-        """Itself."""
+        """Return the circuit."""
         return "circuit", self.subject
 
     def neighbours(self) -> list[str]:
-        """All circuits."""
+        """Return all circuits."""
         return [circuit.id for circuit in self.context.shown.circuits]
 
     def title(self) -> str:
-        """Its name."""
+        """Return its name."""
         return clean(self.subject)
 
     def do_copy(self) -> None:
@@ -222,5 +222,5 @@ class CircuitView(PageView):
         self.context.frame.copy((relief(circuit)[1] if shown else "") or self.subject)
 
     def record(self) -> Any:
-        """All that is known of it."""
+        """Return the circuit with all its fields."""
         return self.context.shown.circuit(self.subject)

@@ -1,4 +1,4 @@
-"""The circuits as a tree, what each could lose, and what would relieve it."""
+"""The list of circuits as a tree, with the relief of each, and what its loss would do."""
 
 from __future__ import annotations
 
@@ -43,11 +43,9 @@ from tui.tables.filter import Filter
 from tui.tables.listing import MARKS, Listing
 from tui.theme import Line, Piece
 
-# The answer to: what if this circuit is lost?
-
 
 def what_if_lines(name: str, plan: PlanResult, state: DashboardState) -> list[Line]:
-    """Say what a loss does to the others, worst first."""
+    """Draw what a loss does to the other circuits, worst first."""
     before = {circuit.id: circuit.load_ratio or 0.0 for circuit in state.circuits}
     others = [c for c in (*plan.panels, *plan.circuits) if c.id != name
               and c.load_ratio > before.get(c.id, 0.0) + 0.005]  # fmt: skip
@@ -72,7 +70,7 @@ def what_if_lines(name: str, plan: PlanResult, state: DashboardState) -> list[Li
 
 
 class CircuitSource:
-    """What the cells of the table are drawn from."""
+    """The data of the cells."""
 
     def __init__(
         self,
@@ -85,11 +83,11 @@ class CircuitSource:
         self.parents = {circuit.parent for circuit in state.circuits}
 
     def circuit(self, row: int) -> CircuitState:
-        """The circuit of a row."""
+        """Return the circuit of a row."""
         return self.rows[row][1]
 
     def status(self, row: int) -> RowStatus:
-        """What fires on it."""
+        """Return the status of a row, by its alerts."""
         return self.state.circuit_status.get(self.circuit(row).id, RowStatus.OK)
 
 
@@ -120,7 +118,7 @@ COLUMNS: tuple[TableColumn[CircuitSource], ...] = (
 
 
 class CircuitsView(ListView):
-    """View 4."""
+    """View 4: circuits."""
 
     NAME, TITLE, KIND = "circuits", "Circuits", "circuit"
     FILTERED_BY = CIRCUIT_KEYS
@@ -128,7 +126,7 @@ class CircuitsView(ListView):
     folded: frozenset[str] = frozenset()
 
     def compose(self) -> ComposeResult:
-        """The table, its side, and below what would happen."""
+        """Yield the table, the detail, and the line below."""
         with Horizontal():
             yield from self.columns()
         yield Surface(self.context.tones, id="circuits-below")
@@ -137,21 +135,21 @@ class CircuitsView(ListView):
 
     @property
     def below(self) -> Surface:
-        """Under the table: what would relieve a circuit, or the answer to a what-if."""
+        """The lines under the table: relief of a circuit, or the answer to a what-if."""
         return self.query_one("#circuits-below", Surface)
 
     def wants(self) -> Wants:
-        """All that is known of the circuit under the cursor; of the others the header has enough."""
+        """Return the page of the circuit under the cursor; for the others the header's documents suffice."""
         page = () if self.rows.key is None else circuit_documents(self.rows.key)
         return Wants(nodes=(), documents=(*page, *self.also()))
 
     @property
     def _chosen(self) -> CircuitState | None:
-        """The one under the cursor."""
+        """The circuit under the cursor."""
         return None if self.rows.key is None else self.context.shown.circuit(self.rows.key)
 
     def listing(self, wanted: Filter) -> Listing[Any]:
-        """The tree; sorted or filtered, a list."""
+        """Return the tree; when sorted or filtered, a flat list."""
         state = self.context.shown
         if self.sort == "":
             rows = tree(state.circuits, self.folded)
@@ -174,7 +172,7 @@ class CircuitsView(ListView):
                        len(circuits), self.sort, nothing)  # fmt: skip
 
     def detail(self, key: str) -> Drawing:
-        """The circuit's page."""
+        """Return the circuit's page."""
         context = self.context
         return lambda width, height: circuit_lines(
             context.shown, key, context.circuit_load(key), context.since, width, height, utc=context.utc,
@@ -184,7 +182,7 @@ class CircuitsView(ListView):
     _opened = False
 
     def draw(self) -> None:
-        """Show the state, and the last answer to a what-if."""
+        """Draw the table, and the last answer to a what-if."""
         if not self._opened and self.context.shown.circuits:
             self._opened = True
             self._to_worst()
@@ -194,7 +192,7 @@ class CircuitsView(ListView):
         self.below.show(lambda _w, _h: answer, faded=self.faded)
 
     def _to_worst(self) -> None:
-        """Begin with the circuit that needs somebody first, if there is one."""
+        """Select the most urgent circuit, if it has an alert."""
         state = self.context.shown
         fires = state.circuit_status
         worst = max(state.urgent, key=lambda circuit: fires.get(circuit.id, RowStatus.OK))
@@ -202,7 +200,7 @@ class CircuitsView(ListView):
             self.rows.select(worst.id)
 
     def _hint(self) -> list[Line]:
-        """On a narrow screen: what would relieve the circuit under the cursor."""
+        """Return the relief of the circuit under the cursor, on a narrow screen."""
         if self.rows.key is None:
             return []
         circuit = self._chosen
@@ -216,18 +214,18 @@ class CircuitsView(ListView):
         return [[(line, "")] for line in wrapped(text, width)[:4]]
 
     def _relief(self, circuit: CircuitState) -> tuple[str, str]:
-        """What relieves it, and the command in that; nothing where nothing presses."""
+        """Return what relieves a circuit, and the command in it; empty where no limit is near."""
         status = self.context.shown.circuit_status.get(circuit.id, RowStatus.OK)
         return relief(circuit) if pressed(circuit, status) else ("", "")
 
     def do_fold(self) -> None:
-        """Hide what the circuit under the cursor feeds."""
+        """Hide the children of the circuit under the cursor."""
         if self.rows.key is not None:
             self.folded |= {self.rows.key}
             self.context.frame.redraw()
 
     def do_unfold(self) -> None:
-        """Show it."""
+        """Show the children of the circuit under the cursor."""
         if self.rows.key is not None:
             self.folded -= {self.rows.key}
             self.context.frame.redraw()
@@ -250,7 +248,7 @@ class CircuitsView(ListView):
         self.context.frame.redraw()
 
     def do_back(self) -> bool:
-        """Take the answer away first."""
+        """Remove the answer to a what-if, if there is one."""
         had, self._answer = bool(self._answer), ()
         return had
 
@@ -261,5 +259,5 @@ class CircuitsView(ListView):
         self.context.frame.copy(command or (self.rows.key or ""))
 
     def record(self) -> Any:
-        """The circuit under the cursor."""
+        """Return the circuit under the cursor."""
         return self._chosen

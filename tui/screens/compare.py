@@ -1,4 +1,4 @@
-"""The compare tray: up to four GPUs or nodes beside each other, on one scale, with what differs."""
+"""The compare tray: up to four GPUs or nodes beside each other on one scale, with their differences."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _ODD = 0.1
 
 
 def tray_documents(tray: Sequence[tuple[str, str]], span: int) -> tuple[DocumentRequest, ...]:
-    """What it shows."""
+    """Return the documents of the tray."""
     documents: list[DocumentRequest] = []
     for kind, name in tray:
         path, page, metrics = (
@@ -139,7 +139,7 @@ def _row(values: Sequence[float | None], say: Say, column: int) -> list[Piece]:
 
 
 class CompareView(PageView):
-    """The tray."""
+    """The compare tray, or one GPU or node now and at another time."""
 
     NAME: ClassVar[str] = "compare"
     TITLE: ClassVar[str] = "Compare"
@@ -147,11 +147,11 @@ class CompareView(PageView):
 
     @property
     def then(self) -> Comparison | None:
-        """What is compared with what it was; None while things are compared with each other."""
+        """The comparison with another time; None while the tray is compared."""
         return Comparison.read(self.subject)
 
     def wants(self) -> Wants:
-        """The page and past of each."""
+        """Return page and history of each."""
         then = self.then
         if then is not None:
             metrics = [metric for _, metric, _, _ in _plots(then.kind)]
@@ -159,9 +159,9 @@ class CompareView(PageView):
         return Wants(nodes=(), documents=tray_documents(self.context.tray, self.context.span))
 
     def lines(self, width: int, height: int) -> list[Line]:
-        """Draw it."""
+        """Draw the tray or the comparison."""
         context, then = self.context, self.then
-        if then is not None:  # now is now, whatever the time bar shows
+        if then is not None:  # with the newest state, whatever the time bar shows
             rows = _GPU_ROWS if then.kind == "gpu" else _NODE_ROWS
             plots = [Plot(*each, "") for each in _plots(then.kind)]
             state = context.newest
@@ -171,7 +171,7 @@ class CompareView(PageView):
         return tray_lines(context.shown, context.tray, context.span, width, height, utc=context.utc)
 
     def title(self) -> str:
-        """Its name."""
+        """Return the title."""
         then = self.then
         if then is None:
             return "Compare"
@@ -181,7 +181,7 @@ class CompareView(PageView):
         return f"{_title(page, then.name)} now and then"
 
     def record(self) -> Any:
-        """The names that are compared."""
+        """Return the names that are compared."""
         then = self.then
         return (
             [name for _, name in self.context.tray]
@@ -190,7 +190,7 @@ class CompareView(PageView):
         )
 
     def chosen(self) -> tuple[str, str] | None:
-        """The one that is compared with what it was, or the first of the tray."""
+        """Return the GPU or node that is compared with another time, or the first of the tray."""
         then = self.then
         if then is not None:
             return then.kind, then.name

@@ -1,5 +1,5 @@
-"""Now against then: one GPU or node as it is and as it was, beside each other, with what differs. Pure,
-but for the form that asks for the time."""
+"""A GPU or node now and at an earlier time, beside each other, with their differences; and the form for
+a time."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _AGO = re.compile(r"-?\s*(\d+(?:\.\d+)?)\s*(s|m|h|d)[a-z]*(?:\s+ago)?")
 
 
 def parse_time(text: str, now: int, *, utc: bool) -> int | None:
-    """Return the time that somebody wrote, ns since 1970: `10m` (ago), `14:05`, `14:05:30`,
-    `2026-08-01 14:05`. None for what is no time, or not past."""
+    """Return a typed time, ns since 1970: `10m` (ago), `14:05`, `14:05:30`, `2026-08-01 14:05`. None for
+    what is no time, or not past."""
     text = text.strip().removesuffix("Z").removesuffix("z").lower()
     ago = _AGO.fullmatch(text)
     if ago is not None:
@@ -50,7 +50,7 @@ def parse_time(text: str, now: int, *, utc: bool) -> int | None:
     except ValueError:
         return None
     found = parsed.replace(tzinfo=zone)
-    if clock and found > today:  # a clock time is the last one that was
+    if clock and found > today:  # a clock time is the latest past one
         found -= timedelta(days=1)
     at = int(found.timestamp()) * SECOND
     return at if 0 <= at < now else None
@@ -58,7 +58,7 @@ def parse_time(text: str, now: int, *, utc: bool) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What is compared with what it was, and when."""
+    """A GPU or node, and the time with which it is compared."""
 
     at: int
     """ns since 1970."""
@@ -67,22 +67,22 @@ class Comparison:
     name: str
 
     def __str__(self) -> str:
-        """As the subject of a page."""
+        """Return it as the subject of a page."""
         return f"{self.at} {self.kind} {self.name}"
 
     @classmethod
     def read(cls, subject: str) -> Comparison | None:
-        """Read it back; None for another subject."""
+        """Parse the subject of a page; None for another subject."""
         parts = subject.split(" ", 2)
         return cls(int(parts[0]), parts[1], parts[2]) if len(parts) == 3 else None
 
     def page(self, *, then: bool) -> str:
-        """Path of its page, now or then."""
+        """Return the path of its page, now or at that time."""
         path = f"api/v1/{self.kind}s/{quote(self.name, safe='')}"
         return f"{path}?at={self.at // SECOND}" if then else path
 
     def history(self, metric: str, within: int, *, then: bool) -> str:
-        """Path of a metric's past up to now, or to then."""
+        """Return the path of a metric's history up to now, or to that time."""
         asked = {self.kind: self.name, "metric": metric, "from": f"-{within}s"}
         if then:
             end = self.at // SECOND
@@ -90,7 +90,7 @@ class Comparison:
         return f"api/v1/history?{urlencode(asked, quote_via=quote)}"
 
     def documents(self, metrics: Sequence[str], within: int) -> tuple[DocumentRequest, ...]:
-        """What the comparison shows; what was does not change any more."""
+        """Return the documents of the comparison; those of the past are fetched seldom."""
         page = GpuPageReply if self.kind == "gpu" else NodePageReply
         return (
             DocumentRequest(self.page(then=False), page, 1.0), DocumentRequest(self.page(then=True), page, 600.0),
@@ -149,11 +149,11 @@ def _reading(page: object, metric: str) -> float | None:
 
 
 def _difference(now: float | None, was: float | None, say: Say, column: int) -> list[Piece]:
-    """What has changed: in its unit, and as a share of what was."""
+    """Draw a difference: in its unit, and as a share of the earlier value."""
     if now is None or was is None:
         return [(fit(DASH, column), "dim")]
     off = now - was
-    if say is percent:  # of shares the points tell, not the share of a share
+    if say is percent:  # percentage points, not the share of a share
         points = round(100 * off)
         return [
             (

@@ -24,7 +24,7 @@ SPANS = (60, 300, 900, 3600, 21_600, 86_400)
 """Seconds of history that charts can show."""
 
 
-class Frame(Protocol):
+class DashboardFrame(Protocol):
     """Requests of a view to the application around it."""
 
     def redraw(self) -> None:
@@ -48,7 +48,7 @@ class ViewContext:
 
     def __init__(
         self,
-        frame: Frame,
+        frame: DashboardFrame,
         feed: DashboardFeed,
         time: TimeControls,
         tones: Tones,

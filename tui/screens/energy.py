@@ -1,4 +1,4 @@
-"""Energy and cost: today, this month, what idles, and which job and node takes how much."""
+"""Energy and cost: today, this month, idle GPUs, and power by job and rack."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def energy_lines(state: DashboardState, width: int, height: int) -> list[Line]:
 
 
 def _bars(names: Sequence[str], state: DashboardState) -> list[Bar]:
-    """Wall power by name, the highest first; of nodes that tell."""
+    """Return bars of wall power by name, highest first, of nodes that measure it."""
     sums: dict[str, float] = {}
     for name, line in zip(names, state.nodes, strict=True):
         value = state.wall.get(line.node)
@@ -108,19 +108,19 @@ def _bars(names: Sequence[str], state: DashboardState) -> list[Bar]:
 
 
 class EnergyView(PageView):
-    """View 7."""
+    """View 7: energy and cost."""
 
     NAME: ClassVar[str] = "energy"
     TITLE: ClassVar[str] = "Energy"
 
     def wants(self) -> Wants:
-        """The report of thirty days beside what the header has."""
+        """Return the report of thirty days."""
         return Wants(nodes=(), documents=(DocumentRequest(MONTH, Report, 30.0),))
 
     def lines(self, width: int, height: int) -> list[Line]:
-        """Draw it."""
+        """Draw the page."""
         return energy_lines(self.context.shown, width, height)
 
     def record(self) -> Any:
-        """What is known of today."""
+        """Return the report of today."""
         return self.context.shown.today

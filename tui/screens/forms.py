@@ -41,14 +41,14 @@ class Dialog(ModalScreen[Any]):
         self._answered = False
 
     def dismiss(self, result: Any = None) -> AwaitComplete:
-        """Close with an answer. Keys that come faster than a window closes answer nothing twice."""
+        """Close with an answer, once: a burst of keys may come before the window is closed."""
         if self._answered:
             return AwaitComplete()
         self._answered = True
         return super().dismiss(result)
 
     def window(self) -> Vertical:
-        """The frame."""
+        """Return the frame of the window."""
         box = Vertical()
         if self.tones.ascii_only:
             box.styles.border = ("ascii", "white")
@@ -57,14 +57,14 @@ class Dialog(ModalScreen[Any]):
 
 
 class AckForm(Dialog):
-    """Who takes care, and why."""
+    """A form for an acknowledgement: who, and why."""
 
     def __init__(self, tones: Tones, what: str, who: str) -> None:
         super().__init__(tones, "Acknowledge")
         self._what, self._who = what, who
 
     def compose(self) -> ComposeResult:
-        """Two lines to write in."""
+        """Yield two inputs."""
         with self.window():
             yield Label(Text(fit(self._what, 70).rstrip()))
             yield Label("who")
@@ -74,7 +74,7 @@ class AckForm(Dialog):
             yield Label("⏎ acknowledge   esc cancel")
 
     def on_mount(self) -> None:
-        """Begin where something is missing."""
+        """Focus the first empty input."""
         self.query_one("#why" if self._who else "#who").focus()
 
     @on(Input.Submitted)
@@ -85,7 +85,7 @@ class AckForm(Dialog):
 
 
 def default_matchers(incident: Incident) -> list[str]:
-    """What is silenced of an incident by itself: its node, or circuit, or what groups it."""
+    """Return the matchers that a silence of an incident begins with: its node, circuit or group."""
     lead = incident.alerts[0] if incident.alerts else None
     if lead is not None and lead.node:
         return [f"node={lead.node}"]
@@ -95,7 +95,7 @@ def default_matchers(incident: Incident) -> list[str]:
 
 
 def how_long_and_why(who: str) -> ComposeResult:
-    """The lines that every silence needs."""
+    """Yield the inputs that every silence needs."""
     yield Label("for")
     yield Input("2h", id="for")
     yield Label("who")
@@ -105,14 +105,14 @@ def how_long_and_why(who: str) -> ComposeResult:
 
 
 class SilenceForm(Dialog):
-    """What, how long, and why; says what it would hide now."""
+    """A form for a silence: what, how long, and why; shows how many alerts it would hide now."""
 
     def __init__(self, tones: Tones, incident: Incident, state: DashboardState, who: str) -> None:
         super().__init__(tones, "Silence: no notifications of")
         self._incident, self._board, self._who = incident, state, who
 
     def compose(self) -> ComposeResult:
-        """Four lines to write in."""
+        """Yield four inputs."""
         with self.window():
             yield Label("match: conditions that must all hold, apart by commas")
             yield Input(",".join(default_matchers(self._incident)), id="match")
@@ -122,13 +122,13 @@ class SilenceForm(Dialog):
             yield Label("⏎ silence   tab next   esc cancel")
 
     def on_mount(self) -> None:
-        """Say what it would hide."""
+        """Show what it would hide."""
         self.query_one("#match").focus()
         self._say()
 
     @property
     def matchers(self) -> list[str]:
-        """The conditions."""
+        """The typed conditions."""
         return [
             part.strip()
             for part in self.query_one("#match", Input).value.split(",")
@@ -165,14 +165,14 @@ class SilenceForm(Dialog):
 
 
 class ManySilenceForm(Dialog):
-    """How long and why, for several things at once."""
+    """A form for several silences at once: how long, and why."""
 
     def __init__(self, tones: Tones, what: Sequence[str], who: str) -> None:
         super().__init__(tones, "Silence what is marked: no notifications of")
         self._what, self._who = what, who
 
     def compose(self) -> ComposeResult:
-        """What it is about, and three lines to write in."""
+        """Yield the subjects and three inputs."""
         shown = self._what[:5]
         more = [f"and {number(len(self._what) - 5)} more"] if len(self._what) > 5 else []
         with self.window():
@@ -183,7 +183,7 @@ class ManySilenceForm(Dialog):
             yield Label("⏎ silence   tab next   esc cancel")
 
     def on_mount(self) -> None:
-        """Begin where something is missing."""
+        """Focus the first empty input."""
         self.query_one("#why" if self._who else "#who").focus()
 
     @on(Input.Submitted)
@@ -200,7 +200,7 @@ class ManySilenceForm(Dialog):
 
 
 class HelpDialog(Dialog):
-    """Every key that is legal here."""
+    """A window with every key of the view."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,question_mark,f1,enter", "dismiss", show=False),
@@ -213,19 +213,19 @@ class HelpDialog(Dialog):
         self._lines, self._top, self._tall = lines, 0, 0
 
     def compose(self) -> ComposeResult:
-        """One drawing."""
+        """Yield the drawing."""
         with self.window():
             yield Surface(self.tones, id="help", under="panel")
 
     def on_mount(self) -> None:
-        """As tall as the screen allows."""
+        """Make the window as tall as the screen allows."""
         lines = self._lines(72)
         self._tall = min(len(lines), max(3, self.size.height - 4))
         self.query_one("#help").styles.height = self._tall
         self._show()
 
     def action_by(self, by: int) -> None:
-        """Move."""
+        """Move by lines."""
         surface = self.query_one("#help", Surface)
         self._top = max(0, min(self._top + by, len(self._lines(72)) - surface.size.height))
         self._show()
@@ -238,7 +238,7 @@ class HelpDialog(Dialog):
 
 
 class Palette(Dialog):
-    """Go to anything by a few letters of it; commands too."""
+    """A search for anything by a few letters; for commands too."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss", show=False),
@@ -251,13 +251,13 @@ class Palette(Dialog):
         self._found: list[tuple[str, str, str]] = []
 
     def compose(self) -> ComposeResult:
-        """A line to write in, and what fits."""
+        """Yield an input, and the list of what fits."""
         with self.window():
             yield Input(placeholder="a node, GPU, circuit, view, theme, export …", id="what")
             yield Surface(self.tones, id="found", under="panel")
 
     def on_mount(self) -> None:
-        """Ten lines."""
+        """Show all choices."""
         self.query_one("#found").styles.height = 12
         self._search("")
 
@@ -270,7 +270,7 @@ class Palette(Dialog):
         self._show()
 
     def action_by(self, by: int) -> None:
-        """Move."""
+        """Move by lines."""
         self._at = max(0, min(self._at + by, len(self._found) - 1))
         self._show()
 

@@ -1,4 +1,4 @@
-"""One GPU: what it does, what is wrong with it, why it is held down, and its past."""
+"""A GPU's page: readings, alerts, clock limit reasons, history, errors and links."""
 
 from __future__ import annotations
 
@@ -31,8 +31,6 @@ from tui.state import readings
 from tui.state.dashboard_state import DashboardState
 from tui.tables.listing import unread
 from tui.theme import Line, Piece
-
-# The tables on a GPU's page: ECC, links, PCIe, events.
 
 _GOOD_LINK = 1.0
 
@@ -161,12 +159,12 @@ _MEMORY_HOT = "gpu_memory_temperature_celsius"
 
 
 def page_of(uuid: str) -> str:
-    """Path of a GPU's page."""
+    """Return the path of a GPU's page."""
     return f"api/v1/gpus/{quote(uuid, safe='')}"
 
 
 def gpu_documents(uuid: str, span: int) -> tuple[DocumentRequest, ...]:
-    """What its page shows."""
+    """Return the documents of its page."""
     metrics = (readings.POWER, readings.TEMPERATURE, readings.UTILIZATION, readings.MEMORY_USED)
     return (
         DocumentRequest(page_of(uuid), GpuPageReply, 1.0),
@@ -273,7 +271,7 @@ def _alert(state: DashboardState, alert: Alert, width: int) -> Line:
 
 
 def clock_limits(state: DashboardState, page: GpuPageReply, uuid: str, span: int) -> Line:
-    """Why its clocks are held down, now and for what share of the time."""
+    """Draw the clock limit reasons now, and for what share of the time."""
     now = [word for metric, word in readings.REASONS if page.readings.get(metric)]
     pieces: list[Piece] = [("clock limit ", "dim")]
     known = any(metric in page.readings for metric, _ in readings.REASONS)
@@ -310,37 +308,37 @@ def _plots(page: GpuPageReply) -> list[Plot]:
 
 
 class GpuView(PageView):
-    """A GPU's page."""
+    """The page of a GPU."""
 
     NAME: ClassVar[str] = "gpu"
     TITLE: ClassVar[str] = "GPU"
     FRAME_KEYS = COPY_KEYS | COMPARE_KEYS
 
     def wants(self) -> Wants:
-        """Its page and its past; of the stream nothing."""
+        """Return its page and history; nothing of the stream."""
         return Wants(nodes=(), documents=gpu_documents(self.subject, self.context.span))
 
     def lines(self, width: int, height: int) -> list[Line]:
-        """Draw it."""
+        """Draw the page."""
         context = self.context
         return gpu_lines(context.shown, self.subject, context.span, width, height, utc=context.utc)
 
     def title(self) -> str:
-        """Node and number."""
+        """Return node and number."""
         page = self.context.shown.doc(page_of(self.subject), GpuPageReply)
         return (
             self.subject if page is None else f"{clean(page.node.node)} {STEP} gpu{page.gpu.index}"
         )
 
     def chosen(self) -> tuple[str, str]:
-        """Itself."""
+        """Return the GPU."""
         return "gpu", self.subject
 
     def neighbours(self) -> list[str]:
-        """The GPUs of the fleet in their order: `[` and `]` walk them."""
+        """Return the GPUs of the fleet in their order."""
         gpus = self.context.shown.gpus
         return [gpus.who.uuid[row] for row in gpus.order.tolist()]
 
     def record(self) -> Any:
-        """All that is known of it."""
+        """Return its page."""
         return self.context.shown.doc(page_of(self.subject), GpuPageReply)

@@ -1,4 +1,4 @@
-"""Charts of one device over a time span: what to ask for, and how it is drawn. Pure."""
+"""Charts of a device over a time span: request and drawing. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tui.state.dashboard_state import DashboardState
 from tui.theme import Line, Piece
 
 HERE, ACROSS = "▲", "┊"
-"""Where the shown instant is in a chart that goes on behind it."""
+"""Signs of the shown instant in a chart that continues after it."""
 T = TypeVar("T")
 READABLE = 5
 """Lines that a plot needs, with a blank one above it."""
@@ -27,13 +27,13 @@ READABLE = 5
 
 @dataclass(frozen=True)
 class Plot:
-    """One chart: a metric of a device."""
+    """A chart of a metric of a device."""
 
     title: str
     metric: str
     span: tuple[float, float]
     say: Callable[[float], str]
-    """A value of the scale in at most six signs."""
+    """Text of a value of the scale, at most six signs."""
     now: str
     """The newest value with its unit."""
     marks: Sequence[Mark] = ()
@@ -45,7 +45,7 @@ def path_of(kind: str, name: str, metric: str, span: int) -> str:
 
 
 def history_request(kind: str, name: str, metric: str, span: int) -> DocumentRequest:
-    """Ask for a history, about as often as it moves by a dot."""
+    """Return the request for a history, repeated about as often as it moves by a dot."""
     return DocumentRequest(path_of(kind, name, metric, span), HistoryReply, max(2.0, span / 150))
 
 
@@ -79,7 +79,7 @@ def history_lines(
     *,
     utc: bool,
 ) -> list[Line]:
-    """Draw what was found, or why nothing was; `times_`: in words, which span it is."""
+    """Draw a history, or `why` there is none; `times_`: its span as text."""
     title: list[Piece] = [(plot.title, "strong"), (f"  {times_}  ", "dim"), (plot.now, "")]
     if found is None:
         return [title, [(why or "loading …", "dim")], *([[]] * max(0, height - 2))]
@@ -93,7 +93,7 @@ def history_lines(
     high = np.nanmax(values) if np.isfinite(values).any() else None
     low, top = plot.span
     if high is not None:
-        top = top if high <= top else rounded(float(high))  # what was may have been more than is
+        top = top if high <= top else rounded(float(high))  # the past may exceed it
         title.append((f"  max {plot.say(float(high)).strip()}", "dim"))
     if plot.say is scale_watts:
         top = rounded(top)
@@ -105,7 +105,7 @@ def history_lines(
 
 
 def instant(lines: list[Line], found: HistoryReply | None, at: int, width: int) -> list[Line]:
-    """Mark an instant in a chart that goes on behind it. `lines`: with the title."""
+    """Mark an instant in a chart that continues after it. `lines`: with the title."""
     if found is None:
         return lines
     share = (at - found.start) / max(1, found.end - found.start)
@@ -118,7 +118,7 @@ def instant(lines: list[Line], found: HistoryReply | None, at: int, width: int) 
 
 
 def overlaid(line: Line, column: int, sign: str, *, blank: bool) -> Line:
-    """Put a sign into a column of a line; with `blank`, only where nothing stands."""
+    """Put a sign into a column of a line; with `blank`, only over a blank."""
     pieces: list[Piece] = []
     for text, tone in line:
         place, column = column, column - len(text)
@@ -130,7 +130,7 @@ def overlaid(line: Line, column: int, sign: str, *, blank: bool) -> Line:
 
 
 def share_room(plots: Sequence[T], lines: int) -> tuple[Sequence[T], int]:
-    """Return as many of the plots as can be read in so many lines, and how many each has."""
+    """Return as many of the plots as are legible in so many lines, and the height of each."""
     shown = plots[: max(1, lines // READABLE)]
     return shown, lines // max(1, len(shown)) - 1
 
@@ -176,22 +176,22 @@ def rounded(value: float) -> float:
 
 
 def scale_watts(value: float) -> str:
-    """For the scale."""
+    """Return watts for a scale."""
     return f"{value / 1e3:.1f}k" if value >= 9999.5 else f"{value:.0f}"
 
 
 def scale_number(value: float) -> str:
-    """For the scale."""
+    """Return a number for a scale."""
     return f"{value:.0f}"
 
 
 def scale_percent(value: float) -> str:
-    """For the scale."""
+    """Return a ratio for a scale."""
     return f"{100 * value:.0f}%"
 
 
 def growth(history: HistoryReply | None) -> float | None:
-    """How much a counter grew: a reset starts anew, it is no decrease."""
+    """Return the growth of a counter; a reset is no decrease."""
     if history is None:
         return None
     known = np.array([v for v in history.mean if v is not None], np.float64)
@@ -202,7 +202,7 @@ def growth(history: HistoryReply | None) -> float | None:
 
 
 def share_of(history: HistoryReply | None) -> str:
-    """A counter of seconds as the share of the time that it covers."""
+    """Return the growth of a counter of seconds as a share of its time."""
     grown = growth(history)
     if history is None or grown is None:
         return DASH

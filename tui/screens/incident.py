@@ -1,4 +1,4 @@
-"""An incident's page: what is wrong, since when, who takes care of it, what is silenced."""
+"""An incident's page: title, age, acknowledgement, timeline, alerts and silences."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SEVERITY_MARKS: dict[str, Piece] = {"page": ("▲ CRIT", "crit"), "ticket": ("! 
 
 
 def where(incident: Incident) -> str:
-    """What an incident is about."""
+    """Return the subject of an incident."""
     group = incident.group
     for key in ("circuit", "budget", "ups", "node", "rack"):
         if group.get(key):
@@ -37,7 +37,7 @@ def incident_lines(
     utc: bool,
     timeline: TimelineReply | None = None,
 ) -> list[Line]:
-    """Draw the page of an incident; `story`: what happened to it, where that is known."""
+    """Draw the page of an incident; `timeline`: its events, once they are loaded."""
     incident = next((i for i in state.incidents if i.key == key), None)
     timeline_drawn = (
         [] if timeline is None else [[], *timeline_lines(timeline, state.at, width, utc=utc)]
@@ -78,7 +78,7 @@ def _acknowledged(incident: Incident, *, utc: bool) -> Line:
 
 
 def _lead(incident: Incident, width: int) -> list[Line]:
-    """What its worst alert says: value, description, what helps, runbook."""
+    """Draw its worst alert: value, description, remedy, runbook."""
     if not incident.alerts:
         return []
     lead = incident.alerts[0]
@@ -131,13 +131,13 @@ def _silences(state: DashboardState, *, utc: bool) -> list[Line]:
 
 
 class IncidentView(PageView):
-    """An incident's page."""
+    """The page of an incident."""
 
     NAME: ClassVar[str] = "incident"
     TITLE: ClassVar[str] = "Alert"
 
     def wants(self) -> Wants:
-        """Silences beside what the header has, and what happened to it."""
+        """Return silences, and its timeline."""
         return Wants(
             nodes=(),
             documents=(
@@ -147,7 +147,7 @@ class IncidentView(PageView):
         )
 
     def lines(self, width: int, height: int) -> list[Line]:
-        """Draw it."""
+        """Draw the page."""
         context = self.context
         timeline = context.newest.doc(path_of(self.subject), TimelineReply)
         return incident_lines(
@@ -155,20 +155,20 @@ class IncidentView(PageView):
         )
 
     def title(self) -> str:
-        """What it is about."""
+        """Return its subject."""
         incident = self.record()
         return "alert" if incident is None else where(incident)
 
     def neighbours(self) -> list[str]:
-        """All incidents."""
+        """Return all incidents."""
         return [incident.key for incident in self.context.shown.incidents]
 
     def chosen(self) -> tuple[str, str]:
-        """Itself."""
+        """Return the incident."""
         return "incident", self.subject
 
     def do_open(self) -> None:
-        """Go to what it is about."""
+        """Open the page of its subject."""
         incident = self.record()
         if incident is None:
             return
@@ -181,11 +181,11 @@ class IncidentView(PageView):
             self.context.frame.open("node", lead.node)
 
     def do_ack(self) -> None:
-        """Take care of it."""
+        """Acknowledge it."""
         acknowledge(self, self.record())
 
     def do_silence(self) -> None:
-        """Tell nobody for a while."""
+        """Silence it."""
         silence(self, self.record())
 
     def do_unsilence(self) -> None:
@@ -193,9 +193,9 @@ class IncidentView(PageView):
         unsilence(self)
 
     def do_runbook(self) -> None:
-        """Copy where its runbook is."""
+        """Copy the place of its runbook."""
         runbook(self, self.record())
 
     def record(self) -> Any:
-        """All that is known of it."""
+        """Return the incident."""
         return next((i for i in self.context.shown.incidents if i.key == self.subject), None)

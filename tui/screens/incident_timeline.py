@@ -1,4 +1,4 @@
-"""What happened to an incident: who took it, when it was told of and to whom, how it ended. Pure."""
+"""The timeline of an incident: acknowledgements, notifications and deliveries, and its end. Pure."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _REASONS = {"new": "it is new", "worse": "it grew worse", "more": "there is more
 
 
 def path_of(key: str) -> str:
-    """Path of an incident's story."""
+    """Return the path of an incident's timeline."""
     return f"api/v1/incidents/{quote(key, safe='')}/story"
 
 
 def timeline_request(key: str) -> DocumentRequest:
-    """Ask for it."""
+    """Return the request for the timeline."""
     return DocumentRequest(path_of(key), TimelineReply, 3.0)
 
 
 def timeline_lines(
     timeline: TimelineReply, at: int, width: int, *, utc: bool, most: int = 12
 ) -> list[Line]:
-    """Draw what had happened by `at`, newest last; of much, the first and the newest."""
+    """Draw the events up to `at`, newest last; of many, the first and the newest."""
     rest = list(timeline.deliveries)
     entries: list[tuple[int, str]] = [(timeline.began, "began")]
     for event in timeline.events:
@@ -69,7 +69,7 @@ def _described(event: IncidentEvent, sent: Sequence[DeliveryRow]) -> str:
 
 
 def _channels(sent: Sequence[DeliveryRow]) -> str:
-    """`oncall delivered, chat waiting after 3 tries: 500`."""
+    """Return deliveries as text: `oncall delivered, chat waiting after 3 tries: 500`."""
     return ", ".join(
         f"{one.channel} {one.outcome}"
         + (f" after {one.tries} tries" if one.tries > 1 else "")

@@ -1,4 +1,4 @@
-"""What a circuit carried, its limits, and to the right of now where its load may go. Pure."""
+"""A chart of a circuit: its load, its limits, and the forecast to the right of now. Pure."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tui.theme import Line
 Past = tuple[Floats, Floats]
 """Times in ns, and watts."""
 SEEN = 5.0
-"""Seconds that a load stands at least: this dashboard looks when it finds the time."""
+"""Seconds for which a load stands at least: the dashboard samples irregularly."""
 _LEAST = 5
-"""Samples below which there is no picture."""
+"""Samples that the chart needs."""
 _AHEAD = 0.25
-"""Share of what was that the picture looks ahead; more where a trip is foreseen."""
+"""Length of the forecast as a share of the past; more where a trip is forecast."""
 
 
 def stands(at: Floats) -> Floats:
-    """Return how long each reading stands, in the unit of `at`: a while longer than it usually is to
-    the next one there. What was stored is coarser than what this dashboard has seen."""
+    """Return how long each reading stands, in the unit of `at`: a little longer than the usual spacing
+    around it. Stored readings are coarser than those that this dashboard has seen."""
     apart = np.diff(at)
     if not len(apart):
         return np.zeros(len(at))
@@ -43,7 +43,7 @@ def past_lines(
     utc: bool,
     within: int | None = None,
 ) -> list[Line]:
-    """Draw at most `height` lines. `within`: seconds of history, all that there is without."""
+    """Draw at most `height` lines. `within`: seconds of history, all without."""
     at, values = (each.astype(np.float64) for each in past)
     name = clean(circuit.id)
     if within is not None and len(at):
@@ -54,7 +54,7 @@ def past_lines(
     seconds = (at - at[-1]) / 1e9
     trip = circuit.trip_seconds.earliest
     ahead = horizon(-float(seconds[0]), trip)
-    length = max(-float(seconds[0]), ahead)  # what is to come never takes more than half
+    length = max(-float(seconds[0]), ahead)  # the forecast never takes more than half
     room = max(4, width - 7)
     before = round((room - 1) * length / (length + ahead))
     spaced = held(seconds, values, -length, 0.0, 2 * before, np.maximum(stands(seconds), SEEN))
@@ -76,7 +76,7 @@ def past_lines(
     return [
         [
             (f"{name} load W", "strong"),
-            (f"  {_short(length)} to now, forecast: {_said(fan)}", "dim"),
+            (f"  {_short(length)} to now, forecast: {_trend(fan)}", "dim"),
         ],
         *drawn,
         [(" " * 7 + axis(words, room), "dim")],
@@ -84,8 +84,8 @@ def past_lines(
 
 
 def horizon(length: float, trip: float | None) -> float:
-    """Return how many seconds the picture looks ahead: a quarter of what was, and to the trip where
-    that is not too far."""
+    """Return the length of the forecast in seconds: a quarter of the past, and up to the trip if that is
+    not too far."""
     ahead = max(10.0, min(REACH, length * _AHEAD))
     if trip is not None and trip <= max(length, REACH):
         ahead = max(ahead, 1.3 * trip)
@@ -93,7 +93,7 @@ def horizon(length: float, trip: float | None) -> float:
 
 
 def limits(circuit: CircuitState) -> list[Mark]:
-    """The lines that a load should stay below, in watts at the present mix of poles; lowest first."""
+    """Return the limits in watts at the present mix of poles, lowest first."""
     continuous = most(circuit)
     if continuous is None or not circuit.continuous_amps:
         return []
@@ -108,14 +108,14 @@ def limits(circuit: CircuitState) -> list[Mark]:
 
 
 def _top(values: Floats, marks: list[Mark], fan: Fan | None) -> float:
-    """The scale begins at nothing and holds what was, the limits, and the fan as far as it matters."""
+    """Return the end of the scale: above the past, the limits, and a part of the fan."""
     highest = max([float(np.nanmax(values)), *(mark.value for mark in marks)])
     end = np.array([REACH])
     opened = 0.0 if fan is None else float((fan.middle(end) + fan.half(end))[0])
     return max(1.0, 1.15 * highest, min(1.05 * opened, 1.4 * highest))
 
 
-def _said(fan: Fan | None) -> str:
+def _trend(fan: Fan | None) -> str:
     if fan is None:
         return "too few samples for a trend"
     if fan.per_second == 0:

@@ -1,4 +1,4 @@
-"""One node: its GPUs beside each other, its circuits, its host, and its past."""
+"""A node's page: host, GPUs, circuits, alerts and history."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ CPU = "node_cpu_utilization_ratio"
 
 
 def page_of(name: str) -> str:
-    """Path of a node's page."""
+    """Return the path of a node's page."""
     return f"api/v1/nodes/{quote(name, safe='')}"
 
 
 def node_documents(name: str, span: int) -> tuple[DocumentRequest, ...]:
-    """What its page shows."""
+    """Return the documents of its page."""
     return (
         DocumentRequest(page_of(name), NodePageReply, 1.0),
         history_request("node", name, readings.WALL, span),
@@ -183,7 +183,7 @@ def _circuits(state: DashboardState, page: NodePageReply, since: Now) -> list[Li
 
 
 class NodeView(PageView):
-    """A node's page; the cursor walks its GPUs."""
+    """The page of a node; the cursor moves over its GPUs."""
 
     NAME: ClassVar[str] = "node"
     TITLE: ClassVar[str] = "Node"
@@ -191,13 +191,13 @@ class NodeView(PageView):
     cursor = 0
 
     def wants(self) -> Wants:
-        """Its page and its past; of the stream only its GPUs."""
+        """Return its page and history; of the stream its GPUs."""
         return Wants(
             nodes=(self.subject,), documents=node_documents(self.subject, self.context.span)
         )
 
     def lines(self, width: int, height: int) -> list[Line]:
-        """Draw it."""
+        """Draw the page."""
         context = self.context
         return node_lines(
             context.shown,
@@ -211,15 +211,15 @@ class NodeView(PageView):
         )
 
     def chosen(self) -> tuple[str, str]:
-        """Itself."""
+        """Return the node."""
         return "node", self.subject
 
     def neighbours(self) -> list[str]:
-        """All nodes."""
+        """Return all nodes."""
         return [node.node for node in self.context.shown.nodes]
 
     def title(self) -> str:
-        """Its name."""
+        """Return its name."""
         return clean(self.subject)
 
     def do_open(self) -> None:
@@ -236,5 +236,5 @@ class NodeView(PageView):
             self.draw()
 
     def record(self) -> Any:
-        """All that is known of it."""
+        """Return its page."""
         return self.context.shown.doc(page_of(self.subject), NodePageReply)

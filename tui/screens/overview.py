@@ -225,11 +225,11 @@ class Overview(View):
         self.app.notify(f"map by {self.map.group}", timeout=2)
         self.context.frame.redraw()
 
-    def do_next_ill(self) -> None:
+    def do_next_fault(self) -> None:
         """Go to the next GPU with a fault."""
         self.map.to_fault(1)
 
-    def do_previous_ill(self) -> None:
+    def do_previous_fault(self) -> None:
         """Go to the previous GPU with a fault."""
         self.map.to_fault(-1)
 

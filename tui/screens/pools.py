@@ -1,4 +1,4 @@
-"""Pools: which GPUs reach each other's memory, how their links stand, and the matrix of a node."""
+"""Pools of GPUs of one model, their state, and the link matrix of a node."""
 
 from __future__ import annotations
 
@@ -23,11 +23,10 @@ from tui.tables.filter import Filter
 from tui.tables.listing import Listing, highest_first, unread
 from tui.theme import Line, Piece
 
-# The matrix of a node: which of its GPUs reach each other, and over what. Pure.
-
 
 def matrix_lines(state: DashboardState, node: str, width: int) -> list[Line]:
-    """As `nvidia-smi topo -m`: NV<links> to a peer, SW<links> over a switch, PHB over the bus."""
+    """Draw the links of a node's GPUs as `nvidia-smi topo -m` does: NV<links> to a peer, SW<links> over a
+    switch, PHB over the bus."""
     page = state.doc(page_of(node), NodePageReply)
     if page is None:
         return [[(state.fault(page_of(node)) or "loading …", "dim")]]
@@ -88,7 +87,7 @@ def _between(page: GpuPageReply | None, mine: str, other: str, over: dict[str, s
         if links:
             states = [link.readings.get("link_state") for link in links]
             up, known = states.count(1.0), len(states) - states.count(None)
-            if not known:  # so many there are; how they stand nobody tells
+            if not known:  # their states are not known
                 return f"{f'{word}{len(links)}?':>6}", "dim"
             return f"{f'{word}{up}':>6}", "" if up == known else "crit"
     return ("   SW?" if over.get(mine) and over.get(other) else "   PHB"), "dim"
@@ -101,7 +100,7 @@ _DRAWN = {RowStatus.CRIT: ("▲", "crit_chip"), RowStatus.WARN: ("!", "warn_chip
 
 
 class PoolSource:
-    """Columns by pool: all GPUs of one model in nodes of the same size; of those that fit."""
+    """The data of the cells. A pool: all GPUs of one model in nodes of the same size, of those that fit."""
 
     def __init__(
         self, state: DashboardState, fits: np.ndarray[Any, np.dtype[np.bool_]] | None = None
@@ -120,16 +119,16 @@ class PoolSource:
             self.group[~fits] = -1
 
     def of(self, row: int) -> np.ndarray[Any, np.dtype[np.intp]]:
-        """GPUs of a pool."""
+        """Return the rows of a pool's GPUs."""
         return np.flatnonzero(self.group == row)
 
     def sum(self, metric: str, row: int) -> float | None:
-        """Sum over those that tell."""
+        """Return the sum of the known readings."""
         values = self.state.gpus.column(metric)[self.of(row)]
         return float(np.nansum(values)) if np.isfinite(values).any() else None
 
     def mean(self, metric: str, row: int) -> float | None:
-        """Mean over those that tell."""
+        """Return the mean of the known readings."""
         values = self.state.gpus.column(metric)[self.of(row)]
         return float(np.nanmean(values)) if np.isfinite(values).any() else None
 
@@ -174,17 +173,17 @@ COLUMNS: tuple[TableColumn[PoolSource], ...] = (
 
 
 class PoolsView(ListView):
-    """View 6."""
+    """View 6: pools."""
 
     NAME: ClassVar[str] = "pools"
     TITLE: ClassVar[str] = "Pools"
     KIND: ClassVar[str] = "pool"
     SORTS = ("", "util", "power/limit")
     node = ""
-    """Whose matrix is shown; empty: nobody's."""
+    """The node whose matrix is shown, or ``."""
 
     def wants(self) -> Wants:
-        """Power, limits and use; the node of the matrix."""
+        """Return power, limits and utilisation, and the pages of the matrix."""
         documents = self.also()
         if self.node:
             documents += (DocumentRequest(page_of(self.node), NodePageReply, 5.0),)
@@ -199,7 +198,7 @@ class PoolsView(ListView):
         )
 
     def listing(self, wanted: Filter) -> Listing[Any]:
-        """Pools of the GPUs that fit, the largest first."""
+        """Return the pools of the GPUs that fit, largest first."""
         state = self.context.shown
         fits = wanted.mask(gpu_fields(state, state.gpus), len(state.gpus))
         if self.context.faults:
@@ -212,7 +211,7 @@ class PoolsView(ListView):
         return Listing(source, COLUMNS, order, source.names, len(source.names), self.sort, nothing)
 
     def _weight(self, source: PoolSource, row: int) -> float | None:
-        """What a pool is sorted by."""
+        """Return the value that a pool is sorted by."""
         if self.sort == "util":
             return source.mean(readings.UTILIZATION, row)
         if self.sort == "power/limit":
@@ -220,7 +219,7 @@ class PoolsView(ListView):
         return float(len(source.of(row)))
 
     def draw(self) -> None:
-        """The table, and the islands or the matrix below or beside it."""
+        """Draw the table, and the islands or the matrix below or beside it."""
         super().draw()
         self.side.display = True
         self.side.set_class(self.size.width >= WIDE, "side")
@@ -234,14 +233,14 @@ class PoolsView(ListView):
             self.side.show(self.detail(key), faded=self.faded)
 
     def detail(self, key: str) -> Drawing:
-        """Islands of the pool, or the matrix of a node."""
+        """Return the islands of the pool, or the matrix of a node."""
         state = self.context.shown
         if self.node:
             return lambda width, height: matrix_lines(state, self.node, width)
         return lambda width, height: island_lines(state, key, width, height)
 
     def do_open(self) -> None:
-        """The pool's GPUs: the list, filtered."""
+        """Open the list of GPUs, filtered by the model of the pool."""
         source = PoolSource(self.context.shown)
         if self.rows.key in source.names:
             first = int(source.of(source.names.index(self.rows.key))[0])
@@ -249,7 +248,7 @@ class PoolsView(ListView):
             self.context.frame.go("gpus", f'model="{model}"')
 
     def do_matrix(self) -> None:
-        """Who reaches whom, in the first node of the pool that is ill, or the first."""
+        """Show or hide the matrix of the first node of the pool with a fault, else of its first node."""
         source = PoolSource(self.context.shown)
         state = self.context.shown
         if self.node or self.rows.key not in source.names:
@@ -261,13 +260,13 @@ class PoolsView(ListView):
         self.context.frame.request_data()
 
     def do_back(self) -> bool:
-        """Take the matrix away first."""
+        """Hide the matrix, if it is shown."""
         had, self.node = bool(self.node), ""
         return had
 
 
 def island_lines(state: DashboardState, pool: str, width: int, height: int) -> list[Line]:
-    """Every node of a pool as one bar cell: how busy it is, and whether it is ill."""
+    """Draw every node of a pool as one cell: its utilisation, or its status if it has a fault."""
     source = PoolSource(state)
     if pool not in source.names:
         return []

@@ -25,7 +25,7 @@ from tui.state.row_status import RowStatus, severity_of
 
 @dataclass(frozen=True)
 class DashboardState(Documents):
-    """All values that the screen shows at one instant."""
+    """The values that the screen shows at one instant."""
 
     status: StatusReply | None = None
     status_came: float = 0.0
@@ -34,7 +34,7 @@ class DashboardState(Documents):
     wall: Mapping[str, float] = field(default_factory=dict)
     """Wall power by node, where it is measured."""
     gpus: Gpus = field(default_factory=Gpus)
-    """All GPUs, as of the last view that wanted all."""
+    """The GPUs of the fleet, as of the last view that wanted all."""
     gpus_at: int = 0
     """The time of `gpus`, ns since 1970."""
     part: Gpus = field(default_factory=Gpus)

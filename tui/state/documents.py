@@ -39,7 +39,7 @@ class Doc:
 
 @dataclass(frozen=True)
 class Documents:
-    """All documents, and their parts."""
+    """The newest documents, and their parts."""
 
     docs: Mapping[str, Doc] = field(default_factory=dict)
     """Documents by path, with their query."""

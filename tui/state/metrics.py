@@ -23,7 +23,7 @@ class MapMetric:
     """Columns that it is computed from."""
     values: Callable[[DashboardState], Floats]
     span: Callable[[DashboardState], tuple[float, float]]
-    """One scale for the whole fleet, so that two GPUs compare by eye."""
+    """Scale of the whole fleet, so that two GPUs compare by eye."""
     digits: Callable[[float], str]
     """At most four signs."""
     say: Callable[[float | None], str]

@@ -1,4 +1,4 @@
-"""Columns of a table, and how they share the width that there is. Pure."""
+"""Columns of a table, and how they share its width. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ S = TypeVar("S")
 
 @dataclass(frozen=True, slots=True)
 class TableColumn(Generic[S]):
-    """One column: what stands above it, how wide it is, and how a cell of it is drawn."""
+    """A column: title, width, and the function that draws a cell."""
 
     title: str
     width: int
@@ -62,7 +62,7 @@ def head(shares: Sequence[tuple[TableColumn[S], int]], sorted_by: str) -> list[P
 
 
 def line(shares: Sequence[tuple[TableColumn[S], int]], source: S, row: int) -> list[Piece]:
-    """Draw one row."""
+    """Draw a row."""
     pieces: list[Piece] = []
     for column, width in shares:
         text, tone = column.draw(source, row, width)

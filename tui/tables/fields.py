@@ -1,4 +1,4 @@
-"""What each table can be filtered by: columns of the state under short names. Pure."""
+"""The keys by which each table can be filtered, and their columns. Pure."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _PLAIN = {
 
 
 def gpu_fields(state: DashboardState, gpus: Gpus) -> Fields:
-    """GPUs: watts, degrees, a share (or percent with %), GiB, MHz."""
+    """Return the columns of GPUs: watts, degrees, a share (or percent with %), GiB, MHz."""
     who = gpus.who
     lines = {line.node: line for line in state.nodes}
 
@@ -93,11 +93,11 @@ def _clock_limit(gpus: Gpus) -> list[str]:
 
 
 def node_fields(state: DashboardState) -> Fields:
-    """Nodes: watts, degrees, a share."""
+    """Return the columns of nodes: watts, degrees, a share."""
     nodes = state.nodes
 
     def words() -> list[str]:
-        """Its name, and those of its GPUs."""
+        """Return the names of nodes, with their labels and GPUs."""
         uuids: dict[str, list[str]] = {}
         for node, uuid in zip(state.gpus.who.node, state.gpus.who.uuid, strict=True):
             uuids.setdefault(node, []).append(uuid)
@@ -122,7 +122,7 @@ def node_fields(state: DashboardState) -> Fields:
 
 
 def circuit_fields(state: DashboardState, circuits: Sequence[CircuitState]) -> Fields:
-    """Circuits: watts, shares, seconds."""
+    """Return the columns of circuits: watts, shares, seconds."""
 
     def numbers(get: Callable[[CircuitState], float | None]) -> Callable[[], Floats]:
         return lambda: np.array([get(c) for c in circuits], np.float64)
@@ -144,7 +144,7 @@ def circuit_fields(state: DashboardState, circuits: Sequence[CircuitState]) -> F
 
 
 def alert_fields(incidents: Sequence[Incident], at: int) -> Fields:
-    """Incidents; age in seconds."""
+    """Return the columns of incidents; age in seconds."""
     of = {"page": 3.0, "ticket": 2.0}
     return {
         "": lambda: [f"{i.title} {' '.join(i.group.values())}".casefold() for i in incidents],

@@ -24,7 +24,7 @@ Mask = npt.NDArray[np.bool_]
 Texts = Sequence[str]
 Field = npt.NDArray[np.float64] | Texts
 Fields = Mapping[str, Callable[[], Field]]
-"""Columns by key, made when they are asked for. `` holds what a bare word is looked for in."""
+"""Columns by key, made on demand; that of `` is searched for bare words."""
 Test = Callable[[Fields], Mask]
 
 SEVERITIES = {
@@ -36,7 +36,7 @@ SEVERITIES = {
     "page": 3.0,
     "down": 4.0,
 }
-"""Words for the numbers of `sev`."""
+"""Names of the numbers of `sev`."""
 _UNITS = {"k": 1e3, "m": 1e6, "g": 1e9, "%": 0.01}
 _TOKEN = re.compile(
     r'\s*(?:(~=|!=|>=|<=|[=><&|!()])|"([^"]*)"|([^\s=><&|!()"~]+(?:~(?!=)[^\s=><&|!()"~]*)*))'
@@ -48,7 +48,7 @@ _ORDER: dict[str, Callable[[Any, Any], Any]] = {
 
 
 class FilterError(ValueError):
-    """The text is no filter: what is wrong, and at which sign."""
+    """The text is no filter; with the reason and the column."""
 
     def __init__(self, column: int, problem: str) -> None:
         super().__init__(f"{problem} (at sign {column + 1})")
@@ -66,14 +66,14 @@ class Token:
 
 @dataclass(frozen=True)
 class Filter:
-    """A text that has been understood."""
+    """A parsed filter."""
 
     text: str
     test: Test | None
     """None: all rows fit."""
 
     def mask(self, fields: Fields, count: int) -> Mask:
-        """Which of `count` rows fit."""
+        """Return which of `count` rows fit."""
         return np.ones(count, bool) if self.test is None else self.test(fields)
 
 
@@ -81,11 +81,11 @@ ALL = Filter("", None)
 
 
 def parse(text: str, keys: Sequence[str]) -> Filter:
-    """Understand a text. Raises `FilterError`. `keys`: those that there are."""
+    """Parse a text. Raises `FilterError`. `keys`: those of the table."""
     tokens = _tokens(text)
     if not tokens:
         return ALL
-    reader = _Reader(text, tokens, keys)
+    reader = _Parser(text, tokens, keys)
     test = reader.either()
     if reader.next is not None:
         raise FilterError(reader.next.column, f"{reader.next.text!r} is not expected here")
@@ -116,18 +116,18 @@ def _tokens(text: str) -> list[Token]:
     return found
 
 
-class _Reader:
-    """Reads tokens one by one; each method returns the test of what it has read."""
+class _Parser:
+    """A recursive descent parser; each method returns the test of what it has read."""
 
     def __init__(self, text: str, tokens: Sequence[Token], keys: Sequence[str]) -> None:
         self._text, self._tokens, self._keys, self._place = text, tokens, keys, 0
 
     @property
     def next(self) -> Token | None:
-        """What comes now."""
+        """The next token."""
         return self._tokens[self._place] if self._place < len(self._tokens) else None
 
-    def _take(self, *signs: str) -> Token | None:
+    def _accept(self, *signs: str) -> Token | None:
         token = self.next
         if token is None or token.is_word or token.text not in signs:
             return None
@@ -137,7 +137,7 @@ class _Reader:
     def either(self) -> Test:
         """`a | b`."""
         tests = [self._all()]
-        while self._take("|"):
+        while self._accept("|"):
             tests.append(self._all())
         return (
             tests[0]
@@ -147,7 +147,7 @@ class _Reader:
 
     def _all(self) -> Test:
         tests = [self._not()]
-        while self._take("&") or (
+        while self._accept("&") or (
             self.next is not None and (self.next.is_word or self.next.text in {"!", "("})
         ):
             tests.append(self._not())
@@ -158,12 +158,12 @@ class _Reader:
         )
 
     def _not(self) -> Test:
-        if self._take("!"):
+        if self._accept("!"):
             inner = self._not()
             return lambda fields: ~inner(fields)
-        if (opened := self._take("(")) is not None:
+        if (opened := self._accept("(")) is not None:
             inner = self.either()
-            if not self._take(")"):
+            if not self._accept(")"):
                 raise FilterError(opened.column, "this bracket is not closed")
             return inner
         return self._term()
@@ -178,7 +178,7 @@ class _Reader:
                 f"{word.text!r} is not expected here; write KEY=VALUE or a part of a name",
             )
         self._place += 1
-        sign = self._take("~=", *_ORDER)
+        sign = self._accept("~=", *_ORDER)
         if sign is None:
             return _part(word.text)
         if word.text not in self._keys:

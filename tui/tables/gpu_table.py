@@ -1,4 +1,4 @@
-"""The table of GPUs: what stands in a cell, how rows are sorted, which are shown."""
+"""The table of GPUs: columns, sort orders and filters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tui.theme import Piece
 
 
 class GpuSource:
-    """What the cells of the GPU table are drawn from."""
+    """The data of the cells of the GPU table."""
 
     def __init__(self, state: DashboardState) -> None:
         self.state = state
@@ -36,7 +36,7 @@ class GpuSource:
         self.status = state.gpu_status
 
     def tone(self, row: int) -> str:
-        """Numbers of a GPU that says nothing new are dimmed."""
+        """Return the tone of its numbers: dimmed for a silent GPU."""
         return "" if self.gpus.reporting[row] else "dim"
 
 
@@ -107,14 +107,14 @@ GPU_SORTS: dict[str, Callable[[GpuSource], Floats] | None] = {
     "util": lambda s: s.gpus.column(UTILIZATION),
     "GiB": lambda s: s.gpus.column(MEMORY_USED),
 }
-"""What the GPU table can be sorted by, in the order of `s`: the first is by node and index."""
+"""Sort orders of the GPU table, in the order of the key `s`: the first is by node and index."""
 
 
 def gpu_listing(
     state: DashboardState, sort: str, wanted: Filter = ALL, *, node: str | None = None,
     reverse: bool = False, faults: bool = False,
 ) -> Listing[GpuSource]:  # fmt: skip
-    """List the GPUs of one node or of all that fit a filter. `faults`: only those that are ill."""
+    """List the GPUs of one node or of all that fit a filter. `faults`: only those with a fault."""
     source, who = GpuSource(state), state.gpus.who
     mask = wanted.mask(gpu_fields(state, state.gpus), len(state.gpus))
     if node is not None:

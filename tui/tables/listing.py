@@ -1,4 +1,4 @@
-"""A table of the screen: rows in their order, and what stands in their cells. Pure views of a state."""
+"""The rows of a table in their order, and the marks of their status. Pure."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ MARKS: dict[RowStatus, Piece] = {
     RowStatus.CRIT: ("▲ CRIT", "crit"),
     RowStatus.DOWN: (f"{CROSS} OFFLINE", "down"),
 }
-"""How a node or circuit is, in a sign and a word; all words are in docs/dashboard.md."""
+"""Sign and word of each status; docs/dashboard.md explains them."""
 
 
 def gpu_mark(state: DashboardState, row: int) -> Piece:
-    """How a GPU is: where nothing is read of it, why."""
+    """Return the mark of a GPU's status; of an unread one, the reason."""
     status = RowStatus(state.gpu_status[row])
     if status in {RowStatus.DOWN, RowStatus.STALE}:
         return unread(state.gpus.who.present[row], (state.gpus.gap(TEMPERATURE, row),))
@@ -40,8 +40,8 @@ def gpu_mark(state: DashboardState, row: int) -> Piece:
 
 
 def unread(present: bool, gaps: Collection[str]) -> Piece:
-    """Why nothing is read of a GPU, by the reasons that came with its gaps. The store keeps few of them:
-    what was lost then has no data now."""
+    """Return the mark of an unread GPU, by the reasons of its gaps. The store holds few of them: a GPU
+    that was lost in the past may read NO DATA."""
     if not present or "device_lost" in gaps:
         return f"{CROSS} LOST", "down"
     if "timed_out" in gaps:
@@ -58,31 +58,31 @@ class Listing(Generic[S]):
     source: S
     columns: Sequence[TableColumn[S]]
     order: Index
-    """Positions in the state."""
+    """Rows of the state."""
     keys: Sequence[str]
-    """Name of each position: the cursor follows it, whatever the order."""
+    """Name of each row of the state; the cursor follows it when the order changes."""
     total: int
-    """Rows without the filter."""
+    """Number of rows without the filter."""
     sorted_by: str = ""
     nothing: str = ""
-    """What to say when there are no rows at all: why, and the next step."""
+    """Message when there are no rows at all: the reason and the next step."""
 
     def empty(self) -> list[Piece]:
-        """What stands in place of the rows when there are none."""
+        """Return the line in place of the rows when there are none."""
         if self.total:
             return [(f"none of {self.total:,} matches; esc clears the filter", "dim")]
         return [(self.nothing, "dim")]
 
     def head(self, width: int) -> list[Piece]:
-        """The line of titles."""
+        """Return the line of titles."""
         return head(share(self.columns, width), self.sorted_by)
 
     def line(self, place: int, width: int) -> list[Piece]:
-        """The row at a place of the order."""
+        """Return the row at a place of the order."""
         return line(share(self.columns, width), self.source, int(self.order[place]))
 
     def record(self, place: int) -> dict[str, str]:
-        """The row at a place as words by title, for export: what is drawn, uncut."""
+        """Return the row at a place as uncut texts by title, for export."""
         found = {"key": self.key(place)}
         for column in self.columns:
             text = column.draw(self.source, int(self.order[place]), 200)[0].strip()
@@ -91,7 +91,7 @@ class Listing(Generic[S]):
         return found
 
     def key(self, place: int) -> str:
-        """Name of the row at a place of the order."""
+        """Return the name of the row at a place of the order."""
         return self.keys[int(self.order[place])]
 
     @cached_property

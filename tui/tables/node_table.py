@@ -1,4 +1,4 @@
-"""The table of nodes: what stands in a cell, how rows are sorted, which are shown."""
+"""The table of nodes: columns, sort orders and filters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tui.theme import Piece
 
 
 class NodeSource:
-    """What the cells of the node table are drawn from."""
+    """The data of the cells of the node table."""
 
     def __init__(self, state: DashboardState) -> None:
         self.state = state
@@ -31,7 +31,7 @@ class NodeSource:
         self.reporting = state.node_reporting()
 
     def tone(self, row: int) -> str:
-        """A node that says nothing new is dimmed."""
+        """Return the tone of its numbers: dimmed for a silent node."""
         return "" if self.state.nodes[row].state == "online" else "dim"
 
 

@@ -1,4 +1,4 @@
-"""A table that draws only the rows on the screen: ten thousand cost what thirty cost."""
+"""A table that renders only its visible rows: ten thousand cost as much as thirty."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tui.theme import Line, Tones
 
 
 class VirtualTable(Widget, can_focus=True):
-    """Shows a `Listing` by the Line API; one line of titles, then rows. Owns pixels, never data."""
+    """Shows a `Listing` by the Line API: a line of titles, then rows."""
 
     DEFAULT_CSS = "VirtualTable { height: 1fr; }"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -40,7 +40,7 @@ class VirtualTable(Widget, can_focus=True):
         super().__init__(id=id)
         self.tones = tones
         self.faded = False
-        """Whether what is shown is no longer true."""
+        """Whether the data is outdated, and drawn faded."""
         self._listing: Listing[Any] | None = None
         self._top = 0
         self.cursor = 0
@@ -57,7 +57,7 @@ class VirtualTable(Widget, can_focus=True):
         return self._listing.key(self.cursor) if self._listing and self.count else None
 
     def show(self, listing: Listing[Any], *, faded: bool = False) -> None:
-        """Show other rows or readings; the cursor stays on what it was on, if that is there."""
+        """Show another listing; the cursor stays on its row, if that is listed."""
         self._listing, self.faded = listing, faded
         if self._cursor_key is not None:
             self.cursor = listing.places.get(self._cursor_key, self.cursor)
@@ -103,20 +103,20 @@ class VirtualTable(Widget, can_focus=True):
                 self.action_choose()
 
     def on_mouse_scroll_down(self) -> None:
-        """Move on."""
+        """Move the cursor down."""
         self._go(self.cursor + 3)
 
     def on_mouse_scroll_up(self) -> None:
-        """Move back."""
+        """Move the cursor up."""
         self._go(self.cursor - 3)
 
     def on_focus(self) -> None:
-        """Draw the cursor as the one that moves."""
+        """Draw the cursor as active."""
         self.refresh()
         self.post_message(self.RowHighlighted())
 
     def on_blur(self) -> None:
-        """Draw the cursor as one that waits."""
+        """Draw the cursor as idle."""
         self.refresh()
 
     def on_resize(self) -> None:
@@ -124,7 +124,7 @@ class VirtualTable(Widget, can_focus=True):
         self._settle()
 
     def render_line(self, y: int) -> Strip:
-        """Draw one line: the titles, a row, or nothing."""
+        """Render a line: the titles, a row, or blank."""
         width, listing = self.size.width, self._listing
         place = self._top + y - 1
         if listing is None or width <= 0:
@@ -141,7 +141,7 @@ class VirtualTable(Widget, can_focus=True):
         return self._strip(listing.line(place, width), under)
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """Draw what is seen of it."""
+        """Render the visible part."""
         return painted(self, crop, super().render_lines)
 
     def _strip(self, line: Line, under: str) -> Strip:
