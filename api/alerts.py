@@ -33,11 +33,11 @@ class Severity(OpenEnum):
     TICKET = "ticket"
     """A person, in working hours."""
     INFO = "info"
-    """Nobody; it is stored and shown."""
+    """No person; it is stored and shown."""
 
 
 class Subject(OpenEnum):
-    """What an alert is about: a device of the fleet, or a row of a power snapshot."""
+    """The kind of thing that an alert is about: a device of the fleet, or a row of a power snapshot."""
 
     GPU = "gpu"
     LINK = "link"
@@ -79,7 +79,7 @@ class Alert(msgspec.Struct, frozen=True):
     name: str = ""
     """Name of the circuit, budget or UPS."""
     labels: dict[str, str] = {}
-    """What pages, routes and silences match: `cluster`, `gpu` (index), `uuid`, `serial`, `pci`,
+    """Labels that pages, routes and silences match: `cluster`, `gpu` (index), `uuid`, `serial`, `pci`,
     `slot`, `model`, `link`, `circuits` (names joined by commas), `rack`, `job`, `process` (the cause
     of the error, where the kernel's log names it), as far as they are known."""
     limit: float | None = None
@@ -95,9 +95,9 @@ class Alert(msgspec.Struct, frozen=True):
     """When `state` was reached."""
     value: float | None = None
     summary: str = ""
-    """One line: what and where."""
+    """The problem and its place in one line."""
     description: str = ""
-    """What it means and what to do."""
+    """The meaning of the alert, and what to do."""
     runbook: str = ""
 
     def matched_labels(self) -> dict[str, str]:
@@ -172,22 +172,22 @@ class IncidentEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Incident(msgspec.Struct, frozen=True, kw_only=True):
-    """All alerts of one cause."""
+    """The alerts of one cause."""
 
     key: str
     """Dedup key, the same from trigger to resolve and never used again; at most 255 characters."""
     group: dict[str, str] = {}
-    """What its alerts have in common: `{"rule": "gpu_lost", "node": "dgx-01"}`."""
+    """The labels that its alerts have in common: `{"rule": "gpu_lost", "node": "dgx-01"}`."""
     severity: Severity
     """The worst of its alerts."""
     title: str
-    """One line: what and where."""
+    """The problem and its place in one line."""
     began: int
     """ns since 1970."""
     changed: int = 0
     ended: int | None = None
     alerts: tuple[Alert, ...] = ()
-    """Those that fire, worst first, then those that have resolved since it began; 100 at most."""
+    """Firing alerts, worst first, then those that have resolved since it began; 100 at most."""
     firing: int = 0
     """How many fire now, listed or not."""
     total: int = 0
@@ -208,7 +208,7 @@ class IncidentsReply(msgspec.Struct, frozen=True):
 
 
 class IncidentReply(msgspec.Struct, frozen=True):
-    """One incident."""
+    """An incident."""
 
     at: int
     """ns since 1970."""
@@ -219,10 +219,10 @@ class IncidentReply(msgspec.Struct, frozen=True):
 
 
 class Action(OpenEnum):
-    """What a notification says about its incident."""
+    """The kind of a notification."""
 
     TRIGGER = "trigger"
-    """It began, grew worse, or is repeated because nobody has answered."""
+    """The incident began, grew worse, or is repeated because nobody has answered."""
     UPDATE = "update"
     """More of the same, or fewer: for channels that show it, never a new page."""
     ACKNOWLEDGE = "acknowledge"
@@ -243,7 +243,7 @@ class DeliveryOutcome(OpenEnum):
 
 
 class DeliveryRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One notification to one channel."""
+    """A notification to a channel, with its outcome."""
 
     id: int = 0
     channel: str
@@ -270,7 +270,7 @@ class DeliveriesReply(msgspec.Struct, frozen=True):
 
 
 class TimelineReply(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened to one incident, and who was notified of it."""
+    """The timeline of an incident, and its notifications."""
 
     at: int
     """ns since 1970."""
@@ -344,7 +344,7 @@ class SilencesReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SilenceReply(msgspec.Struct, frozen=True):
-    """One silence."""
+    """A silence."""
 
     at: int
     """ns since 1970."""
@@ -399,7 +399,7 @@ class SilenceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class RuleRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One rule in force."""
+    """A rule in force."""
 
     name: str
     id: str
@@ -428,7 +428,7 @@ class RulesReply(msgspec.Struct, frozen=True):
 
 
 class ChannelRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One receiver of notifications, with its counters since the start."""
+    """A receiver of notifications, with its counters since the start."""
 
     name: str
     kind: str
@@ -451,7 +451,7 @@ class ChannelRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChannelsReply(msgspec.Struct, frozen=True):
-    """All channels."""
+    """Every channel."""
 
     at: int
     """ns since 1970."""

@@ -51,7 +51,7 @@ class FleetReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FrameReply(msgspec.Struct, frozen=True):
-    """All rows at one instant."""
+    """The readings of every row at one instant."""
 
     at: int
     """ns since 1970."""
@@ -101,7 +101,7 @@ class PackedFramesReply(msgspec.Struct, frozen=True):
 
 
 class HistoryReply(msgspec.Struct, frozen=True):
-    """One metric of one device over time, in buckets."""
+    """A metric of a device over time, in buckets."""
 
     device: str
     """GPU UUID, `<uuid>/<link>` or node."""

@@ -1,4 +1,4 @@
-"""All about one device: `/api/v1/nodes/<node>` and `/api/v1/gpus/<uuid>`."""
+"""Pages of one device: `/api/v1/nodes/<node>` and `/api/v1/gpus/<uuid>`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from telemetry.devices import Event, Gpu, Link, MemoryPool
 
 
 class GpuReply(msgspec.Struct, frozen=True):
-    """One GPU of a node, with its readings in base units by metric."""
+    """A GPU of a node, with its readings in base units by metric."""
 
     gpu: Gpu
     readings: dict[str, float] = {}
@@ -19,7 +19,7 @@ class GpuReply(msgspec.Struct, frozen=True):
 
 
 class LinkReply(msgspec.Struct, frozen=True):
-    """One link of a GPU."""
+    """A link of a GPU."""
 
     link: Link
     readings: dict[str, float] = {}
@@ -27,7 +27,7 @@ class LinkReply(msgspec.Struct, frozen=True):
 
 
 class NodePageReply(msgspec.Struct, frozen=True, kw_only=True):
-    """All about one node."""
+    """The page of a node."""
 
     at: int
     """ns since 1970."""
@@ -43,7 +43,7 @@ class NodePageReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GpuPageReply(msgspec.Struct, frozen=True, kw_only=True):
-    """All about one GPU."""
+    """The page of a GPU."""
 
     at: int
     """ns since 1970."""

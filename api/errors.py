@@ -6,14 +6,14 @@ import msgspec
 
 
 class ErrorDetail(msgspec.Struct, frozen=True):
-    """One fault of a request."""
+    """A fault of a request."""
 
     where: str = ""
     """The parameter, header or path that is at fault."""
     what: str = ""
-    """What is wrong with it."""
+    """The problem."""
     cure: str = ""
-    """What to do instead."""
+    """The remedy."""
 
     def __str__(self) -> str:
         """Return it in one line."""

@@ -16,7 +16,7 @@ class HealthReply(msgspec.Struct, frozen=True):
 
     ok: bool
     reasons: list[str]
-    """What is wrong, in sentences; empty when all is well."""
+    """Problems, in sentences; empty when there are none."""
     uptime_seconds: float
     newest_frame_age_seconds: float | None
     """Null before the first frame."""
@@ -26,18 +26,18 @@ class HealthReply(msgspec.Struct, frozen=True):
     bus_connected: bool
     store_ok: bool
     warnings: list[str] = []
-    """What an operator must fix and a restart does not: `ok` does not depend on it."""
+    """Problems that an operator must fix and a restart does not: `ok` does not depend on them."""
 
 
 class ScrapeTarget(msgspec.Struct, frozen=True):
-    """One group of targets in the form of Prometheus' http_sd."""
+    """A group of targets in the form of Prometheus' http_sd."""
 
     targets: list[str]
     labels: dict[str, str]
 
 
 class MetricReply(msgspec.Struct, frozen=True):
-    """One row of the catalogue."""
+    """A row of the catalogue."""
 
     name: str
     unit: Unit
@@ -46,7 +46,7 @@ class MetricReply(msgspec.Struct, frozen=True):
     lane: Lane
     help: str
     span: tuple[float, float] | None
-    """One scale for the whole fleet."""
+    """Lowest and highest value of charts: the same scale for the whole fleet."""
     states: dict[str, str]
     """Word by number, for a state."""
 
@@ -58,7 +58,7 @@ class CatalogueReply(msgspec.Struct, frozen=True):
 
 
 class ModelSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """All GPUs of one model."""
+    """The GPUs of one model."""
 
     model: str = ""
     gpus: dict[str, int] = {}
@@ -118,7 +118,7 @@ class NodeStatus(OpenEnum):
 
 
 class NodeReply(msgspec.Struct, frozen=True):
-    """One node in a list."""
+    """A node in a list."""
 
     node: str
     state: NodeStatus
@@ -145,7 +145,7 @@ class NodeReply(msgspec.Struct, frozen=True):
 
 
 class NodesReply(msgspec.Struct, frozen=True):
-    """All nodes, by name."""
+    """Every node, by name."""
 
     at: int
     """ns since 1970."""

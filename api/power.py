@@ -16,7 +16,7 @@ from telemetry.metric import Unit
 
 
 class SnapshotKind(StrEnum):
-    """What a row of a power snapshot is."""
+    """The kind of the rows of a power snapshot."""
 
     CIRCUIT = "circuit"
     """A breaker: a circuit or a panel's main."""
@@ -33,10 +33,10 @@ class TripSeconds(msgspec.Struct, frozen=True):
     """Seconds until the breaker trips if the load stays, an estimate. Null is never, or not known."""
 
     earliest: float | None = None
-    """It may trip from here on."""
+    """Until it may trip."""
     nominal: float | None = None
     latest: float | None = None
-    """It must have tripped by then."""
+    """Until it must have tripped."""
 
 
 class CircuitState(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ class CircuitState(msgspec.Struct, frozen=True):
     watts: float | None = None
     """At the wall."""
     sigma_watts: float | None = None
-    """One standard deviation of `watts`."""
+    """The standard deviation of `watts`."""
     source: str | None = None
     """Where `watts` comes from: the worst source that it is made of."""
     amps: dict[str, float | None] = {}
@@ -129,7 +129,7 @@ class CircuitRows(msgspec.Struct, frozen=True):
 
 
 class CircuitsReply(msgspec.Struct, frozen=True, kw_only=True):
-    """All circuits and panels, parents before what they feed: as objects, or by columns."""
+    """Every circuit and panel, parents before what they feed: as objects, or by columns."""
 
     cluster: str = ""
     at: int
@@ -141,11 +141,11 @@ class CircuitsReply(msgspec.Struct, frozen=True, kw_only=True):
     rows: CircuitRows | UnsetType = UNSET
     """The circuits of the columns, where columns were asked for."""
     columns: dict[str, Numbers] | UnsetType = UNSET
-    """Those quantities. Null is not known, and for seconds never."""
+    """The quantities that were asked for. Null is not known, and for seconds never."""
 
 
 class CircuitReply(msgspec.Struct, frozen=True, kw_only=True):
-    """One circuit, and the nodes that have a cord below it."""
+    """A circuit, and the nodes that have a cord below it."""
 
     cluster: str = ""
     at: int
@@ -158,7 +158,7 @@ class CircuitReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RowsReply(msgspec.Struct, frozen=True, kw_only=True):
-    """All budgets, or all UPS."""
+    """Every budget, or every UPS."""
 
     cluster: str = ""
     at: int = 0
@@ -167,7 +167,7 @@ class RowsReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CircuitHistoryReply(msgspec.Struct, frozen=True, kw_only=True):
-    """One quantity of one circuit over time, in buckets; a null is not known, and of seconds never."""
+    """A quantity of a circuit over time, in buckets; a null is not known, and of seconds never."""
 
     circuit: str = ""
     quantity: str = ""
@@ -187,23 +187,23 @@ class CircuitHistoryReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MeterReply(msgspec.Struct, frozen=True, kw_only=True):
-    """One configured meter."""
+    """A configured meter."""
 
     name: str
     type: str = ""
     where: str = ""
     """Broker and topic, or address."""
     targets: tuple[str, ...] = ()
-    """What it measures."""
+    """The circuits, nodes or UPS that it measures."""
     ok: bool = True
     """Whether it reports, and is understood."""
     error: str | None = None
-    """What is wrong, and what to do."""
+    """The problem, and what to do."""
     age_seconds: float | None = None
     """Since its last reading; null before the first."""
     period_seconds: float = 0.0
     online: bool | None = None
-    """What the device reports of itself; null where it does not."""
+    """Whether the device reports itself online; null where it does not report that."""
     readings: int = 0
     malformed: int = 0
     errors: int = 0
@@ -243,14 +243,14 @@ class PowerReply(msgspec.Struct, frozen=True, kw_only=True):
     nodes_unmapped: list[str] = []
     """Nodes that hang on no circuit of the configuration; a hundred at most."""
     notices: list[str] = []
-    """What is allowed in the configuration and probably wrong (E24)."""
+    """Settings that are allowed and probably wrong (E24)."""
     meters: list[MeterReply] = []
     tick_seconds: float = 0.0
     """Duration of the last computation."""
 
 
 class PlanRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is supposed; all else is as it is now."""
+    """The supposed changes; all else is as it is now."""
 
     watts: dict[str, float] = {}
     """At the wall, by node."""
@@ -280,7 +280,7 @@ class Cap(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CircuitPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """One circuit under the supposed load."""
+    """A circuit under the supposed load."""
 
     id: str
     watts: float
@@ -304,7 +304,7 @@ class CircuitPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """One node under the supposed load."""
+    """A node under the supposed load."""
 
     id: str
     watts: float
@@ -318,7 +318,7 @@ class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BudgetPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """One budget under the supposed load."""
+    """A budget under the supposed load."""
 
     id: str
     kw: float
@@ -334,4 +334,4 @@ class PlanResult(msgspec.Struct, frozen=True, kw_only=True):
     nodes: list[NodePlan]
     budgets: list[BudgetPlan]
     notices: list[str]
-    """What is allowed and probably wrong in the configuration (E24)."""
+    """Settings that are allowed and probably wrong (E24)."""

@@ -23,7 +23,7 @@ class RowFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StreamRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a viewer wants to see from now on."""
+    """The rows and columns that a viewer gets from now on."""
 
     table: Table = Table.GPU
     columns: tuple[str, ...] = ()
@@ -91,7 +91,7 @@ class StreamPacked(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", 
 
 
 class StreamAlerts(msgspec.Struct, frozen=True, tag_field="type", tag="alerts"):
-    """All alerts, worst first; sent when they change."""
+    """Every alert, worst first; sent when they change."""
 
     at: int
     """ns since 1970."""

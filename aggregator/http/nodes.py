@@ -37,7 +37,7 @@ _WORDS = {int(reason): reason.word for reason in Gap}
 
 
 class DeviceReadings(NamedTuple):
-    """One device's readings in base units by metric, and the reason for each that is absent."""
+    """Readings of a device in base units by metric, and the reason for each that is absent."""
 
     readings: dict[str, float]
     gaps: dict[str, str]
