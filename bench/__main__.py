@@ -2,8 +2,8 @@
 
 python -m bench [--long] [--only ingest,store]
 
-The short form takes some seven minutes, the long form most of an hour. With `--only` nothing is
-written but what the chosen ones print.
+The short form takes about seven minutes, the long form most of an hour. `--only` prints the figures of
+the chosen benchmarks and writes nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SHORT = {
     "paging": "bench.paging --gpus 10000 --seconds 60",
     "dashboard": "bench.dashboard --nodes 1250 --seconds 20",
 }
-"""By name, what stands after `python -m`."""
+"""Arguments of `python -m` by name of the benchmark."""
 LONG = SHORT | {
     "collector": "bench.collector --seconds 240",
     "ingest": "bench.ingest --gpus 10000 --seconds 600 --common",
@@ -46,8 +46,8 @@ LONG = SHORT | {
 
 
 def run(command: str) -> dict[str, Any]:
-    """Run one in a process of its own, so that none inherits another's memory. What it finds to be
-    lost or doubled is in its figures. Raises `RuntimeError` when it gives none."""
+    """Run a benchmark in a process of its own, so that none inherits another's memory. Lost and doubled
+    frames are among its figures. Raises `RuntimeError` when it prints none."""
     done = subprocess.run(
         [sys.executable, "-m", *command.split(), "--json"],
         check=False,

@@ -1,4 +1,4 @@
-"""What a store holds, counted by SQL in its files, after the aggregator has ended."""
+"""Count of a store's frames and rows, by SQL in its files, after the aggregator has ended."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 import duckdb
 
 AUDIT_ROWS = 4_000_000
-"""Rows that are compared at a time: what an audit may hold in memory."""
+"""Rows that are compared at a time, which bounds the memory of an audit."""
 
 
 def audit(folder: Path) -> dict[str, int]:
     """Count frames and rows of GPUs, how many of them are different, and how many frames are
-    recorded as lost. A sealed frame is a number in `marks`: its rows tell whether it came twice."""
+    recorded as lost. A sealed frame is a number in `marks`: its rows show whether it came twice."""
     found = {"frames": 0, "distinct": 0, "rows": 0, "distinct_rows": 0, "holes": 0}
     file = str(folder / "hot.duckdb")
     with duckdb.connect(file, read_only=True, config={"memory_limit": "2GB"}) as store:

@@ -1,4 +1,4 @@
-"""Ten minutes that a whole fleet has in its rings, taken in while new frames go on: how long, how late.
+"""Backfill of ten minutes of a whole fleet, while new frames go on: duration and lags.
 
     python -m bench.backfill [--nodes 1250] [--backlog 600] [--json]
 
@@ -15,39 +15,41 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from bench.processes import Meter
+from bench.processes import CpuMeter
 from bench.report import show
-from bench.stage import Stage, wait_until
+from bench.testbed import Testbed, wait_until
 
 GPUS = 8
 LONGEST = 600.0
-"""Seconds after which a drain is given up."""
+"""Seconds after which a drain has failed."""
 
 
 def measure(nodes: int, backlog: int, seconds: int, broker: str, settings: str) -> dict[str, Any]:
-    """Run once; live frames go on for `seconds`, and the drain is waited for."""
-    with Stage(broker, settings) as stage:
-        stage.start_aggregator()
-        stage.start_generator(nodes=nodes, gpus=GPUS, seconds=seconds, backlog=backlog)
-        wait_until("all inventories", lambda: stage.page().sum("kilowatch_cluster_nodes") >= nodes)
-        meter = Meter(**stage.pids)
+    """Run once; live frames go on for `seconds`, and the run waits for the drain."""
+    with Testbed(broker, settings) as testbed:
+        testbed.start_aggregator()
+        testbed.start_generator(nodes=nodes, gpus=GPUS, seconds=seconds, backlog=backlog)
+        wait_until(
+            "all inventories", lambda: testbed.page().sum("kilowatch_cluster_nodes") >= nodes
+        )
+        meter = CpuMeter(**testbed.pids)
         meter.start()
         began = time.monotonic()
-        before = stage.page()
-        stage.tell()
+        before = testbed.page()
+        testbed.proceed()
         target = nodes * backlog
         wait_until(
             "the backlog",
-            lambda: stage.page().own("frames_backfilled_total") >= target,
+            lambda: testbed.page().own("frames_backfilled_total") >= target,
             LONGEST,
         )
         drained = time.monotonic() - began
-        costs, after = meter.stop(), stage.page()
-        stage.expect("done")
-        stage.wait_until_stored(target + nodes * seconds)
-        sent = stage.end_generator()
-        stage.end_aggregator()
-        found = stage.audit()
+        costs, after = meter.stop(), testbed.page()
+        testbed.expect("done")
+        testbed.wait_until_stored(target + nodes * seconds)
+        sent = testbed.end_generator()
+        testbed.end_aggregator()
+        found = testbed.audit()
     total = target + sent["sent"]
     live = after.lags("shown").since(before.lags("shown"))
     highest = after.own("shown_lag_highest_seconds")

@@ -1,4 +1,4 @@
-"""One tick of the electrical side: 2,000 circuits with 100,000 GPUs, against a plain loop.
+"""A tick of the electrical model: 2,000 circuits with 100,000 GPUs, against a plain loop.
 
 python -m bench.circuits [--circuits 2000] [--gpus 100000] [--ticks 150] [--json]
 
@@ -41,7 +41,7 @@ from power.site.layout import SiteLayout, lay_out
 
 GPUS = 8
 OVERLOADED = 63
-"""Amps of a breaker on which what hangs here would trip it."""
+"""Amps of a breaker that the load of the benchmark would trip."""
 PANELS = 40
 PART = 10
 """The loop runs over one in so many circuits."""

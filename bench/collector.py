@@ -1,4 +1,4 @@
-"""What a collector takes from the machine that it watches: CPU, memory, driver calls, time to start.
+"""Cost of a collector on its node: CPU, memory, driver calls, time to start.
 
     python -m bench.collector [--gpus 8] [--seconds 30] [--latency 30] [--json]
 
@@ -24,9 +24,9 @@ from typing import Any
 
 from bench import wire
 from bench.peers import here
-from bench.processes import Meter, children
+from bench.processes import CpuMeter, children
 from bench.report import show
-from bench.stage import Stage
+from bench.testbed import Testbed
 from telemetry import frame as frames
 from telemetry.topics import Topic, pattern
 from tests.fake_nvml import FakeDriver
@@ -41,37 +41,37 @@ def measure(
     """Run all at once, at that latency of a driver call in us (0: at once)."""
     peers = here()
     with (
-        Stage() as stage,
-        contextlib.closing(wire.connect("127.0.0.1", stage.port, "bench-listener")) as listener,
+        Testbed() as testbed,
+        contextlib.closing(wire.connect("127.0.0.1", testbed.port, "bench-listener")) as listener,
     ):
-        drivers = {name: _driver(stage.folder / name, gpus, latency) for name in (OURS, *peers)}
+        drivers = {name: _driver(testbed.folder / name, gpus, latency) for name in (OURS, *peers)}
         listener.sendall(wire.subscribe(pattern(kind=Topic.FRAME)))
         began = time.monotonic()
-        stage.start(OURS, _collect(stage), os.environ | drivers[OURS].environment)
-        _wait_for_frame(listener, stage)
+        testbed.start(OURS, _collect(testbed), os.environ | drivers[OURS].environment)
+        _wait_for_frame(listener, testbed)
         first = {OURS: time.monotonic() - began}
         for name in peers:
             command = [sys.executable, "-m", "bench.peers", name]
-            stage.start(name, command, os.environ | drivers[name].environment)
+            testbed.start(name, command, os.environ | drivers[name].environment)
         for name in peers:
-            first[name] = _first(stage, name)
+            first[name] = _first(testbed, name)
         listener.setblocking(False)
         time.sleep(settle)
-        parent = stage.pids[OURS]
+        parent = testbed.pids[OURS]
         pids = {"kilowatch.parent": parent}
         pids |= {f"kilowatch.child{n or ''}": child for n, child in enumerate(children(parent))}
-        pids |= {name: stage.pids[name] for name in peers}
-        meter = Meter(**pids)
+        pids |= {name: testbed.pids[name] for name in peers}
+        meter = CpuMeter(**pids)
         calls = {name: sum(driver.calls().values()) for name, driver in drivers.items()}
         inbox = bytearray()
-        _take(listener, inbox)
+        _receive(listener, inbox)
         inbox.clear()
         meter.start()
         time.sleep(seconds)
         costs = meter.stop()
-        _take(listener, inbox)
+        _receive(listener, inbox)
         readings = {OURS: _readings(inbox)}
-        readings |= {name: json.loads(_lines(stage, name)[-1])["readings"] for name in peers}
+        readings |= {name: json.loads(_lines(testbed, name)[-1])["readings"] for name in peers}
         found: dict[str, Any] = {}
         for name, driver in drivers.items():
             its = {key: cost for key, cost in costs.items() if key.split(".")[0] == name}
@@ -97,32 +97,32 @@ def _driver(folder: Path, gpus: int, latency: int) -> FakeDriver:
     return driver
 
 
-def _collect(stage: Stage) -> list[str]:
-    file = stage.folder / "collector.toml"
-    kernel_log = stage.folder / "kmsg"  # quiet, and waited for in the kernel, as /dev/kmsg is
+def _collect(testbed: Testbed) -> list[str]:
+    file = testbed.folder / "collector.toml"
+    kernel_log = testbed.folder / "kmsg"  # quiet, and waited for in the kernel, as /dev/kmsg is
     os.mkfifo(kernel_log)
     file.write_text(
-        f'[broker]\nport = {stage.port}\n[collector]\nnode = "bench"\nsource = "nvml"\n'
-        f'state_dir = "{stage.folder / "ring"}"\nkernel_log = "{kernel_log}"\n'
+        f'[broker]\nport = {testbed.port}\n[collector]\nnode = "bench"\nsource = "nvml"\n'
+        f'state_dir = "{testbed.folder / "ring"}"\nkernel_log = "{kernel_log}"\n'
     )
     return [sys.executable, "-m", "kilowatch", "collect", "--config", str(file)]
 
 
-def _wait_for_frame(listener: Any, stage: Stage) -> None:
+def _wait_for_frame(listener: Any, testbed: Testbed) -> None:
     inbox = bytearray()
     while not list(wire.messages(inbox)):
         if not select.select([listener], [], [], 60)[0]:
-            raise TimeoutError(f"no frame came within 60 s: {stage.log(OURS)[-500:]}")
+            raise TimeoutError(f"no frame came within 60 s: {testbed.log(OURS)[-500:]}")
         inbox += listener.recv(1 << 16)
 
 
-def _take(listener: Any, inbox: bytearray) -> None:
+def _receive(listener: Any, inbox: bytearray) -> None:
     while select.select([listener], [], [], 0)[0]:
         inbox += listener.recv(1 << 20)
 
 
 def _readings(inbox: bytearray) -> float:
-    """Return how many numbers a frame holds in the mean; gaps are none."""
+    """Return the mean number of values in a frame, without gaps."""
     counts = []
     for _, payload in wire.messages(inbox):
         blocks = frames.decode(payload).blocks
@@ -131,15 +131,15 @@ def _readings(inbox: bytearray) -> float:
     return sum(counts) / len(counts)
 
 
-def _lines(stage: Stage, name: str) -> list[str]:
-    return [line for line in stage.log(name).splitlines(keepends=True) if line.startswith("{")]
+def _lines(testbed: Testbed, name: str) -> list[str]:
+    return [line for line in testbed.log(name).splitlines(keepends=True) if line.startswith("{")]
 
 
-def _first(stage: Stage, name: str) -> float:
+def _first(testbed: Testbed, name: str) -> float:
     deadline = time.monotonic() + 60
-    while not (lines := _lines(stage, name)) or not lines[0].endswith("\n"):
+    while not (lines := _lines(testbed, name)) or not lines[0].endswith("\n"):
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{name} has read nothing: {stage.log(name)[-500:]}")
+            raise TimeoutError(f"{name} has read nothing: {testbed.log(name)[-500:]}")
         time.sleep(0.05)
     return float(json.loads(lines[0])["age"])
 

@@ -5,8 +5,8 @@
 One message a node and second (which is kind: many send one a metric), readings of eight GPUs as
 JSON; a subscriber with aiomqtt that makes points and hands them to influxdb-client's batching
 writer, with which it comes, in front of VictoriaMetrics where that is installed, else of a server
-that throws all away. The load grows until the subscriber is not done two seconds after the last
-message, or its p99 lag is above two seconds: there it breaks.
+that discards it. The load grows until it breaks: the subscriber is not done two seconds after
+the last message, or its p99 lag is above two seconds.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ import aiomqtt
 
 from bench import wire
 from bench.load import BASES, SLOTS, TICKS
-from bench.processes import Meter
+from bench.processes import CpuMeter
 from bench.report import show
-from bench.stage import Stage
+from bench.testbed import Testbed
 from collector.simulated import scenario
 from collector.simulated.cluster import cluster as simulated_cluster
 from telemetry.schema import GPU_FAST, SCHEMA
@@ -38,7 +38,7 @@ from tests.brokers import free_port, wait_for_port
 
 LADDER = (100, 300, 500, 750, 1000)
 GPUS = 8
-PATIENCE = 2.0
+LATEST_LAG = 2.0
 """Seconds of lag at which it counts as broken."""
 METRICS = len(SCHEMA.blocks[GPU_FAST].names)
 TOPIC = "gpus"
@@ -64,26 +64,26 @@ def ladder(nodes: tuple[int, ...] = LADDER, seconds: int = 10) -> dict[str, Any]
 
 def step(nodes: int, seconds: int) -> dict[str, Any]:
     """Run with that many nodes."""
-    with Stage() as stage:
-        store = _start_store(stage)
+    with Testbed() as testbed:
+        store = _start_store(testbed)
         us = [sys.executable, "-m", "bench.common_way"]
         subscriber = subprocess.Popen(
-            [*us, "--subscribe", f"{stage.port},{store},{seconds}"],
+            [*us, "--subscribe", f"{testbed.port},{store},{seconds}"],
             stdout=subprocess.PIPE,
             text=True,
         )
         assert subscriber.stdout is not None
         subscriber.stdout.readline()  # it listens
-        stage.start("generator", [*us, "--generate", f"{stage.port},{nodes},{seconds}"])
-        meter = Meter(**stage.pids, subscriber=subscriber.pid)
+        testbed.start("generator", [*us, "--generate", f"{testbed.port},{nodes},{seconds}"])
+        meter = CpuMeter(**testbed.pids, subscriber=subscriber.pid)
         meter.start()
-        subscriber.stdout.readline()  # time is over
+        subscriber.stdout.readline()  # the time is over
         costs = meter.stop()
-        told, _ = subscriber.communicate(timeout=120)
-        found: dict[str, Any] = json.loads(told)
+        output, _ = subscriber.communicate(timeout=120)
+        found: dict[str, Any] = json.loads(output)
     sent = nodes * seconds
     values = found["received"] * GPUS * METRICS
-    late = found["lag_p99"] is None or found["lag_p99"] > PATIENCE
+    late = found["lag_p99"] is None or found["lag_p99"] > LATEST_LAG
     return {
         "gpus": nodes * GPUS,
         "values_per_second": nodes * GPUS * METRICS,
@@ -95,16 +95,16 @@ def step(nodes: int, seconds: int) -> dict[str, Any]:
     }
 
 
-def _start_store(stage: Stage) -> str:
+def _start_store(testbed: Testbed) -> str:
     port = free_port()
     engine = shutil.which("victoria-metrics")
     if engine is None:
-        stage.start("store", [sys.executable, "-m", "bench.common_way", "--discard", str(port)])
+        testbed.start("store", [sys.executable, "-m", "bench.common_way", "--discard", str(port)])
         path = ""
     else:
-        stage.start(
+        testbed.start(
             "store",
-            [engine, f"-storageDataPath={stage.folder / 'vm'}", f"-httpListenAddr=127.0.0.1:{port}",
+            [engine, f"-storageDataPath={testbed.folder / 'vm'}", f"-httpListenAddr=127.0.0.1:{port}",
              "-retentionPeriod=1"],
         )  # fmt: skip
         path = "/influx"
@@ -143,11 +143,11 @@ def generate(port: int, nodes: int, seconds: int) -> None:
                 for node in range(slot, nodes, SLOTS)
             ]
             connection.sendall(b"".join(packets))
-    time.sleep(60 * PATIENCE)  # it is there to be counted until it is ended
+    time.sleep(60 * LATEST_LAG)  # its CPU is counted until it is ended
 
 
 async def subscribe(port: int, store: str, seconds: int) -> dict[str, Any]:
-    """Take messages for that long and a little longer; returns what came and how late it was."""
+    """Receive messages for that long and a little longer; return their number and lags."""
     influxdb: Any = importlib.import_module("influxdb_client")  # only here, and it has no types
     lags: list[float] = []
     with (
@@ -155,7 +155,7 @@ async def subscribe(port: int, store: str, seconds: int) -> dict[str, Any]:
         influx.write_api(influxdb.WriteOptions(batch_size=5000, flush_interval=1000)) as writer,
     ):
 
-        async def take() -> None:
+        async def receive() -> None:
             async for message in client.messages:
                 document = json.loads(message.payload)
                 points = []
@@ -173,7 +173,7 @@ async def subscribe(port: int, store: str, seconds: int) -> dict[str, Any]:
             await client.subscribe(f"{TOPIC}/#")
             print("listening", flush=True)
             try:
-                await asyncio.wait_for(take(), seconds + PATIENCE)
+                await asyncio.wait_for(receive(), seconds + LATEST_LAG)
             except TimeoutError:
                 print("over", flush=True)
         received = len(lags)
@@ -186,22 +186,22 @@ async def subscribe(port: int, store: str, seconds: int) -> dict[str, Any]:
 
 
 class Discard(BaseHTTPRequestHandler):
-    """Says yes to every write."""
+    """Server that accepts and discards every write."""
 
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
-        """Throw it away."""
+        """Discard a write."""
         self.rfile.read(int(self.headers["Content-Length"]))
         self.send_response(204)
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 def main(arguments: list[str]) -> int:
-    """Climb the ladder, or be one of its processes."""
+    """Run all loads, or one of the processes of a run."""
     parser = argparse.ArgumentParser(prog="python -m bench.common_way", description=__doc__)
     parser.add_argument("--nodes", default=",".join(map(str, LADDER)))
     parser.add_argument("--seconds", type=int, default=10)

@@ -57,10 +57,10 @@ class Result:
     cpu_ms_per_second: float
     """Of the dashboard's process, after it has settled."""
     lag_ms_worst: float
-    """Of the event loop, 50 looks a second."""
+    """Of the event loop, sampled 50 times a second."""
     lag_ms_99: float
-    held_ms_worst: float
-    """CPU that the loop spent between two looks: its lag without what the machine did meanwhile."""
+    own_ms_worst: float
+    """CPU that the loop spent between two samples: its lag without that of other processes."""
     kilobytes_per_second: float
     """To the terminal."""
     first_paint_seconds: float
@@ -74,10 +74,10 @@ class Result:
 
 
 @contextmanager
-def stage(nodes: int) -> Iterator[str]:
+def served_fleet(nodes: int) -> Iterator[str]:
     """Run a fleet in a process of its own; yields its URL."""
     with subprocess.Popen(
-        [sys.executable, "-m", "bench.dashboard_stage", "--nodes", str(nodes)],
+        [sys.executable, "-m", "bench.live_fleet", "--nodes", str(nodes)],
         stdout=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         assert process.stdout is not None
@@ -143,7 +143,7 @@ def measure(
     nodes: int, seconds: float, columns: int, rows: int, *, settling: float = 8.0
 ) -> Result:
     """Run it. `settling`: seconds in which first layouts are made and all documents come."""
-    with stage(nodes) as url, tempfile.TemporaryDirectory() as folder:
+    with served_fleet(nodes) as url, tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "lags"
         terminal = Terminal(url, columns, rows, answer)
         terminal.read(60.0, LIVE)
@@ -160,14 +160,14 @@ def measure(
         terminal.read(10.0, b"\x1b[?1049l")
         terminal.process.wait(20)
         os.close(terminal.file)
-        looks = json.loads(answer.read_text())[int(25 * settling) :]
-        lags = sorted(lag for lag, _ in looks)
+        samples = json.loads(answer.read_text())[int(25 * settling) :]
+        lags = sorted(lag for lag, _ in samples)
     return Result(
         size=f"{columns}x{rows}", gpus=nodes * 8,
         cpu_ms_per_second=round(1e3 * used, 1),
         lag_ms_worst=round(1e3 * lags[-1], 1),
         lag_ms_99=round(1e3 * lags[len(lags) * 99 // 100], 1),
-        held_ms_worst=round(1e3 * max(busy for _, busy in looks), 1),
+        own_ms_worst=round(1e3 * max(busy for _, busy in samples), 1),
         kilobytes_per_second=round(count / passed / 1e3, 1),
         first_paint_seconds=round(first, 2), first_paint_cpu_seconds=round(started, 2),
         key_ms_median=round(statistics.median(keys), 1), key_ms_worst=round(max(keys), 1),

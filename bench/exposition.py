@@ -57,7 +57,7 @@ class Library(Collector):
 
 
 def make_fleet(load: Load) -> Fleet:
-    """Return a fleet in which every node of the load has just spoken."""
+    """Return a fleet in which every node of the load has just sent a frame."""
     fleet, block = Fleet(), SCHEMA.blocks[GPU_FAST]
     for number in range(load.nodes):
         node = fleet.place(msgspec.json.decode(load.inventory(number), type=Inventory))

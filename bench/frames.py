@@ -1,4 +1,4 @@
-"""What a value costs on its way into the fleet: packed frames against JSON.
+"""CPU and bytes of a value on its way into the fleet: packed frames against JSON.
 
 python -m bench.frames [--gpus 8] [--repeat 2000] [--json]
 """
@@ -45,7 +45,7 @@ def measure(gpus: int, repeat: int) -> dict[str, float]:
         Inventory(node="n", gpus=tuple(Gpu(uuid=str(n), index=n, name="") for n in range(gpus)))
     )
 
-    def take_in() -> None:
+    def ingest() -> None:
         packed = frames.decode(payload).blocks[0]
         fleet.store(
             GPU_FAST,
@@ -61,7 +61,7 @@ def measure(gpus: int, repeat: int) -> dict[str, float]:
             lambda: frames.encode(frames.build(1, 1, 1, {GPU_FAST: rows})), repeat, values
         ),
         "json_encode_ns": cost(lambda: json.dumps(rows), repeat, values),
-        "frame_decode_and_store_ns": cost(take_in, repeat, values),
+        "frame_decode_and_store_ns": cost(ingest, repeat, values),
         "json_decode_ns": cost(lambda: json.loads(text), repeat, values),
         "frame_bytes": len(payload) / values,
         "json_bytes": len(text) / values,

@@ -1,11 +1,11 @@
-"""A fleet of collectors in one process that costs next to nothing, for the load of other benches.
+"""A fleet of collectors in one process of very little CPU, as the load of other benchmarks.
 
     python -m bench.generator --port 1883 --nodes 1250 --gpus 8 --seconds 60
 
 It connects, publishes inventories and statuses, prints `ready`, waits for a line on standard input,
 and sends every node's frame once a second at the node's own time. A frame carries the time at which
 it was due, so that a late generator shows as latency instead of hiding it. It answers requests for
-frames from a ring without an end, and prints at the end what it did, as JSON.
+frames from an endless ring, and prints its figures at the end, as JSON.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Generator:
                 self._send(slot, seq, due)
 
     def announce(self, last: int) -> None:
-        """Tell what the rings hold, as a collector does before it ends."""
+        """Publish what the rings hold, as a collector does before it ends."""
         for node in range(self._load.nodes):
             status = self._load.status(node, last)
             where = topic(CLUSTER, self._load.name(node), Topic.STATUS)
@@ -87,7 +87,7 @@ class Generator:
             connection.sendall(wire.publish(where, status, retain=True))
 
     def linger(self) -> None:
-        """Answer requests until standard input says that it is enough."""
+        """Answer requests until a line comes on standard input."""
         while not select.select([sys.stdin], [], [], 0)[0]:
             self._serve(time.time() + 0.05)
 
@@ -160,7 +160,7 @@ class Generator:
 
 
 def main(arguments: list[str]) -> int:
-    """Generate; see the module."""
+    """Generate."""
     parser = argparse.ArgumentParser(prog="python -m bench.generator", description=__doc__)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, required=True)

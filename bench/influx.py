@@ -1,9 +1,9 @@
-"""InfluxDB as the store: what lines cost, both stores at the same load, and pages while it is down.
+"""InfluxDB as the store: cost of line protocol, both stores at the same load, pages while it is down.
 
     python -m bench.influx [--gpus 10000] [--ticks 60] [--latency SECONDS] [--json]
 
 *Lines*: a tick of all GPUs as line protocol, by our encoder, by plain Python, and by the objects of
-influxdb-client, which is what its writers take. *Stores*: the same ticks into the embedded store, into
+influxdb-client, which its writers expect. *Stores*: the same ticks into the embedded store, into
 InfluxDB as means and as readings, with a real influxd behind. *Latency*: `bench.paging` with the server
 up, down, slow and refusing: time from sample to verdict and from fault to page.
 """
@@ -36,7 +36,7 @@ from aggregator.influx.writer import Writer
 from aggregator.store.embedded import EmbeddedStore
 from aggregator.store.protocol import Batch, StoredDevice
 from bench import paging
-from bench.processes import Meter, cpu_seconds
+from bench.processes import CpuMeter, cpu_seconds
 from bench.report import show
 from bench.store import LONG, METRICS, Tick, batch_of, fleet_ticks, uuid
 from telemetry.schema import GPU_FAST, SCHEMA
@@ -46,10 +46,10 @@ from tests.influxes import Influxd, Reply, Scripted
 BLOCK = SCHEMA.blocks[GPU_FAST]
 _new: Any = Point
 POINTS = 500
-"""Rows that are made into objects of influxdb-client: it takes long."""
+"""Rows that are made into objects of influxdb-client: it is slow."""
 SLOW_SECONDS = 5.0
 PATIENCE = 120.0
-"""Seconds that the server may take to catch up."""
+"""Seconds within which the server must catch up."""
 SECOND = 10**9
 
 
@@ -109,7 +109,7 @@ def _points(rows: np.ndarray[Any, Any], at: int) -> int:
 
 
 def stores(folder: Path, gpus: int, ticks: int) -> dict[str, Any]:
-    """Return what the same seconds of a fleet cost in each store. The first half is not counted: a
+    """Return the cost of the same seconds of a fleet in each store. The first half is not counted: a
     server makes its series then."""
     found: dict[str, Any] = {"gpus": gpus, "ticks": ticks}
     (folder / "embedded").mkdir(parents=True)
@@ -129,7 +129,7 @@ def stores(folder: Path, gpus: int, ticks: int) -> dict[str, Any]:
 
 
 def _influx(server: Influxd, store: InfluxStore, gpus: int, ticks: int) -> dict[str, float]:
-    meter = Meter(influxd=server.pid)
+    meter = CpuMeter(influxd=server.pid)
     first: list[float] = []
 
     def half() -> None:
@@ -223,7 +223,7 @@ def _timed(work: Callable[[], int]) -> float:
 
 
 def latency(gpus: int, seconds: int) -> dict[str, Any]:
-    """Return times from sample to verdict and from fault to page, whatever InfluxDB does."""
+    """Return times from sample to verdict and from fault to page, for each state of InfluxDB."""
     found: dict[str, Any] = {"embedded": _paged(gpus, seconds, None)}
     found["down"] = _paged(gpus, seconds, f"http://127.0.0.1:{free_port()}")
     over = threading.Event()

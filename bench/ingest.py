@@ -1,9 +1,9 @@
-"""A fleet into a real aggregator through a real broker: what is lost, how late, what it costs.
+"""Ingest of a fleet by a real aggregator through a real broker: losses, lags, CPU and memory.
 
     python -m bench.ingest --gpus 10000 --seconds 60 [--broker embedded] [--common] [--json]
 
-Frames are made beforehand (`bench.load`) and sent by `bench.generator`; broker and aggregator are
-the real processes. What was stored is counted in the store afterwards. `--common` puts the same
+Frames are prepared (`bench.load`) and sent by `bench.generator`; broker and aggregator are
+the real processes. Stored frames are counted in the store afterwards. `--common` sends the same
 load through the common way as well (`bench.common_way`), ever more of it until that breaks.
 """
 
@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from bench import common_way
-from bench.processes import Course, Meter
+from bench.processes import CpuMeter, MemoryTrend
 from bench.report import show
-from bench.stage import NEVER_SEAL, Lags, Stage, wait_until
+from bench.testbed import NEVER_SEAL, Lags, Testbed, wait_until
 from telemetry.schema import GPU_FAST, SCHEMA
 
 GPUS_PER_NODE = 8
@@ -31,7 +31,7 @@ WORK = ("flush", "rules", "store")
 """Pieces of the aggregator's work, seconds each."""
 METRICS = len(SCHEMA.blocks[GPU_FAST].names)
 BYTES_PER_VALUE, SPARE_BYTES = 2.0, 10**9
-"""What a store takes on disk at most while nothing is sealed: ten minutes of 100,000 GPUs 5 GB."""
+"""Most bytes of a store while nothing is sealed: ten minutes of 100,000 GPUs are 5 GB."""
 
 
 def measure(
@@ -45,32 +45,32 @@ def measure(
 ) -> dict[str, Any]:
     """Run once; `seconds` counts from the first frame on, CPU and lags leave out the first three."""
     nodes = max(1, gpus // GPUS_PER_NODE)
-    with Stage(broker, settings, seal) as stage:
-        stage.start_aggregator()
+    with Testbed(broker, settings, seal) as testbed:
+        testbed.start_aggregator()
         options = {"nodes": nodes, "gpus": min(gpus, GPUS_PER_NODE), "seconds": seconds}
         if metrics is not None:
             options["metrics"] = metrics
         if connections is not None:
             options["connections"] = connections
-        stage.start_generator(**options)
-        wait_until("all inventories", lambda: _nodes(stage) >= nodes, 300)
-        meter = Meter(**stage.pids)
-        stage.tell()
+        testbed.start_generator(**options)
+        wait_until("all inventories", lambda: _nodes(testbed) >= nodes, 300)
+        meter = CpuMeter(**testbed.pids)
+        testbed.proceed()
         time.sleep(min(WARM_SECONDS, seconds / 2))
-        before = stage.sure_page()
+        before = testbed.awaited_page()
         meter.start()
-        course = Course(stage.pids["aggregator"])
-        with course:
-            stage.expect("done", lambda: _tell(stage, nodes * seconds))
-        costs, after = meter.stop(), stage.sure_page()
-        _tell(stage, nodes * seconds)
-        stage.wait_until_stored(nodes * seconds)
-        last = stage.sure_page()
-        sent = stage.end_generator()
-        stage.end_aggregator()
-        found = stage.audit()
-        disk = sum(f.stat().st_size for f in (stage.folder / "data").iterdir() if f.is_file())
-        complaints = [line for line in stage.log("aggregator").splitlines() if "WARN" not in line]
+        trend = MemoryTrend(testbed.pids["aggregator"])
+        with trend:
+            testbed.expect("done", lambda: _report_progress(testbed, nodes * seconds))
+        costs, after = meter.stop(), testbed.awaited_page()
+        _report_progress(testbed, nodes * seconds)
+        testbed.wait_until_stored(nodes * seconds)
+        last = testbed.awaited_page()
+        sent = testbed.end_generator()
+        testbed.end_aggregator()
+        found = testbed.audit()
+        disk = sum(f.stat().st_size for f in (testbed.folder / "data").iterdir() if f.is_file())
+        complaints = [line for line in testbed.log("aggregator").splitlines() if "WARN" not in line]
     frames, gpus = sent["sent"], nodes * options["gpus"]
     values = gpus * sent["metrics"]
     window = costs["aggregator"].cpu_seconds / costs["aggregator"].cpu_percent * 100
@@ -103,7 +103,7 @@ def measure(
             }
             for name in WORK
         },
-        "aggregator_memory_slope_mib_per_hour": course.slope(),
+        "aggregator_memory_slope_mib_per_hour": trend.slope(),
         "hot_bytes_per_value": None
         if seal < NEVER_SEAL
         else disk / (found["rows"] * sent["metrics"]),
@@ -125,9 +125,9 @@ def lacks_room(values: int, place: Path) -> str:
     )
 
 
-def _tell(stage: Stage, frames: int) -> None:
-    """Say on standard error how it goes."""
-    page = stage.page()
+def _report_progress(testbed: Testbed, frames: int) -> None:
+    """Report the progress on standard error."""
+    page = testbed.page()
     stored, late = page.own("frames_stored_total"), page.lags("committed").quantile(0.99)
     memory = page.sum("process_resident_memory_bytes") / 1e6
     print(
@@ -138,8 +138,8 @@ def _tell(stage: Stage, frames: int) -> None:
     )
 
 
-def _nodes(stage: Stage) -> float:
-    return stage.page().sum("kilowatch_cluster_nodes")
+def _nodes(testbed: Testbed) -> float:
+    return testbed.page().sum("kilowatch_cluster_nodes")
 
 
 def _lags(lags: Lags, highest: float) -> dict[str, float | None]:

@@ -1,8 +1,8 @@
-"""A fleet of any size in a few megabytes: what its frames look like, made ready beforehand.
+"""Prepared frames of a fleet of any size, in a few megabytes.
 
 Bodies come from the simulated fleet: `BASES` nodes, `TICKS` seconds each, so that from tick to tick
 values change as in a long job (about a quarter of them). Node n sends what simulated node n mod
-`BASES` says; only number and clock are patched in. A frame is thus a pure function of (node, seq).
+`BASES` reads; only number and clock are patched in. A frame is thus a pure function of (node, seq).
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Load:
     nodes: int
     gpus: int
     metrics: int
-    """Readings of one GPU in one frame: of whole blocks, at least what was asked for."""
+    """Readings of one GPU in one frame: of whole blocks, at least those requested."""
     bodies: tuple[tuple[bytes, ...], ...]
-    """By base and tick: what follows the head of a frame."""
+    """By base and tick: the bytes behind the head of a frame."""
     inventories: tuple[Inventory, ...]
     """By base."""
 
@@ -66,7 +66,7 @@ class Load:
         return head(self.session(node), seq, sampled_at) + self.body(node, seq)
 
     def body(self, node: int, seq: int) -> bytes:
-        """Return what follows the head."""
+        """Return the bytes behind the head."""
         return self.bodies[node % BASES][(seq + node // BASES) % TICKS]
 
     def publish_head(self, node: int) -> bytes:
@@ -95,8 +95,8 @@ class Load:
 
     def status(self, node: int, last: int | None = None) -> bytes:
         """Return a node's status. Before a run it names no ring: the first live frame shows what is
-        missing, so that nothing is asked for before. After it, `last` is the last frame sent: what
-        got lost behind the last that arrived is seen by nothing else."""
+        missing, so that earlier frames are not requested. After it, `last` is the last frame sent: only
+        that shows which frames were lost behind the last that arrived."""
         session = self.session(node)
         ring = () if last is None else (FrameSpan(session, 0, last),)
         return wire_messages.encode(

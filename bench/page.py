@@ -1,4 +1,4 @@
-"""docs/benchmarks.md: from what was measured to a table, each figure beside its command."""
+"""The table of docs/benchmarks.md, each figure beside its command."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Ratio = Callable[[Figures], tuple[float, float] | None]
 
 
 class Row(NamedTuple):
-    """One line of the table."""
+    """Row of the table, as text."""
 
     what: str
     ours: str
@@ -41,7 +41,7 @@ class Row(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A figure to be shown: of which measurement, its dotted name, and what it is set against."""
+    """Figure of a measurement by its dotted name, and the figure that it is compared with."""
 
     bench: str
     what: str
@@ -49,7 +49,7 @@ class Line(NamedTuple):
     unit: str = ""
     against: str = ""
     other: str = ""
-    """Dotted name of the figure that it is compared with, of the same run."""
+    """Dotted name of the compared figure of the same run."""
 
 
 _GPU_HOUR = "one GPU, one metric, one hour, sealed"
@@ -131,7 +131,7 @@ LINES = (
         Line(bench, f"all rules once, {words}: median", "milliseconds.median", "ms",
              "one comparison a rule", "floor_milliseconds"),
         Line(bench, f"all rules once, {words}: p99", "milliseconds.p99", "ms"),
-        Line(bench, f"all rules, {words}: what they remember of a GPU", "bytes_per_gpu", "B"),
+        Line(bench, f"all rules, {words}: memory of a GPU", "bytes_per_gpu", "B"),
     )),
     Line("paging", "10,000 GPUs: sample or XID to page received, p50", "page_seconds.p50", "s"),
     Line("paging", "10,000 GPUs: sample or XID to page received, p99", "page_seconds.p99", "s"),
@@ -139,7 +139,7 @@ LINES = (
     Line("paging", "10,000 GPUs: pages sent", "pages"),
     *(Line("dashboard", f"dashboard, 10,000 GPUs at 160x50: {what}", *rest) for what, *rest in (
         ("CPU a tick", "cpu_ms_per_second", "ms"),
-        ("the loop's lag, worst", "lag_ms_worst", "ms", "of it its own", "held_ms_worst"),
+        ("the loop's lag, worst", "lag_ms_worst", "ms", "of it its own", "own_ms_worst"),
         ("key to first byte, worst", "key_ms_worst", "ms", "median", "key_ms_median"),
         ("to the terminal a tick", "kilobytes_per_second", "kB"),
         ("start to live picture", "first_paint_seconds", "s", "CPU", "first_paint_cpu_seconds"),
@@ -180,7 +180,7 @@ def table(found: list[Row]) -> str:
 
 
 def machine() -> str:
-    """Return what this was measured on, and with which versions."""
+    """Return the machine, and the versions of libraries and programs."""
     model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     versions = [f"Python {platform.python_version()}"]
@@ -206,7 +206,7 @@ def _version(command: list[str]) -> str:
 
 
 def write(found: list[Row], seconds: float) -> None:
-    """Replace what stands between the marks of the page."""
+    """Replace the text between the marks of the page."""
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     body = (
         f"Measured {today}, in {seconds / 60:.0f} minutes, on {machine()}\n"

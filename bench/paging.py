@@ -1,11 +1,11 @@
-"""From a bad reading to a page on the wire, while a whole fleet is being taken in.
+"""Time from a bad reading to a page on the wire, while a whole fleet is ingested.
 
     python -m bench.paging --gpus 10000 --seconds 60 [--json]
 
 Broker, aggregator and the fleet's generator are real processes, the rules are those that are shipped.
 Beside the fleet stand a few nodes whose GPUs fail one after the other: half of them by a reading
-(the driver has lost the GPU), half by an event (XID 79). A receiver on loopback takes the pages as a
-webhook; what is measured is the time from the sample, or the XID, to the page's arrival. It has the
+(the driver has lost the GPU), half by an event (XID 79). A receiver on loopback gets the pages as a
+webhook; measured is the time from the sample, or the XID, to the page's arrival. It has the
 half second in it that a page waits for others of its kind (`alerts.group_wait_seconds`).
 """
 
@@ -23,9 +23,9 @@ from typing import Any
 
 from bench import wire
 from bench.load import BASES, CLUSTER, Load, make_load
-from bench.processes import Meter
+from bench.processes import CpuMeter
 from bench.report import show
-from bench.stage import Stage, wait_until
+from bench.testbed import Testbed, wait_until
 from collector.simulated import scenario
 from collector.simulated.cluster import cluster as simulated_cluster
 from telemetry import frame as frames
@@ -38,13 +38,13 @@ from telemetry.topics import Topic, topic
 GPUS_PER_NODE = 8
 WARM_SECONDS = 5
 EVERY = 4.0
-"""Seconds between two faults: more than the storm brake lets through would be told as one."""
+"""Seconds between two faults: with more, the storm limiter would join them in one page."""
 LATEST = 20.0
 """Seconds after the last fault in which its page may still come."""
 
 
 class Receiver:
-    """Takes webhooks, and notes when the page of each GPU came."""
+    """Webhook receiver that records when the page of each GPU came."""
 
     def __init__(self) -> None:
         self.came: dict[str, float] = {}
@@ -59,10 +59,10 @@ class Receiver:
                 self.send_response(200)
                 self.send_header("Content-Length", "0")
                 self.end_headers()
-                receiver.take(at, body)
+                receiver.receive(at, body)
 
             def log_message(self, *_: object) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
@@ -70,17 +70,17 @@ class Receiver:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """URL of the receiver."""
         return f"http://127.0.0.1:{self._server.server_address[1]}/"
 
-    def take(self, at: float, body: dict[str, Any]) -> None:
-        """Note who a page is about."""
+    def receive(self, at: float, body: dict[str, Any]) -> None:
+        """Record the GPUs of a page."""
         self.pages += 1
         for alert in body["alerts"]:
             self.came.setdefault(alert["labels"].get("uuid", ""), at)
 
     def close(self) -> None:
-        """Listen no longer."""
+        """Stop listening."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -111,7 +111,7 @@ class Probes:
         self._seq += 1
 
     def fail(self, number: int) -> None:
-        """Let the next GPU fail, by a reading or by an event."""
+        """Make the next GPU fail, by a reading or by an event."""
         node = self._nodes[number % len(self._nodes)]
         gpu = number // len(self._nodes) % self._load.gpus
         uuid = f"GPU-{node:08x}-0000-4000-8000-{gpu:012x}"
@@ -125,7 +125,7 @@ class Probes:
             self._connection.sendall(wire.publish(self._topic(node, Topic.EVENT), body))
         else:
             self._lost.add((node, gpu))
-            for other in self._nodes:  # all of them: a node's numbers have no hole
+            for other in self._nodes:  # of all nodes, so that the numbers have no hole
                 self._frame(other)
             self._seq += 1
 
@@ -151,26 +151,26 @@ def measure(gpus: int, seconds: int, settings: str = "") -> dict[str, Any]:
     receiver = Receiver()
     channel = f'[alerts.channels.bench]\ntype = "webhook"\nurl = "{receiver.url}"\n'
     try:
-        with Stage("mosquitto", f"{settings}\n{channel}") as stage:
-            stage.start_aggregator()
-            stage.start_generator(
+        with Testbed("mosquitto", f"{settings}\n{channel}") as testbed:
+            testbed.start_aggregator()
+            testbed.start_generator(
                 nodes=nodes, gpus=GPUS_PER_NODE, seconds=seconds + 2 * WARM_SECONDS + int(LATEST)
             )
-            probes = Probes(make_load(nodes, GPUS_PER_NODE), stage.port, nodes, min(8, count))
+            probes = Probes(make_load(nodes, GPUS_PER_NODE), testbed.port, nodes, min(8, count))
             wait_until(
                 "all inventories",
-                lambda: stage.page().sum("kilowatch_cluster_nodes") >= nodes + min(8, count),
+                lambda: testbed.page().sum("kilowatch_cluster_nodes") >= nodes + min(8, count),
                 300,
             )
-            stage.tell()
+            testbed.proceed()
             _tick(probes, WARM_SECONDS)
-            before = stage.page()
-            meter = Meter(**stage.pids)
+            before = testbed.page()
+            meter = CpuMeter(**testbed.pids)
             meter.start()
             for number in range(count):
                 probes.fail(number)
                 _tick(probes, EVERY)
-            costs, after = meter.stop(), stage.page()
+            costs, after = meter.stop(), testbed.page()
             deadline = time.monotonic() + LATEST
             while len(receiver.came) < count and time.monotonic() < deadline:
                 _tick(probes, 1)
@@ -179,7 +179,7 @@ def measure(gpus: int, seconds: int, settings: str = "") -> dict[str, Any]:
             rule_seconds = after.own("rules_seconds_sum") - before.own("rules_seconds_sum")
             judged = after.lags("judged").since(before.lags("judged"))
             complaints = [
-                line for line in stage.log("aggregator").splitlines() if "WARN" not in line
+                line for line in testbed.log("aggregator").splitlines() if "WARN" not in line
             ]
     finally:
         receiver.close()
@@ -204,7 +204,7 @@ def measure(gpus: int, seconds: int, settings: str = "") -> dict[str, Any]:
 
 
 def _tick(probes: Probes, seconds: float) -> None:
-    """Let time pass, a frame of each probe a second."""
+    """Wait, and send a frame of each probe a second."""
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
         probes.tick()

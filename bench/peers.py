@@ -3,7 +3,7 @@
     python -m bench.peers gpustat|nvitop|pynvml
 
 Prints one line of JSON after each reading: seconds from the start of the process to its end, and
-how many numbers it brought.
+how many numbers it has.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from telemetry.metric import Lane, Table
 from telemetry.nvml import Call, Field
 
 Read = Callable[[], int]
-"""Reads all GPUs and returns how many numbers that brought."""
+"""Function that reads all GPUs and returns the number of values."""
 
 
 def gpustat() -> Read:

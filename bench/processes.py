@@ -1,4 +1,4 @@
-"""What other processes cost: CPU from their clocks, memory from /proc/PID/smaps_rollup."""
+"""CPU time and memory of other processes, from their clocks and /proc/PID/smaps_rollup."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ MIB = 1024 * 1024
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the CPU time of a process so far, user and system, all its threads, those that have
-    ended too. `/proc/PID/stat` has it in steps of 10 ms, as much as a collector takes in 3 s."""
+    """Return the CPU time of a process so far, user and system, ended threads
+    included. `/proc/PID/stat` has it in steps of 10 ms, as much as a collector uses in 3 s."""
     return time.clock_gettime(~pid << 3 | 2)  # as clock_getcpuclockid(3) makes it
 
 
 def children(pid: int) -> list[int]:
-    """Return the processes that a process has started and that still live, and theirs."""
+    """Return the living descendants of a process."""
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):
@@ -52,7 +52,7 @@ def _kilobytes(file: Path) -> dict[str, float]:
 
 @dataclass(slots=True)
 class Cost:
-    """What a process took in a stretch of time."""
+    """CPU time and memory of a process in an interval."""
 
     cpu_percent: float
     """Of one core."""
@@ -63,7 +63,7 @@ class Cost:
     """Since the process began."""
 
 
-class Meter:
+class CpuMeter:
     """Counts the CPU of named processes between `start` and `stop`."""
 
     def __init__(self, **pids: int) -> None:
@@ -86,8 +86,8 @@ class Meter:
         return found
 
 
-class Course:
-    """How the memory of a process goes, from `with` to its end: looked at every second."""
+class MemoryTrend:
+    """Memory of a process while the context is open, sampled every second."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -96,7 +96,7 @@ class Course:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> Course:
+    def __enter__(self) -> MemoryTrend:
         self._thread.start()
         return self
 
@@ -106,7 +106,7 @@ class Course:
 
     def slope(self) -> float | None:
         """Return MiB an hour over the second half, by least squares: caches fill in the first.
-        None where that is less than a minute, which says nothing of an hour."""
+        None for less than a minute, which is too short for an hour's slope."""
         return slope(self.points[len(self.points) // 2 :])
 
     def _watch(self) -> None:
@@ -117,7 +117,7 @@ class Course:
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float | None:
-    """Return how much is added in an hour, by least squares; None for less than a minute."""
+    """Return the increase in an hour, by least squares; None for less than a minute."""
     if len(points) < 2 or points[-1][0] - points[0][0] < 60:
         return None
     middle = sum(at for at, _ in points) / len(points)
@@ -126,7 +126,7 @@ def slope(points: Sequence[tuple[float, float]]) -> float | None:
 
 
 def end(process: subprocess.Popen[bytes] | subprocess.Popen[str], seconds: float = 60.0) -> None:
-    """End a process that we started: SIGTERM, and SIGKILL when it does not go."""
+    """End a process that we started: SIGTERM, and SIGKILL when it does not end."""
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
     try:

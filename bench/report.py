@@ -1,4 +1,4 @@
-"""Prints what was measured."""
+"""Printed form of a measurement."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def flat(found: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 
 
 def text(value: object) -> str:
-    """Return a figure with as many digits as it is worth."""
+    """Return a figure with its significant digits."""
     if value is None:
         return "-"
     if isinstance(value, float):

@@ -40,8 +40,8 @@ BASES = 4
 _EPOCH = 1_790_000_000_000_000_000
 
 
-class Stage:
-    """A fleet that moves."""
+class MovingFleet:
+    """A fleet whose readings change each second."""
 
     def __init__(self, gpus: int, links: int) -> None:
         simulated = scenario("fleet", nodes=BASES, faults="")
@@ -122,46 +122,46 @@ def _healthy(quantity: Quantity) -> float:
     return {Unit.RATIO: 0.05, Unit.AMPERES: 10.0, Unit.WATTS: 1000.0}.get(quantity.unit, 0.0)
 
 
-def floor(stage: Stage, rules: Sequence[Rule], now: float) -> float:
+def floor(moving: MovingFleet, rules: Sequence[Rule], now: float) -> float:
     """Return the seconds of one comparison a rule over its first metric."""
     began = time.perf_counter()
     for rule in rules:
         name = next(rule.when.metrics(), None)
         if name is not None and home(name).table is not None:
-            _ = stage.fleet.column(name, now) >= 1.0
+            _ = moving.fleet.column(name, now) >= 1.0
     return time.perf_counter() - began
 
 
 def measure(gpus: int, links: int, ticks: int, circuits: int) -> dict[str, Any]:
     """Return ms a tick, bytes a GPU, and the ratio to the floor."""
     rules = load()
-    stage, engine = Stage(gpus, links), RuleEngine(rules)
+    moving, engine = MovingFleet(gpus, links), RuleEngine(rules)
     alike = snapshots(circuits)
-    taken, floors, changes = [], [], 0
+    times, floors, changes = [], [], 0
     for second in range(ticks + 5):
-        now = stage.move(second)
+        now = moving.move(second)
         began = time.process_time()
-        changes += len(engine.evaluate(stage.fleet, now, _EPOCH + second * 10**9, snapshots=alike))
+        changes += len(engine.evaluate(moving.fleet, now, _EPOCH + second * 10**9, snapshots=alike))
         if second >= 5:  # the first build memory and place all devices
-            taken.append(time.process_time() - began)
-            floors.append(floor(stage, rules, now))
+            times.append(time.process_time() - began)
+            floors.append(floor(moving, rules, now))
     of_gpus = sum(1 for rule in rules if rule.table is Subject.GPU)
-    median = float(np.median(taken))
+    median = float(np.median(times))
     return {
-        "gpus": len(stage.nodes) * GPUS,
-        "links": stage.fleet.size(Table.LINK),
+        "gpus": len(moving.nodes) * GPUS,
+        "links": moving.fleet.size(Table.LINK),
         "circuits": circuits,
         "rules": len(rules),
         "of_gpus": of_gpus,
         "alerts_firing": len(engine.alerts()),
         "milliseconds": {
             "median": median * 1e3,
-            "p99": float(np.percentile(taken, 99)) * 1e3,
-            "worst": max(taken) * 1e3,
+            "p99": float(np.percentile(times, 99)) * 1e3,
+            "worst": max(times) * 1e3,
         },
         "floor_milliseconds": float(np.median(floors)) * 1e3,
         "times_the_floor": median / float(np.median(floors)),
-        "bytes_per_gpu": engine.bytes / (len(stage.nodes) * GPUS),
+        "bytes_per_gpu": engine.bytes / (len(moving.nodes) * GPUS),
     }
 
 

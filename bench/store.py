@@ -88,7 +88,7 @@ def fleet_ticks(gpus: int, ticks: int, start: int) -> Iterator[Tick]:
 
 
 def history_ticks(gpus: int, seconds: int, start: int, *, lively: bool = False) -> Iterator[Tick]:
-    """Yield the seconds of a few simulated GPUs. `lively`: what a steady job leaves alone changes as
+    """Yield the seconds of a few simulated GPUs. `lively`: readings that a steady job leaves alone change as
     often as in the liveliest recordings, the first seconds of a load that comes and goes."""
     dice = np.random.default_rng(3)
     fleet = simulated_cluster(scenario("fleet", nodes=gpus // GPUS, gpus=GPUS, seed=3, faults=""))
@@ -104,7 +104,7 @@ def history_ticks(gpus: int, seconds: int, start: int, *, lively: bool = False) 
 
 
 def batch_of(ticks: list[Tick], first: int, *, named: bool) -> Batch:
-    """Return what one commit holds; `first` is the number of its first second."""
+    """Return the batch of a commit; `first` is the number of its first second."""
     gpus = len(ticks[0].gauges)
     nodes, count = gpus // GPUS, len(ticks)
     batch = Batch(
@@ -142,7 +142,7 @@ def uuid(gpu: int) -> str:
 
 
 def insert(folder: Path, gpus: int, ticks: int) -> dict[str, Any]:
-    """Return what a tick of the whole fleet takes to commit."""
+    """Return the cost of committing a tick of the whole fleet."""
     folder.mkdir()
     store = EmbeddedStore(StoreConfig(seal_seconds=LONG), folder)
     took = []
@@ -167,7 +167,7 @@ def insert(folder: Path, gpus: int, ticks: int) -> dict[str, Any]:
 def history(
     folder: Path, gpus: int, seconds: int, start: int, *, lively: bool = False
 ) -> dict[str, Any]:
-    """Return what sealing takes and gives, and what it takes to ask for one GPU's hour."""
+    """Return the cost and the result of sealing, and the time of a query of one GPU's hour."""
     folder.mkdir()
     config = StoreConfig(seal_seconds=LONG, raw_age_seconds=100 * LONG, rollup_age_seconds=AGES)
     store = EmbeddedStore(config, folder)
@@ -217,7 +217,7 @@ def history(
 
 
 def top(gpus: int) -> dict[str, Any]:
-    """Return what the hottest of all take to find, in the fleet's matrix, with their names."""
+    """Return the time to find the hottest GPUs in the fleet's matrix, with their names."""
     fleet = make_fleet(make_load(gpus // GPUS, GPUS))
     found: Callable[[], object] = lambda: fleet_top(fleet, METRIC, TOP, 0.0)  # noqa: E731
     return {"gpus": gpus, "milliseconds": best(found, 20)}

@@ -1,4 +1,4 @@
-"""The same rows in InfluxDB 1.x and VictoriaMetrics, as line protocol over their own HTTP doors."""
+"""The same rows in InfluxDB 1.x and VictoriaMetrics, as line protocol over their own HTTP APIs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench.processes import Meter, end
+from bench.processes import CpuMeter, end
 from telemetry.schema import GPU_FAST, SCHEMA
 from tests.brokers import free_port, wait_for_port
 
@@ -49,7 +49,7 @@ def measure(
         if name == "influxdb":
             ask("query", q="create database history")
             ask("query", q="create database fleet")
-        meter = Meter(it=process.pid)
+        meter = CpuMeter(it=process.pid)
         meter.start()
         values, seconds = _write(port, "history", few)
         _settle(name, ask, folder)
@@ -163,7 +163,7 @@ def _write(port: int, database: str, ticks: Iterable[Tick]) -> tuple[int, float]
 
 
 def _settle(name: str, ask: Ask, folder: Path) -> None:
-    """Let it write down and merge what it holds."""
+    """Let the server flush and merge its data."""
     if name == "victoria_metrics":
         ask("internal/force_flush")
         ask("internal/force_merge")

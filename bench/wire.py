@@ -1,4 +1,4 @@
-"""The few bytes of MQTT 3.1.1 that a load generator needs: so that it costs next to nothing."""
+"""The few bytes of MQTT 3.1.1 that a load generator needs: so that it needs little CPU."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def length(count: int) -> bytes:
 
 
 def publish_head(topic: str, payload_bytes: int, *, retain: bool = False) -> bytes:
-    """Return all of a QoS 0 PUBLISH that stands before its payload."""
+    """Return the bytes of a QoS 0 PUBLISH before its payload."""
     name = text(topic)
     return bytes([0x30 | retain]) + length(len(name) + payload_bytes) + name
 
@@ -62,7 +62,7 @@ def subscribe(pattern: str) -> bytes:
 
 
 def messages(buffer: bytearray) -> Iterator[tuple[str, bytes]]:
-    """Take the QoS 0 messages that are complete off a buffer: topic and payload."""
+    """Remove the complete QoS 0 messages from a buffer and yield topic and payload."""
     while len(buffer) >= 2:
         count, at = 0, 1
         while True:

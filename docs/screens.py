@@ -32,7 +32,7 @@ SCENARIOS: dict[str, tuple[str, ...]] = {
         "kilowatch", "demo", "--scenario", "two-dgx-h100", "--seed", "1", "--no-ui",
         "--faults", "xid79@dgx-02/3+4s, thermal@dgx-01/1+2s",
     ),
-    "fleet": ("bench.dashboard_stage", "--nodes", "1250"),
+    "fleet": ("bench.live_fleet", "--nodes", "1250"),
 }  # fmt: skip
 """Module and arguments of what is shown; 10,000 GPUs come from a stage, as 1,250 collectors do not
 fit one small machine."""

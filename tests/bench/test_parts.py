@@ -13,8 +13,9 @@ import pytest
 from bench import ingest, page, wire
 from bench.__main__ import LONG, SHORT
 from bench.load import BASES, TICKS, make_load
-from bench.processes import Meter
-from bench.stage import Lags, Page, audit
+from bench.processes import CpuMeter
+from bench.audit import audit
+from bench.testbed import Lags, Page
 from telemetry import frame as frames
 from telemetry import inventory as messages
 from telemetry.inventory import Inventory
@@ -131,7 +132,7 @@ def test_a_page_is_read_by_name_and_label() -> None:
 
 def test_the_meter_counts_what_a_process_burns() -> None:
     """Our own, which burns until it has."""
-    meter = Meter(me=os.getpid())
+    meter = CpuMeter(me=os.getpid())
     meter.start()
     until = time.process_time() + 0.2
     while time.process_time() < until:

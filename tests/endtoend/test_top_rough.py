@@ -31,7 +31,7 @@ class Stage:
     def start(self) -> None:
         """Begin, or begin again at the same address."""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "bench.dashboard_stage", "--nodes", "8", "--http", self.http],
+            [sys.executable, "-m", "bench.live_fleet", "--nodes", "8", "--http", self.http],
             stdout=subprocess.DEVNULL, cwd=ROOT,
         )  # fmt: skip
 

@@ -16,7 +16,7 @@ from textual.pilot import Pilot
 
 from aggregator.http.app import listening
 from aggregator.http.config import HttpConfig
-from bench.dashboard_stage import Stage
+from bench.live_fleet import LiveFleet
 from telemetry.gap import Gap
 from tests.tui.cluster import Cluster, served, text_of, until
 from tui.app import Top
@@ -33,10 +33,10 @@ LOST_NODE = "node-0001"
 @asynccontextmanager
 async def staged(
     size: tuple[int, int] = (80, 24), nodes: int = 8, **options: object
-) -> AsyncIterator[tuple[Pilot[None], Top, Stage]]:
+) -> AsyncIterator[tuple[Pilot[None], Top, LiveFleet]]:
     """A dashboard on a fleet with faults, once it shows them."""
     options = {"every": 0.2, **options}
-    stage = Stage(nodes, still=True)
+    stage = LiveFleet(nodes, still=True)
     for _ in range(9):
         await stage.beat()
     async with listening(stage, HttpConfig(listen="127.0.0.1:0")) as (host, port):

@@ -12,7 +12,7 @@ from textual.widgets import Input
 
 from aggregator.http.app import listening
 from aggregator.http.config import HttpConfig
-from bench.dashboard_stage import Stage
+from bench.live_fleet import LiveFleet
 from tests.tui.cluster import text_of as plain
 from tests.tui.cluster import until
 from tests.tui.picture import FOLDER, differs, svg_of, text_of
@@ -48,7 +48,7 @@ REMEMBERED = ("gpu_power_watts", "gpu_temperature_celsius", "gpu_utilization_rat
               "gpu_memory_used_bytes")  # fmt: skip
 
 
-async def beat(stage: Stage) -> None:
+async def beat(stage: LiveFleet) -> None:
     """One second, of which the store keeps the GPUs' readings."""
     await stage.beat()
     for metric in REMEMBERED:
@@ -61,7 +61,7 @@ async def beat(stage: Stage) -> None:
 
 
 @asynccontextmanager
-async def still(stage: Stage, size: tuple[int, int]) -> AsyncIterator[tuple[Pilot[None], Top]]:
+async def still(stage: LiveFleet, size: tuple[int, int]) -> AsyncIterator[tuple[Pilot[None], Top]]:
     """A dashboard on a stage, with the stage's clock."""
     async with listening(stage, HttpConfig(listen="127.0.0.1:0")) as (host, port):
         app = Top(f"http://{host}:{port}", every=0.2, clock=stage.now, who="ops", write=True)
@@ -70,7 +70,7 @@ async def still(stage: Stage, size: tuple[int, int]) -> AsyncIterator[tuple[Pilo
             yield pilot, app
 
 
-async def follow(app: Top, pilot: Pilot[None], stage: Stage) -> None:
+async def follow(app: Top, pilot: Pilot[None], stage: LiveFleet) -> None:
     """Wait until the dashboard shows the last beat, all of it."""
     app.feed.hurry(CIRCUITS, INCIDENTS, *SELDOM)
     at, now = stage.wall(), stage.now()
@@ -128,7 +128,7 @@ async def home(pilot: Pilot[None], app: Top) -> None:
 
 
 async def test_every_screen_looks_as_it_did() -> None:
-    stage = Stage(8, still=True)
+    stage = LiveFleet(8, still=True)
     for _ in range(30):
         await beat(stage)
     changed = []
@@ -146,7 +146,7 @@ async def test_every_screen_looks_as_it_did() -> None:
 
 
 async def test_maps_of_ten_thousand_look_as_they_did() -> None:
-    stage = Stage(1250, still=True)
+    stage = LiveFleet(1250, still=True)
     for _ in range(6):
         await stage.beat()
     changed = []

@@ -13,7 +13,7 @@ from aggregator.http.app import listening
 from aggregator.http.config import HttpConfig
 from api.alerts import Incident, IncidentNote
 from api.errors import ErrorDetail
-from bench.dashboard_stage import Stage
+from bench.live_fleet import LiveFleet
 from kilowatch.cli.views import status, web
 from telemetry.errors import ConfigError
 from tests.tui.cluster import Cluster, served
@@ -74,7 +74,7 @@ def test_json_has_null_for_what_is_not_known() -> None:
 
 
 async def test_a_running_aggregator_is_asked_once() -> None:
-    stage = Stage(8, still=True)
+    stage = LiveFleet(8, still=True)
     for _ in range(6):
         await stage.beat()
     async with listening(stage, HttpConfig(listen="127.0.0.1:0")) as (host, port):

@@ -1,4 +1,4 @@
-"""A broker, a generator and an aggregator, each a real process, and what they say of themselves."""
+"""A broker, a generator and an aggregator, each a real process, and the aggregator's metrics."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from tests.brokers import free_port, wait_for_port
 
 PREFIX = "kilowatch_aggregator_"
 MEANWHILE = 15.0
-"""Seconds between two words on how it goes."""
+"""Seconds between two reports of progress."""
 NEVER_SEAL = 10_000_000
-"""Seconds: what a run stores stays in one place, to be counted."""
+"""Seconds, more than any run has: its frames stay in one file, where they are counted."""
 _SAMPLE = re.compile(r"^(\w+)(?:\{([^}]*)\})? (\S+)$")
 
 
 def wait_until(what: str, ready: Callable[[], object], seconds: float = 120.0) -> None:
-    """Wait for a condition. Raises `TimeoutError` that says what did not come."""
+    """Wait for a condition. Raises `TimeoutError`."""
     deadline = time.monotonic() + seconds
     while not ready():
         if time.monotonic() > deadline:
@@ -45,7 +45,7 @@ def wait_until(what: str, ready: Callable[[], object], seconds: float = 120.0) -
 
 @dataclass(slots=True)
 class Lags:
-    """A histogram of lags, and the quantiles that it tells."""
+    """Histogram of lags."""
 
     counts: dict[float, float]
     """Cumulative, by upper bound in seconds."""
@@ -70,7 +70,7 @@ class Lags:
 
 
 class Page:
-    """One reading of the aggregator's `/metrics`."""
+    """A scrape of the aggregator's `/metrics`."""
 
     def __init__(self, text: str) -> None:
         self._samples: dict[str, list[tuple[str, float]]] = {}
@@ -92,7 +92,7 @@ class Page:
         return self.sum(PREFIX + name)
 
     def mean(self, work: str, before: Page) -> float | None:
-        """Return how long a piece of work took in the mean since another reading, seconds."""
+        """Return the mean seconds of a piece of work since an earlier scrape."""
         count, total = (
             self.own(f"{work}_seconds_{part}") - before.own(f"{work}_seconds_{part}")
             for part in ("count", "sum")
@@ -106,8 +106,8 @@ class Page:
         return Lags({float(b): n for b, (_, n) in zip(bounds, buckets, strict=True)})
 
 
-class Stage:
-    """Starts the processes; ends them and removes their files when left."""
+class Testbed:
+    """The processes of a run; they end, and their files are removed, with the context."""
 
     def __init__(
         self, broker: str = "mosquitto", settings: str = "", seal: int = NEVER_SEAL
@@ -125,7 +125,7 @@ class Stage:
         self.generator: subprocess.Popen[str] | None = None
         self._start_broker(broker)
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> Testbed:
         return self
 
     def __exit__(
@@ -157,7 +157,7 @@ class Stage:
     def start(
         self, name: str, command: list[str], environment: Mapping[str, str] | None = None
     ) -> subprocess.Popen[bytes]:
-        """Start a process that is ended with the stage."""
+        """Start a process that is ended with the testbed."""
         with (self.folder / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
         self._stack.callback(end, process)
@@ -165,7 +165,7 @@ class Stage:
         return process
 
     def log(self, name: str) -> str:
-        """Return what a process has said."""
+        """Return the log of a process."""
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
     def start_aggregator(self) -> None:
@@ -183,7 +183,7 @@ class Stage:
         wait_until("the aggregator", lambda: self.page().own("bus_connected") == 1)
 
     def end_aggregator(self) -> None:
-        """End it in order: what it has is stored."""
+        """End the aggregator in order, so that it stores what it has."""
         end(self._aggregator)
 
     def start_generator(self, **options: int) -> None:
@@ -199,27 +199,27 @@ class Stage:
         self.expect("ready")
 
     def expect(self, word: str, meanwhile: Callable[[], None] | None = None) -> None:
-        """Wait until the generator says a word; call `meanwhile` now and then."""
+        """Wait until the generator prints a word; call `meanwhile` every `MEANWHILE` seconds."""
         assert self.generator is not None
         assert self.generator.stdout is not None
         while meanwhile and not select.select([self.generator.stdout], [], [], MEANWHILE)[0]:
             meanwhile()
         line = self.generator.stdout.readline().strip()
         if line != word:
-            raise RuntimeError(f"the generator said {line!r} instead of {word!r}")
+            raise RuntimeError(f"the generator printed {line!r} instead of {word!r}")
 
-    def tell(self) -> None:
-        """Tell the generator to go on: to begin, or to end."""
+    def proceed(self) -> None:
+        """Let the generator begin, or end."""
         assert self.generator is not None
         assert self.generator.stdin is not None
         self.generator.stdin.write("\n")
         self.generator.stdin.flush()
 
     def end_generator(self) -> dict[str, Any]:
-        """Return what it did."""
+        """End the generator and return its figures."""
         assert self.generator is not None
         assert self.generator.stdout is not None
-        self.tell()
+        self.proceed()
         found: dict[str, Any] = json.loads(self.generator.stdout.readline())
         self.generator.wait(30)
         return found
@@ -239,7 +239,7 @@ class Stage:
         except (urllib.error.URLError, OSError):
             return Page("")
 
-    def sure_page(self, patience: float = 120.0) -> Page:
+    def awaited_page(self, patience: float = 120.0) -> Page:
         """Return `/metrics`, however busy the aggregator is. Raises `TimeoutError`."""
         deadline = time.monotonic() + patience
         while not (page := self.page()):
@@ -249,8 +249,8 @@ class Stage:
         return page
 
     def wait_until_stored(self, frames: int, patience: float = 60.0) -> None:
-        """Wait until so many frames are stored, or nothing has moved for `patience` seconds: what
-        is missing then is for the audit to say."""
+        """Wait until so many frames are stored, or their number has not changed for `patience`
+        seconds; the audit then finds what is missing."""
         seen, moved = -1.0, time.monotonic()
         while True:
             stored = self.page().own("frames_stored_total")

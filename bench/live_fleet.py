@@ -1,7 +1,7 @@
-"""A big fleet with faults on one machine: the aggregator's real matrix, rules, circuits and HTTP, fed
-with made-up readings in place of 1,250 collectors. The dashboard's pictures and measurements use it.
+"""A large fleet with faults in one process: the aggregator's real matrix, rules, circuits and HTTP,
+fed with invented readings in place of 1,250 collectors. The dashboard's pictures and benchmarks use it.
 
-python -m bench.dashboard_stage --nodes 1250 --http 127.0.0.1:9400
+python -m bench.live_fleet --nodes 1250 --http 127.0.0.1:9400
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from tests.aggregator.fake_view import FakeView
 Floats = npt.NDArray[np.float64]
 A_RACK, GPUS = 4, 8
 HOT, WARM, LOST, SILENT = (262, 113, 700), (41, 310, 555, 808, 1040, 1201), (97, 431, 648), (355,)
-"""Numbers of the nodes that are ill; taken modulo the fleet."""
+"""Numbers of the nodes with faults, modulo the size of the fleet."""
 TIGHT = 17
 """Number of the rack whose feed A is too small."""
 
 
-class Stage(FakeView):
+class LiveFleet(FakeView):
     """Nodes of eight H100 in racks of four, with two feeds each."""
 
     def __init__(self, nodes: int, seed: int = 7, *, still: bool = False) -> None:
@@ -59,19 +59,19 @@ class Stage(FakeView):
         self.second = 0
 
     def now(self) -> float:
-        """The real clock: what watches this stage has it too."""
+        """Return the monotonic clock, or that of the test."""
         return self.monotonic if self._still else time.monotonic()
 
     def wall(self) -> int:
-        """The real one."""
+        """Return the wall clock, or that of the test."""
         return super().wall() if self._still else time.time_ns()
 
     def alerts(self) -> Sequence[Alert]:
-        """What the shipped rules say."""
+        """Return the alerts of the shipped rules."""
         return self.pipeline.alerts()
 
     async def beat(self) -> None:
-        """One second: readings of all nodes, circuits, rules, viewers."""
+        """Advance by a second: readings of all nodes, circuits, rules, viewers."""
         self.monotonic += 1.0
         now, wall = self.now(), self.wall()
         gpus = self._gpu()
@@ -171,7 +171,7 @@ def _gap(count: int) -> Floats:
 
 
 def _narrow(wide: Floats) -> npt.NDArray[np.float32]:
-    """As float32, with the reason of each gap where float32 has it."""
+    """Return the values as float32, whose NaN have the reasons too."""
     return wide.astype(np.float32)
 
 
@@ -223,18 +223,18 @@ def _site(names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _xid(stage: Stage, number: int, wall: int) -> Event:
-    name = list(stage.fleet.nodes)[number]
-    gpu = stage.fleet.nodes[name].inventory.gpus[0]
+def _xid(live: LiveFleet, number: int, wall: int) -> Event:
+    name = list(live.fleet.nodes)[number]
+    gpu = live.fleet.nodes[name].inventory.gpus[0]
     return Event(id=f"7-{number}", node=name, at=wall, kind="xid", gpu=gpu.uuid, pci=gpu.pci,
                  message="XID 79: GPU has fallen off the bus", data={"xid": 79})  # fmt: skip
 
 
 async def run(nodes: int, listen: str, seconds: float) -> None:
-    """Serve the stage."""
-    stage = Stage(nodes)
-    await stage.beat()
-    async with listening(stage, HttpConfig(listen=listen)) as (host, port):
+    """Serve the fleet."""
+    fleet = LiveFleet(nodes)
+    await fleet.beat()
+    async with listening(fleet, HttpConfig(listen=listen)) as (host, port):
         sys.stdout.write(f"http://{host}:{port}\n")
         sys.stdout.flush()
         due = time.monotonic()
@@ -242,12 +242,12 @@ async def run(nodes: int, listen: str, seconds: float) -> None:
         while due < end:
             due += 1.0
             await asyncio.sleep(max(0.0, due - time.monotonic()))
-            await stage.beat()
+            await fleet.beat()
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Serve until the time is over."""
-    parser = argparse.ArgumentParser(prog="python -m bench.dashboard_stage", description=__doc__)
+    """Serve for some seconds."""
+    parser = argparse.ArgumentParser(prog="python -m bench.live_fleet", description=__doc__)
     parser.add_argument("--nodes", type=int, default=1250)
     parser.add_argument("--http", default="127.0.0.1:0")
     parser.add_argument("--seconds", type=float, default=86_400.0)
