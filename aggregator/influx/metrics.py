@@ -17,20 +17,20 @@ def families(sender: SenderMetrics, spool: Spool, dropped: Mapping[str, int]) ->
     """Return the metrics of a store. `dropped`: points that the spool dropped, by reason."""
     oldest = spool.oldest()
     return (
-        _one("connected", "1 while the server takes what it is sent.", GAUGE, sender.connected),
+        _one("connected", "1 while the server accepts data.", GAUGE, sender.connected),
         _one("requests_total", "Requests sent to the server.", COUNTER, sender.requests),
-        _one("requests_failed_total", "Requests that came to nothing and are tried again.",
+        _one("requests_failed_total", "Requests that failed and are sent again.",
              COUNTER, sender.failures),
         _one("request_seconds_total", "Time spent in requests.", COUNTER, sender.seconds),
-        _one("points_delivered_total", "Points that the server has.", COUNTER, sender.delivered),
+        _one("points_delivered_total", "Points that the server has accepted.", COUNTER, sender.delivered),
         _one("delivered_bytes_total", "Bytes sent, compressed.", COUNTER, sender.delivered_bytes),
         _family("points_refused_total", "Points that the server refuses for good, by reason.",
                 COUNTER, _by_reason(KNOWN_REFUSALS, sender.refused)),
-        _family("points_dropped_total", "Points that the spool had no room for or kept too long.",
+        _family("points_dropped_total", "Points that were dropped from the spool: no room, or too old.",
                 COUNTER, _by_reason(KNOWN_DROPS, dropped)),
         _one("spool_points", "Points that wait for the server.", GAUGE, spool.points),
-        _one("spool_bytes", "Disk that the spool takes.", GAUGE, spool.bytes),
-        _family("spool_oldest_timestamp_seconds", "When the oldest point that waits was taken.",
+        _one("spool_bytes", "Bytes of the spool on disk.", GAUGE, spool.bytes),
+        _family("spool_oldest_timestamp_seconds", "When the oldest waiting point was sampled.",
                 GAUGE, [] if oldest is None else [("", oldest / 1000)]),
     )  # fmt: skip
 

@@ -68,12 +68,12 @@ class SpoolSegment:
     number: int
     path: Path
     entries: list[SpooledRequest] = field(default_factory=list)
-    taken: int = 0
+    delivered: int = 0
     """Records from its head that are delivered."""
     size: int = 0
 
     def left(self) -> list[SpooledRequest]:
-        return self.entries[self.taken :]
+        return self.entries[self.delivered :]
 
 
 def pack(record: SpoolRecord) -> bytes:

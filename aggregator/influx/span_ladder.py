@@ -103,7 +103,7 @@ class OpenSpans:
         return span
 
     def hold(self, frames: Frames, at: int) -> None:
-        """Keep frames until their spans are closed."""
+        """Hold frames until their spans are closed."""
         numbers = frames.sampled_at // self.length
         for number in np.unique(numbers).tolist():
             self.span(number, at).frames.append(some(frames, numbers == number))

@@ -130,7 +130,7 @@ class Spool:
         kept = [
             number
             for number, entry in enumerate(segment.entries)
-            if entry.lasting and number >= segment.taken
+            if entry.lasting and number >= segment.delivered
         ]
         if 2 * sum(segment.entries[number].size for number in kept) > segment.size:
             kept = []
@@ -139,7 +139,7 @@ class Spool:
         left = [
             entry
             for number, entry in enumerate(segment.entries)
-            if number >= segment.taken and number not in kept
+            if number >= segment.delivered and number not in kept
         ]
         self._write([each for _, each in readable if each is not None])
         points = sum(entry.points for entry in left)
@@ -166,8 +166,8 @@ class Spool:
         records are counted as lost, and skipped."""
         with self._lock:
             for segment in list(self._segments):
-                while segment.taken + skip < len(segment.entries):
-                    number = segment.taken + skip
+                while segment.delivered + skip < len(segment.entries):
+                    number = segment.delivered + skip
                     record = self._read(segment, number)
                     if record is not None:
                         self._busy = SpoolPosition(segment.number, number)
@@ -205,15 +205,15 @@ class Spool:
         with self._lock:
             self._busy = None
             segment = next((each for each in self._segments if each.number == place.segment), None)
-            if segment is None or segment.taken != place.number:
+            if segment is None or segment.delivered != place.number:
                 return False
             self.points -= segment.entries[place.number].points
-            segment.taken += 1
+            segment.delivered += 1
             while self._segments and not self._segments[0].left():
                 if len(self._segments) == 1 and self._segments[0].size < self._longest:
                     break  # it is being written to
                 self._remove(self._segments[0])
-            self._note()
+            self._save_position()
             return True
 
     def age(self, oldest: int) -> None:
@@ -251,8 +251,8 @@ class Spool:
         numbers = sorted(
             int(path.stem) for path in self._folder.glob("*.spool") if path.stem.isdigit()
         )
-        at, taken = self._noted()
-        gone = at + 1 if taken and at not in numbers else at  # its number is not given twice
+        at, delivered = self._load_position()
+        gone = at + 1 if delivered and at not in numbers else at  # its number is not given twice
         self._next = max([gone, *(number + 1 for number in numbers)])
         for number in numbers:
             path = self._folder / f"{number:012d}.spool"
@@ -261,23 +261,23 @@ class Spool:
                 continue
             segment, damaged = scan(number, path, self._lasting)
             self._losses += damaged
-            segment.taken = min(taken, len(segment.entries)) if number == at else 0
+            segment.delivered = min(delivered, len(segment.entries)) if number == at else 0
             self._segments.append(segment)
             self.bytes += segment.size
             self.points += sum(entry.points for entry in segment.left())
         while self._segments and not self._segments[0].left():
             self._remove(self._segments[0])
 
-    def _noted(self) -> tuple[int, int]:
+    def _load_position(self) -> tuple[int, int]:
         try:
-            segment, taken = (self._folder / "taken").read_text().split()
-            return int(segment), int(taken)
+            segment, delivered = (self._folder / "taken").read_text().split()
+            return int(segment), int(delivered)
         except (OSError, ValueError):
             return 0, 0  # sent again, which changes nothing
 
-    def _note(self) -> None:
+    def _save_position(self) -> None:
         head = self._segments[0] if self._segments else None
-        text = f"{head.number} {head.taken}\n" if head else f"{self._next} 0\n"
+        text = f"{head.number} {head.delivered}\n" if head else f"{self._next} 0\n"
         new = self._folder / "taken.new"
         try:
             new.write_text(text)

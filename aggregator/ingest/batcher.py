@@ -172,7 +172,7 @@ def _slow_blocks(arrival: ArrivedFrame) -> tuple[PackedBlock, ...]:
 
 @dataclass(slots=True)
 class _BlockParts:
-    """All rows of one block of one schema, in the frames' own bytes."""
+    """The rows of one block of one schema, in the frames' own bytes."""
 
     block: BlockLayout
     gauges: list[bytes] = field(default_factory=list)

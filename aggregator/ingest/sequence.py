@@ -297,7 +297,7 @@ class FrameSequence:
                 yield waiting
 
     def _wait(self, node: NodeTracker, waiting: WaitingFrame, now: float) -> None:
-        """Keep a frame until an inventory comes that it fits, within bounds."""
+        """Hold a frame until an inventory comes that it fits, within bounds."""
         if now - node.inventory_requested >= REQUEST_INVENTORY_EVERY:
             node.inventory_requested = now
             self._requests.append(NodeCommand(node.name, Command(kind=CommandKind.INVENTORY)))

@@ -11,7 +11,7 @@ from telemetry.errors import ConfigError
 
 
 class RemoteWriteConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where to push the series of the metrics pages; nowhere without a URL."""
+    """The receiver of the series of the metrics pages; none without a URL."""
 
     url: str = ""
     """For example http://127.0.0.1:8428/api/v1/write. [off]"""

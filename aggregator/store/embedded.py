@@ -78,7 +78,7 @@ class EmbeddedStore(LedgerStore):
         )
 
     def _answer(self, query: Callable[[EngineReader, Periods, Index], Answer]) -> Answer:
-        """Return the answer to a query, wherever its rows stand by now."""
+        """Return the answer to a query, wherever its rows are by now."""
         tries = 0
         while True:
             periods, index = dict(self._periods), self._sealed.index

@@ -172,7 +172,7 @@ class LedgerStore:
         }
 
     def status(self) -> StoreStatus:
-        """Return how many sealed files somebody else removed or damaged."""
+        """Return how many sealed files another program removed or damaged."""
         return StoreStatus("embedded", lost_files=self._sealed.lost)
 
     # -- Upkeep --------------------------------------------------------------------------------

@@ -127,7 +127,7 @@ class Batch:
     """ns, the aggregator's clock when the batch was closed."""
 
     def __bool__(self) -> bool:
-        """Whether there is anything to write."""
+        """Return whether there is anything to write."""
         return bool(
             len(self.frames)
             or self.events
@@ -186,7 +186,7 @@ class FleetPast:
     later: set[tuple[str, str]]
     """Node and key of devices that came only after the first instant."""
     begins: int | None = None
-    """ns since 1970: about when the oldest reading of the table was taken; None where it is not known."""
+    """ns since 1970: about the time of the table's oldest reading; None where it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,7 @@ class StoreStatus:
     warning: str = ""
     """The same for health pages, which show no configuration: they need no token."""
     lost_files: int = 0
-    """Sealed files that somebody else removed or damaged, since the start."""
+    """Sealed files that another program removed or damaged, since the start."""
     families: tuple[Family, ...] = ()
     """Metrics of the store's own, for `/metrics`."""
 

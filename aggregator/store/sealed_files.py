@@ -1,8 +1,8 @@
-"""Which sealed files there are to read, and which of them somebody else removed.
+"""The sealed files that can be read, and those that another program removed or damaged.
 
 The index is replaced as a whole, so that a query in another thread has a consistent one. The store
 takes a file out of the index before it removes it; hence a file of the index that is not on disk, or
-has another size, was removed or damaged by somebody else. The first query that fails on it finds
+has another size, was removed or damaged by another program. The first query that fails on it finds
 that, logs it once, and is answered from the files that are left.
 """
 
