@@ -12,9 +12,9 @@ import pytest
 
 from bench import ingest, page, wire
 from bench.__main__ import LONG, SHORT
+from bench.audit import audit
 from bench.load import BASES, TICKS, make_load
 from bench.processes import CpuMeter
-from bench.audit import audit
 from bench.testbed import Lags, Page
 from telemetry import frame as frames
 from telemetry import inventory as messages
