@@ -11,6 +11,7 @@ import random
 from collections.abc import Iterable, Sequence
 
 from alerts.config import HOUR, AlertsConfig
+from alerts.delivery.alertmanager_feed import AlertmanagerFeed
 from alerts.delivery.channel_stats import ChannelStats
 from alerts.delivery.clock import DeliveryClock
 from alerts.delivery.routing import Router
@@ -18,7 +19,6 @@ from alerts.delivery.worker import Call, ChannelWorker, DeliveryJournal
 from alerts.message.page import Links, page_of
 from alerts.notice import Delivery, Notice
 from alerts.notifiers.alertmanager import Alertmanager
-from alerts.notifiers.alertmanager_feed import AlertmanagerFeed
 from alerts.notifiers.channel import Channel, Message
 from alerts.notifiers.http_sender import HttpSender, open_sender
 from alerts.notifiers.result import Answer, Later

@@ -1,7 +1,7 @@
 """Prometheus' Alertmanager, which receives single alerts again and again, as from Prometheus.
 
 It keeps alerts in memory only, and treats them as resolved when they are no longer sent; grouping,
-silences and repetition are its own. So nothing is queued for it: `alerts.notifiers.alertmanager_feed`
+silences and repetition are its own. So nothing is queued for it: `alerts.delivery.alertmanager_feed`
 sends the present alerts each minute and at every change.
 """
 

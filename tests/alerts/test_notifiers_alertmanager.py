@@ -15,11 +15,11 @@ import msgspec
 import pytest
 
 from alerts.config import AlertsConfig
+from alerts.delivery.alertmanager_state import AlertmanagerState
 from alerts.delivery.clock import DeliveryClock
 from alerts.delivery.outbox import Outbox, deliver_test
 from alerts.journal.journal import Journal
 from alerts.message.page import Links
-from alerts.notifiers.alertmanager_state import AlertmanagerState
 from alerts.notifiers.result import Delivered
 from api.alerts import Alert, AlertState, Severity, Subject
 from tests.alerts.alertmanagers import Hook, RealAlertmanager

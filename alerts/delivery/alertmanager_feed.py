@@ -12,12 +12,12 @@ import logging
 import random
 from collections.abc import Mapping
 
+from alerts.delivery.alertmanager_state import AlertmanagerState
 from alerts.delivery.channel_stats import ChannelStats
 from alerts.delivery.clock import DeliveryClock
 from alerts.delivery.rate_limiter import RateLimiter
 from alerts.message.page import Links
 from alerts.notifiers.alertmanager import Alertmanager
-from alerts.notifiers.alertmanager_state import AlertmanagerState
 from alerts.notifiers.http_sender import HttpSender
 from alerts.notifiers.result import Delivered, Later, Refused
 from api.alerts import Alert
