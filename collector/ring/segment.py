@@ -1,4 +1,4 @@
-"""One file of the ring: a header, then records that are only ever appended.
+"""File of the ring: a header, then records that are only ever appended.
 
 Each record starts with a marker and carries its length, its number and a checksum, so that a torn
 tail is found and cut off, and one damaged record loses only itself: the reader searches for the next
@@ -33,7 +33,7 @@ RECORDS = RecordFormat(
 RECORD_BYTES = RECORDS.head.size
 """Bytes of a record beside its payload."""
 MARK_EVERY = 64
-"""One offset in the index for so many records: 8 bytes of memory for each 300 KB of disk."""
+"""Records per offset in the index: 8 bytes of memory for each 300 KB of disk."""
 
 
 def header(ordinal: int, session: int) -> bytes:
@@ -44,11 +44,11 @@ def header(ordinal: int, session: int) -> bytes:
 
 @dataclass(slots=True)
 class RingSegment:
-    """What the ring remembers of one file."""
+    """Index of one file of the ring."""
 
     path: Path
     ordinal: int
-    """Counts up over all sessions: the order in which files were begun."""
+    """Number over all sessions, in the order in which files were begun."""
     session: int
     size: int = HEADER_BYTES
     seqs: IntervalSet = field(default_factory=IntervalSet)
@@ -57,7 +57,7 @@ class RingSegment:
     records: int = 0
 
     def note(self, seq: int, start: int, stop: int) -> None:
-        """Remember a record that has been written."""
+        """Add a written record to the index."""
         if self.records % MARK_EVERY == 0:
             self.marks.append((seq, start))
         self.records += 1
@@ -65,23 +65,23 @@ class RingSegment:
         self.size = stop
 
     def offset(self, first: int) -> int:
-        """Return where to begin reading to meet record `first` and all after it."""
+        """Return the offset at which to begin reading records from `first` on."""
         place = bisect_right(self.marks, (first, 1 << 62)) - 1
         return self.marks[place][1] if place >= 0 else HEADER_BYTES
 
 
 class SegmentScan(NamedTuple):
-    """What was found in a file."""
+    """Result of a scan of a file."""
 
     segment: RingSegment
     torn: int
-    """Bytes after the last whole record: a write that was cut off."""
+    """Bytes after the last whole record: an interrupted write."""
     damaged: int
-    """Places between whole records that hold none."""
+    """Damaged places between whole records."""
 
 
 def scan(path: Path) -> SegmentScan | None:
-    """Read a whole file and check it; None when it is no file of the ring. Raises `OSError`."""
+    """Return the index of a whole file; None when it is no file of the ring. Raises `OSError`."""
     with path.open("rb") as file:
         head = file.read(HEADER_BYTES)
         if len(head) < HEADER_BYTES:
