@@ -26,7 +26,7 @@ class KernelLines(Protocol):
         """Start reading."""
 
     def drain(self) -> list[DeviceEvent]:
-        """Return what came since the last call, oldest first."""
+        """Return the events since the last call, oldest first."""
 
     def close(self) -> None:
         """Stop reading."""

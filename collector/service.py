@@ -27,9 +27,9 @@ from collector.publish.metrics_page import serve
 from collector.sampling.sampler import HostRows
 from collector.source import Paced, Source
 from collector.sources import is_elsewhere, make_source
-from telemetry.errors import ConfigError, KilowattError
+from telemetry.errors import ConfigError
 from telemetry.release import release
-from telemetry.tasks import end
+from telemetry.tasks import end, first_error
 
 # The state folder is locked: one running collector per folder.
 
@@ -159,7 +159,7 @@ async def _run(
                 await asyncio.wait(ending, timeout=PARTING)
                 await end(ending, STOPPING)
     except BaseExceptionGroup as errors:
-        raise _first(errors) from errors
+        raise first_error(errors) from errors
     finally:
         if closing is not None:
             await _bounded(closing, deadline - loop.time(), node)
@@ -198,14 +198,6 @@ async def _bounded(closing: asyncio.Future[None], seconds: float, node: str) -> 
         log.error("node=%s the source did not close within %.1f s", node, CLOSING)
     elif not closing.cancelled() and (error := closing.exception()) is not None:
         log.error("node=%s the source did not close: %s", node, error)
-
-
-def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the error to show to an operator: one of kilowatch's own if there is one."""
-    ours = errors.subgroup(KilowattError)
-    group: BaseExceptionGroup[BaseException] = ours or errors
-    first = group.exceptions[0]
-    return _first(first) if isinstance(first, BaseExceptionGroup) else first
 
 
 def main_loop(

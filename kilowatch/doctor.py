@@ -35,7 +35,7 @@ class DoctorFinding(msgspec.Struct, frozen=True, kw_only=True):
     """A command or a change that corrects it."""
 
 
-async def examine(settings: Settings) -> list[DoctorFinding]:
+async def run_checks(settings: Settings) -> list[DoctorFinding]:
     """Check everything that kilowatch needs on this machine."""
     return [
         await driver(settings),
@@ -59,7 +59,7 @@ async def driver(settings: Settings) -> DoctorFinding:
             subject="driver",
             level="fault",
             text=f"the GPU driver is {state}: {inventory['driver_message']}",
-            cure="nvidia-smi -q | head  (says more); without GPUs: kilowatch demo",
+            cure="nvidia-smi -q | head  (shows more); without GPUs: kilowatch demo",
         )
     lost = [gpu for gpu in inventory["gpus"] if not gpu["present"]]
     if lost:
@@ -77,7 +77,7 @@ async def driver(settings: Settings) -> DoctorFinding:
 
 
 def kernel_log(settings: Settings, path: Path = Path("/dev/kmsg")) -> DoctorFinding:
-    """XIDs stand in the kernel's log, which is closed to most users."""
+    """Check that the kernel log, which has the XIDs, can be read: most users may not."""
     named = settings.collector.kernel_log
     if named not in (None, "auto"):
         path = Path(str(named))
@@ -100,7 +100,7 @@ def kernel_log(settings: Settings, path: Path = Path("/dev/kmsg")) -> DoctorFind
 
 
 async def broker(config: BrokerConfig) -> DoctorFinding:
-    """Enter the broker as a client would."""
+    """Connect to the broker as a client."""
     where = f"{config.host}:{config.port}"
     try:
         async with asyncio.timeout(8), connect(config, f"kilowatch-doctor-{os.getpid()}"):

@@ -1,10 +1,12 @@
-"""Reliable cancellation of tasks."""
+"""Reliable cancellation of tasks, and the errors of task groups."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
 from typing import Any
+
+from telemetry.errors import KilowattError
 
 AGAIN = 0.05
 """Seconds after which a task that has not ended is cancelled again."""
@@ -24,3 +26,10 @@ async def end(tasks: Iterable[asyncio.Task[Any]], seconds: float) -> bool:
             task.cancel()
         _, rest = await asyncio.wait(rest, timeout=AGAIN)
     return not rest
+
+
+def first_error(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the error to show to an operator: one of kilowatch's own if there is one."""
+    own = errors.subgroup(KilowattError)
+    first = (errors if own is None else own).exceptions[0]
+    return first_error(first) if isinstance(first, BaseExceptionGroup) else first

@@ -69,7 +69,7 @@ class GpuTable:
         events = self._map(now)
         for device, description in described.items():
             if not description.gpu.uuid and device not in self.row_of:
-                text = f"GPU {device} does not answer, and has not told its name since the start."
+                text = f"GPU {device} does not answer, and could not be identified since the start."
                 events.append(DeviceEvent("gpu_lost", now, message=text, data={"index": device}))
         return events
 
@@ -104,7 +104,7 @@ class GpuTable:
             if number is None:
                 if status is ProbeStatus.HUNG and device not in self._nameless:
                     self._nameless.add(device)
-                    text = f"A call for GPU {device} hangs before it has told its name."
+                    text = f"A call for GPU {device} hangs before it could be identified."
                     events.append(
                         DeviceEvent("gpu_hung", now, message=text, data={"index": device})
                     )
@@ -163,7 +163,7 @@ class GpuTable:
             self.rows.append(Row(gpu, description.links))
             return len(self.rows) - 1
         before = self.rows[place].gpu.uuid
-        text = f"It has taken the place of {before}."
+        text = f"It replaces {before}."
         events.append(_event("gpu_replaced", gpu, now, text, replaced=before))
         self.rows[place] = Row(gpu, description.links)
         return place

@@ -66,12 +66,12 @@ class ProbeSupervisor:
 
     async def begin(self, seconds: float) -> None:
         """Start a process now, and wait so long for its report. With too many abandoned processes,
-        `tend` starts one later."""
+        `supervise` starts one later."""
         self._retry.reset()
         if not self._crowded():
             await self._start().reported(seconds)
 
-    def tend(self, missing: set[str]) -> tuple[Probe | None, DriverState | None]:
+    def supervise(self, missing: set[str]) -> tuple[Probe | None, DriverState | None]:
         """Supervise the processes without waiting: return the one whose driver is open, and the
         driver's state if it has changed. `missing` are the UUIDs of lost GPUs."""
         self._reap()

@@ -214,7 +214,7 @@ class NvmlSource:
             if self._state == states.HELD and self._supervisor.free():
                 self._enter(states.RELEASED)
         else:
-            probe = self._tend()
+            probe = self._supervise()
             if probe is not None:
                 answer = await probe.ask(sum(_BITS[lane] for lane in lanes), deadline)
                 self._check_alive(probe)
@@ -269,7 +269,7 @@ class NvmlSource:
         """Start a probe, and wait so long for its report."""
         end = time.monotonic() + seconds
         await self._supervisor.begin(seconds)
-        probe = self._tend()
+        probe = self._supervise()
         if probe is not None:
             answer = await probe.ask(0, max(end - time.monotonic(), seconds / 4))
             if answer is not None:
@@ -277,9 +277,9 @@ class NvmlSource:
         if self._table.changed:
             self._publish()
 
-    def _tend(self) -> Probe | None:
+    def _supervise(self) -> Probe | None:
         """Supervise the probe process; return it if its driver is open."""
-        probe, state = self._supervisor.tend(self._table.missing)
+        probe, state = self._supervisor.supervise(self._table.missing)
         if state is not None:
             self._enter(state)
         if probe is not None and probe.report is not None and probe.report is not self._report:
@@ -303,7 +303,7 @@ class NvmlSource:
     def _check_alive(self, probe: Probe) -> None:
         """Update the state if the driver went away during the request."""
         if probe.ended or (probe.report is not None and not probe.report.up):
-            self._tend()
+            self._supervise()
 
     def _apply(self, answer: ProbeReply) -> None:
         """Apply descriptions and statuses of a reply."""

@@ -19,7 +19,7 @@ from collector.config import CollectorConfig
 from collector.sampling.reading import read
 from collector.sampling.rows import blocks, filled, has_node, overlaid
 from collector.sampling.sampler import BOTH, LONGEST_DEADLINE
-from collector.sampling.self_metrics import vitals
+from collector.sampling.self_metrics import node_metrics
 from collector.service import facts_of, host_of
 from collector.source import DeviceEvent, Rows, Source
 from collector.sources import is_elsewhere, make_source
@@ -84,7 +84,7 @@ async def once(config: CollectorConfig, source: Source | None = None) -> Documen
         taken_at=found.taken_at or now_ns,
         source=found.source or config.source,
     )
-    known = vitals(inventory, rows, len(inventory.gpus))
+    known = node_metrics(inventory, rows, len(inventory.gpus))
     return document(inventory, {**rows, **overlaid(rows, known)}, events)
 
 

@@ -25,4 +25,4 @@ async def read(
     except Exception as error:  # noqa: BLE001 - a source at fault must not silence its node
         gaps = readings.filled(source.inventory, numbers, ERROR)
         return gaps, f"the source raised {type(error).__name__}: {error}"
-    return readings.mended(source.inventory, rows, lanes)
+    return readings.checked(source.inventory, rows, lanes)

@@ -67,7 +67,7 @@ def misshapen(inventory: Inventory, rows: Rows) -> str:
     return ""
 
 
-def mended(inventory: Inventory, rows: Rows, lanes: frozenset[Lane]) -> tuple[Rows, str]:
+def checked(inventory: Inventory, rows: Rows, lanes: frozenset[Lane]) -> tuple[Rows, str]:
     """Return rows that fit the inventory, and the problem. Misshapen rows are replaced by gaps."""
     problem = misshapen(inventory, rows)
     if problem:

@@ -20,7 +20,7 @@ from collector.config import CollectorConfig
 from collector.sampling import rows as readings
 from collector.sampling.event_queue import EventQueue
 from collector.sampling.reading import read
-from collector.sampling.self_metrics import own, vitals
+from collector.sampling.self_metrics import collector_metrics, node_metrics
 from collector.sampling.xid_events import XidEvents
 from collector.source import DeviceEvent, Rows, Source
 from telemetry import frame
@@ -216,8 +216,8 @@ class Sampler:
         self._gather(inventory, now_ns)
         if not readings.has_node(rows):
             rows = {**rows, **self._host_rows(inventory, lanes, now_ns)}
-        known = vitals(inventory, rows, self._expected)
-        known |= own(self._source, self.skipped, lanes)
+        known = node_metrics(inventory, rows, self._expected)
+        known |= collector_metrics(self._source, self.skipped, lanes)
         rows = {**rows, **readings.overlaid(rows, known)}
         self._emit(now_ns, rows)
         if self.newest is None or self.newest.inventory is not inventory:

@@ -12,7 +12,7 @@ from telemetry.inventory import Inventory
 from telemetry.metric import Lane
 
 
-def vitals(inventory: Inventory, rows: Rows, expected: int) -> dict[str, float]:
+def node_metrics(inventory: Inventory, rows: Rows, expected: int) -> dict[str, float]:
     """Return metrics of the node that follow from one reading, by name. `expected` is the number of
     GPUs that it has ever had."""
     found = {
@@ -26,7 +26,7 @@ def vitals(inventory: Inventory, rows: Rows, expected: int) -> dict[str, float]:
     return found
 
 
-def own(source: Source, skipped: int, lanes: frozenset[Lane]) -> dict[str, float]:
+def collector_metrics(source: Source, skipped: int, lanes: frozenset[Lane]) -> dict[str, float]:
     """Return metrics of the collector itself, by name."""
     found = {"node_ticks_skipped_total": float(skipped)}
     if Lane.SLOW in lanes:

@@ -18,7 +18,7 @@ def _login() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container without a name for its user
-        return "somebody"
+        return "unknown"
 
 
 _who = click.option("--who", default=_login, show_default="your login name", help="Who does it.")

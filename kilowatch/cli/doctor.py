@@ -21,13 +21,13 @@ _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "fault": ("✗", "
 @json_option
 def doctor(config: Path | None, broker: tuple[str, int] | None, as_json: bool) -> None:
     """Check driver, permissions, broker, clock, disk and ports; exit code 1 on a fault."""
-    from kilowatch.doctor import examine  # noqa: PLC0415 - loads the sources
+    from kilowatch.doctor import run_checks  # noqa: PLC0415 - loads the sources
 
     loaded = settings.load(
         config,
         flags={"broker.host": broker and broker[0], "broker.port": broker and broker[1]},
     )
-    findings = asyncio.run(examine(loaded))
+    findings = asyncio.run(run_checks(loaded))
     if as_json:
         print_json(findings)
     else:

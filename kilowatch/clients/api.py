@@ -57,7 +57,7 @@ class ApiClient:
         return self._request("DELETE", path, msgspec.json.encode(body), kind)
 
     def _request(self, method: str, path: str, body: bytes | None, kind: type[T]) -> T:
-        request = urllib.request.Request(  # noqa: S310 - the scheme was looked at above
+        request = urllib.request.Request(  # noqa: S310 - the scheme was checked above
             self.url + path,
             body,
             {**self._headers, "Content-Type": "application/json", "Accept": "application/json"},

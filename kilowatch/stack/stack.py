@@ -24,6 +24,7 @@ from kilowatch.stack.broker import EmbeddedBroker
 from kilowatch.stack.signals import on_hangup
 from telemetry.errors import KilowattError
 from telemetry.mqtt import BrokerConfig
+from telemetry.tasks import first_error
 
 log = logging.getLogger(__name__)
 
@@ -101,10 +102,9 @@ async def run_stack(
             fired = aggregator.alerts_fired
             aggregator_stop.set()
     except BaseExceptionGroup as errors:
-        ours = errors.subgroup(KilowattError)
-        if ours is None:
+        if errors.subgroup(KilowattError) is None:
             raise
-        raise _first(ours) from errors
+        raise first_error(errors) from errors
     finally:
         await asyncio.to_thread(broker.stop)
     published = sum(summary.frames for summary in summaries)
@@ -124,11 +124,6 @@ async def run_stack(
         http=aggregator_config.listen,
         data=str(aggregator_config.data_dir),
     )
-
-
-def _first(errors: BaseExceptionGroup[KilowattError]) -> KilowattError:
-    error = errors.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error
 
 
 async def _wait(stop: asyncio.Event, seconds: float | None) -> None:

@@ -122,7 +122,7 @@ def details(circuit: CircuitState) -> list[str]:
     if could:
         lines.append("; ".join(could))
     if circuit.alerts:
-        lines += [broken(rule) for rule in circuit.alerts]
+        lines += [rule_text(rule) for rule in circuit.alerts]
     if unknown := circuit.facts.get("unknown_nodes"):
         lines.append(f"power not known, counted as 0 W: {clean(unknown)}")
     if circuit.nodes:
@@ -130,7 +130,7 @@ def details(circuit: CircuitState) -> list[str]:
     return lines  # fmt: skip
 
 
-def broken(rule: str) -> str:
+def rule_text(rule: str) -> str:
     """Return a firing rule by its number in docs/power.md, and its meaning."""
     return f"! {clean(rule)} {WORDS.get(rule, '')}".rstrip()
 
@@ -201,7 +201,7 @@ def row_lines(what: str, rows: Sequence[RowState]) -> list[str]:
             if value is not None
         ]
         lines.append(f"{what} {clean(row.id)}  {', '.join(parts) or 'no reading yet'}")
-        lines += [f"    {broken(rule)}" for rule in row.alerts]
+        lines += [f"    {rule_text(rule)}" for rule in row.alerts]
     return lines
 
 

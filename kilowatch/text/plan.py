@@ -6,7 +6,7 @@ import textwrap
 
 from alerts.message.text import clean
 from api.power import Cap, CircuitPlan, NodePlan, PlanResult
-from kilowatch.text.circuits import ESTIMATE, broken
+from kilowatch.text.circuits import ESTIMATE, rule_text
 from telemetry.text import duration
 
 WIDTH = 80
@@ -46,7 +46,7 @@ def _circuit(circuit: CircuitPlan) -> list[str]:
 
 
 def _broken(alerts: list[str]) -> list[str]:
-    return [f"    {broken(rule)}" for rule in alerts]
+    return [f"    {rule_text(rule)}" for rule in alerts]
 
 
 def _cap(cap: Cap) -> list[str]:

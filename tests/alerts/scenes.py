@@ -22,7 +22,7 @@ from alerts.rules.rule import load
 from api.alerts import Action, Severity
 from collector.kernel.kernel_log import event_of
 from collector.sampling.rows import overlaid
-from collector.sampling.self_metrics import vitals
+from collector.sampling.self_metrics import node_metrics
 from collector.sampling.xid_events import XidEvents
 from collector.simulated import Scenario, SimulatedSource
 from collector.simulated.scenario import EPOCH
@@ -129,7 +129,7 @@ class Scene:
         if source.inventory is not player.placed:
             player.placed = source.inventory
             self.fleet.place(msgspec.structs.replace(source.inventory, node=player.name))
-        rows |= overlaid(rows, vitals(source.inventory, rows, len(source.inventory.gpus)))
+        rows |= overlaid(rows, node_metrics(source.inventory, rows, len(source.inventory.gpus)))
         self._store(player, rows)
         news = [*source.drain_events(), *self._told.pop(player.name, [])]
         return player.events(news, self.wall)
