@@ -24,9 +24,8 @@ from alerts.engine.row_index import (
     devices,
     snapshot_subject,
 )
-from alerts.engine.rule_evaluator import Reading, RuleEvaluator
+from alerts.engine.rule_evaluator import UNKNOWN_TEXT, Reading, RuleEvaluator
 from alerts.engine.subjects import RowSubject, subject_info
-from alerts.engine.templates import UNKNOWN
 from alerts.rules.conditions import event_part
 from alerts.rules.input import AlertPhase, FleetSnapshot
 from alerts.rules.names import home, say
@@ -50,7 +49,7 @@ _EVENT_AGE = 3_600_000_000_000
 
 
 class RuleEngine:
-    """All rules, with their memories and the states of their alerts."""
+    """The rules with their memories, and the states of their alerts."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = tuple(rules)
@@ -331,10 +330,10 @@ class RuleEngine:
     def _cost(self, subject: Subject, row: int) -> str:
         """Return a GPU's energy a day at its present draw, with its cost where a tariff is known."""
         if subject is not Subject.GPU:
-            return UNKNOWN
+            return UNKNOWN_TEXT
         kwh = self._fleet.reading("gpu_power_watts", row, self._now) * 24 / 1000
         if np.isnan(kwh):
-            return UNKNOWN
+            return UNKNOWN_TEXT
         if self.tariff is None:
             return f"{kwh:.1f} kWh a day"
         price, currency = self.tariff

@@ -1,8 +1,8 @@
-"""One rule on one table or snapshot: its memory, and the states and texts of its alerts."""
+"""A rule on one table or snapshot: its memory, and the states and texts of its alerts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,10 +10,10 @@ import numpy as np
 from alerts.engine.restore import AlertRecord, WaitingAlert
 from alerts.engine.state_machine import AlertStateMachine, step
 from alerts.engine.subjects import SubjectInfo
-from alerts.engine.templates import fill
 from alerts.rules.condition import BAD, UNKNOWN, Evaluation
 from alerts.rules.conditions import Condition
 from alerts.rules.input import AlertPhase, FleetSnapshot, RuleInput
+from alerts.rules.names import WORDS
 from alerts.rules.row_memory import Flags, RowMemory, RowMove
 from alerts.rules.rule import Rule
 from api.alerts import Alert, AlertState, Subject
@@ -22,6 +22,8 @@ from power.snapshot.snapshot import PowerSnapshot
 from telemetry.devices import Event
 
 _STATES = {AlertPhase.PENDING: AlertState.PENDING, AlertPhase.FIRING: AlertState.FIRING}
+UNKNOWN_TEXT = "unknown"
+"""Text of a field that is not known."""
 Reading = Callable[[str], str]
 """Returns the present value of a metric as text."""
 
@@ -145,8 +147,8 @@ class RuleEvaluator:
             limit=limit,
             value_text="" if value is None else part.shown(value),
             limit_text=limit_text,
-            summary=fill(rule.summary, info, values, reading),
-            description=fill(rule.description, info, values, reading),
+            summary=_fill(rule.summary, info, values, reading),
+            description=_fill(rule.description, info, values, reading),
             runbook=rule.runbook,
         )
 
@@ -200,3 +202,44 @@ def _cause(event: Event) -> tuple[str, str]:
     line = str(data.get("line") or event.message)
     process, pid = data.get("process"), data.get("pid")
     return line, " ".join(str(word) for word in (process, pid and f"(pid {pid})") if word)
+
+
+def _fill(
+    template: str, info: SubjectInfo, values: Mapping[str, str], reading: Callable[[str], str]
+) -> str:
+    """Fill in a rule's template.
+
+    `values`: value, limit, line and process. `reading` returns the present value of a metric as text.
+    """
+    return template.format_map(_Facts(info, values, reading))
+
+
+class _Facts(dict[str, Any]):
+    """Fields by name; one that is not known is `unknown`."""
+
+    def __init__(
+        self, info: SubjectInfo, values: Mapping[str, str], reading: Callable[[str], str]
+    ) -> None:
+        super().__init__()
+        self._info = info
+        self._values = values
+        self._reading = reading
+
+    def __missing__(self, name: str) -> str:
+        info = self._info
+        if name in self._values:
+            return self._values[name] or UNKNOWN_TEXT
+        match name:
+            case "where":
+                return info.where
+            case "node":
+                return info.node or UNKNOWN_TEXT
+            case "gpu" if info.gpu is not None:
+                return f"GPU {info.gpu.index}"
+            case "index":
+                return info.labels.get("gpu", UNKNOWN_TEXT)
+            case "name" if info.gpu is not None:
+                return info.gpu.name
+        if name in WORDS or name == "cost":
+            return self._reading(name)
+        return info.facts.get(name) or info.labels.get(name) or UNKNOWN_TEXT

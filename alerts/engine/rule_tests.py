@@ -31,7 +31,6 @@ _BEFORE = 1_000_000.0
 """Monotonic seconds at the first step; any number but 0 would do."""
 _LETTERS = {AlertState.PENDING: "P", AlertState.FIRING: "F", AlertState.RESOLVED: "R"}
 _GAPS = {gap.word: GAP[gap] for gap in Gap} | {"_": GAP[Gap.ERROR]}
-_UUID = "GPU-0"
 _WORD = re.compile(r"([xs])(\d+)(?:@(\w+))?|([a-z_]+)!|\$(\w+)")
 
 

@@ -58,7 +58,7 @@ class _Joined(ConditionKind, frozen=True):
             yield "`any` or `all` of nothing can't be bad", "Name conditions in `of`."
 
     def recall(self, event: Event, row: int, memory: RowMemory, at: float) -> None:
-        """Let each part remember an event of before the start."""
+        """Make each part remember an event of before the start."""
         for number, part in enumerate(self.of):
             part.recall(event, row, memory.part(number), at)
 

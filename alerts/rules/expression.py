@@ -38,7 +38,7 @@ Read = Callable[[str], Floats]
 """Returns one metric of every row."""
 
 Verdicts = npt.NDArray[np.int8]
-"""One entry a row: 1 true, 0 false, -1 unknown."""
+"""Truth of each row: 1 true, 0 false, -1 unknown."""
 
 LONGEST = 2000
 """Most characters of an expression."""

@@ -6,10 +6,9 @@ import sys
 from pathlib import Path
 
 from alerts.rules.rule import load
-from kilowatch.prometheus.inhibitions import alertmanager_file
 from kilowatch.prometheus.rules import RUNBOOK_URL
 from kilowatch.prometheus.self_alerts import group
-from kilowatch.prometheus.text import rule_file
+from kilowatch.prometheus.text import alertmanager_file, rule_file
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "prometheus"
 MADE_BY = "python -m kilowatch.prometheus"

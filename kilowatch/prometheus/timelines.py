@@ -7,8 +7,8 @@ step the alert must have the same state in Prometheus as in kilowatch: pending, 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from alerts.rules.presence import Absent, Silent, Skewed
 from alerts.rules.rule import Example, Rule, conditions_of, words_of
 from alerts.xid.event import fault_of
 from api.alerts import Subject
-from kilowatch.prometheus.points import Points, dense, notation
 from kilowatch.prometheus.rules import AlertRule
 from kilowatch.prometheus.vectors import identity, literal, series
 from telemetry.devices import Event
@@ -80,7 +79,7 @@ def _every(step: float, rule: Rule) -> int | None:
 def _test(alert: AlertRule, example: Example, number: int, every: int) -> Json:
     rule = alert.rule
     given = example_steps(rule, example)
-    found = Points(len(given))
+    found = _Points(len(given))
     for device in range(example.nodes):
         _node(found, rule, example, given, device)
     repeat = int(example.every) // every
@@ -93,7 +92,7 @@ def _test(alert: AlertRule, example: Example, number: int, every: int) -> Json:
         "name": f"{rule.name} {number + 1}",
         "interval": f"{every}s",
         "input_series": [
-            {"series": name, "values": notation(dense(name, values, repeat, grows))}
+            {"series": name, "values": _notation(_dense(name, values, repeat, grows))}
             for name, values in sorted(found.values.items())
         ],
         "promql_expr_test": list(_expected(alert, example, every, _sure(rule, example, given))),
@@ -182,7 +181,7 @@ def _device(subject: Subject, node: int, gpu: int) -> dict[str, str]:
 
 
 def _node(
-    found: Points, rule: Rule, example: Example, given: Sequence[ExampleStep], node: int
+    found: _Points, rule: Rule, example: Example, given: Sequence[ExampleStep], node: int
 ) -> None:  # fmt: skip
     scrape = {"instance": f"node-{node}", "job": "kilowatch"}
     peers = max((len(values) for values in example.peers.values()), default=0)
@@ -222,7 +221,7 @@ def _node(
 
 
 def _reading(
-    found: Points, example: Example, name: str, value: float, step: int,
+    found: _Points, example: Example, name: str, value: float, step: int,
     place: tuple[int, int], scrape: dict[str, str], heard: bool,
 ) -> None:  # fmt: skip
     node, gpu = place
@@ -244,3 +243,66 @@ def _event_labels(event: Event, node: int) -> dict[str, str]:
     subject = Subject.NODE if event.gpu is None else Subject.GPU
     more = {"kind": event.kind, "code": str(code), "fault": fault, "severity": severity.value}
     return _device(subject, node, 0) | more
+
+
+# -- Points of series, in the notation of promtool
+
+
+@dataclass(slots=True)
+class _Points:
+    """Values of some series at each step; None where there is none."""
+
+    steps: int
+    values: dict[str, list[float | None]] = field(default_factory=dict)
+
+    def put(self, name: str, labels: dict[str, str], step: int, value: float | None) -> None:
+        """Set the value of a series at a step."""
+        inner = ",".join(f'{label}="{word}"' for label, word in labels.items() if word)
+        its = self.values.setdefault(f"{name}{{{inner}}}", [None] * self.steps)
+        its[step] = value
+
+
+def _dense(
+    name: str, values: Sequence[float | None], repeat: int, grows: Collection[str]
+) -> list[float | None]:
+    """Return a value for each point: that of the last step, or for a counter whose growth is measured,
+    one on the way to the next."""
+    found: list[float | None] = []
+    for here, there in zip(values, [*values[1:], None], strict=True):
+        if (
+            name.split("{", maxsplit=1)[0] in grows
+            and here is not None
+            and there is not None
+            and there > here
+        ):
+            found += [here + (there - here) * part / repeat for part in range(repeat)]
+        else:
+            found += [here] * repeat
+    return found
+
+
+def _notation(values: Sequence[float | None]) -> str:
+    """Return values in promtool's notation: `5x3` is 5 four times; a gap ends the series."""
+    words: list[str] = []
+    before: float | None = None
+    runs: list[tuple[float | None, int]] = []
+    for value in values:
+        if runs and runs[-1][0] == value:
+            runs[-1] = value, runs[-1][1] + 1
+        else:
+            runs.append((value, 1))
+    for value, length in runs:
+        if value is None:
+            words.append("stale" if before is not None else "_")
+            if length > 1:
+                words.append(f"_x{length - 1}")
+        elif value == math.inf:
+            words.append(" ".join(["Inf"] * length))  # promtool can't repeat it
+        else:
+            words.append(_number(value) if length == 1 else f"{_number(value)}x{length - 1}")
+        before = value
+    return " ".join(words)
+
+
+def _number(value: float) -> str:
+    return f"{value:.12g}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from aggregator.http.circuit_metrics import LABEL_OF, name_of
 from alerts.engine.recent_events import DISTURBS
-from alerts.rules.names import WORDS, home
+from alerts.rules.names import WORDS
 from api.alerts import Subject
 from power.snapshot.snapshot import Quantity
 from telemetry.exposition import PREFIX
@@ -74,11 +74,6 @@ class PromQL:
 def finest(subjects: list[Subject]) -> Subject:
     """Return the most detailed of some subjects: a link's series name its GPU and node too."""
     return max(subjects, key=lambda each: len(identity(each)))
-
-
-def home_of(names: tuple[str, ...], default: Subject) -> Subject:
-    """Return the subject of an expression over some metrics."""
-    return finest([home(name) for name in names]) if names else default
 
 
 def literal(value: float) -> str:
