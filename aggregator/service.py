@@ -14,7 +14,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from aggregator.alerting.node_labels import NodeLabels, Places
+from aggregator.alerting.node_labels import LabelsByNode, NodeLabels
 from aggregator.alerting.pipeline import AlertPipeline
 from aggregator.alerting.service import AlertingService
 from aggregator.config import AggregatorConfig, shard_names
@@ -257,7 +257,7 @@ class Aggregator:
 
         await self.alerting.run(
             self.fleet, ingest, snapshots, lambda topic, body: bus.publish(topic, body, retain=True),
-            self._surroundings, self._store_problem,
+            self._site_facts, self._store_problem,
         )  # fmt: skip
 
     def _store_problem(self) -> dict[str, str]:
@@ -265,7 +265,7 @@ class Aggregator:
         status = self.store.status()
         return {f"{status.name}_failing": status.problem} if status.problem else {}
 
-    def _surroundings(self, fleet: Fleet, wall: int) -> tuple[Places, tuple[float, str] | None]:
+    def _site_facts(self, fleet: Fleet, wall: int) -> tuple[LabelsByNode, tuple[float, str] | None]:
         """Return the labels of nodes by their place, and the price of a kWh now."""
         site = self.electrical.site
         place = site.config.site

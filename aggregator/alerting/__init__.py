@@ -1,4 +1,4 @@
-"""Alerts in a running aggregator: rules over fleet and power snapshots, the desk, the journal, the channels.
+"""Alerting in a running aggregator: rules, incidents, journal and channels, with loops and threads.
 
-What is decided is decided in `alerts/`, which is pure; here are the loops, the threads and the clocks.
+Decisions are made in `alerts/`, which is pure.
 """

@@ -1,7 +1,7 @@
-"""Where nodes stand, for alerts about them: the circuits that feed them, and their rack.
+"""Labels of nodes for their alerts: the circuits that feed them, and their rack.
 
-Readings say nothing of it; the [power] section and the nodes' inventories do. A page names both, and
-what hangs on one circuit or stands in one rack is told together.
+They come from the [power] section and the nodes' inventories. A page names both, and alerts of one
+circuit or rack are grouped into one incident.
 """
 
 from __future__ import annotations
@@ -11,31 +11,31 @@ from collections.abc import Mapping
 from power.site.layout import SiteLayout
 from telemetry.fleet import Fleet
 
-Places = Mapping[str, Mapping[str, str]]
+LabelsByNode = Mapping[str, Mapping[str, str]]
 """By node: its labels."""
 
 
 class NodeLabels:
-    """The labels of all nodes; another mapping only when something has moved."""
+    """The labels of all nodes; a new mapping only when a label has changed."""
 
     def __init__(self) -> None:
-        self._places: Places = {}
+        self._labels: LabelsByNode = {}
         self._version = -1
         self._layout: SiteLayout | None = None
 
-    def of(self, fleet: Fleet, layout: SiteLayout | None) -> Places:
-        """Return the labels of each node of which there is something to say."""
+    def of(self, fleet: Fleet, layout: SiteLayout | None) -> LabelsByNode:
+        """Return the labels of each node that has any."""
         if fleet.version != self._version or layout is not self._layout:
             self._version, self._layout = fleet.version, layout
-            found = places(fleet, layout)
-            if found != self._places:
-                self._places = found
-        return self._places
+            found = labels_of(fleet, layout)
+            if found != self._labels:
+                self._labels = found
+        return self._labels
 
 
-def places(fleet: Fleet, layout: SiteLayout | None) -> Places:
-    """Return `circuits` (the lines that its cords hang on, joined by commas) and `rack` (that of the
-    circuit, else what the node itself says) of each node, those known."""
+def labels_of(fleet: Fleet, layout: SiteLayout | None) -> LabelsByNode:
+    """Return the labels of each node, as far as they are known: `circuits` (the lines that feed it,
+    joined by commas) and `rack` (that of a circuit, else of the node's inventory)."""
     found: dict[str, dict[str, str]] = {}
     for name, node in fleet.nodes.items():
         rack = node.inventory.host.get("rack")

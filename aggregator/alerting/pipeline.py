@@ -1,4 +1,4 @@
-"""The alert pipeline: rules, self-alerts and the incident manager, one tick after the other.
+"""The alert pipeline: the rules and the incident manager, one tick after the other.
 
 Reads no clock and waits for nothing: the loop brings `now` (monotonic seconds) and `wall` (ns since
 1970), changes go to `store`. One loop owns it.
@@ -68,7 +68,7 @@ class AlertPipeline:
         """Alerts that began to fire since the start."""
         self._changed: list[Incident] = []
         self.monitor = RuleEngine(monitor_rules())
-        """Evaluates the rules about kilowatch itself, even when another rule fails."""
+        """Evaluates the rules about kilowatch itself, even when one of the other rules fails."""
         self._cluster = cluster
         self._store = store
         self._turns = -1
@@ -106,12 +106,12 @@ class AlertPipeline:
         *,
         listening: bool,
         snapshots: Sequence[PowerSnapshot],
-        troubles: Mapping[str, str] = _NONE,
+        problems: Mapping[str, str] = _NONE,
         parts: Sequence[MonitorPart] = (),
     ) -> list[Alert]:
         """Evaluate all rules, and return the alerts that began to fire, changed or resolved.
 
-        `troubles`: what is wrong with the aggregator itself, by the name of its rule in
+        `problems`: problems of the aggregator itself, by the name of their rule in
         `monitor.toml`, with the reason. `parts`: other parts of the monitor that can fail.
         """
         try:
@@ -123,8 +123,8 @@ class AlertPipeline:
             log.exception("rules: this tick was not evaluated")
             changes, self.failed = [], repr(error)
         if self.failed:
-            troubles = {**troubles, "rules_failing": self.failed}
-        snapshot = monitor_snapshot([aggregator_part(self._cluster, troubles), *parts])
+            problems = {**problems, "rules_failing": self.failed}
+        snapshot = monitor_snapshot([aggregator_part(self._cluster, problems), *parts])
         changes += self.monitor.evaluate(_NO_FLEET, now, wall, snapshots=[snapshot])
         self._listed = None
         for alert in changes:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from aggregator.alerting.evaluation_schedule import EvaluationSchedule
 from aggregator.alerting.journal_writer import JournalWriter
-from aggregator.alerting.node_labels import Places
+from aggregator.alerting.node_labels import LabelsByNode
 from aggregator.alerting.pipeline import AlertPipeline, timings_of
 from aggregator.alerting.self_alerts import channel_parts, journal_part
 from aggregator.config import AggregatorConfig, shard_names
@@ -51,19 +51,19 @@ OVERLAP = 15_000_000_000
 """ns: events so shortly before the last step in the journal may have been evaluated or not. They are
 evaluated again: an alert that fires already is not notified twice."""
 LEAST_PAUSE = 0.02
-"""Seconds between two steps of the incident manager."""
+"""Least seconds between two steps of the incident manager without the rules."""
 
 EventQuery = Callable[[int, int, str | None, str | None, int], Awaitable[list[StoredEvent]]]
 """`StoreExecutor.events`."""
 SnapshotReader = Callable[[float, int], Sequence[PowerSnapshot]]
-Surroundings = Callable[[Fleet, int], tuple[Places, tuple[float, str] | None]]
+SiteFacts = Callable[[Fleet, int], tuple[LabelsByNode, tuple[float, str] | None]]
 """Returns, for a wall time, what no reading contains: labels of nodes, and the price and currency of
 a kWh."""
 
-Ailing = Callable[[], Mapping[str, str]]
+ProblemReader = Callable[[], Mapping[str, str]]
 
 
-def _nowhere(_: Fleet, __: int) -> tuple[Places, None]:
+def _no_facts(_: Fleet, __: int) -> tuple[LabelsByNode, None]:
     return {}, None
 
 
@@ -104,8 +104,8 @@ class AlertingService:
         self._parts: _Parts | None = None
         self._late: list[Event] = []
         """Events of before the start that may not have been evaluated."""
-        self._surroundings: Surroundings = _nowhere
-        self._ailing: Ailing = dict
+        self._site_facts: SiteFacts = _no_facts
+        self._other_problems: ProblemReader = dict
         self._woken = asyncio.Event()
         self._fresh = False
         self._urgent = False
@@ -236,12 +236,12 @@ class AlertingService:
         inputs: AlertInputs,
         snapshots: SnapshotReader,
         publish: Callable[[str, bytes], bool],
-        surroundings: Surroundings = _nowhere,
-        ailing: Ailing = dict,
+        site_facts: SiteFacts = _no_facts,
+        other_problems: ProblemReader = dict,
     ) -> None:
-        """Evaluate, store and send until cancelled. `ailing`: further faults of the monitor itself,
+        """Evaluate, store and send until cancelled. `other_problems`: returns problems of other parts,
         by the name of their rule in `monitor.toml`."""
-        parts, self._surroundings, self._ailing = self._open, surroundings, ailing
+        parts, self._site_facts, self._other_problems = self._open, site_facts, other_problems
         async with asyncio.TaskGroup() as group:
             group.create_task(parts.writer.run(), name="journal")
             group.create_task(parts.outbox.run(), name="outbox")
@@ -281,12 +281,12 @@ class AlertingService:
         events, clocks = [*self._late, *inputs.drain_events()], inputs.drain_sample_times()
         self._late = []
         wall = time.time_ns()
-        found, troubles = self._inputs(fleet, snapshots, began, wall)
+        found, problems = self._inputs(fleet, snapshots, began, wall)
         parts.pipeline.evaluate(
             fleet, began, wall, events,
             listening=stats.bus_connected,
             snapshots=found,
-            troubles=troubles,
+            problems=problems,
             parts=[journal_part(parts.journal, wall), *channel_parts(parts.outbox.channels())],
         )  # fmt: skip
         parts.outbox.feed(parts.pipeline.notified())
@@ -300,18 +300,18 @@ class AlertingService:
     def _inputs(
         self, fleet: Fleet, snapshots: SnapshotReader, now: float, wall: int
     ) -> tuple[Sequence[PowerSnapshot], Mapping[str, str]]:
-        """Return the power snapshots, and what is wrong with the monitor itself."""
-        stats, troubles, engine = self._stats, dict(self._ailing()), self.pipeline.engine
+        """Return the power snapshots, and the problems of the aggregator itself."""
+        stats, problems, engine = self._stats, dict(self._other_problems()), self.pipeline.engine
         if not stats.bus_connected:
-            troubles["bus_lost"] = ""
+            problems["bus_lost"] = ""
         if not stats.store_ok:
-            troubles["store_failing"] = ""
+            problems["store_failing"] = ""
         try:
-            engine.node_labels, engine.tariff = self._surroundings(fleet, wall)
-            return snapshots(now, wall), troubles
+            engine.node_labels, engine.tariff = self._site_facts(fleet, wall)
+            return snapshots(now, wall), problems
         except Exception as error:  # circuits that can't be computed must not end the other rules
-            log.exception("power: the circuits were not computed")
-            return (), {**troubles, "circuits_failing": repr(error)}
+            log.exception("power: the circuits could not be computed")
+            return (), {**problems, "circuits_failing": repr(error)}
 
     def _publish(self, publish: Callable[[str, bytes], bool]) -> None:
         self.topics.show(self.pipeline.drain_changed(), time.monotonic())

@@ -59,7 +59,7 @@ def required(what: str, text: str) -> str:
     """Return a text with single blanks. Raises `IncidentError` when it is empty or too long."""
     text = " ".join(text.split())
     if not text:
-        raise IncidentError(f"{what} is missing. Others will want to know; say it in a few words.")
+        raise IncidentError(f"{what} is missing. Write it in a few words, for others to read.")
     if len(text) > _LONGEST:
         raise IncidentError(f"{what} has {len(text)} characters. Use at most {_LONGEST}.")
     return text

@@ -26,7 +26,7 @@ URLS = {
 SUMMARY = 1024
 """Characters of a summary; what is longer is refused."""
 BODY = 512_000
-"""Bytes of an event; PagerDuty says 512 KB."""
+"""Bytes of an event; the documented limit is 512 KB."""
 KEY = 255
 _FIELD = 255
 _SEVERITY = {Severity.PAGE: "critical", Severity.TICKET: "warning", Severity.INFO: "info"}

@@ -367,7 +367,7 @@ def test_an_alert_of_an_older_journal_about_the_monitor_goes_on(tmp_path: Path) 
     first = AlertPipeline((), lambda step, _: _commit(journal, step), now=0.0, wall=1)
     for second in (0, 60):
         wall = 1 + second * 10**9
-        first.evaluate(Fleet(), second, wall, (), listening=True, snapshots=(), troubles=wrong)
+        first.evaluate(Fleet(), second, wall, (), listening=True, snapshots=(), problems=wrong)
     journal.close()
 
     journal = Journal.open(path, wall)
@@ -378,7 +378,7 @@ def test_an_alert_of_an_older_journal_about_the_monitor_goes_on(tmp_path: Path) 
     assert (alert.key, alert.state) == ("bus_lost/aggregator/default", AlertState.FIRING)
     wall += 10**9
     assert again.evaluate(
-        Fleet(), 61.0, wall, (), listening=True, snapshots=(), troubles=wrong
+        Fleet(), 61.0, wall, (), listening=True, snapshots=(), problems=wrong
     ) == []  # fmt: skip
     assert [one.since for one in again.alerts()] == [alert.since]
 
@@ -401,7 +401,7 @@ def test_one_state_machine_moves_every_alert(monkeypatch: pytest.MonkeyPatch) ->
     for second in range(200):
         wall = second * 10**9
         assert pipeline.evaluate(
-            Fleet(), float(second), wall, (), listening=True, snapshots=(), troubles=wrong
+            Fleet(), float(second), wall, (), listening=True, snapshots=(), problems=wrong
         ) == []  # fmt: skip
     assert pipeline.alerts() == []
     assert moved

@@ -44,10 +44,10 @@ def test_a_lost_broker_is_one_page_and_no_node_is_silent() -> None:
     """Nobody was heard; that says nothing of the nodes."""
     hall = Hall(50)
     hall.pass_by(10)
-    hall.listening, hall.troubles = False, {"bus_lost": ""}
+    hall.listening, hall.problems = False, {"bus_lost": ""}
     said = hall.pass_by(300, every=2.0)
     assert calls(said) == ["kilowatch hears nothing: it has no connection to the broker"]
-    hall.listening, hall.troubles = True, {}
+    hall.listening, hall.problems = True, {}
     back = hall.pass_by(240, every=2.0)
     assert calls(back) == []
     assert [one.action for one in back] == [Action.RESOLVE]
