@@ -42,7 +42,7 @@ _FLOAT = struct.Struct("<f")
 
 
 class SnapshotHeader(msgspec.Struct, frozen=True):
-    """What the numbers of a file mean: by kind, the names of rows and of columns."""
+    """Meaning of a file's numbers: the names of rows and columns by kind."""
 
     version: int
     """Of the configuration that they belong to."""
@@ -52,7 +52,7 @@ class SnapshotHeader(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class LoggedSnapshot:
-    """All power snapshots at one instant."""
+    """The power snapshots of one instant."""
 
     at: int
     snapshots: dict[SnapshotKind, PowerSnapshot]

@@ -43,7 +43,7 @@ class Redfish(MeterConfig, frozen=True, tag="redfish"):
     hosts: tuple[str, ...] | dict[str, str] = ()
     """Nodes whose controllers are asked: names that are hosts too, or { node = "https://..." }."""
     scope: Literal["node"] | None = None
-    """What hosts measure; only `node` is possible."""
+    """Kind of target of `hosts`; only `node` is possible."""
     path: str | None = None
     """The chassis or resource with the power reading. [discovered]"""
     username: str | None = None

@@ -65,7 +65,7 @@ class NetBoxOutlet:
 
 @dataclass(frozen=True, slots=True)
 class NetBoxRecords:
-    """All records that are read from NetBox."""
+    """Records read from NetBox, by id."""
 
     panels: dict[int, str] = field(default_factory=dict)
     feeds: dict[int, NetBoxFeed] = field(default_factory=dict)

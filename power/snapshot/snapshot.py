@@ -28,7 +28,7 @@ class Quantity:
     """Prometheus name without prefix, unit last: `circuit_amps`."""
     unit: Unit
     help: str
-    """One sentence for an operator."""
+    """Description for operators, one sentence."""
     snapshot_kind: SnapshotKind
     kind: Kind = Kind.GAUGE
     states: tuple[tuple[int, str], ...] = ()
@@ -45,7 +45,7 @@ class PowerSnapshot:
     names: tuple[str, ...]
     """Key of each row, as the operator wrote it."""
     columns: Mapping[str, Floats]
-    """One array a quantity, shape (rows,), base units. NaN is not known; inf seconds are never."""
+    """Array of each quantity, shape (rows,), base units. NaN is not known; inf seconds are never."""
     facts: Sequence[Mapping[str, str]] = field(default=())
     """Facts of each row in words: panel, poles, nodes, source, band. They may be made on access."""
 
