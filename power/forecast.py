@@ -5,9 +5,6 @@ A trend foresees slow growth only. For jumps, such as the start of a job, see th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 
 from power.network.wiring import Floats
@@ -20,31 +17,6 @@ _STEP = 0.25
 """Part of a rise between two neighbouring points from which it is a step, not a trend."""
 _NOISE = 1e-6
 """Smallest change within the window, as part of the level, that is no rounding error."""
-
-
-@dataclass(frozen=True, slots=True)
-class Trend:
-    """A line through recent readings."""
-
-    level: float
-    """Value at the newest reading."""
-    per_second: float
-
-    def seconds_to(self, limit: float) -> float | None:
-        """Return seconds until `limit`; None when it is not met within 10 min."""
-        if self.level >= limit:
-            return 0.0
-        if self.per_second <= 0:
-            return None
-        seconds = (limit - self.level) / self.per_second
-        return seconds if seconds <= AHEAD_SECONDS else None
-
-
-def trend(seconds: Sequence[float], values: Sequence[float]) -> Trend | None:
-    """Return the Theil-Sen trend of the last 2 min; None with too few points or no significant slope."""
-    at, value = np.asarray(seconds, dtype=float), np.asarray(values, dtype=float)
-    level, slope = trends(at, value[:, None])
-    return None if np.isnan(slope[0]) else Trend(float(level[0]), float(slope[0]))
 
 
 def trends(at: Floats, values: Floats) -> tuple[Floats, Floats]:

@@ -1,7 +1,4 @@
-"""Amps on every pole of every circuit from watts of every machine: one sparse product and one climb.
-
-For a fleet: build once, then `flow` per tick. The measured cost stands in docs/power.md.
-"""
+"""The network of a site as arrays: circuits, cords and machines, and the flow of power in them."""
 
 from __future__ import annotations
 
@@ -28,8 +25,6 @@ class Network:
     cord_share: Floats
     cord_amps: Complex
     """Amps on L1, L2, L3 per watt of the cord; shape (cords, 3)."""
-    other_amps: Complex
-    """Of declared loads; shape (circuits, 3)."""
     other_watts: Floats
     climbs: tuple[tuple[Ints, Ints, Floats], ...]
     """Deepest first: children, their parents, and child volts over parent volts."""
@@ -76,7 +71,6 @@ def connect(layout: SiteLayout) -> Network:
             kinds[key] = amps_per_watt(poles, circuit.volts, circuit.power_factor, circuit.wiring)
         return kinds[key]
 
-    own = np.array([per_watt(circuit.id, circuit.poles) for circuit in circuits]).reshape(-1, 3)
     cords: tuple[Plugged, ...] = layout.cords
     return Network(
         names,
@@ -85,7 +79,6 @@ def connect(layout: SiteLayout) -> Network:
         np.array([circuit_at[c.circuit] for c in cords], dtype=np.int64),
         np.array([c.share for c in cords], dtype=float),
         np.array([per_watt(c.circuit, c.poles) for c in cords], dtype=complex).reshape(-1, 3),
-        own * other[:, None],
         other,
         _climbs(layout, circuit_at),
         np.array([circuit.rated_amps for circuit in circuits]),
@@ -112,26 +105,6 @@ def _climbs(
             np.array(ratio),
         ))  # fmt: skip
     return tuple(steps)
-
-
-def flow(network: Network, machine_watts: Floats, shares: Floats | None = None) -> Flow:
-    """Return the flow when machines draw `machine_watts` at the wall; shape (machines,).
-
-    `shares` replace the cords' own, as after the loss of a feed.
-    """
-    share = network.cord_share if shares is None else shares
-    cord_watts = machine_watts[network.cord_machine] * share
-    count = len(network.names)
-    watts = network.other_watts + np.bincount(network.cord_circuit, cord_watts, count)
-    currents = network.other_amps.copy()
-    for pole in range(3):
-        phasor = network.cord_amps[:, pole]
-        currents[:, pole] += np.bincount(network.cord_circuit, cord_watts * phasor.real, count)
-        currents[:, pole] += 1j * np.bincount(network.cord_circuit, cord_watts * phasor.imag, count)
-    for children, parents, ratio in network.climbs:
-        np.add.at(watts, parents, watts[children])
-        np.add.at(currents, parents, currents[children] * ratio[:, None])
-    return Flow(currents, watts)
 
 
 def shares_without(network: Network, dead: npt.NDArray[np.bool_]) -> Floats:

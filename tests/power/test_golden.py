@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import tomllib
 
+import msgspec
 import numpy as np
 import pytest
 
 from power.devices.supply import Tier, dc_watts, points_of, wall_watts
-from power.devices.wall_power import WallReading, WallSource, best, calibrate, model, of_silent_node
-from power.forecast import trend
+from power.devices.wall_power import WallSource
+from power.forecast import seconds_until, trends
+from power.live.calibration import WallCalibrator
 from power.network.wiring import Wiring, amps_per_watt, imbalance, line_currents, neutral_amps
 from power.plan.plan import Suppose
 from power.report.cluster_parts import parts_of
@@ -17,6 +19,7 @@ from power.report.energy import cost, kwh
 from power.report.report import describe, times_cheaper
 from power.site.decode import decode
 from tests.power.sites import DGX_FEED, PAIR, RIG, circuit, planned
+from tests.power.stage import Stage, meter
 
 
 def test_line_to_line_branches_combine_on_a_pole() -> None:
@@ -129,10 +132,14 @@ def test_a_pair_at_45_percent_fails_over_too_high() -> None:
 
 def test_a_silent_node_keeps_its_committed_watts() -> None:
     """Never 0, so that a failover forecast does not fall with a dead collector."""
-    silent = of_silent_node(0, 4320, None, now=100)
-    assert silent is not None
-    heard = circuit(planned(PAIR, Suppose(watts={"n": silent.watts})), "a")
+    stage = Stage(PAIR)
+    stage.play(5)
+    stage.hush("n")
+    stage.play(95)
+    assert stage.value("supply_wall_watts", "n") == 4320
+    heard = circuit(planned(PAIR, Suppose(watts={"n": stage.value("supply_wall_watts", "n")})), "a")
     assert heard.survivor_amps == pytest.approx(18)
+    assert stage.value("circuit_survivor_amps", "a") == pytest.approx(18)
 
 
 def test_an_imported_rating_is_not_derated_twice() -> None:
@@ -144,25 +151,40 @@ def test_an_imported_rating_is_not_derated_twice() -> None:
     assert set(found.trip_seconds.values()) == {None}
 
 
+SUPERCHIP = """
+[circuits.a]
+breaker = 20
+volts = 230
+[nodes.n]
+host_watts = 100
+supply = { tier = "titanium" }
+cords = [{ circuit = "a" }]
+"""
+
+
 def test_module_scope_is_not_counted_twice() -> None:
-    """GH200: CPU and GPU are one reading."""
-    points = points_of(Tier.TITANIUM, 230)
-    one = model([900], base_watts=100, cpu_watts=300, module_scope=True, points=points)
-    assert one.watts == pytest.approx(1000 / 0.96)
-    assert one.sigma_watts > 0
+    """GH200: CPU and GPU are one reading, and half of the host's 100 W is that CPU."""
+    stage = Stage(SUPERCHIP, limits={"n": 900.0}, gpus=1)
+    stage.play(5, gpu={"n": 900.0}, host_watts=np.array([300.0]), module_scope=np.array([True]))
+    assert stage.value("supply_wall_watts", "n") == pytest.approx(950 / 0.96)
+    assert stage.value("supply_wall_sigma_watts", "n") > 0
 
 
 def test_the_best_fresh_source_wins_and_a_stale_one_shows() -> None:
     """A reversed clamp reads its magnitude."""
-    plug, bmc = WallReading(-500, at=0, period=10), WallReading(520, at=95, period=1)
-    fresh = best({WallSource.PLUG: plug, WallSource.BMC: bmc}, now=20)
-    assert fresh is not None
-    assert (fresh.source, fresh.watts) == (WallSource.PLUG, 500)
-    stale = best({WallSource.PLUG: plug, WallSource.BMC: bmc}, now=100)
-    assert stale is not None
-    assert (stale.source, stale.degraded) == (WallSource.BMC, True)
-    assert stale.sigma_watts == pytest.approx(0.19 * 520)
-    assert best({WallSource.PLUG: plug}, now=100) is None
+    stage = Stage(SUPERCHIP)
+    plug = msgspec.structs.replace(
+        meter("n"), kind="node", source=WallSource.PLUG, watts=-500.0, period=10.0
+    )
+    stage.play(20, wall={"n": 520.0}, meters=[plug])
+    assert stage.value("supply_wall_watts", "n") == 500
+    assert stage.facts("a")["source"] == WallSource.PLUG
+    stage.play(80, wall={"n": 520.0})
+    assert stage.value("supply_wall_watts", "n") == 520
+    assert stage.facts("a")["source"] == WallSource.BMC
+    assert stage.value("supply_wall_sigma_watts", "n") == pytest.approx(0.19 * 520)
+    stage.play(60)
+    assert stage.facts("a")["source"] == WallSource.COMMITTED  # no source is left
 
 
 def test_supplies_and_calibration() -> None:
@@ -170,20 +192,24 @@ def test_supplies_and_calibration() -> None:
     gold = points_of(Tier.GOLD, 120)
     assert wall_watts(800, gold, 1600) == pytest.approx(800 / 0.90)
     assert dc_watts(wall_watts(123, gold, 1600), gold, 1600) == pytest.approx(123)
-    gpu = [100.0 * i for i in range(12)]
-    line = calibrate(gpu, [150 + 1.1 * watts for watts in gpu])
-    assert line is not None
-    assert (line.offset_watts, line.slope) == pytest.approx((150, 1.1))
-    assert calibrate([500.0] * 20, [600.0] * 20) is None
+    known, fit = np.array([False]), WallCalibrator(2)
+    for lesson in range(40):
+        own = np.array([100.0 * (lesson % 12), 500.0])
+        fit.learn(10.0 * lesson, own, np.repeat(known, 2), np.array([150 + 1.1 * own[0], 600.0]))
+    offset, slope, _, valid = fit.fits()
+    assert (offset[0], slope[0]) == pytest.approx((150, 1.1))
+    assert valid.tolist() == [True, False]
 
 
 def test_trend_and_energy() -> None:
     """A ramp meets a limit when it must; noise without slope says nothing."""
-    seconds = [float(t) for t in range(0, 100, 5)]
-    ramp = trend(seconds, [1000 + 5 * t for t in seconds])
-    assert ramp is not None
-    assert ramp.seconds_to(1975) == pytest.approx(100)
-    assert trend(seconds, [1000 + (-1) ** i for i in range(len(seconds))]) is None
+    seconds = np.arange(0.0, 100.0, 5.0)
+    noise = 1000 + (-1.0) ** np.arange(len(seconds))
+    level, slope = trends(seconds, np.stack([1000 + 5 * seconds, noise], axis=1))
+    ahead = seconds_until(level, slope, np.array([1975.0, 1975.0]))
+    assert ahead[0] == pytest.approx(100)
+    assert np.isnan(slope[1])
+    assert ahead[1] == np.inf
     assert cost(kwh([1000, 1000], [0, 3600]), 0.2, pue=1.5) == pytest.approx(0.3)
 
 
