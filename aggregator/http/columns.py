@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from aggregator.http.errors import bad, unknown
-from aggregator.http.numbers import plain
 from api.columns import ColumnRows, Gaps
 from telemetry.catalogue import BY_NAME, CATALOGUE
+from telemetry.decimals import plain
 from telemetry.devices import Gpu, Link
 from telemetry.fleet import Fleet, Floats, gaps_of
 from telemetry.gap import Gap

@@ -16,11 +16,11 @@ from aiohttp import web
 
 from aggregator.http.errors import unknown
 from aggregator.http.node_status import status_of
-from aggregator.http.numbers import plain
 from aggregator.http.reply import VIEW, query, send
 from aggregator.view import AggregatorView
 from alerts.xid.catalogue import meaning_of
 from api.fleet import NodeStatus
+from telemetry.decimals import plain
 from telemetry.devices import Gpu
 from telemetry.exposition import CONTENT_TYPE, COUNTER, GAUGE, Family, labels, render
 from telemetry.fleet import Node

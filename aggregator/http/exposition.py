@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from aggregator.http.node_status import status_of
-from aggregator.http.numbers import Wide, plain
 from api.fleet import NodeStatus
 from telemetry.catalogue import BY_NAME
+from telemetry.decimals import Wide, plain
 from telemetry.exposition import (
     PREFIX,
     Family,

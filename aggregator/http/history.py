@@ -9,12 +9,12 @@ from aiohttp import web
 
 from aggregator.http.columns import metric_of
 from aggregator.http.errors import bad, unknown
-from aggregator.http.numbers import plain
 from aggregator.http.parameters import between, duration, whole_number
 from aggregator.http.reply import STORE_SECONDS, VIEW, query, send_json
 from aggregator.store.protocol import HistorySeries
 from api.columns import HistoryReply
 from api.fleet import EventsReply
+from telemetry.decimals import plain
 from telemetry.fleet import Fleet
 from telemetry.metric import Kind, Lane, Metric, Table
 

@@ -19,11 +19,11 @@ from aggregator.http import columns as by_columns
 from aggregator.http import past
 from aggregator.http.errors import unknown
 from aggregator.http.node_status import age, status_of
-from aggregator.http.numbers import plain
 from aggregator.http.past import PAST_SECONDS, SECOND
 from aggregator.http.reply import VIEW, query, send_json
 from api.device import GpuPageReply, GpuReply, LinkReply, NodePageReply
 from api.fleet import NodeReply, NodesReply, NodeStatus
+from telemetry.decimals import plain
 from telemetry.devices import Event, Link
 from telemetry.fleet import Fleet, Node, gaps_of
 from telemetry.gap import Gap, reason_of

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from aggregator.http.node_status import status_of
-from aggregator.http.numbers import Wide
 from api.fleet import FleetSummary, ModelSummary, NodeStatus
+from telemetry.decimals import Wide
 from telemetry.fleet import Fleet, Floats
 from telemetry.metric import Table
 from telemetry.schema import GPU_FAST

@@ -16,12 +16,12 @@ from aggregator.http.alert_metrics import alert_families
 from aggregator.http.circuit_metrics import circuit_families
 from aggregator.http.exposition import ExpositionPages, ExpositionSnapshot
 from aggregator.http.metrics import cluster_families, self_families
-from aggregator.http.numbers import plain
 from aggregator.http.rule_input_metrics import RuleInputMetrics, rule_input_families
 from aggregator.http.summary import Summarizer
 from aggregator.remote.config import RemoteWriteConfig
 from aggregator.remote.encode import STALE, labels_key, name_key, samples, snappy
 from aggregator.view import AggregatorView
+from telemetry.decimals import plain
 from telemetry.exposition import PREFIX
 from telemetry.http_outcome import HttpOutcome, outcome_of
 
