@@ -1,8 +1,8 @@
-"""The tape: what circuits, budgets and UPS were like, one power snapshot of each every ten seconds, on disk.
+"""The log of power snapshots of circuits, budgets and UPS on disk, one of each every ten seconds.
 
-A file begins with the names of rows and columns and has as many instants behind as fit; with other
-names, or after a restart, another file begins. What a crash leaves half written ends the reading of
-its file, nothing else. Bounded by bytes: the oldest file goes first. Who calls may be any thread.
+A file begins with the names of rows and columns, and has as many instants behind them as fit; other
+names, or a restart, begin another file. A record that a crash left half written ends the reading of
+its file only. Bounded by bytes: the oldest file is removed first. Callable from any thread.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ log = logging.getLogger(__name__)
 FOLDER = "circuits"
 ENDING = ".tape"
 MOST_BYTES = 48 * 1024 * 1024
-"""On disk: 700 circuits for half a day, ten for a month."""
+"""Limit on disk: 700 circuits for half a day, ten for a month."""
 FILE_BYTES = 1024 * 1024
 KEPT = (SnapshotKind.CIRCUIT, SnapshotKind.BUDGET, SnapshotKind.UPS)
-"""Not the supplies of each node: its watts are in the store."""
+"""Kinds that are logged; the watts of supplies are in the store with those of their nodes."""
 RECORDS = RecordFormat(
     struct.Struct("<q4x4x"), length_at=8, checksum_at=12, covered_from=12, damage=Damage.STOP
 )
@@ -45,7 +45,7 @@ class SnapshotHeader(msgspec.Struct, frozen=True):
     """Meaning of a file's numbers: the names of rows and columns by kind."""
 
     version: int
-    """Of the configuration that they belong to."""
+    """Version of the configuration of the site."""
     rows: dict[SnapshotKind, tuple[str, ...]]
     columns: dict[SnapshotKind, tuple[str, ...]]
 
@@ -59,7 +59,7 @@ class LoggedSnapshot:
 
 
 class SnapshotLog:
-    """The tape of one data folder."""
+    """The log in a data folder."""
 
     def __init__(self, folder: Path, most_bytes: int = MOST_BYTES) -> None:
         self._folder = folder / FOLDER
@@ -70,7 +70,7 @@ class SnapshotLog:
         self._ill = False
 
     def add(self, at: int, version: int, snapshots: Sequence[PowerSnapshot]) -> None:
-        """Write an instant down; a disk that will not is said once, and tried again next time."""
+        """Write an instant; a failing disk is reported once, and tried again at the next instant."""
         kept = {snapshot.kind: snapshot for snapshot in snapshots if snapshot.kind in KEPT}
         heading = SnapshotHeader(
             version,
