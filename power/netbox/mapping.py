@@ -88,7 +88,7 @@ def _circuit(feed: NetBoxFeed, records: NetBoxRecords) -> MappedCircuit:
             f"NetBox itself says {feed.available:.0f} W; save the feed there again"
         )
     if feed.max_utilization == 100:
-        entry.comments.append("100 % all day: right only where the amperage is derated already or the breaker is made for it")  # fmt: skip
+        entry.comments.append("100 % as the continuous limit: right only where the amperage is derated already or the breaker is made for it")  # fmt: skip
     if feed.status != "active":
         entry.comments.append(f"its status is {feed.status}")
     if feed.panel is not None and feed.panel not in records.panels:
