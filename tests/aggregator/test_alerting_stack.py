@@ -46,7 +46,7 @@ def test_a_lost_broker_is_one_page_and_no_node_is_silent() -> None:
     hall.pass_by(10)
     hall.listening, hall.problems = False, {"bus_lost": ""}
     said = hall.pass_by(300, every=2.0)
-    assert calls(said) == ["kilowatch hears nothing: it has no connection to the broker"]
+    assert calls(said) == ["kilowatch receives nothing: it has no connection to the broker"]
     hall.listening, hall.problems = True, {}
     back = hall.pass_by(240, every=2.0)
     assert calls(back) == []
