@@ -1,4 +1,4 @@
-"""Alerting on a stage: a fleet that a test drives, real journal, desk, outbox and pager."""
+"""Alerting on a stage: a fleet that a test drives, real journal, incident manager, outbox and pager."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ class Scene:
         self.alerting = self._new()
 
     def _new(self) -> AlertingService:
-        patience = NotificationTimings(page_wait=0, settle=0.2)
-        return AlertingService(self.config, rules(self.folder), self.stats, patience)
+        timings = NotificationTimings(page_wait=0, settle=0.2)
+        return AlertingService(self.config, rules(self.folder), self.stats, timings)
 
     def set(self, *temperatures: float) -> None:
         """Read the GPUs."""

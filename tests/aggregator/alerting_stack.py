@@ -1,4 +1,4 @@
-"""A hall of many nodes in a time that a test winds: fleet, rules and desk as the aggregator has them.
+"""A hall of many nodes in a time that a test sets: fleet, rules and incident manager as in the aggregator.
 
 What is said goes into a list instead of out; nothing waits, so an hour takes seconds.
 """

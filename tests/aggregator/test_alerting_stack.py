@@ -1,5 +1,5 @@
 """Many faults at once, and one that comes and goes: how often people are called, by the shipped rules
-and the patience of the settings."""
+and the timings of the settings."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_handful_of_lost_gpus_are_a_page_each() -> None:
 
 
 def test_a_lost_gpu_hides_the_faults_that_follow_from_it() -> None:
-    """Inhibition by cause, through rules and desk."""
+    """Inhibition by cause, through rules and incident manager."""
     hall = Hall(2)
     hall.pass_by(5)
     said = hall.pass_by(5, hall.xid("n0", 0, 79), hall.xid("n0", 0, 154), hall.xid("n0", 0, 45))

@@ -1,4 +1,4 @@
-"""A manager with a clock that tests wind, a memory that survives restarts, and the post it sends."""
+"""An incident manager with a clock that tests set, records that survive restarts, and its notices."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def over(one: Alert) -> Alert:
 
 
 def memory_of(records: Mapping[RecordKey, bytes]) -> IncidentMemory:
-    """Return what a manager remembers, as the journal gives it back."""
+    """Return the records of a manager, as the journal returns them."""
     decode = msgspec.json.decode
     of = {
         kind: [records[key] for key in sorted(records) if key.kind == kind]
@@ -115,7 +115,7 @@ def memory_of(records: Mapping[RecordKey, bytes]) -> IncidentMemory:
 
 
 class ManagerHarness:
-    """One manager, second by second."""
+    """An incident manager, advanced second by second."""
 
     def __init__(
         self,
@@ -143,20 +143,20 @@ class ManagerHarness:
     def tick(
         self, *changes: Alert, seconds: float = 1.0, recovering: Collection[str] = frozenset()
     ) -> list[Notice]:
-        """Let time pass, then tell the manager what changed; return what it says."""
+        """Let time pass, then apply changed alerts; return the notices."""
         self.now += seconds
         self.wall += round(seconds * SECOND)
         return self.keep(self.manager.receive(changes, self.now, self.wall, recovering))
 
     def wait(self, seconds: float, every: float = 1.0) -> list[Notice]:
-        """Let time pass, tick by tick; return all that is said."""
-        said: list[Notice] = []
+        """Let time pass, tick by tick; return all notices."""
+        notices: list[Notice] = []
         for _ in range(round(seconds / every)):
-            said += self.tick(seconds=every)
-        return said
+            notices += self.tick(seconds=every)
+        return notices
 
     def keep(self, step: IncidentChanges) -> list[Notice]:
-        """Write a step down."""
+        """Store the changes of a step."""
         for key, body in step.records.items():
             if body is None:
                 self.records.pop(key, None)
@@ -166,7 +166,7 @@ class ManagerHarness:
         return list(step.notices)
 
     def restart(self, down: float = 0.0, now: float = 5.0) -> None:
-        """Let the process die and come back: another monotonic clock, the same wall clock."""
+        """Restart the manager: with another monotonic clock, and the same wall clock."""
         self.wall += round(down * SECOND)
         self.now = now
         self.manager = self._manager()
@@ -177,11 +177,11 @@ class ManagerHarness:
         return incident
 
     def state(self, one: Alert) -> NotificationState | None:
-        """Return whether anybody is told of an alert."""
+        """Return the notification state of an alert."""
         status = self.manager.status(one.key)
         return None if status is None else status.state
 
 
-def said(notices: Sequence[Notice]) -> list[str]:
+def described(notices: Sequence[Notice]) -> list[str]:
     """Return notices in short: `trigger new`."""
     return [f"{notice.action} {notice.reason}" for notice in notices]

@@ -1,4 +1,4 @@
-"""Alerts, incidents and notices as the desk makes them, for tests of what is told."""
+"""Alerts, incidents and notices, for tests of notifications."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def incident(
     ended: int | None = None,
     acknowledged: IncidentNote | None = None,
 ) -> Incident:
-    """What the desk says of these alerts."""
+    """Return an incident with these alerts."""
     listed = tuple([alert(severity=severity, since=began)] if alerts is None else alerts)
     firing = sum(one.state is AlertState.FIRING for one in listed)
     return Incident(
@@ -116,15 +116,15 @@ def notice(
     )
 
 
-class Desk:
-    """Writes notices into a real journal, as the desk does."""
+class NoticeWriter:
+    """Writes notices into a real journal, as the incident manager does."""
 
     def __init__(self, path: Path, clock: DeliveryClock, route: Route) -> None:
         self.clock = clock
         self.route = route
         self.journal = Journal.open(path, clock.wall())
 
-    def tell(
+    def write(
         self,
         action: Action = Action.TRIGGER,
         key: str = "i-1",
@@ -134,9 +134,9 @@ class Desk:
         about: Incident | None = None,
     ) -> Notice:
         """Decide something, now."""
-        return self.tell_all([(action, key)], reason=reason, severity=severity, about=about)[0]
+        return self.write_all([(action, key)], reason=reason, severity=severity, about=about)[0]
 
-    def tell_all(
+    def write_all(
         self,
         told: Iterable[tuple[Action, str]],
         *,

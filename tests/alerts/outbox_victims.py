@@ -6,7 +6,7 @@
     -> done         the victim has ended, by itself or not
 
 A fork has all modules loaded: a life takes a few ms instead of a second. A victim goes on where the
-journal ends, as the desk does.
+journal ends, as the incident manager does.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from alerts.delivery.clock import DeliveryClock
 from alerts.delivery.outbox import Outbox
 from alerts.delivery.routing import Router
 from api.alerts import Action
-from tests.alerts.notices import Desk
+from tests.alerts.notices import NoticeWriter
 
 PAUSE = 0.002
-"""Seconds between two decisions of the desk."""
+"""Seconds between two notices."""
 
 
 def key_of(number: int) -> str:
@@ -36,26 +36,26 @@ def key_of(number: int) -> str:
 
 async def live(path: Path, config: AlertsConfig, last: int) -> None:
     """Decide and send until all is told."""
-    desk = Desk(path, DeliveryClock(), Router(config).route)
-    outbox = Outbox(config, desk.journal)
+    writer = NoticeWriter(path, DeliveryClock(), Router(config).route)
+    outbox = Outbox(config, writer.journal)
     sending = asyncio.create_task(outbox.run())
     for number in range(1, last + 1):
         for action in (Action.TRIGGER, Action.RESOLVE) if number % 3 == 0 else (Action.TRIGGER,):
-            if not _decided(desk, key_of(number), action):
-                await asyncio.to_thread(desk.tell, action, key_of(number))
+            if not _decided(writer, key_of(number), action):
+                await asyncio.to_thread(writer.write, action, key_of(number))
                 outbox.wake()
                 await asyncio.sleep(PAUSE)
-    while desk.journal.waiting():  # noqa: ASYNC110 - the journal has no event to set
+    while writer.journal.waiting():  # noqa: ASYNC110 - the journal has no event to set
         await asyncio.sleep(0.005)
     sending.cancel()
     await asyncio.gather(sending, return_exceptions=True)
-    desk.journal.close()
+    writer.journal.close()
 
 
-def _decided(desk: Desk, key: str, action: Action) -> bool:
+def _decided(writer: NoticeWriter, key: str, action: Action) -> bool:
     return any(
         one.notice.incident.key == key and one.notice.action is action
-        for one in desk.journal.history(limit=100_000)
+        for one in writer.journal.history(limit=100_000)
     )
 
 

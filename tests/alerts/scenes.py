@@ -1,4 +1,4 @@
-"""A cluster under the shipped rules, its circuits and the desk, in a time that tests wind.
+"""A cluster under the shipped rules, its circuits and the incident manager, in a time that tests set.
 
 The readings are those of a source, taken and completed as a collector does; what happened goes
 through the collector's own merging of XIDs. Nothing is sent: what people would be told is kept.
@@ -63,7 +63,7 @@ class Player:
 
 
 class Scene:
-    """A fleet, the rules, and a desk that remembers what it says."""
+    """A fleet, the rules, and an incident manager whose notices are kept."""
 
     def __init__(
         self, sources: Mapping[str, Source], site: Mapping[str, Any], folder: Path
@@ -110,14 +110,14 @@ class Scene:
             self._turn(every)
 
     def _turn(self, every: int) -> None:
-        """Let the desk do what is due before the next tick."""
+        """Let the manager do what is due before the next tick."""
         for _ in range(100):
             due = self.pipeline.manager.next_due()
             if due is None or due >= self.now + every:
                 return
             at = max(due, self.now)
             self.pipeline.advance(at, self.wall + round((at - self.now) * 1e9))
-        raise AssertionError("the desk is never done")
+        raise AssertionError("the manager is never done")
 
     async def _tick(self, player: Player, every: int) -> list[Event]:
         source, tick = player.source, EPOCH + self.second

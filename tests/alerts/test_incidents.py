@@ -1,4 +1,4 @@
-"""The manager: which alerts are one incident, and what is told of it when."""
+"""The incident manager: which alerts are one incident, and when it is notified."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from alerts.incidents.policy import RulePolicy, RuleScope, policies_of
 from alerts.rules.rule import load
 from api.alerts import Action, NotificationState, Severity
 from telemetry.errors import ConfigError
-from tests.alerts.deliveries import NOON, SECOND, ManagerHarness, alert, over, said, trip
+from tests.alerts.deliveries import NOON, SECOND, ManagerHarness, alert, described, over, trip
 
 
 def test_a_page_is_told_a_second_after_it_fires_and_its_end_ten_seconds_after_it() -> None:
@@ -32,12 +32,12 @@ def test_a_page_is_told_a_second_after_it_fires_and_its_end_ten_seconds_after_it
     assert harness.manager.recent() == [end.incident]
 
 
-def test_the_desk_says_when_it_wants_to_be_called() -> None:
+def test_the_manager_returns_when_it_must_be_called() -> None:
     harness = ManagerHarness()
     assert harness.manager.next_due() is None
     harness.tick(alert("gpu_lost", gpu="GPU-a"))
     assert harness.manager.next_due() == pytest.approx(harness.now + 1.001)
-    assert said(harness.tick(seconds=1.0)) == ["trigger new"]
+    assert described(harness.tick(seconds=1.0)) == ["trigger new"]
     assert harness.manager.next_due() == pytest.approx(
         harness.now + harness.timings.repeat_page, abs=0.01
     )
@@ -48,7 +48,7 @@ def test_a_ticket_waits_longer_and_information_is_told_to_nobody() -> None:
     news = alert("thermal", gpu="GPU-b", severity=Severity.INFO)
     harness.tick(alert("thermal", gpu="GPU-a", severity=Severity.TICKET), news)
     assert harness.wait(14) == []
-    assert said(harness.tick()) == ["trigger new"]
+    assert described(harness.tick()) == ["trigger new"]
     assert harness.state(news) is None
     assert len(harness.manager.incidents()) == 1
 
@@ -98,7 +98,7 @@ def test_a_lost_gpu_and_the_switch_errors_that_follow_are_one_page() -> None:
     switch = alert("nvswitch_errors", severity=Severity.TICKET)
     harness.tick(switch)
     harness.wait(400)
-    assert said(harness.sent) == ["trigger new", "update more"]
+    assert described(harness.sent) == ["trigger new", "update more"]
     assert {one.rule for one in harness.only().alerts} == {"gpu_lost", "nvswitch_errors"}
     assert harness.only().title == f"{lost.summary} (and 1 more)"
 
@@ -134,7 +134,7 @@ def test_a_failed_remap_and_the_error_behind_it_on_the_same_gpu_are_one_page() -
     harness.tick(alert("ecc_uncontained", gpu="GPU-a"))
     harness.tick(alert("ecc_contained", gpu="GPU-a", severity=Severity.TICKET), seconds=0.059)
     harness.wait(60)
-    assert said(harness.sent) == ["trigger new"]
+    assert described(harness.sent) == ["trigger new"]
     assert harness.sent[0].incident.total == 2
 
 
@@ -147,7 +147,7 @@ def test_refused_accesses_on_six_gpus_in_a_second_are_one_ticket() -> None:
         )
     )
     harness.wait(60)
-    assert said(harness.sent) == ["trigger new"]
+    assert described(harness.sent) == ["trigger new"]
     assert harness.sent[0].incident.severity is Severity.TICKET
 
 
@@ -157,12 +157,12 @@ def test_all_gpus_of_a_node_lost_at_once_are_one_page_and_one_lost_later_is_anot
     harness.wait(5)
     harness.tick(alert("gpu_gone", gpu="GPU-6"), alert("gpu_gone", "dgx-09", "GPU-x"))
     harness.wait(5)
-    assert said(harness.sent) == ["trigger new", "trigger new"]
+    assert described(harness.sent) == ["trigger new", "trigger new"]
     assert [notice.incident.total for notice in harness.sent] == [6, 1]
     harness.wait(600, every=10)
     harness.tick(alert("gpu_gone", gpu="GPU-7"))
     harness.wait(5)
-    assert said(harness.sent)[-1] == "trigger new"
+    assert described(harness.sent)[-1] == "trigger new"
     assert harness.sent[-1].incident.total == 1
 
 
@@ -172,7 +172,7 @@ def test_another_fault_of_another_hour_is_another_incident() -> None:
     harness.wait(3600, every=60)
     harness.tick(alert("ecc_uncontained", gpu="GPU-a"))
     harness.wait(5)
-    assert said(harness.sent) == ["trigger new", "trigger new"]
+    assert described(harness.sent) == ["trigger new", "trigger new"]
     assert len({notice.incident.key for notice in harness.sent}) == 2
 
 
@@ -182,10 +182,10 @@ def test_more_of_the_same_is_an_update_every_five_minutes_and_worse_is_a_page() 
     for number in range(1, 21):
         harness.wait(30, every=10)
         harness.tick(alert("gpu_hung", gpu=f"GPU-{number}", severity=Severity.TICKET))
-    assert said(harness.sent) == ["trigger new", "update more", "update more"]
+    assert described(harness.sent) == ["trigger new", "update more", "update more"]
     harness.tick(alert("gpu_hung", gpu="GPU-bad"))
     harness.wait(5)
-    assert said(harness.sent)[-1] == "trigger worse"
+    assert described(harness.sent)[-1] == "trigger worse"
     assert harness.sent[-1].incident.key == harness.sent[0].incident.key
     assert harness.sent[-1].incident.severity is Severity.PAGE
 
@@ -197,7 +197,7 @@ def test_an_incident_that_shrinks_is_told_so_but_never_as_a_page() -> None:
     harness.wait(60)
     harness.tick(over(both[0]))
     harness.wait(400)
-    assert said(harness.sent) == ["trigger new", "update fewer"]
+    assert described(harness.sent) == ["trigger new", "update fewer"]
     assert harness.sent[-1].incident.firing == 1
 
 
@@ -213,9 +213,9 @@ def test_nobody_answers_and_it_is_told_again_after_four_hours() -> None:
     harness = ManagerHarness()
     harness.tick(alert("gpu_lost", gpu="GPU-a"))
     harness.wait(4 * 3600 - 60, every=60)
-    assert said(harness.sent) == ["trigger new"]
+    assert described(harness.sent) == ["trigger new"]
     harness.wait(180, every=60)
-    assert said(harness.sent) == ["trigger new", "trigger repeat"]
+    assert described(harness.sent) == ["trigger new", "trigger repeat"]
 
 
 # -- Inhibition -----------------------------------------------------------------------------------
@@ -262,10 +262,10 @@ def test_a_cause_that_comes_after_its_consequence_was_told_is_no_second_page(lat
     gpu = alert("gpu_hung", gpu="GPU-a")
     harness.tick(gpu)
     harness.wait(late, every=late / 4)
-    assert said(harness.sent) == ["trigger new"]
+    assert described(harness.sent) == ["trigger new"]
     harness.tick(alert("driver_down"))
     harness.wait(400, every=10)
-    assert said(harness.sent) == ["trigger new", "update cause"]
+    assert described(harness.sent) == ["trigger new", "update cause"]
     incident = harness.only()
     assert incident.key == harness.sent[0].incident.key
     assert incident.group["rule"] == "driver_down"
@@ -281,7 +281,7 @@ def test_what_was_told_long_before_is_no_consequence() -> None:
     harness.tick(alert("driver_down"))
     harness.wait(60)
     assert harness.state(gpu) is NotificationState.NOTIFIED
-    assert said(harness.sent) == ["trigger new", "trigger new"]
+    assert described(harness.sent) == ["trigger new", "trigger new"]
 
 
 def test_incidents_that_turn_out_to_be_consequences_are_merged_into_one() -> None:
@@ -289,10 +289,10 @@ def test_incidents_that_turn_out_to_be_consequences_are_merged_into_one() -> Non
     nodes = [alert("node_silent", f"dgx-0{n}", circuits="A1", rack=f"r{n}") for n in range(3)]
     harness.tick(*nodes)
     harness.wait(3)
-    assert said(harness.sent) == ["trigger new"] * 3
+    assert described(harness.sent) == ["trigger new"] * 3
     harness.tick(trip("A1"))
     harness.wait(60)
-    assert said(harness.sent)[3:] == ["resolve merged", "resolve merged", "update cause"]
+    assert described(harness.sent)[3:] == ["resolve merged", "resolve merged", "update cause"]
     assert harness.only().group == {"rule": "circuit_trip_suspected", "circuit": "A1"}
     assert harness.only().key == harness.sent[0].incident.key
     assert harness.only().hidden == 3
@@ -304,7 +304,7 @@ def test_a_worse_cause_of_a_told_consequence_is_a_page() -> None:
     harness.wait(20)
     harness.tick(alert("driver_down"))
     harness.wait(5)
-    assert said(harness.sent) == ["trigger new", "trigger worse"]
+    assert described(harness.sent) == ["trigger new", "trigger worse"]
 
 
 def test_a_consequence_that_outlives_its_cause_is_told_after_a_grace() -> None:
@@ -312,13 +312,13 @@ def test_a_consequence_that_outlives_its_cause_is_told_after_a_grace() -> None:
     node, gpu = alert("node_silent"), alert("gpu_lost", gpu="GPU-a")
     harness.tick(node, gpu)
     harness.wait(100)
-    assert said(harness.sent) == ["trigger new"]
+    assert described(harness.sent) == ["trigger new"]
     harness.tick(over(node))
     harness.wait(14)
-    assert said(harness.sent) == ["trigger new", "resolve resolved"]
+    assert described(harness.sent) == ["trigger new", "resolve resolved"]
     assert harness.state(gpu) is NotificationState.INHIBITED
     harness.wait(3)
-    assert said(harness.sent) == ["trigger new", "resolve resolved", "trigger new"]
+    assert described(harness.sent) == ["trigger new", "resolve resolved", "trigger new"]
     assert harness.state(gpu) is NotificationState.NOTIFIED
 
 
@@ -333,7 +333,7 @@ def test_a_consequence_that_is_good_again_but_kept_is_not_told() -> None:
     assert harness.state(gpu) is NotificationState.INHIBITED
     harness.tick(over(gpu))
     harness.wait(60)
-    assert said(harness.sent) == ["trigger new", "resolve resolved"]
+    assert described(harness.sent) == ["trigger new", "resolve resolved"]
 
 
 def test_rules_that_hide_one_another_are_refused() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from alerts.incidents.policy import DEFAULT_TIMINGS, NotificationTimings
 from api.alerts import Action, NotificationState, Severity
-from tests.alerts.deliveries import ManagerHarness, alert, over, said
+from tests.alerts.deliveries import ManagerHarness, alert, described, over
 
 
 @pytest.mark.parametrize("period", [2, 7, 20, 60, 120, 310])
@@ -30,7 +30,7 @@ def test_a_signal_that_flaps_for_an_hour_is_told_at_most_twice_in_five_minutes(
         assert sum(at <= other < at + 300 for other in told) <= 2
     assert told
     if period < 90:
-        assert sum("flapping" in one for one in said(harness.sent)) == 1
+        assert sum("flapping" in one for one in described(harness.sent)) == 1
         assert harness.state(hot) in {NotificationState.FLAPPING, None}
 
 
@@ -40,12 +40,12 @@ def test_an_alert_that_calms_down_is_over_after_five_minutes() -> None:
     for _ in range(60):
         harness.tick(hot)
         harness.tick(over(hot))
-    assert said(harness.sent) == ["trigger flapping"]
+    assert described(harness.sent) == ["trigger flapping"]
     assert harness.only().firing == 0
     harness.wait(290)
     assert len(harness.manager.incidents()) == 1
     harness.wait(600)
-    assert said(harness.sent) == ["trigger flapping", "resolve resolved"]
+    assert described(harness.sent) == ["trigger flapping", "resolve resolved"]
 
 
 def test_an_alert_that_was_told_before_it_flapped_is_not_told_as_new() -> None:
@@ -56,7 +56,7 @@ def test_an_alert_that_was_told_before_it_flapped_is_not_told_as_new() -> None:
     for _ in range(60):
         harness.tick(over(hot), seconds=4)
         harness.tick(hot, seconds=4)
-    assert said(harness.sent) == ["trigger new", "update flapping"]
+    assert described(harness.sent) == ["trigger new", "update flapping"]
 
 
 def test_a_storm_is_one_page_and_nothing_of_it_is_hidden() -> None:
@@ -78,7 +78,7 @@ def test_a_storm_is_one_page_and_nothing_of_it_is_hidden() -> None:
     assert len(harness.manager.incidents()) == 2
     harness.tick(over(alerts[0]))
     harness.wait(15)
-    assert said(harness.sent) == ["trigger storm", "resolve resolved"]
+    assert described(harness.sent) == ["trigger storm", "resolve resolved"]
     assert harness.manager.incidents() == []
 
 
@@ -87,7 +87,7 @@ def test_pages_that_go_on_coming_in_a_storm_are_told_again() -> None:
     for node in range(600):
         harness.tick(alert("gpu_lost", f"n{node}", f"GPU-{node}"))
     harness.wait(120)
-    reasons = said(harness.sent)
+    reasons = described(harness.sent)
     assert reasons[:20] == ["trigger new"] * 20
     assert set(reasons[20:]) == {"trigger storm"}
     assert len(reasons[20:]) == 3  # when it began, after five minutes, and when it ended
@@ -100,10 +100,10 @@ def test_a_flood_of_tickets_never_holds_a_page_back() -> None:
         *(alert("thermal", f"n{n}", f"GPU-{n}", severity=Severity.TICKET) for n in range(100))
     )
     harness.wait(20)
-    assert said(harness.sent) == ["trigger storm"]
+    assert described(harness.sent) == ["trigger storm"]
     harness.tick(alert("gpu_lost", "n200", "GPU-x"))
     harness.tick()
-    assert said(harness.sent) == ["trigger storm", "trigger new"]
+    assert described(harness.sent) == ["trigger storm", "trigger new"]
 
 
 def test_what_gets_worse_in_a_storm_is_told_by_itself() -> None:
@@ -114,7 +114,7 @@ def test_what_gets_worse_in_a_storm_is_told_by_itself() -> None:
     harness.wait(30)
     harness.tick(alert("gpu_hung", "n7", "GPU-b"))
     harness.wait(3)
-    assert said(harness.sent) == ["trigger storm", "trigger new"]
+    assert described(harness.sent) == ["trigger storm", "trigger new"]
     assert harness.sent[-1].incident.severity is Severity.PAGE
 
 
@@ -124,10 +124,10 @@ def test_after_a_storm_incidents_are_told_one_by_one_again() -> None:
         *(alert("gpu_lost", f"n{n}", f"GPU-{n}") for n in range(DEFAULT_TIMINGS.storm_size + 1))
     )
     harness.wait(90)
-    assert said(harness.sent) == ["trigger storm"]
+    assert described(harness.sent) == ["trigger storm"]
     harness.tick(alert("gpu_lost", "n99", "GPU-x"))
     harness.tick()
-    assert said(harness.sent) == ["trigger storm", "trigger new"]
+    assert described(harness.sent) == ["trigger storm", "trigger new"]
 
 
 def test_an_alert_that_flaps_in_a_storm_is_held_back_by_the_storm() -> None:
@@ -141,5 +141,5 @@ def test_an_alert_that_flaps_in_a_storm_is_held_back_by_the_storm() -> None:
     harness.tick(restless, seconds=0.1)
     harness.tick(over(restless), seconds=0.1)
     harness.tick(restless, seconds=0.1)
-    assert said(harness.wait(2)) == ["trigger storm"]
+    assert described(harness.wait(2)) == ["trigger storm"]
     assert harness.state(restless) is NotificationState.STORM

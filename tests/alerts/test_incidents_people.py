@@ -1,4 +1,4 @@
-"""What people do at the manager: they take incidents, silence alerts, plan maintenance."""
+"""Actions of people: they acknowledge incidents, silence alerts, plan maintenance."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from alerts.incidents.matchers import parse_all
 from alerts.incidents.state import MAX_TIMELINE, IncidentChanges
 from api.alerts import Action, NotificationState, Severity, Silence
 from telemetry.errors import IncidentError
-from tests.alerts.deliveries import SECOND, ManagerHarness, alert, over, said, trip
+from tests.alerts.deliveries import SECOND, ManagerHarness, alert, described, over, trip
 
 HOT = alert("thermal", gpu="GPU-a")
 LOST = alert("gpu_lost", gpu="GPU-a")
 
 
-def hush(harness: ManagerHarness, *matchers: str, seconds: float = 600, **more: bool) -> Silence:
+def silenced(
+    harness: ManagerHarness, *matchers: str, seconds: float = 600, **more: bool
+) -> Silence:
     """Silence some alerts from now on."""
     silence, step = harness.manager.silence(
         parse_all(matchers),
@@ -30,7 +32,7 @@ def hush(harness: ManagerHarness, *matchers: str, seconds: float = 600, **more: 
     return silence
 
 
-def take(harness: ManagerHarness, key: str, until: int | None = None) -> IncidentChanges:
+def acknowledge(harness: ManagerHarness, key: str, until: int | None = None) -> IncidentChanges:
     """Acknowledge an incident."""
     incident, step = harness.manager.acknowledge(
         key, who="ada", why="on it", until=until, now=harness.now, wall_ns=harness.wall
@@ -49,9 +51,9 @@ def test_who_takes_an_incident_is_told_and_it_is_not_repeated() -> None:
     harness.tick(LOST)
     harness.tick()
     key = harness.only().key
-    take(harness, key)
+    acknowledge(harness, key)
     harness.wait(10 * 3600, every=60)
-    assert said(harness.sent) == ["trigger new", "acknowledge acknowledged"]
+    assert described(harness.sent) == ["trigger new", "acknowledge acknowledged"]
     note = harness.only().acknowledged
     assert note is not None
     assert (note.who, note.why, note.until) == ("ada", "on it", None)
@@ -63,7 +65,7 @@ def test_an_incident_may_be_named_in_three_ways(how: str) -> None:
     harness.tick(LOST)
     harness.tick()
     key = harness.only().key
-    take(harness, {"whole": key, "begin": key[:12], "alert": LOST.key}[how])
+    acknowledge(harness, {"whole": key, "begin": key[:12], "alert": LOST.key}[how])
     assert harness.only().acknowledged is not None
 
 
@@ -71,11 +73,11 @@ def test_when_the_time_is_up_it_is_told_again() -> None:
     harness = ManagerHarness()
     harness.tick(LOST)
     harness.tick()
-    take(harness, LOST.key, until=harness.wall + 7200 * SECOND)
+    acknowledge(harness, LOST.key, until=harness.wall + 7200 * SECOND)
     harness.wait(7190, every=10)
-    assert said(harness.sent)[2:] == []
+    assert described(harness.sent)[2:] == []
     harness.wait(20)
-    assert said(harness.sent)[2:] == ["trigger repeat"]
+    assert described(harness.sent)[2:] == ["trigger repeat"]
     assert harness.only().acknowledged is None
 
 
@@ -83,12 +85,12 @@ def test_who_gives_it_back_has_it_told_again() -> None:
     harness = ManagerHarness()
     harness.tick(LOST)
     harness.tick()
-    take(harness, LOST.key)
+    acknowledge(harness, LOST.key)
     incident, step = harness.manager.unacknowledge(
         LOST.key, who="ada", why="", now=harness.now, wall_ns=harness.wall
     )
     assert incident.acknowledged is None
-    assert said(step.notices) == ["trigger repeat"]
+    assert described(step.notices) == ["trigger repeat"]
 
 
 def test_what_happened_is_remembered_over_a_restart_and_bounded() -> None:
@@ -96,12 +98,12 @@ def test_what_happened_is_remembered_over_a_restart_and_bounded() -> None:
     harness.tick(LOST)
     harness.tick()
     key = harness.only().key
-    take(harness, key)
+    acknowledge(harness, key)
     harness.restart()
     told = [(one.what, one.who, one.why) for one in harness.manager.timeline(key)]
     assert told == [("told", "", "new"), ("acknowledged", "ada", "on it")]
     for _ in range(MAX_TIMELINE):
-        take(harness, key)
+        acknowledge(harness, key)
     story = harness.manager.timeline(key)
     assert len(story) == MAX_TIMELINE
     assert (story[0].what, story[0].why) == ("told", "new")
@@ -113,7 +115,7 @@ def test_an_acknowledgement_that_is_over_and_an_end_stand_in_the_story() -> None
     harness.tick(LOST)
     harness.tick()
     key = harness.only().key
-    take(harness, key, until=harness.wall + 60 * SECOND)
+    acknowledge(harness, key, until=harness.wall + 60 * SECOND)
     harness.wait(70)
     harness.tick(over(LOST))
     harness.wait(3600 - 10)
@@ -125,10 +127,10 @@ def test_worse_outdoes_an_acknowledgement() -> None:
     harness = ManagerHarness()
     harness.tick(alert("gpu_hung", gpu="GPU-a", severity=Severity.TICKET))
     harness.wait(20)
-    take(harness, harness.only().key)
+    acknowledge(harness, harness.only().key)
     harness.tick(alert("gpu_hung", gpu="GPU-b"))
     harness.tick()
-    assert said(harness.sent)[-1] == "trigger worse"
+    assert described(harness.sent)[-1] == "trigger worse"
     assert harness.only().acknowledged is None
 
 
@@ -136,14 +138,14 @@ def test_what_comes_long_after_somebody_took_it_is_news() -> None:
     harness = ManagerHarness()
     harness.tick(alert("gpu_hung", gpu="GPU-a"))
     harness.tick()
-    take(harness, harness.only().key)
+    acknowledge(harness, harness.only().key)
     harness.wait(1800, every=60)
     harness.tick(alert("gpu_hung", gpu="GPU-b"))
     harness.wait(7200, every=60)
     assert [one.action for one in harness.sent].count(Action.TRIGGER) == 1
     harness.tick(alert("gpu_hung", gpu="GPU-c"))
     harness.tick()
-    assert said(harness.sent)[-1] == "trigger new"
+    assert described(harness.sent)[-1] == "trigger new"
     assert len(harness.manager.incidents()) == 2
 
 
@@ -182,12 +184,12 @@ def test_what_is_over_or_ambiguous_cannot_be_taken() -> None:
     with pytest.raises(
         IncidentError, match=r"'gpu_lost-' may be gpu_lost-.*, gpu_lost-.*Write more"
     ):
-        take(harness, "gpu_lost-")
+        acknowledge(harness, "gpu_lost-")
     key = harness.manager.incidents()[0].key
     harness.tick(over(LOST))
     harness.wait(15)
     with pytest.raises(IncidentError, match="is over"):
-        take(harness, key)
+        acknowledge(harness, key)
     with pytest.raises(IncidentError, match="nobody has acknowledged"):
         harness.manager.unacknowledge(
             harness.only().key, who="ada", why="", now=harness.now, wall_ns=harness.wall
@@ -199,7 +201,7 @@ def test_what_is_over_or_ambiguous_cannot_be_taken() -> None:
 
 def test_a_silenced_alert_is_told_when_the_silence_ends_and_it_still_fires() -> None:
     harness = ManagerHarness()
-    silence = hush(harness, "node=dgx-01")
+    silence = silenced(harness, "node=dgx-01")
     harness.tick(LOST, HOT)
     harness.wait(300)
     assert harness.state(LOST) is NotificationState.SILENCED
@@ -209,7 +211,7 @@ def test_a_silenced_alert_is_told_when_the_silence_ends_and_it_still_fires() -> 
     harness.tick(over(HOT))
     harness.wait(298)
     assert harness.sent == []
-    assert said(harness.wait(3)) == ["trigger new"]
+    assert described(harness.wait(3)) == ["trigger new"]
     assert harness.sent[0].incident.alerts == (LOST,)
 
 
@@ -231,7 +233,7 @@ def test_a_silence_may_end_by_hand_and_begin_later() -> None:
     harness.keep(step)
     assert ended.ends == harness.wall
     assert harness.manager.silences() == [ended]
-    assert said(harness.wait(2)) == ["trigger new"]
+    assert described(harness.wait(2)) == ["trigger new"]
     with pytest.raises(IncidentError, match="is over already"):
         harness.manager.unsilence(
             silence.id, who="bob", why="", now=harness.now, wall_ns=harness.wall
@@ -242,18 +244,18 @@ def test_an_incident_that_was_told_goes_on_in_silence_and_its_end_is_told() -> N
     harness = ManagerHarness()
     harness.tick(LOST)
     harness.tick()
-    hush(harness, "rule=gpu_lost", seconds=6 * 3600)
+    silenced(harness, "rule=gpu_lost", seconds=6 * 3600)
     assert harness.state(LOST) is NotificationState.SILENCED
     harness.wait(5 * 3600, every=60)
-    assert said(harness.sent) == ["trigger new"]
+    assert described(harness.sent) == ["trigger new"]
     harness.tick(over(LOST))
     harness.wait(15)
-    assert said(harness.sent) == ["trigger new", "resolve resolved"]
+    assert described(harness.sent) == ["trigger new", "resolve resolved"]
 
 
 def test_a_silenced_cause_still_hides_its_consequences() -> None:
     harness = ManagerHarness()
-    hush(harness, "rule=node_silent")
+    silenced(harness, "rule=node_silent")
     harness.tick(alert("node_silent"), LOST)
     harness.wait(60)
     assert harness.sent == []
@@ -263,15 +265,15 @@ def test_a_silenced_cause_still_hides_its_consequences() -> None:
 def test_a_step_of_the_wall_clock_ends_no_silence_and_moves_no_timer() -> None:
     for jump in (-86_400, 86_400):
         harness = ManagerHarness()
-        hush(harness, "rule=thermal", seconds=600)
+        silenced(harness, "rule=thermal", seconds=600)
         harness.tick(HOT)
         harness.tick(LOST)
         harness.wall += jump * SECOND
-        assert said(harness.wait(2)) == ["trigger new"]
+        assert described(harness.wait(2)) == ["trigger new"]
         harness.wait(590)
-        assert said(harness.sent) == ["trigger new"]
+        assert described(harness.sent) == ["trigger new"]
         harness.wait(20)
-        assert said(harness.sent) == ["trigger new", "trigger new"]
+        assert described(harness.sent) == ["trigger new", "trigger new"]
 
 
 @pytest.mark.parametrize(
@@ -306,7 +308,7 @@ def test_a_silence_that_makes_no_sense_is_refused(
 
 def test_what_maintenance_leaves_behind_for_two_minutes_is_no_incident() -> None:
     harness = ManagerHarness()
-    hush(harness, "node=dgx-01", seconds=600, maintenance=True)
+    silenced(harness, "node=dgx-01", seconds=600, maintenance=True)
     harness.tick(LOST)
     harness.wait(620)
     assert harness.state(LOST) is NotificationState.MAINTENANCE
@@ -316,34 +318,34 @@ def test_what_maintenance_leaves_behind_for_two_minutes_is_no_incident() -> None
     harness.tick(over(HOT))
     harness.wait(30)
     assert harness.sent == []
-    assert said(harness.wait(20)) == ["trigger new"]
+    assert described(harness.wait(20)) == ["trigger new"]
     assert harness.sent[0].incident.alerts == (LOST,)
 
 
 def test_an_event_of_maintenance_that_is_only_kept_is_never_told() -> None:
     harness = ManagerHarness()
-    hush(harness, "node=dgx-01", seconds=60, maintenance=True)
+    silenced(harness, "node=dgx-01", seconds=60, maintenance=True)
     event = alert("ecc_uncontained", gpu="GPU-a")
     harness.tick(event)
     for _ in range(600):
         harness.tick(recovering={event.key})
     assert harness.sent == []
     harness = ManagerHarness()
-    hush(harness, "node=dgx-01", seconds=60)
+    silenced(harness, "node=dgx-01", seconds=60)
     harness.tick(event)
     for _ in range(100):
         harness.tick(recovering={event.key})
-    assert said(harness.sent) == ["trigger new"]  # of a mere silence, it is
+    assert described(harness.sent) == ["trigger new"]  # of a mere silence, it is
 
 
 def test_maintenance_and_silence_outlast_a_restart() -> None:
     harness = ManagerHarness()
-    hush(harness, "node=dgx-01", seconds=600)
+    silenced(harness, "node=dgx-01", seconds=600)
     harness.tick(LOST)
     harness.restart(down=300)
     harness.wait(290)
     assert harness.state(LOST) is NotificationState.SILENCED
-    assert said(harness.wait(20)) == ["trigger new"]
+    assert described(harness.wait(20)) == ["trigger new"]
 
 
 def test_what_fired_and_is_no_longer_there_after_a_restart_is_over() -> None:
@@ -355,5 +357,5 @@ def test_what_fired_and_is_no_longer_there_after_a_restart_is_over() -> None:
     new = alert("gpu_lost", gpu="GPU-z")
     harness.keep(harness.manager.reconcile([breaker, new], harness.now, harness.wall))
     harness.wait(15)
-    assert said(harness.sent) == ["trigger new"] * 3 + ["resolve resolved"]
+    assert described(harness.sent) == ["trigger new"] * 3 + ["resolve resolved"]
     assert harness.sent[-1].incident.alerts[0].key == LOST.key

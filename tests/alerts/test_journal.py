@@ -20,7 +20,7 @@ from alerts.journal.journal import KEPT_NS, Journal
 from alerts.notice import Notice
 from api.alerts import Action, DeliveryOutcome, NotificationState
 from telemetry.errors import StoreError
-from tests.alerts.deliveries import NOON, POLICIES, SECOND, ManagerHarness, alert, over, said
+from tests.alerts.deliveries import NOON, POLICIES, SECOND, ManagerHarness, alert, described, over
 
 LOST = alert("gpu_lost", gpu="GPU-a")
 RECORD = AlertRecord(alert=LOST, device="GPU-a", good_since=NOON)
@@ -54,7 +54,7 @@ def page(journal: Journal, manager: IncidentManager, at: float = 1.0) -> Inciden
         manager.receive([LOST], at, NOON + round(at * SECOND)), everywhere, [RECORD]
     )
     step = manager.receive([], at + 1, NOON + round((at + 1) * SECOND))
-    assert said(step.notices) == ["trigger new"]
+    assert described(step.notices) == ["trigger new"]
     return step
 
 
@@ -356,7 +356,7 @@ def test_a_desk_that_lost_a_part_of_its_memory_still_tells_what_fires(kind: str)
     )
     new = alert("gpu_lost", "n7", "GPU-n7")
     harness.tick(new)
-    assert said(harness.tick()) == ["trigger new"]
+    assert described(harness.tick()) == ["trigger new"]
 
 
 def test_files_that_are_not_ours_are_refused_with_what_to_do(path: Path, tmp_path: Path) -> None:

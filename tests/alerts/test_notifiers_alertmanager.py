@@ -28,7 +28,7 @@ from tests.fakes import until
 
 
 class Told:
-    """What the desk lets through, as the outbox is fed it at each turn of the rules."""
+    """Give the outbox the alerts that are notified, as after each evaluation of the rules."""
 
     def __init__(self, journal: Journal, *urls: str, **more: Any) -> None:
         self.journal = journal

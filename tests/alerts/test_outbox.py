@@ -17,7 +17,7 @@ from alerts.delivery.outbox import Outbox
 from alerts.delivery.routing import Router
 from api.alerts import Action, DeliveryOutcome, Severity
 from tests.alerts.fast_clock import FastClock
-from tests.alerts.notices import NOON, Desk, incident
+from tests.alerts.notices import NOON, NoticeWriter, incident
 from tests.alerts.pager import ACCEPTS, DROPS, FAILS, HANGS, Behaviour, Pager
 from tests.fakes import until
 from tests.faults.record import Told
@@ -27,7 +27,7 @@ ACK, RESOLVE = Action.ACKNOWLEDGE, Action.RESOLVE
 
 
 class Site:
-    """Pagers, a desk and an outbox between them."""
+    """Pagers, a writer of notices, and the outbox between them."""
 
     def __init__(
         self, folder: Path, clock: DeliveryClock, pagers: dict[str, Pager], **more: Any
@@ -37,12 +37,12 @@ class Site:
         )
         self.config.check()
         self.clock = clock
-        self.desk = Desk(folder / "journal.sqlite", clock, Router(self.config).route)
+        self.writer = NoticeWriter(folder / "journal.sqlite", clock, Router(self.config).route)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Outbox]:
         """Send, until the end of the block."""
-        outbox = Outbox(self.config, self.desk.journal, cluster="hall-1", clock=self.clock)
+        outbox = Outbox(self.config, self.writer.journal, cluster="hall-1", clock=self.clock)
         task = asyncio.create_task(outbox.run())
         try:
             yield outbox
@@ -53,7 +53,7 @@ class Site:
 
     def outcomes(self, key: str) -> list[DeliveryOutcome]:
         """What became of an incident's deliveries, in their order."""
-        found = [one for one in self.desk.journal.history() if one.notice.incident.key == key]
+        found = [one for one in self.writer.journal.history() if one.notice.incident.key == key]
         return [one.outcome for one in reversed(found)]
 
 
@@ -67,7 +67,7 @@ async def site(
     first = next(iter(pagers.values()))
     async with first.listening(), made.running() as outbox:
         yield made, first, outbox
-    made.desk.journal.close()
+    made.writer.journal.close()
 
 
 async def test_an_incident_is_triggered_acknowledged_and_resolved_under_one_key(
@@ -75,7 +75,7 @@ async def test_an_incident_is_triggered_acknowledged_and_resolved_under_one_key(
 ) -> None:
     async with site(tmp_path) as (here, pager, outbox):
         for action in (TRIGGER, ACK, RESOLVE):
-            here.desk.tell(action)
+            here.writer.write(action)
             outbox.wake()
             await until(lambda action=action: action.value in pager.accepted("i-1"))  # type: ignore[misc]
         assert pager.accepted("i-1") == ["trigger", "acknowledge", "resolve"]
@@ -99,20 +99,20 @@ async def test_what_an_ill_pager_did_not_answer_is_sent_again_under_the_same_key
 ) -> None:
     async with site(tmp_path, clock=FastClock(20), timeout_seconds=0.2) as (here, pager, outbox):
         pager.script.extend([ill, ACCEPTS])
-        here.desk.tell()
+        here.writer.write()
         outbox.wake()
         await until(lambda: here.outcomes("i-1") == [DeliveryOutcome.DELIVERED])
-        assert len(here.desk.journal.waiting()) == 0
+        assert len(here.writer.journal.waiting()) == 0
         assert pager.opened["i-1"] == opened
         assert 1 <= pager.accepted("i-1").count("trigger") <= 2
-        assert here.desk.journal.history()[0].tries == 2
+        assert here.writer.journal.history()[0].tries == 2
 
 
 async def test_a_refused_message_is_given_up_said_and_what_follows_is_sent(tmp_path: Path) -> None:
     async with site(tmp_path) as (here, pager, outbox):
         pager.script.append(Behaviour(status=400))
-        here.desk.tell(key="bad")
-        here.desk.tell(key="good")
+        here.writer.write(key="bad")
+        here.writer.write(key="good")
         outbox.wake()
         await until(lambda: here.outcomes("good") == [DeliveryOutcome.DELIVERED])
         await until(lambda: here.outcomes("bad") == [DeliveryOutcome.REFUSED])
@@ -126,7 +126,7 @@ async def test_a_pager_that_asks_for_time_gets_it_and_so_do_all_its_messages(
     clock = FastClock(10)
     async with site(tmp_path, clock=clock, at_once=1) as (here, pager, outbox):
         pager.script.append(Behaviour(status=429, after="7"))
-        here.desk.tell_all([(TRIGGER, f"i-{number}") for number in range(3)])
+        here.writer.write_all([(TRIGGER, f"i-{number}") for number in range(3)])
         outbox.wake()
         await until(lambda: len(pager.opened) == 3)
         assert (pager.calls[1].at - pager.calls[0].at) * clock.speed >= 7
@@ -136,7 +136,7 @@ async def test_a_dead_channel_delays_no_other_and_says_that_it_fails(tmp_path: P
     clock = FastClock(600)
     async with site(tmp_path, "alive", "dead", clock=clock) as (here, pager, outbox):
         for number in range(5):
-            here.desk.tell(key=f"i-{number}")
+            here.writer.write(key=f"i-{number}")
         outbox.wake()
         await until(lambda: len(pager.opened) == 5)
         await until(lambda: any(one.failing for one in outbox.channels()))
@@ -152,7 +152,7 @@ async def test_one_at_a_time_finds_out_whether_a_dead_pager_is_back(tmp_path: Pa
     clock = FastClock(300)
     async with site(tmp_path, clock=clock, at_once=8) as (here, pager, outbox):
         pager.behave = lambda: FAILS
-        here.desk.tell_all([(TRIGGER, f"i-{number}") for number in range(200)])
+        here.writer.write_all([(TRIGGER, f"i-{number}") for number in range(200)])
         outbox.wake()
         await until(lambda: len(pager.calls) >= 20)
         pager.most_at_once = 0
@@ -166,10 +166,10 @@ async def test_one_at_a_time_finds_out_whether_a_dead_pager_is_back(tmp_path: Pa
 async def test_what_was_not_sent_and_is_over_is_never_sent(tmp_path: Path) -> None:
     async with site(tmp_path, at_once=1) as (here, pager, outbox):
         pager.script.append(Behaviour(seconds=0.3))
-        here.desk.tell(key="first")
+        here.writer.write(key="first")
         outbox.wake()
         await until(lambda: len(pager.calls) == 1)
-        here.desk.tell_all([(TRIGGER, "short"), (RESOLVE, "short"), (TRIGGER, "long")])
+        here.writer.write_all([(TRIGGER, "short"), (RESOLVE, "short"), (TRIGGER, "long")])
         outbox.wake()
         await until(lambda: here.outcomes("long") == [DeliveryOutcome.DELIVERED])
         await until(lambda: here.outcomes("short") == [DeliveryOutcome.SUPERSEDED] * 2)
@@ -179,14 +179,14 @@ async def test_what_was_not_sent_and_is_over_is_never_sent(tmp_path: Path) -> No
 async def test_a_page_goes_before_tickets_that_wait(tmp_path: Path) -> None:
     clock = FastClock()
     async with site(tmp_path, at_once=1, per_minute=60_000, burst=1) as (here, pager, outbox):
-        here.desk.route = lambda notice, at, told: {"oncall": clock.wall()}
+        here.writer.route = lambda notice, at, told: {"oncall": clock.wall()}
         pager.script.append(Behaviour(seconds=0.3))
-        here.desk.tell(key="t-0", severity=Severity.TICKET)
+        here.writer.write(key="t-0", severity=Severity.TICKET)
         outbox.wake()
         await until(lambda: len(pager.calls) == 1)
         for number in range(1, 6):
-            here.desk.tell(key=f"t-{number}", severity=Severity.TICKET)
-        here.desk.tell(key="page")
+            here.writer.write(key=f"t-{number}", severity=Severity.TICKET)
+        here.writer.write(key="page")
         outbox.wake()
         await until(lambda: len(pager.opened) == 7)
         assert [call.key for call in pager.calls][:2] == ["t-0", "page"]
@@ -199,12 +199,12 @@ async def test_a_page_is_given_up_after_its_hours_and_its_repetition_goes_on(
     async with site(tmp_path, clock=clock) as (here, pager, outbox):
         pager.behave = lambda: FAILS
         began = clock.monotonic()
-        here.desk.tell()
+        here.writer.write()
         outbox.wake()
         await until(lambda: here.outcomes("i-1") == [DeliveryOutcome.EXPIRED])
         assert clock.monotonic() - began >= 6 * 3600
         assert outbox.channels()[0].failing
-        here.desk.tell(reason="repeat")
+        here.writer.write(reason="repeat")
         pager.behave = None
         outbox.wake()
         await until(lambda: pager.opened["i-1"] == 1)
@@ -218,7 +218,7 @@ async def test_a_ticket_that_was_held_over_the_weekend_is_not_old_when_its_first
     clock = FastClock(200_000, begins=friday)
     async with site(tmp_path, clock=clock) as (here, pager, outbox):
         pager.script.extend([FAILS, FAILS])
-        here.desk.tell(severity=Severity.TICKET)
+        here.writer.write(severity=Severity.TICKET)
         outbox.wake()
         await until(lambda: pager.opened["i-1"] == 1)
         assert clock.wall() - friday >= 61 * 3600 * 10**9
@@ -233,11 +233,11 @@ async def test_a_step_of_the_wall_clock_holds_no_page_up_and_gives_none_up(
     clock = FastClock(10)
     async with site(tmp_path, clock=clock) as (here, pager, outbox):
         pager.script.append(FAILS)
-        here.desk.tell(key="before")
+        here.writer.write(key="before")
         outbox.wake()
         await until(lambda: len(pager.calls) == 1)
         clock.step = hours * 3_600_000_000_000
-        here.desk.tell(key="after")
+        here.writer.write(key="after")
         outbox.wake()
         await until(lambda: len(pager.opened) == 2)
         assert outbox.channels()[0].expired == 0
@@ -249,7 +249,7 @@ async def test_the_end_waits_for_what_is_under_way_and_keeps_the_rest(tmp_path: 
     async with pager.listening():
         pager.script.append(Behaviour(seconds=0.3))
         async with here.running() as outbox:
-            here.desk.tell_all([(TRIGGER, "under way"), (TRIGGER, "waits")])
+            here.writer.write_all([(TRIGGER, "under way"), (TRIGGER, "waits")])
             outbox.wake()
             await until(lambda: len(pager.calls) == 1)
         assert here.outcomes("under way") == [DeliveryOutcome.DELIVERED]
@@ -257,7 +257,7 @@ async def test_the_end_waits_for_what_is_under_way_and_keeps_the_rest(tmp_path: 
         async with here.running():
             await until(lambda: here.outcomes("waits") == [DeliveryOutcome.DELIVERED])
         assert pager.opened == {"under way": 1, "waits": 1}
-    here.desk.journal.close()
+    here.writer.journal.close()
 
 
 async def test_twenty_minutes_of_500_then_slow_then_429_give_one_page_for_each_open_incident(
@@ -277,15 +277,15 @@ async def test_twenty_minutes_of_500_then_slow_then_429_give_one_page_for_each_o
         pager.behave = ill
         keys = [f"i-{number}" for number in range(40)]
         for minute, batch in enumerate([keys[:20], keys[20:30], keys[30:]]):
-            here.desk.tell_all([(TRIGGER, key) for key in batch])
+            here.writer.write_all([(TRIGGER, key) for key in batch])
             outbox.wake()
             await until(lambda minute=minute: clock.monotonic() - began > 300 * (minute + 1))  # type: ignore[misc]
-        here.desk.tell_all([(ACK, key) for key in keys[:5]])
-        here.desk.tell_all([(TRIGGER, key) for key in keys[:10]], reason="repeat")
-        here.desk.tell_all([(RESOLVE, key) for key in keys[30:]])
+        here.writer.write_all([(ACK, key) for key in keys[:5]])
+        here.writer.write_all([(TRIGGER, key) for key in keys[:10]], reason="repeat")
+        here.writer.write_all([(RESOLVE, key) for key in keys[30:]])
         outbox.wake()
         assert not pager.opened
-        await until(lambda: not here.desk.journal.waiting())
+        await until(lambda: not here.writer.journal.waiting())
         assert pager.opened == dict.fromkeys(keys[:30], 1)
         for key in keys[:30]:
             expected = ["trigger", "acknowledge"] if key in keys[:5] else ["trigger"]
@@ -302,14 +302,14 @@ async def test_twenty_minutes_of_500_then_slow_then_429_give_one_page_for_each_o
 async def test_the_page_that_is_sent_late_says_how_things_stand_now(tmp_path: Path) -> None:
     async with site(tmp_path, clock=FastClock(50)) as (here, pager, outbox):
         pager.behave = lambda: FAILS
-        here.desk.tell()
+        here.writer.write()
         outbox.wake()
         await until(lambda: len(pager.calls) >= 2)
         grown = msgspec.structs.replace(incident("i-1"), title="72 nodes are silent", firing=72)
-        here.desk.tell(reason="worse", about=grown)
+        here.writer.write(reason="worse", about=grown)
         pager.behave = None
         outbox.wake()
         await until(lambda: pager.opened["i-1"] == 1)
-        await until(lambda: not here.desk.journal.waiting())
+        await until(lambda: not here.writer.journal.waiting())
         (sent,) = [call for call in pager.calls if call.status == 202]
         assert sent.body["payload"]["summary"] == "[PAGE] 72 nodes are silent"

@@ -22,7 +22,7 @@ from alerts.config import AlertsConfig
 from alerts.delivery.clock import DeliveryClock
 from alerts.delivery.routing import Router
 from api.alerts import DeliveryOutcome
-from tests.alerts.notices import Desk
+from tests.alerts.notices import NoticeWriter
 from tests.alerts.outbox_victims import key_of
 from tests.alerts.pager import ACCEPTS, DROPS, FAILS, Behaviour, Call, Pager
 
@@ -121,11 +121,11 @@ async def test_killed_anywhere_every_incident_arrives_once_under_one_key(tmp_pat
         await victims.fork(total)
         await victims.ended()
         lives.append(pager.take_calls())
-    desk = Desk(path, DeliveryClock(), Router(config).route)
-    assert not desk.journal.waiting()
-    outcomes = {one.outcome for one in desk.journal.history(limit=100_000)}
+    writer = NoticeWriter(path, DeliveryClock(), Router(config).route)
+    assert not writer.journal.waiting()
+    outcomes = {one.outcome for one in writer.journal.history(limit=100_000)}
     assert outcomes <= {DeliveryOutcome.DELIVERED, DeliveryOutcome.SUPERSEDED}
-    desk.journal.close()
+    writer.journal.close()
     for number in range(1, total + 1):
         key, over = key_of(number), number % 3 == 0
         state = pager.state.get(key)

@@ -1,4 +1,4 @@
-"""Whole clusters under all rules, their circuits and the desk: who is told of what, and when.
+"""Whole clusters under all rules, their circuits and the incident manager: which notices are sent, and when.
 
 A healthy hour tells nobody of anything; every kind of fault is one page, or one ticket.
 """

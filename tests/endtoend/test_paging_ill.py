@@ -1,4 +1,4 @@
-"""What goes wrong on the way from the desk to the pager: an ill pager, kills between send and journal,
+"""Faults between the incident manager and the pager: a pager that fails, kills between send and journal,
 a clock that steps, a journal that can't be written. Real processes and a scripted driver throughout.
 """
 
