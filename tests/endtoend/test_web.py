@@ -13,7 +13,7 @@ import aiohttp
 
 from tests.brokers import free_port
 from tests.endtoend.cluster import PATIENCE
-from tests.endtoend.test_top_rough import ROOT, Stage, stage
+from tests.endtoend.test_top_robustness import ROOT, Stage, stage
 
 __all__ = ["stage"]
 

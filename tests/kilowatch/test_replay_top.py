@@ -29,7 +29,7 @@ from telemetry.topics import Topic
 from tests.aggregator.node import inventory, sampled_at
 from tests.brokers import wait_for_port
 from tests.tui.cluster import until
-from tests.tui.hindsight import payload, watts
+from tests.tui.past_store import payload, watts
 from tui.app import Top
 
 SECONDS = 120

@@ -101,7 +101,7 @@ async def test_every_key_of_every_view_leaves_the_screen_whole() -> None:
         assert app.is_running
 
 
-async def test_one_finds_the_lost_gpu_and_why_by_keys_alone() -> None:
+async def test_keys_alone_lead_to_the_lost_gpu_and_the_reason() -> None:
     async with staged() as (pilot, _, _stage):
         await press_until(
             pilot, "5", holds=lambda text: "Alerts" in text.splitlines()[0] and "fallen off" in text
@@ -158,7 +158,7 @@ async def test_acknowledging_and_silencing_need_write_and_then_hold() -> None:
         assert "1 silence, 1 of 1" in text.splitlines()[-1]
 
 
-async def test_one_sees_which_circuit_trips_first_and_what_relieves_it() -> None:
+async def test_the_circuit_that_trips_first_is_shown_with_its_relief() -> None:
     async with staged() as (pilot, app, _):
         text = await press_until(pilot, "4", "s", holds=lambda text: "▼what next" in text)
         rows = [line for line in text.splitlines() if "PDU-" in line or "RPP-" in line]
@@ -388,7 +388,7 @@ async def test_no_node_yet_says_what_to_start_and_gives_way_to_the_first_node() 
         await until(pilot, lambda text: "650/700" in text)
 
 
-async def test_a_wrong_token_is_told_with_the_option_that_gives_it(tmp_path: Path) -> None:
+async def test_a_wrong_token_is_reported_with_its_option(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("a-long-enough-secret-of-many-letters")
     token.chmod(0o600)
@@ -460,7 +460,7 @@ async def test_pools_show_islands_and_the_matrix_of_a_node() -> None:
         await press_until(pilot, "escape", holds=lambda text: "8 islands" in text)
 
 
-async def test_energy_says_what_was_taken_and_what_it_costs() -> None:
+async def test_energy_shows_consumption_and_cost() -> None:
     async with staged((100, 40)) as (pilot, _, _stage):
         text = await press_until(
             pilot, "7", holds=lambda text: "Energy and cost" in text and "today" in text

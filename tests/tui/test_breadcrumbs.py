@@ -11,7 +11,7 @@ from api.report import Report, Upkeep
 from telemetry.metric import Kind, Unit
 from tests.tui.cluster import until
 from tests.tui.test_app import staged
-from tests.tui.test_lines import LIVE, NOW, SECOND, incidents, said, state
+from tests.tui.test_lines import LIVE, NOW, SECOND, incidents, line_text, state
 from tui.frame.header import header
 from tui.frame.navigation import gpu_name, joined
 from tui.kit.chart import Mark
@@ -34,7 +34,7 @@ def test_a_path_gives_way_and_the_counts_of_alerts_stay(width: int) -> None:
     shown = state(incidents(7) + incidents(13, "ticket"))
     [first, _] = header(shown, LIVE, NOW, width)
     for chips in ([], [(" /power>300 ", "chip")]):
-        line = said(joined(first, len(counts(shown)), chips, PATH, width))
+        line = line_text(joined(first, len(counts(shown)), chips, PATH, width))
         assert "▲7 !13 " in line
         assert "● LIVE " in line
         assert "name \u203a gpu0" in line
@@ -44,18 +44,18 @@ def test_a_path_gives_way_and_the_counts_of_alerts_stay(width: int) -> None:
 @pytest.mark.parametrize("width", [60, 80])
 def test_counts_of_alerts_stay_where_the_header_alone_is_too_long(width: int) -> None:
     found = incidents(1234) + incidents(5678, "ticket")
-    assert said(header(state(found), LIVE, NOW, width)[0]).endswith("▲1,234 !5,678 ")
+    assert line_text(header(state(found), LIVE, NOW, width)[0]).endswith("▲1,234 !5,678 ")
 
 
 def test_a_path_has_as_many_parts_as_there_is_room_for() -> None:
     first = [("● LIVE ", "good"), ("▲1", "crit")]
     path = ["Nodes", "node-1", "gpu0"]
-    assert said(joined(first, 1, [], path, 40)).endswith(
+    assert line_text(joined(first, 1, [], path, 40)).endswith(
         "▲1" + " " * 9 + " Nodes \u203a node-1 \u203a gpu0"
     )
-    assert said(joined(first, 1, [], path, 26)).endswith("▲1    node-1 \u203a gpu0")
-    assert said(joined(first, 1, [], path, 15)) == "● LIVE ▲1  gpu0"
-    assert said(joined(first, 1, [], [], 12)) == "● LIVE ▲1   "
+    assert line_text(joined(first, 1, [], path, 26)).endswith("▲1    node-1 \u203a gpu0")
+    assert line_text(joined(first, 1, [], path, 15)) == "● LIVE ▲1  gpu0"
+    assert line_text(joined(first, 1, [], [], 12)) == "● LIVE ▲1   "
 
 
 def test_a_gpu_is_called_by_its_node_while_its_page_is_not_here() -> None:
@@ -76,7 +76,7 @@ def test_what_a_day_took_goes_on_in_the_next_line() -> None:
     energy = Upkeep(kwh=84_200.0, cost=7578.0, co2_kg=31_990.0, gpu_kwh=70_000.0, hours=24.0,
                     unknown_hours=2.0, estimated_ratio=0.2)  # fmt: skip
     shown = state().with_doc(TODAY, Report(currency="USD", measured=energy), 100.0)
-    lines = [said(line) for line in energy_lines(shown, 80, 30)]
+    lines = [line_text(line) for line in energy_lines(shown, 80, 30)]
     assert all(cell_len(line) <= 80 for line in lines)
     assert "over 24 h" in "\n".join(lines)
     assert "2 h not known  20% estimated" in "\n".join(lines)
@@ -101,7 +101,7 @@ def test_what_an_alert_says_is_broken_between_words_and_not_cut() -> None:
             )
         ]
     )
-    lines = [said(line) for line in incident_lines(shown, "k", 60, 14, utc=True)]
+    lines = [line_text(line) for line in incident_lines(shown, "k", 60, 14, utc=True)]
     assert words in " ".join(" ".join(lines).split())
     assert all(cell_len(line) <= 60 for line in lines)
     assert len(lines) <= 14
@@ -130,7 +130,7 @@ async def test_160_columns_say_what_is_wrong_in_full() -> None:
         assert rows
 
 
-async def test_circuits_open_on_the_one_that_is_worst() -> None:
+async def test_circuits_open_on_the_most_urgent() -> None:
     async with staged((80, 24)) as (pilot, app, _):
         await pilot.press("4")
         await until(pilot, lambda text: "what next" in text and " of " in text)
@@ -158,7 +158,11 @@ def test_percent_goes_beyond_100_only_where_values_do() -> None:
             "d", "m", Unit.RATIO, Kind.GAUGE, 1.0, 0, 4 * SECOND, [0, SECOND, 2 * SECOND],
             mean=[0.5, high, 0.5], low=[], high=[],
         )  # fmt: skip
-        return said(history_lines(found, "", plot, "1 m", 60, 7, utc=True)[1]).split("┤")[0].strip()
+        return (
+            line_text(history_lines(found, "", plot, "1 m", 60, 7, utc=True)[1])
+            .split("┤")[0]
+            .strip()
+        )
 
     busy = Plot("Utilisation", "u", (0.0, 1.0), scale_percent, "")
     power = Plot("Power", "p", (0.0, 770.0), scale_watts, "", [Mark(700.0, "limit 700", "dim")])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from api.power import CircuitsReply, CircuitState, PowerReply, RowsReply, RowState, TripSeconds
-from tests.tui.test_lines import LIVE, NOW, said, state
+from tests.tui.test_lines import LIVE, NOW, line_text, state
 from tui.frame.header import header
 from tui.screens.circuit import circuit_lines
 from tui.screens.overview import circuit_bars
@@ -38,18 +38,18 @@ def page(circuit: CircuitState, width: int = 200) -> list[str]:
     """The page of a circuit as text."""
     past = (np.empty(0), np.empty(0))
     shown = state(circuits=[circuit])
-    return [said(line) for line in circuit_lines(shown, circuit.id, past, Now(1.0), width, 40, utc=True)]  # fmt: skip
+    return [line_text(line) for line in circuit_lines(shown, circuit.id, past, Now(1.0), width, 40, utc=True)]  # fmt: skip
 
 
-def test_every_number_on_a_line_is_of_the_load_that_the_countdown_is_told_for() -> None:
+def test_every_number_on_a_line_is_of_the_load_of_the_countdown() -> None:
     assert share(FALLEN) == 1.21
     assert load(FALLEN) == 1656 * 1.21 / 0.69
     assert headroom(FALLEN) == "-984 W"
     shown = state(circuits=[FALLEN])
     [bar] = circuit_bars(shown, Now(0.0), 1)
     assert bar.ratio == 1.21
-    assert said(bar.right).split() == ["121%", "TRIP", "00:11", "-984", "W"]
-    assert "office 121% MAY TRIP IN 00:09" in said(header(shown, LIVE, NOW, 160)[2])
+    assert line_text(bar.right).split() == ["121%", "TRIP", "00:11", "-984", "W"]
+    assert "office 121% MAY TRIP IN 00:09" in line_text(header(shown, LIVE, NOW, 160)[2])
     assert any(
         line.split() == ["office", "121%", "2.9", "kW", "MAY", "TRIP", "IN", "00:11"]
         for line in text_lines(shown, 0.3)
@@ -60,7 +60,7 @@ def test_every_number_on_a_line_is_of_the_load_that_the_countdown_is_told_for() 
 
 def test_a_share_is_of_the_breaker_where_it_is_over_another_limit() -> None:
     over = msgspec.structs.replace(AFTER, lasting_ratio=0.81, above_continuous_seconds=130.0)
-    assert said(worst_line(state(circuits=[over]), Now(0.0), 1)).strip() == (
+    assert line_text(worst_line(state(circuits=[over]), Now(0.0), 1)).strip() == (
         "office 81% of its breaker, over continuous limit for 2 m"
     )
 
@@ -82,7 +82,7 @@ CALM = msgspec.structs.replace(
     ],
     ids=["calm", "over its limit", "full soon", "over it soon", "trips"],
 )
-def test_relief_is_told_where_a_limit_is_passed_or_foreseen(
+def test_relief_is_shown_where_a_limit_is_passed_or_forecast(
     more: dict[str, Any], said_: bool
 ) -> None:
     text = "\n".join(page(msgspec.structs.replace(CALM, **more)))
@@ -105,7 +105,7 @@ def test_a_load_that_has_fallen_is_not_called_over() -> None:
     assert still == ("MAY TRIP IN 00:11", "strong")
 
 
-def test_an_older_aggregator_tells_one_load_only() -> None:
+def test_an_older_aggregator_reports_one_load_only() -> None:
     old = CircuitState("old", watts=1000.0, amps={"L1": 10.0}, rated_amps=20.0, continuous_amps=16.0, load_ratio=0.5, headroom_amps=6.0)  # fmt: skip
     assert share(old) == 0.5
     assert load(old) == 1000
@@ -132,11 +132,13 @@ ASSUMED = CircuitState(
 """Its only node is silent: what it carries is what it may, and nobody told it."""
 
 
-def test_a_load_that_is_assumed_is_never_shown_as_one_that_was_told() -> None:
+def test_an_assumed_load_is_never_shown_as_a_measured_one() -> None:
     shown = state(circuits=[ASSUMED])
-    assert "office ~121% assumed power of silent nodes" in said(header(shown, LIVE, NOW, 160)[2])
+    assert "office ~121% assumed power of silent nodes" in line_text(
+        header(shown, LIVE, NOW, 160)[2]
+    )
     [bar] = circuit_bars(shown, Now(0.0), 1)
-    assert said(bar.right).split()[:2] == ["~121%", "assumed"]
+    assert line_text(bar.right).split()[:2] == ["~121%", "assumed"]
     row = next(line.split() for line in text_lines(shown, 0.3) if line.startswith("office"))
     assert row[:4] == ["office", "~121%", "~2.9", "kW"]
     assert as_json(shown, 0.3)["circuits"][0]["assumed_watts"] == 2900.0
@@ -166,7 +168,7 @@ def test_a_budget_of_which_a_part_is_assumed_says_about() -> None:
     measured_watts = {"watts": 6e6, "power_ratio": 0.75}
     for assumed, word in ((0.0, "Power 6.00/8.00 MW"), (1e6, "Power ~6.00/8.00 MW")):
         row = RowState("hall", measured_watts | {"assumed_watts": assumed})
-        assert word in said(
+        assert word in line_text(
             header(state().with_doc(BUDGETS, RowsReply(rows=[row]), 100.0), LIVE, NOW, 160)[1]
         )
 
@@ -176,14 +178,14 @@ def test_the_wall_says_of_how_many_nodes_it_is() -> None:
         POWER_PAGE, PowerReply(configured=True, wall_watts=9_100.0, wall_nodes=1), 100.0
     )
     nodes = shown.status.nodes if shown.status else 0
-    assert f"Wall 9.1 kW (1/{nodes:,} nodes, " in said(header(shown, LIVE, NOW, 160)[1])
+    assert f"Wall 9.1 kW (1/{nodes:,} nodes, " in line_text(header(shown, LIVE, NOW, 160)[1])
     nobody = state().with_doc(
         POWER_PAGE, PowerReply(configured=True, wall_watts=None, wall_nodes=0), 100.0
     )
-    assert "Wall" not in said(header(nobody, LIVE, NOW, 160)[1])
+    assert "Wall" not in line_text(header(nobody, LIVE, NOW, 160)[1])
 
 
-def test_a_chart_keeps_what_was_told_and_draws_nothing_that_was_not() -> None:
+def test_a_chart_draws_measured_loads_only() -> None:
     """An answer without circuits is none; what is assumed is a gap."""
     loads, none = Loads(), CircuitsReply(at=0)
     measured_watts = msgspec.structs.replace(ASSUMED, assumed_watts=0.0)

@@ -50,7 +50,7 @@ async def until(
             await asyncio.sleep(0.02)
 
 
-async def test_the_board_holds_what_the_aggregator_serves() -> None:
+async def test_the_state_holds_what_the_aggregator_serves() -> None:
     cluster = Cluster(nodes=3, gpus=4)
     cluster.lose("GPU-dgx-01-2")
     await cluster.beat()
@@ -163,7 +163,7 @@ async def test_nobody_at_the_address_is_a_state_and_no_exception() -> None:
         assert not feed.state.ready
 
 
-async def test_one_that_does_not_answer_in_time_is_slow_and_one_that_is_gone_is_not(
+async def test_an_aggregator_without_an_answer_is_slow_and_a_stopped_one_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("tui.feed.requests.TIMEOUT", 0.2)
@@ -205,7 +205,7 @@ async def test_circuits_come_by_columns_and_the_open_one_as_a_whole() -> None:
         full = feed.state.circuit("lab/2")
         assert full is not None
         assert list(full.amps) == ["L1", "L2"]
-        for said in (
+        for line_text in (
             share,
             load,
             most,
@@ -213,7 +213,7 @@ async def test_circuits_come_by_columns_and_the_open_one_as_a_whole() -> None:
             lambda c: until_full(c, Now(0.0)),
             lambda c: until_trip(c, Now(0.0)),
         ):
-            measured_watts = (said(brief), said(full))  # type: ignore[operator]
+            measured_watts = (line_text(brief), line_text(full))  # type: ignore[operator]
             assert measured_watts[0] == measured_watts[1] or measured_watts[0] == pytest.approx(
                 measured_watts[1], rel=1e-3
             )

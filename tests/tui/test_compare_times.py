@@ -9,7 +9,7 @@ from api.fleet import NodeReply
 from telemetry.devices import Gpu
 from tests.tui.cluster import Cluster, until
 from tests.tui.test_app import press_until, shown
-from tests.tui.test_lines import said, state
+from tests.tui.test_lines import line_text, state
 from tui.screens.compare import _GPU_ROWS
 from tui.screens.compare_times import Comparison, comparison_lines, parse_time
 from tui.state import readings
@@ -61,7 +61,7 @@ def page(**read: float) -> GpuPageReply:
     )
 
 
-def test_what_differs_is_told_in_its_unit_and_as_a_share() -> None:
+def test_a_difference_is_shown_in_its_unit_and_as_a_share() -> None:
     then = Comparison(NOON - 600 * SECOND, "gpu", "G")
     now = page(gpu_power_watts=650.0, gpu_utilization_ratio=0.62, gpu_temperature_celsius=60.0,
                gpu_ecc_volatile_corrected_total=3.0)  # fmt: skip
@@ -71,7 +71,8 @@ def test_what_differs_is_told_in_its_unit_and_as_a_share() -> None:
         state().with_doc(then.page(then=False), now, 1.0).with_doc(then.page(then=True), was, 1.0)
     )
     lines = [
-        said(line) for line in comparison_lines(shown_, then, _GPU_ROWS, [], 900, 100, 30, utc=True)
+        line_text(line)
+        for line in comparison_lines(shown_, then, _GPU_ROWS, [], 900, 100, 30, utc=True)
     ]
     cells = {line[:15].strip(): line[15:].split("  ") for line in lines}
     measured_watts = {
@@ -88,7 +89,7 @@ def test_what_differs_is_told_in_its_unit_and_as_a_share() -> None:
 def test_what_is_not_stored_says_why() -> None:
     then = Comparison(NOON, "gpu", "G")
     lines = [
-        said(line)
+        line_text(line)
         for line in comparison_lines(state(), then, _GPU_ROWS, [], 900, 100, 30, utc=True)
     ]
     assert lines[1:3] == ["now: loading …", "then: loading …"]

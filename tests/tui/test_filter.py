@@ -53,7 +53,7 @@ def test_what_fits(text: str, fits: list[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "column", "said"),
+    ("text", "column", "line_text"),
     [
         ("powr>600", 0, "power"),
         ("power>", 6, "a value is missing"),
@@ -67,8 +67,8 @@ def test_what_fits(text: str, fits: list[int]) -> None:
         ("power > > 3", 8, "a value is missing"),
     ],
 )  # fmt: skip
-def test_a_fault_says_where_and_what(text: str, column: int, said: str) -> None:
-    with pytest.raises(FilterError, match=said) as caught:
+def test_a_fault_says_where_and_what(text: str, column: int, line_text: str) -> None:
+    with pytest.raises(FilterError, match=line_text) as caught:
         parse(text, GPU_KEYS)
     assert abs(caught.value.column - column) <= 2
 

@@ -60,7 +60,7 @@ def test_every_gpu_has_one_place_and_the_place_is_found_again(
         (12_500, (80, 18), Zoom.RACKS),
     ],
 )
-def test_the_finest_zoom_that_fits_is_taken(nodes: int, size: tuple[int, int], zoom: Zoom) -> None:
+def test_the_finest_zoom_that_fits_is_used(nodes: int, size: tuple[int, int], zoom: Zoom) -> None:
     grid = lay_out(*fleet(nodes, 8, max(1, nodes // 16)), *size)
     assert grid.zoom is zoom
     assert grid.height <= size[1]
@@ -82,7 +82,7 @@ def test_ten_thousand_gpus_at_80_by_24_say_which_gpu_of_which_node_is_ill() -> N
     ("state", "sign"), [(STALE, "▒"), (WARN, "!"), (CRIT, "▲"), (DOWN, "\u00d7")]
 )
 @pytest.mark.parametrize("shaded", [True, False])
-def test_what_is_ill_is_a_sign_and_no_colour_alone(state: int, sign: str, shaded: bool) -> None:
+def test_a_fault_is_a_sign_and_not_a_colour_alone(state: int, sign: str, shaded: bool) -> None:
     grid = lay_out(*fleet(8, 8), 40, 20, Zoom.HALVES)
     assert sign in "".join(text(draw(grid, cells(64, 3, g9=state), shaded=shaded)))
 

@@ -176,11 +176,11 @@ async def test_a_socket_answers_pings_joins_parts_and_takes_long_messages() -> N
     async def handler(request: web.Request) -> web.StreamResponse:
         socket = web.WebSocketResponse(autoping=False)
         await socket.prepare(request)
-        said = await socket.receive_str()
+        line_text = await socket.receive_str()
         await socket.ping(b"there?")
         pong = await socket.receive()
         assert (pong.type, pong.data) == (WSMsgType.PONG, b"there?")
-        await socket.send_str(said[::-1])
+        await socket.send_str(line_text[::-1])
         await socket.send_bytes(b"x" * 300_000)
         assert request.transport is not None
         request.transport.write(b"\x01\x02on\x89\x00\x80\x01e")  # a text in two, a ping between

@@ -37,7 +37,7 @@ def text(timeline: TimelineReply, at: int, **more: int) -> list[str]:
     return ["".join(piece for piece, _ in line) for line in drawn]
 
 
-def test_it_is_told_in_order_with_who_and_why_and_to_whom() -> None:
+def test_events_are_listed_in_order_with_persons_reasons_and_channels() -> None:
     assert text(STORY, NOON + 60 * MINUTE) == [
         "what happened",
         "  14:13:20Z began",
@@ -55,7 +55,7 @@ def test_in_the_past_nothing_has_happened_that_came_later() -> None:
     assert text(STORY, NOON + 3 * MINUTE)[-1].endswith("acknowledged by ops: on it?[2J")
 
 
-def test_of_much_the_first_and_the_newest_are_told() -> None:
+def test_of_many_events_the_first_and_the_newest_are_listed() -> None:
     lines = text(STORY, NOON + 60 * MINUTE, most=4)
     assert len(lines) == 5
     assert lines[1].endswith("began")

@@ -33,7 +33,7 @@ NOW = ScreenTime(100.0)
 SECOND = 10**9
 
 
-def said(pieces: Drawn) -> str:
+def line_text(pieces: Drawn) -> str:
     """Pieces as text."""
     return "".join(text for text, _ in pieces)
 
@@ -93,14 +93,14 @@ FIRING = Alert("k", "r", "firing", "page", "", subject="circuit", name="PDU-17B"
 
 def test_80_columns_say_the_essentials_in_two_lines() -> None:
     shown = state(incidents(2) + incidents(20, "ticket"), [CALM, NEAR, HOT], (FIRING,))
-    first, second = (said(line) for line in header(shown, LIVE, NOW, 80))
+    first, second = (line_text(line) for line in header(shown, LIVE, NOW, 80))
     assert first == "● LIVE site?-a 0.3 s GPU 9,968/10,000 \u00d724 ▒8 6.93/8.40 MW 82% ▲2 !20 "
     assert second.startswith("PDU-17B 112% MAY TRIP IN 04:09  PDU-16A 96% 100% in 21 m")
     assert cell_len(second) <= 80
 
 
 def test_160_columns_say_more_and_what_of_how_many() -> None:
-    lines = [said(line) for line in header(state(), LIVE, NOW, 160)]
+    lines = [line_text(line) for line in header(state(), LIVE, NOW, 160)]
     assert len(lines) == 3
     assert "1,249/1,250 nodes reporting" in lines[0]
     assert "GPUs 9,968/10,000 reporting  \u00d724 lost  ▒8 no data" in lines[1]
@@ -113,7 +113,7 @@ def test_no_line_of_the_header_is_too_wide(width: int) -> None:
     shown = state(incidents(1300), [replace_name(HOT, "x" * 300), NEAR])
     shown = replace(shown, nodes=(NodeReply("a", "online", source="simulated:x"),))
     for line in header(shown, LIVE, NOW, width)[: 1 if width >= 120 else 2]:
-        assert cell_len(said(line)) <= max(width, 120)
+        assert cell_len(line_text(line)) <= max(width, 120)
 
 
 def replace_facts(remedy: str) -> CircuitState:
@@ -129,16 +129,16 @@ def replace_name(circuit: CircuitState, name: str) -> CircuitState:
 def test_power_is_of_the_budget_where_there_is_one() -> None:
     row = RowState("site", {"watts": 6.0e6, "power_ratio": 0.75})
     shown = state().with_doc(BUDGETS, RowsReply(rows=[row]), 100.0)
-    assert "Power 6.00/8.00 MW" in said(header(shown, LIVE, NOW, 160)[1])
-    assert "GPU power 6.93/8.40 MW" in said(header(state(), LIVE, NOW, 160)[1])
+    assert "Power 6.00/8.00 MW" in line_text(header(shown, LIVE, NOW, 160)[1])
+    assert "GPU power 6.93/8.40 MW" in line_text(header(state(), LIVE, NOW, 160)[1])
 
 
 def test_energy_and_cost_of_today_are_a_dash_until_they_are_known() -> None:
     shown = state().with_doc(
         TODAY, Report(currency="USD", measured=Upkeep(kwh=84_200.0, cost=7578.0)), 100.0
     )
-    assert "84.2 MWh $7,578 today" in said(header(shown, LIVE, NOW, 80)[1])
-    assert "— kWh" in said(header(state(), LIVE, NOW, 80)[1])
+    assert "84.2 MWh $7,578 today" in line_text(header(shown, LIVE, NOW, 80)[1])
+    assert "— kWh" in line_text(header(state(), LIVE, NOW, 80)[1])
 
 
 @pytest.mark.parametrize(
@@ -151,15 +151,15 @@ def test_what_is_not_real_says_so(source: str, badge: str) -> None:
         nodes=(NodeReply("a", "online", source="nvml"), NodeReply("b", "online", source=source)),
     )
     assert shown.badge == badge
-    assert badge in said(header(shown, LIVE, NOW, 160)[0])
-    assert badge[:3] in said(header(shown, LIVE, NOW, 80)[0])
+    assert badge in line_text(header(shown, LIVE, NOW, 160)[0])
+    assert badge[:3] in line_text(header(shown, LIVE, NOW, 80)[0])
 
 
-def test_a_screen_that_stands_still_or_shows_the_past_says_so() -> None:
-    assert said(header(state(), LIVE, ScreenTime(141.0, paused=100.0), 80)[0]).startswith(
+def test_a_paused_or_past_screen_is_labelled() -> None:
+    assert line_text(header(state(), LIVE, ScreenTime(141.0, paused=100.0), 80)[0]).startswith(
         " PAUSED 00:41 "
     )
-    assert said(
+    assert line_text(
         header(state(), LIVE, ScreenTime(100.0, replay="11:58:40Z (-5m)"), 80)[0]
     ).startswith(" REPLAY 11:58:40Z (-5m)")
 
@@ -170,45 +170,51 @@ def test_live_means_fresh() -> None:
     assert status is not None
     slow = msgspec.structs.replace(status, newest_frame_age_seconds=12.0)
     gone = msgspec.structs.replace(slow, summary=FleetSummary(nodes={"online": 0, "stale": 1250}))
-    assert said(header(state(), LIVE, ScreenTime(104.0), 80)[0]).startswith("● LIVE site?-a 4.3 s")
-    assert said(header(state(), LIVE, ScreenTime(112.0), 80)[0]).startswith("▒ STALE site?-a 12 s")
-    assert said(header(replace(state(), status=gone), LIVE, NOW, 80)[0]).startswith("▒ STALE")
-    assert said(header(replace(state(), status=slow), LIVE, NOW, 80)[0]).startswith("● LIVE")
-    assert said(header(state(), LIVE, ScreenTime(112.0, every=5.0), 80)[0]).startswith("● LIVE")
-    assert said(tiny(state(), LIVE, ScreenTime(112.0), 40, 2)[0]) == "▒ STALE no alerts"
+    assert line_text(header(state(), LIVE, ScreenTime(104.0), 80)[0]).startswith(
+        "● LIVE site?-a 4.3 s"
+    )
+    assert line_text(header(state(), LIVE, ScreenTime(112.0), 80)[0]).startswith(
+        "▒ STALE site?-a 12 s"
+    )
+    assert line_text(header(replace(state(), status=gone), LIVE, NOW, 80)[0]).startswith("▒ STALE")
+    assert line_text(header(replace(state(), status=slow), LIVE, NOW, 80)[0]).startswith("● LIVE")
+    assert line_text(header(state(), LIVE, ScreenTime(112.0, every=5.0), 80)[0]).startswith(
+        "● LIVE"
+    )
+    assert line_text(tiny(state(), LIVE, ScreenTime(112.0), 40, 2)[0]) == "▒ STALE no alerts"
 
 
-def test_the_line_has_one_word_everywhere() -> None:
+def test_the_connection_has_the_same_word_everywhere() -> None:
     for width in (80, 160):
-        assert "○ DISCONNECTED site" in said(header(state(), LOST, NOW, width)[0])
-    assert said(tiny(state(), LOST, NOW, 40, 2)[0]).startswith("○ DISCONNECTED ")
-    assert said(header(DashboardState(), LOST, NOW, 80)[0]) == "○ DISCONNECTED"
-    assert said(band(LOST, 100.0, state(), utc=True)).startswith(" DISCONNECTED 00:03")
+        assert "○ DISCONNECTED site" in line_text(header(state(), LOST, NOW, width)[0])
+    assert line_text(tiny(state(), LOST, NOW, 40, 2)[0]).startswith("○ DISCONNECTED ")
+    assert line_text(header(DashboardState(), LOST, NOW, 80)[0]) == "○ DISCONNECTED"
+    assert line_text(band(LOST, 100.0, state(), utc=True)).startswith(" DISCONNECTED 00:03")
 
 
 def test_what_has_not_been_read_yet_is_loading_and_not_nothing() -> None:
     bare = replace(state(), docs={})
     for width in (80, 160):
-        text = "\n".join(map(said, header(bare, LIVE, NOW, width)))
+        text = "\n".join(map(line_text, header(bare, LIVE, NOW, width)))
         assert "no alerts" not in text
         assert "…" in text
-    assert said(alert_lines(bare, 80, 3)[0]) == "loading …"
+    assert line_text(alert_lines(bare, 80, 3)[0]) == "loading …"
     refused = bare.with_doc(INCIDENTS, ErrorDetail("incidents", "the journal is closed"), 100.0)
-    assert "journal is closed" in said(alert_lines(refused, 80, 3)[0])
-    assert said(header(refused, LIVE, NOW, 80)[0]).endswith("alerts —")
+    assert "journal is closed" in line_text(alert_lines(refused, 80, 3)[0])
+    assert line_text(header(refused, LIVE, NOW, 80)[0]).endswith("alerts —")
     for listing in (gpu_listing(bare, ""), gpu_listing(replace(bare, status=None), "")):
-        words = said(listing.empty())
+        words = line_text(listing.empty())
         assert words == ("loading …" if listing.source.state.status else "no GPU yet")
 
 
 def test_without_a_status_the_header_says_what_the_line_does() -> None:
     assert (
-        said(header(DashboardState(), Connection(ConnectionState.CONNECTING, 0.0), NOW, 80)[0])
+        line_text(header(DashboardState(), Connection(ConnectionState.CONNECTING, 0.0), NOW, 80)[0])
         == "○ CONNECTING"
     )
 
 
-def test_countdowns_tick_and_stand_still_when_the_data_does() -> None:
+def test_countdowns_run_and_stop_with_the_data() -> None:
     shown = state(circuits=[HOT])
     assert countdown_now(shown, LIVE, NOW) == Now(2.0)
     for line, moment in (
@@ -231,10 +237,10 @@ def test_what_needs_somebody_first_comes_first() -> None:
     shown = state(circuits=[CALM, NEAR, HOT])
     assert [circuit.id for circuit in shown.urgent] == ["PDU-17B", "PDU-16A", "PDU-1"]
     assert (
-        said(worst_line(state(circuits=[CALM]), Now(0.0), 2)).strip()
+        line_text(worst_line(state(circuits=[CALM]), Now(0.0), 2)).strip()
         == "most loaded circuit PDU-1 50%"
     )
-    assert said(worst_line(state(), Now(0.0), 2)).strip() == "no circuits configured"
+    assert line_text(worst_line(state(), Now(0.0), 2)).strip() == "no circuits configured"
 
 
 def test_a_circuit_says_what_is_left_and_what_would_relieve_it() -> None:
@@ -258,12 +264,12 @@ def test_the_tree_folds_and_knows_who_hangs_where() -> None:
     assert members(state(circuits=[panel, leaf, other]), "RPP") == ["n1", "n2"]
 
 
-def test_a_line_that_is_not_live_is_told_in_a_band() -> None:
-    text = said(band(LOST, 100.0, state(), utc=True))
+def test_a_lost_connection_is_shown_in_a_band() -> None:
+    text = line_text(band(LOST, 100.0, state(), utc=True))
     assert text == " DISCONNECTED 00:03, last data 00:01:40Z, trying again in 4.0 s, R now  refused"
     refused = Connection(ConnectionState.REFUSED, 97.0, "a token\x1b is needed")
-    assert said(band(refused, 100.0, state(), utc=True)).startswith(" REFUSED 00:03")
-    assert "\x1b" not in said(band(refused, 100.0, state(), utc=True))
+    assert line_text(band(refused, 100.0, state(), utc=True)).startswith(" REFUSED 00:03")
+    assert "\x1b" not in line_text(band(refused, 100.0, state(), utc=True))
     assert band(LIVE, 100.0, state(), utc=True) == []
     assert (
         band(Connection(ConnectionState.CONNECTING, 99.0), 100.0, DashboardState(), utc=True) == []
@@ -273,31 +279,34 @@ def test_a_line_that_is_not_live_is_told_in_a_band() -> None:
 def test_a_recording_that_is_being_read_is_not_disconnected() -> None:
     slow = Connection(ConnectionState.LOST, 88.0, "no answer within 10 s", 104.0, slow=True)
     assert (
-        said(band(slow, 100.0, state(), utc=True, recorded=True)) == " READING 00:12  the recording"
+        line_text(band(slow, 100.0, state(), utc=True, recorded=True))
+        == " READING 00:12  the recording"
     )
-    assert said(band(slow, 100.0, state(), utc=True)).startswith(" DISCONNECTED 00:12")
+    assert line_text(band(slow, 100.0, state(), utc=True)).startswith(" DISCONNECTED 00:12")
     gone = band(LOST, 100.0, state(), utc=True, recorded=True)
-    assert said(gone).startswith(" DISCONNECTED 00:03")
+    assert line_text(gone).startswith(" DISCONNECTED 00:03")
     for line in (slow, Connection(ConnectionState.CONNECTING, 88.0)):
         first = nothing_yet(DashboardState(), line, "http://127.0.0.1:9", 100.0, recorded=True)
-        assert said((first or [[]])[0]) == "reading the recording (12 s) …"
+        assert line_text((first or [[]])[0]) == "reading the recording (12 s) …"
 
 
 def test_before_there_is_data_the_screen_says_what_to_do() -> None:
     refused = Connection(ConnectionState.REFUSED, 97.0, "a token is needed")
     url = "http://agg:9400"
     texts = {
-        line.state: "\n".join(map(said, nothing_yet(DashboardState(), line, url, 100.0) or []))
+        line.state: "\n".join(map(line_text, nothing_yet(DashboardState(), line, url, 100.0) or []))
         for line in (Connection(ConnectionState.CONNECTING, 97.0), LOST, refused)
     }
     assert texts[ConnectionState.CONNECTING] == "connecting to http://agg:9400 (3.0 s) …"
     assert "kilowatch aggregate" in texts[ConnectionState.LOST]
     assert "--token-file" in texts[ConnectionState.REFUSED]
-    empty = "\n".join(map(said, nothing_yet(DashboardState(ready=True), LIVE, url, 100.0) or []))
+    empty = "\n".join(
+        map(line_text, nothing_yet(DashboardState(ready=True), LIVE, url, 100.0) or [])
+    )
     assert "no node yet" in empty
     assert "kilowatch collect" in empty
     then = "\n".join(
-        map(said, nothing_yet(DashboardState(ready=True), LIVE, url, 100.0, past=True) or [])
+        map(line_text, nothing_yet(DashboardState(ready=True), LIVE, url, 100.0, past=True) or [])
     )
     assert "no node had been heard of at that time" in then
     assert "kilowatch collect" not in then
@@ -307,50 +316,51 @@ def test_before_there_is_data_the_screen_says_what_to_do() -> None:
 
 def test_a_storm_is_the_worst_alerts_and_a_number() -> None:
     shown = state(incidents(200))
-    lines = [said(line) for line in alert_lines(shown, 60, 8)]
+    lines = [line_text(line) for line in alert_lines(shown, 60, 8)]
     assert lines[0] == "▲ CRIT  34s what? 0"
     assert lines[-1] == "  and 193 more"
     assert len(lines) == 8
-    short = [said(line) for line in alert_lines(shown, 60, 3)]
+    short = [line_text(line) for line in alert_lines(shown, 60, 3)]
     assert short[-1] == "▲ CRIT  34s what? 2  and 197 more"
 
 
-def test_who_has_taken_an_incident_is_told_and_it_is_no_alarm_any_more() -> None:
+def test_an_acknowledged_incident_is_dimmed_and_shows_who() -> None:
     taken = incidents(1, acknowledged=IncidentNote(who="ops\x1b", at=90 * SECOND))
     line = alert_lines(state(taken), 60, 4)[0]
-    assert said(line) == "▲ CRIT  34s what? 0 ✓ ops?"
+    assert line_text(line) == "▲ CRIT  34s what? 0 ✓ ops?"
     assert "crit" not in {tone for _, tone in line}
 
 
-def test_when_all_is_well_the_last_one_that_resolved_is_told() -> None:
+def test_without_alerts_the_last_resolved_one_is_shown() -> None:
     over = Alert("k", "r", "resolved", "page", "a", changed=66 * SECOND, summary="what?")
     assert (
-        said(alert_lines(state(alerts=(over,)), 80, 3)[0]) == "no alerts; 34 s ago resolved: what?"
+        line_text(alert_lines(state(alerts=(over,)), 80, 3)[0])
+        == "no alerts; 34 s ago resolved: what?"
     )
     soon = Alert("k", "r", "pending", "page", "a")
-    assert said(alert_lines(state(alerts=(soon,)), 80, 3)[0]) == "no alerts; 1 pending"
-    assert said(alert_lines(state(), 80, 3)[0]) == "no alerts"
+    assert line_text(alert_lines(state(alerts=(soon,)), 80, 3)[0]) == "no alerts; 1 pending"
+    assert line_text(alert_lines(state(), 80, 3)[0]) == "no alerts"
 
 
-def test_a_tiny_terminal_still_tells_the_worst() -> None:
+def test_a_tiny_terminal_shows_the_worst() -> None:
     shown = state(incidents(9), [HOT])
-    rows = [said(line) for line in tiny(shown, LIVE, NOW, 40, 10)]
+    rows = [line_text(line) for line in tiny(shown, LIVE, NOW, 40, 10)]
     assert rows[:3] == ["● LIVE site?-a", "▲9 ", "10,000 GPUs"]
     assert any("PDU-17B" in row for row in rows)
     assert len(rows) <= 10
-    assert [said(line) for line in tiny(shown, LIVE, NOW, 40, 1)] == ["● LIVE ▲9 "]
+    assert [line_text(line) for line in tiny(shown, LIVE, NOW, 40, 1)] == ["● LIVE ▲9 "]
 
 
 @pytest.mark.parametrize("width", [20, 60, 80, 160])
 def test_the_footer_fits_and_drops_keys_that_do_not(width: int) -> None:
-    text = said(footer(KEYS, "GPU 1 of 16 ", width, write=False))
+    text = line_text(footer(KEYS, "GPU 1 of 16 ", width, write=False))
     assert cell_len(text) == width
     assert text.endswith("GPU 1 of 16 ")
 
 
 def test_the_help_says_why_a_key_does_nothing() -> None:
-    text = "\n".join(said(line) for line in help_lines(KEYS, 50, write=False))
+    text = "\n".join(line_text(line) for line in help_lines(KEYS, 50, write=False))
     assert "Ack (read-only)" in text
     assert text.splitlines()[-1] == READ_ONLY
-    assert READ_ONLY not in "\n".join(said(line) for line in help_lines(KEYS, 50, write=True))
+    assert READ_ONLY not in "\n".join(line_text(line) for line in help_lines(KEYS, 50, write=True))
     assert all(key.shown in text for key in KEYS)

@@ -19,7 +19,7 @@ def toasts(app: Top) -> list[str]:
     return [str(each.message) for each in app._notifications]
 
 
-async def said(pilot: Pilot[None], app: Top, word: str) -> str:
+async def line_text(pilot: Pilot[None], app: Top, word: str) -> str:
     """Wait for a toast with a word in it."""
     await until(pilot, lambda _: any(word in each for each in toasts(app)))
     return next(each for each in toasts(app) if word in each)
@@ -43,19 +43,19 @@ async def test_marks_stay_on_their_rows_whatever_is_sorted_and_comes_anew() -> N
         assert app.view.NAME == "alerts", "the first escape takes the marks, nothing else"
 
 
-async def test_all_that_is_marked_is_taken_in_one_go() -> None:
+async def test_all_marked_are_acknowledged_at_once() -> None:
     async with staged((120, 40), write=True, who="ops") as (pilot, app, stage):
         await press_until(pilot, "5", holds=lambda text: "fallen off" in text)
         await press_until(pilot, "A", holds=lambda _: True)
-        assert await said(pilot, app, "nothing is marked: space marks a row")
+        assert await line_text(pilot, app, "nothing is marked: space marks a row")
         await press_until(pilot, *["space"] * 3, holds=lambda text: len(marked(text)) == 3)
         await press_until(pilot, "A", holds=lambda text: "3 marked: " in text)
         await pilot.press(*"shift", "enter")
-        assert await said(pilot, app, "3 acknowledged as ops") == "3 acknowledged as ops"
+        assert await line_text(pilot, app, "3 acknowledged as ops") == "3 acknowledged as ops"
         taken = [one for one in stage.pipeline.manager.incidents() if one.acknowledged]
         assert [one.acknowledged.why for one in taken if one.acknowledged] == ["shift"] * 3
         await press_until(pilot, "A", holds=lambda _: True)
-        assert await said(pilot, app, "all that is marked is acknowledged already")
+        assert await line_text(pilot, app, "all that is marked is acknowledged already")
 
 
 async def test_what_is_refused_is_counted_with_the_reason() -> None:
@@ -70,7 +70,7 @@ async def test_what_is_refused_is_counted_with_the_reason() -> None:
                 if record.key == key:
                     stage.pipeline.manager._scheduler.finish(record)
         await pilot.press("enter")
-        words = await said(pilot, app, "refused")
+        words = await line_text(pilot, app, "refused")
         assert words.startswith("1 acknowledged as ops; ")
         assert "is over" in words
 
@@ -82,7 +82,7 @@ async def test_the_marked_are_silenced_each_thing_once() -> None:
         await press_until(pilot, "S", holds=lambda text: "Silence what is marked" in text)
         await press_until(pilot, "enter", holds=lambda text: "why: missing" in text)
         await pilot.press(*"CHG-7", "enter")
-        words = await said(pilot, app, "silenced for 2h")
+        words = await line_text(pilot, app, "silenced for 2h")
         silences = stage.pipeline.manager.silences()
         assert words == f"{len(silences)} silenced for 2h"
         assert {silence.why for silence in silences} == {"CHG-7"}
@@ -95,5 +95,5 @@ async def test_marking_is_for_all_and_taking_needs_write() -> None:
     async with staged((100, 30)) as (pilot, app, stage):
         await press_until(pilot, "5", "space", holds=lambda text: len(marked(text)) == 1)
         await pilot.press("A")
-        assert await said(pilot, app, "read-only")
+        assert await line_text(pilot, app, "read-only")
         assert not any(one.acknowledged for one in stage.pipeline.manager.incidents())

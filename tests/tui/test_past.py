@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 from textual.pilot import Pilot
 
-from aggregator.http.app import ROUTES
+from aggregator.http.operations import OPERATIONS
 from api.alerts import Incident
 from power.snapshot.snapshot import PowerSnapshot
 from telemetry.errors import StoreError
 from telemetry.text import time_of_day
 from tests.aggregator.node import START, sampled_at
 from tests.tui.cluster import text_of, until
-from tests.tui.hindsight import LAST, LATE, SECOND, SILENT, Hindsight, dashboard, watts
+from tests.tui.past_store import LAST, LATE, SECOND, SILENT, PastStore, dashboard, watts
 
 
 @pytest.fixture
-def view(tmp_path: Path) -> Hindsight:
+def view(tmp_path: Path) -> PastStore:
     """Ten minutes that no dashboard has seen."""
-    return Hindsight(tmp_path)
+    return PastStore(tmp_path)
 
 
 def at(second: int) -> str:
@@ -43,7 +43,7 @@ async def go(pilot: Pilot[None], when: str, second: int) -> str:
     return await until(pilot, lambda text: f"REPLAY {at(second)}" in text)
 
 
-async def test_the_bar_reaches_to_where_the_store_begins(view: Hindsight) -> None:
+async def test_the_bar_reaches_to_where_the_store_begins(view: PastStore) -> None:
     async with dashboard(view) as (pilot, app):
         text = await press(pilot, "t", holds=lambda text: f"◀ {time_of_day(START)}" in text)
         assert f"{at(LAST - 1)} ▶" in text
@@ -54,16 +54,16 @@ async def test_the_bar_reaches_to_where_the_store_begins(view: Hindsight) -> Non
 
 
 async def test_a_time_before_the_store_begins_is_its_begin_and_the_screen_says_so(
-    view: Hindsight,
+    view: PastStore,
 ) -> None:
     """Whether it is known by then where it begins, or not."""
-    said = f"nothing is stored before {time_of_day(START)}: that is shown"
+    line_text = f"nothing is stored before {time_of_day(START)}: that is shown"
     async with dashboard(view) as (pilot, app):
         assert app.context.time.past is not None
         assert not app.context.time.past.known.probed
         for _ in range(2):
             await pilot.press("T", *"-1h", "enter")
-            await until(pilot, lambda _: said in [each.message for each in app._notifications])
+            await until(pilot, lambda _: line_text in [each.message for each in app._notifications])
             await until(pilot, lambda text: f"REPLAY {at(0)}" in text)
             text = await until(pilot, lambda text: f" {watts(0):.0f}/700" in text)
             assert "no node" not in text
@@ -71,7 +71,7 @@ async def test_a_time_before_the_store_begins_is_its_begin_and_the_screen_says_s
             await press(pilot, "L", holds=lambda text: "● LIVE" in text)
 
 
-async def test_alerts_of_the_past_are_loading_until_they_have_come(view: Hindsight) -> None:
+async def test_alerts_of_the_past_are_loading_until_they_have_come(view: PastStore) -> None:
     view.happened_at(250, 350, "the rack was warm")
     gate, history = asyncio.Event(), view.delivery.history
 
@@ -88,7 +88,7 @@ async def test_alerts_of_the_past_are_loading_until_they_have_come(view: Hindsig
         await until(pilot, lambda text: "the rack was warm" in text)
 
 
-async def test_one_goes_to_a_time_that_nobody_has_looked_at(view: Hindsight) -> None:
+async def test_going_to_a_time_that_is_not_loaded(view: PastStore) -> None:
     """Every screen shows that second: its readings, its nodes, its sums."""
     async with dashboard(view) as (pilot, _):
         text = await go(pilot, at(300)[:8], 300)
@@ -103,7 +103,7 @@ async def test_one_goes_to_a_time_that_nobody_has_looked_at(view: Hindsight) -> 
         await press(pilot, "L", holds=lambda text: "● LIVE" in text and "GPU 4/4" in text)
 
 
-async def test_steps_and_jumps_go_on_through_what_is_stored(view: Hindsight) -> None:
+async def test_steps_and_jumps_go_on_through_what_is_stored(view: PastStore) -> None:
     async with dashboard(view) as (pilot, _):
         await go(pilot, at(300)[:8], 300)
         for keys, second in (("[", 299), ("[[", 297), ("]", 298), ("{", 238), ("}", 298)):
@@ -118,7 +118,7 @@ async def test_steps_and_jumps_go_on_through_what_is_stored(view: Hindsight) -> 
         await press(pilot, "escape", holds=lambda text: "● LIVE" in text and "◀" not in text)
 
 
-async def test_a_time_of_which_nothing_is_stored_shows_nothing(view: Hindsight) -> None:
+async def test_a_time_of_which_nothing_is_stored_shows_nothing(view: PastStore) -> None:
     """No older reading in its place."""
     second = SILENT.start + 10
     async with dashboard(view) as (pilot, app):
@@ -130,7 +130,7 @@ async def test_a_time_of_which_nothing_is_stored_shows_nothing(view: Hindsight) 
         assert app.context.shown.gpus.gap("gpu_power_watts", 0) == "stale"
 
 
-async def test_while_it_loads_the_screen_says_so_and_the_newest_wish_wins(view: Hindsight) -> None:
+async def test_while_it_loads_the_screen_says_so_and_the_newest_wish_wins(view: PastStore) -> None:
     """What was shown stays, under its own time; of many wishes the last one alone is answered."""
     async with dashboard(view) as (pilot, app):
         await go(pilot, at(500)[:8], 500)
@@ -151,7 +151,7 @@ async def test_while_it_loads_the_screen_says_so_and_the_newest_wish_wins(view: 
         assert len(view.asked) - asked <= 2 * 7  # two tables a wish at most, and what comes next
 
 
-async def test_frames_ahead_are_fetched_before_they_are_wanted(view: Hindsight) -> None:
+async def test_frames_ahead_are_fetched_before_they_are_wanted(view: PastStore) -> None:
     async with dashboard(view) as (pilot, app):
         await go(pilot, at(500)[:8], 500)
         past = app.context.time.past
@@ -166,7 +166,7 @@ async def test_frames_ahead_are_fetched_before_they_are_wanted(view: Hindsight) 
         assert f" {watts(440):.0f}/700" in text
 
 
-async def test_one_jumps_to_alerts_from_before_this_dashboard_began(view: Hindsight) -> None:
+async def test_jumping_to_alerts_from_before_this_dashboard(view: PastStore) -> None:
     """And sees them as they stood: firing, or over, or not yet begun."""
     view.happened_at(100, 150, "a fan failed")
     view.happened_at(320, None, "it is hot")
@@ -185,7 +185,7 @@ async def test_one_jumps_to_alerts_from_before_this_dashboard_began(view: Hindsi
         await press(pilot, "5", holds=lambda text: "it is hot" in text and "early" in text)
 
 
-async def test_a_gpus_page_and_its_charts_are_of_that_time(view: Hindsight) -> None:
+async def test_a_gpus_page_and_its_charts_are_of_that_time(view: PastStore) -> None:
     """The chart holds the instant, marked, and what came after it."""
     async with dashboard(view, (120, 40)) as (pilot, app):
         app.open("gpu", "GPU-early-0")
@@ -207,7 +207,7 @@ async def test_a_gpus_page_and_its_charts_are_of_that_time(view: Hindsight) -> N
         assert history.end - history.start == 300 * SECOND  # type: ignore[attr-defined]
 
 
-def tape(view: Hindsight, seconds: range) -> None:
+def tape(view: PastStore, seconds: range) -> None:
     """Let the aggregator have kept what the circuit carried: as many watts as it was o'clock."""
     electrical = view.electrical
     for second in seconds:
@@ -222,7 +222,7 @@ def tape(view: Hindsight, seconds: range) -> None:
         electrical.snapshot_log.add(sampled_at(second), 1, [kept])
 
 
-async def test_circuits_are_those_that_were_computed_then(view: Hindsight) -> None:
+async def test_circuits_are_those_that_were_computed_then(view: PastStore) -> None:
     tape(view, range(290, 320, 10))
     async with dashboard(view) as (pilot, app):
         await go(pilot, at(304)[:8], 304)
@@ -233,7 +233,7 @@ async def test_circuits_are_those_that_were_computed_then(view: Hindsight) -> No
         assert "300 W" not in text_of(app)
 
 
-async def test_the_chart_of_a_circuit_begins_before_this_dashboard_did(view: Hindsight) -> None:
+async def test_the_chart_of_a_circuit_begins_before_this_dashboard_did(view: PastStore) -> None:
     """And ends at the instant that is shown."""
     tape(view, range(0, LAST, 10))
     async with dashboard(view, (120, 40)) as (pilot, app):
@@ -247,7 +247,7 @@ async def test_the_chart_of_a_circuit_begins_before_this_dashboard_did(view: Hin
         await until(pilot, lambda text: "load W" in text and "under five" not in text)
 
 
-async def test_space_plays_four_times_as_fast_and_stops(view: Hindsight) -> None:
+async def test_space_plays_four_times_as_fast_and_stops(view: PastStore) -> None:
     async with dashboard(view) as (pilot, app):
         await go(pilot, at(300)[:8], 300)
         await press(pilot, "space", holds=lambda text: f"REPLAY {at(302)}" in text and "4x" in text)
@@ -262,8 +262,8 @@ async def test_space_plays_four_times_as_fast_and_stops(view: Hindsight) -> None
         await press(pilot, "space", holds=lambda text: "● LIVE" in text)
 
 
-async def test_a_store_that_fails_is_said_on_the_bar_and_asked_again(
-    view: Hindsight, monkeypatch: pytest.MonkeyPatch
+async def test_a_failing_store_is_reported_on_the_bar_and_retried(
+    view: PastStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with dashboard(view) as (pilot, app):
         await press(pilot, "t", holds=lambda text: f"◀ {time_of_day(START)}" in text)
@@ -283,11 +283,12 @@ async def test_a_store_that_fails_is_said_on_the_bar_and_asked_again(
         assert app.is_running
 
 
-async def test_an_aggregator_that_knows_no_past_is_said_to(
-    view: Hindsight, monkeypatch: pytest.MonkeyPatch
+async def test_an_aggregator_without_a_past_is_reported(
+    view: PastStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One of an older release: live it is as good as ever."""
-    monkeypatch.delitem(ROUTES, "/api/v1/fleet/frames")
+    older = tuple(each for each in OPERATIONS if each.path != "/api/v1/fleet/frames")
+    monkeypatch.setattr("aggregator.http.app.OPERATIONS", older)
     async with dashboard(view) as (pilot, app):
         await pilot.press("T", *at(300)[:8], "enter")
         text = await until(pilot, lambda text: "can't be loaded" in text)
@@ -297,7 +298,7 @@ async def test_an_aggregator_that_knows_no_past_is_said_to(
         assert app.is_running
 
 
-async def test_a_wider_bar_and_a_time_that_is_none(view: Hindsight) -> None:
+async def test_a_wider_bar_and_a_time_that_is_none(view: PastStore) -> None:
     async with dashboard(view) as (pilot, app):
         await press(pilot, "t", "minus", holds=lambda _: app.context.time.length == 0)
         await press(pilot, "plus", "plus", holds=lambda _: app.context.time.length == 2)

@@ -95,7 +95,7 @@ def frames(*found: PackedFrame) -> list[CachedFrame]:
     return frames_of(PackedFramesReply("c", Table.GPU, 1.0, 3, ROWS, list(found)), nodes, Gpus())
 
 
-def test_a_board_is_made_of_a_frame() -> None:
+def test_a_state_is_made_of_a_frame() -> None:
     """What came later is no row; what is silent is a gap; names can do no harm."""
     nan = float("nan")
     (one,) = frames(packed(50, [100.5, nan, nan], {POWER: {"*": "not_read", "1": "unknown"}}))
@@ -169,13 +169,13 @@ def test_questions_about_the_past_name_the_instant() -> None:
         assert asked.path == asked.stands_for == fixed
 
 
-def test_a_chart_stands_still_for_a_quarter_of_itself() -> None:
+def test_the_window_of_a_chart_moves_by_quarters() -> None:
     windows = {window(900, NOW - seconds * SECOND, NOW) for seconds in range(2000, 3000)}
     assert len(windows) <= 6
     assert window(900, NOW, NOW)[1] == NOW
 
 
-def test_a_circuits_past_is_what_was_stored_and_then_what_was_seen() -> None:
+def test_a_circuits_history_joins_stored_and_seen_loads() -> None:
     """At one distance, so that nothing looks like a gap; alone where it fills the picture."""
     own = (np.arange(1000, 1060) * SECOND, np.full(60, 7.0))
     stored = CircuitHistoryReply(
@@ -191,7 +191,7 @@ def test_a_circuits_past_is_what_was_stored_and_then_what_was_seen() -> None:
     assert (at[0], at[-1]) == (0, 500 * SECOND)
 
 
-def test_a_board_without_a_status_has_none_then() -> None:
+def test_a_past_state_without_a_status_has_none() -> None:
     (one,) = frames(packed(50, [1.0, 2.0, 3.0], {}))
     assert state_then(DashboardState(), one, [], {}).status is None
     assert state_then(DashboardState(), one, [], {}).incidents_unknown == ""

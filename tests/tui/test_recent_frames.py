@@ -69,7 +69,7 @@ def test_a_frame_of_before_circuits_were_known_does_not_say_that_there_are_none(
     assert recent.state(1).circuits_unknown == ""
 
 
-def test_frames_that_come_too_fast_and_boards_without_data_are_not_kept() -> None:
+def test_frames_that_come_too_fast_and_states_without_data_are_not_held() -> None:
     recent = RecentFrames()
     recent.add(DashboardState())
     for second in (1, 1, 2, 3):
@@ -98,7 +98,7 @@ def test_the_clock_steps_jumps_and_comes_back_to_now() -> None:
     assert not clock.replaying
 
 
-def test_one_jumps_from_alert_to_alert() -> None:
+def test_jumping_from_alert_to_alert() -> None:
     clock = TimeControls()
     for second in range(50, 80):
         clock.recent.add(frame(second))
@@ -109,7 +109,7 @@ def test_one_jumps_from_alert_to_alert() -> None:
     assert not clock.replaying
 
 
-def test_a_pause_keeps_what_was_and_the_bar_says_where_one_is() -> None:
+def test_a_pause_holds_the_state_and_the_bar_shows_the_time() -> None:
     clock = TimeControls()
     first, second = frame(1), frame(2)
     clock.pause(first, 10.0)

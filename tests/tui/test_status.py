@@ -22,7 +22,7 @@ from tui.state.documents import INCIDENTS
 from tui.status import CRITICAL, OK, UNKNOWN, WARNING, as_json, severity, summary, text_lines
 
 
-def test_the_exit_code_is_the_worst_that_nobody_has_taken() -> None:
+def test_the_exit_code_is_the_worst_unacknowledged_severity() -> None:
     assert severity(state(), 0.3) == OK
     assert severity(state(incidents(1, "ticket")), 0.3) == WARNING
     assert severity(state(incidents(1, "ticket") + incidents(1)), 0.3) == CRITICAL
@@ -30,7 +30,7 @@ def test_the_exit_code_is_the_worst_that_nobody_has_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("found", "line_text"),
     [
         (incidents(1, acknowledged=IncidentNote(who="ops")), "OK: site?-a 1 page (acknowledged), 0 tickets,"),
         (incidents(1, "ticket"), "WARNING: site?-a 0 pages, 1 ticket,"),
@@ -38,8 +38,10 @@ def test_the_exit_code_is_the_worst_that_nobody_has_taken() -> None:
     ],
     ids=["taken", "one", "some taken"],
 )  # fmt: skip
-def test_what_is_taken_is_said_though_it_is_no_fault(found: list[Incident], said: str) -> None:
-    assert summary(state(found), 0.3).startswith(f"KILOWATCH {said}")
+def test_acknowledged_incidents_are_printed_though_they_are_no_fault(
+    found: list[Incident], line_text: str
+) -> None:
+    assert summary(state(found), 0.3).startswith(f"KILOWATCH {line_text}")
 
 
 @pytest.mark.parametrize("age", [None, 31.0])

@@ -11,7 +11,7 @@ from tui.kit import text
 
 
 @pytest.mark.parametrize(
-    ("value", "limit", "said"),
+    ("value", "limit", "line_text"),
     [
         (None, None, "—"),
         (None, 700, "—"),
@@ -26,9 +26,9 @@ from tui.kit import text
     ],
 )
 def test_power_has_the_unit_that_keeps_it_short(
-    value: float | None, limit: float | None, said: str
+    value: float | None, limit: float | None, line_text: str
 ) -> None:
-    assert text.watts_of(value, limit) == said
+    assert text.watts_of(value, limit) == line_text
 
 
 def test_a_missing_value_is_a_dash_and_nothing_is_a_zero() -> None:

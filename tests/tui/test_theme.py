@@ -134,16 +134,16 @@ def test_sixteen_colours_are_named_ones() -> None:
 
 def test_a_terminal_without_unicode_gets_one_sign_for_each() -> None:
     text = "▲ CRIT \u00d7 ▒ ● — │┤╭─╮ █▌▁▂ ⠁⣿ ▀ ✓ ° …"
-    said = Tones(DARK, ascii_only=True).say(text)
-    assert len(said) == len(text)
-    assert said.isascii()
+    line_text = Tones(DARK, ascii_only=True).say(text)
+    assert len(line_text) == len(text)
+    assert line_text.isascii()
     assert Tones(DARK).say(text) == text
 
 
-def test_a_strip_is_as_wide_as_it_is_told_whatever_it_says() -> None:
+def test_a_strip_has_the_given_width_whatever_its_text() -> None:
     tones = Tones(DARK)
-    for said in ("", "short", "a" * 200, "名" * 30, clean("\x1b[2J" * 100)):
-        assert tones.strip([(said, "")], 40).cell_length == 40
+    for line_text in ("", "short", "a" * 200, "名" * 30, clean("\x1b[2J" * 100)):
+        assert tones.strip([(line_text, "")], 40).cell_length == 40
     assert cell_len(fit("名" * 30, 7)) == 7
 
 

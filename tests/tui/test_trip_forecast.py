@@ -117,7 +117,7 @@ def test_a_circuits_picture_names_its_limits_and_the_instant_of_the_trip() -> No
     assert few == ["PDU-1 load W  under five samples yet"]
 
 
-def test_what_is_stored_is_coarser_than_what_was_seen_and_neither_has_holes() -> None:
+def test_stored_loads_are_coarser_than_seen_ones_and_neither_has_gaps() -> None:
     at = np.concatenate([np.arange(0.0, 300, 10), np.arange(300.0, 400)])
     assert (stands(at)[:30] == 15).all()
     assert (stands(at)[30:] == 1.5).all()

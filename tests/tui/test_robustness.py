@@ -30,7 +30,7 @@ EVIL = "n\x1b]0;PWNED\x07\x1b[31m\x9b6n\u202e\u0085" + "x" * 300 + "\r\n\x00end"
 HARM = (b"\x1b]0;PWNED", b"\x1b[31mx", b"\xc2\x9b6n", "\u202e".encode(), b"\xc2\x85", b"\x00end")
 
 
-async def test_two_hundred_alerts_at_once_are_shown_and_taken() -> None:
+async def test_two_hundred_alerts_at_once_are_shown_and_acknowledged() -> None:
     async with staged((100, 30), write=True, who="ops") as (pilot, app, stage):
         many = [
             Alert(key=f"gpu_lost/burst-{n:03d}/G{n}", rule="gpu_lost", state=AlertState.FIRING, severity=Severity.PAGE,

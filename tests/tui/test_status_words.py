@@ -15,7 +15,7 @@ from api.power import RowsReply
 from api.report import Report
 from telemetry.devices import Gpu, Link, MemoryPool
 from telemetry.text import all_firing, counted
-from tests.tui.test_lines import SECOND, said, state
+from tests.tui.test_lines import SECOND, line_text, state
 from tui.kit.text import CROSS, DASH
 from tui.screens.circuit import circuit_lines
 from tui.screens.energy import energy_lines
@@ -40,7 +40,7 @@ UNREAD = [
 
 
 @pytest.mark.parametrize(("present", "gaps", "word", "why"), UNREAD, ids=lambda each: str(each)[:9])
-def test_pages_of_a_gpu_and_its_node_say_the_same_of_it(
+def test_pages_of_a_gpu_and_its_node_show_the_same_status(
     present: bool, gaps: dict[str, str], word: str, why: str
 ) -> None:
     facts = Gpu(uuid="G0", index=0, name="H100", present=present)
@@ -50,35 +50,37 @@ def test_pages_of_a_gpu_and_its_node_say_the_same_of_it(
     shown = shown.with_doc(
         page_of("rig"), NodePageReply(at=1, node=NODE, gpus=[GpuReply(facts, {}, gaps)]), 1.0
     )
-    page = [said(line) for line in gpu_lines(shown, "G0", 900, 100, 30, utc=True)]
+    page = [line_text(line) for line in gpu_lines(shown, "G0", 900, 100, 30, utc=True)]
     assert f"{word}  {why}" in "\n".join(page)
     node = node_lines(shown, "rig", 900, 100, 30, Now(0.0), utc=True)
-    row = next(line for line in map(said, node) if line.startswith("    0   "))
+    row = next(line for line in map(line_text, node) if line.startswith("    0   "))
     assert row.endswith(word)
     assert unread(present, set(gaps.values()))[0] == word
 
 
-def test_the_page_of_the_dashboard_has_every_word_of_a_state() -> None:
+def test_the_page_of_the_dashboard_has_every_status_word() -> None:
     docs = (Path(__file__).parents[2] / "docs/dashboard.md").read_text()
     words = {mark for mark, _ in MARKS.values()} | {word for *_, word, _ in UNREAD}
     assert not {word for word in words if f"`{word}`" not in docs}
 
 
-def test_pages_say_what_has_not_come_yet() -> None:
+def test_pages_show_what_has_not_come_yet() -> None:
     """Not that there is none of it."""
     bare = replace(state(), docs={})
     bare = bare.with_doc(page_of("rig"), NodePageReply(at=1, node=NODE), 1.0).with_doc(
         TODAY, Report(), 1.0
     )
-    node = [said(line) for line in node_lines(bare, "rig", 900, 100, 30, Now(0.0), utc=True)]
+    node = [line_text(line) for line in node_lines(bare, "rig", 900, 100, 30, Now(0.0), utc=True)]
     assert "circuits: loading …" in node
-    assert [said(line) for line in incident_lines(bare, "k", 80, 20, utc=True)] == ["loading …"]
+    assert [line_text(line) for line in incident_lines(bare, "k", 80, 20, utc=True)] == [
+        "loading …"
+    ]
     past = (np.empty(0), np.empty(0))
-    assert said(circuit_lines(bare, "a", past, Now(0.0), 80, 20, utc=True)[0]) == "loading …"
-    budget = next(line for line in map(said, energy_lines(bare, 80, 30)) if "budget" in line)
+    assert line_text(circuit_lines(bare, "a", past, Now(0.0), 80, 20, utc=True)[0]) == "loading …"
+    budget = next(line for line in map(line_text, energy_lines(bare, 80, 30)) if "budget" in line)
     assert budget.split() == ["budget", "loading", "…"]
     none = bare.with_doc(BUDGETS, RowsReply(rows=[]), 1.0)
-    budget = next(line for line in map(said, energy_lines(none, 80, 30)) if "budget" in line)
+    budget = next(line for line in map(line_text, energy_lines(none, 80, 30)) if "budget" in line)
     assert budget.split() == ["budget", "none", "configured"]
 
 
@@ -169,7 +171,7 @@ def test_the_matrix_has_no_links_of_a_gpu_that_is_lost() -> None:
         ]
         page = GpuPageReply(at=1, node=NODE, gpu=row, links=links)
         shown = shown.with_doc(gpu_page_of(row.uuid), page, 1.0)
-    lines = [said(line) for line in matrix_lines(shown, "rig", 80)]
+    lines = [line_text(line) for line in matrix_lines(shown, "rig", 80)]
     assert lines[2].split() == ["gpu0", "X", DASH, "NV1", "NV1"]
     assert lines[3].split() == ["gpu1", DASH, "X", DASH, DASH, CROSS, "LOST"]
     assert lines[4].split() == ["gpu2", "NV0", DASH, "X", "NV0"]

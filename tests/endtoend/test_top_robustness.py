@@ -121,7 +121,7 @@ def only(node: str) -> Callable[[str], bool]:
     return holds
 
 
-def test_keys_that_come_all_at_once_are_taken_in_their_order(tmp_path: Path, stage: Stage) -> None:
+def test_keys_that_come_at_once_are_handled_in_order(tmp_path: Path, stage: Stage) -> None:
     """As over a slow line: what follows `/` is a filter, though `q` ends the dashboard elsewhere."""
     terminal = top(stage, tmp_path, (100, 30))
     try:

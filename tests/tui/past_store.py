@@ -73,7 +73,7 @@ def payload(gpus: int, second: int, seq: int) -> bytes:
 class GatedStore(StoreExecutor):
     """Counts the questions about the past, and answers them when the gate is open."""
 
-    def __init__(self, view: Hindsight) -> None:
+    def __init__(self, view: PastStore) -> None:
         super().__init__(view.feed.store, view.stats)
         self._view = view
 
@@ -84,7 +84,7 @@ class GatedStore(StoreExecutor):
         return await super().past(table, *asked)
 
 
-class Hindsight(Fed):
+class PastStore(Fed):
     """What the aggregator has at second `LAST`."""
 
     def __init__(self, folder: Path) -> None:
@@ -132,7 +132,7 @@ class Hindsight(Fed):
 
 @asynccontextmanager
 async def dashboard(
-    view: Hindsight, size: tuple[int, int] = (100, 30)
+    view: PastStore, size: tuple[int, int] = (100, 30)
 ) -> AsyncIterator[tuple[Pilot[None], Top]]:
     """A dashboard that begins to look now."""
     async with served(view) as url:  # type: ignore[arg-type]  # a view as good as any
@@ -146,7 +146,7 @@ async def dashboard(
             beating.cancel()
 
 
-async def _beat(view: Hindsight) -> None:
+async def _beat(view: PastStore) -> None:
     """Send what there is, again and again: the line lives."""
     while True:
         await view.flush()
