@@ -60,12 +60,6 @@ class JournalFile:
         with self._lock:
             self._unwritten[table, *key] = None
 
-    def unwritten(self, table: str) -> list[Row]:
-        """Return the rows of a table that are not on disk yet."""
-        with self._lock:
-            items = list(self._unwritten.items())
-        return [row for key, row in items if key[0] == table and row is not None]
-
     def write(self) -> bool:
         """Write all changed rows in one transaction; return whether they are on disk. Waits for
         another thread that is writing."""

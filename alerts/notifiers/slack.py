@@ -9,8 +9,6 @@ from alerts.message.text import cut
 from alerts.notifiers.channel import Message, UrlChannel
 from api.alerts import Action, Severity
 
-HEADER = 150
-"""Characters of a header block."""
 SECTION = 3000
 FIELD = 2000
 FIELDS = 10
