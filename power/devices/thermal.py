@@ -64,12 +64,13 @@ def steady(ratio: Floats) -> Heat:
     return Heat(square, square.copy())
 
 
-def step(heat: Heat, ratio: Floats, seconds: float, element: Element) -> Heat:
-    """Return the heat after `seconds` at `ratio` (RMS current over effective rating)."""
-    square = np.square(ratio)[:, None]
+def step(heat: Heat, ratio: Floats, seconds: float | Floats, element: Element) -> Heat:
+    """Return the heat after `seconds` (of all circuits, or one value each) at `ratio`, RMS current over
+    effective rating; exact for any length."""
+    square, passed = np.square(ratio)[:, None], np.asarray(seconds)[..., None]
     return Heat(
-        heat.fast + (square - heat.fast) * -np.expm1(-seconds / element.fast_seconds),
-        heat.slow + (square - heat.slow) * -np.expm1(-seconds / element.slow_seconds),
+        heat.fast + (square - heat.fast) * -np.expm1(-passed / element.fast_seconds),
+        heat.slow + (square - heat.slow) * -np.expm1(-passed / element.slow_seconds),
     )
 
 

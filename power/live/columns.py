@@ -10,7 +10,7 @@ from power import thresholds
 from power.live.confidence import mask_uncertain, reported_load, uncertain
 from power.live.inputs import PowerInputs
 from power.live.loads import CircuitLoads, CircuitMeters
-from power.live.metering import NODE, Metering
+from power.live.metering import NODE, STALE_LEAST, Metering
 from power.live.supplies import inrush_amps
 from power.live.wall_power import WallPower
 from power.network.feeds import Cords, sum_by_circuit
@@ -18,9 +18,6 @@ from power.network.flow import Flow
 from power.network.topology import SiteTopology
 from power.network.wiring import Flags, Floats, neutral_amps
 from power.plan.plan_rules import phase_imbalance
-
-NEVER_HEARD = 30.0
-"""Seconds after which a configured meter without a reading counts as stale."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +174,7 @@ def _trust(fixed: SiteTopology, seen: CircuitInputs) -> dict[str, Floats]:
 
 
 def _never_heard(seen: CircuitInputs) -> Flags:
-    if seen.now - seen.started <= NEVER_HEARD:
+    if seen.now - seen.started <= STALE_LEAST:
         return np.zeros_like(seen.metered_nodes)
     metering = seen.metering
     heard = np.zeros_like(seen.metered_nodes)

@@ -268,10 +268,9 @@ class FactContext:
 
 def _what(circuit: Circuit, context: FactContext) -> dict[str, str]:
     """Return the facts of a circuit that never change."""
-    volts = circuit.volts / circuit.sag * (circuit.outlet_ratio if len(circuit.poles) > 1 else 1.0)
     curve = "unknown curve" if circuit.curve is None else circuit.curve.value
     facts = {
-        "breaker": f"{circuit.rated_amps:g} A {curve}, {len(circuit.poles)}-pole, {volts:.0f} V",
+        "breaker": f"{circuit.rated_amps:g} A {curve}, {len(circuit.poles)}-pole, {circuit.nominal_volts:.0f} V",
         "kind": "panel" if circuit.is_panel else "circuit",
     }
     if circuit.parent is not None:

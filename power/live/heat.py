@@ -49,7 +49,7 @@ class BreakerHeat:
         ratio = np.where(known, ratio, self.ratio)
         moving = ~np.isnan(ratio) & ~fresh
         seconds = np.where(moving, now - self._last, 0.0)
-        after = step_each(self.heat, np.where(moving, ratio, 0.0), seconds, self._element)
+        after = step(self.heat, np.where(moving, ratio, 0.0), seconds, self._element)
         self.heat = _where(moving, after, self.heat)
         self.ratio = ratio
         self._last = np.where(known | moving, now, self._last)
@@ -117,7 +117,7 @@ class BreakerHeat:
         ratio = np.where(rows, np.fmin(self.ratio, amps / self._rating), np.nan)
         known = rows & ~np.isnan(ratio)
         seconds = np.where(known, np.maximum(now - self._last, 0.0), 0.0)
-        after = step_each(self.heat, np.where(known, ratio, 0.0), seconds, self._element)
+        after = step(self.heat, np.where(known, ratio, 0.0), seconds, self._element)
         self.heat = _where(known, after, self.heat)
         self._last = np.where(known, now, self._last)
 
@@ -127,15 +127,6 @@ class BreakerHeat:
         square = np.repeat(np.square(np.where(fresh, lasting, 0.0))[:, None], 3, axis=1)
         self.heat = _where(fresh, Heat(square, square), self.heat)
         self._started = np.where(fresh, now, self._started)
-
-
-def step_each(heat: Heat, ratio: Floats, seconds: Floats, element: Element) -> Heat:
-    """Return the heat after a time of its own for each circuit; exact for any length."""
-    square, time = np.square(ratio)[:, None], seconds[:, None]
-    return Heat(
-        heat.fast + (square - heat.fast) * -np.expm1(-time / element.fast_seconds),
-        heat.slow + (square - heat.slow) * -np.expm1(-time / element.slow_seconds),
-    )
 
 
 def _where(rows: Flags, one: Heat, other: Heat) -> Heat:

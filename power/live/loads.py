@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from power.devices.wall_power import SIGMA_RATIO, WallSource
-from power.live.metering import CIRCUIT, RANK, SOURCES, Metering
+from power.live.metering import CIRCUIT, RANK, SOURCES, STALE_LEAST, Metering
 from power.live.wall_power import WallPower
 from power.network.feeds import climb, cord_flow, sum_by_circuit
 from power.network.flow import Ints
@@ -123,7 +123,7 @@ def read_meters(
     total = np.where(np.isnan(total) & complete, np.nansum(by_pole, axis=1), total)
     heard = np.bincount(target[mine], minlength=count) > 0
     stale = np.bincount(target[mine & ~fresh], minlength=count) > 0
-    stale |= metered & ~heard & (now - started > 30.0)
+    stale |= metered & ~heard & (now - started > STALE_LEAST)
     return CircuitMeters(
         total, amps, neutral, _voltage(fixed, volts), ranks, stale,
         _any(count, target[mine & fresh & metering.flag("tripped")]),

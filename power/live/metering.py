@@ -28,6 +28,12 @@ _DEFAULT_POWER_FACTOR = 0.97
 Key = tuple[str, str, str, str | None]
 
 
+def stale_after(period: float | Floats) -> Floats:
+    """Return the age from which readings of these periods are stale."""
+    limit: Floats = np.maximum(STALE_PERIODS * np.asarray(period), STALE_LEAST)
+    return limit
+
+
 class Metering:
     """Table with a slot for each target of a meter; slots are never freed."""
 
@@ -65,8 +71,7 @@ class Metering:
 
     def fresh(self, now: float) -> Flags:
         """Return which slots are fresh."""
-        limit = np.maximum(STALE_PERIODS * self.number("period"), STALE_LEAST)
-        return now - self.number("at") <= limit
+        return now - self.number("at") <= stale_after(self.number("period"))
 
     def absorb(self, readings: Sequence[MeterReading]) -> None:
         """Store readings; of two of the same target the newer one stays."""

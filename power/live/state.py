@@ -30,13 +30,11 @@ from power.live.windows import Windows, swings
 from power.network.feeds import Cords, Losses, carry, dead_below, lost_by_load
 from power.network.topology import SiteTopology, fix
 from power.network.wiring import Flags, Floats
+from power.report.energy import LONGEST_GAP
 from power.site.layout import SiteLayout
 from power.snapshot.snapshot import PowerSnapshot
 
 # Energy of every circuit: by its meter's own counter, and between two of its readings by the watts.
-
-LONGEST_GAP = 3600.0
-"""Longest pause over which power is integrated, seconds; beyond, only a counter knows the energy."""
 
 
 class CircuitEnergy:
@@ -353,8 +351,6 @@ class LivePower:
 # The checkpoint of a live state, as plain JSON.
 
 VERSION = 1
-_LONGEST = 3600.0
-"""Longest pause over which a timer above the limit is restored, seconds."""
 
 
 def _checkpoint(live: LivePower) -> dict[str, Any]:
@@ -417,7 +413,7 @@ def _restore_circuit(
     live: LivePower, row: int, circuit: Mapping[str, Any], now: float, gap: float
 ) -> None:
     live.energy.restore(row, _number(circuit["energy_joules"]))
-    if "above_seconds" in circuit and gap <= _LONGEST:
+    if "above_seconds" in circuit and gap <= LONGEST_GAP:
         live.timer.above[row] = now - gap - _number(circuit["above_seconds"])
     if "fast" in circuit:
         fast, slow = ([_number(v) for v in circuit[key]] for key in ("fast", "slow"))

@@ -47,7 +47,7 @@ class Trips:
         quiet = runs & (tick.silent_seconds > 2 * tick.interval)
         restless = np.bincount(circuits, quiet[machines], count) > 0
         steady = (~restless & ~self.suspected) | np.isnan(self.before)
-        self.before = np.where(steady & ~np.isnan(loads.watts), _highest(loads), self.before)
+        self.before = np.where(steady & ~np.isnan(loads.watts), loads.highest, self.before)
 
         gone = wall_power.silent & runs & ~(wall_power.metered > _ALIVE_WATTS)
         self.suspected, self.off = meters.tripped.copy(), meters.tripped.copy()
@@ -127,8 +127,3 @@ def _cluster(silent_seconds: Floats) -> Floats:
     start: Ints = np.arange(len(times))
     best = int(np.argmax(ends - start))
     return times[best : ends[best]]
-
-
-def _highest(loads: CircuitLoads) -> Floats:
-    found: Floats = loads.amps.max(axis=1)
-    return found

@@ -10,7 +10,7 @@ from api.power import SnapshotKind
 from power import thresholds
 from power.live.confidence import mask_uncertain, reported_load
 from power.live.loads import CircuitLoads
-from power.live.metering import STALE_LEAST, STALE_PERIODS, Metering
+from power.live.metering import Metering, stale_after
 from power.live.wall_power import WallPower
 from power.meters.reading import MeterReading
 from power.network.flow import Ints
@@ -97,7 +97,7 @@ _COLUMNS = ("ups_load_ratio", "ups_on_battery", "ups_battery_low", "ups_runtime_
 
 def _fresh(one: UpsTopology, metering: Metering, now: float) -> MeterReading | None:
     reading = metering.ups.get(one.name)
-    if reading is None or now - reading.at > max(STALE_PERIODS * reading.period, STALE_LEAST):
+    if reading is None or now - reading.at > stale_after(reading.period):
         return None
     return reading
 

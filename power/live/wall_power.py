@@ -11,7 +11,7 @@ from power.devices.wall_power import COMMITTED_SECONDS, SIGMA_RATIO, STALE_PENAL
 from power.live.calibration import WallCalibrator
 from power.live.curves import EfficiencyCurves
 from power.live.inputs import PowerInputs
-from power.live.metering import NODE, RANK, SOURCES, Metering
+from power.live.metering import NODE, RANK, SOURCES, Metering, stale_after
 from power.network.flow import Ints
 from power.network.topology import SiteTopology
 from power.network.wiring import Flags, Floats
@@ -218,7 +218,7 @@ class WallPowerModel:
         whole_circuit = (kind != NODE) & (metering.whole("pole") < 0) & (only >= 0)
         machine = np.where(kind == NODE, target, only)
         usable = ((kind == NODE) | whole_circuit) & ~np.isnan(reported)
-        own_fresh = tick.wall_age <= np.maximum(3 * tick.wall_period, 30.0)
+        own_fresh = tick.wall_age <= stale_after(tick.wall_period)
         own = np.where(own_fresh & ~silent, np.abs(tick.wall_watts), np.nan)
         for number in range(_MODEL):
             pick = usable & (ranks == number)

@@ -52,6 +52,11 @@ class Circuit:
         """Volts between two of its poles over volts to neutral."""
         return 2.0 if self.wiring is Wiring.SPLIT else 3**0.5
 
+    @property
+    def nominal_volts(self) -> float:
+        """Nominal volts between poles where it has several, else to neutral."""
+        return self.volts / self.sag * (self.outlet_ratio if len(self.poles) > 1 else 1.0)
+
 
 def panel_circuit(place: str, name: str, panel: PanelConfig, site: PowerConfig) -> Circuit:
     volts = panel.volts or (

@@ -109,7 +109,7 @@ def _circuit(
         kind="panel" if circuit.is_panel else "circuit",
         parent=circuit.parent,
         wiring=circuit.wiring.value,
-        volts=round(circuit.volts / circuit.sag * (circuit.outlet_ratio if len(circuit.poles) > 1 else 1), 1),
+        volts=round(circuit.nominal_volts, 1),
         watts=get("watts"),
         sigma_watts=get("sigma_watts"),
         source=_SOURCES.get(int(source)) if math.isfinite(source) else None,
