@@ -1,4 +1,4 @@
-"""Hours of the week in which somebody is told: `mon-fri 08:00-18:00`, in a zone of their own."""
+"""Hours of the week in which people are notified: `mon-fri 08:00-18:00`, in a time zone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SECOND = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Hours:
-    """Times of the week; none at all is always."""
+    """Times of the week; none at all means always."""
 
     spans: tuple[tuple[frozenset[int], int, int], ...]
     """Days (0 is Monday), first minute of the day, first minute after; may pass midnight, and then
@@ -28,7 +28,7 @@ class Hours:
     zone: tzinfo
 
     def open_at(self, now: int) -> bool:
-        """Whether a wall time (ns since 1970) lies in them."""
+        """Return whether a wall time (ns since 1970) is within them."""
         if not self.spans:
             return True
         local = datetime.fromtimestamp(now // _SECOND, self.zone)
@@ -41,7 +41,7 @@ class Hours:
         )
 
     def next_open(self, now: int) -> int:
-        """Return `now` if it lies in them, else when they next begin, ns since 1970."""
+        """Return `now` if it is within them, else when they next begin, ns since 1970."""
         if self.open_at(now):
             return now
         local = datetime.fromtimestamp(now // _SECOND, self.zone)
@@ -74,7 +74,7 @@ def zone_of(name: str, where: str) -> tzinfo:
 
 
 def parse_hours(texts: tuple[str, ...], zone: tzinfo, where: str) -> Hours:
-    """Return the hours that are written. Raises `ConfigError`."""
+    """Return the hours of some texts. Raises `ConfigError`."""
     return Hours(tuple(_span(text, where) for text in texts), zone)
 
 

@@ -63,7 +63,7 @@ class Panel:
                 defaults[name] = value
         return {
             "id": number,
-            # Means of ten seconds are what is written; finer steps would be full of holes.
+            # The points are means of ten seconds; finer steps would have gaps.
             **({"interval": "10s"} if source is not PROMETHEUS else {}),
             "type": self.kind,
             "title": self.title,

@@ -1,1 +1,1 @@
-"""From what was saved of a node (kernel log, nvidia-smi) to incidents, one per cause. Pure."""
+"""Diagnosis of saved logs of a node (kernel log, nvidia-smi): one finding per cause. Pure."""

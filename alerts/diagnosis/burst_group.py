@@ -174,7 +174,7 @@ def _fabric(groups: list[BurstGroup]) -> list[BurstGroup]:
 
 
 def _refused(groups: list[BurstGroup]) -> list[BurstGroup]:
-    """Merge XIDs 137 and 94 of many GPUs in one second, when no memory error stands beside them."""
+    """Merge XIDs 137 and 94 of many GPUs in one second, without a memory error beside them."""
     runs: list[list[BurstGroup]] = []
     for group in groups:
         if group.xids & {94, 137} and not group.xids & _MEMORY_PROOF:

@@ -30,7 +30,7 @@ _RESULTS = ("recovery_action", "recovery_action_p2p", "recovery_drain", "driver_
 _RECOVERIES = {
     1: "reset the GPU",
     2: "reboot the node",
-    3: "end all work that uses peer to peer access, then look again",
+    3: "end all work that uses peer to peer access, then check again",
     4: "drain the GPU, then reset it",
     5: "recover the IMEX domain",
     6: "reset the GPU's bus",
@@ -155,10 +155,10 @@ _SENTENCES = {
     "links; reset GPUs and switches if one stays down.",
     "nvswitch_fatal": "An NVSwitch reported a fatal error: work over NVLink fails. Drain the node "
     "and reset all its GPUs and switches together.",
-    "nvswitch_unknown": "An NVSwitch reported an error that does not say how bad it is. Look it up "
+    "nvswitch_unknown": "An NVSwitch reported an error of unknown severity. Look it up "
     "in the Fabric Manager guide.",
     "nvswitch_noise": "An NVSwitch corrected an error. Nothing.",
-    "recovery_action": "The driver says what must be done to this GPU before it can be trusted.",
+    "recovery_action": "The driver asks for an action on this GPU before it can be trusted.",
     "recovery_action_p2p": "The NVLink domain of this GPU is disturbed.",
     "recovery_drain": "Place no new work on this GPU.",
     "ecc_repeat": "Uncorrectable memory errors came again within a day, or after a reset. Drain "

@@ -28,7 +28,7 @@ from alerts.engine.rule_evaluator import UNKNOWN_TEXT, Reading, RuleEvaluator
 from alerts.engine.subjects import RowSubject, subject_info
 from alerts.rules.conditions import event_part
 from alerts.rules.input import AlertPhase, FleetSnapshot
-from alerts.rules.names import home, say
+from alerts.rules.names import format_value, home
 from alerts.rules.rule import Rule
 from api.alerts import Alert, AlertState, Severity, Subject
 from api.power import SnapshotKind
@@ -95,9 +95,8 @@ class RuleEngine:
         """Evaluate all rules once; return the alerts that began to fire or resolved at this tick.
 
         `now`: the fleet's monotonic clock, seconds. `events`: the events since the last call.
-        `listening`: whether the aggregator hears the bus; while it does not, and for as long as it
-        then takes, no node is called silent. `snapshots`: those that there are now; a rule on a power snapshot
-        that is not among them waits.
+        `listening`: whether the aggregator receives from the bus; while it does not, no node becomes
+        silent. `snapshots`: the present power snapshots; a rule on a kind that is missing waits.
         """
         self._fleet, self._now = fleet, now
         self._snapshots = {snapshot.kind: snapshot for snapshot in snapshots}
@@ -317,13 +316,13 @@ class RuleEngine:
             subject, at = evaluator.subject, row
             if subject.snapshot_kind is not None:
                 snapshot = self._snapshot_rows.known.get(subject.snapshot_kind)
-                return say(
+                return format_value(
                     metric, float("nan" if snapshot is None else snapshot.column(metric)[at])
                 )
             while subject is not home(metric) and subject is not Subject.NODE:
                 at = int(self._row_index.owner[Table(subject)][at])
                 subject = Subject.GPU if subject is Subject.LINK else Subject.NODE
-            return say(metric, self._fleet.reading(metric, at, self._now))
+            return format_value(metric, self._fleet.reading(metric, at, self._now))
 
         return reading
 

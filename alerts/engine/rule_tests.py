@@ -147,7 +147,7 @@ class _Play:
         listed = {alert.state for alert in engine.alerts() if self._first(alert.node)}
         state = next(iter(changed & {AlertState.RESOLVED} or listed - {AlertState.RESOLVED}), None)
         if self._silent:
-            # A real engine ticks between two steps too; without, it would take the time for a stall.
+            # A real engine ticks between two steps too; without that, the engine would see a stall.
             for tick in np.arange(now, now + self._example.every, STALL)[1:]:
                 engine.evaluate(self._fleet, float(tick), wall)
         return "-" if state is None else _LETTERS[state]

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from alerts.rules.input import RuleInput
-from alerts.rules.names import say
+from alerts.rules.names import format_value
 from alerts.rules.row_memory import Flags, Floats, RowMemory
 from telemetry.devices import Event
 
@@ -86,10 +86,10 @@ class ConditionKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag
     def describe(self, value: float) -> str:
         """Return a value with its unit, as a sentence has it."""
         name = next(self.metrics(), None)
-        return f"{value:g}" if name is None else say(name, value)
+        return f"{value:g}" if name is None else format_value(name, value)
 
     def shown(self, value: float) -> str:
-        """Return a value with its unit, as it stands alone beside an alert."""
+        """Return a value with its unit, as it is shown beside an alert."""
         return self.describe(value)
 
 

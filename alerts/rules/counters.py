@@ -53,7 +53,7 @@ class Rate(ConditionKind, frozen=True, tag="rate"):
 
     Bad as soon as the growth is too much for a whole window; good only when a whole window is
     known. Growth during a gap counts when the counter is read again, unless the gap was longer than
-    the window: its time is unknown then, and the row starts anew. The same holds for the value of
+    the window: its time is unknown then, and the row restarts. The same holds for the value of
     a counter that was reset during a gap: it counts from there on.
     """
 
@@ -93,10 +93,10 @@ class Rate(ConditionKind, frozen=True, tag="rate"):
         seen, born = SinceWindow(memory, "seen", now), SinceWindow(memory, "born", now)
         unread = seen.ago(now) > now - memory.state.get("evaluated", now) + 1.0
         memory.state["evaluated"] = now
-        anew = known & (seen.ago(now) > self.window)
-        growth[anew | ~known | (reset & unread)] = 0.0
+        restarted = known & (seen.ago(now) > self.window)
+        growth[restarted | ~known | (reset & unread)] = 0.0
         seen.moments[known] = seen.short(now)
-        born.moments[anew] = born.short(now)
+        born.moments[restarted] = born.short(now)
         (total,), elapsed = RollingWindow(memory, self.window, ["grown"]).add([growth], now)
         rate = total / max(self.window, elapsed)
         bad = rate >= self.level

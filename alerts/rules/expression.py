@@ -225,7 +225,7 @@ def _all(parts: list[Verdicts]) -> Verdicts:
 
 
 def _number(tree: ast.expr, read: Read) -> Operand:
-    """Return a metric's column, or a Python float for what is made of constants only.
+    """Return a metric's column, or a Python float where only constants are used.
 
     NumPy compares an array with a Python float in the precision of the array. A float32 reading of
     0.2 therefore equals the constant 0.2, as in the other kinds of condition and in Prometheus,

@@ -128,7 +128,7 @@ class Formula(ConditionKind, frozen=True, tag="expr"):
 
 
 Gate = Above | Below | In | Formula
-"""Conditions that may say whether a device is under load; `expr` joins several."""
+"""Conditions that decide whether a device is under load; `expr` joins several."""
 
 
 def is_open(gate: Gate | None, inputs: RuleInput, memory: RowMemory) -> Flags | None:

@@ -53,8 +53,8 @@ def in_reach(subject: Subject) -> tuple[Subject, ...]:
     return _ABOVE.get(subject, (subject,))
 
 
-def say(name: str, value: float) -> str:
-    """Return a value of a name as people write it: `91 °C`, `7.2 %`, `gpu reset`, `never`."""
+def format_value(name: str, value: float) -> str:
+    """Return a value of a name with its unit: `91 °C`, `7.2 %`, `gpu reset`, `never`."""
     word = WORDS[name]
     if value != value:  # noqa: PLR0124 - the only test of NaN that calls nothing
         return "unknown"

@@ -76,7 +76,7 @@ class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"
     then: str
     """A letter a step: `-` inactive, `P` pending, `F` firing, `R` resolved; `-*144` too."""
     beside: dict[str, float | str] = {}
-    """Other metrics that the rule looks at: a number that is the same at every step, or words as
+    """Other metrics that the rule reads: a number that is the same at every step, or words as
     in `given`. Written `with`."""
     peers: dict[str, tuple[float, ...]] = {}
     """Readings of the other GPUs of the node, at every step; their other readings are the GPU's."""
@@ -109,7 +109,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     unknown: counters begin anew, links train, clocks rise."""
     severity: Severity
     summary: str
-    """Alert text of one line; `{where}` and `{value}` stand for the device and the reading."""
+    """Alert text of one line; `{where}` and `{value}` are the device and the reading."""
     description: str
     """Meaning of the alert and what to do, for the person who is woken."""
     causes: str = ""

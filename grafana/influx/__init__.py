@@ -1,4 +1,4 @@
-"""The dashboards over InfluxDB: what is stored there, in InfluxQL, which 1.x, 2.x and 3.x understand.
+"""The dashboards over InfluxDB: queries in InfluxQL, which 1.x, 2.x and 3.x understand.
 
 Circuits, alerts and kilowatch itself are no readings and are not written there: their dashboards ask
 Prometheus.

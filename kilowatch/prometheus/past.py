@@ -23,7 +23,7 @@ def outlier(kind: Outlier, rule: Rule) -> PromQL:
     """Return a condition on the difference from the GPUs of the node."""
     name = series(kind.metric)
     if kind.among != "job":
-        raise NotExpressible("the model of a GPU stands on another series")
+        raise NotExpressible("the model of a GPU is a label of another series")
     there = name
     if kind.load is not None:
         load = present(kind.load, rule)
