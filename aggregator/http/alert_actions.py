@@ -10,11 +10,11 @@ from collections.abc import Collection
 
 from aiohttp import web
 
-from aggregator.http import body
 from aggregator.http.alerts import refusals
+from aggregator.http.auth import same_site
 from aggregator.http.errors import bad, unknown
-from aggregator.http.parameters import duration, moment
-from aggregator.http.reply import VIEW, query, send_json
+from aggregator.http.parameters import duration, moment, query, read_body
+from aggregator.http.reply import VIEW, send_json
 from aggregator.view import AggregatorView
 from alerts.incidents.matchers import LABELS, parse
 from api.alerts import (
@@ -40,7 +40,7 @@ async def acknowledge(request: web.Request) -> web.Response:
     """Acknowledge an incident."""
     query(request)
     view, key = request.app[VIEW], request.match_info["key"]
-    asked = await body.read(request, AckRequest)
+    asked = await read_body(request, AckRequest)
     now, wall = view.now(), view.wall()
     until = None if asked.duration is None else wall + _length("body.for", asked.duration)
     with refusals("incident"):
@@ -70,7 +70,7 @@ async def silence(request: web.Request) -> web.Response:
     """Silence some alerts for a while."""
     query(request)
     view = request.app[VIEW]
-    asked = await body.read(request, SilenceRequest)
+    asked = await read_body(request, SilenceRequest)
     now, wall = view.now(), view.wall()
     known = {*LABELS, *(label for alert in view.alerts() for label in alert.labels)}
     matchers = [_matcher(number, one, known) for number, one in enumerate(asked.matchers)]
@@ -103,7 +103,7 @@ async def test(request: web.Request) -> web.Response:
     """Send a test notification to one channel now, and answer with the outcome."""
     query(request)
     view, name = request.app[VIEW], request.match_info["name"]
-    await body.read(request, dict[str, object])
+    await read_body(request, dict[str, object])
     known = [channel.name for channel in view.delivery.channels()]
     if name not in known:
         raise unknown("channel", name, known)
@@ -112,10 +112,10 @@ async def test(request: web.Request) -> web.Response:
 
 async def _done(request: web.Request) -> EndRequest:
     """Return who ends something and why; a DELETE may come without a body."""
-    body.same_site(request)
+    same_site(request)
     if not request.body_exists:
         return EndRequest()
-    return await body.read(request, EndRequest)
+    return await read_body(request, EndRequest)
 
 
 async def _incident(request: web.Request, view: AggregatorView, found: Incident) -> web.Response:

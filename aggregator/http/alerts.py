@@ -11,8 +11,8 @@ import msgspec
 from aiohttp import web
 
 from aggregator.http.errors import RequestError, unknown
-from aggregator.http.parameters import between, whole_number
-from aggregator.http.reply import STORE_SECONDS, VIEW, query, send_json
+from aggregator.http.parameters import between, one_of, query, whole_number
+from aggregator.http.reply import STORE_SECONDS, VIEW, send_json
 from aggregator.view import AggregatorView
 from alerts.notice import Delivery
 from api.alerts import (
@@ -147,14 +147,12 @@ async def timeline(request: web.Request) -> web.Response:
 async def silences(request: web.Request) -> web.Response:
     """Answer with silences and maintenance windows."""
     asked = query(request, "maintenance")
-    if asked.get("maintenance", "true") not in {"true", "false"}:
-        raise unknown("maintenance", asked["maintenance"], ("true", "false"), status=400)
+    wanted = "maintenance" in asked and one_of(asked, "maintenance", ("true", "false"))
     view = request.app[VIEW]
-    wanted = asked.get("maintenance")
     found = [
         silence
         for silence in view.pipeline.manager.silences()
-        if wanted is None or silence.maintenance == (wanted == "true")
+        if not wanted or silence.maintenance == (wanted == "true")
     ]
     return await send_json(request, SilencesReply(at=view.wall(), silences=found))
 

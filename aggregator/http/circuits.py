@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -13,8 +14,8 @@ from msgspec.structs import replace
 from aggregator.electrical.service import SAVE_SECONDS
 from aggregator.http.errors import RequestError, bad, unknown
 from aggregator.http.history import step_of
-from aggregator.http.parameters import between, moment
-from aggregator.http.reply import JSON, MUCH, VIEW, json_bytes, query, send, send_json
+from aggregator.http.parameters import between, past_moment, query
+from aggregator.http.reply import JSON, MUCH, VIEW, json_bytes, send, send_json
 from aggregator.mqtt.power_topics import firing, spoken
 from api.alerts import Subject
 from api.power import (
@@ -96,17 +97,17 @@ class _Shown(NamedTuple):
     """Of now; those of a past time are not stored."""
 
 
-async def _shown(request: web.Request, kind: SnapshotKind, text: str = "now") -> _Shown:
+async def _shown(
+    request: web.Request, kind: SnapshotKind, asked: Mapping[str, str] | None = None
+) -> _Shown:
     view = request.app[VIEW]
-    if text == "now":
+    if asked is None or asked.get("at", "now") == "now":
         snapshots = view.electrical.latest
         alerts = firing(spoken(view.alerts(), view.pipeline.manager.status), Subject(kind.value))
         found = () if snapshots is None else snapshots.all()
         snapshot = next((each for each in found if each.kind is kind), None)
         return _Shown(view.electrical.latest_at, snapshot, alerts)
-    at = moment("at", text, view.wall())
-    if at > view.wall():
-        raise bad("at", f"{text} is to come", "Leave it out for now.")
+    at = past_moment(asked, "at", view.wall())
     logged = await asyncio.to_thread(view.electrical.snapshot_log.find, at, LOG_WITHIN)
     snapshot = None if logged is None else logged.snapshots.get(kind)
     return _Shown(0 if logged is None or snapshot is None else logged.at, snapshot, {})
@@ -118,7 +119,7 @@ async def circuits(request: web.Request) -> web.Response:
     names = chosen(asked["columns"]) if "columns" in asked else None
     view = request.app[VIEW]
     layout = view.electrical.site.layout
-    at, snapshot, alerts = await _shown(request, SnapshotKind.CIRCUIT, asked.get("at", "now"))
+    at, snapshot, alerts = await _shown(request, SnapshotKind.CIRCUIT, asked)
     body = CircuitsReply(cluster=view.cluster, at=at, version=view.electrical.configuration.version)
     if layout is None or snapshot is None:
         return await send_json(request, body)
@@ -144,7 +145,7 @@ async def circuit(request: web.Request) -> web.Response:
     if layout is None or view.electrical.latest is None or name not in layout.circuits:
         raise unknown("circuit", name, () if layout is None else layout.circuits)
     is_now = asked.get("at", "now") == "now"
-    at, snapshot, alerts = await _shown(request, SnapshotKind.CIRCUIT, asked.get("at", "now"))
+    at, snapshot, alerts = await _shown(request, SnapshotKind.CIRCUIT, asked)
     if snapshot is None or name not in snapshot.names:
         raise RequestError(404, "at", f"nothing of {name} is stored of that time")
     below = layout.below(name)
@@ -173,7 +174,7 @@ async def ups(request: web.Request) -> web.Response:
 
 async def _send_rows(request: web.Request, kind: SnapshotKind) -> web.Response:
     asked = query(request, "at")
-    at, snapshot, alerts = await _shown(request, kind, asked.get("at", "now"))
+    at, snapshot, alerts = await _shown(request, kind, asked)
     rows = [] if snapshot is None else row_states(snapshot, alerts)
     return await send_json(request, RowsReply(cluster=request.app[VIEW].cluster, at=at, rows=rows))
 

@@ -41,7 +41,8 @@ DEFAULT_COLUMNS: dict[Table, tuple[str, ...]] = {
 }
 """Columns of a request that names none."""
 
-_WORDS = {int(reason): reason.word for reason in Gap}
+WORDS = {int(reason): reason.word for reason in Gap}
+"""Word by number of a gap."""
 
 
 class ColumnChoice(msgspec.Struct, frozen=True):
@@ -186,14 +187,15 @@ def gaps(readings: FleetColumns) -> Gaps:
         counts = np.bincount(reasons[absent])
         commonest = int(counts.argmax())
         others = absent[reasons[absent] != commonest]
-        found[name] = {ALL: _word(commonest)} | {
-            str(row): _word(int(reasons[row])) for row in others.tolist()
+        found[name] = {ALL: gap_word(commonest)} | {
+            str(row): gap_word(int(reasons[row])) for row in others.tolist()
         }
     return found
 
 
-def _word(reason: int) -> str:
-    return _WORDS.get(reason, Gap.UNKNOWN.word)
+def gap_word(reason: int) -> str:
+    """Return the word for the number of a gap."""
+    return WORDS.get(reason, Gap.UNKNOWN.word)
 
 
 def reporting(readings: FleetColumns, count: int) -> int:

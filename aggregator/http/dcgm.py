@@ -16,7 +16,8 @@ from aiohttp import web
 
 from aggregator.http.errors import unknown
 from aggregator.http.node_status import status_of
-from aggregator.http.reply import VIEW, query, send
+from aggregator.http.parameters import one_of, query
+from aggregator.http.reply import VIEW, send
 from aggregator.view import AggregatorView
 from alerts.xid.catalogue import meaning_of
 from api.fleet import NodeStatus
@@ -127,7 +128,4 @@ async def node_page(request: web.Request) -> web.Response:
 
 def host_label(request: web.Request) -> str:
     """Return the label that the caller wants for the node's name. Raises a 400 for another word."""
-    word = query(request, "host_label").get("host_label", HOST_LABELS[0])
-    if word not in HOST_LABELS:
-        raise unknown("host_label", word, HOST_LABELS, status=400)
-    return word
+    return one_of(query(request, "host_label"), "host_label", HOST_LABELS)

@@ -9,7 +9,8 @@ from aggregator.http import past
 from aggregator.http.errors import unknown
 from aggregator.http.health import newest_age
 from aggregator.http.metrics import SUMMARIZER, release
-from aggregator.http.reply import JSON, VIEW, json_bytes, query, send, send_json
+from aggregator.http.parameters import query
+from aggregator.http.reply import JSON, VIEW, json_bytes, send, send_json
 from aggregator.http.stream_hub import HUB
 from api.columns import FleetReply
 from api.fleet import CatalogueReply, MetricReply, StatusReply
@@ -24,7 +25,7 @@ async def fleet(request: web.Request) -> web.Response:
     choice = by_columns.chosen(asked)
     if asked.get("at", "now") != "now":
         version = 0  # rows are numbered so only for this time
-        at, was = await past.then(request, choice, asked["at"])
+        at, was = await past.then(request, choice, asked)
         (readings,), rows, count = was.frames, was.rows, was.count
     else:
         for name in choice.nodes or ():

@@ -9,8 +9,8 @@ from aiohttp import web
 
 from aggregator.http.columns import metric_of
 from aggregator.http.errors import bad, unknown
-from aggregator.http.parameters import between, duration, whole_number
-from aggregator.http.reply import STORE_SECONDS, VIEW, query, send_json
+from aggregator.http.parameters import between, duration, query, whole_number
+from aggregator.http.reply import STORE_SECONDS, VIEW, send_json
 from aggregator.store.protocol import HistorySeries
 from api.columns import HistoryReply
 from api.fleet import EventsReply

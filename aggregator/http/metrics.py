@@ -16,7 +16,8 @@ from aggregator.http.circuit_metrics import circuit_families
 from aggregator.http.errors import RequestError, unknown
 from aggregator.http.exposition import ExpositionPages
 from aggregator.http.exposition import render as render_pages
-from aggregator.http.reply import VIEW, query, send
+from aggregator.http.parameters import one_of, query
+from aggregator.http.reply import VIEW, send
 from aggregator.http.rule_input_metrics import RULE_INPUTS, rule_input_families
 from aggregator.http.stream_hub import HUB, Hub
 from aggregator.http.summary import Summarizer
@@ -253,10 +254,7 @@ async def metrics(request: web.Request) -> web.Response:
 
 
 def _scope(request: web.Request) -> bool:
-    word = query(request, "labels").get("labels", "full")
-    if word not in {"full", "device"}:
-        raise unknown("labels", word, ("full", "device"), status=400)
-    return word == "full"
+    return one_of(query(request, "labels"), "labels", ("full", "device")) == "full"
 
 
 async def node_page(request: web.Request) -> web.Response:

@@ -19,8 +19,9 @@ from aggregator.http import columns as by_columns
 from aggregator.http import past
 from aggregator.http.errors import unknown
 from aggregator.http.node_status import age, status_of
+from aggregator.http.parameters import query
 from aggregator.http.past import PAST_SECONDS, SECOND
-from aggregator.http.reply import VIEW, query, send_json
+from aggregator.http.reply import VIEW, send_json
 from api.device import GpuPageReply, GpuReply, LinkReply, NodePageReply
 from api.fleet import NodeReply, NodesReply, NodeStatus
 from telemetry.decimals import plain
@@ -33,7 +34,6 @@ RECENT = 50
 """How many events a GPU's page shows at most."""
 EVENTS_SECONDS = 7 * 86_400
 """How far back the page of a past time looks for events."""
-_WORDS = {int(reason): reason.word for reason in Gap}
 
 
 class DeviceReadings(NamedTuple):
@@ -109,8 +109,8 @@ async def node(request: web.Request) -> web.Response:
         raise unknown("node", name, view.fleet.nodes)
     inventory = found.inventory
     if asked.get("at", "now") != "now":
-        then = await _rows_then(request, name, Table.NODE, asked["at"])
-        gpus = (await _rows_then(request, name, Table.GPU, asked["at"])).devices
+        then = await _rows_then(request, name, Table.NODE, asked)
+        gpus = (await _rows_then(request, name, Table.GPU, asked)).devices
         at, line, alerts = then.at, _line_then(request, found, then), []
         own = then.devices.get(name, _NOTHING)
     else:
@@ -148,8 +148,8 @@ async def gpu(request: web.Request) -> web.Response:
     home = view.fleet.nodes[name]
     links: Mapping[str, DeviceReadings]
     if asked.get("at", "now") != "now":
-        then = await _rows_then(request, name, Table.GPU, asked["at"])
-        links = (await _rows_then(request, name, Table.LINK, asked["at"])).devices
+        then = await _rows_then(request, name, Table.GPU, asked)
+        links = (await _rows_then(request, name, Table.LINK, asked)).devices
         at, line, alerts = then.at, _line_then(request, home, then), []
         own = then.devices.get(uuid, _NOTHING)
         events = await _events_then(request, name, uuid, then.at)
@@ -196,9 +196,11 @@ class _RowsThen(NamedTuple):
     """When the newest reading was taken, ns; 0 for none."""
 
 
-async def _rows_then(request: web.Request, node: str, table: Table, text: str) -> _RowsThen:
+async def _rows_then(
+    request: web.Request, node: str, table: Table, asked: Mapping[str, str]
+) -> _RowsThen:
     choice = by_columns.choose("columns", table.value, [by_columns.ALL], [node])
-    at, was = await past.then(request, choice, text)
+    at, was = await past.then(request, choice, asked)
     (readings,) = was.frames
     devices = {}
     for row, (_, key) in enumerate(past.keys_of(was.rows, table)):
@@ -208,7 +210,7 @@ async def _rows_then(request: web.Request, node: str, table: Table, text: str) -
             if reason == 255:
                 found.readings[name] = float(plain(values[row : row + 1])[0])
             else:
-                found.gaps[name] = _WORDS.get(reason, Gap.UNKNOWN.word)
+                found.gaps[name] = by_columns.gap_word(reason)
     seen = was.past.seen.get(Lane.FAST, np.zeros(1, np.int64))
     return _RowsThen(at, devices, int(seen.max(initial=0)))
 

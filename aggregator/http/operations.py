@@ -22,7 +22,8 @@ from aggregator.http import (
     stream,
 )
 from aggregator.http.openapi import Operation, Parameter, build
-from aggregator.http.reply import query, send_json
+from aggregator.http.parameters import query
+from aggregator.http.reply import send_json
 from api.alerts import (
     AckRequest,
     AlertsReply,

@@ -1,4 +1,4 @@
-"""Parameters of a query: numbers, and times and durations as people write them.
+"""Parameters of a query and bodies of requests; times and durations as people write them.
 
 A time: `2026-08-01T10:00:00Z` (RFC 3339), `1785578400` (seconds since 1970), `-90m` (before now) or
 `now`. A duration: `10s`, `1h30m`, `2d`, `0.5` (seconds).
@@ -7,13 +7,22 @@ A time: `2026-08-01T10:00:00Z` (RFC 3339), `1785578400` (seconds since 1970), `-
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import TypeVar
 
-from aggregator.http.errors import bad
+import msgspec
+from aiohttp import hdrs, web
+
+from aggregator.http.auth import same_site
+from aggregator.http.errors import RequestError, bad, unknown
+from telemetry.settings import fault_of
 from telemetry.text import LONGEST, parse_duration
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
+MOST_BYTES = 64 * 1024
+"""Size of a body."""
+T = TypeVar("T")
 LATEST = 4_102_444_800.0
 """2100: a number beyond is milliseconds or nanoseconds by mistake."""
 
@@ -80,3 +89,57 @@ def whole_number(asked: Mapping[str, str], name: str, usual: int, most: int) -> 
     if not text.isdecimal() or not 1 <= int(text) <= most:
         raise bad(name, f"{text!r} is not a number from 1 to {most}", f"Leave it out for {usual}.")
     return int(text)
+
+
+def query(request: web.Request, *known: str) -> dict[str, str]:
+    """Return the query's parameters. Raises a 400 for one that is not known, or given twice."""
+    found: dict[str, str] = {}
+    for name, value in request.query.items():
+        if name not in known:
+            raise unknown(f"query {name}", name, known, status=400)
+        if name in found:
+            raise bad(name, "it is given twice", "Join values with commas where many are possible.")
+        found[name] = value
+    return {name: value for name, value in found.items() if value}
+
+
+def one_of(asked: Mapping[str, str], name: str, words: Sequence[str]) -> str:
+    """Return a parameter, the first of `words` if it is absent. Raises a 400 for another word."""
+    word = asked.get(name, words[0])
+    if word not in words:
+        raise unknown(name, word, words, status=400)
+    return word
+
+
+def past_moment(asked: Mapping[str, str], name: str, now: int) -> int:
+    """Return a time in ns that is over. Raises a 400."""
+    at = moment(name, asked[name], now)
+    if at > now:
+        raise bad(name, f"{asked[name]} is in the future", "Leave it out for now.")
+    return at
+
+
+async def read_body(request: web.Request, kind: type[T]) -> T:
+    """Return the body. Raises 403, 413, 415, or a 400 that names the field."""
+    same_site(request)
+    if request.content_type != "application/json":
+        raise RequestError(
+            415,
+            hdrs.CONTENT_TYPE,
+            f"{request.content_type} is not accepted",
+            "Send JSON, with 'Content-Type: application/json'.",
+        )
+    raw = await request.content.read(MOST_BYTES + 1)
+    while len(raw) <= MOST_BYTES and not request.content.at_eof():
+        raw += await request.content.read(MOST_BYTES + 1 - len(raw))
+    if len(raw) > MOST_BYTES:
+        raise RequestError(413, "body", f"it is longer than {MOST_BYTES} bytes", "Send less.")
+    try:
+        return msgspec.json.decode(raw or b"{}", type=kind)
+    except msgspec.ValidationError as error:
+        fault = fault_of(error, kind)
+        raise bad(f"body.{fault.place}".rstrip("."), fault.problem, fault.hint) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise bad(
+            "body", f"it is not JSON: {error}", 'Send an object, as {"why": "..."}.'
+        ) from error

@@ -9,7 +9,7 @@ reason for it: `unknown`, except for what the device does not support. A device 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -20,8 +20,8 @@ from aiohttp import web
 from aggregator.http import columns as by_columns
 from aggregator.http.columns import ColumnChoice, ColumnLayout, FleetColumns
 from aggregator.http.errors import bad, unknown
-from aggregator.http.parameters import between, duration, moment
-from aggregator.http.reply import JSON, VIEW, json_bytes, query, send
+from aggregator.http.parameters import between, duration, one_of, past_moment, query
+from aggregator.http.reply import JSON, VIEW, json_bytes, send
 from aggregator.http.stream_hub import HUB
 from aggregator.store.protocol import FleetPast, PastInstants, StoredDevice
 from aggregator.view import AggregatorView
@@ -69,12 +69,11 @@ class Was:
     past: FleetPast
 
 
-async def then(request: web.Request, choice: ColumnChoice, text: str) -> tuple[int, Was]:
-    """Return one instant, and the fleet then. Raises a 400 for a time that is none, or is to come."""
-    view = request.app[VIEW]
-    at = moment("at", text, view.wall())
-    if at > view.wall():
-        raise bad("at", f"{text} is to come", "Leave it out for now.")
+async def then(
+    request: web.Request, choice: ColumnChoice, asked: Mapping[str, str]
+) -> tuple[int, Was]:
+    """Return the instant that `at` names, and the fleet then. Raises a 400 for a wrong time."""
+    at = past_moment(asked, "at", request.app[VIEW].wall())
     return at, await read(request, choice, PastInstants(at, SECOND, 1))
 
 
@@ -82,13 +81,11 @@ async def frames(request: web.Request) -> web.Response:
     """Answer with the fleet at several instants of the past."""
     asked = query(request, "table", "columns", "node", "from", "to", "step", "packed")
     view = request.app[VIEW]
-    small = asked.get("packed", "false")
-    if small not in {"true", "false"}:
-        raise unknown("packed", small, ("true", "false"), status=400)
+    is_packed = one_of(asked, "packed", ("false", "true")) == "true"
     choice = by_columns.chosen(asked)
     start, end = between(asked.get("from"), asked.get("to"), view.wall(), "-1m")
     if start > view.wall():
-        raise bad("from", f"{asked.get('from')} is to come", "Name a time that is over.")
+        raise bad("from", f"{asked.get('from')} is in the future", "Name a time that is over.")
     step = duration("step", asked.get("step", "5s"))
     if step <= 0:
         raise bad("step", "it must be more than 0 seconds", "Write 5s, or leave it out.")
@@ -107,13 +104,13 @@ async def frames(request: web.Request) -> web.Response:
 
     def make() -> bytes:
         both = list(zip(moments, was.frames, strict=True))
-        if small == "true":
+        if is_packed:
             packed = [PackedFrame(at, *_packed(each, was.count)) for at, each in both]
             return msgspec.msgpack.encode(PackedFramesReply(*about, packed, was.past.begins))
         plain = [FrameReply(at, *_plain(each, was.count)) for at, each in both]
         return json_bytes(FramesReply(*about, plain, was.past.begins))
 
-    kind = MSGPACK if small == "true" else JSON
+    kind = MSGPACK if is_packed else JSON
     return await send(request, make, kind, work=sum(each.cells for each in was.frames))
 
 

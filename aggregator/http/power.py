@@ -7,10 +7,9 @@ from msgspec.structs import asdict
 
 from aggregator.electrical.plan import live_plan
 from aggregator.electrical.report import running_report
-from aggregator.http.body import read
 from aggregator.http.errors import bad
-from aggregator.http.parameters import whole_number
-from aggregator.http.reply import VIEW, query, send_json
+from aggregator.http.parameters import query, read_body, whole_number
+from aggregator.http.reply import VIEW, send_json
 from api.power import MeterReply, PlanRequest, PowerReply, ReloadRequest
 from power.meters.meter_record import MeterState
 from power.plan.plan import Suppose
@@ -45,7 +44,7 @@ async def power(request: web.Request) -> web.Response:
 async def plan(request: web.Request) -> web.Response:
     """Answer with load, limits and time to trip of every circuit under a supposed load."""
     query(request)
-    supposed = await read(request, PlanRequest)
+    supposed = await read_body(request, PlanRequest)
     view = request.app[VIEW]
     try:
         answer = live_plan(
@@ -63,7 +62,7 @@ async def reload(request: web.Request) -> web.Response:
     """Load the configuration again. Answers 200 with the one in force, and with the fault of the newer
     one if it was refused."""
     query(request)
-    await read(request, ReloadRequest)
+    await read_body(request, ReloadRequest)
     return await send_json(request, request.app[VIEW].electrical.reload())
 
 

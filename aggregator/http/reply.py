@@ -12,7 +12,6 @@ from collections.abc import Callable
 import msgspec
 from aiohttp import hdrs, web
 
-from aggregator.http.errors import bad, unknown
 from aggregator.view import AggregatorView
 
 VIEW: web.AppKey[AggregatorView] = web.AppKey("view", object)  # type: ignore[arg-type]  # a protocol
@@ -61,15 +60,3 @@ def accepts_gzip(header: str) -> bool:
         if coding.lower() == "gzip":
             return quality.rstrip("0.") not in {"q=", "q"}
     return False
-
-
-def query(request: web.Request, *known: str) -> dict[str, str]:
-    """Return the query's parameters. Raises a 400 for one that is not known, or given twice."""
-    found: dict[str, str] = {}
-    for name, value in request.query.items():
-        if name not in known:
-            raise unknown(f"query {name}", name, known, status=400)
-        if name in found:
-            raise bad(name, "it is given twice", "Join values with commas where many are possible.")
-        found[name] = value
-    return {name: value for name, value in found.items() if value}

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from aiohttp import web
 
+from aggregator.http.columns import WORDS
 from aggregator.http.node_status import status_of
 from aggregator.view import AggregatorView
 from alerts.xid.event import fault_of
@@ -21,7 +22,6 @@ from api.fleet import NodeStatus
 from telemetry.devices import Event
 from telemetry.exposition import GAUGE, PREFIX, Family, Sample, gpu_pairs, labels, node_pairs
 from telemetry.fleet import Node, gaps_of
-from telemetry.gap import Gap
 from telemetry.metric import Table
 
 ALWAYS_READ = "gpu_temperature_celsius"
@@ -29,7 +29,6 @@ ALWAYS_READ = "gpu_temperature_celsius"
 MOST_KINDS = 64
 """Kinds of event that are remembered of a node; the oldest is dropped."""
 EVENT = "event_timestamp_seconds"
-_WORDS = {int(gap): gap.word for gap in Gap}
 
 _Key = tuple[str | None, str, str, str, str]
 """GPU, kind, code, fault, severity."""
@@ -121,7 +120,7 @@ def _of(node: Node, scope: bool) -> str:
 def _unread(gaps: npt.NDArray[np.uint8], node: Node, scope: bool) -> list[Sample]:
     inventory = node.inventory
     return [
-        (labels({**gpu_pairs(inventory, gpu, scope), "reason": _WORDS[reason]}), 1.0)
+        (labels({**gpu_pairs(inventory, gpu, scope), "reason": WORDS[reason]}), 1.0)
         for gpu, reason in zip(inventory.gpus, gaps[node.rows[Table.GPU]].tolist(), strict=True)
-        if reason in _WORDS
+        if reason in WORDS
     ]

@@ -17,7 +17,8 @@ from aiohttp import hdrs, web
 from aggregator.http.config import HttpConfig
 from aggregator.http.dcgm import host_label
 from aggregator.http.errors import bad
-from aggregator.http.reply import VIEW, query, send_json
+from aggregator.http.parameters import query
+from aggregator.http.reply import VIEW, send_json
 from api.fleet import ScrapeTarget
 from telemetry.fleet import Node
 

@@ -17,7 +17,8 @@ from aiohttp import WSCloseCode, WSMsgType, web
 
 from aggregator.http.columns import ColumnChoice, choose
 from aggregator.http.errors import RequestError
-from aggregator.http.reply import VIEW, json_bytes, query
+from aggregator.http.parameters import query
+from aggregator.http.reply import VIEW, json_bytes
 from aggregator.http.stream_hub import HUB, Hub, Shot
 from aggregator.view import AggregatorView
 from api.errors import ErrorDetail
