@@ -20,7 +20,7 @@ class FakeSource:
     """A node of a few GPUs that answers at once: each reading is tick + row + column / 1000.
 
     It can be late (`delay`, seconds), hang (`hung`), fail (`fails`, whatever its contract says),
-    lose GPUs (`lose`), tell events (`tell`), and hang when it is opened or closed.
+    lose GPUs (`lose`), add events (`add_event`), and hang when it is opened or closed.
     """
 
     def __init__(self, gpus: int = 2, links: int = 0) -> None:
@@ -48,7 +48,7 @@ class FakeSource:
         self.resumed = 0
         self.closed = False
         self._reading = False
-        self._news: deque[DeviceEvent] = deque()
+        self._events: deque[DeviceEvent] = deque()
 
     def lose(self, number: int, at: int = 0) -> None:
         """Have a GPU fall off the bus."""
@@ -59,11 +59,11 @@ class FakeSource:
         self.inventory = Inventory(
             node="", source="fake", driver_state="up", gpus=tuple(gpus), links=self.inventory.links
         )
-        self.tell("gpu_lost", at, gpu=gone.uuid)
+        self.add_event("gpu_lost", at, gpu=gone.uuid)
 
-    def tell(self, kind: str, at: int = 0, gpu: str | None = None, **data: object) -> None:
-        """Have something happen."""
-        self._news.append(DeviceEvent(kind, at, gpu=gpu, message=f"{kind} happened", data=data))
+    def add_event(self, kind: str, at: int = 0, gpu: str | None = None, **data: object) -> None:
+        """Add an event that the next `drain_events` returns."""
+        self._events.append(DeviceEvent(kind, at, gpu=gpu, message=f"{kind} happened", data=data))
 
     def values(self, block: int, tick: int) -> list[list[float]]:
         """What the rows of a block are at a tick."""
@@ -98,9 +98,9 @@ class FakeSource:
             self._reading = False
 
     def drain_events(self) -> list[DeviceEvent]:
-        news = list(self._news)
-        self._news.clear()
-        return news
+        events = list(self._events)
+        self._events.clear()
+        return events
 
     async def release(self) -> None:
         self.released += 1

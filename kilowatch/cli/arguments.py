@@ -64,6 +64,11 @@ def broker_option(command: Command) -> Command:
     )(command)
 
 
+def broker_flags(broker: tuple[str, int] | None) -> dict[str, object]:
+    """Return the settings that `--broker` replaces."""
+    return {"broker.host": broker and broker[0], "broker.port": broker and broker[1]}
+
+
 def json_option(command: Command) -> Command:
     """Add `--json`."""
     return click.option("--json", "as_json", is_flag=True, help="As JSON.")(command)

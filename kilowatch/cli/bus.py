@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from kilowatch import settings
-from kilowatch.cli.arguments import DurationParam, broker_option, settings_option
+from kilowatch.cli.arguments import DurationParam, broker_flags, broker_option, settings_option
 from telemetry.topics import Topic
 
 
@@ -33,7 +33,7 @@ def tap(
 
     loaded = settings.load(
         config,
-        flags={"broker.host": broker and broker[0], "broker.port": broker and broker[1]},
+        flags=broker_flags(broker),
     )
 
     async def main() -> None:
@@ -73,8 +73,7 @@ def record(
     loaded = settings.load(
         config,
         flags={
-            "broker.host": broker and broker[0],
-            "broker.port": broker and broker[1],
+            **broker_flags(broker),
             "collector.source": source,
         },
     )

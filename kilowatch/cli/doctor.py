@@ -10,7 +10,13 @@ from pathlib import Path
 import click
 
 from kilowatch import settings
-from kilowatch.cli.arguments import broker_option, json_option, print_json, settings_option
+from kilowatch.cli.arguments import (
+    broker_flags,
+    broker_option,
+    json_option,
+    print_json,
+    settings_option,
+)
 
 _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "fault": ("✗", "red")}
 
@@ -25,7 +31,7 @@ def doctor(config: Path | None, broker: tuple[str, int] | None, as_json: bool) -
 
     loaded = settings.load(
         config,
-        flags={"broker.host": broker and broker[0], "broker.port": broker and broker[1]},
+        flags=broker_flags(broker),
     )
     findings = asyncio.run(run_checks(loaded))
     if as_json:

@@ -11,7 +11,13 @@ import click
 
 from aggregator.config import AggregatorConfig
 from kilowatch import settings
-from kilowatch.cli.arguments import AddressParam, DurationParam, broker_option, settings_option
+from kilowatch.cli.arguments import (
+    AddressParam,
+    DurationParam,
+    broker_flags,
+    broker_option,
+    settings_option,
+)
 from kilowatch.stack.foreground import announce, watch_with_dashboard
 from kilowatch.stack.ports import pick_address
 from telemetry.errors import ConfigError
@@ -105,8 +111,7 @@ def collect(
         flags={
             "collector.source": source,
             "collector.node": node,
-            "broker.host": broker and broker[0],
-            "broker.port": broker and broker[1],
+            **broker_flags(broker),
         },
     )
     if once:
@@ -142,8 +147,7 @@ def aggregate(
         loaded = settings.load(
             config,
             flags={
-                "broker.host": broker and broker[0],
-                "broker.port": broker and broker[1],
+                **broker_flags(broker),
                 "aggregator.listen": http and f"{http[0]}:{http[1]}",
                 "aggregator.data_dir": data and str(data),
             },

@@ -13,7 +13,7 @@ from collector.recording.file import read, read_header
 from kilowatch import settings
 from kilowatch.stack.foreground import announce, watch_with_dashboard
 from kilowatch.stack.ports import free_port
-from kilowatch.stack.signals import stop_at_eof, stop_on_signals
+from kilowatch.stack.signals import stop_on_signals
 from telemetry.errors import SourceError
 from telemetry.text import counted
 
@@ -55,8 +55,7 @@ def serve_recording(
     loaded = settings.load(config).aggregator if config is not None else None
 
     async def main(folder: str) -> None:
-        stop = stop_on_signals()
-        watcher = asyncio.create_task(stop_at_eof(stop)) if until_eof else None
+        stop = stop_on_signals(until_eof=until_eof)
         usual = loaded or AggregatorConfig()
         given = msgspec.structs.replace(
             usual, cluster=usual.cluster if loaded else NAME, data_dir=Path(folder),
@@ -65,8 +64,6 @@ def serve_recording(
         view = await asyncio.to_thread(RecordedCluster, file, read(file), given)
         announce(f"read {counted(view.messages, 'message')} of {file}")
         await view.serve(*where, stop)
-        if watcher is not None:
-            watcher.cancel()
 
     with tempfile.TemporaryDirectory(prefix="kilowatch-replay-") as folder:
         asyncio.run(main(folder))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import shutil
 import tempfile
@@ -17,7 +16,7 @@ from collector.config import CollectorConfig
 from collector.simulated import SimulatedSource, scenario
 from kilowatch.stack.demo_site import site_of
 from kilowatch.stack.ports import free_port
-from kilowatch.stack.signals import stop_at_eof, stop_on_signals
+from kilowatch.stack.signals import stop_on_signals
 from kilowatch.stack.stack import StackOutcome, StackPart, local_broker, run_stack
 
 
@@ -39,8 +38,7 @@ async def run_demo(
     cluster = scenario(
         name, nodes=nodes, gpus=gpus, seed=seed, start_tick=start_tick, faults=faults
     )
-    stop = stop_on_signals()
-    watcher = asyncio.create_task(stop_at_eof(stop)) if until_eof else None
+    stop = stop_on_signals(until_eof=until_eof)
     folder = data or Path(tempfile.mkdtemp(prefix="kilowatch-demo-"))
     folder.mkdir(parents=True, exist_ok=True)
     broker = local_broker(free_port())
@@ -75,8 +73,6 @@ async def run_demo(
             parts, aggregator, folder, stop=stop, scenario=name, seconds=seconds
         )
     finally:
-        if watcher:
-            watcher.cancel()
         if data is None:
             with contextlib.suppress(OSError):
                 shutil.rmtree(folder)

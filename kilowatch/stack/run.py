@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from collector.sources import has_nvml
 from kilowatch.settings import Settings
 from kilowatch.stack.demo_site import desktop, plugged
 from kilowatch.stack.ports import free_port, is_free
-from kilowatch.stack.signals import stop_at_eof, stop_on_signals
+from kilowatch.stack.signals import stop_on_signals
 from kilowatch.stack.stack import StackOutcome, StackPart, local_broker, run_stack
 from telemetry.errors import ConfigError
 
@@ -33,12 +32,7 @@ async def run_machine(
     announce: Callable[[str], None],
 ) -> StackOutcome:
     """Run broker, collector and aggregator of this machine until a signal or end of input."""
-    stop = stop_on_signals()
-    if until_eof:
-        watcher = asyncio.create_task(stop_at_eof(stop), name="until eof")
-        stop_watcher = watcher.cancel
-    else:
-        stop_watcher = lambda *_: False  # noqa: E731
+    stop = stop_on_signals(until_eof=until_eof)
     source, alerts = settings.collector.source, settings.aggregator.alerts
     if source == "auto" and not has_nvml():
         source = DEMO_SOURCE
@@ -79,18 +73,15 @@ async def run_machine(
         f"data {aggregator.data_dir}"
     )
     state.mkdir(parents=True, exist_ok=True)
-    try:
-        return await run_stack(
-            [StackPart(collector)],
-            aggregator,
-            state,
-            stop=stop,
-            scenario=source,
-            seconds=seconds,
-            reread=None if reread is None else reload,
-        )
-    finally:
-        stop_watcher()
+    return await run_stack(
+        [StackPart(collector)],
+        aggregator,
+        state,
+        stop=stop,
+        scenario=source,
+        seconds=seconds,
+        reread=None if reread is None else reload,
+    )
 
 
 def _broker_port(settings: Settings, asked: int | None, announce: Callable[[str], None]) -> int:

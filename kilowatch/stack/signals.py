@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Callable
 
 
-def stop_on_signals() -> asyncio.Event:
-    """Return an event that SIGINT and SIGTERM set."""
-    stop = asyncio.Event()
+def stop_on_signals(*, until_eof: bool = False) -> asyncio.Event:
+    """Return an event that SIGINT and SIGTERM set.
+
+    `until_eof`: the end of standard input sets it too, because the parent process with the dashboard
+    has ended then.
+    """
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+
+    def read() -> None:
+        if not os.read(sys.stdin.fileno(), 4096):
+            loop.remove_reader(sys.stdin)
+            stop.set()
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, stop.set)
+    if until_eof:
+        loop.add_reader(sys.stdin, read)
     return stop
 
 
@@ -28,13 +41,3 @@ def stop_after(stop: asyncio.Event, seconds: float | None) -> asyncio.Event:
     if seconds is not None:
         asyncio.get_running_loop().call_later(seconds, stop.set)
     return stop
-
-
-async def stop_at_eof(stop: asyncio.Event) -> None:
-    """Set `stop` when standard input ends: the parent process with the dashboard has ended."""
-    reader = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
-    )
-    await reader.read()
-    stop.set()

@@ -45,9 +45,9 @@ class Reader:
             assert address is not None
             assert isinstance(message.payload, bytes)
             self.order.append(address.kind)
-            self.take(address.kind, message.payload)
+            self.receive(address.kind, message.payload)
 
-    def take(self, kind: Topic, payload: bytes) -> None:
+    def receive(self, kind: Topic, payload: bytes) -> None:
         match kind:
             case Topic.FRAME:
                 self.frames.append(frame.decode(payload))

@@ -33,7 +33,7 @@ class Ticks:
             retry=(0.05, 0.2),
             scout=(0.05, 0.2),
         )
-        self.news: list[DeviceEvent] = []
+        self.events: list[DeviceEvent] = []
         self.rows: Rows = {}
 
     async def __aenter__(self) -> Ticks:
@@ -60,17 +60,17 @@ class Ticks:
         end = time.monotonic() + PATIENCE
         await self.tick(lanes)
         while not so():
-            assert time.monotonic() < end, f"never: {self.state} {self.news}"
+            assert time.monotonic() < end, f"never: {self.state} {self.events}"
             await asyncio.sleep(0.02)
             await self.tick(lanes)
 
     def hear(self) -> None:
         """Take in what happened."""
-        self.news += self.source.drain_events()
+        self.events += self.source.drain_events()
 
     def of(self, kind: str) -> list[DeviceEvent]:
-        """All news of a kind."""
-        return [event for event in self.news if event.kind == kind]
+        """Return the events of a kind."""
+        return [event for event in self.events if event.kind == kind]
 
     def value(self, metric: str, gpu: int = 0) -> float:
         """A reading of the newest tick."""
@@ -85,7 +85,7 @@ class Ticks:
         return reason_of(self.value(metric, gpu))
 
     def gaps(self, gpu: int, block: int = GPU_FAST) -> set[Gap | None]:
-        """All gaps of a GPU's row."""
+        """Return the gaps of a GPU's row."""
         return {reason_of(value) for value in self.rows[block][gpu]}
 
     @property

@@ -98,7 +98,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def readings(host: Host, lanes: frozenset[Lane] = BOTH) -> dict[str, float]:
-    """One reading of the machine, by metric name without `node_`."""
+    """Return a reading of the host, by metric name without `node_`."""
     found = host.read(lanes)
     assert set(found) == {NODE_FAST, NODE_SLOW} if lanes == BOTH else {NODE_FAST}
     return {

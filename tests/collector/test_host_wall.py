@@ -127,7 +127,7 @@ def test_other_power_sensors_of_the_board_are_not_the_machine(tmp_path: Path) ->
         ("exec /nowhere/at/all", Gap.ERROR),
     ],
 )
-def test_a_bmc_that_gives_nothing_is_a_gap_that_says_why(
+def test_a_bmc_without_a_reading_is_a_gap_with_its_reason(
     meter: Make, script: str, reason: Gap
 ) -> None:
     assert reason_of(answer(meter(script))) is reason

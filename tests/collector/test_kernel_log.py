@@ -92,7 +92,7 @@ def test_only_what_is_written_from_now_on_counts(
     )
 
 
-def test_a_line_that_says_when_is_believed(
+def test_the_time_in_a_line_is_used(
     tmp_path: Path, reading: Callable[[KernelLog], Reading]
 ) -> None:
     """With its zone; else the time is when it came."""
@@ -122,7 +122,7 @@ def test_a_file_is_followed_through_rotation_and_truncation(
 def test_a_file_that_is_not_there_yet_is_waited_for(
     tmp_path: Path, reading: Callable[[KernelLog], Reading]
 ) -> None:
-    """One event says so, and the first line of the file counts."""
+    """Its absence is one event, and the first line of the file counts."""
     path = tmp_path / "kern.log"
     seen = reading(KernelLog(path))
     until(lambda: seen.log.state == "absent")

@@ -96,9 +96,9 @@ async def test_a_replaced_gpu_takes_the_row_of_the_one_before(tmp_path: Path) ->
             assert {link.gpu for link in ticks.source.inventory.links} == set(uuids)
             assert len(ticks.rows[LINK_FAST]) == 8
             assert not any(ticks.gap("gpu_power_watts", row) for row in range(4))
-            (news,) = ticks.news
-            assert (news.kind, news.gpu) == ("gpu_replaced", "GPU-new")
-            assert news.data == {"replaced": fake.uuid(2)}
+            (event,) = ticks.events
+            assert (event.kind, event.gpu) == ("gpu_replaced", "GPU-new")
+            assert event.data == {"replaced": fake.uuid(2)}
 
 
 async def test_gpus_that_have_changed_places_keep_their_rows(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ async def test_gpus_that_have_changed_places_keep_their_rows(tmp_path: Path) -> 
             await ticks.tick()
             assert [gpu.uuid for gpu in ticks.source.inventory.gpus] == [fake.uuid(0), fake.uuid(1)]
             assert [gpu.index for gpu in ticks.source.inventory.gpus] == [1, 0]
-            assert ticks.news == []
+            assert ticks.events == []
 
 
 async def test_without_a_driver_the_gpus_that_were_there_are_gaps(tmp_path: Path) -> None:

@@ -41,14 +41,14 @@ async def test_a_hung_gpu_costs_the_others_not_one_tick(
         assert ticks.gaps(3) == {Gap.TIMED_OUT}
         assert ticks.gaps(6, LINK_FAST) == {Gap.TIMED_OUT}  # its first link
         assert fake.hanging == 1
-        assert [(news.kind, news.gpu) for news in ticks.news] == [("gpu_hung", fake.uuid(3))]
+        assert [(event.kind, event.gpu) for event in ticks.events] == [("gpu_hung", fake.uuid(3))]
         assert ticks.source.abandoned == 1
         assert ticks.state == "up"
         assert ticks.source.inventory.gpus[3].present
         fake.set(3, state="ok")
         await ticks.until(lambda: bool(ticks.of("gpu_answers")))
         assert ticks.gap("gpu_power_watts", 3) is None
-        assert [news.kind for news in ticks.news] == ["gpu_hung", "gpu_answers"]
+        assert [event.kind for event in ticks.events] == ["gpu_hung", "gpu_answers"]
         record_property(
             "expected", "the other GPUs are read at every tick; one event; it comes back"
         )
@@ -70,7 +70,7 @@ async def test_the_tick_of_the_hang_itself_is_whole_for_the_others(fake: FakeDri
         assert fake.hanging == 2
 
 
-async def test_a_driver_in_which_every_gpu_hangs_is_said_to_hang(fake: FakeDriver) -> None:
+async def test_a_driver_in_which_every_gpu_hangs_counts_as_hung(fake: FakeDriver) -> None:
     async with Ticks(fake) as ticks:
         await ticks.tick()
         for gpu in range(8):
@@ -104,8 +104,8 @@ async def test_a_lost_gpu_is_one_event_and_all_gaps_until_it_is_back(
             await ticks.tick()
         assert ticks.gaps(5, GPU_SLOW) == {Gap.DEVICE_LOST}
         assert [gpu for gpu in range(8) if ticks.gap("gpu_power_watts", gpu)] == [5]
-        assert [(news.kind, news.gpu) for news in ticks.news] == [("gpu_lost", fake.uuid(5))]
-        assert ticks.news[0].pci == fake.pci(5)
+        assert [(event.kind, event.gpu) for event in ticks.events] == [("gpu_lost", fake.uuid(5))]
+        assert ticks.events[0].pci == fake.pci(5)
         inventory = ticks.source.inventory
         assert [gpu.present for gpu in inventory.gpus] == [gpu != 5 for gpu in range(8)]
         assert [gpu.uuid for gpu in inventory.gpus] == [fake.uuid(gpu) for gpu in range(8)]
@@ -115,20 +115,20 @@ async def test_a_lost_gpu_is_one_event_and_all_gaps_until_it_is_back(
         assert ticks.gap("gpu_power_watts", 5) is None
         assert ticks.source.inventory.gpus[5].present
         assert ticks.state == "up"
-        assert {news.kind for news in ticks.news} == {"gpu_lost", "gpu_back"}
+        assert {event.kind for event in ticks.events} == {"gpu_lost", "gpu_back"}
         record_property("expected", "one event, gaps and never a number until it is back")
         record_property(
             "observed",
-            f"events {[news.kind for news in ticks.news]}; gaps `device_lost` of one GPU of 8 for 5 ticks, then numbers",
+            f"events {[event.kind for event in ticks.events]}; gaps `device_lost` of one GPU of 8 for 5 ticks, then numbers",
         )
 
 
-async def test_a_gpu_that_needs_a_reset_says_so(fake: FakeDriver) -> None:
+async def test_a_gpu_that_needs_a_reset_is_reported(fake: FakeDriver) -> None:
     async with Ticks(fake) as ticks:
         await ticks.tick()
         fake.set(1, state="reset_required")
         await ticks.until(lambda: bool(ticks.of("gpu_lost")))
-        assert "reset" in ticks.news[0].message
+        assert "reset" in ticks.events[0].message
         assert ticks.gaps(1) == {Gap.DEVICE_LOST}
         fake.set(1, state="ok")
         await ticks.until(lambda: bool(ticks.of("gpu_back")))
@@ -140,7 +140,7 @@ async def test_a_gpu_that_was_lost_before_the_start_hides_no_other(fake: FakeDri
         await ticks.tick()
         assert len(ticks.source.inventory.gpus) == 7
         assert not any(ticks.gap("gpu_power_watts", row) for row in range(7))
-        assert [news.data for news in ticks.of("gpu_lost")] == [{"index": 0}]
+        assert [event.data for event in ticks.of("gpu_lost")] == [{"index": 0}]
 
 
 async def test_a_gpu_that_hangs_from_the_start_hides_no_other(fake: FakeDriver) -> None:
@@ -148,7 +148,7 @@ async def test_a_gpu_that_hangs_from_the_start_hides_no_other(fake: FakeDriver) 
     async with Ticks(fake) as ticks:
         await ticks.tick()
         assert len(ticks.source.inventory.gpus) == 7
-        assert [news.data for news in ticks.of("gpu_hung")] == [{"index": 2}]
+        assert [event.data for event in ticks.of("gpu_hung")] == [{"index": 2}]
         fake.set(2, state="ok")
         await ticks.until(lambda: len(ticks.rows[GPU_FAST]) == 8)
         assert not any(ticks.gap("gpu_power_watts", row) for row in range(8))
@@ -171,7 +171,7 @@ async def test_an_expected_gpu_keeps_its_row_though_the_driver_lists_it_no_more(
         await ticks.tick()
         assert ticks.gaps(7) == {Gap.DEVICE_LOST}
         assert len(ticks.rows[LINK_FAST]) == 16
-        assert [news.gpu for news in ticks.of("gpu_lost")] == [fake.uuid(7)]
+        assert [event.gpu for event in ticks.of("gpu_lost")] == [fake.uuid(7)]
 
 
 async def test_more_gpus_are_noticed_without_a_restart(
@@ -209,10 +209,14 @@ async def test_a_driver_that_goes_away_comes_back(
         assert ticks.gaps(0) == {gap}
         assert len(ticks.rows[GPU_FAST]) == 8
         assert cure in ticks.source.inventory.driver_message
-        assert next(news.data["state"] for news in ticks.of("driver_down")) in {state, "missing"}
+        assert next(event.data["state"] for event in ticks.of("driver_down")) in {state, "missing"}
         fake.driver(init=0, everything=0, version="590.10")
         await ticks.until(lambda: ticks.state == "up" and not ticks.gap("gpu_power_watts"))
-        assert [news.kind for news in ticks.news] == ["driver_down", "driver_up", "driver_reloaded"]
+        assert [event.kind for event in ticks.events] == [
+            "driver_down",
+            "driver_up",
+            "driver_reloaded",
+        ]
         assert ticks.source.inventory.driver_version == "590.10"
         assert ticks.source.inventory.driver_message == ""
 
@@ -222,7 +226,7 @@ async def test_counters_that_begin_anew_are_a_reload(fake: FakeDriver) -> None:
         await ticks.tick()
         fake.field(83, 5000, gpu=2)
         await ticks.until(lambda: bool(ticks.of("driver_reloaded")))
-        assert ticks.news[0].data == {"gpus": [fake.uuid(2)]}
+        assert ticks.events[0].data == {"gpus": [fake.uuid(2)]}
 
 
 async def test_a_driver_that_is_not_there_at_the_start_is_a_state(tmp_path: Path) -> None:
@@ -234,7 +238,7 @@ async def test_a_driver_that_is_not_there_at_the_start_is_a_state(tmp_path: Path
             assert ticks.state == "missing"
             assert "install" in ticks.source.inventory.driver_message
             assert (await ticks.tick())[GPU_FAST] == []
-            assert [news.kind for news in ticks.news] == ["driver_down"]
+            assert [event.kind for event in ticks.events] == ["driver_down"]
 
 
 async def test_a_driver_that_hangs_while_it_opens_is_a_state(fake: FakeDriver) -> None:
@@ -282,7 +286,7 @@ async def test_a_probe_that_is_stopped_is_replaced_and_not_killed(fake: FakeDriv
             assert ticks.gaps(0) == {Gap.TIMED_OUT}
             await ticks.until(lambda: bool(ticks.of("driver_up")))
             assert ticks.gap("gpu_power_watts") is None
-            assert [news.data["state"] for news in ticks.of("driver_down")] == ["hung"]
+            assert [event.data["state"] for event in ticks.of("driver_down")] == ["hung"]
             os.kill(pid, 0)  # it is still there
         finally:
             os.kill(pid, signal.SIGCONT)
@@ -354,10 +358,12 @@ async def test_the_driver_is_let_go_and_taken_again(fake: FakeDriver) -> None:
         await ticks.tick()
         assert ticks.state == "up"
         assert ticks.gap("gpu_power_watts") is None
-        assert [news.kind for news in ticks.news] == ["driver_down", "driver_up"]
+        assert [event.kind for event in ticks.events] == ["driver_down", "driver_up"]
 
 
-async def test_releasing_a_driver_that_hangs_says_who_holds_it(fake: FakeDriver) -> None:
+async def test_releasing_a_driver_that_hangs_reports_that_a_call_keeps_it_open(
+    fake: FakeDriver,
+) -> None:
     source = NvmlSource(environment=fake.environment, open_wait=20, command_wait=0.5)
     async with Ticks(fake, source) as ticks:
         await ticks.tick()
@@ -376,7 +382,7 @@ async def test_xids_arrive_with_the_gpu_that_had_them(fake: FakeDriver) -> None:
         fake.xid(gpu=1, xid=79)
         fake.xid(gpu=6, xid=31)
         await ticks.until(lambda: len(ticks.of("xid")) == 2)
-        assert [(news.gpu, news.pci, news.data) for news in ticks.of("xid")] == [
+        assert [(event.gpu, event.pci, event.data) for event in ticks.of("xid")] == [
             (fake.uuid(1), fake.pci(1), {"xid": 79, "source": "nvml"}),
             (fake.uuid(6), fake.pci(6), {"xid": 31, "source": "nvml"}),
         ]
@@ -407,13 +413,13 @@ async def test_the_event_queue_is_made_anew_without_a_gpu_that_hangs(fake: FakeD
         assert fake.hanging == 1
 
 
-async def test_clocks_held_down_by_hardware_are_an_edge(fake: FakeDriver) -> None:
+async def test_a_clock_limit_by_hardware_is_a_transition(fake: FakeDriver) -> None:
     async with Ticks(fake) as ticks:
         await ticks.tick()
         for bits in (0x8 | 0x40, 0x8 | 0x40, 0x4):
             fake.call("nvmlDeviceGetCurrentClocksEventReasons", bits, gpu=2)
             await ticks.until(lambda bits=bits: ticks.value(_THERMAL, 2) == float(bits != 0x4))  # type: ignore[misc]
-        assert [(news.kind, news.gpu, news.data["reason"]) for news in ticks.news] == [
+        assert [(event.kind, event.gpu, event.data["reason"]) for event in ticks.events] == [
             ("clocks_down", fake.uuid(2), "hw_thermal_slowdown"),
             ("clocks_free", fake.uuid(2), "hw_thermal_slowdown"),
         ]
@@ -424,11 +430,11 @@ async def test_what_the_driver_asks_for_is_an_event(fake: FakeDriver) -> None:
         await ticks.tick()
         fake.field(230, 4, gpu=7, kind="u")
         await ticks.until(lambda: bool(ticks.of("recovery_action")))
-        assert ticks.news[0].data == {"from": 0, "to": 4}
-        assert "drain and reset" in ticks.news[0].message
+        assert ticks.events[0].data == {"from": 0, "to": 4}
+        assert "drain and reset" in ticks.events[0].message
 
 
-async def test_switching_mig_is_an_event_and_asks_anew_what_the_gpu_can_tell(
+async def test_switching_mig_is_an_event_and_probes_capabilities_again(
     fake: FakeDriver, record_property: Told
 ) -> None:
     async with Ticks(fake) as ticks:
@@ -441,7 +447,7 @@ async def test_switching_mig_is_an_event_and_asks_anew_what_the_gpu_can_tell(
         fake.call("nvmlDeviceGetUtilizationRates", 50, 10, gpu=0)
         fake.call("nvmlDeviceGetMigMode", 0, 0, gpu=0)
         await ticks.until(lambda: ticks.gap("gpu_utilization_ratio") is None)
-        assert [news.data["mig"] for news in ticks.of("mig_changed")] == [1, 0]
+        assert [event.data["mig"] for event in ticks.of("mig_changed")] == [1, 0]
         record_property("expected", "an event each way; what MIG hides is a gap meanwhile")
         record_property(
             "observed",

@@ -75,7 +75,7 @@ async def test_every_value_arrives_in_base_units(fake: FakeDriver) -> None:
         assert {name: ticks.value(name, 1) for name in RIGHT} == pytest.approx(RIGHT)
         assert 0 < ticks.value("gpu_driver_latency_seconds") < 10
         assert ticks.state == "up"
-        assert ticks.news == []
+        assert ticks.events == []
 
 
 async def test_performance_monitoring_needs_two_samples(fake: FakeDriver) -> None:
@@ -239,7 +239,7 @@ async def test_every_link_has_its_row(fake: FakeDriver) -> None:
         assert links[1].peer_pci == "0000:c2:00.0"
 
 
-async def test_the_inventory_says_what_each_gpu_is(fake: FakeDriver) -> None:
+async def test_the_inventory_describes_each_gpu(fake: FakeDriver) -> None:
     async with Ticks(fake) as ticks:
         await ticks.tick()
         inventory = ticks.source.inventory

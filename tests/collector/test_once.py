@@ -65,7 +65,7 @@ async def test_a_simulated_node_speaks_for_itself(tmp_path: Path) -> None:
     assert found["inventory"]["source"] == "simulated:two-dgx-h100"
 
 
-async def test_a_machine_is_looked_at_twice_for_its_rates(tmp_path: Path) -> None:
+async def test_a_host_is_read_twice_for_its_rates(tmp_path: Path) -> None:
     found = await once(config_of(tmp_path), FakeSource(gpus=0))
     readings = found["node"]["readings"]
     assert readings["node_memory_available_bytes"] > 0

@@ -41,7 +41,7 @@ class ScriptedDriver:
         self.errors: dict[int, Exception] = {}
         self.order: list[int] = []
         self.inside: set[int] = set()
-        self.news = True
+        self.events = True
 
     def open(self) -> ProbeReport:
         """Open at once."""
@@ -49,7 +49,7 @@ class ScriptedDriver:
 
     def describe(self, device: int, turn: Turn) -> ProbeDescription | None:
         """Say what each device is, once."""
-        if not self.news:
+        if not self.events:
             return None
         return ProbeDescription(Gpu(uuid=f"GPU-{device}", index=device, name="scripted"))
 
@@ -80,7 +80,7 @@ class ScriptedDriver:
         """Close at once."""
 
     def hang(self, *devices: int) -> None:
-        """Let calls for these devices hang."""
+        """Make calls for these devices hang."""
         self.hangs |= {device: threading.Event() for device in devices}
 
     def release(self) -> None:
@@ -149,7 +149,7 @@ def test_a_description_that_came_late_is_not_lost(driver: ScriptedDriver) -> Non
     driver.hang(0)
     watchdog = Watchdog(driver, 1)
     assert sorted(watchdog.serve(ProbeRequest(1, FAST, 0.1)).described) == [0]
-    driver.news = False
+    driver.events = False
     assert watchdog.serve(ProbeRequest(2, FAST, 0.1)).described == {}
 
 

@@ -39,14 +39,14 @@ def resend(about: int, first: int, last: int) -> Command:
     return Command(kind=CommandKind.RESEND, about=about, first=first, last=last)
 
 
-async def test_what_a_reader_needs_comes_in_order_and_a_planned_end_is_told(
+async def test_the_inventory_precedes_frames_and_a_planned_end_is_published(
     broker: Broker, tmp_path: Path
 ) -> None:
     source = FakeSource(gpus=3)
     async with reading(broker.config) as reader:
         async with collecting(config_of(broker.config, tmp_path), source) as running:
             await until(lambda: len(reader.frames) >= 5)
-            source.tell("xid", 5, gpu="GPU-0001", code=79)
+            source.add_event("xid", 5, gpu="GPU-0001", code=79)
             await until(lambda: any(event.kind == "xid" for event in reader.events))
             summary = await running.end()
         await until(lambda: reader.statuses[-1].state is NodeState.OFFLINE)
@@ -166,7 +166,7 @@ async def test_what_the_ring_no_longer_has_is_answered_exactly(
         assert reader.replies[1].gone == (FrameSpan(12345, 3, 9),)
 
 
-async def test_a_ring_that_has_dropped_its_oldest_frames_says_so(
+async def test_a_ring_that_has_dropped_its_oldest_frames_is_announced(
     mosquitto: Mosquitto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("collector.publish.publisher.STATUS_EVERY", 0.1)
@@ -264,7 +264,7 @@ async def test_a_retained_command_is_not_obeyed(mosquitto: Mosquitto, tmp_path: 
     assert summary.commands_malformed == 1
 
 
-async def test_a_name_that_is_taken_is_told_and_fought_over_ever_more_slowly(
+async def test_a_client_name_in_use_is_logged_and_retried_with_growing_pauses(
     mosquitto: Mosquitto, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     one = config_of(mosquitto.config, tmp_path / "1")
@@ -335,7 +335,7 @@ def start(port: int, folder: Path, fault: str = "none") -> subprocess.Popen[str]
     )
 
 
-async def test_kill_9_is_told_by_the_will_and_loses_no_frame(
+async def test_kill_9_is_published_by_the_will_and_loses_no_frame(
     broker: Broker, tmp_path: Path
 ) -> None:
     async with reading(broker.config) as reader:
@@ -397,7 +397,7 @@ async def test_sigterm_ends_it_while_a_thread_hangs_in_connecting(tmp_path: Path
         assert output.startswith("summary")
 
 
-async def test_sigterm_with_a_hung_source_still_says_goodbye(
+async def test_sigterm_with_a_hung_source_still_publishes_offline(
     mosquitto: Mosquitto, tmp_path: Path
 ) -> None:
     async with reading(mosquitto.config) as reader:
@@ -412,7 +412,9 @@ async def test_sigterm_with_a_hung_source_still_says_goodbye(
         assert reader.statuses[-1].reason == "shutdown"
 
 
-async def test_cancelled_it_says_goodbye_too(mosquitto: Mosquitto, tmp_path: Path) -> None:
+async def test_a_cancelled_publisher_publishes_offline_too(
+    mosquitto: Mosquitto, tmp_path: Path
+) -> None:
     """As part of `kilowatch run`, a collector ends by cancellation when another part fails."""
     async with reading(mosquitto.config) as reader:
         async with collecting(config_of(mosquitto.config, tmp_path), FakeSource()) as running:
@@ -439,7 +441,7 @@ async def test_a_broker_that_is_frozen_delays_neither_frames_nor_the_end(
             mosquitto.signal(signal.SIGSTOP)
             try:
                 seen = len(source.calls)
-                source.tell("xid")  # an event waits for an acknowledgement
+                source.add_event("xid")  # an event waits for an acknowledgement
                 await until(lambda: len(source.calls) >= seen + 20)
                 loop = asyncio.get_running_loop()
                 began = loop.time()
@@ -466,7 +468,7 @@ async def test_a_slow_socket_drops_the_oldest_live_frame_from_the_wire_only() ->
     assert (len(outbox.events), outbox.events_dropped) == (MOST_EVENTS, 2)
 
 
-def test_a_ring_full_of_holes_is_told_in_outlines() -> None:
+def test_a_ring_full_of_holes_is_published_as_outlines() -> None:
     spans = (FrameSpan(1, 0, 9), *(FrameSpan(2, 3 * n, 3 * n + 1) for n in range(MOST_SPANS)))
     config = CollectorConfig(node="n1")
     payload = status(config, 2, 0, NodeState.ONLINE, spans=spans)

@@ -159,8 +159,8 @@ async def test_a_replay_gives_frame_after_frame_and_begins_again(tmp_path: Path)
     rows = await source.read(BOTH, 1000, 0, 1.0)
     assert rows[GPU_SLOW][1][3] == value(0, 1, 3)
     assert await play(source, range(1001, 1010)) == [value(tick, 1, 0) for tick in range(1, 10)]
-    news = source.drain_events()
-    assert [(event.kind, event.gpu) for event in news] == [("xid", "GPU-0001")] * 2
+    events = source.drain_events()
+    assert [(event.kind, event.gpu) for event in events] == [("xid", "GPU-0001")] * 2
     assert await play(source, range(1010, 1014)) == [value(tick, 1, 0) for tick in range(4)]
     await source.close()
 
@@ -180,7 +180,7 @@ async def test_a_replay_at_tenfold_speed_skips_and_without_loop_ends_in_gaps(
 
 
 async def test_a_recording_of_another_release_is_read_by_names(tmp_path: Path) -> None:
-    """One metric less than today, one that no longer exists, another order."""
+    """A metric is missing, another no longer exists, and the order differs."""
     block = SCHEMA.blocks[GPU_FAST]
     gauges = ("gpu_of_yesterday_watts", *reversed(block.gauges[1:]))
     old = Schema((Block(block.table, block.lane, gauges, block.counters), *SCHEMA.blocks[1:]))
@@ -228,7 +228,7 @@ async def test_a_bus_is_recorded_and_lives_again(mosquitto: Mosquitto, tmp_path:
     recording = asyncio.create_task(record_bus(mosquitto.config, "default", path, stop))
     async with collecting(config_of(mosquitto.config, tmp_path), source):
         await until(lambda: len(source.calls) >= 30)
-        source.tell("xid", 5, gpu="GPU-0002")
+        source.add_event("xid", 5, gpu="GPU-0002")
         await until(lambda: len(source.calls) >= 60)
     stop.set()
     assert await recording >= 30

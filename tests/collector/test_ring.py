@@ -65,7 +65,7 @@ def test_older_sessions_stay_after_a_restart(tmp_path: Path) -> None:
     assert held(ring, 5) == {seq: payload(5, seq) for seq in range(10)}
 
 
-def test_overflow_drops_whole_oldest_files_and_says_so_exactly(tmp_path: Path) -> None:
+def test_overflow_drops_whole_oldest_files_and_counts_them_exactly(tmp_path: Path) -> None:
     ring = Ring(tmp_path, 20_000, segment_bytes=2_000)
     ring.open()
     fill(ring, 7, 0, 999, size=80)

@@ -250,7 +250,7 @@ async def test_the_host_speaks_for_the_machine_and_the_collector_for_itself(tmp_
     assert bench.sink.value(NODE_FAST, "node_gpus_answering") == 2
 
 
-async def test_a_simulated_node_that_is_down_says_nothing(bench: Bench, tmp_path: Path) -> None:
+async def test_a_simulated_node_that_is_down_sends_nothing(bench: Bench, tmp_path: Path) -> None:
     source = FakeSource()
     source.silent = lambda tick: tick == 1  # type: ignore[attr-defined]
     bench = Bench(source, tmp_path)
@@ -266,8 +266,8 @@ async def test_an_xid_that_comes_by_two_ways_is_one_event_of_its_gpu(tmp_path: P
     at = bench.clock.wall_ns()
     kernel = [DeviceEvent("xid", at, pci="0000:01:00.0", data={"xid": 79, "source": "kernel"})]
     bench.sampler._others = [lambda: kernel]
-    source.tell("xid", at + 1000, gpu="GPU-0001", xid=79, source="nvml")
-    source._news[0].pci = "0000:01:00.0"
+    source.add_event("xid", at + 1000, gpu="GPU-0001", xid=79, source="nvml")
+    source._events[0].pci = "0000:01:00.0"
     await bench.sampler.sample(0, FAST)
     (event,) = bench.sent
     assert (event.kind, event.gpu, event.data["xid"]) == ("xid", "GPU-0001", 79)
@@ -308,7 +308,7 @@ async def test_running_it_ticks_on_the_grid_and_skips_what_is_late(tmp_path: Pat
         source.delay = 0.12  # no deadline makes it faster: the sampler gives it up and goes on
         await until(lambda: sampler.errors >= 2)
         source.delay = 0.0
-        source.tell("xid")
+        source.add_event("xid")
         await until(lambda: any(event.kind == "xid" for event in events))
         assert sampler.skipped >= before
     finally:

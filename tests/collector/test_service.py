@@ -76,32 +76,32 @@ async def test_a_disk_that_works_again_is_used_again_and_the_hole_is_shown(
 ) -> None:
     """The folder vanishes under the collector, as when somebody cleans up, and comes back."""
     monkeypatch.setattr("collector.ring.writer.RETRY_AFTER", 0.0)
-    news: list[bool] = []
+    changes: list[bool] = []
     ring = Ring(tmp_path / "ring", 1 << 20, segment_bytes=1024)
-    keeper = RingWriter(ring, 7, lambda works, _: news.append(works))
-    task = asyncio.create_task(keeper.run())
+    writer = RingWriter(ring, 7, lambda works, _: changes.append(works))
+    task = asyncio.create_task(writer.run())
 
     async def put(first: int, last: int) -> None:
         for seq in range(first, last + 1):
-            keeper.put(seq, bytes(100))
-            await keeper.settled(10)
+            writer.put(seq, bytes(100))
+            await writer.settled(10)
 
     await put(0, 29)
     shutil.rmtree(tmp_path / "ring")
     (tmp_path / "ring").write_text("in the way")
     await put(30, 59)
-    assert news == [False]
-    assert keeper.unkept > 0
+    assert changes == [False]
+    assert writer.unkept > 0
     (tmp_path / "ring").unlink()
     (tmp_path / "ring").mkdir()
-    lost = keeper.unkept
+    lost = writer.unkept
     await put(60, 69)
-    assert news == [False, True]
-    assert keeper.unkept == lost
-    assert keeper.spans()[-1] == FrameSpan(7, 60, 69)
-    frames = await keeper.chunk(7, 0, 100, 1 << 20, 100)
+    assert changes == [False, True]
+    assert writer.unkept == lost
+    assert writer.spans()[-1] == FrameSpan(7, 60, 69)
+    frames = await writer.chunk(7, 0, 100, 1 << 20, 100)
     assert [seq for seq, _ in frames] == list(range(60, 70))  # what was deleted is no error
-    keeper.close()
+    writer.close()
     async with asyncio.timeout(10):
         await task
 
@@ -221,7 +221,7 @@ def test_a_collector_stays_small() -> None:
         ({"metrics_listen": "::1:x"}, "Write host:port"),
     ],
 )
-def test_a_configuration_that_can_not_work_says_where_and_what(
+def test_a_wrong_configuration_is_an_error_with_place_and_problem(
     settings: dict[str, object], message: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:

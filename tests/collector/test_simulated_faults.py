@@ -43,14 +43,14 @@ def reasons(scene: Scenario, second: int, gpu: int, block: int) -> set[Gap | Non
     }
 
 
-async def told(scene: Scenario, node: str, seconds: range) -> list[DeviceEvent]:
-    """What a source makes known over these seconds."""
+async def events_of(scene: Scenario, node: str, seconds: range) -> list[DeviceEvent]:
+    """Return the events of a source over these seconds."""
     source = SimulatedSource(scene, node)
-    news: list[DeviceEvent] = []
+    events: list[DeviceEvent] = []
     for second in seconds:
         await source.read(BOTH, scene.start_tick + second, now_ns=0, deadline=1.0)
-        news += source.drain_events()
-    return news
+        events += source.drain_events()
+    return events
 
 
 def test_a_script_is_read_as_it_is_written() -> None:
@@ -86,16 +86,16 @@ async def test_xid79_is_all_gaps_an_event_and_a_gpu_lost() -> None:
         assert reasons(scene, 30, 3, block) == reasons(scene, 89, 3, block) == {Gap.DEVICE_LOST}
         assert None in reasons(scene, 29, 3, block) & reasons(scene, 90, 3, block)
         assert Gap.DEVICE_LOST not in reasons(scene, 30, 2, block)
-    news = await told(scene, "dgx-01", range(0, 120, 7))
-    assert [(one.kind, one.at // 10**9 - scene.start_tick) for one in news] == [
+    events = await events_of(scene, "dgx-01", range(0, 120, 7))
+    assert [(one.kind, one.at // 10**9 - scene.start_tick) for one in events] == [
         ("fault", 30),
         ("xid", 30),
         ("gpu_lost", 30),
         ("gpu_back", 90),
     ]
     stock = SimulatedSource(scene, "dgx-01").inventory
-    assert {(one.gpu, one.pci) for one in news} == {(stock.gpus[3].uuid, stock.gpus[3].pci)}
-    assert news[1].data["xid"] == 79
+    assert {(one.gpu, one.pci) for one in events} == {(stock.gpus[3].uuid, stock.gpus[3].pci)}
+    assert events[1].data["xid"] == 79
 
 
 async def test_a_lost_gpu_leaves_the_inventory_and_comes_back() -> None:
@@ -150,8 +150,8 @@ async def test_a_row_waits_for_its_replacement() -> None:
     assert rows[1] == rows[2] == rows[0] + 1
     assert at(scene, 60, 4, "gpu_remap_banks_high") == rows[1]
     assert at(scene, 60, 4, "gpu_remap_banks_max") == 2560 - rows[1]
-    news = await told(scene, "dgx-01", range(50, 70))
-    assert [(one.kind, one.data.get("xid")) for one in news] == [("fault", None), ("xid", 63)]
+    events = await events_of(scene, "dgx-01", range(50, 70))
+    assert [(one.kind, one.data.get("xid")) for one in events] == [("fault", None), ("xid", 63)]
 
 
 @pytest.mark.parametrize(
@@ -180,11 +180,11 @@ async def test_a_hot_gpu_is_slowed_down_by_hardware(name: str, node: str, gpu: i
     assert slow < 0.65 * at(scene, 115, gpu, "gpu_sm_clock_hertz", node)
     later = at(scene, 420, gpu, "gpu_temperature_celsius", node)
     assert abs(later - at(scene, 60, gpu, "gpu_temperature_celsius", node)) <= 6
-    news = [
+    events = [
         (one.kind, one.at // 10**9 - scene.start_tick)
-        for one in await told(scene, node, range(300))
+        for one in await events_of(scene, node, range(300))
     ]
-    assert news == [("fault", 60), ("clocks_down", 120), ("clocks_free", 240)]
+    assert events == [("fault", 60), ("clocks_down", 120), ("clocks_free", 240)]
 
 
 async def test_a_power_brake_slows_all_gpus_of_its_node() -> None:
@@ -200,9 +200,9 @@ async def test_a_power_brake_slows_all_gpus_of_its_node() -> None:
         assert at(scene, 110, gpu, "gpu_power_watts", "dgx-02") < 400
         assert at(scene, 110, gpu, "gpu_power_watts") == at(calm, 110, gpu, "gpu_power_watts")
     assert at(scene, 110, None, "node_wall_power_watts", "dgx-02") < 7000
-    news = await told(scene, "dgx-02", range(90, 140))
-    assert [one.kind for one in news] == ["fault", *["clocks_down"] * 8, *["clocks_free"] * 8]
-    assert len({one.gpu for one in news if one.kind == "clocks_down"}) == 8
+    events = await events_of(scene, "dgx-02", range(90, 140))
+    assert [one.kind for one in events] == ["fault", *["clocks_down"] * 8, *["clocks_free"] * 8]
+    assert len({one.gpu for one in events if one.kind == "clocks_down"}) == 8
 
 
 async def test_a_hung_gpu_times_out_and_costs_the_others_nothing() -> None:
@@ -214,11 +214,11 @@ async def test_a_hung_gpu_times_out_and_costs_the_others_nothing() -> None:
         assert at(scene, 40, 4, metric) == at(calm, 40, 4, metric)
         assert at(scene, 90, 5, metric) == at(calm, 90, 5, metric)
     assert at(scene, 40, None, "node_processes_blocked") > 0
-    news = await told(scene, "dgx-01", range(100))
-    assert [one.kind for one in news] == ["fault", "gpu_hung", "gpu_answers"]
+    events = await events_of(scene, "dgx-01", range(100))
+    assert [one.kind for one in events] == ["fault", "gpu_hung", "gpu_answers"]
 
 
-async def test_a_node_tells_of_its_loss_when_it_is_back() -> None:
+async def test_a_node_reports_its_loss_when_it_is_back() -> None:
     scene = dgx("node_loss@dgx-01+50s:100s, hung@dgx-01/1+60s:10s")
     source = SimulatedSource(scene, "dgx-01")
     for second in (49, 150):  # the sampler takes no frame in between
@@ -276,8 +276,8 @@ def test_a_straggler_is_slower_at_the_same_utilisation() -> None:
 
 async def test_events_come_once_however_the_ticks_fall() -> None:
     scene = dgx("hung@dgx-01/5+20s:10s, xid79@dgx-01/1+25s:50s")
-    every = await told(scene, "dgx-01", range(100))
-    seldom = await told(scene, "dgx-01", range(0, 101, 20))
+    every = await events_of(scene, "dgx-01", range(100))
+    seldom = await events_of(scene, "dgx-01", range(0, 101, 20))
     assert every == seldom
     assert [one.at for one in every] == sorted(one.at for one in every)
 
@@ -309,7 +309,7 @@ async def test_a_released_driver_is_gaps_and_a_state() -> None:
     )
 )
 def test_counters_add_up_under_any_script(script: list[tuple[str, int, int, int]]) -> None:
-    """Whatever overlaps: energy is the sum of power, and no counter falls."""
+    """Energy is the sum of power, and no counter falls, also where faults overlap."""
     scene = dgx(
         ", ".join(f"{kind}@dgx-01/{gpu}+{start}s:{last}s" for kind, gpu, start, last in script)
     )

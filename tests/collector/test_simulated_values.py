@@ -62,7 +62,7 @@ for offset in reversed(range(25, 700, 75)):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_another_process_finds_the_same_bits_in_another_order(name: str) -> None:
-    """What is published can be audited anywhere, whatever was sampled before."""
+    """Published values can be audited anywhere, independently of earlier samples."""
     scene = scenario(name, seed=7)
     there = subprocess.run(
         [sys.executable, "-c", _PRINT, name],

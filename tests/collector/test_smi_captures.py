@@ -208,7 +208,7 @@ def test_every_gpu_has_a_key_of_its_own(path: Path) -> None:
         assert all(gpu.present for gpu in inventory.gpus)
 
 
-def test_the_inventory_is_what_the_file_says() -> None:
+def test_the_inventory_is_that_of_the_file() -> None:
     """Order of the file, PCI in normal form, N/A is None."""
     inventory = inventory_of(capture("out_of_order")[0])
     assert [gpu.pci for gpu in inventory.gpus] == [

@@ -130,7 +130,7 @@ async def test_rows_come_only_when_a_run_has_ended(smi: Smi) -> None:
     ],
     ids=["no driver", "mismatch", "crash", "silence", "no GPU"],
 )  # fmt: skip
-async def test_a_driver_that_goes_and_comes_back_is_news(
+async def test_a_driver_that_goes_and_comes_back_is_two_events(
     smi: Smi, says: str, code: int, state: str
 ) -> None:
     """Never an error; its GPUs keep their rows, all gaps."""
@@ -142,14 +142,14 @@ async def test_a_driver_that_goes_and_comes_back_is_news(
     assert source.inventory.driver_state == state
     assert len(source.inventory.gpus) == 2
     assert source.inventory.driver_message
-    assert [news.kind for news in source.drain_events()] == (
+    assert [event.kind for event in source.drain_events()] == (
         [] if state == "up" else ["driver_down"]
     )
     smi.write(TWO.replace("615.10", "616.20"))
     clock.now += 10.0
     rows = await source.read(BOTH, 1, 8, PATIENCE)
     assert [row[TEMPERATURE] for row in rows[GPU_FAST]] == [41.0, 50.0]
-    assert [news.kind for news in source.drain_events()] == (
+    assert [event.kind for event in source.drain_events()] == (
         ["driver_reloaded"] if state == "up" else ["driver_up", "driver_reloaded"]
     )
     await source.close()
@@ -188,7 +188,7 @@ async def test_a_gpu_that_is_lost_keeps_its_row_and_its_name(smi: Smi) -> None:
     smi.write(TWO)
     rows = await source.read(BOTH, 2, 8, PATIENCE)
     assert rows[GPU_FAST][1][TEMPERATURE] == 50.0
-    assert [(news.kind, news.gpu, news.at) for news in source.drain_events()] == [
+    assert [(event.kind, event.gpu, event.at) for event in source.drain_events()] == [
         ("gpu_lost", "GPU-2", 7),
         ("gpu_back", "GPU-2", 8),
     ]
@@ -196,7 +196,7 @@ async def test_a_gpu_that_is_lost_keeps_its_row_and_its_name(smi: Smi) -> None:
 
 
 async def test_a_run_that_hangs_is_abandoned_and_never_killed(smi: Smi) -> None:
-    """It ignores SIGTERM, as a process in a driver call does; only so many are left alone."""
+    """The process ignores SIGTERM, as in a driver call; the number of abandoned ones is bounded."""
     clock = Clock()
     source = await started(smi, clock, limit=3.0)
     smi.write(TWO, trap="trap '' TERM", first="while :; do sleep 0.2; done")
@@ -213,7 +213,7 @@ async def test_a_run_that_hangs_is_abandoned_and_never_killed(smi: Smi) -> None:
     await source.read(BOTH, 0, 0, 0.0)
     assert "no more are started" in source.inventory.driver_message
     assert len(source._abandoned) == MAX_ABANDONED
-    assert [news.kind for news in source.drain_events()] == ["driver_down"]
+    assert [event.kind for event in source.drain_events()] == ["driver_down"]
     assert source.abandoned == MAX_ABANDONED
     hung = [run.pid for run in source._abandoned]
     for pid in hung:
@@ -237,7 +237,7 @@ async def test_a_hung_driver_that_wakes_is_read_again(smi: Smi) -> None:
     clock.now += 7.0
     rows = await source.read(BOTH, 0, 0, PATIENCE)
     assert rows[GPU_FAST][0][TEMPERATURE] == 41.0
-    assert [news.kind for news in source.drain_events()] == ["driver_down", "driver_up"]
+    assert [event.kind for event in source.drain_events()] == ["driver_down", "driver_up"]
     await source.close()
 
 

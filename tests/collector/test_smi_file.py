@@ -83,7 +83,7 @@ def test_a_path_that_is_no_file_is_named(tmp_path: Path) -> None:
     ],
     ids=["no driver", "mismatch", "permission", "container", "no GPU"],
 )
-async def test_what_nvidia_smi_says_instead_of_a_log_is_the_drivers_state(
+async def test_an_error_of_nvidia_smi_instead_of_a_log_is_the_drivers_state(
     tmp_path: Path, text: str, state: str, cure: str
 ) -> None:
     """A saved failure is a valid file: no GPUs, and why."""
@@ -111,7 +111,7 @@ async def test_what_nvidia_smi_says_instead_of_a_log_is_the_drivers_state(
     ids=["bom", "powershell", "utf-16-be", "crlf", "gzip", "bundle"],
 )
 def test_forms_in_which_people_keep_files(tmp_path: Path, encoded: bytes) -> None:
-    """The same readings from all."""
+    """Each form gives the same readings."""
     path = tmp_path / "log"
     path.write_bytes(encoded)
     (document,) = logs(load(path))
@@ -128,7 +128,7 @@ def test_a_text_log_is_found_in_windows_lines_and_indented() -> None:
         assert document.facts["driver_version"] == "304.54"
 
 
-async def test_a_log_that_is_cut_off_says_so_and_gives_what_it_has(tmp_path: Path) -> None:
+async def test_a_log_that_is_cut_off_is_read_up_to_there_and_noted(tmp_path: Path) -> None:
     """Two of three GPUs are whole; of the third, what stands there is right and the rest error."""
     gpu = XML[XML.index("  <gpu") : XML.index("  <driver_version")]
     text = XML.replace(gpu, gpu + gpu.replace("GPU-1", "GPU-2") + gpu.replace("GPU-1", "GPU-3"))
@@ -151,7 +151,7 @@ async def test_a_log_that_is_cut_off_says_so_and_gives_what_it_has(tmp_path: Pat
 
 
 async def test_the_source_plays_its_logs_and_stays_on_the_last(tmp_path: Path) -> None:
-    """One log is one tick; a changed inventory is replaced before the rows that need it."""
+    """Each log is a tick; a changed inventory is replaced before the rows that need it."""
     second = NEW_TEXT + "GPU 00000009:02:00.0\n    Product Name : x\n    Processes : None\n"
     path = tmp_path / "logs.txt"
     path.write_text(NEW_TEXT + second)
@@ -229,7 +229,7 @@ def test_no_cut_makes_a_wrong_number(path: Path) -> None:
 def test_a_gpu_that_can_not_be_opened_is_lost_whatever_the_words(
     line: str, pci: str | None
 ) -> None:
-    """It keeps a row of its own, all gaps, beside the GPUs that answer."""
+    """Its row is all gaps, beside the GPUs that answer."""
     text = f"Unable to determine the device handle for {line}\nNo devices were found\n"
     found = documents_of(text, "x")
     assert isinstance(found, list)

@@ -291,7 +291,7 @@ def test_logs_one_behind_another_are_ticks_in_order() -> None:
 
 
 def test_a_lost_gpu_is_all_gaps_and_the_others_go_on() -> None:
-    """Nothing but "GPU is lost" in it: not even its processes are 0."""
+    """Its only content is "GPU is lost": not even its processes are 0."""
     lost = (
         '<gpu id="00000000:3A:00.0"><product_name>GPU is lost</product_name>'
         "<uuid>GPU is lost</uuid><fan_speed>GPU is lost</fan_speed><processes></processes></gpu>"
@@ -336,7 +336,7 @@ def test_equal_uuids_get_their_pci_address_and_only_they() -> None:
 
 
 def test_a_text_that_ends_with_the_head_of_a_gpu_keeps_it() -> None:
-    """All of it is an error, and the GPU before it is whole."""
+    """Its readings are errors, and the GPU before it is whole."""
     (document,) = logs(documents_of(NEW_TEXT + "GPU 00000009:02:00.0\n", "test"))
     whole, begun = readings_of(document)
     assert whole["gpu_processes"] == 1.0

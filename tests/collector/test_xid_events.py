@@ -21,19 +21,19 @@ PCI = "0000:01:00.0"
 def kernel(
     at: float, text: str = "79, GPU has fallen off the bus.", pci: str = "01"
 ) -> DeviceEvent:
-    """What the reader of the kernel log makes of an XID."""
+    """Return the event of an XID in the kernel log."""
     return line(at, f"NVRM: Xid (PCI:0000:{pci}:00): {text}")
 
 
 def line(at: float, text: str) -> DeviceEvent:
-    """What the reader of the kernel log makes of a line."""
+    """Return the event of a line of the kernel log."""
     record = Assembler().feed(text)
     assert record is not None
     return event_of(record, text, int(at * SECOND))
 
 
 def nvml(at: float, xid: int = 79) -> DeviceEvent:
-    """What the source makes of an event of NVML."""
+    """Return the event of an XID from NVML."""
     return DeviceEvent(
         "xid", int(at * SECOND), "GPU-1", PCI, f"XID {xid}", {"xid": xid, "source": "nvml"}
     )
@@ -62,7 +62,7 @@ def test_a_fault_reported_by_both_is_one_event() -> None:
 
 
 def test_the_line_reaches_the_bus_even_when_nvml_was_first() -> None:
-    """Its numbers are what a person needs."""
+    """The line has numbers that NVML does not report."""
     merger = XidEvents()
     merger.merge([nvml(5.0), kernel(5.4)], 6 * SECOND)
     (late,) = merger.merge([], 100 * SECOND)
@@ -101,13 +101,13 @@ def test_an_echo_over_the_edge_of_the_minute_is_no_new_event() -> None:
 
 
 def test_other_gpus_numbers_and_instances_are_other_faults() -> None:
-    """Nothing is swallowed that differs."""
+    """Different events are not merged."""
     assert len(published(kernel(1.0), kernel(1.1, pci="02"), kernel(1.2, "48, DBE"))) == 3
     mig = [line(1.0 + n, f"NVRM: Xid (PCI:0000:01:00 GPU-I:0{n}): 43, x") for n in (1, 2)]
     assert len(published(*mig)) == 2
 
 
-def test_a_change_of_what_must_be_done_is_told_at_once() -> None:
+def test_a_change_of_the_recovery_action_is_published_at_once() -> None:
     """Recovery action, fatal after nonfatal, reset needed."""
     for first, second in (
         (
@@ -139,10 +139,10 @@ def test_further_lines_of_a_switch_are_no_further_errors() -> None:
     assert published(*lines) == [(1.0, "sxid", 20034)]
 
 
-def test_what_is_no_xid_passes_as_it_came() -> None:
-    """Driver news has its own sense of repetition."""
-    news = DeviceEvent("driver_down", 5 * SECOND, message="gone")
-    assert XidEvents().merge([news, news], 6 * SECOND) == [news, news]
+def test_events_other_than_xids_pass_unchanged() -> None:
+    """Events other than XIDs are not merged."""
+    event = DeviceEvent("driver_down", 5 * SECOND, message="gone")
+    assert XidEvents().merge([event, event], 6 * SECOND) == [event, event]
 
 
 CAPTURED = Path(__file__).parents[2] / "../shared/data/captures/kernel_log"
@@ -168,7 +168,7 @@ def test_the_duplicate_among_the_labelled_lines_is_one_event() -> None:
         max_size=60,
     )
 )
-def test_no_fault_is_forgotten_and_none_is_told_twice(
+def test_no_fault_is_lost_and_none_is_published_twice(
     points: list[tuple[int, bool, int]],
 ) -> None:
     """Every number seen is told; two tellings of one are a minute apart."""
@@ -182,12 +182,12 @@ def test_no_fault_is_forgotten_and_none_is_told_twice(
         assert all(later - earlier >= 60 for earlier, later in pairwise(times))
 
 
-def test_a_loss_that_the_driver_tells_is_an_event_beside_its_xid() -> None:
+def test_a_loss_that_the_driver_reports_is_an_event_beside_its_xid() -> None:
     """The kernel's words repeat the XID; the driver's silence is a state of its own."""
     merger = XidEvents()
     pci = "0000:05:00.0"
     xid = DeviceEvent("xid", 10 * SECOND, pci=pci, data={"xid": 79, "source": "kernel"})
     lost = DeviceEvent("gpu_lost", 11 * SECOND, gpu="GPU-5", pci=pci)
     words = DeviceEvent("gpu_lost", 12 * SECOND, pci=pci, data={"source": "kernel"})
-    told = merger.merge([xid, lost, words], 13 * SECOND)
-    assert told == [xid, lost]
+    published = merger.merge([xid, lost, words], 13 * SECOND)
+    assert published == [xid, lost]

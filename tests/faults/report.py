@@ -31,7 +31,7 @@ ELSEWHERE = {
     "23": (
         "tests/collector/test_nvml_faults.py::test_a_lost_gpu_is_one_event_and_all_gaps_until_it_is_back",
         "tests/collector/test_nvml_faults.py::test_more_gpus_are_noticed_without_a_restart",
-        "tests/collector/test_nvml_faults.py::test_switching_mig_is_an_event_and_asks_anew_what_the_gpu_can_tell",
+        "tests/collector/test_nvml_faults.py::test_switching_mig_is_an_event_and_probes_capabilities_again",
     ),
     "24": ("tests/collector/test_nvml_faults.py::test_counters_that_begin_anew_are_a_reload",),
     "27": (

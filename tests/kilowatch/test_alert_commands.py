@@ -56,7 +56,7 @@ def test_help_lists_them() -> None:
         assert kilowatch(name, "-h").exit_code == 0
 
 
-async def test_alerts_are_shown_by_cause_with_what_to_type_next(tmp_path: Path) -> None:
+async def test_alerts_are_shown_as_incidents_with_their_keys(tmp_path: Path) -> None:
     async with hot(tmp_path) as client:
         key = await key_of(client)
         shown = await typed(client, "alerts")
@@ -73,7 +73,7 @@ async def test_alerts_are_shown_by_cause_with_what_to_type_next(tmp_path: Path) 
         assert f"key {key}" in history.stdout
 
 
-async def test_ack_takes_an_incident_and_gives_it_back(tmp_path: Path) -> None:
+async def test_ack_acknowledges_an_incident_and_removes_it_again(tmp_path: Path) -> None:
     async with hot(tmp_path) as client:
         key = await key_of(client)
         taken = await typed(client, "ack", key, "--why", "fans", "--who", "ann", "--for", "2h")
@@ -88,7 +88,7 @@ async def test_ack_takes_an_incident_and_gives_it_back(tmp_path: Path) -> None:
         assert "no incident 'none'" in wrong.stderr
 
 
-async def test_silence_holds_back_lists_and_ends(tmp_path: Path) -> None:
+async def test_silence_suppresses_lists_and_ends(tmp_path: Path) -> None:
     async with hot(tmp_path) as client:
         made = await typed(client, "silence", "node=n1", "rule=~h.*", "--for", "2h", "--why", "fan")
         assert made.exit_code == 0, made.output
@@ -169,7 +169,7 @@ async def test_a_token_is_read_from_its_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("where", [["127.0.0.1:1"], ["--http", "127.0.0.1:1"]])
-def test_nobody_there_is_said_with_what_to_do(where: list[str]) -> None:
+def test_an_unreachable_aggregator_is_an_error_with_a_remedy(where: list[str]) -> None:
     result = kilowatch("alerts", *where)
     assert result.exit_code == 1
     assert "no aggregator answers" in result.stderr
@@ -247,8 +247,8 @@ def record(path: Path, temperatures: list[float], xid_at: int | None = None) -> 
     writer.close()
 
 
-def test_replay_says_what_would_have_paged_and_when(tmp_path: Path) -> None:
-    """In recorded time, whatever the clock says now."""
+def test_replay_lists_notifications_with_their_times(tmp_path: Path) -> None:
+    """Times are those of the recording."""
     file, rule = tmp_path / "day.kw", tmp_path / "mine.toml"
     rule.write_text(RULE)
     record(file, [60.0] * 30 + [75.0] * 30 + [60.0] * 40, xid_at=80)
@@ -272,7 +272,7 @@ def test_replay_says_what_would_have_paged_and_when(tmp_path: Path) -> None:
     assert [one["action"] for one in alone["told"]] == ["trigger", "resolve"]
 
 
-def test_a_healthy_recording_pages_nobody(tmp_path: Path) -> None:
+def test_a_healthy_recording_has_no_notification(tmp_path: Path) -> None:
     file = tmp_path / "day.kw"
     record(file, [60.0] * 60)
     shown = kilowatch("replay", str(file))
@@ -281,7 +281,7 @@ def test_a_healthy_recording_pages_nobody(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"not a recording at all"])
-def test_what_is_no_recording_is_said(tmp_path: Path, content: bytes | None) -> None:
+def test_a_file_that_is_no_recording_is_an_error(tmp_path: Path, content: bytes | None) -> None:
     file = tmp_path / "x.kw"
     if content is not None:
         file.write_bytes(content)

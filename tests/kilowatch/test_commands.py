@@ -33,14 +33,14 @@ def test_help_lists_every_command() -> None:
         assert kilowatch(name, "-h").exit_code == 0
 
 
-def test_the_version_is_told() -> None:
+def test_the_version_is_printed() -> None:
     """And nothing else is done."""
     result = kilowatch("--version", "doctor")
     assert (result.exit_code, result.output) == (0, f"kilowatch, version {version('kilowatch')}\n")
 
 
 @pytest.mark.parametrize("command", ["top", "status"])
-def test_a_bad_address_is_one_line_that_says_what_to_write(command: str) -> None:
+def test_a_bad_address_is_one_line_with_a_remedy(command: str) -> None:
     """Not a traceback, and no screen."""
     result = kilowatch(command, "ftp://host")
     assert result.exit_code != 0
@@ -83,7 +83,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments: tuple[str, ...], expec
     assert result.exception is None or isinstance(result.exception, SystemExit)
 
 
-def test_a_broker_that_is_not_there_is_said_with_its_address() -> None:
+def test_an_unreachable_broker_is_an_error_with_its_address() -> None:
     """Exit code 1: nothing is wrong with the settings."""
     port = free_port()
     result = kilowatch("tap", "--broker", f"127.0.0.1:{port}")
@@ -91,7 +91,7 @@ def test_a_broker_that_is_not_there_is_said_with_its_address() -> None:
     assert f"127.0.0.1:{port}" in result.stderr
 
 
-def test_a_taken_port_is_said(broker: Broker) -> None:
+def test_a_port_in_use_is_an_error(broker: Broker) -> None:
     """With what to do."""
     result = kilowatch("demo", "--no-ui", "--http", f"127.0.0.1:{broker.port}")
     assert result.exit_code == 2
@@ -99,7 +99,7 @@ def test_a_taken_port_is_said(broker: Broker) -> None:
 
 
 def test_config_show_prints_settings_that_load_again(tmp_path: Path) -> None:
-    """What it shows is a settings file."""
+    """The output is a settings file."""
     shown = kilowatch("config", "show")
     assert shown.exit_code == 0
     path = tmp_path / "k.toml"
@@ -110,7 +110,7 @@ def test_config_show_prints_settings_that_load_again(tmp_path: Path) -> None:
     assert json.loads(kilowatch("config", "show", "--json").stdout)["collector"]["interval"] == 1.0
 
 
-def test_doctor_says_what_is_wrong_and_the_cure(tmp_path: Path, broker: Broker) -> None:
+def test_doctor_prints_faults_and_remedies(tmp_path: Path, broker: Broker) -> None:
     """Here: no driver; everything else works."""
     path = tmp_path / "k.toml"
     path.write_text(
@@ -202,7 +202,7 @@ def test_config_check_refuses_what_a_service_would_refuse(
     assert expected in result.stderr
 
 
-def test_an_unknown_command_is_told_with_the_nearest_one() -> None:
+def test_an_unknown_command_is_an_error_with_the_closest_one() -> None:
     """As for every other word."""
     result = kilowatch("colect")
     assert result.exit_code == 2

@@ -63,7 +63,7 @@ def diagnosed(*arguments: str, stdin: bytes | None = None) -> tuple[int, list[di
 @pytest.mark.captures
 @pytest.mark.skipif(not HEALTHY, reason="no ../shared/data/captures")
 @pytest.mark.parametrize("path", HEALTHY, ids=lambda path: path.name)
-def test_healthy_captures_disturb_nobody(path: Path) -> None:
+def test_healthy_captures_have_no_incident(path: Path) -> None:
     """Real recordings, none of which implies a page or a ticket."""
     code, incidents = diagnosed(str(path))
     assert code == 0
@@ -160,8 +160,8 @@ def test_a_ticket_is_exit_code_1_and_readable(tmp_path: Path) -> None:
         assert word in result.output
 
 
-def test_what_can_not_be_read_is_said(tmp_path: Path) -> None:
-    """One line with the cure; a file of something else is a note, not a fault."""
+def test_an_unreadable_file_is_an_error(tmp_path: Path) -> None:
+    """The error is one line with a remedy; a file of another format is a note, not a fault."""
     missing = kilowatch("diagnose", str(tmp_path / "none"))
     assert missing.exit_code == 1
     assert "no such file" in missing.stderr
@@ -188,7 +188,7 @@ PACKERS: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("kind", PACKERS)
-def test_a_packed_log_is_read_and_one_that_is_cut_off_says_so(tmp_path: Path, kind: str) -> None:
+def test_a_compressed_log_is_read_and_a_truncated_one_is_noted(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "dmesg"
     packed = PACKERS[kind](LOST.encode()) + PACKERS[kind](b"the end\n")
     path.write_bytes(packed)
@@ -201,7 +201,7 @@ def test_a_packed_log_is_read_and_one_that_is_cut_off_says_so(tmp_path: Path, ki
 
 @pytest.mark.parametrize("kind", PACKERS)
 def test_a_packed_log_of_more_than_a_part_is_read_to_its_end(tmp_path: Path, kind: str) -> None:
-    """Its lines are much alike, so that some bytes of it become several parts."""
+    """Its lines are similar, so that few compressed bytes become several parts."""
     path = tmp_path / "dmesg"
     path.write_bytes(PACKERS[kind](b"[1.0] nothing of ours\n" * 800_000 + LOST.encode()))
     _, (one,) = diagnosed(str(path))
@@ -218,7 +218,7 @@ def test_a_packed_log_of_more_than_a_part_is_read_to_its_end(tmp_path: Path, kin
     ],
     ids=["gzip", "bzip2", "xz", "zstd"],
 )
-def test_a_packed_log_that_can_not_be_read_says_why(
+def test_a_damaged_compressed_log_is_an_error_with_its_reason(
     tmp_path: Path, start: bytes, words: str
 ) -> None:
     path = tmp_path / "dmesg"
@@ -280,7 +280,7 @@ def test_nvidia_smi_that_fails_is_a_ticket() -> None:
 
 
 def test_links_of_a_saved_nvlink_status() -> None:
-    """One GPU of two has none."""
+    """The second of two GPUs has none."""
     text = (
         "GPU 0: NVIDIA A100 (UUID: GPU-a)\n\t Link 0: 25 GB/s\n\t Link 1: 25 GB/s\n"
         "GPU 1: NVIDIA A100 (UUID: GPU-b)\n"
@@ -301,7 +301,7 @@ def test_never_raises_on_any_bytes(data: bytes) -> None:
     assert any(one.fault == "gpu_lost" for one in reader.incidents())
 
 
-def test_xid_says_what_a_number_means() -> None:
+def test_xid_explains_a_number() -> None:
     """Known and unknown, for people and as JSON."""
     assert "fallen" not in kilowatch("xid", "79").output  # our sentences, not the driver's
     assert "PCI Express" in kilowatch("xid", "79").output

@@ -21,7 +21,7 @@ channels = ["oncall"]
 
 
 @pytest.mark.parametrize(("driver", "channels"), [(False, []), (True, ["oncall"])])
-async def test_made_up_readings_page_nobody(
+async def test_simulated_readings_are_not_notified(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, driver: bool, channels: list[str]
 ) -> None:
     settings = tmp_path / "k.toml"

@@ -145,7 +145,7 @@ def test_what_if_is_asked_of_a_running_cluster() -> None:
     assert "lab/9" in wrong.output
 
 
-def test_power_check_says_what_is_there_and_what_is_probably_wrong(tmp_path: Path) -> None:
+def test_power_check_counts_parts_and_notes_probable_mistakes(tmp_path: Path) -> None:
     """Notices are no errors."""
     path = tmp_path / "site.toml"
     path.write_text(OFFICE)
@@ -205,7 +205,7 @@ def test_a_command_that_is_not_clear_is_exit_code_2(arguments: tuple[str, ...], 
     assert words in result.output + result.stderr
 
 
-def test_an_aggregator_that_is_not_there_is_said_with_its_address() -> None:
+def test_an_unreachable_aggregator_is_an_error_with_its_address() -> None:
     """Exit code 1: nothing is wrong with what was typed."""
     result = kilowatch("circuits", "--http", f"127.0.0.1:{free_port()}")
     assert result.exit_code == 1
@@ -213,7 +213,7 @@ def test_an_aggregator_that_is_not_there_is_said_with_its_address() -> None:
 
 
 def test_the_only_machine_need_not_be_named() -> None:
-    """One circuit, no node anywhere: it is this one's. A name anywhere, and nothing is guessed."""
+    """A single circuit without any node is this machine's; with any name nothing is guessed."""
     one = {"circuits": {"office": {"breaker": 15}}}
     assert plugged(one, "rig1")["circuits"] == {"office": {"breaker": 15, "nodes": ["rig1"]}}
     named = {"circuits": {"office": {"breaker": 15, "nodes": ["other"]}}}
@@ -233,7 +233,7 @@ def state(ratio: float | None, **more: object) -> CircuitState:
     return CircuitState(**{**fields, **more})  # type: ignore[arg-type]  # a short form for tests
 
 
-def test_a_bar_has_a_mark_at_the_continuous_limit_and_says_when_it_is_full() -> None:
+def test_a_bar_has_a_mark_at_the_continuous_limit_and_a_sign_of_overload() -> None:
     """A quarter, just above the limit, above the rating, and none."""
     assert bar(state(0.25)) == "██████·············│···· "
     assert bar(state(0.85)).count("┃") == 1
@@ -257,7 +257,7 @@ def test_a_silent_meter_stands_beside_the_source_that_took_over() -> None:
     assert max(map(len, lines)) <= 80
 
 
-def test_what_is_assumed_is_said_and_never_called_a_load_that_flows() -> None:
+def test_assumed_power_is_marked_as_assumed() -> None:
     """Both nodes are silent: what the circuit carries is what they may draw."""
     why = "all of it is assumed: dgx-01, dgx-02: silent, counted with all that may be drawn"
     lines = circuit_lines([

@@ -68,7 +68,7 @@ def read_in(path: Path, folder: Path) -> RecordedCluster:
 
 
 async def test_a_recording_is_played_from_its_beginning(recording: Path, tmp_path: Path) -> None:
-    """Its own time is in the header, every screen is of it, and what its rules found stands on the bar."""
+    """The header has the recorded time, every screen shows it, and the bar has its incidents."""
     view = read_in(recording, tmp_path / "data")
     port, stop = free_port(), asyncio.Event()
     serving = asyncio.create_task(view.serve("127.0.0.1", port, stop))
@@ -132,7 +132,7 @@ def test_replay_and_top_play_a_recording_alike(recording: Path, tmp_path: Path) 
 def test_replay_fires_alerts_of_circuits_where_the_settings_have_some(
     recording: Path, tmp_path: Path
 ) -> None:
-    """What `kilowatch replay` did not know: a breaker that was above its rating."""
+    """The breaker is above its rating in the recording."""
     config = tmp_path / "kilowatch.toml"
     config.write_text('[power]\nregion = "US"\n'
                       '[power.circuits.wall]\nbreaker = 8\nnodes = ["rig"]\n')  # fmt: skip
@@ -157,7 +157,9 @@ def test_replay_fires_alerts_of_circuits_where_the_settings_have_some(
     ],
     ids=["missing", "foreign", "empty", "folder"],
 )
-def test_what_is_no_recording_is_said_in_one_line(tmp_path: Path, make: object, said: str) -> None:
+def test_a_file_that_is_no_recording_is_an_error_of_one_line(
+    tmp_path: Path, make: object, said: str
+) -> None:
     """Before any screen is opened."""
     path = tmp_path / "a file"
     make(path)  # type: ignore[operator]

@@ -36,14 +36,14 @@ def test_flags_beat_the_environment_and_that_beats_the_file(tmp_path: Path) -> N
 
 
 def test_one_side_may_have_a_broker_of_its_own(tmp_path: Path) -> None:
-    """What a side says wins for that side alone."""
+    """A side's own setting holds for that side alone."""
     path = written(tmp_path, '[broker]\nhost = "a"\n[aggregator.broker]\nhost = "b"\n')
     settings = load(path, {})
     assert (settings.collector.broker.host, settings.aggregator.broker.host) == ("a", "b")
 
 
 def test_folders_are_paths_and_a_tilde_is_home(tmp_path: Path) -> None:
-    """As people write them."""
+    """Paths may begin with a tilde."""
     path = written(
         tmp_path,
         '[aggregator]\ndata_dir = "/srv/d"\nrules = ["~/r.toml"]\n[collector]\nstate_dir = "~/s"\n',
@@ -55,7 +55,7 @@ def test_folders_are_paths_and_a_tilde_is_home(tmp_path: Path) -> None:
 
 
 def test_without_a_file_the_defaults_hold(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Nothing has to be written to start."""
+    """No settings file is needed."""
     monkeypatch.chdir(tmp_path)
     settings = load(None, {})
     assert settings.aggregator.listen == "127.0.0.1:9400"
@@ -78,22 +78,22 @@ def test_without_a_file_the_defaults_hold(monkeypatch: pytest.MonkeyPatch, tmp_p
         ("[aggregator]\ndata_dir = 3\n", r"aggregator\.data_dir: expected a path"),
     ],
 )
-def test_a_mistake_is_told_with_its_place_and_cure(
+def test_a_mistake_is_an_error_with_place_and_remedy(
     tmp_path: Path, text: str, expected: str
 ) -> None:
-    """Which file, which key, what is wrong."""
+    """The error names file, key and problem."""
     with pytest.raises(ConfigError, match=expected):
         load(written(tmp_path, text), {})
 
 
 def test_a_mistake_in_the_environment_names_the_variable() -> None:
-    """So that one knows where to look."""
+    """The error names the environment variable."""
     with pytest.raises(ConfigError, match=r"KILOWATCH__COLLECTOR__NOD: .*'node'"):
         load(None, {"KILOWATCH__COLLECTOR__NOD": "x"})
 
 
 def test_a_file_that_is_not_there_is_an_error_when_named(tmp_path: Path) -> None:
-    """Only the usual places may be empty."""
+    """Only the default places may be empty."""
     with pytest.raises(ConfigError, match="there is no such file"):
         load(tmp_path / "none.toml", {})
     with pytest.raises(ConfigError, match="can't be read"):
