@@ -1,10 +1,8 @@
-"""Energy from readings, by counters or by trapezoids, and comparisons for people."""
+"""Energy between two readings, by counters or by trapezoids, and comparisons for people."""
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,14 +32,6 @@ class Energy:
         """Energy in kilowatt-hours."""
         return self.joules / JOULES_PER_KWH
 
-    def __add__(self, other: Energy) -> Energy:
-        return Energy(
-            self.joules + other.joules,
-            self.seconds + other.seconds,
-            self.estimated_seconds + other.estimated_seconds,
-            self.unknown_seconds + other.unknown_seconds,
-        )
-
 
 def between(start_watts: float, end_watts: float, seconds: float, period: float) -> Energy:
     """Return the energy between two readings of power, by a trapezoid.
@@ -56,43 +46,12 @@ def between(start_watts: float, end_watts: float, seconds: float, period: float)
     return Energy(joules, seconds, seconds if seconds > GAP_PERIODS * period else 0.0)
 
 
-def of_power(watts: Sequence[float], seconds: Sequence[float], period: float) -> Energy:
-    """Return the energy of a power curve; a NaN is no reading, and so makes a gap."""
-    known = [(t, w) for t, w in zip(seconds, watts, strict=True) if math.isfinite(w)]
-    total = Energy()
-    for (at, power), (later, then) in itertools.pairwise(known):
-        total += between(power, then, later - at, period)
-    return total
-
-
-def of_counter(joules: Sequence[float], seconds: Sequence[float], period: float) -> Energy:
-    """Return the energy that a counter has counted; a decrease is a reset, counted from 0 on.
-
-    A counter covers any gap. Only the energy before a reset within a gap is lost; such a gap counts as
-    estimated.
-    """
-    known = [(t, j) for t, j in zip(seconds, joules, strict=True) if math.isfinite(j)]
-    total = Energy()
-    for (at, count), (later, then) in itertools.pairwise(known):
-        passed = later - at
-        if then >= count:
-            total += Energy(then - count, passed)
-        else:
-            total += Energy(then, passed, passed if passed > GAP_PERIODS * period else 0.0)
-    return total
-
-
 def counted(before: npt.NDArray[np.float64], after: npt.NDArray[np.float64]) -> float:
     """Return the joules that many counters counted between two readings; NaN is not known, and a lower
     value is a reset."""
     with np.errstate(invalid="ignore"):
         grown = np.where(after >= before, after - before, after)
     return float(np.nansum(np.where(np.isnan(before), np.nan, grown)))
-
-
-def kwh(watts: Sequence[float], seconds: Sequence[float]) -> float:
-    """Return the energy of a power curve, by trapezoids over its readings' times."""
-    return of_power(watts, seconds, math.inf).kwh
 
 
 def cost(energy_kwh: float, tariff: float, pue: float = 1.0) -> float:

@@ -15,7 +15,7 @@ from power.live.calibration import WallCalibrator
 from power.network.wiring import Wiring, amps_per_watt, imbalance, line_currents, neutral_amps
 from power.plan.plan import Suppose
 from power.report.cluster_parts import parts_of
-from power.report.energy import cost, kwh
+from power.report.energy import between, cost
 from power.report.report import describe, times_cheaper
 from power.site.decode import decode
 from tests.power.sites import DGX_FEED, PAIR, RIG, circuit, planned
@@ -210,7 +210,7 @@ def test_trend_and_energy() -> None:
     assert ahead[0] == pytest.approx(100)
     assert np.isnan(slope[1])
     assert ahead[1] == np.inf
-    assert cost(kwh([1000, 1000], [0, 3600]), 0.2, pue=1.5) == pytest.approx(0.3)
+    assert cost(between(1000, 1000, 3600, 3600).kwh, 0.2, pue=1.5) == pytest.approx(0.3)
 
 
 def test_two_published_clusters_side_by_side() -> None:

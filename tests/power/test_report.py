@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tomllib
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -12,8 +13,8 @@ from hypothesis import strategies as st
 
 from api.report import Report
 from power.report.cluster_parts import memory_gb, parts_of, pools_of, running_part
-from power.report.energy import between, carbon_kg, cost, counted, of_counter, of_power
-from power.report.energy_ledger import EnergyLedger, EnergySample, total
+from power.report.energy import between, carbon_kg, cost, counted
+from power.report.energy_ledger import Day, EnergyLedger, EnergySample, total
 from power.report.measured import idle, measured, utilisation
 from power.report.report import describe, times_cheaper
 from power.report.tariff import TariffRate, mean_price, price_at
@@ -22,6 +23,7 @@ from power.site.decode import decode
 from telemetry.devices import Gpu, Link, MemoryPool
 from telemetry.errors import ConfigError
 from telemetry.inventory import Inventory
+from tests.power.stage import Stage, meter
 
 NAN = math.nan
 NIGHT = TariffRate(start="22:00", end="06:00", price=0.10)
@@ -108,24 +110,36 @@ def test_a_price_holds_for_its_hours_and_days(minute: int, price: float) -> None
 
 
 def test_counters_survive_resets_and_gaps() -> None:
-    """A decrease is a reset; a gap of any length is counted, unless a reset hides in it."""
-    found = of_counter([100, 200, 50, 80], [0, 1, 2, 3], period=1)
-    assert (found.joules, found.seconds, found.estimated_seconds) == (180, 3, 0)
-    gap = of_counter([100, NAN, 5000], [0, 1, 5000], period=1)
-    assert (gap.joules, gap.estimated_seconds) == (4900, 0)
-    assert of_counter([5000, 100], [0, 60], period=1).estimated_seconds == 60
+    """A decrease is a reset, counted from 0 on; what a counter counted in a gap is known."""
+    stage = Stage("[circuits.a]\nbreaker = 20\nvolts = 240\nnodes = ['n']")
+    stage.play(1, meters=[meter("a", watts=0.0, energy_joules=100.0)])
+    begin = stage.value("circuit_energy_joules", "a")
+    for count, grown in ((200, 100), (50, 150), (80, 180)):
+        stage.play(1, meters=[meter("a", watts=0.0, energy_joules=float(count))])
+        assert stage.value("circuit_energy_joules", "a") == pytest.approx(begin + grown)
+    stage.now += 5000
+    stage.play(1, meters=[meter("a", watts=0.0, energy_joules=5000.0)])
+    assert stage.value("circuit_energy_joules", "a") == pytest.approx(begin + 180 + 4920)
     before, after = np.array([1.0, NAN, 10.0]), np.array([3.0, 5.0, 4.0])
     assert counted(before, after) == 2 + 4
 
 
+def energy_of(watts: Sequence[float], seconds: Sequence[float]) -> Day:
+    """Return the day of a ledger with these samples, one a second when nothing is missed."""
+    ledger = EnergyLedger()
+    for draw, at in zip(watts, seconds, strict=True):
+        ledger.add(EnergySample(watts=draw), 1000 + at, "2026-11-21", 1.0, None)
+    return ledger.days["2026-11-21"]
+
+
 def test_power_is_summed_by_trapezoids_and_a_gap_is_an_estimate() -> None:
     """Three periods are bridged silently, more is estimated, above an hour it is not known."""
-    steady = of_power([100, 200, 100], [0, 1, 2], period=1)
+    steady = energy_of([100, 200, 100], [0, 1, 2])
     assert (steady.joules, steady.seconds, steady.estimated_seconds) == (300, 2, 0)
-    assert of_power([100, NAN, NAN, 100], [0, 1, 2, 3], period=1).estimated_seconds == 0
-    gap = of_power([100, 100], [0, 10], period=1)
+    assert energy_of([100, NAN, NAN, 100], [0, 1, 2, 3]).estimated_seconds == 0
+    gap = energy_of([100, 100], [0, 10])
     assert (gap.joules, gap.estimated_seconds) == (1000, 10)
-    lost = of_power([100, 100], [0, 4000], period=1)
+    lost = energy_of([100, 100], [0, 4000])
     assert (lost.joules, lost.seconds, lost.unknown_seconds) == (0, 0, 4000)
     assert between(NAN, 5, 3, 1).unknown_seconds == 3
 
@@ -141,7 +155,7 @@ def test_energy_is_never_more_than_the_highest_draw_over_the_time(
     seconds = [0.0]
     for step in steps[: len(watts) - 1]:
         seconds.append(seconds[-1] + step)
-    found = of_power(watts, seconds, period=1)
+    found = energy_of(watts, seconds)
     assert found.joules <= max(watts) * seconds[-1] * (1 + 1e-9)
     assert found.joules >= min(watts) * seconds[-1] * (1 - 1e-9)
 
