@@ -25,6 +25,10 @@ _TABLES = {
 }
 
 
+SOURCES = {"nvml": "NVML", "smi": "nvidia-smi -q"}
+"""Title of each source's column in docs/metrics.md."""
+
+
 def metrics_page() -> str:
     """Return docs/metrics.md: every row of the catalogue."""
     lines = [
@@ -45,8 +49,8 @@ def metrics_page() -> str:
             "",
             text,
             "",
-            "| metric | unit | kind | lane | what it is | NVML | nvidia-smi -q |",
-            "| --- | --- | --- | --- | --- | --- | --- |",
+            f"| metric | unit | kind | lane | what it is | {' | '.join(SOURCES.values())} |",
+            f"| --- | --- | --- | --- | --- |{' --- |' * len(SOURCES)}",
             *(_row(metric) for lane in Lane for metric in rows if metric.lane is lane),
         ]
     return "\n".join([*lines, *power_lines()]) + "\n"
@@ -72,12 +76,19 @@ def _row(metric: Metric) -> str:
     text = metric.help
     if metric.states:
         text += " " + ", ".join(f"{number} {word}" for number, word in metric.states) + "."
-    smi = f"`{metric.readers('smi')[0]}`" if metric.readers("smi") else metric.origin
-    nvml = " or ".join(_nvml(source) for source in metric.readers("nvml"))
+    cells = [_readers(metric, source) for source in SOURCES]
+    cells[-1] = cells[-1] or metric.origin
     return (
         f"| `{metric.name}` | {metric.unit} | {metric.kind} | {metric.lane} | {text} "
-        f"| {nvml} | {smi} |"
+        f"| {' | '.join(cells)} |"
     )
+
+
+def _readers(metric: Metric, source: str) -> str:
+    readers = metric.readers(source)
+    if source == "nvml":
+        return " or ".join(_nvml(reader) for reader in readers)
+    return f"`{readers[0]}`" if readers else ""
 
 
 def _nvml(source: NvmlReader) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from docs.build import SOURCES
 from telemetry.catalogue import BY_NAME, CATALOGUE
 from telemetry.metric import Kind, Lane, Metric, Table, Unit
 from telemetry.nvml import NvmlReader
@@ -53,6 +54,11 @@ def test_a_row_says_where_its_number_comes_from(metric: Metric) -> None:
         assert all(isinstance(reader, READERS[source]) for reader in readers)
         assert metric.readers(source) == readers
     assert metric.readers("none") == ()
+
+
+def test_every_source_has_a_column_in_the_docs() -> None:
+    """A vendor whose readers are in the rows is in docs/metrics.md too."""
+    assert set(SOURCES) == set(READERS) == {name for row in CATALOGUE for name in row.sources}
 
 
 def test_names_are_unique_and_all_stand_in_the_schema() -> None:
