@@ -41,6 +41,7 @@ from power.snapshot.snapshot import PowerSnapshot
 from telemetry.devices import Event
 from telemetry.errors import KilowattError
 from telemetry.fleet import Fleet
+from telemetry.tasks import first_error
 
 log = logging.getLogger(__name__)
 
@@ -139,6 +140,10 @@ class Aggregator:
             finally:
                 await store.close()
                 gc.unfreeze()
+        except BaseExceptionGroup as errors:
+            if errors.subgroup(KilowattError) is None:
+                raise
+            raise first_error(errors) from errors  # alone, as the command line expects it
         finally:
             lock.release()
 
@@ -184,7 +189,7 @@ class Aggregator:
         if config.remote_write.url:
             loops.append((Pusher(self, config.remote_write).run(), "remote write"))
         committed = asyncio.Event()
-        async with _one_error(), asyncio.TaskGroup() as group:
+        async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(loop, name=name) for loop, name in loops]
             storing = group.create_task(self._store_loop(store, ingest, stop), name="store")
             storing.add_done_callback(lambda _: committed.set())
@@ -294,21 +299,6 @@ class Aggregator:
             more = True
             while more:
                 more = await store.maintain(time.time_ns())
-
-
-@contextlib.asynccontextmanager
-async def _one_error() -> AsyncIterator[None]:
-    """Raise a single error of ours instead of its group, as the command line expects it."""
-    try:
-        yield
-    except BaseExceptionGroup as group:
-        ours, others = group.split(KilowattError)
-        if ours is None or others is not None:
-            raise
-        found: BaseException = ours
-        while isinstance(found, BaseExceptionGroup):
-            found = found.exceptions[0]
-        raise found from group
 
 
 async def _every(seconds: float, stop: asyncio.Event | None = None) -> AsyncIterator[float]:

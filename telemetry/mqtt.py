@@ -19,6 +19,7 @@ import msgspec
 
 from telemetry.backoff import Backoff
 from telemetry.errors import BusError, ConfigError
+from telemetry.secrets import read_secret
 
 log = logging.getLogger(__name__)
 
@@ -56,12 +57,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """Read the password. Raises `ConfigError` when its file can't be read."""
         if self.password_file is None:
             return None
-        try:
-            return self.password_file.read_text().strip()
-        except OSError as error:
-            raise ConfigError(
-                "broker.password_file", f"{self.password_file} can't be read: {error.strerror}"
-            ) from error
+        return read_secret("broker.password_file", self.password_file, "password")
 
     def context(self) -> ssl.SSLContext | None:
         """Return the TLS context, or None for a plain connection."""

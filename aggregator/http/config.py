@@ -9,6 +9,7 @@ import msgspec
 
 from aggregator.config import listen_address
 from telemetry.errors import ConfigError
+from telemetry.secrets import read_token
 
 LISTEN = "127.0.0.1:9400"
 
@@ -48,13 +49,8 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         """Read the token. Raises `ConfigError` when its file can't be read or holds none."""
         if self.token_file is None:
             return None
-        try:
-            token = self.token_file.read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(
-                "aggregator.token_file", f"{self.token_file} can't be read: {error}"
-            ) from error
-        if len(token) < 16 or not token.isascii() or not token.isprintable() or " " in token:
+        token = read_token("aggregator.token_file", self.token_file)
+        if len(token) < 16:
             raise ConfigError(
                 "aggregator.token_file",
                 f"{self.token_file} does not hold a token",

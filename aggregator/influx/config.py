@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from telemetry.errors import ConfigError
+from telemetry.secrets import read_secret, read_token
 
 DAY = 86_400.0
 MIB = 1024 * 1024
@@ -121,17 +122,11 @@ class InfluxConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     def secret(self, where: str = "aggregator.store.influxdb") -> str:
         """Return token or password, empty if there is none. Raises `ConfigError`."""
-        name = "token_file" if self.token_file else "password_file"
-        path = self.token_file or self.password_file
-        if path is None:
-            return ""
-        try:
-            text = path.read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{where}.{name}", f"{path} can't be read: {error}") from error
-        if not text or not text.isprintable() or not text.isascii():
-            raise ConfigError(f"{where}.{name}", f"{path} holds no secret of one line")
-        return text
+        if self.token_file is not None:
+            return read_token(f"{where}.token_file", self.token_file)
+        if self.password_file is not None:
+            return read_secret(f"{where}.password_file", self.password_file, "password")
+        return ""
 
     def context(self, where: str = "aggregator.store.influxdb") -> ssl.SSLContext | None:
         """Return the TLS context, None for plain http. Raises `ConfigError`."""

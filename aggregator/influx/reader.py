@@ -14,7 +14,7 @@ from aggregator.influx.client import InfluxClient, UnreachableError
 from aggregator.influx.config import InfluxConfig
 from aggregator.influx.names import METRICS, frames_field, keeps_last, measurement, policy
 from aggregator.influx.setup import refused
-from aggregator.store.history import MOST_BUCKETS
+from aggregator.store.history import HistoryRow, bucket_width, filled, series_of
 from aggregator.store.protocol import HistorySeries
 from aggregator.store.rollup import high, low, readings
 from telemetry.errors import StoreError
@@ -45,36 +45,28 @@ class InfluxReader:
             )
         if step and known.lane is Lane.FAST:
             step = max(step, self.config.every_seconds)  # shorter buckets would be mostly empty
-        width = round(step * SECOND)
         start, end = max(start, OLDEST), min(end, NEWEST)
-        if width and (end - start) // width > MOST_BUCKETS and (end, start) != (NEWEST, OLDEST):
-            raise StoreError(
-                f"history: {step} s from {start} to {end} are more than {MOST_BUCKETS} buckets; "
-                "choose a longer step"
-            )
+        everything = (start, end) == (OLDEST, NEWEST)  # the server returns buckets that exist
+        width = round(step * SECOND) if everything else bucket_width(step, start, end)
         found, width = self._found(known, device, start, end, width)
-        return HistorySeries(
-            device, metric, max(step, width / SECOND),
-            [row[0] for row in found], [row[1] for row in found],
-            [row[2] for row in found], [row[3] for row in found],
-        )  # fmt: skip
+        return series_of(device, metric, max(step, width / SECOND), found)
 
     def close(self) -> None:
         """Close the connection, and abort a query under way."""
         self._client.interrupt()
         self._client.close()
 
-    def _every(self, metric: Metric, device: str, start: int, end: int) -> list[Row]:
+    def _every(self, metric: Metric, device: str, start: int, end: int) -> list[HistoryRow]:
         """Return each reading or mean, and a gap where a frame had none."""
         text = (
             f'SELECT "{metric.name}", "{frames_field(metric.lane)}" FROM {source_of(metric.table)} '
             f"WHERE {self._of(metric, device, start, end)}"
         )
-        return [(row[0], row[1], row[1], row[1], 1.0) for row in self._rows(text)]
+        return [(row[0], row[1], row[1], row[1]) for row in self._rows(text)]
 
     def _found(
         self, metric: Metric, device: str, start: int, end: int, width: int
-    ) -> tuple[list[Row], int]:
+    ) -> tuple[list[HistoryRow], int]:
         """Return rows and the width of a bucket: the requested one, or a wider one where nothing finer is
         kept."""
         rollup = self._rollup(width) if width else 0
@@ -101,7 +93,7 @@ class InfluxReader:
 
     def _buckets(
         self, metric: Metric, device: str, start: int, end: int, width: int, rollup: int
-    ) -> list[Row]:
+    ) -> list[HistoryRow]:
         found: list[Row] = []
         begin = start
         if rollup:
@@ -110,7 +102,7 @@ class InfluxReader:
         if begin < end:
             newest = self._plain(metric, device, begin, end, width)
             found = _merged(found, newest, last=metric.kind == "counter")
-        return _filled(found, width)
+        return filled([row[:4] for row in found], width)
 
     def _rollup(self, width: int) -> int:
         """Return the longest step that divides the buckets; 0 for none."""
@@ -238,13 +230,3 @@ def _merged(rolled: list[Row], plain: list[Row], *, last: bool) -> list[Row]:
             joined[row[0]] = (row[0], row[1] if last else mean, min(lowest, default=None),
                               max(highest, default=None), weight)  # fmt: skip
     return [joined[at] for at in sorted(joined)]
-
-
-def _filled(rows: list[Row], width: int) -> list[Row]:
-    """Insert an empty bucket wherever one is missing between the first and the last."""
-    filled: list[Row] = []
-    for row in rows:
-        while filled and filled[-1][0] + width < row[0]:
-            filled.append((filled[-1][0] + width, None, None, None, 0.0))
-        filled.append(row)
-    return filled

@@ -11,19 +11,14 @@ from power.meters.config import MeterBroker
 from power.meters.redfish import Redfish
 from telemetry.errors import ConfigError
 from telemetry.mqtt import BrokerConfig
+from telemetry.secrets import read_secret
 
 
 def secret(where: str, file: str | None) -> str | None:
     """Return the password in a file. Raises `ConfigError`."""
     if file is None:
         return None
-    try:
-        text = Path(file).expanduser().read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{where}.password_file", f"{file} can't be read: {error}", "Name a file with the password alone that this user may read.") from error  # fmt: skip
-    if not text or "\n" in text:
-        raise ConfigError(f"{where}.password_file", f"{file} does not hold one line", "Write the password alone into it.")  # fmt: skip
-    return text
+    return read_secret(f"{where}.password_file", Path(file), "password")
 
 
 def trust(where: str, config: Redfish) -> ssl.SSLContext | bool:

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from telemetry.errors import ConfigError
+from telemetry.secrets import read_token
 
 
 class RemoteWriteConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -44,8 +45,5 @@ class RemoteWriteConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         }
         if self.token_file is None:
             return found
-        try:
-            token = self.token_file.read_text("utf-8").strip()
-        except OSError as error:
-            raise ConfigError(f"{where}.token_file", str(error)) from error
+        token = read_token(f"{where}.token_file", self.token_file)
         return found | {"Authorization": f"Bearer {token}"}

@@ -19,6 +19,8 @@ from telemetry.errors import StoreError
 from telemetry.schema import Block
 
 MOST_BUCKETS = 1_000_000
+HistoryRow = tuple[int, float | None, float | None, float | None]
+"""Start of a bucket, ns; mean or last, lowest, highest."""
 
 
 def read_history(
@@ -37,19 +39,14 @@ def read_history(
     block = next((block for block in BLOCKS.values() if metric in block.names), None)
     if block is None:
         raise StoreError(f"history: no metric is called {metric!r}; docs/metrics.md names them all")
-    width = round(step * 1e9)
-    if width and (end - start) // width > MOST_BUCKETS:
-        raise StoreError(
-            f"history: {step} s from {start} to {end} are more than {MOST_BUCKETS} buckets; "
-            "choose a longer step"
-        )
+    width = bucket_width(step, start, end)
     sources = _hot(engine, periods, block, device, metric, start, end)
     files, widest = _sealed(root, sealed, block, device, metric, start, end, step)
     sources += files
     if widest * 1e9 > width:  # nothing finer is kept: shorter buckets would look like gaps
         step, width = float(widest), widest * 1_000_000_000
     if not sources:
-        return HistorySeries(device, metric, step, [], [], [], [])
+        return series_of(device, metric, step, [])
     union = " union all ".join(sources)
     if not width:
         rows = engine.rows(f"select moment, mean, low, high from ({union}) order by moment")
@@ -59,12 +56,8 @@ def read_history(
             f"select moment - moment % {width} as bucket, {value}, min(low), max(high) "
             f"from ({union}) group by bucket order by bucket"
         )
-        rows = _filled(rows, width)
-    return HistorySeries(
-        device, metric, step,
-        [row[0] for row in rows], [row[1] for row in rows],
-        [row[2] for row in rows], [row[3] for row in rows],
-    )  # fmt: skip
+        rows = filled(rows, width)
+    return series_of(device, metric, step, rows)
 
 
 def _hot(
@@ -133,14 +126,34 @@ def _readings(at: str, value: str, source: str) -> str:
     )
 
 
-Row = tuple[int, float | None, float | None, float | None]
+# -- For every store -----------------------------------------------------------------------------
 
 
-def _filled(rows: Sequence[Row], width: int) -> list[Row]:
-    """Put an empty bucket wherever one is missing between the first and the last."""
-    filled: list[Row] = []
+def bucket_width(step: float, start: int, end: int) -> int:
+    """Return the ns of a bucket of `step` seconds. Raises `StoreError` for too many buckets."""
+    width = round(step * 1e9)
+    if width and (end - start) // width > MOST_BUCKETS:
+        raise StoreError(
+            f"history: {step} s from {start} to {end} are more than {MOST_BUCKETS} buckets; "
+            "choose a longer step"
+        )
+    return width
+
+
+def filled(rows: Sequence[HistoryRow], width: int) -> list[HistoryRow]:
+    """Insert an empty bucket wherever one is missing between the first and the last."""
+    found: list[HistoryRow] = []
     for row in rows:
-        while filled and filled[-1][0] + width < row[0]:
-            filled.append((filled[-1][0] + width, None, None, None))
-        filled.append(row)
-    return filled
+        while found and found[-1][0] + width < row[0]:
+            found.append((found[-1][0] + width, None, None, None))
+        found.append(row)
+    return found
+
+
+def series_of(device: str, metric: str, step: float, rows: Sequence[HistoryRow]) -> HistorySeries:
+    """Return rows as the columns of a series."""
+    return HistorySeries(
+        device, metric, step,
+        [row[0] for row in rows], [row[1] for row in rows],
+        [row[2] for row in rows], [row[3] for row in rows],
+    )  # fmt: skip

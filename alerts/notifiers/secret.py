@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from telemetry.errors import ConfigError
+from telemetry.secrets import read_secret
 
 
 def read(where: str, file: Path | None, variable: str) -> str:
@@ -14,16 +15,7 @@ def read(where: str, file: Path | None, variable: str) -> str:
     It is read anew for each message, so that a key can be changed without a restart.
     """
     if file is not None:
-        try:
-            text = file.read_text("utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            problem = getattr(error, "strerror", None) or str(error)
-            raise ConfigError(
-                where, f"{file} can't be read: {problem}", "Let kilowatch's user read it."
-            ) from error
-        if not text:
-            raise ConfigError(where, f"{file} is empty", "Put the secret in it, alone.")
-        return text
+        return read_secret(where, file, multiline=True)
     text = os.environ.get(variable, "").strip()
     if not text:
         raise ConfigError(

@@ -16,6 +16,7 @@ import msgspec
 from kilowatch.cli.aggregator import named, web_address
 from kilowatch.cli.arguments import AddressParam
 from telemetry.errors import ConfigError
+from telemetry.secrets import read_token
 
 HOME = "http://127.0.0.1:9400"
 VIEWS = ("overview", "nodes", "gpus", "circuits", "alerts", "pools", "energy")
@@ -39,7 +40,7 @@ def _aggregator(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _secret(token_file: Path | None) -> str | None:
-    return token_file.read_text().strip() if token_file else None
+    return read_token("--token-file", token_file) if token_file else None
 
 
 @click.command()

@@ -14,6 +14,7 @@ import msgspec
 from alerts.message.text import clean
 from api.decoding import decode
 from api.errors import ErrorReply
+from telemetry import secrets
 from telemetry.errors import ConfigError, KilowattError
 
 T = TypeVar("T")
@@ -91,16 +92,8 @@ def part(name: str) -> str:
 
 
 def read_token(path: Path | None) -> str | None:
-    """Return the token in a file. Raises `ConfigError` when it can't be read or holds no token."""
-    if path is None:
-        return None
-    try:
-        token = path.read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--token-file {path}", f"it can't be read: {error}") from error
-    if not token.isascii() or not token.isprintable() or not token or " " in token:
-        raise ConfigError(f"--token-file {path}", "it does not hold a token", "Write the token alone into it.")  # fmt: skip
-    return token
+    """Return the token in the file of `--token-file`; None without one. Raises `ConfigError`."""
+    return None if path is None else secrets.read_token("--token-file", path)
 
 
 def _refusal(url: str, status: int, body: bytes) -> ApiError:
