@@ -23,4 +23,4 @@ class ErrorDetail(msgspec.Struct, frozen=True):
 class ErrorReply(msgspec.Struct, frozen=True):
     """The body of every answer of 400 and above."""
 
-    error: ErrorDetail = ErrorDetail()
+    error: ErrorDetail

@@ -1,4 +1,4 @@
-"""`/api/v1/circuits` and its like: what hangs on which breaker, what is left, and what it was."""
+"""`/api/v1/circuits`, `/budgets` and `/ups`: load, limits and headroom, now and in the past."""
 
 from __future__ import annotations
 
@@ -34,9 +34,8 @@ from telemetry.metric import Unit
 
 # `/api/v1/circuits?columns=`: every circuit by columns, as `/api/v1/fleet` has the GPUs.
 #
-# 700 circuits are 130 kB, where the whole objects with all their words are 1.4 MB and take 100 ms to
-# make: who looks at all of them once a second takes the columns, and the object of the one circuit
-# whose page is open.
+# 700 circuits are 130 kB, where the whole objects are 1.4 MB and take 100 ms to make: a client that shows
+# all of them once a second asks for columns, and for the object of the circuit whose page is open.
 
 ALL = "*"
 NAMES = tuple(
@@ -59,7 +58,7 @@ def chosen(text: str) -> tuple[str, ...]:
 
 
 def rows(layout: SiteLayout, snapshot: PowerSnapshot) -> CircuitRows:
-    """Return who is on the circuit snapshot."""
+    """Return the circuits of a snapshot."""
     nodes: dict[str, dict[str, None]] = {}
     for cord in layout.cords:
         nodes.setdefault(cord.circuit, {})[cord.machine] = None

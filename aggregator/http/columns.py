@@ -3,7 +3,7 @@
 An answer has `rows` (who: parallel arrays, one entry a device) and `columns` (how much: one array a
 metric, in the same order). A null is a gap, and `gaps` says why: `{"gpu_fan_speed_ratio": {"*":
 "not_supported", "17": "device_lost"}}` reads: row 17 was lost, every other null is unsupported. `*`
-is the commonest reason of a column, so that a column that nobody has costs 20 bytes, not 200 kB.
+is the commonest reason of a column, so that a column without any value costs 20 bytes, not 200 kB.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     names: tuple[str, ...] = ()
     """Further host names under which a loopback listener is reached, behind a proxy for instance."""
     address: str | None = None
-    """`host:port` under which Prometheus reaches this aggregator, when the Host header of its
-    service discovery request does not tell."""
+    """`host:port` under which Prometheus reaches this aggregator, where the Host header of its
+    service discovery request does not."""
 
     slow_viewer_seconds: float = 10.0
     """Seconds that a viewer of the stream may take to read a message before it is cut off."""
@@ -42,7 +42,7 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def loopback(self) -> bool:
-        """Whether nobody outside this machine can connect."""
+        """Whether only this machine can connect."""
         return is_loopback(self.host)
 
     def token(self) -> str | None:

@@ -133,7 +133,7 @@ def _rows(matrix: Matrix, nodes: list[Node], kept: list[_NodeTexts], now: float)
 
 
 def _merged(pages: list[list[Family]]) -> list[Family]:
-    """Join the families of many nodes: a family stands on a page once."""
+    """Join the families of many nodes: each is on a page once."""
     if len(pages) <= 1:
         return list(pages[0]) if pages else []
     return [

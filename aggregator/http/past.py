@@ -60,7 +60,7 @@ class _Today:
 
 
 @dataclass(frozen=True, slots=True)
-class Was:
+class PastColumns:
     """Rows, and their readings at each instant."""
 
     rows: ColumnRows
@@ -71,7 +71,7 @@ class Was:
 
 async def then(
     request: web.Request, choice: ColumnChoice, asked: Mapping[str, str]
-) -> tuple[int, Was]:
+) -> tuple[int, PastColumns]:
     """Return the instant that `at` names, and the fleet then. Raises a 400 for a wrong time."""
     at = past_moment(asked, "at", request.app[VIEW].wall())
     return at, await read(request, choice, PastInstants(at, SECOND, 1))
@@ -124,7 +124,7 @@ def _packed(readings: FleetColumns, count: int) -> tuple[int, dict[str, bytes], 
     return by_columns.reporting(readings, count), columns, by_columns.gaps(readings)
 
 
-async def read(request: web.Request, choice: ColumnChoice, when: PastInstants) -> Was:
+async def read(request: web.Request, choice: ColumnChoice, when: PastInstants) -> PastColumns:
     """Read from the store. Raises a 400 for too much, a 404 for an unknown node."""
     view = request.app[VIEW]
     layout = request.app[HUB].layout(choice)
@@ -174,7 +174,7 @@ def _reach(today: _Today, lane: Lane) -> int:
     return round(min(seconds, FURTHEST) * SECOND)
 
 
-def _joined(today: _Today, past: FleetPast, when: PastInstants) -> Was:
+def _joined(today: _Today, past: FleetPast, when: PastInstants) -> PastColumns:
     """Join the rows of today with what was stored."""
     place = {(each.node, each.key): number for number, each in enumerate(past.devices)}
     known = set(today.keys)
@@ -204,7 +204,7 @@ def _joined(today: _Today, past: FleetPast, when: PastInstants) -> Was:
             reported |= ~np.isnan(shown)
             frames[number][name] = shown
     rows = _rows(today, kept, gone, reported)
-    return Was(rows, len(keys), [FleetColumns(columns) for columns in frames], past)
+    return PastColumns(rows, len(keys), [FleetColumns(columns) for columns in frames], past)
 
 
 def _rows(

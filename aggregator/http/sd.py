@@ -28,7 +28,7 @@ _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:\d{1,5})?")
 
 
 def target(node: Node, address: str, page: str, parameter: tuple[str, str]) -> ScrapeTarget:
-    """Return the target that stands for a node. `__` labels steer the scrape and are dropped then."""
+    """Return the scrape target of a node. `__` labels steer the scrape and are dropped then."""
     name, cluster = node.inventory.node, node.inventory.cluster
     return ScrapeTarget(
         [address],

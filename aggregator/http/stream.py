@@ -19,7 +19,7 @@ from aggregator.http.columns import ColumnChoice, choose
 from aggregator.http.errors import RequestError
 from aggregator.http.parameters import query
 from aggregator.http.reply import VIEW, json_bytes
-from aggregator.http.stream_hub import HUB, Hub, Shot
+from aggregator.http.stream_hub import HUB, Hub, StreamSnapshot
 from aggregator.view import AggregatorView
 from api.errors import ErrorDetail
 from api.stream import StreamAlerts, StreamError, StreamEvents, StreamRequest
@@ -47,7 +47,7 @@ class Viewer:
         self._request = StreamRequest()
         self._choice: ColumnChoice | None = None
         self._asked = asyncio.Event()
-        self._before: Shot | None = None
+        self._before: StreamSnapshot | None = None
         self._due = float("-inf")
         self._alerts: bytes | None = None
         self._newest: str | None = None
@@ -90,17 +90,17 @@ class Viewer:
         choice, request = self._choice, self._request
         if choice is None:
             return
-        shot = self._hub.shot(choice)
-        if self._before is None or self._before.layout is not shot.layout:
+        snapshot = self._hub.snapshot(choice)
+        if self._before is None or self._before.layout is not snapshot.layout:
             self._before = None
-            await self._send(self._hub.rows(choice, shot))
+            await self._send(self._hub.rows(choice, snapshot))
         before = self._before if request.changes else None
-        data = await self._hub.data(shot, before, packed=request.packed)
+        data = await self._hub.data(snapshot, before, packed=request.packed)
         if data is not None:
             await self._send(data, binary=request.packed)
         if self._request is not request:  # another came meanwhile, and starts afresh
             return
-        self._before = shot
+        self._before = snapshot
         if request.alerts:
             await self._send_alerts()
         if request.events:

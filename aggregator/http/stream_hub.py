@@ -25,7 +25,7 @@ SHARED_FOR = 0.5
 
 
 @dataclass(slots=True)
-class Shot:
+class StreamSnapshot:
     """The columns of one choice at one flush."""
 
     layout: ColumnLayout
@@ -35,7 +35,7 @@ class Shot:
     """Monotonic seconds of the fleet."""
     at: int
     made: dict[tuple[int, bool], asyncio.Task[bytes | None]] = field(default_factory=dict)
-    """Messages by the `id` of the shot that they are the difference to (0: whole), and by whether
+    """Messages by the `id` of the snapshot that they are the difference to (0: whole), and by whether
     they are packed."""
 
 
@@ -49,25 +49,27 @@ class Hub:
         """Viewers that were cut off because they did not read."""
         self._view = view
         self._layouts: dict[tuple[Table, tuple[str, ...] | None], ColumnLayout] = {}
-        self._shots: dict[ColumnChoice, Shot] = {}
+        self._snapshots: dict[ColumnChoice, StreamSnapshot] = {}
 
-    def shot(self, choice: ColumnChoice) -> Shot:
+    def snapshot(self, choice: ColumnChoice) -> StreamSnapshot:
         """Return the columns of now, copied at most once per flush."""
         view = self._view
         now, tick = view.now(), view.stats.flush.count
         where = self.layout(choice)
-        shot = self._shots.get(choice)
+        snapshot = self._snapshots.get(choice)
         if (
-            shot is None
-            or shot.layout is not where
-            or shot.tick != tick
-            or now - shot.taken > SHARED_FOR
+            snapshot is None
+            or snapshot.layout is not where
+            or snapshot.tick != tick
+            or now - snapshot.taken > SHARED_FOR
         ):
-            if len(self._shots) > 2 * self.viewers + 16:
-                self._shots.clear()
+            if len(self._snapshots) > 2 * self.viewers + 16:
+                self._snapshots.clear()
             readings = by_columns.read(view.fleet, where, choice.columns, now)
-            shot = self._shots[choice] = Shot(where, readings, tick, now, view.wall())
-        return shot
+            snapshot = self._snapshots[choice] = StreamSnapshot(
+                where, readings, tick, now, view.wall()
+            )
+        return snapshot
 
     def layout(self, choice: ColumnChoice) -> ColumnLayout:
         """Return which rows a choice has, made once per version of the fleet."""
@@ -80,21 +82,25 @@ class Hub:
             self._layouts[key] = where
         return where
 
-    def rows(self, choice: ColumnChoice, shot: Shot) -> bytes:
+    def rows(self, choice: ColumnChoice, snapshot: StreamSnapshot) -> bytes:
         """Return the message that identifies the rows."""
         return json_bytes(
-            StreamRows(version=shot.layout.version, at=shot.at, cluster=self._view.cluster,
-                       table=choice.table, columns=choice.columns, rows=shot.layout.rows)
+            StreamRows(version=snapshot.layout.version, at=snapshot.at, cluster=self._view.cluster,
+                       table=choice.table, columns=choice.columns, rows=snapshot.layout.rows)
         )  # fmt: skip
 
-    async def data(self, shot: Shot, before: Shot | None, *, packed: bool = False) -> bytes | None:
+    async def data(
+        self, snapshot: StreamSnapshot, before: StreamSnapshot | None, *, packed: bool = False
+    ) -> bytes | None:
         """Return the message with the values: all, or those of rows that differ from `before`.
         None when none does."""
         key = (0 if before is None else id(before), packed)
-        task = shot.made.get(key)
+        task = snapshot.made.get(key)
         if task is None:
-            make = _maker(shot, before, packed=packed)
-            task = shot.made[key] = asyncio.create_task(_run(make, shot.readings.cells, before))
+            make = _maker(snapshot, before, packed=packed)
+            task = snapshot.made[key] = asyncio.create_task(
+                _run(make, snapshot.readings.cells, before)
+            )
         return await asyncio.shield(task)
 
 
@@ -102,7 +108,7 @@ HUB = web.AppKey("hub", Hub)
 
 
 async def _run(
-    make: Callable[[], bytes | None], cells: int, keep: Shot | None
+    make: Callable[[], bytes | None], cells: int, keep: StreamSnapshot | None
 ) -> bytes | None:  # fmt: skip
     """Make a message, in a thread if it is long. `keep` lives until then: its `id` is a key."""
     made = await asyncio.to_thread(make) if cells > MUCH else make()
@@ -110,24 +116,26 @@ async def _run(
     return made
 
 
-def _maker(shot: Shot, before: Shot | None, *, packed: bool) -> Callable[[], bytes | None]:
+def _maker(
+    snapshot: StreamSnapshot, before: StreamSnapshot | None, *, packed: bool
+) -> Callable[[], bytes | None]:
     def make() -> bytes | None:
-        count = len(shot.layout.index)
-        only = None if before is None else _changed(shot, before)
+        count = len(snapshot.layout.index)
+        only = None if before is None else _changed(snapshot, before)
         if only is not None and not only.size:
             return None
         part = (
-            shot.readings
+            snapshot.readings
             if only is None
-            else FleetColumns({name: v[only] for name, v in shot.readings.columns.items()})
+            else FleetColumns({name: v[only] for name, v in snapshot.readings.columns.items()})
         )
         kind = StreamPacked if packed else StreamData
         message = kind(
-            version=shot.layout.version,
-            tick=shot.tick,
-            at=shot.at,
+            version=snapshot.layout.version,
+            tick=snapshot.tick,
+            at=snapshot.at,
             of=count,
-            reporting=by_columns.reporting(shot.readings, count),
+            reporting=by_columns.reporting(snapshot.readings, count),
             only=None if only is None else only.tolist(),
             columns=by_columns.packed(part) if packed else by_columns.numbers(part),  # type: ignore[arg-type]  # as kind has them
             gaps=by_columns.gaps(part),
@@ -137,11 +145,13 @@ def _maker(shot: Shot, before: Shot | None, *, packed: bool) -> Callable[[], byt
     return make
 
 
-def _changed(shot: Shot, before: Shot) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+def _changed(
+    snapshot: StreamSnapshot, before: StreamSnapshot
+) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
     """Return the rows in which any value differs. Bits are compared, for a gap is not equal to
     itself, and to differ in its reason is to differ."""
-    differs = np.zeros(len(shot.layout.index), bool)
-    for name, values in shot.readings.columns.items():
+    differs = np.zeros(len(snapshot.layout.index), bool)
+    for name, values in snapshot.readings.columns.items():
         bits = np.uint32 if values.dtype == np.float32 else np.uint64
         differs |= values.view(bits) != before.readings.columns[name].view(bits)
     return np.flatnonzero(differs)

@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 
 from api.decoding import decode
-from api.power import CircuitState, PlanResult
+from api.power import CircuitState, PlanRequest, PlanResult
 from telemetry.text import timer
 from tui.feed.requests import ActionError
 from tui.feed.wants import Wants
@@ -240,7 +240,7 @@ class CircuitsView(ListView):
 
     async def _ask(self, name: str) -> None:
         try:
-            raw = await self.context.feed.act("POST", "api/v1/power/plan", {"lose": [name]})
+            raw = await self.context.feed.act("POST", "api/v1/power/plan", PlanRequest(lose=(name,)))
             plan = decode(raw, PlanResult)
             self._answer = what_if_lines(name, plan, self.context.shown)
         except (ActionError, msgspec.DecodeError) as error:
