@@ -235,7 +235,7 @@ class MeterRecord:
         if not samples or isinstance(self.meter.config, Nut):
             return []
         parts = sorted({sample.channel for sample in samples} - {WHOLE})
-        message = f"it does not tell {', '.join(attachment.channel or 'a whole' for attachment in self.meter.attachments)}; it tells {', '.join(parts) or 'only a whole, so write on'}"  # fmt: skip
+        message = f"it does not report {', '.join(attachment.channel or 'a whole' for attachment in self.meter.attachments)}; it reports {', '.join(parts) or 'only a whole, so write on'}"  # fmt: skip
         if message == self.state.message or self.state.readings:
             return []
         self.state = replace(self.state, message=message)

@@ -66,7 +66,7 @@ def test_a_part_is_put_on_what_the_map_says_and_nothing_else() -> None:
 def test_a_meter_without_the_part_says_what_it_has() -> None:
     meter = record('map = { 3 = "lab" }')
     told = meter.add([MeterSample(watts=900.0), MeterSample(channel="1", watts=400.0)], 1.0)
-    assert told == ["it does not tell 3; it tells 1"]
+    assert told == ["it does not report 3; it reports 1"]
     assert meter.state.message == told[0]
     assert meter.add([MeterSample(watts=900.0), MeterSample(channel="1", watts=400.0)], 2.0) == []
 
