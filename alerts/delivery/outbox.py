@@ -15,7 +15,8 @@ from alerts.delivery.alertmanager_feed import AlertmanagerFeed
 from alerts.delivery.channel_stats import ChannelStats
 from alerts.delivery.clock import DeliveryClock
 from alerts.delivery.routing import Router
-from alerts.delivery.worker import Call, ChannelWorker, DeliveryJournal
+from alerts.delivery.worker import Call, ChannelWorker
+from alerts.journal.journal import Journal
 from alerts.message.page import Links, page_of
 from alerts.notice import Delivery, Notice
 from alerts.notifiers.alertmanager import Alertmanager
@@ -96,7 +97,7 @@ class Outbox:
     def __init__(
         self,
         config: AlertsConfig,
-        journal: DeliveryJournal,
+        journal: Journal,
         *,
         cluster: str = "",
         version: str = "",

@@ -11,18 +11,19 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from alerts.delivery.channel_stats import ChannelStats
 from alerts.delivery.clock import DeliveryClock
 from alerts.delivery.rate_limiter import RateLimiter
+from alerts.journal.journal import Journal
 from alerts.message.text import clean
 from alerts.notice import Delivery, Notice
 from alerts.notifiers.channel import Channel
 from alerts.notifiers.result import Answer, Delivered, Later, Refused
-from api.alerts import Action, Severity
+from api.alerts import Action, DeliveryOutcome, Severity
 from telemetry.backoff import Backoff
 
 # Coalescing: which of several waiting notices of one incident are still sent to a channel.
@@ -123,44 +124,6 @@ Call = Callable[..., Awaitable[Any]]
 """Calls a function that writes to disk without blocking the loop."""
 
 
-class DeliveryJournal(Protocol):
-    """The part of `alerts.journal.journal.Journal` that the outbox uses. Reading does no I/O; methods
-    that write are called in a thread."""
-
-    def due(self, wall_ns: int, limit: int, channel: str) -> Sequence[Delivery]:
-        """Return one delivery of each incident of which any is due: pages first, then oldest."""
-
-    def chain(self, channel: str, incident: str) -> Sequence[Delivery]:
-        """Return all deliveries of an incident that wait on a channel, in their order."""
-
-    def next_due(self, channel: str) -> int | None:
-        """Return when the next is due on a channel; None when none waits."""
-
-    def backlog(self) -> Mapping[str, tuple[int, int]]:
-        """Return by channel how many wait, and when the oldest was made."""
-
-    def delivered(self, number: int, wall_ns: int, superseded: Sequence[int] = ()) -> object:
-        """Store that a delivery has arrived, and with it the content of `superseded`."""
-
-    def retry(self, number: int, due: int, error: str, others: Sequence[int] = ()) -> object:
-        """Store that a try has failed, to be repeated at `due`; `others` are not sent before that."""
-
-    def refused(self, number: int, wall_ns: int, error: str) -> object:
-        """Store that the receiver has refused a delivery for good."""
-
-    def expired(self, number: int, wall_ns: int, error: str) -> object:
-        """Store that a delivery is too old to be sent."""
-
-    def superseded(self, numbers: Sequence[int], wall_ns: int) -> object:
-        """Store that deliveries need not be sent, because a later one says more."""
-
-    def channel_state(self, channel: str) -> bytes | None:
-        """Return the stored state of a channel."""
-
-    def store_channel_state(self, channel: str, body: bytes | None) -> object:
-        """Store the state of a channel; None deletes it."""
-
-
 class ChannelWorker:
     """Sends the deliveries of one channel."""
 
@@ -168,7 +131,7 @@ class ChannelWorker:
         self,
         name: str,
         channel: Channel,
-        journal: DeliveryJournal,
+        journal: Journal,
         send: Callable[[str, Channel, Notice], Awaitable[Answer]],
         *,
         expiry: Mapping[Severity, float],
@@ -258,13 +221,14 @@ class ChannelWorker:
         return self._clock.age(self._first_due(self.name, delivery)) > limit
 
     async def _give_up(self, decided: DeliveryPlan) -> None:
-        now = self._clock.wall()
+        settle = self._journal.settle
         for number in decided.expired:
             self.stats.add_expiry()
-            await self._call(self._journal.expired, number, now, self.stats.last_error)
+            error = self.stats.last_error
+            await self._call(settle, [number], DeliveryOutcome.EXPIRED, error)
         if decided.superseded:
             self.stats.superseded += len(decided.superseded)
-            await self._call(self._journal.superseded, decided.superseded, now)
+            await self._call(settle, decided.superseded, DeliveryOutcome.SUPERSEDED)
 
     async def _send(self, decided: DeliveryPlan, delivery: Delivery) -> None:
         limit = 2 * self.channel.timeout_seconds + 5
@@ -280,13 +244,15 @@ class ChannelWorker:
         await asyncio.shield(self._settle(decided, delivery, answer))
 
     async def _settle(self, decided: DeliveryPlan, delivery: Delivery, answer: Answer) -> None:
-        journal, stats, now = self._journal, self.stats, self._clock.wall()
+        settle, stats = self._journal.settle, self.stats
         match answer:
             case Delivered():
                 self._limiter.succeeded()
-                if stats.add_delivered(now):
+                if stats.add_delivered(self._clock.wall()):
                     log.info("channel %s accepts messages again", self.name)
-                await self._call(journal.delivered, delivery.id, now, decided.covered)
+                await self._call(
+                    settle, [delivery.id], DeliveryOutcome.DELIVERED, "", decided.covered
+                )
             case Later(reason, after):
                 self._limiter.failed(self._clock.monotonic(), after)
                 if stats.add_failure(reason, self._clock.monotonic()):
@@ -294,14 +260,14 @@ class ChannelWorker:
                 pause = max(self._retry.after(delivery.tries + 1), after or 0.0)
                 due = self._clock.now() + round(pause * 1e9)
                 others = (*decided.covered, *decided.rest)
-                await self._call(journal.retry, delivery.id, due, reason, others)
+                await self._call(self._journal.retry, delivery.id, due, reason, others)
             case Refused(reason):
                 if stats.add_refusal(reason):
                     log.error("channel %s refuses %s: %s", self.name, delivery.notice.incident.key,
                               reason)  # fmt: skip
-                await self._call(journal.refused, delivery.id, now, reason)
-                if decided.covered:
-                    await self._call(journal.superseded, decided.covered, now)
+                await self._call(
+                    settle, [delivery.id], DeliveryOutcome.REFUSED, reason, decided.covered
+                )
 
     def _finished(self, key: str, _: asyncio.Task[None]) -> None:
         self._in_flight.pop(key, None)

@@ -157,7 +157,7 @@ class Journal:
                 self._file.put("life", key, body)
         self._alert_bodies = now
 
-    # -- For the outbox (`alerts.delivery.worker.DeliveryJournal`) -------------------------------
+    # -- Deliveries ------------------------------------------------------------------------------
 
     def due(self, wall_ns: int, limit: int, channel: str) -> list[Delivery]:
         """Return one delivery of each incident of which any is due: pages first, then oldest."""
@@ -184,10 +184,17 @@ class Journal:
         with self._lock:
             return self._queue.waiting()
 
-    def delivered(self, number: int, wall_ns: int, superseded: Sequence[int] = ()) -> bool:
-        """Store that a delivery has arrived, and with it the content of `superseded`."""
+    def settle(
+        self,
+        numbers: Sequence[int],
+        outcome: DeliveryOutcome,
+        error: str = "",
+        superseded: Sequence[int] = (),
+    ) -> bool:
+        """Store the outcome of deliveries that will not be sent again, and that `superseded` need
+        not be sent either."""
         with self._lock:
-            self._put(self._queue.ended([number], DeliveryOutcome.DELIVERED))
+            self._put(self._queue.ended(numbers, outcome, error))
             self._put(self._queue.ended(superseded, DeliveryOutcome.SUPERSEDED))
         return self._write()
 
@@ -196,18 +203,6 @@ class Journal:
         with self._lock:
             self._put(self._queue.tried(number, due, error, others))
         return self._write()
-
-    def refused(self, number: int, wall_ns: int, error: str) -> bool:
-        """Store that the receiver has refused a delivery for good."""
-        return self._end([number], DeliveryOutcome.REFUSED, error)
-
-    def expired(self, number: int, wall_ns: int, error: str) -> bool:
-        """Store that a delivery is too old to be sent."""
-        return self._end([number], DeliveryOutcome.EXPIRED, error)
-
-    def superseded(self, numbers: Sequence[int], wall_ns: int) -> bool:
-        """Store that deliveries need not be sent, because a later one says more."""
-        return self._end(numbers, DeliveryOutcome.SUPERSEDED, "")
 
     def channel_state(self, channel: str) -> bytes | None:
         """Return the stored state of a channel."""
@@ -225,11 +220,6 @@ class Journal:
             self._file.drop("channel", channel)
         else:
             self._file.put("channel", channel, body)
-        return self._write()
-
-    def _end(self, numbers: Sequence[int], outcome: DeliveryOutcome, error: str) -> bool:
-        with self._lock:
-            self._put(self._queue.ended(numbers, outcome, error))
         return self._write()
 
     def _put(self, deliveries: Iterable[Delivery]) -> None:

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 MISSING = 'Install it: pip install "kilowatch[apprise]".'
 TITLE = 250
 BODY = 4000
+MAX_THREADS = 8
+_threads = threading.Semaphore(MAX_THREADS)
+"""Threads that run, or were abandoned because a plugin hangs; they cannot be ended."""
 _TYPE = {Severity.PAGE: "failure", Severity.TICKET: "warning", Severity.INFO: "info"}
 
 
@@ -74,8 +77,6 @@ class Apprise(Channel, frozen=True, kw_only=True, tag="apprise"):
             urls = self._urls("urls_file")
         except ConfigError as error:
             return Refused(str(error))
-        if _threads.full():
-            return Later(f"{_threads.count} threads of Apprise hang")
         page = message.page
         over = message.notice.action in {Action.RESOLVE, Action.ACKNOWLEDGE}
         kind = "success" if over else _TYPE[message.notice.incident.severity]
@@ -88,29 +89,9 @@ class Apprise(Channel, frozen=True, kw_only=True, tag="apprise"):
         return [word for line in lines if not line.startswith("#") for word in line.split()]
 
 
-class _Threads:
-    """Threads that run or were abandoned because a plugin hangs; they cannot be ended."""
-
-    most = 8
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._lock = threading.Lock()
-
-    def full(self) -> bool:
-        """Whether no further thread may be started."""
-        return self.count >= self.most
-
-    def add(self, number: int) -> None:
-        """Count a thread that starts (1) or ends (-1)."""
-        with self._lock:
-            self.count += number
-
-
-_threads = _Threads()
-
-
 async def _in_a_thread(urls: list[str], title: str, body: str, kind: str, seconds: float) -> Answer:
+    if not _threads.acquire(blocking=False):
+        return Later(f"{MAX_THREADS} threads of Apprise hang")
     future: Future[Answer] = Future()
 
     def work() -> None:
@@ -119,9 +100,8 @@ async def _in_a_thread(urls: list[str], title: str, body: str, kind: str, second
         except BaseException as error:  # noqa: BLE001 - a plugin may raise anything
             future.set_exception(error)
         finally:
-            _threads.add(-1)
+            _threads.release()
 
-    _threads.add(1)
     # A daemon, so that a plugin that hangs does not delay the end of the process.
     threading.Thread(target=work, name="apprise", daemon=True).start()
     try:

@@ -25,7 +25,7 @@ from alerts.incidents.policy import NotificationTimings, policies_of
 from alerts.journal.journal import Journal
 from alerts.notice import Notice
 from alerts.rules.rule import Rule
-from api.alerts import Action, AlertState
+from api.alerts import Action, AlertState, DeliveryOutcome
 from telemetry.devices import Gpu
 from telemetry.fleet import Fleet
 from telemetry.gap import GAP, Gap
@@ -138,7 +138,7 @@ def live(folder: Path) -> None:
                     tell(
                         sent, f"send {one.notice.id} {one.notice.action} {one.notice.incident.key}"
                     )
-                    assert journal.delivered(one.id, wall)
+                    assert journal.settle([one.id], DeliveryOutcome.DELIVERED)
                     tell(sent, f"done {one.notice.id}")
     journal.close()
 

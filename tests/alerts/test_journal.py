@@ -133,12 +133,14 @@ def test_deliveries_of_one_incident_are_given_out_one_by_one_and_pages_first(
     [tried, rest] = journal.chain("pager", lost.notice.incident.key)
     assert (tried.tries, tried.error, tried.due) == (1, "500", now + 60 * SECOND)
     assert (rest.tries, rest.due) == (0, now + 60 * SECOND)
-    assert journal.delivered(rest.id, now, [tried.id])
+    assert journal.settle([rest.id], DeliveryOutcome.DELIVERED, "", [tried.id])
     assert journal.chain("pager", lost.notice.incident.key) == []
-    assert journal.refused(first.id if first.id != lost.id else second.id, now, "404")
+    assert journal.settle(
+        [first.id if first.id != lost.id else second.id], DeliveryOutcome.REFUSED, "404"
+    )
     assert journal.due(now, 10, "pager") == []
     chats = journal.due(now, 10, "chat")
-    assert journal.expired(chats[0].id, now, "late")
+    assert journal.settle([chats[0].id], DeliveryOutcome.EXPIRED, "late")
     outcomes = {one.id: one.outcome for one in journal.history()}
     assert outcomes[rest.id] is DeliveryOutcome.DELIVERED
     assert outcomes[tried.id] is DeliveryOutcome.SUPERSEDED
@@ -166,7 +168,7 @@ def test_numbers_of_deliveries_are_not_used_twice(path: Path) -> None:
     journal = Journal.open(path, NOON)
     journal.commit(page(journal, begin(journal)), everywhere)
     for one in journal.waiting():
-        journal.delivered(one.id, NOON)
+        journal.settle([one.id], DeliveryOutcome.DELIVERED)
     journal.prune(NOON + 2 * KEPT_NS)
     assert journal.history() == []
     journal.close()
@@ -181,7 +183,7 @@ def test_what_is_old_is_forgotten_but_not_what_is_open_or_waits(journal: Journal
     manager = begin(journal)
     journal.commit(page(journal, manager), everywhere)
     first = journal.waiting()[0]
-    journal.delivered(first.id, NOON)
+    journal.settle([first.id], DeliveryOutcome.DELIVERED)
     journal.prune(NOON + 2 * KEPT_NS)
     assert [one.id for one in journal.history()] == [first.id + 1]
     assert len(journal.incidents()) == 1
@@ -221,7 +223,7 @@ def test_on_a_full_disk_nothing_is_lost_and_pages_go_out(path: Path) -> None:
     sent = journal.due(NOON + 3 * SECOND, 100, "pager")
     assert len(sent) == 20
     for one in sent:
-        assert not journal.delivered(one.id, NOON + 3 * SECOND)
+        assert not journal.settle([one.id], DeliveryOutcome.DELIVERED)
     assert journal.due(NOON + 3 * SECOND, 100, "pager") == []
     assert journal.trouble
     full.full = False
