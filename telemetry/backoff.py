@@ -24,8 +24,8 @@ class Backoff:
         spread: tuple[float, float] = FULL_JITTER,
         dice: random.Random | None = None,
     ) -> None:
-        """Start with `first` seconds and double up to `longest`; `spread` says between which parts
-        of that a pause is drawn."""
+        """Start with `first` seconds and double up to `longest`; a pause is drawn between the
+        two parts of that in `spread`."""
         self._first, self._longest, self._spread = first, longest, spread
         self._dice = dice or random.Random()  # noqa: S311 - spreads a fleet, guards nothing
         self.failures = 0

@@ -9,7 +9,7 @@ KilowattError
 ├── StoreError       the store can't be opened or written
 └── IncidentError    a request about an incident or a silence can't be carried out
 
-Each message says where, what, and what to do instead; the command line prints it as one line.
+Each message has the place, the problem and the cure; the command line prints it as one line.
 """
 
 from __future__ import annotations

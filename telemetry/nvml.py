@@ -25,7 +25,7 @@ class Call:
     pick: str | int | None = None
     """Attribute of the answer, or its index when it is a tuple."""
     mask: int = 0
-    """Bits to keep; the reading is 1 if any is set, unless `shift` says which number to cut out."""
+    """Bits to keep; the reading is 1 if any is set, unless `shift` is set: then it is the number at that bit."""
     shift: int | None = None
 
 

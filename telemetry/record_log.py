@@ -91,8 +91,8 @@ class RecordFormat:
         return Record(self.head.unpack(head), payload, start, start + len(head) + size, intact)
 
     def records(self, file: BinaryIO, start: int = 0) -> Iterator[Record]:
-        """Iterate over the records from an offset on, past damage as `damage` says. What is behind
-        the last one's `stop` is the torn tail."""
+        """Iterate over the records from an offset on, past damage as `damage` defines. The torn
+        tail is behind the `stop` of the last one."""
         at: int | None = start
         while at is not None:
             found = self.read(file, at)

@@ -171,7 +171,7 @@ METRICS = (
         "utilization",
         Call("nvmlDeviceGetUtilizationRates", _PERCENT, pick="gpu"),
         "gpu",
-        "Share of the last sample period in which a kernel ran; says nothing of how well.",
+        "Share of the last sample period in which a kernel ran; not how much of the GPU it used.",
     ),
     _utilization(
         "memory_utilization",
