@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from power.devices.supply import Tier, efficiency, points_of
+from power.network.wiring import Floats
 from power.report.energy import counted
 from power.report.energy_ledger import IDLE_BELOW, EnergySample
 from power.site.machine import HOST_WATTS
@@ -20,7 +21,6 @@ from telemetry.errors import ConfigError
 from telemetry.fleet import Fleet
 from telemetry.metric import Table
 
-Wide = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
 
 _EFFICIENCY = efficiency(points_of(Tier.GOLD, 230.0), 0.5)
@@ -45,14 +45,14 @@ class EnergySampler:
 
     def __init__(self) -> None:
         self._rows: _NodeRows | None = None
-        self._counters: Wide = np.empty(0)
+        self._counters: Floats = np.empty(0)
 
     def sample(
         self,
         fleet: Fleet,
         now: float,
         machines: tuple[str, ...] = (),
-        wall_watts: Wide | None = None,
+        wall_watts: Floats | None = None,
     ) -> EnergySample:
         """Return a sample of the fleet at `now`, monotonic seconds. `wall_watts`: watts at the wall of
         `machines` as the live electrical state has them, in place of the nodes' own."""
@@ -94,7 +94,7 @@ def _node_rows(fleet: Fleet, machines: tuple[str, ...]) -> _NodeRows:
     )
 
 
-def _wall(fleet: Fleet, now: float, rows: _NodeRows, power: Wide, wall_watts: Wide) -> Wide:
+def _wall(fleet: Fleet, now: float, rows: _NodeRows, power: Floats, wall_watts: Floats) -> Floats:
     """Return watts at the wall of each node: from the live electrical state, else from the node's own
     meter, else modelled from its GPUs and a plain host. NaN where nothing is known."""
     if not len(rows.hosts):
@@ -108,11 +108,11 @@ def _wall(fleet: Fleet, now: float, rows: _NodeRows, power: Wide, wall_watts: Wi
     known = (
         np.append(wall_watts, np.nan)[rows.machine] if len(wall_watts) else np.full(count, np.nan)
     )
-    found: Wide = np.where(np.isfinite(known), known, np.where(np.isfinite(own), own, modelled))
+    found: Floats = np.where(np.isfinite(known), known, np.where(np.isfinite(own), own, modelled))
     return found
 
 
-def reported_watts(supply: PowerSnapshot) -> Wide:
+def reported_watts(supply: PowerSnapshot) -> Floats:
     """Return the watts at the wall of each machine without assumed power: only reported power costs
     money. NaN where nothing is reported."""
     watts = np.asarray(supply.column("supply_wall_watts"), float)

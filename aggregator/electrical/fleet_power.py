@@ -14,14 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from power.live.inputs import PowerInputs
+from power.network.wiring import Flags, Floats
 from power.report.cluster_parts import card_named
 from telemetry.devices import Gpu
 from telemetry.fleet import STALE_INTERVALS, Fleet
 from telemetry.metric import Table
 from telemetry.schema import GPU_FAST, GPU_SLOW, NODE_FAST
 
-Wide = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
 Index = npt.NDArray[np.intp]
 
 RAPL_SECONDS = 5.0
@@ -42,11 +41,11 @@ class _MachineRows:
     """Whether the fleet has a node of each machine's name."""
     owner: Index
     """Machine of each GPU row; the number of machines for rows of none."""
-    fallback: Wide
+    fallback: Floats
     """Limit of each GPU row where the driver reports none; NaN when not known."""
     modules: Flags
     """Whether the watts of each GPU row are those of its module."""
-    gpus: Wide
+    gpus: Floats
     """Number of GPUs of each machine; NaN where the fleet has no such node."""
     jobs: dict[str, str] = field(default_factory=dict)
 
@@ -100,26 +99,26 @@ class FleetPowerReader:
             jobs=rows.jobs,
         )  # fmt: skip
 
-    def _sum(self, rows: _MachineRows, values: Wide | Flags) -> Wide:
+    def _sum(self, rows: _MachineRows, values: Floats | Flags) -> Floats:
         count = len(self.machines)
         sums = np.bincount(rows.owner, values.astype(np.float64), count + 1)
         return sums[:count].astype(np.float64, copy=False)
 
-    def _known(self, rows: _MachineRows, values: Wide) -> Wide:
+    def _known(self, rows: _MachineRows, values: Floats) -> Floats:
         """Return sums; NaN where one of the values, or the node, is not known."""
-        found: Wide = np.where(rows.here, self._sum(rows, values), np.nan)
+        found: Floats = np.where(rows.here, self._sum(rows, values), np.nan)
         return found
 
-    def _highest(self, rows: _MachineRows, values: Wide) -> Wide:
+    def _highest(self, rows: _MachineRows, values: Floats) -> Floats:
         found = np.full(len(self.machines) + 1, np.nan)
         np.fmax.at(found, rows.owner, values)
         return found[: len(self.machines)]
 
-    def _of_nodes(self, fleet: Fleet, rows: _MachineRows, metric: str) -> Wide:
+    def _of_nodes(self, fleet: Fleet, rows: _MachineRows, metric: str) -> Floats:
         column = _column(fleet, NODE_FAST, metric)
         if not len(column):
             return np.full(len(self.machines), np.nan)
-        found: Wide = np.where(rows.here, column[rows.host], np.nan)
+        found: Floats = np.where(rows.here, column[rows.host], np.nan)
         return found
 
 
@@ -130,14 +129,14 @@ class _Rate:
         self._old = self._newer = (np.full(count, np.nan), np.full(count, -np.inf))
         self._turned = -np.inf
 
-    def step(self, joules: Wide, heard: Wide, now: float) -> Wide:
+    def step(self, joules: Floats, heard: Floats, now: float) -> Floats:
         """Return the watts of each counter; NaN until it is known, and after a reset."""
         if now - self._turned >= RAPL_SECONDS:
             self._old, self._newer = self._newer, (joules, heard)
             self._turned = now
         before, at = self._old
         with np.errstate(invalid="ignore", divide="ignore"):
-            watts: Wide = (joules - before) / (heard - at)
+            watts: Floats = (joules - before) / (heard - at)
             return np.where((heard > at) & (watts >= 0) & np.isfinite(watts), watts, np.nan)
 
 
@@ -180,15 +179,15 @@ def _fallback(gpu: Gpu, known: dict[str, float]) -> float:
     return known[gpu.name]
 
 
-def _silence(fleet: Fleet, rows: _MachineRows, now: float, listening_since: float) -> Wide:
+def _silence(fleet: Fleet, rows: _MachineRows, now: float, listening_since: float) -> Floats:
     """Return seconds since each machine's last frame; inf for one that never sent any."""
     seen = fleet.matrices[NODE_FAST].seen[rows.host]
     heard = rows.here & np.isfinite(seen)
-    found: Wide = np.where(heard, now - np.maximum(seen, listening_since), np.inf)
+    found: Floats = np.where(heard, now - np.maximum(seen, listening_since), np.inf)
     return found
 
 
-def _column(fleet: Fleet, block: int, metric: str) -> Wide:
+def _column(fleet: Fleet, block: int, metric: str) -> Floats:
     """Return one metric of every row, however old."""
     matrix = fleet.matrices[block]
     number, split = matrix.columns[metric], len(matrix.block.gauges)
@@ -198,7 +197,7 @@ def _column(fleet: Fleet, block: int, metric: str) -> Wide:
     return matrix.counters[:count, number - split].copy()
 
 
-def _gpu_watts(fleet: Fleet, rows: _MachineRows, now: float) -> tuple[Wide, Flags, Flags]:
+def _gpu_watts(fleet: Fleet, rows: _MachineRows, now: float) -> tuple[Floats, Flags, Flags]:
     """Return watts of each GPU row, whether they are fresh, and whether they are its module's."""
     matrix = fleet.matrices[GPU_FAST]
     count = len(rows.owner)
@@ -210,8 +209,8 @@ def _gpu_watts(fleet: Fleet, rows: _MachineRows, now: float) -> tuple[Wide, Flag
     return watts, fresh & np.isfinite(watts), module | rows.modules
 
 
-def _limits(fleet: Fleet, rows: _MachineRows, now: float) -> Wide:
+def _limits(fleet: Fleet, rows: _MachineRows, now: float) -> Floats:
     """Return the limit of each GPU row; a lost GPU keeps its last limit."""
     known = fleet.column("gpu_power_limit_watts", now).astype(np.float64)
-    found: Wide = np.where(np.isfinite(known), known, rows.fallback)
+    found: Floats = np.where(np.isfinite(known), known, rows.fallback)
     return found

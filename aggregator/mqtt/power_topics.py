@@ -10,19 +10,17 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from aggregator.electrical.service import ElectricalService
 from aggregator.mqtt.retained import Publish, RetainedTopics
 from alerts.incidents.manager import SuppressionStatus
 from api.alerts import Alert, AlertState, NotificationState, Subject
 from api.power import CircuitState, RowState
+from power.network.wiring import Floats
 from power.site.layout import SiteLayout
 from power.snapshot.documents import Alerts, circuit_states, only, row_states
 from power.snapshot.snapshot import PowerSnapshot
 from telemetry.topics import ROOT, state_topic
-
-Wide = npt.NDArray[np.float64]
 
 AGAIN_SECONDS = 10.0
 MOST_AT_ONCE = 200
@@ -73,7 +71,7 @@ class _RowTopics:
         return names
 
 
-def _rounded(snapshot: PowerSnapshot) -> Wide:
+def _rounded(snapshot: PowerSnapshot) -> Floats:
     """Return values rounded so coarsely that they change only when a person would see it: ratios to a
     percent, others to a tenth. Shape (rows, quantities)."""
     seen = np.zeros((len(snapshot.names), len(snapshot.columns)))

@@ -17,7 +17,6 @@ from power.network.feeds import Cords, sum_by_circuit
 from power.network.flow import Flow
 from power.network.topology import SiteTopology
 from power.network.wiring import Flags, Floats, neutral_amps
-from power.plan.plan_rules import phase_imbalance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +144,7 @@ def _quality(fixed: SiteTopology, seen: CircuitInputs) -> dict[str, Floats]:
         "circuit_neutral_ratio": neutral / fixed.neutral_rated,
         "circuit_feed_lost": seen.lost.astype(float),
         "circuit_cord_imbalance_ratio": _cords(seen),
-        "circuit_phase_imbalance_ratio": phase_imbalance(fixed, loads.amps),
+        "circuit_phase_imbalance_ratio": fixed.phase_imbalance(loads.amps),
         "circuit_voltage_ratio": seen.meters.volts,
         "circuit_plug_ratio": _plug(fixed, seen),
         "circuit_swing_ratio": seen.swing,

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from power import thresholds
 from power.devices.breaker import MAGNETIC
 from power.network.flow import Ints, Network, connect, has_neutral
-from power.network.wiring import Complex, Flags, Floats, amps_per_watt
+from power.network.wiring import Complex, Flags, Floats, amps_per_watt, imbalance
 from power.site.layout import SiteLayout
 
 
@@ -66,6 +67,13 @@ class SiteTopology:
     def machines_below(self, circuit: int) -> Ints:
         """Return the machines that have a cord below a circuit."""
         return self.below[1][self.starts[circuit] : self.starts[circuit + 1]]
+
+    def phase_imbalance(self, amps: Floats) -> Floats:
+        """Return the largest difference of a pole from the mean, over the mean; 0 below 30 % load, NaN
+        without three poles."""
+        loaded = amps.mean(axis=1) > thresholds.PHASES_FROM * self.network.rated
+        spread = np.where(loaded, imbalance(amps), 0.0)
+        return np.where(self.three & ~np.isnan(amps.sum(axis=1)), spread, np.nan)
 
 
 def fix(layout: SiteLayout) -> SiteTopology:

@@ -17,7 +17,7 @@ from power.devices.supply import set_load
 from power.devices.thermal import Heat, steady
 from power.network.topology import SiteTopology, fix
 from power.network.wiring import POLES, Floats
-from power.plan.plan_rules import PlannedState, evaluate
+from power.plan.planned_state import PlannedState, evaluate
 from power.plan.remedy import RemedyPart, cap_of
 from power.site.ceilings import Ceiling, ceilings
 from power.site.config import CordConfig, NodeConfig, PowerConfig

@@ -63,7 +63,7 @@ def _instead(
     keep = max(0, int((allowed - fixed) // ((least - fixed) / gpus)))
     ways = []
     if floor is not None and cap > 0:
-        ways.append(f"hold the clocks down (nvidia-smi -lgc) until each GPU draws at most {cap} W")  # fmt: skip
+        ways.append(f"limit the clocks (nvidia-smi -lgc) until each GPU draws at most {cap} W")  # fmt: skip
     if keep:
         capped = "" if floor is None else f", each capped at {floor:g} W"
         ways.append(f"run {keep} of the {gpus:g} GPUs here{capped}")

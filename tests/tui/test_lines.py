@@ -248,7 +248,7 @@ def test_a_circuit_says_what_is_left_and_what_would_relieve_it() -> None:
     assert headroom(CALM) == "—"
     assert relief(HOT) == ("cap each GPU at 540 W (nvidia-smi -pl 540)", "nvidia-smi -pl 540")
     assert relief(CALM) == ("", "")
-    bare = "hold the clocks down (nvidia-smi -lgc) until each GPU draws 200 W"
+    bare = "limit the clocks (nvidia-smi -lgc) until each GPU draws 200 W"
     both = f"{bare} or cap each (nvidia-smi -pl 200)"
     assert relief(replace_facts(bare)) == (bare, ""), "a command without its argument"
     assert relief(replace_facts(both)) == (both, "nvidia-smi -pl 200")

@@ -240,7 +240,9 @@ class CircuitsView(ListView):
 
     async def _ask(self, name: str) -> None:
         try:
-            raw = await self.context.feed.act("POST", "api/v1/power/plan", PlanRequest(lose=(name,)))
+            raw = await self.context.feed.act(
+                "POST", "api/v1/power/plan", PlanRequest(lose=(name,))
+            )
             plan = decode(raw, PlanResult)
             self._answer = what_if_lines(name, plan, self.context.shown)
         except (ActionError, msgspec.DecodeError) as error:

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from api.power import SnapshotKind
-from power import thresholds
 from power.devices.thermal import Heat, cold, seconds_to_trip, used
 from power.network.feeds import Cords, Losses, carry, dead_below, lost_by_load
 from power.network.flow import Flow
 from power.network.topology import SiteTopology
-from power.network.wiring import Flags, Floats, imbalance, neutral_amps
+from power.network.wiring import Flags, Floats, neutral_amps
 from power.snapshot.snapshot import PowerSnapshot
 
 
@@ -73,17 +72,9 @@ def evaluate(
         "circuit_survivor_rated_ratio": survivor / network.rated,
         "circuit_feed_lost": lost_by_load(fixed, now.highest, usual.highest).astype(float),
         "circuit_cord_imbalance_ratio": Cords(fixed).uneven(dead),
-        "circuit_phase_imbalance_ratio": phase_imbalance(fixed, now.amps),
+        "circuit_phase_imbalance_ratio": fixed.phase_imbalance(now.amps),
         "circuit_neutral_ratio": neutral / fixed.neutral_rated,
         "circuit_plug_ratio": now.highest / fixed.plug_amps,
     }  # fmt: skip
     snapshot = PowerSnapshot(SnapshotKind.CIRCUIT, 0, network.names, columns)
     return PlannedState(now, committed, survivor, neutral, seconds, snapshot)
-
-
-def phase_imbalance(fixed: SiteTopology, amps: Floats) -> Floats:
-    """Return the largest difference of a pole from the mean, over the mean; 0 below 30 % load, NaN
-    without three poles."""
-    loaded = amps.mean(axis=1) > thresholds.PHASES_FROM * fixed.network.rated
-    spread = np.where(loaded, imbalance(amps), 0.0)
-    return np.where(fixed.three & ~np.isnan(amps.sum(axis=1)), spread, np.nan)
