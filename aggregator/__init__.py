@@ -1,1 +1,1 @@
-"""One per cluster or shard: takes frames in, accounts for every one, stores, judges and serves."""
+"""The aggregator, one per cluster: receives frames, accounts for each, stores, evaluates and serves."""

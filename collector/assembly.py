@@ -20,7 +20,7 @@ from telemetry.inventory import CommandKind, Inventory
 
 
 class KernelLines(Protocol):
-    """Events read from the kernel log, such as XIDs: `collector.kernel.kernel_log`."""
+    """Events read from the kernel log, such as XIDs: `collector.host.kernel_log`."""
 
     def start(self) -> None:
         """Start reading."""

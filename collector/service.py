@@ -274,7 +274,7 @@ def kernel_log_of(config: CollectorConfig) -> KernelLines | None:
         return None
     if config.kernel_log == "auto" and is_elsewhere(config.source):
         return None
-    from collector.kernel.kernel_log import KernelLog  # noqa: PLC0415 - as above
+    from collector.host.kernel_log import KernelLog  # noqa: PLC0415 - as above
 
     path = "/dev/kmsg" if config.kernel_log == "auto" else config.kernel_log
     log_ = KernelLog(path)

@@ -1,0 +1,1 @@
+"""The aggregator on the bus: one client for all messages in, and retained topics out."""

@@ -1,0 +1,1 @@
+"""From the journal to the channels: `routing`, `outbox`, a `worker` for each channel."""

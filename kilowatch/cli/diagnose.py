@@ -30,7 +30,7 @@ def diagnose(files: tuple[Path, ...], as_json: bool) -> None:
 
     Exit code 0: nothing above info. 1: a ticket, or a file can't be read. 2: a page.
     """
-    from kilowatch.saved_logs.reader import SavedLogReader  # noqa: PLC0415 - keep --help quick
+    from kilowatch.saved_logs import SavedLogReader  # noqa: PLC0415 - keep --help quick
 
     # No reference cycles are created: searching millions of objects for some would double the time.
     gc.disable()

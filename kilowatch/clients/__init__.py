@@ -1,0 +1,1 @@
+"""Clients of other programs: a running aggregator, the bus, NetBox."""

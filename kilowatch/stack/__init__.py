@@ -1,0 +1,1 @@
+"""The whole of kilowatch on one machine: `kilowatch run` and `kilowatch demo`."""

@@ -1,0 +1,1 @@
+"""Answers of the API as text for a terminal."""

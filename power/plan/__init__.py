@@ -1,0 +1,1 @@
+"""Plans: the evaluation of a live site over watts that someone supposes."""

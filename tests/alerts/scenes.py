@@ -20,7 +20,7 @@ from alerts.incidents.state import IncidentChanges
 from alerts.notice import Notice
 from alerts.rules.rule import load
 from api.alerts import Action, Severity
-from collector.kernel.kernel_log import event_of
+from collector.host.kernel_log import event_of
 from collector.sampling.rows import overlaid
 from collector.sampling.self_metrics import node_metrics
 from collector.sampling.xid_events import XidEvents

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.kernel.kernel_log import MAX_WAITING, KernelLog
+from collector.host.kernel_log import MAX_WAITING, KernelLog
 from collector.source import DeviceEvent
 
 XID = "NVRM: Xid (PCI:0000:01:00): {}, pid=7, name=python3, something\n"
@@ -159,7 +159,7 @@ def test_what_may_not_be_read_is_one_event_with_its_cure(
         def refuse(*_: object, **__: object) -> int:
             raise PermissionError(1, "Operation not permitted")
 
-        monkeypatch.setattr("collector.kernel.kernel_log.os.open", refuse)
+        monkeypatch.setattr("collector.host.kernel_log.os.open", refuse)
     seen = reading(KernelLog(path))
     seen.xids(1)
     assert seen.log.state == "no_permission"

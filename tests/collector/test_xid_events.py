@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.kernel.kernel_log import event_of
+from collector.host.kernel_log import event_of
 from collector.sampling.xid_events import SECOND, XidEvents
 from collector.source import DeviceEvent
 from telemetry.kernel_log import Assembler

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kilowatch.__main__ import main
-from kilowatch.saved_logs.reader import SavedLogReader
+from kilowatch.saved_logs import SavedLogReader
 
 CAPTURES = Path(__file__).parents[2] / "../shared/data/captures"
 HEALTHY = sorted(

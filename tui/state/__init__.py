@@ -1,0 +1,1 @@
+"""The dashboard state, documents of the API, and views of both. Pure."""

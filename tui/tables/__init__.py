@@ -1,0 +1,1 @@
+"""Tables of GPUs and nodes: columns, sorting, the filter language, and the widget."""

@@ -1,0 +1,1 @@
+"""Which instant the screen shows: live, paused, or from the recent frames."""
