@@ -32,9 +32,9 @@ _MEAN_SECONDS = 86_400.0
 class MonthlyBudgets:
     """Power and energy of each budget in the present month."""
 
-    def __init__(self, layout: SiteLayout, fixed: SiteTopology) -> None:
+    def __init__(self, layout: SiteLayout, topology: SiteTopology) -> None:
         self.ceilings = ceilings(layout)
-        at = {name: number for number, name in enumerate(fixed.network.names)}
+        at = {name: number for number, name in enumerate(topology.network.names)}
         self._lines = [np.array([at[name] for name in c.circuits], np.int64) for c in self.ceilings]
         place = layout.site.site
         price = mean_price(place.tariff, place.tariffs)

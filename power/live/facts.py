@@ -98,7 +98,7 @@ class FactContext:
     """Results of one tick that the facts are made of."""
 
     layout: SiteLayout
-    fixed: SiteTopology
+    topology: SiteTopology
     tick: PowerInputs
     wall_power: WallPower
     loads: CircuitLoads
@@ -117,7 +117,7 @@ class FactContext:
 
     def facts(self, row: int) -> dict[str, str]:
         """Return the facts of one circuit."""
-        circuit = self.layout.circuits[self.fixed.network.names[row]]
+        circuit = self.layout.circuits[self.topology.network.names[row]]
         facts = _what(circuit, self) | self._carries(row, circuit) | self._people(row)
         survivor = float(self.survivor[row])
         if not np.isnan(survivor):
@@ -167,8 +167,8 @@ class FactContext:
 
     def _unheard(self, row: int) -> str:
         """Return why part of a circuit's load is assumed."""
-        wall_power, below = self.wall_power, self.fixed.machines_below(row)
-        names = [self.fixed.network.machines[m] for m in below if wall_power.assumed[m] > 0]
+        wall_power, below = self.wall_power, self.topology.machines_below(row)
+        names = [self.topology.network.machines[m] for m in below if wall_power.assumed[m] > 0]
         why = "silent, counted with what was drawn last"
         if _SOURCE_NAMES[int(self.loads.rank[row])] == WallSource.COMMITTED:
             why = "silent, counted with all that may be drawn"
@@ -178,9 +178,9 @@ class FactContext:
 
     def _people(self, row: int) -> dict[str, str]:
         """Return the nodes on a circuit: all, the largest, the silent ones."""
-        names, wall_power = self.fixed.network.machines, self.wall_power
-        below = self.fixed.machines_below(row)
-        share = self.fixed.below[2][self.fixed.starts[row] : self.fixed.starts[row + 1]]
+        names, wall_power = self.topology.network.machines, self.wall_power
+        below = self.topology.machines_below(row)
+        share = self.topology.below[2][self.topology.starts[row] : self.topology.starts[row + 1]]
         watts = np.nan_to_num(wall_power.watts[below]) * share
         top = [k for k in np.argsort(-watts, kind="stable")[:3] if watts[k] > 0]
         facts = {
@@ -196,7 +196,7 @@ class FactContext:
         return facts
 
     def _one(self, machine: int, watts: float) -> str:
-        name = self.fixed.network.machines[machine]
+        name = self.topology.network.machines[machine]
         gpus, job = self.wall_power.gpus[machine], self.tick.jobs.get(name)
         about = [f"{gpus:.0f} GPUs"] if gpus > 0 else []
         about += [f"job {job}"] if job else []
@@ -207,8 +207,8 @@ class FactContext:
         watts, amps = float(self.committed.watts[row]), float(self.committed.highest[row])
         if not amps > 0 or not (amps > circuit.continuous_amps or failing):
             return None
-        wall_power, below = self.wall_power, self.fixed.machines_below(row)
-        share = self.fixed.below[2][self.fixed.starts[row] : self.fixed.starts[row + 1]]
+        wall_power, below = self.wall_power, self.topology.machines_below(row)
+        share = self.topology.below[2][self.topology.starts[row] : self.topology.starts[row + 1]]
         parts = [self._part(int(m), 1.0 if failing else float(s)) for m, s in zip(below, share, strict=True)]  # fmt: skip
         known = [part for part in parts if part is not None]
         drawn = float((np.nan_to_num(wall_power.committed[below]) * share).sum())
@@ -237,12 +237,12 @@ class FactContext:
         over = float(self.loads.highest[row]) - circuit.continuous_amps
         if not over > 0:
             return ""
-        network = self.fixed.network
-        below = self.fixed.machines_below(row)
-        whole = self.fixed.whole[self.fixed.starts[row] : self.fixed.starts[row + 1]]
+        network = self.topology.network
+        below = self.topology.machines_below(row)
+        whole = self.topology.whole[self.topology.starts[row] : self.topology.starts[row + 1]]
         room = network.continuous - self.loads.highest
-        same = (self.fixed.volts == self.fixed.volts[row]) & (self.fixed.poles.sum(axis=1) == len(circuit.poles))  # fmt: skip
-        same &= ~np.isnan(room) & (self.fixed.parent != row)
+        same = (self.topology.volts == self.topology.volts[row]) & (self.topology.poles.sum(axis=1) == len(circuit.poles))  # fmt: skip
+        same &= ~np.isnan(room) & (self.topology.parent != row)
         same[row] = False
         per_watt = float(self.loads.highest[row] / self.loads.watts[row])
         for machine in sorted(

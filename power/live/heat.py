@@ -25,11 +25,11 @@ _EDGE = 0
 class BreakerHeat:
     """Heat of every circuit's breaker, updated from tick to tick."""
 
-    def __init__(self, fixed: SiteTopology) -> None:
-        count = len(fixed.network.names)
-        self._element: Element = fixed.network.element
-        self._rating = fixed.network.effective
-        self._breakers = fixed.breakers
+    def __init__(self, topology: SiteTopology) -> None:
+        count = len(topology.network.names)
+        self._element: Element = topology.network.element
+        self._rating = topology.network.effective
+        self._breakers = topology.breakers
         self.heat: Heat = cold(count)
         self.ratio: Floats = np.full(count, np.nan)
         """Load over rating at the last tick."""

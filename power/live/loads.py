@@ -83,10 +83,10 @@ class CircuitLoads:
 
 
 def read_meters(
-    fixed: SiteTopology, metering: Metering, now: float, metered: Flags, started: float
+    topology: SiteTopology, metering: Metering, now: float, metered: Flags, started: float
 ) -> CircuitMeters:
     """Return the readings of the circuits' meters. `metered`: circuits with a configured meter."""
-    count = len(fixed.network.names)
+    count = len(topology.network.names)
     kind, target, pole, rank = (metering.whole(n) for n in ("kind", "target", "pole", "rank"))
     fresh = metering.fresh(now)
     mine = kind == CIRCUIT
@@ -107,7 +107,7 @@ def read_meters(
         else:
             # One current of three poles can't be assigned to a pole; one voltage is that of all.
             most = 2 if name == "amps" else 3
-            _spread(table, fixed, target[of_all], values[of_all], most)
+            _spread(table, topology, target[of_all], values[of_all], most)
         ranks[target[use]] = rank[use]
     for name, reported in (("limit_amps", limit_amps), ("limit_watts", limit_watts), ("neutral_amps", neutral)):  # fmt: skip
         values = metering.number(name)
@@ -119,13 +119,13 @@ def read_meters(
     energy_at[target[counts]] = metering.number("at")[counts]
     slot = np.full(count, -1, dtype=np.int64)
     slot[target[counts]] = counts
-    complete = (~np.isnan(by_pole) | ~fixed.poles).all(axis=1)
+    complete = (~np.isnan(by_pole) | ~topology.poles).all(axis=1)
     total = np.where(np.isnan(total) & complete, np.nansum(by_pole, axis=1), total)
     heard = np.bincount(target[mine], minlength=count) > 0
     stale = np.bincount(target[mine & ~fresh], minlength=count) > 0
     stale |= metered & ~heard & (now - started > STALE_LEAST)
     return CircuitMeters(
-        total, amps, neutral, _voltage(fixed, volts), ranks, stale,
+        total, amps, neutral, _voltage(topology, volts), ranks, stale,
         _any(count, target[mine & fresh & metering.flag("tripped")]),
         _any(count, target[mine & fresh & metering.flag("input_lost")]),
         limit_amps, limit_watts, by_pole, energy, energy_at, slot,
@@ -133,21 +133,25 @@ def read_meters(
 
 
 def settle(
-    fixed: SiteTopology, wall_power: WallPower, shares: Floats, dead: Flags, meters: CircuitMeters
+    topology: SiteTopology,
+    wall_power: WallPower,
+    shares: Floats,
+    dead: Flags,
+    meters: CircuitMeters,
 ) -> CircuitLoads:
     """Return the loads, from the deepest circuits up; a circuit's own meter replaces its sum."""
-    network = fixed.network
+    network = topology.network
     count = len(network.names)
     watts, currents, linear, square, rank, blind, assumed, surplus = _from_cords(
-        fixed, wall_power, shares, dead
+        topology, wall_power, shares, dead
     )
     modelled, unknown, reported = np.zeros(count), np.zeros(count), meters.watts.copy()
-    ratio = _inherit(fixed, meters.volts)
+    ratio = _inherit(topology, meters.volts)
     steps = {int(children[0]): (children, parents, r) for children, parents, r in network.climbs if len(children)}  # fmt: skip
-    for level in fixed.levels:
+    for level in topology.levels:
         modelled[level] = watts[level]
         watts[level], currents[level], reported[level] = _measure(
-            fixed, meters, ratio, level, watts[level], currents[level]
+            topology, meters, ratio, level, watts[level], currents[level]
         )
         metered = level[~np.isnan(reported[level])]
         unknown[metered] = watts[metered] - modelled[metered]
@@ -164,7 +168,9 @@ def settle(
             np.add(total, sum_by_circuit(parents, total[children], count), out=total)
         np.maximum.at(rank, parents, rank[children])
         climb(currents, children, parents, volts)
-    heard = np.bincount(fixed.below[0], ~np.isnan(wall_power.watts[fixed.below[1]]), count) > 0
+    heard = (
+        np.bincount(topology.below[0], ~np.isnan(wall_power.watts[topology.below[1]]), count) > 0
+    )
     nothing = (blind > 0) & ~heard & (network.other_watts == 0)
     amps = np.abs(currents) / ratio[:, None]
     return CircuitLoads(
@@ -175,18 +181,20 @@ def settle(
 
 
 def _from_cords(
-    fixed: SiteTopology, wall_power: WallPower, shares: Floats, dead: Flags
+    topology: SiteTopology, wall_power: WallPower, shares: Floats, dead: Flags
 ) -> tuple[Floats, Complex, Floats, Floats, Ints, Floats, Floats, Floats]:
     """Return each circuit's own part of watts, currents, sigma (alike and apart), rank, unknown, assumed,
     and surplus."""
-    network = fixed.network
+    network = topology.network
     count = len(network.names)
     at, machine = network.cord_circuit, network.cord_machine
     lost = np.isnan(wall_power.watts)
     sigma = np.where(lost, 0.0, wall_power.sigma)[machine] * shares
     # Model errors are correlated and add up; those of two meters partly cancel.
     alike = wall_power.rank[machine] >= RANK[WallSource.MODEL]
-    own = cord_flow(fixed, np.where(lost, 0.0, wall_power.watts), network.other_watts, shares, dead)
+    own = cord_flow(
+        topology, np.where(lost, 0.0, wall_power.watts), network.other_watts, shares, dead
+    )
     rank = np.zeros(count, dtype=np.int64)
     np.maximum.at(rank, at, np.where(shares > 0, wall_power.rank[machine], 0))
     empty = np.bincount(at, minlength=count) == 0
@@ -200,7 +208,7 @@ def _from_cords(
 
 
 def _measure(
-    fixed: SiteTopology,
+    topology: SiteTopology,
     meters: CircuitMeters,
     ratio: Floats,
     level: Ints,
@@ -214,18 +222,18 @@ def _measure(
         scale = np.where(has & (sums > 0), reported / sums, 1.0)
     flowing = summed * scale[:, None]
     fresh = has & (sums <= 0)
-    flowing[fresh] = fixed.pattern[level][fresh] * reported[fresh, None]
-    factor = (fixed.volts * fixed.power_factor)[level, None]
+    flowing[fresh] = topology.pattern[level][fresh] * reported[fresh, None]
+    factor = (topology.volts * topology.power_factor)[level, None]
     amps = np.where(
         np.isnan(meters.amps[level]),
         meters.pole_watts[level] / factor,
         meters.amps[level] * ratio[level, None],
     )
-    poles = fixed.poles[level]
+    poles = topology.poles[level]
     known = ~np.isnan(amps) & poles
     amps = np.where(known, amps, 0.0)
     # A measured current has the phase that the nodes below give it.
-    like = np.where(np.abs(flowing) < _CLOSE, fixed.pattern[level], flowing)
+    like = np.where(np.abs(flowing) < _CLOSE, topology.pattern[level], flowing)
     direction = like / np.maximum(np.abs(like), _CLOSE)
     flowing = np.where(known, amps * direction, flowing)
     # The amps of all poles give the watts, too.
@@ -235,30 +243,30 @@ def _measure(
     return np.where(np.isnan(reported), sums, reported), flowing, reported
 
 
-def _spread(table: Floats, fixed: SiteTopology, target: Ints, values: Floats, most: int) -> None:
+def _spread(table: Floats, topology: SiteTopology, target: Ints, values: Floats, most: int) -> None:
     """Assign the value of a whole circuit to each of its poles, if it has at most `most`."""
-    simple = fixed.poles[target].sum(axis=1) <= most
+    simple = topology.poles[target].sum(axis=1) <= most
     target, values = target[simple], values[simple]
-    table[target] = np.where(fixed.poles[target], values[:, None], table[target])
+    table[target] = np.where(topology.poles[target], values[:, None], table[target])
 
 
-def _voltage(fixed: SiteTopology, volts: Floats) -> Floats:
+def _voltage(topology: SiteTopology, volts: Floats) -> Floats:
     """Return measured over nominal volts; a meter may measure to neutral or between poles."""
-    to_neutral = volts / fixed.nominal_volts[:, None]
-    between = to_neutral / fixed.between[:, None]
+    to_neutral = volts / topology.nominal_volts[:, None]
+    between = to_neutral / topology.between[:, None]
     nearer = np.abs(np.log(np.maximum(between, _CLOSE))) < np.abs(np.log(np.maximum(to_neutral, _CLOSE)))  # fmt: skip
     ratio = np.where(nearer, between, to_neutral)
-    known = ~np.isnan(ratio) & fixed.poles & (ratio > 0.3)  # a dead feed has no usable voltage
+    known = ~np.isnan(ratio) & topology.poles & (ratio > 0.3)  # a dead feed has no usable voltage
     total = np.where(known, ratio, 0.0).sum(axis=1)
     with np.errstate(invalid="ignore"):
         mean: Floats = total / known.sum(axis=1)
     return mean
 
 
-def _inherit(fixed: SiteTopology, measured: Floats) -> Floats:
+def _inherit(topology: SiteTopology, measured: Floats) -> Floats:
     """Return measured volts over the layout's; a circuit without a reading has its feeder's."""
-    ratio = np.clip(measured * fixed.nominal_volts / fixed.volts, 0.8, 1.2)
-    for children, parents, _ in reversed(fixed.network.climbs):
+    ratio = np.clip(measured * topology.nominal_volts / topology.volts, 0.8, 1.2)
+    for children, parents, _ in reversed(topology.network.climbs):
         ratio[children] = np.where(np.isnan(ratio[children]), ratio[parents], ratio[children])
     return np.where(np.isnan(ratio), 1.0, ratio)
 

@@ -14,7 +14,7 @@ from api.power import SnapshotKind
 from power import thresholds
 from power.forecast import seconds_until, trends
 from power.live.budgets import MonthlyBudgets
-from power.live.columns import CircuitInputs, columns
+from power.live.columns import TickResult, columns
 from power.live.confidence import above, heating_amps, reported_load, uncertain
 from power.live.facts import FactContext, LazyFacts
 from power.live.heat import BreakerHeat
@@ -24,11 +24,11 @@ from power.live.metering import Metering
 from power.live.supplies import Supplies
 from power.live.trips import Trips
 from power.live.undeclared import UndeclaredLoad, undeclared
-from power.live.ups import fix_ups, heard, ups_snapshot
+from power.live.ups import build_ups, heard, ups_snapshot
 from power.live.wall_power import WallPower, WallPowerModel
 from power.live.windows import Windows, swings
 from power.network.feeds import Cords, Losses, carry, dead_below, lost_by_load
-from power.network.topology import SiteTopology, fix
+from power.network.topology import SiteTopology, build_topology
 from power.network.wiring import Flags, Floats
 from power.report.energy import LONGEST_GAP
 from power.site.layout import SiteLayout
@@ -142,28 +142,28 @@ class LivePower:
     def __init__(self, layout: SiteLayout, version: int = 0) -> None:
         """`version`: number of the configuration; the power snapshots' version."""
         self.layout, self.version = layout, version
-        self.fixed: SiteTopology = fix(layout)
-        self.machines: tuple[str, ...] = self.fixed.network.machines
+        self.topology: SiteTopology = build_topology(layout)
+        self.machines: tuple[str, ...] = self.topology.network.machines
         """Nodes on a circuit, in the order of a tick's arrays."""
-        names = self.fixed.network.names
+        names = self.topology.network.names
         self._at = {name: number for number, name in enumerate(names)}
         self._machine_at = {name: number for number, name in enumerate(self.machines)}
         self.metering = Metering(self._at, self._machine_at)
         """Readings of the meters; `metering.unplaced` names unknown targets."""
         self.model = WallPowerModel(layout.machines)
-        self.breaker_heat, self.windows = BreakerHeat(self.fixed), Windows(len(names))
-        self.timer, self.trips = AboveLimit(len(names)), Trips(self.fixed)
+        self.breaker_heat, self.windows = BreakerHeat(self.topology), Windows(len(names))
+        self.timer, self.trips = AboveLimit(len(names)), Trips(self.topology)
         self.reported = Windows(len(names))
         """Windows of the reported part of each circuit's load."""
-        self.energy, self.months = CircuitEnergy(len(names)), MonthlyBudgets(layout, self.fixed)
+        self.energy, self.months = CircuitEnergy(len(names)), MonthlyBudgets(layout, self.topology)
         specs = [layout.site.nodes.get(name) for name in self.machines]
         self._supplies = Supplies(
-            list(layout.machines.values()), self.fixed, [c.supplies for c in layout.cords],
+            list(layout.machines.values()), self.topology, [c.supplies for c in layout.cords],
             [None if spec is None else spec.cap_watts for spec in specs],
         )  # fmt: skip
-        self._ups = fix_ups(layout.site.ups, self.fixed)
-        self._losses, self._cords = Losses(self.fixed), Cords(self.fixed)
-        self._undeclared = UndeclaredLoad(self.fixed)
+        self._ups = build_ups(layout.site.ups, self.topology)
+        self._losses, self._cords = Losses(self.topology), Cords(self.topology)
+        self._undeclared = UndeclaredLoad(self.topology)
         self._notes = notes_of(layout)
         self._notices: Floats = np.array([float(len(self._notes.get(name, ()))) for name in names])
         self._lost: Flags = np.zeros(len(names), dtype=bool)
@@ -182,24 +182,24 @@ class LivePower:
         self.started = now if self.started is None else self.started
         seconds = 0.0 if self.last is None else max(now - self.last, 0.0)
         self.last, self.wall_ns = now, wall_ns
-        fixed, names = self.fixed, self.fixed.network.names
+        topology, names = self.topology, self.topology.network.names
         self.metering.absorb(tick.readings)
-        wall_power = self.model.estimate(tick, fixed, self.metering, now, heard(self._ups, self.metering, now))  # fmt: skip
+        wall_power = self.model.estimate(tick, topology, self.metering, now, heard(self._ups, self.metering, now))  # fmt: skip
         meters = read_meters(
-            fixed, self.metering, now, self._metered(tick, "circuit"), self.started
+            topology, self.metering, now, self._metered(tick, "circuit"), self.started
         )
         dead, loads = self._settle(wall_power, meters)
         self.trips.update(tick, wall_power, loads, meters)
-        seen = self._follow(now, seconds, tick, wall_power, meters, loads, dead)
+        result = self._follow(now, seconds, tick, wall_power, meters, loads, dead)
         context = FactContext(
-            self.layout, fixed, tick, wall_power, loads, seen.undeclared, seen.committed, seen.survivor, seen.trips,
-            seen.above, self.breaker_heat, seen.assumed, self.trips.suspected, self.trips.off,
+            self.layout, topology, tick, wall_power, loads, result.undeclared, result.committed, result.survivor, result.trips,
+            result.above, self.breaker_heat, result.assumed, self.trips.suspected, self.trips.off,
             self.trips.before, self._notes,
         )  # fmt: skip
         return PowerSnapshots(
-            PowerSnapshot(SnapshotKind.CIRCUIT, self.version, names, columns(fixed, seen), LazyFacts(len(names), context.facts)),
+            PowerSnapshot(SnapshotKind.CIRCUIT, self.version, names, columns(topology, result), LazyFacts(len(names), context.facts)),
             self.months.snapshot(wall_ns, seconds, loads.watts, self.version, loads.assumed),
-            ups_snapshot(self._ups, self.metering, now, self.version, wall_power, loads, fixed.power_factor),
+            ups_snapshot(self._ups, self.metering, now, self.version, wall_power, loads, topology.power_factor),
             self._supplies.snapshot(wall_power, self.model, dead, self.version, self.machines),
         )  # fmt: skip
 
@@ -219,12 +219,12 @@ class LivePower:
 
     def _settle(self, wall_power: WallPower, meters: CircuitMeters) -> tuple[Flags, CircuitLoads]:
         """Return which circuits are dead, and the loads; the load of a lost feed moves to its partners."""
-        fixed = self.fixed
+        topology = self.topology
         reported = meters.tripped | meters.input_lost | self._input_lost(meters)
         for _ in range(2):
-            dead = dead_below(fixed, reported | self._lost)
+            dead = dead_below(topology, reported | self._lost)
             self._losses.prepare(dead)
-            loads = settle(fixed, wall_power, self._losses.shares, dead, meters)
+            loads = settle(topology, wall_power, self._losses.shares, dead, meters)
             lost = self._feeds_lost(wall_power, loads)
             if (lost == self._lost).all():
                 break
@@ -233,32 +233,32 @@ class LivePower:
 
     def _feeds_lost(self, wall_power: WallPower, loads: CircuitLoads) -> Flags:
         """Return the lost feeds. Only a meter can show that a feed carries nothing."""
-        fixed = self.fixed
-        if not fixed.groups:
+        topology = self.topology
+        if not topology.groups:
             return self._lost
         metered = ~np.isnan(loads.metered)
         if not metered.any():
             return np.zeros_like(self._lost)
-        network = fixed.network
-        usual = carry(fixed, np.nan_to_num(wall_power.held), network.other_watts, network.cord_share, np.zeros_like(self._lost))  # fmt: skip
-        return lost_by_load(fixed, loads.highest, usual.highest) & metered
+        network = topology.network
+        usual = carry(topology, np.nan_to_num(wall_power.held), network.other_watts, network.cord_share, np.zeros_like(self._lost))  # fmt: skip
+        return lost_by_load(topology, loads.highest, usual.highest) & metered
 
     def _input_lost(self, meters: CircuitMeters) -> Flags:
         """Return the circuits on which a node reports a supply without input, unless their meter reads a load."""
-        metering, fixed = self.metering, self.fixed
+        metering, topology = self.metering, self.topology
         reported = metering.flag("input_lost")
-        found = np.zeros(len(fixed.network.names), dtype=bool)
+        found = np.zeros(len(topology.network.names), dtype=bool)
         if not reported.any() or self.last is None:
             return found
         fresh = metering.fresh(self.last) & reported & (metering.whole("kind") == 1)
         machines = np.zeros(len(self.machines), dtype=bool)
         machines[metering.whole("target")[fresh]] = True
         grouped = np.zeros(len(found), dtype=bool)
-        for group in fixed.groups:
+        for group in topology.groups:
             grouped[group] = True
-        network = fixed.network
+        network = topology.network
         cords = machines[network.cord_machine] & grouped[network.cord_circuit]
-        carries = meters.watts > thresholds.FEED_GONE * network.rated * fixed.volts
+        carries = meters.watts > thresholds.FEED_GONE * network.rated * topology.volts
         # Only a meter can show which of two feeds it is; without one, neither is lost.
         metered = ~np.isnan(meters.watts)
         found[network.cord_circuit[cords]] = True
@@ -267,9 +267,9 @@ class LivePower:
     def _follow(
         self, now: float, seconds: float, tick: PowerInputs, wall_power: WallPower, meters: CircuitMeters,
         loads: CircuitLoads, dead: Flags,
-    ) -> CircuitInputs:  # fmt: skip
+    ) -> TickResult:  # fmt: skip
         """Advance windows, heat, energy and timers to now, and compute commitment and survivors."""
-        fixed, network = self.fixed, self.fixed.network
+        topology, network = self.topology, self.topology.network
         highest = loads.highest
         self.windows.add(now, loads.amps)
         if self.restored.any():
@@ -289,10 +289,10 @@ class LivePower:
         extra, theirs = self._undeclared.of(now, wall_power, loads)
         local = network.other_watts + extra
         may = np.nan_to_num(wall_power.committed) + theirs
-        could = carry(fixed, may, local, self._losses.shares, dead)
-        return CircuitInputs(
+        could = carry(topology, may, local, self._losses.shares, dead)
+        return TickResult(
             now=now, tick=tick, wall_power=wall_power, meters=meters, loads=loads,
-            undeclared=undeclared(fixed, wall_power, loads), dead=dead,
+            undeclared=undeclared(topology, wall_power, loads), dead=dead,
             committed=could,
             survivor=self._survivors(np.nan_to_num(wall_power.held) + theirs, local, dead),
             lasting=lasting, trips=self._trips(lasting, lasting_reported),
@@ -331,7 +331,7 @@ class LivePower:
         turns = max(1, min(_TURNS, len(self.layout.circuits) // _AT_ONCE))
         self._turn = (self._turn + 1) % turns
         rows = slice(self._turn, None, turns)
-        network, windows = self.fixed.network, self.windows
+        network, windows = self.topology.network, self.windows
         at, slow = windows.steps(now)
         level, slope = trends(at, slow[:, rows])
         self._ahead[0][rows] = seconds_until(level, slope, network.continuous[rows])
@@ -355,7 +355,7 @@ VERSION = 1
 
 def _checkpoint(live: LivePower) -> dict[str, Any]:
     """Return the checkpoint of a live state."""
-    names, breaker_heat = live.fixed.network.names, live.breaker_heat
+    names, breaker_heat = live.topology.network.names, live.breaker_heat
     circuits = {}
     for row, name in enumerate(names):
         circuit: dict[str, Any] = {"energy_joules": float(live.energy.joules[row])}
@@ -400,7 +400,7 @@ def _restore(live: LivePower, memory: Mapping[str, Any], now: float, wall_ns: in
     except (KeyError, TypeError, ValueError):
         return
     circuits, machines = _table(memory.get("lines")), _table(memory.get("machines"))
-    for row, name in enumerate(live.fixed.network.names):
+    for row, name in enumerate(live.topology.network.names):
         if name in circuits:
             _try(_restore_circuit, live, row, _table(circuits[name]), now, gap)
     for row, name in enumerate(live.machines):

@@ -22,12 +22,12 @@ class Supplies:
     """Supply ratings as arrays over machines."""
 
     def __init__(
-        self, machines: Sequence[Machine], fixed: SiteTopology, supplies: Sequence[int | None],
+        self, machines: Sequence[Machine], topology: SiteTopology, supplies: Sequence[int | None],
         caps: Sequence[float | None],
     ) -> None:  # fmt: skip
         """`supplies`: number of supplies behind each cord; `caps`: configured watts per GPU of each
         machine."""
-        network = fixed.network
+        network = topology.network
         self._cord_circuit, self._cord_machine = network.cord_circuit, network.cord_machine
         self._machines = tuple(machines)
         self._rated = np.array([m.supply_watts or np.nan for m in machines], dtype=float)  # fmt: skip
@@ -89,9 +89,9 @@ def _state(wall_power: WallPower, row: int) -> str:
     return ", a better source is stale" if wall_power.degraded[row] else ""
 
 
-def inrush_amps(fixed: SiteTopology, inrush: Floats, silent: Flags, off: Flags) -> Floats:
+def inrush_amps(topology: SiteTopology, inrush: Floats, silent: Flags, off: Flags) -> Floats:
     """Return the peak current of each open circuit if all its dark machines were switched on at once."""
-    circuits, machines, share = fixed.below
+    circuits, machines, share = topology.below
     waiting = np.where(silent[machines], inrush[machines] * share, 0.0)
-    total = np.bincount(circuits, waiting, len(fixed.network.names)) / fixed.poles.sum(axis=1)
+    total = np.bincount(circuits, waiting, len(topology.network.names)) / topology.poles.sum(axis=1)
     return np.where(off, total, 0.0)

@@ -28,9 +28,9 @@ _CARRIES = 0.1
 class Trips:
     """Detector of tripped breakers, by silent nodes and by meters."""
 
-    def __init__(self, fixed: SiteTopology) -> None:
-        circuits = len(fixed.network.names)
-        self._fixed = fixed
+    def __init__(self, topology: SiteTopology) -> None:
+        circuits = len(topology.network.names)
+        self._topology = topology
         self.before: Floats = np.full(circuits, np.nan)
         """Amps of the highest pole when all nodes below last reported."""
         self.suspected: Flags = np.zeros(circuits, dtype=bool)
@@ -41,8 +41,8 @@ class Trips:
         self, tick: PowerInputs, wall_power: WallPower, loads: CircuitLoads, meters: CircuitMeters
     ) -> None:
         """Find the circuits whose breaker has probably tripped."""
-        fixed, count = self._fixed, len(self._fixed.network.names)
-        circuits, machines, _ = fixed.below
+        topology, count = self._topology, len(self._topology.network.names)
+        circuits, machines, _ = topology.below
         runs = ~wall_power.described & np.isfinite(tick.silent_seconds)
         quiet = runs & (tick.silent_seconds > 2 * tick.interval)
         restless = np.bincount(circuits, quiet[machines], count) > 0
@@ -53,9 +53,9 @@ class Trips:
         self.suspected, self.off = meters.tripped.copy(), meters.tripped.copy()
         if not gone.any() and not meters.tripped.any():
             return
-        limit = LOADED * fixed.network.continuous
-        carries = loads.metered > _CARRIES * fixed.network.continuous * fixed.volts
-        may = np.bincount(circuits[fixed.whole], gone[machines[fixed.whole]], count) > 0
+        limit = LOADED * topology.network.continuous
+        carries = loads.metered > _CARRIES * topology.network.continuous * topology.volts
+        may = np.bincount(circuits[topology.whole], gone[machines[topology.whole]], count) > 0
         may &= (self.before > limit) & ~carries
         # Where no other node reports, the aggregator itself may be cut off.
         reports = runs & ~wall_power.silent
@@ -71,9 +71,9 @@ class Trips:
 
     def _evaluate(self, circuit: int, tick: PowerInputs, gone: Flags, runs: Flags) -> bool | None:
         """Return True if all nodes of a circuit fell silent together, False for several, None for fewer."""
-        fixed = self._fixed
-        below = fixed.machines_below(circuit)
-        whole = fixed.whole[fixed.starts[circuit] : fixed.starts[circuit + 1]]
+        topology = self._topology
+        below = topology.machines_below(circuit)
+        whole = topology.whole[topology.starts[circuit] : topology.starts[circuit + 1]]
         own = below[whole & runs[below]]
         cluster = _cluster(tick.silent_seconds[own[gone[own]]])
         # Until the last of them counts as silent, their number is not known.
@@ -88,13 +88,13 @@ class Trips:
 
     def _choose(self, all_gone: list[int], some_gone: list[int], tripped: Flags) -> None:
         """Select one circuit for nodes that fell silent together. Parents come before their children."""
-        fixed = self._fixed
+        topology = self._topology
         for circuit in all_gone:
-            above = int(fixed.parent[circuit])
+            above = int(topology.parent[circuit])
             if above < 0 or not self.off[above]:
                 self.suspected[circuit] = self.off[circuit] = True
-            elif not tripped[above] and len(fixed.machines_below(above)) == len(
-                fixed.machines_below(circuit)
+            elif not tripped[above] and len(topology.machines_below(above)) == len(
+                topology.machines_below(circuit)
             ):
                 # Both would explain it; the nearer breaker is the more likely one.
                 self.suspected[above], self.suspected[circuit] = False, True
@@ -102,19 +102,19 @@ class Trips:
             else:
                 self.off[circuit] = True
         for circuit in reversed(some_gone):
-            children = np.flatnonzero(fixed.parent == circuit)
+            children = np.flatnonzero(topology.parent == circuit)
             inside = self.suspected[children].any() or self.off[children].any()
             self.suspected[circuit] |= not inside and not self._held(circuit)
 
     def _held(self, circuit: int) -> bool:
         """Return whether a circuit deeper than its children is already suspected."""
-        fixed = self._fixed
+        topology = self._topology
         for other in np.flatnonzero(self.suspected):
-            above = int(fixed.parent[other])
+            above = int(topology.parent[other])
             while above >= 0:
                 if above == circuit:
                     return True
-                above = int(fixed.parent[above])
+                above = int(topology.parent[above])
         return False
 
 

@@ -15,13 +15,13 @@ HELD_SECONDS = 15.0
 """Seconds for which a past excess still counts: a meter falls before its nodes count as silent."""
 
 
-def undeclared(fixed: SiteTopology, wall_power: WallPower, loads: CircuitLoads) -> Floats:
+def undeclared(topology: SiteTopology, wall_power: WallPower, loads: CircuitLoads) -> Floats:
     """Return the excess of each circuit's meter over the sum below it; NaN without a meter.
 
     The meter of a circuit with one node is compared with the node's own readings.
     """
     reported = np.where(np.isnan(loads.metered), np.nan, loads.unknown)
-    only = fixed.single_feed
+    only = topology.single_feed
     if not len(wall_power.modelled):
         return reported
     return np.where(only >= 0, loads.metered - wall_power.modelled[only], reported)
@@ -34,16 +34,16 @@ class UndeclaredLoad:
     undeclared load and stays on its circuit.
     """
 
-    def __init__(self, fixed: SiteTopology) -> None:
-        self._fixed = fixed
-        none: Floats = np.zeros(len(fixed.network.names))
+    def __init__(self, topology: SiteTopology) -> None:
+        self._topology = topology
+        none: Floats = np.zeros(len(topology.network.names))
         self._before, self._lately = none, none
         """Highest of the last span and of this one."""
         self._turned = -np.inf
 
     def of(self, now: float, wall_power: WallPower, loads: CircuitLoads) -> tuple[Floats, Floats]:
         """Return the undeclared watts of each circuit and of each machine; 0 where a meter reads less."""
-        network, count = self._fixed.network, len(self._lately)
+        network, count = self._topology.network, len(self._lately)
         held = self._hold(now, wall_power, np.maximum(loads.unknown, 0.0))
         if not held.any():
             return held, np.zeros(len(network.machines))
@@ -59,7 +59,7 @@ class UndeclaredLoad:
         if now - self._turned >= HELD_SECONDS:
             # A silent node will draw again, and the undeclared load beside it, too.
             hushed = np.zeros(len(unknown), dtype=bool)
-            circuits, machines, _ = self._fixed.below
+            circuits, machines, _ = self._topology.below
             hushed[circuits[wall_power.silent[machines]]] = True
             self._before = np.where(hushed, np.fmax(self._before, self._lately), self._lately)
             self._lately, self._turned = unknown, now

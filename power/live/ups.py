@@ -39,17 +39,17 @@ class UpsTopology:
     """Circuits directly behind the UPS."""
 
 
-def fix_ups(sites: dict[str, UpsConfig], fixed: SiteTopology) -> tuple[UpsTopology, ...]:
+def build_ups(sites: dict[str, UpsConfig], topology: SiteTopology) -> tuple[UpsTopology, ...]:
     """Return the UPSs of a site."""
-    at = {name: number for number, name in enumerate(fixed.network.names)}
-    machine = {name: number for number, name in enumerate(fixed.network.machines)}
+    at = {name: number for number, name in enumerate(topology.network.names)}
+    machine = {name: number for number, name in enumerate(topology.network.machines)}
     found = []
     for name, spec in sites.items():
         circuits = np.array([at[circuit] for circuit in spec.circuits], dtype=np.int64)
         members = {machine[node] for node in spec.nodes if node in machine}
         for circuit in circuits:
-            part = slice(fixed.starts[circuit], fixed.starts[circuit + 1])
-            members |= set(fixed.below[1][part][fixed.whole[part]].tolist())
+            part = slice(topology.starts[circuit], topology.starts[circuit + 1])
+            members |= set(topology.below[1][part][topology.whole[part]].tolist())
         found.append(UpsTopology(
             name, spec.watts, spec.volt_amps or spec.watts / _POWER_FACTOR,
             spec.overload or LADDER, np.array(sorted(members), dtype=np.int64), circuits,

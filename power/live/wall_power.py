@@ -99,7 +99,7 @@ class WallPowerModel:
     def estimate(
         self,
         tick: PowerInputs,
-        fixed: SiteTopology,
+        topology: SiteTopology,
         metering: Metering,
         now: float,
         ups: Behind = (),
@@ -121,7 +121,7 @@ class WallPowerModel:
         modelled = np.where(described, self._fixed, np.where(silent, np.nan, modelled))
         own = np.where(silent, np.nan, own)
         committed = np.where(described, self._fixed, self._commitment(tick, limit, gpus, host))
-        metered, rank, degraded = self._meters(tick, fixed, metering, now, silent)
+        metered, rank, degraded = self._meters(tick, topology, metering, now, silent)
         lesson = np.where(tick.gpus_unread > 0, np.nan, own)
         self.calibration.learn(now, lesson, counted_host, metered)
         modelled, sigma_model = self._calibrated(modelled, own, counted_host)
@@ -204,7 +204,12 @@ class WallPowerModel:
         return taught, sigma
 
     def _meters(
-        self, tick: PowerInputs, fixed: SiteTopology, metering: Metering, now: float, silent: Flags
+        self,
+        tick: PowerInputs,
+        topology: SiteTopology,
+        metering: Metering,
+        now: float,
+        silent: Flags,
     ) -> tuple[Floats, Ints, Flags]:
         """Return watts by the best fresh meter of each node, its rank, and where a better one is stale."""
         count = len(tick.gpu_watts)
@@ -214,7 +219,7 @@ class WallPowerModel:
         kind, target, ranks = (metering.whole(name) for name in ("kind", "target", "rank"))
         reported, fresh = metering.number("watts"), metering.fresh(now)
         # The meter of a circuit that feeds one node and nothing else is the node's.
-        only = fixed.single_feed[target] if len(target) else target
+        only = topology.single_feed[target] if len(target) else target
         whole_circuit = (kind != NODE) & (metering.whole("pole") < 0) & (only >= 0)
         machine = np.where(kind == NODE, target, only)
         usable = ((kind == NODE) | whole_circuit) & ~np.isnan(reported)

@@ -24,40 +24,40 @@ def climb(currents: Complex, children: Ints, parents: Ints, ratio: Floats) -> No
 
 
 def cord_flow(
-    fixed: SiteTopology, machine_watts: Floats, local_watts: Floats, shares: Floats, dead: Flags
+    topology: SiteTopology, machine_watts: Floats, local_watts: Floats, shares: Floats, dead: Flags
 ) -> Flow:
     """Return the flow of each circuit's own cords and loads, without its children."""
-    network = fixed.network
-    at, count = fixed.kind_circuit, len(network.names)
+    network = topology.network
+    at, count = topology.kind_circuit, len(network.names)
     local = np.where(dead, 0.0, local_watts)
     cords = machine_watts[network.cord_machine] * shares
-    watts = sum_by_circuit(fixed.cord_kind, cords, len(at))
-    currents = fixed.pattern * local[:, None]
+    watts = sum_by_circuit(topology.cord_kind, cords, len(at))
+    currents = topology.pattern * local[:, None]
     for pole in range(3):
-        phasor = fixed.kind_amps[:, pole]
+        phasor = topology.kind_amps[:, pole]
         currents[:, pole] += np.bincount(at, watts * phasor.real, count)
         currents[:, pole] += 1j * np.bincount(at, watts * phasor.imag, count)
     return Flow(currents, local + sum_by_circuit(at, watts, count))
 
 
 def carry(
-    fixed: SiteTopology, machine_watts: Floats, local_watts: Floats, shares: Floats, dead: Flags
+    topology: SiteTopology, machine_watts: Floats, local_watts: Floats, shares: Floats, dead: Flags
 ) -> Flow:
     """Return the flow of every circuit: machines by the cords' `shares`, and each circuit's own loads.
 
     Dead circuits carry no loads of their own; `shares` has their machines' power elsewhere.
     """
-    found = cord_flow(fixed, machine_watts, local_watts, shares, dead)
-    for children, parents, ratio in fixed.network.climbs:
+    found = cord_flow(topology, machine_watts, local_watts, shares, dead)
+    for children, parents, ratio in topology.network.climbs:
         found.watts[:] += sum_by_circuit(parents, found.watts[children], len(found.watts))
         climb(found.currents, children, parents, ratio)
     return found
 
 
-def dead_below(fixed: SiteTopology, off: Flags) -> Flags:
+def dead_below(topology: SiteTopology, off: Flags) -> Flags:
     """Return the circuits that are off when those marked in `off` are: they and all that they feed."""
     dead = off.copy()
-    for children, parents, _ in reversed(fixed.network.climbs):
+    for children, parents, _ in reversed(topology.network.climbs):
         dead[children] |= dead[parents]
     return dead
 
@@ -69,16 +69,16 @@ class Losses:
     the largest group has feeds. The shares are computed again only when another circuit is dead.
     """
 
-    def __init__(self, fixed: SiteTopology) -> None:
-        self._fixed = fixed
+    def __init__(self, topology: SiteTopology) -> None:
+        self._topology = topology
         self._for: bytes | None = None
         self._cases: list[tuple[Flags, Flags, Floats]] = []
-        self.shares: Floats = fixed.network.cord_share
+        self.shares: Floats = topology.network.cord_share
         """Shares with the present dead circuits."""
-        members = np.zeros(len(fixed.network.names), dtype=bool)
-        for group in fixed.groups:
+        members = np.zeros(len(topology.network.names), dtype=bool)
+        for group in topology.groups:
             members[group] = True
-        self.members: Flags = dead_below(fixed, members)
+        self.members: Flags = dead_below(topology, members)
         """Circuits of groups, and all that they feed."""
 
     def prepare(self, dead: Flags) -> None:
@@ -87,44 +87,44 @@ class Losses:
         if key == self._for:
             return
         self._for, self._cases = key, []
-        fixed, network = self._fixed, self._fixed.network
+        topology, network = self._topology, self._topology.network
         self.shares = shares_without(network, dead) if dead.any() else network.cord_share
-        for turn in range(max((len(group) for group in fixed.groups), default=0)):
+        for turn in range(max((len(group) for group in topology.groups), default=0)):
             off = dead.copy()
-            off[[group[turn] for group in fixed.groups if turn < len(group)]] = True
-            gone = dead_below(fixed, off)
+            off[[group[turn] for group in topology.groups if turn < len(group)]] = True
+            gone = dead_below(topology, off)
             self._cases.append((gone, self.members & ~gone, shares_without(network, gone)))
 
     def survivors(self, machine_watts: Floats, local_watts: Floats) -> Floats:
         """Return the highest amps of each circuit after the worst loss; NaN outside groups."""
-        worst = np.full(len(self._fixed.network.names), np.nan)
+        worst = np.full(len(self._topology.network.names), np.nan)
         for gone, affected, shares in self._cases:
-            after = carry(self._fixed, machine_watts, local_watts, shares, gone)
+            after = carry(self._topology, machine_watts, local_watts, shares, gone)
             worst = np.where(affected, np.fmax(worst, after.highest), worst)
         return worst
 
 
-def lost_by_load(fixed: SiteTopology, amps: Floats, expected: Floats) -> Flags:
+def lost_by_load(topology: SiteTopology, amps: Floats, expected: Floats) -> Flags:
     """Return the feeds that carry next to nothing while another of their group carries a lot.
 
     `expected`: amps by the configured shares; a feed with standby cords alone carries nothing, and
     is not lost.
     """
-    load, usual = amps / fixed.network.rated, expected / fixed.network.rated
-    most = np.zeros(len(fixed.groups) + 1)
-    np.fmax.at(most, fixed.group_of, load)
+    load, usual = amps / topology.network.rated, expected / topology.network.rated
+    most = np.zeros(len(topology.groups) + 1)
+    np.fmax.at(most, topology.group_of, load)
     most[-1] = 0.0  # circuits without a group
-    busy = most[fixed.group_of] > thresholds.FEED_THERE
+    busy = most[topology.group_of] > thresholds.FEED_THERE
     return busy & (load < thresholds.FEED_GONE) & (usual >= thresholds.FEED_GONE)
 
 
 class Cords:
     """Machines with two cords into redundant feeds, and how unevenly the cords share."""
 
-    def __init__(self, fixed: SiteTopology) -> None:
-        network = fixed.network
+    def __init__(self, topology: SiteTopology) -> None:
+        network = topology.network
         self._count = len(network.names)
-        one, two = _pairs(fixed).T
+        one, two = _pairs(topology).T
         share = network.cord_share
         both = (share[one] > 0) & (share[two] > 0)  # a standby cord is not uneven
         one, two = one[both], two[both]
@@ -139,9 +139,9 @@ class Cords:
         self._pairs: Ints = np.array(list(found), dtype=np.int64).reshape(-1, 2)
         self._spread: Floats = np.array(list(found.values()), dtype=float)
         alike = [
-            group for group in fixed.groups
-            if len(group) == 2 and len(fixed.machines_below(int(group[0])))
-            and np.array_equal(fixed.machines_below(int(group[0])), fixed.machines_below(int(group[1])))
+            group for group in topology.groups
+            if len(group) == 2 and len(topology.machines_below(int(group[0])))
+            and np.array_equal(topology.machines_below(int(group[0])), topology.machines_below(int(group[1])))
         ]  # fmt: skip
         self._alike: Ints = np.array(alike, dtype=np.int64).reshape(-1, 2)
         """Feeds that carry the same machines, so that their meters can be compared."""
@@ -165,11 +165,11 @@ class Cords:
         return worst
 
 
-def _pairs(fixed: SiteTopology) -> Ints:
+def _pairs(topology: SiteTopology) -> Ints:
     """Return the cords of machines with exactly two into redundant feeds; shape (pairs, 2)."""
-    network = fixed.network
+    network = topology.network
     grouped = np.zeros(len(network.names), dtype=bool)
-    for group in fixed.groups:
+    for group in topology.groups:
         grouped[group] = True
     cords = np.flatnonzero(grouped[network.cord_circuit])
     order = cords[np.argsort(network.cord_machine[cords], kind="stable")]

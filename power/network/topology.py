@@ -76,7 +76,7 @@ class SiteTopology:
         return np.where(self.three & ~np.isnan(amps.sum(axis=1)), spread, np.nan)
 
 
-def fix(layout: SiteLayout) -> SiteTopology:
+def build_topology(layout: SiteLayout) -> SiteTopology:
     """Return the arrays of a layout."""
     network = connect(layout)
     circuits = list(layout.circuits.values())

@@ -15,7 +15,7 @@ from power.devices.breaker import EDGES
 from power.devices.catalogue import SYSTEM_BY_ID, counted, key_of
 from power.devices.supply import set_load
 from power.devices.thermal import Heat, steady
-from power.network.topology import SiteTopology, fix
+from power.network.topology import SiteTopology, build_topology
 from power.network.wiring import POLES, Floats
 from power.plan.planned_state import PlannedState, evaluate
 from power.plan.remedy import RemedyPart, cap_of
@@ -64,7 +64,7 @@ def make(
     """
     _check(suppose)
     layout = lay_out(where, _changed(site, suppose))
-    fixed = fix(layout)
+    topology = build_topology(layout)
     machines = layout.machines
     if suppose.cap is not None:
         machines = {name: m.capped(suppose.cap) for name, m in machines.items()}
@@ -76,9 +76,9 @@ def make(
     ])  # fmt: skip
     lost = frozenset(circuit for name in suppose.lose for circuit in _feeds(name, layout))
     if heat is None:
-        heat = steady(np.full(len(fixed.network.names), suppose.preload))
+        heat = steady(np.full(len(topology.network.names), suppose.preload))
     known = np.array([m.known for m in machines.values()], dtype=bool)
-    state = evaluate(fixed, given, committed, known=known, lost=lost, heat=heat)
+    state = evaluate(topology, given, committed, known=known, lost=lost, heat=heat)
     dead = set().union(*(layout.below(name) for name in lost)) if lost else set()
     nodes, budgets = _nodes(layout, given, committed, dead), _budgets(layout, state.now.watts)
     ids = rules([
@@ -90,7 +90,7 @@ def make(
     ])  # fmt: skip
     plans = {
         circuit.id: _circuit(
-            circuit, index, fixed, list(machines.values()), state, dead,
+            circuit, index, topology, list(machines.values()), state, dead,
             list(ids[SnapshotKind.CIRCUIT].get(circuit.id, ())),
         )
         for index, circuit in enumerate(layout.circuits.values())
@@ -197,7 +197,7 @@ def _feeds(name: str, layout: SiteLayout) -> list[str]:
 
 
 def _circuit(
-    circuit: Circuit, index: int, fixed: SiteTopology, machines: Sequence[Machine], state: PlannedState,
+    circuit: Circuit, index: int, topology: SiteTopology, machines: Sequence[Machine], state: PlannedState,
     dead: AbstractSet[str], alerts: list[str],
 ) -> CircuitPlan:  # fmt: skip
     amps = state.now.amps[index]
@@ -215,30 +215,30 @@ def _circuit(
         committed_watts=round(float(state.committed.watts[index]), 1),
         survivor_amps=round(survivor, 3) if np.isfinite(survivor) else None,
         alerts=alerts,
-        cap=_cap(circuit, index, fixed, machines, state, failing="E08" in alerts) if {"E02", "E03", "E04", "E07", "E08"} & set(alerts) else None,
+        cap=_cap(circuit, index, topology, machines, state, failing="E08" in alerts) if {"E02", "E03", "E04", "E07", "E08"} & set(alerts) else None,
         lost=circuit.id in dead,
     )  # fmt: skip
 
 
 def _cap(
-    circuit: Circuit, index: int, fixed: SiteTopology, machines: Sequence[Machine], state: PlannedState,
+    circuit: Circuit, index: int, topology: SiteTopology, machines: Sequence[Machine], state: PlannedState,
     *, failing: bool,
 ) -> Cap | None:  # fmt: skip
     """Return the cap that brings a circuit below its limit. Watts are assumed to scale with amps."""
     watts, amps = float(state.committed.watts[index]), float(state.committed.highest[index])
     if amps == 0:
         return None
-    part = slice(fixed.starts[index], fixed.starts[index + 1])
-    shares = fixed.below[2][part]
+    part = slice(topology.starts[index], topology.starts[index + 1])
+    shares = topology.below[2][part]
     if failing:  # when the other feeds are lost, all machines of the group draw from this one
         shares = np.ones(len(shares))
     parts = [
         RemedyPart(float(share), m.gpus, m.fixed_watts, m.watts_per_gpu_watt, m.limit_watts, m.floor_watts)
-        for m, share in zip((machines[k] for k in fixed.below[1][part]), shares, strict=True)
+        for m, share in zip((machines[k] for k in topology.below[1][part]), shares, strict=True)
     ]  # fmt: skip
     other = watts - float(sum(p.at(p.limit_watts) for p in parts))
     if failing:
-        other = float(fixed.other_below[index])
+        other = float(topology.other_below[index])
     return cap_of(circuit, parts, watts * circuit.continuous_amps / amps - other, amps / watts)
 
 

@@ -31,7 +31,7 @@ class PlannedState:
 
 
 def evaluate(
-    fixed: SiteTopology,
+    topology: SiteTopology,
     machine_watts: Floats,
     committed_watts: Floats,
     *,
@@ -44,37 +44,37 @@ def evaluate(
     `known` marks machines with a known commitment: others commit to nothing. `lost` names circuits
     that are off. `heat` is the breakers' present heat; cold when None.
     """
-    network = fixed.network
-    dead = dead_below(fixed, np.array([name in lost for name in network.names], dtype=bool))
-    losses = Losses(fixed)
+    network = topology.network
+    dead = dead_below(topology, np.array([name in lost for name in network.names], dtype=bool))
+    losses = Losses(topology)
     losses.prepare(dead)
-    now = carry(fixed, machine_watts, network.other_watts, losses.shares, dead)
-    committed = carry(fixed, committed_watts, network.other_watts, losses.shares, dead)
+    now = carry(topology, machine_watts, network.other_watts, losses.shares, dead)
+    committed = carry(topology, committed_watts, network.other_watts, losses.shares, dead)
     survivor = losses.survivors(machine_watts, network.other_watts)
     heat = heat or cold(len(network.names))
     seconds = seconds_to_trip(heat, np.where(dead, 0.0, now.highest / network.effective), network.element)  # fmt: skip
     seconds = np.where(dead[:, None], np.inf, seconds)  # an open circuit can't trip, however hot
-    seconds = np.where(fixed.breakers[:, None], seconds, np.nan)
+    seconds = np.where(topology.breakers[:, None], seconds, np.nan)
     neutral = neutral_amps(now.currents)
-    could = np.bincount(fixed.below[0], known[fixed.below[1]], len(network.names)) > 0
+    could = np.bincount(topology.below[0], known[topology.below[1]], len(network.names)) > 0
     usual = carry(
-        fixed, machine_watts, network.other_watts, network.cord_share, np.zeros_like(dead)
+        topology, machine_watts, network.other_watts, network.cord_share, np.zeros_like(dead)
     )
-    hot = np.where(fixed.breakers, used(heat, network.element)[:, 0], np.nan)
+    hot = np.where(topology.breakers, used(heat, network.element)[:, 0], np.nan)
     columns = {
         "circuit_continuous_ratio": now.highest / network.continuous,
-        "circuit_overload_ratio": np.where(fixed.breakers, now.highest / network.effective, np.nan),
+        "circuit_overload_ratio": np.where(topology.breakers, now.highest / network.effective, np.nan),
         "circuit_heat_ratio": hot,
         "circuit_trip_earliest_seconds": seconds[:, 0],
         "circuit_committed_continuous_ratio": np.where(could, committed.highest / network.continuous, np.nan),
         "circuit_committed_rated_ratio": np.where(could, committed.highest / network.rated, np.nan),
         "circuit_survivor_continuous_ratio": survivor / network.continuous,
         "circuit_survivor_rated_ratio": survivor / network.rated,
-        "circuit_feed_lost": lost_by_load(fixed, now.highest, usual.highest).astype(float),
-        "circuit_cord_imbalance_ratio": Cords(fixed).uneven(dead),
-        "circuit_phase_imbalance_ratio": fixed.phase_imbalance(now.amps),
-        "circuit_neutral_ratio": neutral / fixed.neutral_rated,
-        "circuit_plug_ratio": now.highest / fixed.plug_amps,
+        "circuit_feed_lost": lost_by_load(topology, now.highest, usual.highest).astype(float),
+        "circuit_cord_imbalance_ratio": Cords(topology).uneven(dead),
+        "circuit_phase_imbalance_ratio": topology.phase_imbalance(now.amps),
+        "circuit_neutral_ratio": neutral / topology.neutral_rated,
+        "circuit_plug_ratio": now.highest / topology.plug_amps,
     }  # fmt: skip
     snapshot = PowerSnapshot(SnapshotKind.CIRCUIT, 0, network.names, columns)
     return PlannedState(now, committed, survivor, neutral, seconds, snapshot)
