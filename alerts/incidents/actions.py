@@ -77,17 +77,19 @@ def silence_of(
     """Return a new silence. Raises `IncidentError` for an invalid one."""
     what = "maintenance" if maintenance else "silence"
     if not matchers:
-        raise IncidentError(f"{what}: of which alerts? Name one label at least, as node=dgx-01.")
+        raise IncidentError(
+            f"{what}: there is no matcher. Name one label at least, as node=dgx-01."
+        )
     if matches_all(matchers, {}):
         text = ", ".join(map(str, matchers))
         raise IncidentError(
-            f"{what}: {text} would hold back every alert. Name a label that they have."
+            f"{what}: {text} would silence every alert. Name a label that they have."
         )
     begins = clock.wall if starts is None else max(starts, clock.wall)
     if ends <= begins:
         when = "has passed" if ends <= clock.wall else "is before its start"
         raise IncidentError(f"{what}: its end {when}. Give a later one.")
-    who, why = required(f"{what}: who asks for it", who), required(f"{what}: why", why)
+    who, why = required(f"{what}: who", who), required(f"{what}: why", why)
     return Silence(
         id=_id([str(clock.order()), str(clock.wall), who, *map(str, matchers)]),
         matchers=tuple(matchers),

@@ -138,7 +138,7 @@ class IncidentManager:
         record = self._open(key)
         if until is not None and until <= wall_ns:
             raise IncidentError("acknowledge: its end has passed. Give a later one, or none.")
-        who, why = required("acknowledge: who takes it", who), " ".join(why.split())[:500]
+        who, why = required("acknowledge: who", who), " ".join(why.split())[:500]
         record.ack = IncidentNote(who=who, why=why, at=wall_ns, until=until)
         record.ack_until = None if until is None else self._clock.at(until)
         record.add_event(wall_ns, "acknowledged", who, why)
@@ -155,10 +155,10 @@ class IncidentManager:
         """Remove the acknowledgement; reminders resume."""
         time = self._clock.advance(now, wall_ns)
         record = self._open(key)
-        who = required("unacknowledge: who removes it", who)
+        who = required("unacknowledge: who", who)
         if record.ack is None:
             raise IncidentError(
-                f"nobody has acknowledged {record.key}. There is nothing to take back."
+                f"nobody has acknowledged {record.key}. There is no acknowledgement to remove."
             )
         record.ack, record.ack_until = None, None
         record.repeat_at, record.changed = time, wall_ns
@@ -198,7 +198,7 @@ class IncidentManager:
         """End a silence or maintenance window now; `key` is its id or a unique prefix of it."""
         time = self._clock.advance(now, wall_ns)
         window = window_of(key, self._index)
-        required("unsilence: who ends it", who)
+        required("unsilence: who", who)
         if window.over or window.ends <= time:
             raise IncidentError(
                 f"silence {window.silence.id} is over already. There is nothing to end."
@@ -290,5 +290,7 @@ class IncidentManager:
     def _open(self, key: str) -> IncidentRecord:
         record = record_of(key, self._index)
         if record.closed is not None:
-            raise IncidentError(f"incident {record.key} is over. Nobody needs to take it.")
+            raise IncidentError(
+                f"incident {record.key} is over. It can't be acknowledged any more."
+            )
         return record

@@ -224,7 +224,7 @@ SILENCE = {"matchers": ["node=n1"], "who": "ann", "why": "x", "for": "1h"}
 @pytest.mark.parametrize(
     ("path", "body", "status", "where", "words"),
     [
-        ("silences", {**SILENCE, "matchers": []}, 400, "silence", "of which alerts"),
+        ("silences", {**SILENCE, "matchers": []}, 400, "silence", "there is no matcher"),
         ("silences", {**SILENCE, "matchers": ["node"]}, 400, "body.matchers[0]", "no condition"),
         (
             "silences",

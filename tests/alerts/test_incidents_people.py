@@ -159,7 +159,7 @@ def test_what_comes_long_after_somebody_took_it_is_news() -> None:
             r"no incident 'gpu_lots'\. Did you mean|no incident 'gpu_lots'\.",
         ),
         ("", "ada", None, "no incident ''"),
-        (LOST.key, "  ", None, "acknowledge: who takes it is missing"),
+        (LOST.key, "  ", None, "acknowledge: who is missing"),
         (LOST.key, "a" * 501, None, "has 501 characters. Use at most 500"),
         (LOST.key, "ada", 1, "its end has passed"),
     ],
@@ -279,10 +279,10 @@ def test_a_step_of_the_wall_clock_ends_no_silence_and_moves_no_timer() -> None:
 @pytest.mark.parametrize(
     ("matchers", "who", "why", "ends", "message"),
     [
-        ([], "ada", "x", 600, "of which alerts"),
-        (["node=~.*"], "ada", "x", 600, "node=~.* would hold back every alert"),
-        (["rack!=r7"], "ada", "x", 600, "would hold back every alert"),
-        (["node=a"], "", "x", 600, "who asks for it is missing"),
+        ([], "ada", "x", 600, "there is no matcher"),
+        (["node=~.*"], "ada", "x", 600, "node=~.* would silence every alert"),
+        (["rack!=r7"], "ada", "x", 600, "would silence every alert"),
+        (["node=a"], "", "x", 600, "silence: who is missing"),
         (["node=a"], "ada", " ", 600, "why is missing"),
         (["node=a"], "ada", "x", -5, "its end has passed"),
     ],

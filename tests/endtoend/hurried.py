@@ -1,8 +1,8 @@
-"""`kilowatch` whose desk is less patient, so that a life that takes minutes at night takes seconds.
+"""`kilowatch` with short notification timings, so that incidents end within seconds.
 
     python -m tests.endtoend.hurried aggregate --config FILE
 
-What is waited for is the same; only how long. Nothing else is changed.
+Nothing but the timings is changed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kilowatch.__main__ import main
 
 
 def hurried(config: AlertsConfig) -> NotificationTimings:
-    """Return a patience of seconds, which takes coming and going for nothing special."""
+    """Return timings of seconds, without flap detection and storms."""
     return replace(
         timings_of(config), settle=0.5, settle_recurring=0.5, flap_start=10_000, storm_size=10_000
     )
