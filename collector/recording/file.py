@@ -115,6 +115,11 @@ def read(path: Path) -> Iterator[RecordedMessage]:
             yield from _entries(found.payload)
 
 
+def no_message(path: Path) -> SourceError:
+    """Return the error of a recording without a message."""
+    return SourceError(f"{path} holds no message. Record with `kilowatch record {path}`.")
+
+
 def _opened(path: Path) -> BinaryIO:
     try:
         return path.open("rb")

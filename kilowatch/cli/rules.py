@@ -68,7 +68,7 @@ def test(files: tuple[Path, ...], verbose: bool) -> None:
 @click.argument("files", nargs=-1, type=_file)
 @click.option("--runbook", help="Where your runbook is; #anchor is added.")
 def prometheus(files: tuple[Path, ...], runbook: str | None) -> None:
-    """Print rule FILES as rules for Prometheus; the shipped rules without.
+    """Print rule FILES, or the shipped rules, as rules for Prometheus.
 
     What PromQL can't say is named at the top, with what comes out otherwise there.
     """

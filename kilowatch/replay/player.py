@@ -24,8 +24,7 @@ from alerts.notice import Notice
 from alerts.rules.rule import Rule
 from api.alerts import Incident
 from api.stats import Stats
-from collector.recording.file import RecordedMessage
-from telemetry.errors import SourceError
+from collector.recording.file import RecordedMessage, no_message
 from telemetry.fleet import Fleet
 from telemetry.inventory import Inventory
 from telemetry.topics import Topic, topic
@@ -52,7 +51,7 @@ class Player:
         self._entries = iter(entries)
         first = next(self._entries, None)
         if first is None:
-            raise SourceError(f"{path} holds no message. Record with `kilowatch record {path}`.")
+            raise no_message(path)
         self._next: RecordedMessage | None = first
         self.began = self.at = self.last = first.at
         """Recorded time of the first message, of the last evaluation, and of the last message, ns

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import msgspec
 
-from collector.recording.file import read, read_header
+from collector.recording.file import no_message, read, read_header
 from kilowatch import settings
 from kilowatch.stack.foreground import announce, watch_with_dashboard
 from kilowatch.stack.ports import free_port
 from kilowatch.stack.signals import stop_on_signals
-from telemetry.errors import SourceError
 from telemetry.text import counted
 
 READ_TIMEOUT = 900.0
@@ -38,7 +37,7 @@ def check(file: Path) -> None:
     """Raise `SourceError` for a file that is no recording, or is empty."""
     read_header(file)
     if next(read(file), None) is None:
-        raise SourceError(f"{file} holds no message. Record with `kilowatch record {file}`.")
+        raise no_message(file)
 
 
 def serve_recording(
