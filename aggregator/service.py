@@ -21,7 +21,6 @@ from aggregator.config import AggregatorConfig, shard_names
 from aggregator.electrical.energy_sampler import local
 from aggregator.electrical.service import ElectricalService
 from aggregator.http.app import listening
-from aggregator.http.broadcast import FlushBroadcast, Subscription
 from aggregator.http.config import HttpConfig
 from aggregator.ingest.dead_letters import DeadLetters
 from aggregator.ingest.ids import IdRegistry
@@ -32,7 +31,7 @@ from aggregator.remote.push import Pusher
 from aggregator.stats import add_lags
 from aggregator.store.executor import StoreExecutor
 from aggregator.store.open import Lock, open_store
-from aggregator.view import DeliveryView
+from aggregator.view import DeliveryView, FlushBroadcast
 from alerts.rules.rule import load as load_rules
 from api.alerts import Alert
 from api.stats import Stats
@@ -74,7 +73,7 @@ class Aggregator:
         )
         self.alerting = AlertingService(config, load_rules(config.rules), self.stats)
         self._node_labels = NodeLabels()
-        self._ticks = FlushBroadcast()
+        self.flushes = FlushBroadcast()
         self._ingest: MessageRouter | None = None
         self.ready = asyncio.Event()
         """Set when the store is open and messages are received."""
@@ -113,10 +112,6 @@ class Aggregator:
     def recent_events(self) -> Sequence[Event]:
         """The last events in memory, newest first, a thousand at most."""
         return list(reversed(self._ingest.recent)) if self._ingest is not None else []
-
-    def subscribe(self) -> Subscription:
-        """Return a queue that gets a token after every flush."""
-        return Subscription(self._ticks)
 
     def reload(self) -> None:
         """Apply changed settings, as far as they can change while it runs."""
@@ -229,7 +224,7 @@ class Aggregator:
                 for each in ingest.drain_commands(began):
                     bus.command(each.node, each.command)
             self.stats.flush.add(time.monotonic() - began)
-            self._ticks.tick()
+            self.flushes.tick()
 
     async def _store_loop(
         self, store: StoreExecutor, ingest: MessageRouter, stop: asyncio.Event

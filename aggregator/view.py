@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -54,6 +55,30 @@ class DeliveryView(Protocol):
         """Return the counters of journal and heartbeat."""
 
 
+class FlushBroadcast:
+    """The number of the last flush of readings into the fleet. It wakes viewers that wait for the next; a
+    slow viewer misses flushes and delays no other."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._next: asyncio.Future[None] | None = None
+
+    def tick(self) -> None:
+        """Count a flush, and wake everyone who waits."""
+        self.number += 1
+        waiting, self._next = self._next, None
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)
+
+    async def after(self, number: int) -> int:
+        """Wait until there was a later flush than `number`; return the number of the last."""
+        while self.number <= number:
+            if self._next is None:
+                self._next = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._next)
+        return self.number
+
+
 class AggregatorView(Protocol):
     """The parts of an aggregator that HTTP reads and controls."""
 
@@ -63,6 +88,8 @@ class AggregatorView(Protocol):
     cluster: str
     started_at: int
     """ns since 1970."""
+    flushes: FlushBroadcast
+    """Wakes the viewers of the stream."""
     electrical: ElectricalService
     """Circuits, budgets and energy."""
 
@@ -85,16 +112,3 @@ class AggregatorView(Protocol):
 
     def recent_events(self) -> Sequence[Event]:
         """The last events in memory, newest first, a thousand at most."""
-
-    def subscribe(self) -> TickQueue:
-        """Return a queue that gets a token after every flush; for the WebSocket."""
-
-
-class TickQueue(Protocol):
-    """Wakes a viewer once a flush; slow viewers miss ticks instead of holding up ingest."""
-
-    async def wait(self) -> int:
-        """Wait for the next flush after the last one seen; returns its number."""
-
-    def close(self) -> None:
-        """Stop listening."""

@@ -65,8 +65,8 @@ class Viewer:
     async def show(self) -> None:
         """Send, for as long as the socket is open. Raises `TimeoutError` for a slow viewer."""
         await self._asked.wait()
-        ticks = self._view.subscribe()
-        tick = asyncio.ensure_future(ticks.wait())
+        flushes = self._view.flushes
+        tick = asyncio.ensure_future(flushes.after(flushes.number))
         try:
             while True:
                 self._asked.clear()
@@ -81,10 +81,9 @@ class Viewer:
                 finally:  # also when the viewer leaves just now
                     asked.cancel()
                 if tick.done():
-                    tick = asyncio.ensure_future(ticks.wait())
+                    tick = asyncio.ensure_future(flushes.after(tick.result()))
         finally:
             tick.cancel()
-            ticks.close()
 
     async def _send_all(self) -> None:
         choice, request = self._choice, self._request

@@ -13,11 +13,10 @@ from pathlib import Path
 from aggregator.config import AggregatorConfig
 from aggregator.electrical.service import SAVE_SECONDS
 from aggregator.http.app import listening
-from aggregator.http.broadcast import FlushBroadcast, Subscription
 from aggregator.http.config import HttpConfig
 from aggregator.store.executor import StoreExecutor
 from aggregator.store.open import open_store
-from aggregator.view import AlertStats
+from aggregator.view import AlertStats, FlushBroadcast
 from alerts.notice import Delivery
 from alerts.rules.rule import load as load_rules
 from api.alerts import Alert, ChannelRow, Incident, TestReply
@@ -83,7 +82,7 @@ class RecordedCluster:
         config.data_dir.mkdir(parents=True, exist_ok=True)
         self._writer = open_store(config)
         self.store = StoreExecutor(self._writer, self.stats)
-        self._ticks = FlushBroadcast()
+        self.flushes = FlushBroadcast()
         for at in player.play():
             snapshots, second = self.electrical.latest, at // STEP
             if snapshots is not None and second % int(SAVE_SECONDS) == 0:
@@ -118,17 +117,13 @@ class RecordedCluster:
         """The last events, newest first."""
         return list(reversed(self._player.router.recent))
 
-    def subscribe(self) -> Subscription:
-        """Return a queue that gets a token now and then."""
-        return Subscription(self._ticks)
-
     async def serve(self, host: str, port: int, stop: asyncio.Event) -> None:
         """Serve it until `stop`."""
         try:
             async with listening(self, HttpConfig(listen=f"{host}:{port}")):
                 while not stop.is_set():
                     self.stats.flush.add(0.0)
-                    self._ticks.tick()
+                    self.flushes.tick()
                     try:
                         await asyncio.wait_for(stop.wait(), BEAT_SECONDS)
                     except TimeoutError:

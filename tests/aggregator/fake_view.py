@@ -5,7 +5,6 @@ What HTTP shows can then be compared with what was put in, number by number.
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,7 +26,7 @@ from aggregator.store.protocol import (
     StoredState,
     StoreStatus,
 )
-from aggregator.view import AlertStats, DeliveryView, TickQueue
+from aggregator.view import AlertStats, DeliveryView, FlushBroadcast
 from alerts.notice import Delivery
 from api.alerts import Alert, ChannelRow, Incident, TestReply
 from api.fleet import StoredEvent
@@ -250,24 +249,6 @@ class MemoryStore:
         """Nothing to let go of."""
 
 
-class Ticks:
-    """A queue that is woken by `FakeView.flush`."""
-
-    def __init__(self, view: FakeView) -> None:
-        self._view = view
-        self._seen = view.ticks
-
-    async def wait(self) -> int:
-        """Wait for the next flush after the last one seen."""
-        async with self._view.flushed:
-            await self._view.flushed.wait_for(lambda: self._view.ticks > self._seen)
-        self._seen = self._view.ticks
-        return self._seen
-
-    def close(self) -> None:
-        """Stop listening."""
-
-
 class FakePost:
     """One channel that takes everything, and a journal that forgets; `aggregator.view.DeliveryView`."""
 
@@ -320,8 +301,7 @@ class FakeView:
         self.cluster = cluster
         self.started_at = START
         self.monotonic = 1000.0
-        self.flushed = asyncio.Condition()
-        self.ticks = 0
+        self.flushes = FlushBroadcast()
         self.raised: list[Alert] = []
         self.happened: list[Event] = []
         self.electrical = ElectricalService({}, Path("/nowhere"))
@@ -345,10 +325,6 @@ class FakeView:
     def recent_events(self) -> Sequence[Event]:
         """What a test let happen."""
         return self.happened
-
-    def subscribe(self) -> TickQueue:
-        """A new queue."""
-        return Ticks(self)
 
     def add(self, what: Inventory) -> None:
         """Place a node, online."""
@@ -395,9 +371,7 @@ class FakeView:
     async def flush(self) -> None:
         """Count a flush and wake the viewers."""
         self.stats.flush.add(0.001)
-        async with self.flushed:
-            self.ticks += 1
-            self.flushed.notify_all()
+        self.flushes.tick()
 
 
 def devices(what: Inventory, table: Table) -> list[str]:

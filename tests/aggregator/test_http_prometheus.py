@@ -98,7 +98,7 @@ async def prometheus(
 async def until(view: FakeView, look: Callable[[], Any]) -> Any:
     """Tick until `look` returns something true; return that."""
     deadline = asyncio.get_running_loop().time() + PATIENCE
-    seq = view.ticks
+    seq = view.flushes.number
     while asyncio.get_running_loop().time() < deadline:
         seq += 1
         await beat(view, seq)

@@ -274,9 +274,9 @@ async def test_events_rules_and_http_are_there(mosquitto: Mosquitto, tmp_path: P
         running(config(mosquitto.config, folder, "127.0.0.1:0")) as aggregator,
         ScriptedNode(mosquitto.config, "a") as node,
     ):
-        ticks = aggregator.subscribe()
-        first = await asyncio.wait_for(ticks.wait(), 20)
-        assert await asyncio.wait_for(ticks.wait(), 20) > first
+        flushes = aggregator.flushes
+        first = await asyncio.wait_for(flushes.after(flushes.number), 20)
+        assert await asyncio.wait_for(flushes.after(first), 20) > first
         await node.tick()
         await node.event(1)
         await until(lambda: aggregator.stats.events_stored == 1)
