@@ -7,7 +7,7 @@ clears an alert.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import msgspec
 import numpy as np
@@ -42,6 +42,9 @@ class Evaluation(NamedTuple):
 class ConditionKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type"):
     """Base of all kinds of condition."""
 
+    EDGE: ClassVar[bool] = False
+    REMEMBERS: ClassVar[bool] = False
+
     def metrics(self) -> Iterator[str]:
         """Yield the names of the metrics that it reads, the one that is compared first."""
         yield from ()
@@ -53,12 +56,12 @@ class ConditionKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag
     @property
     def edge(self) -> bool:
         """Whether it is bad for one instant only, so that a hold time makes no sense."""
-        return False
+        return self.EDGE
 
     @property
     def remembers(self) -> bool:
         """Whether its verdict depends on more than this tick."""
-        return False
+        return self.REMEMBERS
 
     @property
     def parts(self) -> Sequence[ConditionKind]:
@@ -91,6 +94,16 @@ class ConditionKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag
     def shown(self, value: float) -> str:
         """Return a value with its unit, as it is shown beside an alert."""
         return self.describe(value)
+
+
+class MetricCondition(ConditionKind, frozen=True):
+    """Base of the conditions on one metric."""
+
+    metric: str
+
+    def metrics(self) -> Iterator[str]:
+        """Yield the metric."""
+        yield self.metric
 
 
 def three(bad: Flags, unknown: Flags) -> Verdicts:

@@ -3,37 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 import numpy as np
 
-from alerts.rules.condition import ConditionKind, Evaluation, three
+from alerts.rules.condition import Evaluation, MetricCondition, three
 from alerts.rules.input import RuleInput
-from alerts.rules.levels import Gate, In, is_open, under
+from alerts.rules.levels import GatedCondition, In, is_open
 from alerts.rules.names import WORDS
 from alerts.rules.row_memory import Flags, Floats, RowMemory
 from alerts.rules.window import RollingWindow, SinceWindow
 from telemetry.metric import Unit
 
 
-class Rises(ConditionKind, frozen=True, tag="rises"):
+class Rises(MetricCondition, frozen=True, tag="rises"):
     """Bad at the instant at which a counter has grown; a decrease is a reset to zero before it."""
 
-    metric: str
+    EDGE: ClassVar[bool] = True
+
     settle: float = 0.0
     """Seconds after a reset or a reload of the driver in which growth is ignored."""
-
-    def metrics(self) -> Iterator[str]:
-        """Yield the counter."""
-        yield self.metric
 
     def counters(self) -> Iterator[str]:
         """Yield the counter."""
         yield self.metric
-
-    @property
-    def edge(self) -> bool:
-        """Whether it is an instant; it is."""
-        return True
 
     def evaluate(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
         """Compare with the last known number, however old."""
@@ -48,7 +41,7 @@ class Rises(ConditionKind, frozen=True, tag="rises"):
         return f"{value:+g}"
 
 
-class Rate(ConditionKind, frozen=True, tag="rate"):
+class Rate(MetricCondition, frozen=True, tag="rate"):
     """Bad when a counter grew by at least `level` a second over the last `window` seconds.
 
     Bad as soon as the growth is too much for a whole window; good only when a whole window is
@@ -57,22 +50,14 @@ class Rate(ConditionKind, frozen=True, tag="rate"):
     a counter that was reset during a gap: it counts from there on.
     """
 
-    metric: str
+    REMEMBERS: ClassVar[bool] = True
+
     level: float
     window: float
-
-    def metrics(self) -> Iterator[str]:
-        """Yield the counter."""
-        yield self.metric
 
     def counters(self) -> Iterator[str]:
         """Yield the counter."""
         yield self.metric
-
-    @property
-    def remembers(self) -> bool:
-        """Whether the window counts; it does."""
-        return True
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Report an empty window."""
@@ -104,28 +89,18 @@ class Rate(ConditionKind, frozen=True, tag="rate"):
         return Evaluation(three(bad, ~known | (~bad & young)), rate, self.level)
 
 
-class Fraction(ConditionKind, frozen=True, tag="fraction"):
+class Fraction(GatedCondition, frozen=True, tag="fraction"):
     """Bad when a flag was set for at least a share of the last `window` seconds.
 
-    The share is of the time in which the flag was known and, where `load` is given, the gate was
-    open: half a window of such time must have passed then.
+    The metric may also be a counter of seconds. The share is of the time in which it was known and,
+    where `load` is given, the gate was open: half a window of such time must have passed then.
     """
 
-    metric: str
-    """A flag, or a counter of seconds."""
+    REMEMBERS: ClassVar[bool] = True
+
     level: float
     """0 to 1."""
     window: float
-    load: Gate | None = None
-
-    def metrics(self) -> Iterator[str]:
-        """Yield the flag, and the metrics of the gate."""
-        return under(self.load, self.metric)
-
-    @property
-    def remembers(self) -> bool:
-        """Whether the window counts; it does."""
-        return True
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Report a share out of range, or a metric that is no flag."""

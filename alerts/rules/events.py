@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -61,15 +62,12 @@ _FIRST_SXID = 10_000
 class Happens(_OfEvents, frozen=True, tag="event"):
     """Bad at the instant at which an event comes: of some kind, XID, fault or severity."""
 
+    EDGE: ClassVar[bool] = True
+
     spared_by: tuple[int, ...] = ()
     """XIDs that, coming to the same device within `wait`, leave the event to another rule."""
     wait: float = 0.0
     """Seconds for which the verdict waits for one of `spared_by`."""
-
-    @property
-    def edge(self) -> bool:
-        """Whether it is an instant; it is."""
-        return True
 
     def evaluate(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
         """Return the rows that have such an event; a row without any is good, not unknown."""
@@ -121,6 +119,8 @@ class _PastEvent:
 class Repeats(_OfEvents, frozen=True, kw_only=True, tag="repeats"):
     """Bad while `count` separate events lie within the last `window` seconds."""
 
+    REMEMBERS: ClassVar[bool] = True
+
     count: int
     window: float
     apart: float = 60.0
@@ -128,11 +128,6 @@ class Repeats(_OfEvents, frozen=True, kw_only=True, tag="repeats"):
     programs: bool = False
     """Count different processes, at the same unit of the GPU where the lines name one; but not when
     another GPU of the node has the same, for then the program is the cause."""
-
-    @property
-    def remembers(self) -> bool:
-        """Whether the window counts; it does."""
-        return True
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Report a count of one, or an empty window."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from alerts.rules.condition import BAD, ConditionKind, Evaluation, among, three
+from alerts.rules.condition import BAD, ConditionKind, Evaluation, MetricCondition, among, three
 from alerts.rules.expression import ExpressionError, parse
 from alerts.rules.input import RuleInput
 from alerts.rules.row_memory import Flags, Floats, RowMemory
@@ -69,17 +69,12 @@ class Below(_Level, frozen=True, tag="below"):
             yield "`clear` is below `level`", "It clears above `clear`, which is the higher one."
 
 
-class In(ConditionKind, frozen=True, tag="in"):
+class In(MetricCondition, frozen=True, tag="in"):
     """Bad while a state or flag is one of some values."""
 
-    metric: str
     values: tuple[int, ...]
     after: tuple[int, ...] = ()
     """Only on a device that has shown one of these before: a link that was never up is not down."""
-
-    def metrics(self) -> Iterator[str]:
-        """Yield the state."""
-        yield self.metric
 
     @property
     def remembers(self) -> bool:
@@ -139,8 +134,14 @@ def is_open(gate: Gate | None, inputs: RuleInput, memory: RowMemory) -> Flags | 
     return found
 
 
-def under(gate: Gate | None, metric: str) -> Iterator[str]:
-    """Yield the metrics that a condition under load reads: its own, and those of the gate."""
-    yield metric
-    if gate is not None:
-        yield from gate.metrics()
+class GatedCondition(MetricCondition, frozen=True, kw_only=True):
+    """Base of the conditions on a metric of devices under load."""
+
+    load: Gate | None = None
+    """Only devices on which this is bad are under load; all if it is not given."""
+
+    def metrics(self) -> Iterator[str]:
+        """Yield the metric, and those of the gate."""
+        yield self.metric
+        if self.load is not None:
+            yield from self.load.metrics()

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from alerts.rules.condition import ConditionKind, Evaluation, evaluate_slowly, three
+from alerts.rules.condition import (
+    Evaluation,
+    evaluate_slowly,
+    three,
+)
 from alerts.rules.input import RuleInput
-from alerts.rules.levels import Gate, is_open, under
+from alerts.rules.levels import GatedCondition, is_open
 from alerts.rules.row_memory import Floats, Index, RowMemory
 
 
-class Outlier(ConditionKind, frozen=True, tag="outlier"):
+class Outlier(GatedCondition, frozen=True, tag="outlier"):
     """Bad when a reading is a share of its peers' median or less (`below`), or more (`above`).
 
     Peers are GPUs of the same model and the same job; where no job is known, of the same node.
     A GPU that is not under load, or that has too few peers that are, is unknown.
     """
 
-    metric: str
+    REMEMBERS: ClassVar[bool] = True
+
     below: float | None = None
     """0.9 is 10 % less than the median."""
     above: float | None = None
@@ -30,17 +35,6 @@ class Outlier(ConditionKind, frozen=True, tag="outlier"):
     """Least number of peers to compare with."""
     among: Literal["job", "model"] = "job"
     """`model`: all GPUs of the model in the fleet are peers."""
-    load: Gate | None = None
-    """Only GPUs that are under load are compared."""
-
-    def metrics(self) -> Iterator[str]:
-        """Yield the reading, and the metrics of the gate."""
-        return under(self.load, self.metric)
-
-    @property
-    def remembers(self) -> bool:
-        """Whether the last verdict counts between two evaluations; it does."""
-        return True
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Report shares that compare nothing, or the wrong way round."""

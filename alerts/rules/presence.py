@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 import numpy as np
 
-from alerts.rules.condition import ConditionKind, Evaluation, among, evaluate_slowly, three
+from alerts.rules.condition import (
+    ConditionKind,
+    Evaluation,
+    MetricCondition,
+    among,
+    evaluate_slowly,
+    three,
+)
 from alerts.rules.input import RuleInput
 from alerts.rules.row_memory import Flags, Floats, Index, RowMemory
 from telemetry.errors import did_you_mean
@@ -18,16 +26,11 @@ _ANSWERS = (255, int(Gap.NOT_SUPPORTED), int(Gap.NO_PERMISSION))
 """Gaps that are answers of the driver; `gaps_of` gives 255 where there is a value."""
 
 
-class Absent(ConditionKind, frozen=True, tag="gap"):
+class Absent(MetricCondition, frozen=True, tag="gap"):
     """Bad while a reading is absent for one of some reasons; good when the driver answered."""
 
-    metric: str
     reasons: tuple[str, ...]
     """Words of `telemetry.gap.Gap`: `device_lost`, `timed_out`, `error`."""
-
-    def metrics(self) -> Iterator[str]:
-        """Yield the reading that represents its device."""
-        yield self.metric
 
     def abstains(self, inputs: RuleInput) -> Flags:
         """Return no row: that a metric is not supported is an answer too."""
@@ -112,6 +115,8 @@ class Skewed(ConditionKind, frozen=True, tag="skew"):
     milliseconds.
     """
 
+    REMEMBERS: ClassVar[bool] = True
+
     level: float
 
     def evaluate(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
@@ -121,11 +126,6 @@ class Skewed(ConditionKind, frozen=True, tag="skew"):
     def _evaluate(self, inputs: RuleInput) -> Evaluation:
         skew = inputs.snapshot.skew()
         return Evaluation(three(np.abs(skew) >= self.level, np.isnan(skew)), skew, self.level)
-
-    @property
-    def remembers(self) -> bool:
-        """Whether the last verdict counts between two evaluations; it does."""
-        return True
 
     def describe(self, value: float) -> str:
         """Return the difference, and its direction."""

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 import numpy as np
 
-from alerts.rules.condition import ConditionKind, Evaluation, evaluate_slowly, three
+from alerts.rules.condition import (
+    ConditionKind,
+    Evaluation,
+    evaluate_slowly,
+    three,
+)
 from alerts.rules.input import RuleInput
-from alerts.rules.levels import Gate, is_open, under
+from alerts.rules.levels import GatedCondition, is_open
 from alerts.rules.names import WORDS
 from alerts.rules.row_memory import Floats, RowMemory
 from alerts.rules.window import SinceWindow
@@ -16,14 +22,15 @@ from telemetry.metric import Unit
 from telemetry.text import duration
 
 
-class Drift(ConditionKind, frozen=True, tag="drift"):
+class Drift(GatedCondition, frozen=True, tag="drift"):
     """Bad when a reading has moved by `by` or more from its mean over `window`.
 
     Only time under load counts, so that both means are of the same kind of work. The past mean does
     not change while it is bad; a reading that stays for a whole `window` becomes the new normal.
     """
 
-    metric: str
+    REMEMBERS: ClassVar[bool] = True
+
     by: float
     """In the metric's unit; negative for a fall."""
     window: float
@@ -32,16 +39,6 @@ class Drift(ConditionKind, frozen=True, tag="drift"):
     """Seconds of the present mean; 0 is the reading itself."""
     after: float = 3600.0
     """Seconds of the past that must be known; until then it is unknown."""
-    load: Gate | None = None
-
-    def metrics(self) -> Iterator[str]:
-        """Yield the reading, and the metrics of the gate."""
-        return under(self.load, self.metric)
-
-    @property
-    def remembers(self) -> bool:
-        """Whether the past counts; it does."""
-        return True
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Report a past that is shorter than the present."""
@@ -87,22 +84,13 @@ class Drift(ConditionKind, frozen=True, tag="drift"):
         return Evaluation(three(bad, ~counts | (known < self.after)), present, past + self.by)
 
 
-class Worse(ConditionKind, frozen=True, tag="worse"):
+class Worse(GatedCondition, frozen=True, tag="worse"):
     """Bad when a reading under load is a share of the best that this device has shown, or less."""
 
-    metric: str
+    REMEMBERS: ClassVar[bool] = True
+
     share: float
     """0.5 is half of its best."""
-    load: Gate | None = None
-
-    def metrics(self) -> Iterator[str]:
-        """Yield the reading, and the metrics of the gate."""
-        return under(self.load, self.metric)
-
-    @property
-    def remembers(self) -> bool:
-        """Whether the best reading counts; it does."""
-        return True
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Report a share out of range."""
@@ -132,6 +120,8 @@ class Forecast(ConditionKind, frozen=True, tag="forecast"):
     no trend unless the middle third lies between them, so that noise and a single step give none.
     """
 
+    REMEMBERS: ClassVar[bool] = True
+
     metric: str
     level: float | str
     """A number, or another metric of the same device."""
@@ -143,11 +133,6 @@ class Forecast(ConditionKind, frozen=True, tag="forecast"):
         yield self.metric
         if isinstance(self.level, str):
             yield self.level
-
-    @property
-    def remembers(self) -> bool:
-        """Whether the window counts; it does."""
-        return True
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Report an empty window or horizon."""
@@ -209,6 +194,8 @@ class Frozen(ConditionKind, frozen=True, tag="frozen"):
     watts are drawn is frozen; a single reading may well stay the same.
     """
 
+    REMEMBERS: ClassVar[bool] = True
+
     of: tuple[str, ...]
     """Metrics; all must be known, and the first must be above 0."""
     seconds: float
@@ -216,11 +203,6 @@ class Frozen(ConditionKind, frozen=True, tag="frozen"):
     def metrics(self) -> Iterator[str]:
         """Yield the readings that must change."""
         yield from self.of
-
-    @property
-    def remembers(self) -> bool:
-        """Whether their last values count; they do."""
-        return True
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Report a single reading, or one that may stay the same."""
