@@ -195,7 +195,7 @@ class MessageRouter:
         if address is None:
             level = topic.split("/", 2)
             if len(level) > 1 and level[0] == "kilowatch" and level[1] != "1":
-                raise WireError("version", f"kilowatch/{level[1][:20]} is not spoken here")
+                raise WireError("version", f"kilowatch/{level[1][:20]} is no supported version")
             raise WireError("foreign", "no topic of ours")
         if address.cluster != self._config.cluster or address.shard != shard_of(address.node):
             raise WireError("foreign", "another cluster, or the wrong shard for the node")
