@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import msgspec
+import numpy as np
 
-from alerts.engine.engine import RuleEngine
+from alerts.rules.condition import BAD
+from alerts.rules.input import FleetSnapshot, RuleInput
+from alerts.rules.row_memory import Flags, RowMemory
 from alerts.rules.rule import Rule, conditions_of
+from api.alerts import Subject
 from api.power import SnapshotKind
 from power.snapshot.snapshot import PowerSnapshot
 from telemetry.fleet import Fleet
@@ -21,25 +24,38 @@ def firing_ids(
     A rule that needs history, or a quantity that its snapshot does not have, is left out; so is one
     that another firing rule inhibits on the same row.
     """
-    columns = {snapshot.kind: snapshot.columns for snapshot in snapshots}
-    engine = RuleEngine([
-        msgspec.structs.replace(rule, hold=0.0, keep=0.0, settle=0.0)
-        for rule in rules
-        if rule.table.snapshot_kind in columns and _instant(rule, columns[rule.table.snapshot_kind])
-    ])  # fmt: skip
-    inhibits = {rule.name: rule.inhibits for rule in engine.rules}
-    firing: dict[tuple[SnapshotKind, str], dict[str, str]] = {}
-    for alert in engine.evaluate(Fleet(), 0.0, 0, snapshots=snapshots):
-        row = SnapshotKind(alert.subject), alert.name
-        firing.setdefault(row, {})[alert.rule] = alert.id or alert.rule
-    found: dict[SnapshotKind, dict[str, list[str]]] = {kind: {} for kind in columns}
-    for (kind, name), ids in firing.items():
-        inhibited = {other for rule in ids for other in inhibits[rule]}
-        found[kind][name] = sorted({ids[rule] for rule in ids.keys() - inhibited})
-    return found
+    return {snapshot.kind: _ids(rules, snapshot) for snapshot in snapshots}
+
+
+def _ids(rules: Sequence[Rule], snapshot: PowerSnapshot) -> dict[str, list[str]]:
+    size = len(snapshot.names)
+    none = np.zeros(0, np.intp)
+    fleet = FleetSnapshot(
+        Fleet(), {snapshot.kind: snapshot}, {}, 0.0, 0, -np.inf, {}, {},
+        lambda _: np.zeros(0, np.bool_), lambda _: (none, 0),
+    )  # fmt: skip
+    inputs = RuleInput(fleet, Subject(snapshot.kind.value), size, np.zeros(size, np.int8))
+    instant = [r for r in rules if r.table is inputs.subject and _instant(r, snapshot.columns)]
+    bad = {rule.name: _bad(rule, inputs) for rule in instant}
+    found: dict[str, set[str]] = {}
+    for rule in instant:
+        firing = bad[rule.name].copy()
+        for other in instant:
+            if rule.name in other.inhibits:
+                firing &= ~bad[other.name]
+        for row in np.flatnonzero(firing):
+            found.setdefault(snapshot.names[row], set()).add(rule.id or rule.name)
+    return {name: sorted(ids) for name, ids in found.items()}
 
 
 def _instant(rule: Rule, columns: Mapping[str, object]) -> bool:
-    parts = list(conditions_of(rule.when))
+    parts = [*conditions_of(rule.when), *(conditions_of(rule.unless) if rule.unless else ())]
     known = all(name in columns for part in parts for name in part.metrics())
     return known and not any(part.edge or part.remembers for part in parts)
+
+
+def _bad(rule: Rule, inputs: RuleInput) -> Flags:
+    bad: Flags = rule.when.evaluate(inputs, RowMemory(inputs.size)).verdicts == BAD
+    if rule.unless is not None:
+        bad &= rule.unless.evaluate(inputs, RowMemory(inputs.size)).verdicts != BAD
+    return bad

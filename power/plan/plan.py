@@ -21,7 +21,7 @@ from power.plan.planned_state import PlannedState, evaluate
 from power.plan.remedy import RemedyPart, cap_of
 from power.site.ceilings import Ceiling, ceilings
 from power.site.config import CordConfig, NodeConfig, PowerConfig
-from power.site.layout import Circuit, SiteLayout, lay_out
+from power.site.layout import Circuit, Plugged, SiteLayout, lay_out
 from power.site.machine import Machine
 from power.snapshot.documents import plain
 from power.snapshot.snapshot import PowerSnapshot
@@ -247,8 +247,11 @@ def _nodes(
 ) -> list[NodePlan]:
     """Return the plan of each node, not yet rounded nor evaluated."""
     plans = []
+    by_machine: dict[str, list[Plugged]] = {}
+    for cord in layout.cords:
+        by_machine.setdefault(cord.machine, []).append(cord)
     for index, machine in enumerate(layout.machines.values()):
-        cords = [cord for cord in layout.cords if cord.machine == machine.id]
+        cords = by_machine[machine.id]
         gone = [cord for cord in cords if cord.circuit in dead]
         dark = len(gone) == len(cords)
         load = None
