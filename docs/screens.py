@@ -40,7 +40,7 @@ SCREENS: dict[str, tuple[str, tuple[str, ...]]] = {
     "overview": ("Overview: every GPU, alerts by cause, circuits by time to trip", ("1",)),
     "nodes": ("Nodes, and on a wide terminal the page of the one under the cursor", ("2", "down")),
     "gpus": ("GPUs, worst first, and the page of the one under the cursor", ("3", "s")),
-    "gpu": ("One GPU: past, limits, why it is held down, errors, links", ("3", "s", "enter")),
+    "gpu": ("One GPU: past, limits, clock limit reasons, errors, links", ("3", "s", "enter")),
     "node": ("One node: its GPUs beside each other", ("2", "enter")),
     "circuits": ("Circuits by time to trip, and what would relieve them", ("4", "s")),
     "circuit": ("One circuit: heat, load, where the trend goes", ("4", "s", "enter")),

@@ -30,7 +30,7 @@ from tui.frame.item_keys import ItemKeys
 from tui.frame.layout import FrameLayout
 from tui.frame.navigation import Navigation
 from tui.frame.palette_search import find
-from tui.keys import KEYS, READ_ONLY, help_lines
+from tui.keys import KEYS, READ_ONLY, Key, help_lines
 from tui.kit.text import CROSS, DASH, time_of
 from tui.map.fleetmap import FleetMap
 from tui.past.reader import Past
@@ -303,7 +303,7 @@ class Top(App[None]):
         if name == "mark" and self.context.time.open:  # the same key
             name = "play"
         key = next(each for each in KEYS if each.action == name)
-        method = self._method(name)
+        method = self._method(key)
         if method is None:
             return False
         if key.writes and not self.context.write:
@@ -312,17 +312,15 @@ class Top(App[None]):
             method()
         return True
 
-    def _method(self, name: str) -> Callable[[], Any] | None:
-        """Return what an action does here: `do_<action>` of the view, else of the frame."""
-        if name == "back":
-            return self.do_back
-        if name in ACTIONS:
-            return lambda: self._move_in_time(ACTIONS[name])
-        own: Callable[[], Any] | None = getattr(self.view, f"do_{name}", None)
-        key = next(each for each in KEYS if each.action == name)
-        if own is not None or not (key.everywhere or name in self.view.FRAME_KEYS):
-            return own
-        return getattr(self, f"do_{name}", None) or getattr(self.item_keys, f"do_{name}", None)
+    def _method(self, key: Key) -> Callable[[], Any] | None:
+        """Return what a key does here: `do_<action>` of the view, else of the frame; None for nothing."""
+        if key.action in ACTIONS:
+            return lambda: self._move_in_time(ACTIONS[key.action])
+        name, view = f"do_{key.action}", self.view
+        found: Callable[[], Any] | None = getattr(view, name, None)
+        if key.action == "back" or (found is None and view.allows(key)):
+            found = getattr(self, name, None) or getattr(self.item_keys, name)
+        return found
 
     def _move_in_time(
         self, action: Callable[[TimeControls, DashboardState, float], object]

@@ -19,12 +19,12 @@ from tui.screens.actions import (
     silence_marked,
     unsilence,
 )
-from tui.screens.incident import SEVERITY_MARKS, incident_lines, where
+from tui.screens.incident import incident_lines, where
 from tui.screens.incident_timeline import path_of, timeline_request
 from tui.screens.lists import VERY_WIDE, ListView
 from tui.state.dashboard_state import DashboardState
 from tui.state.documents import SILENCES
-from tui.state.incidents import MORE, silenced_until
+from tui.state.incidents import MORE, severity_mark, silenced_until
 from tui.tables.columns import TableColumn
 from tui.tables.fields import ALERT_KEYS, alert_fields
 from tui.tables.filter import Filter
@@ -69,7 +69,7 @@ def _title(source: AlertSource, row: int, width: int) -> Piece:
 
 COLUMNS: tuple[TableColumn[AlertSource], ...] = (
     TableColumn("", 1, _mark),
-    TableColumn("sev", 6, lambda s, row, _: SEVERITY_MARKS.get(s.incidents[row].severity, ("· INFO", "dim"))),
+    TableColumn("sev", 6, lambda s, row, _: severity_mark(s.incidents[row].severity)),
     TableColumn("age", 5, lambda s, row, _: (short_duration((s.state.at - s.incidents[row].began) / 1e9).replace(" ", ""), "dim"), right=True),
     TableColumn("what", 24, _title, grow=12),
     TableColumn("#", 4, lambda s, row, _: (number(s.incidents[row].firing), "dim"), right=True),

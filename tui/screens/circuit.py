@@ -202,17 +202,9 @@ class CircuitView(PageView):
             within=context.span,
         )
 
-    def chosen(self) -> tuple[str, str]:
-        """Return the circuit."""
-        return "circuit", self.subject
-
     def neighbours(self) -> list[str]:
         """Return all circuits."""
         return [circuit.id for circuit in self.context.shown.circuits]
-
-    def title(self) -> str:
-        """Return its name."""
-        return clean(self.subject)
 
     def do_copy(self) -> None:
         """Copy the command that relieves it, else its name."""

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 from urllib.parse import quote
 
-from api.alerts import Alert
 from api.columns import HistoryReply
 from api.device import GpuPageReply, LinkReply
-from telemetry.text import duration, short_duration, time_of_day
+from telemetry.text import duration, time_of_day
 from tui.feed.wants import DocumentRequest, Wants
 from tui.kit.chart import Mark
 from tui.kit.text import CROSS, DASH, STEP, bar, celsius, clean, fit, gibibytes, number, percent
@@ -29,6 +28,7 @@ from tui.screens.page import PageView
 from tui.screens.view import COMPARE_KEYS, COPY_KEYS
 from tui.state import readings
 from tui.state.dashboard_state import DashboardState
+from tui.state.incidents import firing_lines
 from tui.tables.listing import unread
 from tui.theme import Line, Piece
 
@@ -186,7 +186,7 @@ def gpu_lines(
         return [[(state.fault(path) or "loading …", "dim")]]
     lines = _head(state, page, width)
     lines += _now(page, width)
-    lines += _alerts(state, page, width)
+    lines += firing_lines(state, page.alerts, width) or [[("· nothing fires on it", "dim")]]
     lines.append(clock_limits(state, page, uuid, span))
     tables = gpu_tables(page, width, utc=utc)
     room = height - len(lines) - min(len(tables), 9)
@@ -253,23 +253,6 @@ def _now(page: GpuPageReply, width: int) -> list[Line]:
     ]  # fmt: skip
 
 
-def _alerts(state: DashboardState, page: GpuPageReply, width: int) -> list[Line]:
-    lines: list[Line] = [
-        _alert(state, alert, width) for alert in page.alerts if alert.state == "firing"
-    ][:3]
-    return lines or [[("· nothing fires on it", "dim")]]
-
-
-def _alert(state: DashboardState, alert: Alert, width: int) -> Line:
-    glyph, tone = {"page": ("▲", "crit"), "ticket": ("!", "warn")}.get(alert.severity, ("·", "dim"))
-    since = short_duration((state.at - alert.since) / 1e9)
-    return [
-        (f"{glyph} ", tone),
-        (fit(clean(alert.summary), max(1, width - 10)).rstrip(), "strong"),
-        (f" {since}", "dim"),
-    ]
-
-
 def clock_limits(state: DashboardState, page: GpuPageReply, uuid: str, span: int) -> Line:
     """Draw the clock limit reasons now, and for what share of the time."""
     now = [word for metric, word in readings.REASONS if page.readings.get(metric)]
@@ -329,10 +312,6 @@ class GpuView(PageView):
         return (
             self.subject if page is None else f"{clean(page.node.node)} {STEP} gpu{page.gpu.index}"
         )
-
-    def chosen(self) -> tuple[str, str]:
-        """Return the GPU."""
-        return "gpu", self.subject
 
     def neighbours(self) -> list[str]:
         """Return the GPUs of the fleet in their order."""

@@ -14,9 +14,8 @@ from tui.screens.incident_timeline import path_of, timeline_lines, timeline_requ
 from tui.screens.page import PageView
 from tui.state.dashboard_state import DashboardState
 from tui.state.documents import SILENCES
-from tui.theme import Line, Piece
-
-SEVERITY_MARKS: dict[str, Piece] = {"page": ("▲ CRIT", "crit"), "ticket": ("! WARN", "warn")}
+from tui.state.incidents import severity_mark
+from tui.theme import Line
 
 
 def where(incident: Incident) -> str:
@@ -46,7 +45,7 @@ def incident_lines(
         early = timeline is not None and state.at < timeline.began
         gone = "it has not begun yet" if early else "it is over"
         return [[(clean(state.incidents_unknown) or gone, "dim")], *timeline_drawn]
-    mark, tone = SEVERITY_MARKS.get(incident.severity, ("· INFO", "dim"))
+    mark, tone = severity_mark(incident.severity)
     lines: list[Line] = [[(f"{mark} ", tone), (line, "strong")] if n == 0 else [(f"       {line}", "strong")]
                          for n, line in enumerate(wrapped(clean(incident.title), max(20, width - 8)))]  # fmt: skip
     lines += [
@@ -162,10 +161,6 @@ class IncidentView(PageView):
     def neighbours(self) -> list[str]:
         """Return all incidents."""
         return [incident.key for incident in self.context.shown.incidents]
-
-    def chosen(self) -> tuple[str, str]:
-        """Return the incident."""
-        return "incident", self.subject
 
     def do_open(self) -> None:
         """Open the page of its subject."""

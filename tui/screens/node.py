@@ -18,6 +18,7 @@ from tui.screens.view import COMPARE_KEYS, COPY_KEYS
 from tui.state import readings
 from tui.state.circuits import Now, about, countdown, share
 from tui.state.dashboard_state import DashboardState
+from tui.state.incidents import firing_lines
 from tui.state.row_status import RowStatus
 from tui.tables.listing import unread
 from tui.theme import Line, Piece
@@ -46,7 +47,7 @@ def node_lines(state: DashboardState, name: str, span: int, width: int, height: 
     page = state.doc(path, NodePageReply)
     if page is None:
         return [[(state.fault(path) or "loading …", "dim")]]
-    lines = [*_head(page, width), *_alerts(state, page, width), *_gpus(page, width, cursor),
+    lines = [*_head(page, width), *firing_lines(state, page.alerts, width), *_gpus(page, width, cursor),
              *_circuits(state, page, since)]  # fmt: skip
     room = height - len(lines)
     if room >= 6:
@@ -95,26 +96,6 @@ def _head(page: NodePageReply, width: int) -> list[Line]:
         [("  up ", "dim"), (short_duration(up), "strong")],
     ]
     return [*flow(who, width), *flow(now, width), [(fit(facts, width).rstrip(), "dim")]]
-
-
-def _alerts(state: DashboardState, page: NodePageReply, width: int) -> list[Line]:
-    lines: list[Line] = []
-    firing = [alert for alert in page.alerts if alert.state == "firing"]
-    for alert in firing[:3]:
-        glyph, tone = {"page": ("▲", "crit"), "ticket": ("!", "warn")}.get(
-            alert.severity, ("·", "dim")
-        )
-        since = short_duration((state.at - alert.since) / 1e9)
-        lines.append(
-            [
-                (f"{glyph} ", tone),
-                (fit(clean(alert.summary), max(1, width - 10)).rstrip(), "strong"),
-                (f" {since}", "dim"),
-            ]
-        )
-    if len(firing) > 3:
-        lines.append([(f"  and {len(firing) - 3} more", "dim")])
-    return lines
 
 
 def _gpus(page: NodePageReply, width: int, cursor: int | None) -> list[Line]:
@@ -210,17 +191,9 @@ class NodeView(PageView):
             cursor=self.cursor,
         )
 
-    def chosen(self) -> tuple[str, str]:
-        """Return the node."""
-        return "node", self.subject
-
     def neighbours(self) -> list[str]:
         """Return all nodes."""
         return [node.node for node in self.context.shown.nodes]
-
-    def title(self) -> str:
-        """Return its name."""
-        return clean(self.subject)
 
     def do_open(self) -> None:
         """Open the GPU under the cursor."""

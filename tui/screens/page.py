@@ -13,6 +13,7 @@ from textual.widget import Widget
 
 from telemetry.text import counted
 from tui.kit.surface import Surface
+from tui.kit.text import clean
 from tui.screens.view import COPY_KEYS, View
 from tui.theme import Line
 
@@ -71,6 +72,14 @@ class PageView(View):
     def lines(self, width: int, height: int) -> Sequence[Line]:
         """Return the lines of the page."""
         raise NotImplementedError
+
+    def title(self) -> str:
+        """Return the subject."""
+        return clean(self.subject) or self.TITLE
+
+    def chosen(self) -> tuple[str, str] | None:
+        """Return the subject and its kind; None for a page without a subject."""
+        return (self.NAME, self.subject) if self.subject else None
 
     def neighbours(self) -> list[str]:
         """Return the subjects that `[` and `]` go through, in order."""

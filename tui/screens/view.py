@@ -87,8 +87,8 @@ class View(Vertical):
 
     def legal(self) -> list[Key]:
         """Return the keys that do something here."""
-        return [
-            key
-            for key in KEYS
-            if key.everywhere or key.action in self.FRAME_KEYS or hasattr(self, f"do_{key.action}")
-        ]
+        return [key for key in KEYS if self.allows(key) or hasattr(self, f"do_{key.action}")]
+
+    def allows(self, key: Key) -> bool:
+        """Return whether a key of the frame works here."""
+        return key.everywhere or key.action in self.FRAME_KEYS

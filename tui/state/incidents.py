@@ -60,9 +60,7 @@ def incident_line(
     state: DashboardState, incident: Incident, width: int, *, place: int = 20
 ) -> list[Piece]:
     """Draw an incident: severity, age, title, and who acknowledged it."""
-    _, glyph, tone, word = next(
-        (each for each in _SEVERITIES if each[0] == incident.severity), ("", "·", "dim", "info")
-    )
+    _, glyph, tone, word = _severity(incident.severity)
     taken = incident.acknowledged
     mark: list[Piece] = [(f"{glyph} {word:<4} ", "dim" if taken else tone)]
     mark.append(
@@ -78,6 +76,31 @@ def incident_line(
         *mark, (fit(title, room).rstrip(), "dim" if taken else "strong"),
         (many, "dim"), (who, "good"),
     ]  # fmt: skip
+
+
+def firing_lines(state: DashboardState, alerts: Sequence[Alert], width: int) -> list[list[Piece]]:
+    """Draw the first three firing alerts of a page, and the number of the others."""
+    firing = [alert for alert in alerts if alert.state == "firing"]
+    lines: list[list[Piece]] = []
+    for alert in firing[:3]:
+        _, glyph, tone, _ = _severity(alert.severity)
+        summary = fit(clean(alert.summary), max(1, width - 10)).rstrip()
+        since = short_duration((state.at - alert.since) / 1e9)
+        lines.append([(f"{glyph} ", tone), (summary, "strong"), (f" {since}", "dim")])
+    if len(firing) > 3:
+        lines.append([(f"  and {len(firing) - 3} more", "dim")])
+    return lines
+
+
+def severity_mark(severity: str) -> Piece:
+    """Return sign and word of a severity."""
+    _, glyph, tone, word = _severity(severity)
+    return f"{glyph} {word.upper()}", tone
+
+
+def _severity(name: str) -> tuple[str, str, str, str]:
+    """Return name, sign, tone and word of a severity."""
+    return next((each for each in _SEVERITIES if each[0] == name), ("", "·", "dim", "info"))
 
 
 def alert_lines(state: DashboardState, width: int, height: int) -> list[list[Piece]]:
