@@ -286,7 +286,7 @@ class Top(App[None]):
     # Keys.
 
     def action_do(self, name: str) -> None:
-        """Do what a key says, or leave it to the widget that has the focus."""
+        """Run the action of a key, or leave it to the widget that has the focus."""
         if isinstance(self.focused, Input) and name not in {"back", "interrupt"}:
             if name != "open" or self.screen is not self.root or not self.filter_bar.confirm():
                 raise SkipAction
@@ -294,7 +294,7 @@ class Top(App[None]):
             raise SkipAction
 
     def do(self, name: str) -> bool:
-        """Do what a key says: the view first, then the frame. False for what is no key here."""
+        """Run an action, of the view or of the frame; False where it is not available."""
         if self.screen is not self.root:
             return False
         if name.startswith("view_"):

@@ -194,17 +194,17 @@ class Tones:
         """Return the style behind a line: '', `cursor`, `cursor_idle` or `panel`."""
         return self.base + self._bases[name]
 
-    def say(self, text: str) -> str:
+    def as_text(self, text: str) -> str:
         """Return text with the signs that this terminal can show."""
         return text.translate(_TABLE) if self.ascii_only else text
 
     def strip(self, line: Line, width: int, under: str = "", *, faded: bool = False) -> Strip:
         """Render a line of exactly `width` cells. `faded`: the data is outdated."""
-        style, say = self._painted, self.say
-        segments = [Segment(say(text), style(under, name, faded)) for text, name in line]
+        style, as_text = self._painted, self.as_text
+        segments = [Segment(as_text(text), style(under, name, faded)) for text, name in line]
         strip = Strip(segments)
         if strip.cell_length > width > 0 and strip.crop(width).text.strip():  # show that it is cut
-            more = Segment(say("…"), style(under, line[-1][1], faded))
+            more = Segment(as_text("…"), style(under, line[-1][1], faded))
             strip = Strip([*strip.crop(0, width - 1), more])
         if strip.cell_length != width:
             strip = strip.extend_cell_length(width, self._behind(under, faded)).crop(0, width)

@@ -45,7 +45,7 @@ def test_events_are_listed_in_order_with_persons_reasons_and_channels() -> None:
         "  14:15:20Z acknowledged by ops: on it?[2J",
         "  14:33:20Z notified: chat superseded",
         "  14:43:20Z the acknowledgement expired",
-        "  14:44:20Z to be notified, but no route has a channel (nobody has answered)",
+        "  14:44:20Z to be notified, but no route has a channel (not acknowledged)",
         "  14:45:20Z mia withdrew the acknowledgement: not mine",
         "  14:53:20Z resolved; oncall waiting",
     ]

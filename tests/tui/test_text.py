@@ -32,9 +32,9 @@ def test_power_has_the_unit_that_keeps_it_short(
 
 
 def test_a_missing_value_is_a_dash_and_nothing_is_a_zero() -> None:
-    for say in (text.number, text.watts, text.percent, text.celsius, text.gibibytes):
-        assert say(None) == "—"
-        assert say(0.0) != "—"
+    for as_text in (text.number, text.watts, text.percent, text.celsius, text.gibibytes):
+        assert as_text(None) == "—"
+        assert as_text(0.0) != "—"
 
 
 @pytest.mark.parametrize(

@@ -134,10 +134,10 @@ def test_sixteen_colours_are_named_ones() -> None:
 
 def test_a_terminal_without_unicode_gets_one_sign_for_each() -> None:
     text = "▲ CRIT \u00d7 ▒ ● — │┤╭─╮ █▌▁▂ ⠁⣿ ▀ ✓ ° …"
-    line_text = Tones(DARK, ascii_only=True).say(text)
+    line_text = Tones(DARK, ascii_only=True).as_text(text)
     assert len(line_text) == len(text)
     assert line_text.isascii()
-    assert Tones(DARK).say(text) == text
+    assert Tones(DARK).as_text(text) == text
 
 
 def test_a_strip_has_the_given_width_whatever_its_text() -> None:

@@ -279,7 +279,7 @@ class DashboardFeed(DocumentPoller):
         """Fetch all concurrently, again and again. Returns only by an exception."""
         self._missing = {STATUS, NODES, READINGS}
         self._ready.clear()
-        first = asyncio.create_task(self._fetch_status(), name="dashboard first look")
+        first = asyncio.create_task(self._fetch_status(), name="dashboard first status")
         await _until_one_fails(
             first,
             asyncio.create_task(self._poll_status(first), name="dashboard status"),

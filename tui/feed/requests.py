@@ -54,7 +54,7 @@ class ApiRequests:
         return decode(answer.body, kind)
 
     async def document(self, ask: DocumentRequest) -> object:
-        """Ask for a document: what it says, or a `Fault` where it can't be had."""
+        """Fetch a document; returns an `ErrorDetail` where it is refused."""
         short = ask.short if ask.path not in self._long else None
         answer = await self._answer(ask.path if short is None else f"{ask.path}?{short.query}")
         if short is not None and answer.status == 400:

@@ -85,7 +85,7 @@ def connection_word(connection: Connection) -> str:
 
 
 def _who(state: DashboardState, moment: ScreenTime, *, short: bool) -> list[Piece]:
-    assert state.status is not None  # noqa: S101 - the caller has looked
+    assert state.status is not None  # noqa: S101 - checked by the caller
     fresh = state.age(moment.now)
     name = fit(clean(state.status.cluster), 16 if short else 40).rstrip()
     badge: list[Piece] = []
@@ -109,7 +109,7 @@ def _who(state: DashboardState, moment: ScreenTime, *, short: bool) -> list[Piec
 
 
 def _nodes(state: DashboardState) -> list[Piece]:
-    assert state.status is not None  # noqa: S101 - the caller has looked
+    assert state.status is not None  # noqa: S101 - checked by the caller
     online, total = state.status.summary.nodes.get("online", 0), state.status.nodes
     tone = "strong" if online == total else "stale"
     return [(f"{number(online)}/{number(total)}", tone), (" nodes reporting", "dim")]
@@ -117,7 +117,7 @@ def _nodes(state: DashboardState) -> list[Piece]:
 
 def _gpus(state: DashboardState, *, short: bool) -> list[Piece]:
     status = state.status
-    assert status is not None  # noqa: S101 - the caller has looked
+    assert status is not None  # noqa: S101 - checked by the caller
     count = {kind: sum(model.gpus.get(kind, 0) for model in status.summary.models)
              for kind in ("reporting", "silent", "lost")}  # fmt: skip
     pieces: list[Piece] = [
@@ -144,7 +144,7 @@ def _gpus(state: DashboardState, *, short: bool) -> list[Piece]:
 def _power(state: DashboardState, *, short: bool) -> list[Piece]:
     """Draw wall power of its budget; without one, GPU power of its limits, and wall power as far as it is
     measured."""
-    assert state.status is not None  # noqa: S101 - the caller has looked
+    assert state.status is not None  # noqa: S101 - checked by the caller
     summary = state.status.summary
     used, limit, ratio = state.budget_power
     about = (

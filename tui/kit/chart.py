@@ -87,12 +87,12 @@ def chart(
     span: tuple[float, float],
     width: int,
     height: int,
-    say: Callable[[float], str],
+    as_text: Callable[[float], str],
     marks: Sequence[Mark] = (),
     times: Sequence[str] = (),
 ) -> list[Line]:
     """Draw a chart with its scale on the left and times below. `values`: `2 * (width - 7)` of them.
-    `say` writes a value of the scale in at most six signs."""
+    `as_text` writes a value of the scale in at most six signs."""
     room, tall = max(1, width - 7), max(1, height - (1 if times else 0))
     lines: list[Line] = []
     rows = {
@@ -101,7 +101,9 @@ def chart(
     for y, signs in enumerate(dots(values, span, room, tall)):
         labelled = y in {0, tall - 1} or (tall >= 5 and y == tall // 2)
         value = span[1] - (span[1] - span[0]) * (y / max(1, tall - 1))
-        pieces: list[Piece] = [(f"{fit(say(value) if labelled else '', 6, right=True)}┤", "dim")]
+        pieces: list[Piece] = [
+            (f"{fit(as_text(value) if labelled else '', 6, right=True)}┤", "dim")
+        ]
         mark = rows.get(y)
         if mark is None:
             pieces.append((signs, "bar"))

@@ -88,7 +88,7 @@ class Flag:
 
 def fan_chart(
     past: Floats, fan: Fan | None, ahead: float, span: tuple[float, float], width: int, height: int,
-    say: Callable[[float], str], marks: Sequence[Mark] = (), flag: Flag | None = None,
+    as_text: Callable[[float], str], marks: Sequence[Mark] = (), flag: Flag | None = None,
 ) -> list[Line]:  # fmt: skip
     """Draw `height` lines: a scale, the past (two values a sign), now, and the forecast.
 
@@ -113,7 +113,7 @@ def fan_chart(
             _cross(cells, rows[y], before)
         if flag is not None and column < after:
             _plant(cells, before + 1 + column, before + 1 + last, flag.tone, top=y == 0)
-        scale = f"{fit(say(value) if labelled else '', 6, right=True)}┤"
+        scale = f"{fit(as_text(value) if labelled else '', 6, right=True)}┤"
         lines.append([(scale, "dim"), *_joined(cells)])
     return lines
 

@@ -221,12 +221,12 @@ class FleetMap(Surface, can_focus=True):
         order = state.gpus.order
         if not len(order):
             return
-        ill = np.flatnonzero(state.gpu_status[order] > 0)
+        faulty = np.flatnonzero(state.gpu_status[order] > 0)
         row = None if self.cursor is None else state.gpus.row_of.get(self.cursor)
         here = -1 if row is None else int(np.flatnonzero(order == row)[0])
-        if ill.size:
-            after = ill[ill > here] if by > 0 else ill[ill < here][::-1]
-            self._go(int(order[after[0] if after.size else ill[0 if by > 0 else -1]]))
+        if faulty.size:
+            after = faulty[faulty > here] if by > 0 else faulty[faulty < here][::-1]
+            self._go(int(order[after[0] if after.size else faulty[0 if by > 0 else -1]]))
 
     def _go(self, row: int | None) -> None:
         if row is not None:
@@ -257,7 +257,7 @@ class FleetMap(Surface, can_focus=True):
         else:
             metric = METRICS[word]
             low, high = metric.span(self.state)
-            what = f"{word}  {metric.say(low)} ▁▂▃▄▅▆▇█ {metric.say(high)}"
+            what = f"{word}  {metric.as_text(low)} ▁▂▃▄▅▆▇█ {metric.as_text(high)}"
         each = {CARDS: "", Zoom.DIGITS: "", Zoom.HALVES: "▀ = 1 GPU", Zoom.DOTS: "1 sign = 8 GPUs",
                 Zoom.RACKS: f"1 cell = 1 {self.group}"}.get(self.shown_zoom, "")  # fmt: skip
         return "  ".join(filter(None, [many, what, each, f"by {self.group}"]))
@@ -272,5 +272,5 @@ def cursor_words(state: DashboardState, uuid: str | None, metric: str) -> str:
     value = ""
     if metric in METRICS:
         reading = METRICS[metric].values(state)[row]
-        value = f" {METRICS[metric].say(None if np.isnan(reading) else float(reading))}"
+        value = f" {METRICS[metric].as_text(None if np.isnan(reading) else float(reading))}"
     return f"{clean(who.node[row])}/{who.gpu[row]}{value}"

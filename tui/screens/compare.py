@@ -27,8 +27,8 @@ from tui.state import readings
 from tui.state.dashboard_state import DashboardState
 from tui.theme import Line, Piece
 
-Say = Callable[[float | None], str]
-_GPU_ROWS: tuple[tuple[str, str, Say], ...] = (
+AsText = Callable[[float | None], str]
+_GPU_ROWS: tuple[tuple[str, str, AsText], ...] = (
     ("power", readings.POWER, watts), ("limit", readings.LIMIT, watts), ("temperature", readings.TEMPERATURE, celsius),
     ("memory temp.", "gpu_memory_temperature_celsius", celsius), ("utilisation", readings.UTILIZATION, percent),
     ("memory", readings.MEMORY_USED, lambda v: DASH if v is None else f"{gibibytes(v)} GiB"),
@@ -37,7 +37,7 @@ _GPU_ROWS: tuple[tuple[str, str, Say], ...] = (
     ("ECC corrected", "gpu_ecc_volatile_corrected_total", number),
     ("ECC uncorr.", "gpu_ecc_volatile_uncorrected_total", number),
 )  # fmt: skip
-_NODE_ROWS: tuple[tuple[str, str, Say], ...] = (
+_NODE_ROWS: tuple[tuple[str, str, AsText], ...] = (
     ("wall power", readings.WALL, watts), ("CPU", nodes.CPU, percent), ("load", "node_load_1m", number),
     ("RAM free", "node_memory_available_bytes", lambda v: DASH if v is None else f"{gibibytes(v)} GiB"),
     ("GPUs answer", "node_gpus_answering", number),
@@ -84,9 +84,9 @@ def tray_lines(
     column = max(14, (width - 15) // len(tray))
     titles = [_title(page, name) for page, (_, name) in zip(pages, tray, strict=True)]
     lines: list[Line] = [[(fit("", 15), ""), *((fit(title, column), "head") for title in titles)]]
-    for word, metric, say in _GPU_ROWS if kind == "gpu" else _NODE_ROWS:
+    for word, metric, as_text in _GPU_ROWS if kind == "gpu" else _NODE_ROWS:
         values = [_readings(page).get(metric) for page in pages]
-        lines.append([(fit(word, 15), "dim"), *_row(values, say, column)])
+        lines.append([(fit(word, 15), "dim"), *_row(values, as_text, column)])
     plots, room = share_room(_plots(kind), height - len(lines))
     if room >= 3:
         wide = (width - 2 * (len(tray) - 1)) // len(tray)
@@ -124,11 +124,11 @@ def _title(page: object, name: str) -> str:
     return clean(name)
 
 
-def _row(values: Sequence[float | None], say: Say, column: int) -> list[Piece]:
+def _row(values: Sequence[float | None], as_text: AsText, column: int) -> list[Piece]:
     first = values[0]
     pieces: list[Piece] = []
     for number_, value in enumerate(values):
-        text, tone = say(value), ""
+        text, tone = as_text(value), ""
         if number_ and value is not None and first:
             off = value / first - 1
             if abs(off) >= 0.005:

@@ -25,7 +25,7 @@ from tui.state.dashboard_state import DashboardState
 from tui.theme import Line, Piece, Tones
 
 SECOND = 1_000_000_000
-Say = Callable[[float | None], str]
+AsText = Callable[[float | None], str]
 ODD = 0.1
 """Share by which a value differs before it is marked."""
 _CLOCK = re.compile(r"\d{1,2}:\d{2}(?::\d{2})?")
@@ -100,7 +100,7 @@ class Comparison:
 
 
 def comparison_lines(
-    state: DashboardState, then: Comparison, rows: Sequence[tuple[str, str, Say]], plots: Sequence[Plot], within: int,
+    state: DashboardState, then: Comparison, rows: Sequence[tuple[str, str, AsText]], plots: Sequence[Plot], within: int,
     width: int, height: int, *, utc: bool,
 ) -> list[Line]:  # fmt: skip
     """Draw the comparison."""
@@ -121,11 +121,11 @@ def comparison_lines(
                     )
                 ]
             )
-    for word, metric, say in rows:
+    for word, metric, as_text in rows:
         now, was = (_reading(page, metric) for page in (now_page, then_page))
         lines.append(
-            [(fit(word, 15), "dim"), (fit(say(now), column), ""), (fit(say(was), column), ""),
-             *_difference(now, was, say, column)]
+            [(fit(word, 15), "dim"), (fit(as_text(now), column), ""), (fit(as_text(was), column), ""),
+             *_difference(now, was, as_text, column)]
         )  # fmt: skip
     plots, room = share_room(plots, height - len(lines))
     wide = (width - 2) // 2
@@ -148,12 +148,12 @@ def _reading(page: object, metric: str) -> float | None:
     return page.readings.get(metric) if isinstance(page, GpuPageReply | NodePageReply) else None
 
 
-def _difference(now: float | None, was: float | None, say: Say, column: int) -> list[Piece]:
+def _difference(now: float | None, was: float | None, as_text: AsText, column: int) -> list[Piece]:
     """Draw a difference: in its unit, and as a share of the earlier value."""
     if now is None or was is None:
         return [(fit(DASH, column), "dim")]
     off = now - was
-    if say is percent:  # percentage points, not the share of a share
+    if as_text is percent:  # percentage points, not the share of a share
         points = round(100 * off)
         return [
             (
@@ -161,9 +161,9 @@ def _difference(now: float | None, was: float | None, say: Say, column: int) -> 
                 "warn" if abs(off) >= ODD else "dim",
             )
         ]
-    if say(now) == say(was):
+    if as_text(now) == as_text(was):
         return [(fit("=", column), "dim")]
-    text = f"{'+' if off > 0 else '-'}{say(abs(off))}"
+    text = f"{'+' if off > 0 else '-'}{as_text(abs(off))}"
     if was:
         text += f" ({100 * off / was:+.0f}%)"
     odd = abs(off) >= ODD * abs(was) if was else True

@@ -52,7 +52,7 @@ class Dialog(ModalScreen[Any]):
         box = Vertical()
         if self.tones.ascii_only:
             box.styles.border = ("ascii", "white")
-        box.border_title = Text(self.tones.say(clean(self._title)))
+        box.border_title = Text(self.tones.as_text(clean(self._title)))
         return box
 
 
@@ -124,7 +124,7 @@ class SilenceForm(Dialog):
     def on_mount(self) -> None:
         """Show what it would hide."""
         self.query_one("#match").focus()
-        self._say()
+        self._show_hits()
 
     @property
     def matchers(self) -> list[str]:
@@ -136,7 +136,7 @@ class SilenceForm(Dialog):
         ]
 
     @on(Input.Changed, "#match")
-    def _say(self) -> None:
+    def _show_hits(self) -> None:
         plain = [m.partition("=") for m in self.matchers]
         if any("~" in m or "!" in m for m in self.matchers) or any(
             not sign for _, sign, _ in plain
@@ -234,7 +234,7 @@ class HelpDialog(Dialog):
         self.query_one("#help", Surface).show(lambda width, _h: self._lines(width)[self._top :])
         below = len(self._lines(72)) - self._top - self._tall
         more = f"↓ {counted(below, 'more line')}" if below > 0 else "↑ more" if self._top else ""
-        self.query_one(Vertical).border_subtitle = Text(self.tones.say(more))
+        self.query_one(Vertical).border_subtitle = Text(self.tones.as_text(more))
 
 
 class Palette(Dialog):

@@ -32,7 +32,7 @@ class Plot:
     title: str
     metric: str
     span: tuple[float, float]
-    say: Callable[[float], str]
+    as_text: Callable[[float], str]
     """Text of a value of the scale, at most six signs."""
     now: str
     """The newest value with its unit."""
@@ -94,13 +94,13 @@ def history_lines(
     low, top = plot.span
     if high is not None:
         top = top if high <= top else rounded(float(high))  # the past may exceed it
-        title.append((f"  max {plot.say(float(high)).strip()}", "dim"))
-    if plot.say is scale_watts:
+        title.append((f"  max {plot.as_text(float(high)).strip()}", "dim"))
+    if plot.as_text is scale_watts:
         top = rounded(top)
     times = [time_of_day(int(start + (end - start) * part), utc=utc)[:8] for part in (0, 0.5, 1)]
     return [
         title,
-        *chart(spaced, (low, top), width, max(2, height - 1), plot.say, plot.marks, times),
+        *chart(spaced, (low, top), width, max(2, height - 1), plot.as_text, plot.marks, times),
     ]
 
 

@@ -15,7 +15,7 @@ from tui.theme import Line
 _WORDS = {"taken_back": "{who} withdrew the acknowledgement", "lapsed": "the acknowledgement expired",
           "acknowledged": "acknowledged by {who}", "told": "notified", "ended": "resolved"}  # fmt: skip
 _REASONS = {"new": "it is new", "worse": "it grew worse", "more": "there is more", "fewer": "there is less",
-            "cause": "its cause has shown", "repeat": "nobody has answered", "flapping": "it comes and goes",
+            "cause": "its cause was found", "repeat": "not acknowledged", "flapping": "it is flapping",
             "storm": "there are too many", "merged": "it is part of another", "resolved": ""}  # fmt: skip
 
 
@@ -53,7 +53,7 @@ def timeline_lines(
 
 
 def _described(event: IncidentEvent, sent: Sequence[DeliveryRow]) -> str:
-    words = _WORDS.get(event.what, event.what).format(who=event.who or "somebody")
+    words = _WORDS.get(event.what, event.what).format(who=event.who or "unknown")
     why = event.why
     if event.what in {"told", "ended"}:
         why = _REASONS.get(why, why)

@@ -255,8 +255,8 @@ class PoolsView(ListView):
             self.node = ""
         else:
             rows = source.of(source.names.index(self.rows.key))
-            ill = rows[state.gpu_status[rows] > 0]
-            self.node = state.gpus.who.node[int((ill if len(ill) else rows)[0])]
+            faulty = rows[state.gpu_status[rows] > 0]
+            self.node = state.gpus.who.node[int((faulty if len(faulty) else rows)[0])]
         self.context.frame.request_data()
 
     def do_back(self) -> bool:

@@ -66,7 +66,7 @@ def countdown(circuit: CircuitState, status: RowStatus, now: Now, *, short: bool
     if full is not None:
         return f"100% in {short_duration(full)}{frozen}", tone_of(status, "")
     if over_continuous(circuit):
-        if assumed(circuit) and circuit.continuous_ratio is None:  # nobody knows if it is
+        if assumed(circuit) and circuit.continuous_ratio is None:  # not known
             return ("assumed power" if short else "assumed power of silent nodes"), "stale"
         since = circuit.above_continuous_seconds
         if short:

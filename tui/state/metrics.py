@@ -26,7 +26,7 @@ class MapMetric:
     """Scale of the whole fleet, so that two GPUs compare by eye."""
     digits: Callable[[float], str]
     """At most four signs."""
-    say: Callable[[float | None], str]
+    as_text: Callable[[float | None], str]
 
 
 def _limit(state: DashboardState) -> tuple[float, float]:

@@ -55,8 +55,8 @@ def gpu_fields(state: DashboardState, gpus: Gpus) -> Fields:
     who = gpus.who
     lines = {line.node: line for line in state.nodes}
 
-    def of_node(say: Callable[[str], str]) -> Callable[[], Sequence[str]]:
-        return lambda: _per_node(who.node, say)
+    def of_node(as_text: Callable[[str], str]) -> Callable[[], Sequence[str]]:
+        return lambda: _per_node(who.node, as_text)
 
     return {
         "": lambda: [f"{n}/{i} {u} {m}".casefold() for n, i, u, m in zip(who.node, who.gpu, who.uuid, who.name, strict=True)],
@@ -79,9 +79,11 @@ def _scaled(gpus: Gpus, metric: str, scale: float) -> Callable[[], Floats]:
     return lambda: gpus.column(metric) * scale
 
 
-def _per_node(nodes: Sequence[str], say: Callable[[str], str]) -> list[str]:
+def _per_node(nodes: Sequence[str], as_text: Callable[[str], str]) -> list[str]:
     known: dict[str, str] = {}
-    return [known[node] if node in known else known.setdefault(node, say(node)) for node in nodes]
+    return [
+        known[node] if node in known else known.setdefault(node, as_text(node)) for node in nodes
+    ]
 
 
 def _clock_limit(gpus: Gpus) -> list[str]:

@@ -85,7 +85,7 @@ class RecentFrames:
     def add(self, state: DashboardState) -> None:
         """Add a state, if the last one is old enough."""
         if not state.ready or not len(state.gpus) or state.gpus is self._gpus:
-            return  # nothing, or what a screen that looks at few GPUs has left of all the others
+            return  # nothing new, or a view wants only a part of the GPUs
         if self.frames and state.at - self.frames[-1].at < spacing(len(state.gpus)) * 0.9e9:
             return
         self._gpus = state.gpus
