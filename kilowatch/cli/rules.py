@@ -70,7 +70,7 @@ def test(files: tuple[Path, ...], verbose: bool) -> None:
 def prometheus(files: tuple[Path, ...], runbook: str | None) -> None:
     """Print rule FILES, or the shipped rules, as rules for Prometheus.
 
-    What PromQL can't say is named at the top, with what comes out otherwise there.
+    A comment at the top lists conditions that PromQL cannot express, and what differs.
     """
     from alerts.rules.rule import load, read  # noqa: PLC0415
     from kilowatch.prometheus import self_alerts as itself  # noqa: PLC0415
