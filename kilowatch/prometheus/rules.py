@@ -93,9 +93,10 @@ def translate(rules: Sequence[Rule]) -> tuple[list[AlertRule], list[Untranslated
 
 def alert_of(rule: Rule) -> AlertRule:
     """Return one rule as Prometheus evaluates it. Raises `NotExpressible` when it can't."""
+    detail = len(identity(rule.table))
     bad = promql(rule.when, rule)
     if bad.subject is not rule.table:
-        if len(identity(bad.subject)) > len(identity(rule.table)):
+        if len(identity(bad.subject)) > detail:
             raise NotExpressible(f"its condition is about a {bad.subject}")
         bad = both([PromQL(_there(rule.table), rule.table), bad])
     text, notes, records = bad.expr, list(bad.notes), list(bad.records)

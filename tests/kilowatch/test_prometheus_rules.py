@@ -196,6 +196,9 @@ def test_what_cannot_be_said_is_refused_with_a_reason(tmp_path: Path) -> None:
     when = '{ type = "expr", expr = "gpu_power_watts > 1 or node_wall_power_watts > 2" }'
     with pytest.raises(NotExpressible, match="different things"):
         alert_of(own(tmp_path, when))
+    when = '{ type = "in", metric = "monitor_bus_lost", values = [1] }'
+    with pytest.raises(NotExpressible, match="exported apart"):
+        alert_of(own(tmp_path, when, "monitor"))
     made, left = translate(
         [own(tmp_path, '{ type = "repeats", xids = [13], count = 3, window = 60 }')]
     )
