@@ -175,12 +175,17 @@ def heat_text(circuit: CircuitState) -> str:
 
 
 def band_text(circuit: CircuitState) -> str:
+    """Return the time to trip, and the load that it is for."""
+    trip = circuit.trip_seconds
+    return trip_text(trip.earliest, trip.latest, f" at {_load_basis(circuit)}")
+
+
+def trip_text(earliest: float | None, latest: float | None, basis: str = "") -> str:
     """Return `may trip in 22 s .. 75 s (estimate)`, earliest to latest."""
-    earliest, latest = circuit.trip_seconds.earliest, circuit.trip_seconds.latest
     if earliest is None:
         return "no trip expected at this load"
     end = "never" if latest is None else duration(latest)
-    return f"may trip in {duration(earliest)} .. {end} at {_load_basis(circuit)} (estimate)"
+    return f"may trip in {duration(earliest)} .. {end}{basis} (estimate)"
 
 
 def _load_basis(circuit: CircuitState) -> str:

@@ -6,8 +6,7 @@ import textwrap
 
 from alerts.message.text import clean
 from api.power import Cap, CircuitPlan, NodePlan, PlanResult
-from kilowatch.text.circuits import ESTIMATE, rule_text
-from telemetry.text import duration
+from kilowatch.text.circuits import ESTIMATE, rule_text, trip_text
 
 WIDTH = 80
 
@@ -38,7 +37,11 @@ def _circuit(circuit: CircuitPlan) -> list[str]:
     limits = "its main breaker is not known"
     if circuit.rated_amps is not None and circuit.continuous_amps is not None:
         limits = f"continuous limit {circuit.continuous_amps:g} A, breaker {circuit.rated_amps:g} A"
-    lines = [f"{name}  {circuit.watts:,.0f} W  {amps} A; {limits}", f"    {_trip(circuit)}"]
+    trip = circuit.trip_seconds
+    lines = [
+        f"{name}  {circuit.watts:,.0f} W  {amps} A; {limits}",
+        f"    {trip_text(trip['earliest'], trip['latest'])}",
+    ]
     if circuit.survivor_amps is not None:
         lines.append(f"    {circuit.survivor_amps:.1f} A after the worst loss of another feed")
     lines += _broken(circuit.alerts)
@@ -71,14 +74,6 @@ def _node(node: NodePlan) -> list[str]:
         return []
     load = "" if node.supply_load is None else f"  supplies {node.supply_load:.0%} loaded"
     return [f"node {clean(node.id)}{load}", *_broken(node.alerts)]
-
-
-def _trip(circuit: CircuitPlan) -> str:
-    earliest, latest = circuit.trip_seconds["earliest"], circuit.trip_seconds["latest"]
-    if earliest is None:
-        return "no trip expected at this load"
-    end = "never" if latest is None else duration(latest)
-    return f"may trip in {duration(earliest)} .. {end} (estimate)"
 
 
 def _wrapped(text: str, inside: str) -> list[str]:
