@@ -240,7 +240,7 @@ class RedfishPoller(Poller):
         root = await self._service.get(ROOT)
         collection = link(root, "Chassis")
         if collection is None:
-            raise PollError("it has no Chassis; set path to what tells its power")
+            raise PollError("it has no Chassis; set path to the resource with its power")
         paths = members(await self._service.get(collection))[:MOST_CHASSIS]
         found = [one for one in await _all([self._look(path) for path in paths]) if isinstance(one, RedfishChassis)]  # fmt: skip
         candidates = [one for one in found if one.supplies] or [
@@ -249,9 +249,7 @@ class RedfishPoller(Poller):
         outer = [one for one in candidates if not one.contained] or candidates
         if len(outer) != 1:
             names = ", ".join(one.path for one in outer) or "none"
-            raise PollError(
-                f"which chassis tells the whole machine's power? {names}: set path to it"
-            )
+            raise PollError(f"which chassis has the whole machine's power? {names}: set path to it")
         return outer[0]
 
     async def _look(self, path: str) -> RedfishChassis:
@@ -293,7 +291,7 @@ class RedfishPoller(Poller):
             if samples and samples[0].watts is not None:
                 flags = tuple(dict.fromkeys((*samples[0].flags, *whole.flags)))
                 return [replace(samples[0], flags=flags)]
-        raise PollError(f"{chassis.path} tells no power; set path to what does")
+        raise PollError(f"{chassis.path} reports no power; set path to a resource that does")
 
     async def _supply(self, body: dict[str, Any]) -> list[MeterSample]:
         path = link(body, "Metrics")

@@ -51,7 +51,7 @@ class LazyFacts(Sequence[Mapping[str, str]]):
         return (self._say(row) for row in range(self._size))
 
 
-# Spans of time, bands and lists as people read them. Every time to a trip is an estimate, and says so.
+# Bands and lists in words. Every trip time is an estimate and is marked so.
 
 ESTIMATE = "an estimate; a breaker may trip earlier or later"
 NO_RATING = "not known: the breaker's own rating is not configured"

@@ -169,7 +169,7 @@ class WallPowerModel:
         self.gpus = np.where(np.isnan(tick.gpus), self.gpus, tick.gpus)
         gpus = np.where(np.isnan(self.gpus), np.where(self._known, self._catalogue_gpus, np.nan), self.gpus)  # fmt: skip
         by_model = np.where(self._known, self._limit * gpus, np.nan)
-        # No GPU, no limit; GPUs of which neither driver nor catalogue says a limit: not known.
+        # No GPU, no limit; GPUs without a limit of driver or catalogue: not known.
         by_model = np.where((gpus > 0) & (self._limit == 0), np.nan, by_model)
         by_model = np.where(gpus == 0, 0.0, by_model)
         return np.where(np.isnan(self.limits), by_model, self.limits), gpus

@@ -63,7 +63,7 @@ class Json(MqttConfig, frozen=True, tag="json"):
         """Raise `ConfigError` for what can't work."""
         super().check(where)
         if self.values and self.path:
-            raise ConfigError(where, "it has path and values", "Keep one: values says path, unit and scale of each.")  # fmt: skip
+            raise ConfigError(where, "it has path and values", "Keep one: values has path, unit and scale of each.")  # fmt: skip
         if self.map:
             raise ConfigError(f"{where}.map", "a json meter has no parts", "Make each part a meter of its own with its own path.")  # fmt: skip
         seen: set[str] = set()
@@ -72,7 +72,7 @@ class Json(MqttConfig, frozen=True, tag="json"):
             check_value(here, value)
             quantity = UNITS[value.unit][0]
             if quantity in seen:
-                raise ConfigError(f"{here}.unit", f"{quantity} is said twice", "Say each quantity once.")  # fmt: skip
+                raise ConfigError(f"{here}.unit", f"{quantity} is configured twice", "Configure each quantity once.")  # fmt: skip
             seen.add(quantity)
 
     def decoder(self) -> Decoder:

@@ -120,7 +120,7 @@ class MeterRecord:
         changed = self.state.online is not online
         self.state = replace(self.state, online=online)
         if not online:
-            self.lost(now, "the device is offline, it says itself")
+            self.lost(now, "the device reports itself offline")
         elif changed:
             self.state = replace(self.state, message="")
         return changed

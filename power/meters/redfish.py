@@ -118,7 +118,7 @@ def link(body: dict[str, Any], *keys: str) -> str | None:
         found = found.get(key) if isinstance(found, dict) else None
     path = found.get("@odata.id") if isinstance(found, dict) else None
     good = isinstance(path, str) and path.startswith("/redfish/") and len(path) < 500
-    return path.rstrip("/") if good else None  # type: ignore[union-attr]  # good says that it is text
+    return path.rstrip("/") if good else None  # type: ignore[union-attr]  # good means that it is text
 
 
 def members(body: dict[str, Any]) -> list[str]:
@@ -147,7 +147,7 @@ def of_resource(channel: str, body: dict[str, Any]) -> list[MeterSample]:
     kind = type_of(body)
     decode = DECODERS.get(kind)
     if decode is None:
-        raise WireError("unknown_type", f"a {kind or 'nameless'} resource tells no power")
+        raise WireError("unknown_type", f"a {kind or 'nameless'} resource has no power reading")
     return [one for one in decode(channel, body) if not one.empty]
 
 
@@ -226,7 +226,7 @@ def _supply_metrics(channel: str, body: dict[str, Any]) -> list[MeterSample]:
 def _sensor(channel: str, body: dict[str, Any]) -> list[MeterSample]:
     quantity = {"Power": "watts", "Current": "amps", "Voltage": "volts"}.get(str(body.get("ReadingType")))  # fmt: skip
     if quantity is None:
-        raise WireError("unknown_type", f"a sensor of {body.get('ReadingType')!r:.40} tells no power")  # fmt: skip
+        raise WireError("unknown_type", f"a sensor of {body.get('ReadingType')!r:.40} has no power reading")  # fmt: skip
     return [filled(channel, {quantity: number(body.get("Reading"), quantity)})]
 
 

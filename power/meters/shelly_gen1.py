@@ -101,8 +101,8 @@ class ShellyGen1Decoder(Decoder):
         self._heard.clear()
 
     def _whole(self, family: str) -> list[MeterSample]:
-        """Return the sum of all parts once all are known. Where the id does not tell their number, that is
-        when each has reported twice."""
+        """Return the sum of all parts once all are known. Where their number is not known from the id, that
+        is when each has reported twice."""
         names = [name for name in self._known if name.startswith(family) and self._heard[name]]
         parts = [self._known[name] for name in names]
         if len(parts) != self._expected and min(self._heard[name] for name in names) < 2:

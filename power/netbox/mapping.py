@@ -85,7 +85,7 @@ def _circuit(feed: NetBoxFeed, records: NetBoxRecords) -> MappedCircuit:
     entry.comments.append(f"available in NetBox: {power:.0f} W at power factor 1")
     if feed.available is not None and abs(feed.available - power) > 1:
         entry.comments.append(
-            f"NetBox itself says {feed.available:.0f} W; save the feed there again"
+            f"NetBox itself has {feed.available:.0f} W; save the feed there again"
         )
     if feed.max_utilization == 100:
         entry.comments.append("100 % as the continuous limit: right only where the amperage is derated already or the breaker is made for it")  # fmt: skip
@@ -205,7 +205,7 @@ def _cord(
         if outlet.leg:
             legs.append(outlet.leg)
         if outlet.port is None or outlet.port not in records.ports:
-            return None, f"outlet {outlet.id} of {records.devices[outlet.device]} says no inlet"
+            return None, f"outlet {outlet.id} of {records.devices[outlet.device]} has no inlet"
         port = records.ports[outlet.port]
     return None, "the units before it feed each other"
 

@@ -12,7 +12,7 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def write(found: Translated, origin: str) -> str:
-    """Return the [power] section; `origin` says where it is from."""
+    """Return the [power] section; `origin`: the NetBox it is from."""
     lines = [f"# From NetBox at {_plain(origin)}: read it before you use it.", "[power]"]
     lines += [f"# {_plain(comment)}" for comment in found.comments]
     tables = (("panels", found.panels), ("circuits", found.circuits), ("nodes", found.nodes))

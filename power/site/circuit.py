@@ -133,7 +133,7 @@ def _wires(
     if spec.phase:
         poles = parse_poles(f"{place}.phase", spec.phase)
         if len(poles) != count:
-            raise ConfigError(f"{place}.phase", f"{spec.phase} names {len(poles)} poles, poles says {count}", "Make them agree.")  # fmt: skip
+            raise ConfigError(f"{place}.phase", f"{spec.phase} names {len(poles)} poles, and poles is {count}", "Make them agree.")  # fmt: skip
     elif above is not None and count < len(above.poles):
         raise ConfigError(f"{place}.phase", f"{above.id} has {len(above.poles)} poles and this circuit {count}", 'Say which: phase = "L1" or "L1-L2".')  # fmt: skip
     else:

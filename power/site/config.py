@@ -182,7 +182,7 @@ class UpsConfig(_Strict, frozen=True):
     circuits: tuple[str, ...] = ()
     """Circuits behind it."""
     nodes: tuple[str, ...] = ()
-    """Nodes behind it, where no circuit says so."""
+    """Nodes behind it that are on none of its circuits."""
     overload: tuple[tuple[float, float], ...] | None = None
     """[load, seconds] pairs: seconds for which it bears a load up to that ratio. [typical values]"""
 

@@ -73,7 +73,9 @@ def build(where: str, name: str, node: NodeConfig | None, volts: float, feeds: i
     """Return the machine of a configuration. Raises `ConfigError` with place and cure."""
     node = node or NodeConfig()
     if sum(x is not None for x in (node.profile, node.gpus)) > 1:
-        raise ConfigError(where, "it has a profile and gpus", "Keep one: a profile says its GPUs.")
+        raise ConfigError(
+            where, "it has a profile and gpus", "Keep one: a profile includes its GPUs."
+        )
     if node.profile is not None:
         return _of_profile(f"{where}.profile", name, node, volts)
     supply = node.supply or SupplyConfig()

@@ -34,9 +34,9 @@ def test_a_feed_of_netbox_defaults_is_1440_watts_and_not_1152() -> None:
 def test_what_netbox_calls_available_is_never_derated_again(available: float | None) -> None:
     text, layout = imported(pages([feed(1, "office", available_power=available)]))
     assert layout.circuits["office"].continuous_amps == 12
-    assert "NetBox itself says" not in text
+    assert "NetBox itself has" not in text
     assert (
-        "NetBox itself says 1200 W" in imported(pages([feed(1, "office", available_power=1200)]))[0]
+        "NetBox itself has 1200 W" in imported(pages([feed(1, "office", available_power=1200)]))[0]
     )
 
 
