@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from power.devices.thermal import RESET_BELOW, Element, Heat, cold, seconds_to_trip, step, used
+from power.devices.thermal import Element, Heat, cold, may_reset, seconds_to_trip, step, used
 from power.network.flow import Ints
 from power.network.topology import SiteTopology
 from power.network.wiring import Flags, Floats
@@ -97,7 +97,7 @@ class BreakerHeat:
         element, low, high = _rows(self._element, np.array([row])), 0.0, 4 * 3600.0
         for _ in range(24):
             middle = 0.5 * (low + high)
-            hot = used(step(one, np.zeros(1), middle, element), element).max() >= RESET_BELOW
+            hot = not may_reset(step(one, np.zeros(1), middle, element), element)[0]
             low, high = (middle, high) if hot else (low, middle)
         return high if low > 0 else 0.0
 

@@ -73,18 +73,6 @@ def amps_per_watt(
     return current
 
 
-def line_currents(between_12: float, between_23: float, between_31: float) -> Floats:
-    """Return amps on L1, L2, L3 of three line-to-line branch currents (same power factor).
-
-    The trap: each branch is P / (V_LL * PF). Dividing by sqrt(3) first understates lines by 1.73.
-    """
-    a, b, c = between_12, between_23, between_31
-    amps: Floats = np.sqrt(
-        np.array([a * a + c * c + a * c, b * b + a * a + b * a, c * c + b * b + c * b])
-    )
-    return amps
-
-
 def neutral_amps(pole_currents: Complex) -> Floats:
     """Return the neutral's amps; shape (..., 3) in, (...) out. Line-to-line loads cancel."""
     amps: Floats = np.abs(pole_currents.sum(axis=-1))
