@@ -278,7 +278,7 @@ class TimelineReply(msgspec.Struct, frozen=True, kw_only=True):
     """Its whole key."""
     began: int
     ended: int | None = None
-    events: tuple[IncidentEvent, ...] = msgspec.field(name="story", default=())
+    events: tuple[IncidentEvent, ...] = ()
     """Oldest first."""
     deliveries: list[DeliveryRow] = []
     """Newest first."""

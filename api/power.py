@@ -69,7 +69,7 @@ class CircuitState(msgspec.Struct, frozen=True):
     """Amps left below the continuous limit; negative above it."""
     load_ratio: float | None = None
     """Amps of the highest pole over the rating."""
-    lasting_ratio: float | None = None
+    sustained_ratio: float | None = None
     """The same of the load that times to trip are computed with: the mean of the last 10 s, or what
     has lasted 3 s where that is more."""
     continuous_ratio: float | None = None

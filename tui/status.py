@@ -145,7 +145,7 @@ def as_json(state: DashboardState, age: float | None) -> dict[str, Any]:
             for i in state.incidents
         ],
         "circuits": [
-            {"id": c.id, "watts": c.watts, "assumed_watts": c.assumed_watts, "load_ratio": c.load_ratio, "lasting_ratio": share(c),
+            {"id": c.id, "watts": c.watts, "assumed_watts": c.assumed_watts, "load_ratio": c.load_ratio, "sustained_ratio": share(c),
              "trip_earliest_seconds": c.trip_seconds.earliest}
             for c in state.urgent[:20]
         ],

@@ -359,7 +359,7 @@ OPERATIONS: tuple[Operation, ...] = (
         (404,),
     ),
     Operation(
-        "/api/v1/incidents/{key}/story",
+        "/api/v1/incidents/{key}/timeline",
         alerts.timeline,
         "incidentStory",
         "The timeline of one incident, open or ended within the hour: acknowledgements, "

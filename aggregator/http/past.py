@@ -42,7 +42,7 @@ USUAL = {Lane.FAST: 1.0, Lane.SLOW: 15.0}
 """Intervals of a device that is unknown today."""
 FURTHEST = 3600.0
 """Seconds: older readings are not asked for, however seldom a node reads."""
-_LASTING = (int(Gap.NOT_SUPPORTED), int(Gap.NO_PERMISSION))
+_PERMANENT = (int(Gap.NOT_SUPPORTED), int(Gap.NO_PERMISSION))
 """Reasons that held then if they hold today."""
 
 
@@ -55,7 +55,7 @@ class _Today:
     keys: list[tuple[str, str]]
     ages: dict[Lane, npt.NDArray[np.float64]]
     """By lane: seconds after which each row is stale."""
-    lasting: dict[str, npt.NDArray[np.uint8]]
+    permanent: dict[str, npt.NDArray[np.uint8]]
     """By column: reasons for gaps that hold at any time, 255 where there is none."""
 
 
@@ -149,11 +149,11 @@ def _today(view: AggregatorView, layout: ColumnLayout, choice: ColumnChoice) -> 
         for matrix in fleet.matrices
         if matrix.block.table is table
     }
-    lasting = {}
+    permanent = {}
     for name, values in by_columns.read(fleet, layout, choice.columns, view.now()).columns.items():
         reasons = gaps_of(values)
-        lasting[name] = np.where(np.isin(reasons, _LASTING), reasons, 255).astype(np.uint8)
-    return _Today(choice, layout, keys_of(layout.rows, table), ages, lasting)
+        permanent[name] = np.where(np.isin(reasons, _PERMANENT), reasons, 255).astype(np.uint8)
+    return _Today(choice, layout, keys_of(layout.rows, table), ages, permanent)
 
 
 def keys_of(rows: ColumnRows, table: Table) -> list[tuple[str, str]]:
@@ -190,15 +190,15 @@ def _joined(today: _Today, past: FleetPast, when: PastInstants) -> PastColumns:
         lane = BY_NAME[name].lane
         ages = np.full(len(keys), STALE_INTERVALS * USUAL[lane])
         ages[: len(kept)] = today.ages[lane][kept]
-        lasting = np.full(len(keys), 255, np.uint8)
-        lasting[: len(kept)] = today.lasting[name][kept]
+        permanent = np.full(len(keys), 255, np.uint8)
+        permanent[: len(kept)] = today.permanent[name][kept]
         for number, at in enumerate(when.all().tolist()):
             seen = np.append(past.seen[lane][number], 0)[column]
             shown = np.append(values[number], values.dtype.type(np.nan))[column]
             stale = at - seen > ages * SECOND + past.slack.get(lane, 0)
             shown[np.isnan(shown)] = GAP[Gap.UNKNOWN]
-            for reason in _LASTING:
-                shown[np.isnan(shown) & (lasting == reason)] = GAP[Gap(reason)]
+            for reason in _PERMANENT:
+                shown[np.isnan(shown) & (permanent == reason)] = GAP[Gap(reason)]
             shown[stale] = GAP[Gap.STALE]
             shown[came_late & (seen == 0)] = GAP[Gap.NOT_READ]
             reported |= ~np.isnan(shown)

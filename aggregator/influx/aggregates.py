@@ -42,7 +42,7 @@ class SpanAggregates:
     low: npt.NDArray[np.float32]
     high: npt.NDArray[np.float32]
     newest: npt.NDArray[np.float64]
-    """Last value, of counters and states (`lasting`)."""
+    """Last value, of counters and states (`last_columns`)."""
     gaps: npt.NDArray[np.int32]
     """Readings that had none, by reason (`names.ANNOUNCED`)."""
 
@@ -58,7 +58,7 @@ class SpanAggregates:
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
-def lasting(block: Block) -> list[int]:
+def last_columns(block: Block) -> list[int]:
     """Return the places of the metrics of a block whose last reading counts."""
     return [at for at, name in enumerate(block.names) if keeps_last(METRICS[name])]
 
@@ -75,7 +75,7 @@ def empty(block: Block, rows: int) -> SpanAggregates:
         np.zeros((rows, gauges)),
         np.full((rows, gauges), np.nan, np.float32),
         np.full((rows, gauges), np.nan, np.float32),
-        np.full((rows, len(lasting(block))), np.nan),
+        np.full((rows, len(last_columns(block))), np.nan),
         np.zeros((rows, len(_REASONS)), np.int32),
     )
 
@@ -90,7 +90,7 @@ def of_readings(
     """Return single frames as spans; a value that is not finite is a gap."""
     known_gauges, known_counters = np.isfinite(gauges), np.isfinite(counters)
     clean = np.where(known_gauges, gauges, np.float32(np.nan))
-    places = [at - len(block.gauges) for at in lasting(block)]
+    places = [at - len(block.gauges) for at in last_columns(block)]
     newest = [
         np.where(known_counters[:, place], counters[:, place], np.nan)
         if place >= 0

@@ -57,7 +57,7 @@ class SpooledRequest:
     points: int
     first: int
     last: int
-    lasting: bool
+    retained: bool
     """Whether it is to outlive the readings around it."""
 
 
@@ -92,7 +92,7 @@ def read(file: BinaryIO, start: int) -> SpoolRecord | None:
     return SpoolRecord(_name(policy), points, first, last, found.payload)
 
 
-def scan(number: int, path: Path, lasting: Collection[str]) -> tuple[SpoolSegment, list[Loss]]:
+def scan(number: int, path: Path, retained: Collection[str]) -> tuple[SpoolSegment, list[Loss]]:
     """Return the records of a segment, and the losses by damage on the disk.
 
     A torn record at the end is cut off: its frames do not count as stored, and are requested again.
@@ -103,7 +103,7 @@ def scan(number: int, path: Path, lasting: Collection[str]) -> tuple[SpoolSegmen
             policy, points, first, last = found.fields
             size = found.stop - found.start
             if found.intact:
-                keep = _name(policy) in lasting
+                keep = _name(policy) in retained
                 segment.entries.append(SpooledRequest(found.start, size, points, first, last, keep))
             else:
                 log.error("%s: %d points at byte %d are damaged", path, points, found.start)

@@ -43,11 +43,11 @@ class SpoolPosition:
 class Spool:
     """Requests in a folder. Every method may be called from any thread."""
 
-    def __init__(self, folder: Path, most: int, lasting: Collection[str] = ()) -> None:
-        """Read the folder. `most`: bytes; `lasting`: policies whose requests are small, few and not to
+    def __init__(self, folder: Path, most: int, retained: Collection[str] = ()) -> None:
+        """Read the folder. `most`: bytes; `retained`: policies whose requests are small, few and not to
         be dropped with the readings around them. Raises `StoreError`."""
         self._folder = folder
-        self._lasting = lasting
+        self._retained = retained
         self._most = most
         self._longest = max(64 * 1024, min(LARGEST_SEGMENT, most // 8))
         self._lock = threading.Lock()
@@ -86,10 +86,10 @@ class Spool:
         parts = []
         for record in records:
             packed = pack(record)
-            lasting = record.policy in self._lasting
+            retained = record.policy in self._retained
             entries.append(
                 SpooledRequest(
-                    offset, len(packed), record.points, record.first, record.last, lasting
+                    offset, len(packed), record.points, record.first, record.last, retained
                 )
             )
             offset += len(packed)
@@ -126,11 +126,11 @@ class Spool:
             self._drop(victim, "spool_full")
 
     def _drop(self, segment: SpoolSegment, reason: str) -> None:
-        """Drop a segment; its lasting records are appended again, unless they are most of it."""
+        """Drop a segment; its retained records are appended again, unless they are most of it."""
         kept = [
             number
             for number, entry in enumerate(segment.entries)
-            if entry.lasting and number >= segment.delivered
+            if entry.retained and number >= segment.delivered
         ]
         if 2 * sum(segment.entries[number].size for number in kept) > segment.size:
             kept = []
@@ -259,7 +259,7 @@ class Spool:
             if number < at:
                 path.unlink(missing_ok=True)
                 continue
-            segment, damaged = scan(number, path, self._lasting)
+            segment, damaged = scan(number, path, self._retained)
             self._losses += damaged
             segment.delivered = min(delivered, len(segment.entries)) if number == at else 0
             self._segments.append(segment)

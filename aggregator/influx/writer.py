@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from aggregator.influx.aggregates import SpanAggregates, lasting
+from aggregator.influx.aggregates import SpanAggregates, last_columns
 from aggregator.influx.lines import MILLISECOND, Chunk, LineColumn, LineEncoder
 from aggregator.influx.names import (
     ANNOUNCED,
@@ -184,7 +184,7 @@ def _values(block: int, cells: SpanAggregates) -> list[LineColumn]:
     many = cells.known[:, : len(found.gauges)]
     with np.errstate(invalid="ignore", divide="ignore"):
         means = np.where(many > 0, cells.total / many, np.nan).astype(np.float32)
-    last = {place: at for at, place in enumerate(lasting(found))}
+    last = {place: at for at, place in enumerate(last_columns(found))}
     columns = []
     for place, name in enumerate(found.names):
         if not cells.known[:, place].any():

@@ -190,7 +190,7 @@ def trip_text(earliest: float | None, latest: float | None, basis: str = "") -> 
 
 def _load_basis(circuit: CircuitState) -> str:
     """Return the load that a time to trip is for: not always the present one."""
-    now, sustained = circuit.load_ratio, circuit.lasting_ratio
+    now, sustained = circuit.load_ratio, circuit.sustained_ratio
     if now is None or sustained is None or abs(now - sustained) < _LIKE:
         return "this load"
     return f"the {sustained:.0%} of the last 10 s"

@@ -32,7 +32,7 @@ class TickResult:
     dead: Flags
     committed: Flow
     survivor: Floats
-    lasting: Floats
+    sustained: Floats
     trips: Floats
     minute_reported: Floats
     """Reported part of `minute`, without assumed power."""
@@ -67,7 +67,7 @@ def columns(topology: SiteTopology, result: TickResult) -> dict[str, Floats]:
 def _load(topology: SiteTopology, result: TickResult) -> dict[str, Floats]:
     network, loads = topology.network, result.loads
     amps = np.where(topology.poles, loads.amps, np.nan)
-    lasting = mask_uncertain(result.minute / network.continuous, result.minute_reported / network.continuous, thresholds.LOAD_CLEAR, thresholds.CONTINUOUS)  # fmt: skip
+    mean_ratio = mask_uncertain(result.minute / network.continuous, result.minute_reported / network.continuous, thresholds.LOAD_CLEAR, thresholds.CONTINUOUS)  # fmt: skip
     over = mask_uncertain(result.ten / network.effective, result.ten_reported / network.effective, thresholds.OVERLOAD_CLEAR, thresholds.OVERLOAD)  # fmt: skip
     return {
         "circuit_watts": loads.watts,
@@ -83,8 +83,8 @@ def _load(topology: SiteTopology, result: TickResult) -> dict[str, Floats]:
         "circuit_headroom_amps": network.continuous - loads.highest,
         "circuit_load_ratio": loads.highest / network.rated,
         "circuit_assumed_watts": loads.assumed,
-        "circuit_continuous_ratio": lasting,
-        "circuit_lasting_ratio": result.lasting / network.rated,
+        "circuit_continuous_ratio": mean_ratio,
+        "circuit_sustained_ratio": result.sustained / network.rated,
         "circuit_overload_ratio": np.where(topology.breakers, over, np.nan),
         "circuit_above_continuous_seconds": result.above,
         "circuit_energy_joules": result.joules,

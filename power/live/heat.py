@@ -123,8 +123,8 @@ class BreakerHeat:
 
     def _start(self, now: float, ratio: Floats, fresh: Flags) -> None:
         pickup = self._element.pickup[:, _EDGE]
-        lasting = np.where(ratio > pickup, _WARM, ratio)
-        square = np.repeat(np.square(np.where(fresh, lasting, 0.0))[:, None], 3, axis=1)
+        steady = np.where(ratio > pickup, _WARM, ratio)
+        square = np.repeat(np.square(np.where(fresh, steady, 0.0))[:, None], 3, axis=1)
         self.heat = _where(fresh, Heat(square, square), self.heat)
         self._started = np.where(fresh, now, self._started)
 

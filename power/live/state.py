@@ -280,10 +280,10 @@ class LivePower:
             now, heating_amps(loads, self.breaker_heat.begun), self.trips.off | dead
         )
         minute, ten = self.windows.rms(now, 60.0), self.windows.rms(now, 10.0)
-        lasting = np.fmax(ten, self.windows.least(now, HELD_SECONDS))
+        sustained = np.fmax(ten, self.windows.least(now, HELD_SECONDS))
         minute_reported, ten_reported = self.reported.rms(now, 60.0), self.reported.rms(now, 10.0)
-        lasting_reported = np.fmax(ten_reported, self.reported.least(now, HELD_SECONDS))
-        lasting = np.where(self.trips.off | dead, 0.0, lasting)
+        sustained_reported = np.fmax(ten_reported, self.reported.least(now, HELD_SECONDS))
+        sustained = np.where(self.trips.off | dead, 0.0, sustained)
         self.energy.update(seconds, loads.watts - loads.assumed, meters)
         self._forecast(now)
         extra, theirs = self._undeclared.of(now, wall_power, loads)
@@ -295,7 +295,7 @@ class LivePower:
             undeclared=undeclared(topology, wall_power, loads), dead=dead,
             committed=could,
             survivor=self._survivors(np.nan_to_num(wall_power.held) + theirs, local, dead),
-            lasting=lasting, trips=self._trips(lasting, lasting_reported),
+            sustained=sustained, trips=self._trips(sustained, sustained_reported),
             minute_reported=minute_reported, ten_reported=ten_reported,
             used=self.breaker_heat.used(), assumed=self.breaker_heat.assumed(now),
             minute=minute, ten=ten, peak=self.windows.peak(now, 10.0),
@@ -312,10 +312,10 @@ class LivePower:
             notices=self._notices,
         )  # fmt: skip
 
-    def _trips(self, lasting: Floats, reported: Floats) -> Floats:
+    def _trips(self, sustained: Floats, reported: Floats) -> Floats:
         """Return seconds to each edge; NaN where only assumed power would trip the breaker."""
-        trips = self.breaker_heat.trips(lasting)
-        unsure = uncertain(lasting, reported) & np.isfinite(trips[:, 0])
+        trips = self.breaker_heat.trips(sustained)
+        unsure = uncertain(sustained, reported) & np.isfinite(trips[:, 0])
         if unsure.any():
             least = self.breaker_heat.trips(np.where(unsure, reported, np.nan))[:, 0]
             trips = np.where((unsure & ~np.isfinite(least))[:, None], np.nan, trips)

@@ -120,7 +120,7 @@ def _circuit(
         continuous_amps=get("continuous_amps"),
         headroom_amps=get("headroom_amps"),
         load_ratio=get("load_ratio"),
-        lasting_ratio=get("lasting_ratio"),
+        sustained_ratio=get("sustained_ratio"),
         continuous_ratio=get("continuous_ratio"),
         above_continuous_seconds=get("above_continuous_seconds"),
         heat_ratio=get("heat_ratio"),

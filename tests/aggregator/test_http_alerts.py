@@ -328,18 +328,18 @@ async def test_the_story_of_an_incident_says_who_did_what_and_who_was_told(tmp_p
         scene.set(60.0, 60.0)
         await scene.until(lambda: "resolved" in pager.state.values())
         await client.stage.delivery.saved(10)
-        story = await client.get(f"{path}/story")
-        told = [(one["what"], one["who"], one["why"]) for one in story["story"]]
+        timeline = await client.get(f"{path}/timeline")
+        told = [(one["what"], one["who"], one["why"]) for one in timeline["events"]]
         assert told[0] == ("told", "", "new")
         assert told[1:3] == [("acknowledged", "ops", "on it"), ("taken_back", "mia", "not mine")]
         assert told[-1] == ("ended", "", "resolved")
-        times = [one["at"] for one in story["story"]]
+        times = [one["at"] for one in timeline["events"]]
         assert times == sorted(times)
-        assert story["began"] <= times[0]
-        assert story["ended"] == times[-1]
-        sent = [(one["channel"], one["reason"], one["outcome"]) for one in story["deliveries"]]
+        assert timeline["began"] <= times[0]
+        assert timeline["ended"] == times[-1]
+        sent = [(one["channel"], one["reason"], one["outcome"]) for one in timeline["deliveries"]]
         assert sent[-1] == ("oncall", "new", "delivered")
-        assert {one["incident"] for one in story["deliveries"]} == {found["key"]}
+        assert {one["incident"] for one in timeline["deliveries"]} == {found["key"]}
 
 
 async def test_deliveries_and_channels_show_what_became_of_what_was_told(tmp_path: Path) -> None:

@@ -276,7 +276,7 @@ def test_a_time_to_trip_names_its_load_where_another_flows_now() -> None:
     """After a sudden drop: 69 % now, and a countdown of the ten seconds before."""
     lines = circuit_lines([
         state(
-            0.69, watts=1656.0, heat_ratio=0.93, lasting_ratio=1.21, continuous_ratio=1.43, headroom_amps=2.2,
+            0.69, watts=1656.0, heat_ratio=0.93, sustained_ratio=1.21, continuous_ratio=1.43, headroom_amps=2.2,
             trip_seconds=TripSeconds(earliest=11.0, nominal=40.0, latest=200.0),
         )
     ])  # fmt: skip

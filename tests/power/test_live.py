@@ -51,16 +51,16 @@ def test_the_load_that_a_trip_is_told_for_is_told_too() -> None:
     stage = Stage(TWO, limits=LIMITS, gpus=2)
     wall = {"n2": 120.0 * 20 * 1.5}
     stage.play(20, wall=wall)
-    assert stage.value("circuit_lasting_ratio", "b") == pytest.approx(1.5, rel=0.01)
+    assert stage.value("circuit_sustained_ratio", "b") == pytest.approx(1.5, rel=0.01)
     stage.play(3, wall={"n2": 120.0 * 20 * 0.5})
     assert stage.value("circuit_load_ratio", "b") == pytest.approx(0.5)
     assert np.isfinite(stage.value("circuit_trip_earliest_seconds", "b"))
-    assert stage.value("circuit_lasting_ratio", "b") > 1.2
+    assert stage.value("circuit_sustained_ratio", "b") > 1.2
     stage.play(10, wall={"n2": 120.0 * 20 * 0.5})
     assert np.isinf(stage.value("circuit_trip_earliest_seconds", "b"))
-    assert stage.value("circuit_lasting_ratio", "b") == pytest.approx(0.5)
+    assert stage.value("circuit_sustained_ratio", "b") == pytest.approx(0.5)
     stage.play(4, wall=wall)
-    assert stage.value("circuit_lasting_ratio", "b") == pytest.approx(1.5)
+    assert stage.value("circuit_sustained_ratio", "b") == pytest.approx(1.5)
     assert np.isfinite(stage.value("circuit_trip_earliest_seconds", "b"))
 
 

@@ -23,13 +23,13 @@ from tui.tables.fields import circuit_fields
 
 FALLEN = CircuitState(
     "office", watts=1656.0, amps={"L1": 13.8}, rated_amps=20.0, continuous_amps=16.0, effective_amps=20.0,
-    headroom_amps=2.2, load_ratio=0.69, lasting_ratio=1.21, continuous_ratio=1.43, above_continuous_seconds=130.0,
+    headroom_amps=2.2, load_ratio=0.69, sustained_ratio=1.21, continuous_ratio=1.43, above_continuous_seconds=130.0,
     heat_ratio=0.93, trip_known=True, trip_seconds=TripSeconds(11.0, 40.0, 200.0), source="node_meter",
 )  # fmt: skip
 """A circuit whose load has just fallen: now it carries little, and the countdown is of before."""
 AFTER = CircuitState(
     "office", watts=1656.0, amps={"L1": 13.8}, rated_amps=20.0, continuous_amps=16.0, effective_amps=20.0,
-    headroom_amps=2.2, load_ratio=0.69, lasting_ratio=0.69, continuous_ratio=1.2, trip_known=True,
+    headroom_amps=2.2, load_ratio=0.69, sustained_ratio=0.69, continuous_ratio=1.2, trip_known=True,
 )  # fmt: skip
 """Ten seconds later; the mean of the minute has not followed yet."""
 
@@ -54,12 +54,12 @@ def test_every_number_on_a_line_is_of_the_load_of_the_countdown() -> None:
         line.split() == ["office", "121%", "2.9", "kW", "MAY", "TRIP", "IN", "00:11"]
         for line in text_lines(shown, 0.3)
     )
-    assert as_json(shown, 0.3)["circuits"][0]["lasting_ratio"] == 1.21
+    assert as_json(shown, 0.3)["circuits"][0]["sustained_ratio"] == 1.21
     assert circuit_fields(shown, [FALLEN])["load"]() == [1.21]
 
 
 def test_a_share_is_of_the_breaker_where_it_is_over_another_limit() -> None:
-    over = msgspec.structs.replace(AFTER, lasting_ratio=0.81, above_continuous_seconds=130.0)
+    over = msgspec.structs.replace(AFTER, sustained_ratio=0.81, above_continuous_seconds=130.0)
     assert line_text(worst_line(state(circuits=[over]), Now(0.0), 1)).strip() == (
         "office 81% of its breaker, over continuous limit for 2 m"
     )
@@ -75,7 +75,7 @@ CALM = msgspec.structs.replace(
     ("more", "said_"),
     [
         ({}, False),
-        ({"lasting_ratio": 0.9}, True),
+        ({"sustained_ratio": 0.9}, True),
         ({"forecast_rated_seconds": 600.0}, True),
         ({"forecast_continuous_seconds": 600.0}, True),
         ({"trip_seconds": TripSeconds(600.0)}, True),
@@ -113,7 +113,7 @@ def test_an_older_aggregator_reports_one_load_only() -> None:
 
 
 def test_what_is_not_known_is_a_dash() -> None:
-    unknown = CircuitState("u", rated_amps=20.0, continuous_amps=16.0, lasting_ratio=0.4)
+    unknown = CircuitState("u", rated_amps=20.0, continuous_amps=16.0, sustained_ratio=0.4)
     assert share(unknown) is None
     assert load(unknown) is None
     assert headroom(unknown) == "—"
@@ -125,7 +125,7 @@ def test_what_is_not_known_is_a_dash() -> None:
 
 ASSUMED = CircuitState(
     "office", watts=2900.0, amps={"L1": 24.2}, rated_amps=20.0, continuous_amps=16.0, effective_amps=20.0,
-    headroom_amps=-8.2, load_ratio=1.21, lasting_ratio=1.21, continuous_ratio=None, assumed_watts=2900.0,
+    headroom_amps=-8.2, load_ratio=1.21, sustained_ratio=1.21, continuous_ratio=None, assumed_watts=2900.0,
     source="committed", facts={"assumed": "all of it is assumed: rig: silent, counted with all that may be drawn",
                                "band": "not known, as part of its load is assumed"},
 )  # fmt: skip
@@ -151,14 +151,14 @@ def test_an_assumed_load_is_never_shown_as_a_measured_one() -> None:
 
 COOL = CircuitState(
     "office", watts=800.0, amps={"L1": 6.7}, rated_amps=20.0, continuous_amps=16.0, effective_amps=20.0,
-    headroom_amps=9.3, load_ratio=0.33, lasting_ratio=0.33, continuous_ratio=0.4, trip_known=True,
+    headroom_amps=9.3, load_ratio=0.33, sustained_ratio=0.33, continuous_ratio=0.4, trip_known=True,
 )  # fmt: skip
 
 
 def test_an_unknown_time_to_trip_is_not_never() -> None:
     """Of a circuit within its limits, a part of whose load is assumed, or whose breaker nobody knows."""
     known = msgspec.structs.replace(
-        ASSUMED, load_ratio=0.5, lasting_ratio=0.5, continuous_ratio=0.6
+        ASSUMED, load_ratio=0.5, sustained_ratio=0.5, continuous_ratio=0.6
     )
     assert "trip: not known, as part of its load is assumed" in "\n".join(page(known))
     assert "does not trip at this load" in "\n".join(page(COOL))

@@ -160,7 +160,7 @@ def test_questions_about_the_past_name_the_instant() -> None:
     assert at < 1795283580 * SECOND < at + 60 * SECOND
     for fixed in (
         "api/v1/silences",
-        "api/v1/incidents/x/story",
+        "api/v1/incidents/x/timeline",
         "api/v1/gpus/GPU-1?at=17",
         "api/v1/history?gpu=GPU-1&from=17&to=18",
     ):

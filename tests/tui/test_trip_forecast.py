@@ -96,7 +96,7 @@ def test_words_below_stand_at_their_place_and_never_on_each_other() -> None:
 
 CIRCUIT = CircuitState(
     "PDU-1", watts=6000.0, amps={"L1": 50.0}, rated_amps=80.0, continuous_amps=64.0, effective_amps=72.0,
-    load_ratio=0.625, lasting_ratio=0.625, trip_seconds=TripSeconds(120.0, 200.0, 300.0),
+    load_ratio=0.625, sustained_ratio=0.625, trip_seconds=TripSeconds(120.0, 200.0, 300.0),
 )  # fmt: skip
 
 

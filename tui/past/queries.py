@@ -45,7 +45,7 @@ class PastRequest:
 def then(ask: DocumentRequest, at: int, newest: int) -> PastRequest | None:
     """Return the request about a past time that stands for a request of now; None where the API has
     none. `newest`: now, by the aggregator's clock."""
-    if _FIXED.search(ask.path) or ask.path.startswith(_TIMELESS) or ask.path.endswith("/story"):
+    if _FIXED.search(ask.path) or ask.path.startswith(_TIMELESS) or ask.path.endswith("/timeline"):
         return PastRequest(ask.path, ask.kind, ask.path)
     if ask.path.startswith("api/v1/events?from=-24h"):
         end = (at // EVENTS_EVERY + 1) * EVENTS_EVERY

@@ -89,7 +89,7 @@ def _next(circuit: CircuitState, status: RowStatus, since: Now) -> list[list[Pie
 
 def _carries(circuit: CircuitState) -> list[list[Piece]]:
     """Draw the load of about the last ten seconds, with which countdowns are computed."""
-    word = "load" if circuit.lasting_ratio is None else "last 10 s"
+    word = "load" if circuit.sustained_ratio is None else "last 10 s"
     return [
         [(f"{word}  ", "dim"), (about(circuit, watts(load(circuit))), "strong")],
         [(f"  {about(circuit, percent(share(circuit)))} of {number(circuit.rated_amps)} A", "")],

@@ -21,7 +21,7 @@ _REASONS = {"new": "it is new", "worse": "it grew worse", "more": "there is more
 
 def path_of(key: str) -> str:
     """Return the path of an incident's timeline."""
-    return f"api/v1/incidents/{quote(key, safe='')}/story"
+    return f"api/v1/incidents/{quote(key, safe='')}/timeline"
 
 
 def timeline_request(key: str) -> DocumentRequest:

@@ -16,7 +16,7 @@ from api.power import CircuitsReply, CircuitState, TripSeconds
 
 FIELDS = (
     "watts", "assumed_watts", "rated_amps", "effective_amps", "continuous_amps", "headroom_amps", "load_ratio",
-    "lasting_ratio", "continuous_ratio", "above_continuous_seconds", "heat_ratio",
+    "sustained_ratio", "continuous_ratio", "above_continuous_seconds", "heat_ratio",
     "forecast_continuous_seconds", "forecast_rated_seconds",
 )  # fmt: skip
 """Fields of `Circuit` that lists, maps and the header show."""

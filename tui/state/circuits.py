@@ -71,8 +71,8 @@ def countdown(circuit: CircuitState, status: RowStatus, now: Now, *, short: bool
         since = circuit.above_continuous_seconds
         if short:
             return "> continuous", tone_of(status, "")
-        lasting = f" for {short_duration(since)}" if since else ""
-        return f"over continuous limit{lasting}", tone_of(status, "")
+        duration = f" for {short_duration(since)}" if since else ""
+        return f"over continuous limit{duration}", tone_of(status, "")
     if circuit.forecast_continuous_seconds is not None:
         return (
             f"80% in {short_duration(max(0.0, circuit.forecast_continuous_seconds - now.elapsed))}",
@@ -96,7 +96,7 @@ def share(circuit: CircuitState) -> float | None:
     countdowns are computed with. An older aggregator has only that of now."""
     if circuit.load_ratio is None:
         return None
-    return circuit.load_ratio if circuit.lasting_ratio is None else circuit.lasting_ratio
+    return circuit.load_ratio if circuit.sustained_ratio is None else circuit.sustained_ratio
 
 
 def assumed(circuit: CircuitState) -> bool:
@@ -134,11 +134,11 @@ def headroom(circuit: CircuitState) -> str:
 
 
 def _left(circuit: CircuitState) -> float | None:
-    if circuit.load_ratio is None or circuit.lasting_ratio is None:
+    if circuit.load_ratio is None or circuit.sustained_ratio is None:
         return circuit.headroom_amps
     if circuit.continuous_amps is None or circuit.rated_amps is None:
         return None
-    return circuit.continuous_amps - circuit.lasting_ratio * circuit.rated_amps
+    return circuit.continuous_amps - circuit.sustained_ratio * circuit.rated_amps
 
 
 def most(circuit: CircuitState) -> float | None:
