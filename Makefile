@@ -58,7 +58,7 @@ bench: setup packages  ## measure, and write the figures beside their commands (
 faults: setup packages  ## the long fault campaign; rewrites docs/faults.md
 	$(BIN)/python -m tests.faults
 
-docs: setup  ## write the generated pages, boards, and rules for Prometheus
+docs: setup  ## write the generated pages, dashboards and rules for Prometheus
 	$(BIN)/python -m docs.build
 	$(BIN)/python -m grafana.build
 	$(BIN)/python -m kilowatch.prometheus

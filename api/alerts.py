@@ -133,7 +133,7 @@ class AlertRow(Alert, frozen=True, kw_only=True):
     notification: NotificationState = msgspec.field(
         name="standing", default=NotificationState.NOTIFIED
     )
-    """Whether anybody is notified, and if not, why."""
+    """Notification state: whether a person is notified, and if not, why."""
     incident: str | None = None
     """Key of the incident that it belongs to, if any."""
 
@@ -331,8 +331,8 @@ class Silence(msgspec.Struct, frozen=True, kw_only=True):
     ends: int
     created: int = 0
     maintenance: bool = False
-    """A planned window: what fires in it is no incident at all; neither is what it leaves behind for
-    two minutes after its end (a driver that was reloaded, counters that went back)."""
+    """A planned window: alerts that fire in it open no incident, nor do its after-effects within two
+    minutes of its end (a reloaded driver, counters that fell)."""
 
 
 class SilencesReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -357,7 +357,7 @@ class AckRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """The acknowledgement of an incident."""
 
     who: str
-    """Name of the person, as others know it."""
+    """Name of the person, as colleagues know it."""
     why: str = ""
     duration: str | float | None = msgspec.field(name="for", default=None)
     """How long, as `2h` or in seconds; until the incident is over if absent."""
@@ -386,7 +386,7 @@ class SilenceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     matchers: tuple[str | MatcherParts, ...]
     """Each as `node=dgx-01`, `rule=~"gpu_.*"`, `severity!=page`, or in parts; all must match."""
     who: str
-    """Name of the person, as others know it."""
+    """Name of the person, as colleagues know it."""
     why: str
     starts: str | int | None = None
     """RFC 3339, ns since 1970, or `now`; now if absent."""
@@ -395,7 +395,7 @@ class SilenceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     duration: str | float | None = msgspec.field(name="for", default=None)
     """How long from its start, as `2h` or in seconds."""
     maintenance: bool = False
-    """A planned window: what fires in it is no incident at all."""
+    """A planned window: alerts that fire in it open no incident."""
 
 
 class RuleRow(msgspec.Struct, frozen=True, kw_only=True):

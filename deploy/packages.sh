@@ -29,7 +29,7 @@ if [ "$(id -u)" != 0 ]; then
     as_root="sudo -n"
 fi
 echo "installing$missing" >&2
-# policy-rc.d: the packages must not start their services here; tests start their own.
+# policy-rc.d prevents the packages from starting their services; the tests start their own.
 export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1
 $as_root apt-get update -qq
 # shellcheck disable=SC2086

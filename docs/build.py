@@ -1,4 +1,4 @@
-"""Writes the pages that are generated: `make docs`; `make check` fails when one has drifted."""
+"""Generator of the pages in docs: `make docs`; `make check` fails when one is out of date."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import msgspec
 
 from aggregator.http.openapi import Operation, field_texts
 from aggregator.http.operations import OPERATIONS
-from alerts.rules.rule import load, monitor_rules
+from alerts.rules.rule import Rule, load, monitor_rules
+from api.alerts import Subject
 from power.snapshot.quantities import QUANTITIES
 from telemetry.catalogue import CATALOGUE
 from telemetry.metric import Lane, Metric, Table
@@ -38,7 +39,7 @@ def metrics_page() -> str:
         "",
         "On the metrics pages every name has the prefix `kilowatch_`. Units are base units. A value",
         "that could not be read is absent there, `null` in JSON and a gap with a reason on the bus;",
-        "it is never 0. The *fast* lane is read every second, the *slow* one every 15 s, unless set",
+        "it is never 0. The *fast* lane is read every second, the *slow* one every 15 s, unless configured",
         "otherwise. `F` is a field of `nvmlDeviceGetFieldValues`, `GPM` a performance metric.",
     ]
     for table, text in _TABLES.items():
@@ -49,7 +50,7 @@ def metrics_page() -> str:
             "",
             text,
             "",
-            f"| metric | unit | kind | lane | what it is | {' | '.join(SOURCES.values())} |",
+            f"| metric | unit | kind | lane | meaning | {' | '.join(SOURCES.values())} |",
             f"| --- | --- | --- | --- | --- |{' --- |' * len(SOURCES)}",
             *(_row(metric) for lane in Lane for metric in rows if metric.lane is lane),
         ]
@@ -57,17 +58,17 @@ def metrics_page() -> str:
 
 
 def power_lines() -> list[str]:
-    """Return the section on what is computed of circuits, budgets, UPS and supplies."""
+    """Return the section on quantities of circuits, budgets, UPS and supplies."""
     lines = [
         "",
         f"## circuits and power ({len(QUANTITIES)})",
         "",
-        "Computed by the aggregator (docs/power.md), a row each, labelled `cluster` and what it is of;",
+        "Computed by the aggregator (docs/power.md), one row each, labelled `cluster` and the subject;",
         "`kilowatch_circuit_pole_amps` has the poles under one name, with a label `pole`.",
     ]
     for kind in dict.fromkeys(quantity.snapshot_kind for quantity in QUANTITIES):
         rows = [quantity for quantity in QUANTITIES if quantity.snapshot_kind is kind]
-        lines += ["", f"| {kind} | unit | kind | what it is |", "| --- | --- | --- | --- |"]
+        lines += ["", f"| {kind} | unit | kind | meaning |", "| --- | --- | --- | --- |"]
         lines += [f"| `{q.name}` | {q.unit} | {q.kind} | {q.help} |" for q in rows]
     return lines
 
@@ -104,19 +105,23 @@ def _nvml(source: NvmlReader) -> str:
             return f"`{function}({inside})`{bits}"
 
 
-_HEARD = {"page": "a person, now", "ticket": "a person, in working hours", "info": "nobody"}
+_NOTIFIED = {
+    "page": "notified at once",
+    "ticket": "notified in working hours",
+    "info": "not notified",
+}
 
 
 def runbook_page() -> str:
-    """Return docs/runbook.md: what each shipped rule means and what to do."""
+    """Return docs/runbook.md: meaning and remedy of each shipped rule."""
     rules = load()
     lines = [
         "# Runbook",
         "",
-        "Generated from `alerts/rules/rules.toml` by `make docs`; do not edit. An alert links here by its",
-        "`runbook`. Not knowing is neither good nor bad: a reading that is absent fires nothing.",
+        "Generated from `alerts/rules/*.toml` by `make docs`; do not edit. An alert links here by its",
+        "`runbook`. An absent reading neither fires nor resolves an alert.",
         "",
-        "| rule | heard by | what it says |",
+        "| rule | severity | summary |",
         "| --- | --- | --- |",
         *(
             f"| [{rule.name}](#{rule.runbook}) | {rule.severity} | {rule.summary} |"
@@ -132,35 +137,40 @@ def runbook_page() -> str:
             "",
             rule.description,
             "",
-            f"- Heard by: {_HEARD[rule.severity]} (`{rule.severity}`).",
-            f"- Fires {f'after {rule.hold:g} s of it' if rule.hold else 'at once'}; resolves "
-            f"{f'after {rule.keep:g} s without it' if rule.keep else 'as soon as it is over'}.",
-            f"- The rule is `{rule.name}` in `alerts/rules/rules.toml`, with the timelines that prove it.",
+            f"- Severity: `{rule.severity}`, {_NOTIFIED[rule.severity]}.",
+            f"- Fires {f'after {rule.hold:g} s' if rule.hold else 'at once'}; resolves "
+            f"{f'{rule.keep:g} s after the condition ends' if rule.keep else 'when the condition ends'}.",
+            f"- Rule: `{rule.name}`, in `alerts/rules/{_file(rule)}`, with example timelines.",
         ]
     lines += own_lines()
     return "\n".join(lines) + "\n"
 
 
+def _file(rule: Rule) -> str:
+    on_node = rule.table in {Subject.GPU, Subject.LINK, Subject.NODE}
+    return "rules.toml" if on_node else "circuit_rules.toml"
+
+
 def own_lines() -> list[str]:
-    """Return the section on what is wrong with the monitor itself."""
+    """Return the section on alerts about kilowatch itself."""
     rules = monitor_rules()
     return [
         "",
         f"## {rules[0].runbook}",
         "",
-        "*What kilowatch reports of itself: alerts like any other, by rules over its own state. They are",
-        "in `alerts/rules/monitor.toml`, and evaluated even when another rule fails.*",
+        "*Alerts about kilowatch itself, by rules over its own state. The rules are in",
+        "`alerts/rules/monitor.toml`, and are evaluated even when another rule fails.*",
         "",
-        "| alert | heard by | after | what it means and what to do |",
+        "| alert | severity | after | meaning and remedy |",
         "| --- | --- | --- | --- |",
         *(
             f"| `{one.name}` | {one.severity} | {one.hold:g} s | {one.description} |"
             for one in rules
         ),
         "",
-        "`delivery_failing` is a page of every channel that has delivered nothing for two minutes, or",
-        "that refuses what it is sent: look at `kilowatch notify list`. While the journal of alerts",
-        "can't be written, or was broken and begun anew, alerts and pages go on.",
+        "`delivery_failing` fires for each channel that has delivered nothing for two minutes, or whose",
+        "receiver refuses messages: see `kilowatch notify list`. While the journal of alerts can't be",
+        "written, or was damaged and created anew, alerts and pages go on.",
     ]
 
 
@@ -170,11 +180,11 @@ def api_page() -> str:
         "# HTTP API",
         "",
         "Generated from the OpenAPI document by `make docs`; do not edit. The document itself, with the",
-        "schema of every answer, is at `/api/v1/openapi.json`. Routes are GET where no other method stands",
-        "before them. On loopback no token is asked for; elsewhere `Authorization: Bearer TOKEN` (but",
-        "for `/healthz` and `/readyz`). An absent value is `null`, with its reason under `gaps`; errors",
-        "are JSON with place and cure. What changes something takes JSON, and says so in its",
-        "`Content-Type`: a page of another site can't send that.",
+        "schema of every reply, is at `/api/v1/openapi.json`. Routes without a method are GET. On loopback no",
+        "token is required; on other addresses `Authorization: Bearer TOKEN` is (except for `/healthz` and",
+        "`/readyz`). An absent value is `null`, with its reason under `gaps`; errors are JSON with place",
+        "and remedy. Requests that change something are JSON and must declare it in `Content-Type`, which",
+        "a page of another site can't send.",
     ]
     for operation in sorted(OPERATIONS, key=lambda one: one.method != "get"):
         method = "" if operation.method == "get" else f"{operation.method.upper()} "
@@ -187,7 +197,7 @@ def _operation(operation: Operation) -> list[str]:
     body = operation.body
     fields = [] if body is None else msgspec.structs.fields(body)
     if operation.parameters or fields:
-        lines += ["", "| parameter | what it is | example |", "| --- | --- | --- |"]
+        lines += ["", "| parameter | meaning | example |", "| --- | --- | --- |"]
     lines += [
         f"| `{one.name}`{' (required)' if one.required else ''} | {one.text} | `{one.example}` |"
         for one in operation.parameters
@@ -237,7 +247,7 @@ PAGES = {
 
 
 def main(arguments: list[str]) -> int:
-    """Write the pages, or with --check say which are not as they would be written."""
+    """Write the pages; with --check report which are out of date."""
     drifted = []
     for name, page in PAGES.items():
         path = DOCS / name

@@ -141,7 +141,7 @@ async def healthz(request: web.Request) -> web.Response:
 
 
 async def readyz(request: web.Request) -> web.Response:
-    """Answer whether there are fresh readings here."""
+    """Answer whether there are fresh readings."""
     liveness, view = request.app[LIVENESS], request.app[VIEW]
     liveness.check()
     return _health(view, liveness, [*liveness.faults(), *unready(view)])

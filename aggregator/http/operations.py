@@ -132,7 +132,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/healthz",
         health.healthz,
         "healthz",
-        "Is the process alive? Needs no token.",
+        "Whether the process is alive. Needs no token.",
         HealthReply,
         also=(503,),
     ),
@@ -140,7 +140,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/readyz",
         health.readyz,
         "readyz",
-        "Are there fresh readings here? Needs no token.",
+        "Whether there are fresh readings. Needs no token.",
         HealthReply,
         also=(503,),
     ),
@@ -209,7 +209,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/api/v1/fleet",
         fleet.fleet,
         "fleet",
-        "Readings of the whole fleet, by columns: now, or with `at` as they were then.",
+        "Readings of the whole fleet, by columns: now, or at the past time `at`.",
         FleetReply,
         (
             _TABLE,
@@ -223,9 +223,8 @@ OPERATIONS: tuple[Operation, ...] = (
         "/api/v1/fleet/frames",
         past.frames,
         "fleetFrames",
-        "The fleet at several past times, from the store: what a time bar scrubs through. A row is "
-        "every device that was there in one of them; `stale`, `unknown` and `not_read` are the reasons "
-        "for absent readings.",
+        "The fleet at several past times, from the store. The rows are the devices of "
+        "any of these times; `stale`, `unknown` and `not_read` are the reasons for absent readings.",
         FramesReply,
         (
             _TABLE,
@@ -254,7 +253,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/api/v1/nodes/{node}",
         nodes.node,
         "node",
-        "All about one node, now or then.",
+        "One node in detail, now or at a past time.",
         NodePageReply,
         (_NODE, _AT),
         (404, 503),
@@ -263,7 +262,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/api/v1/gpus/{uuid}",
         nodes.gpu,
         "gpu",
-        "All about one GPU, now or then.",
+        "One GPU in detail, now or at a past time.",
         GpuPageReply,
         (Parameter("uuid", "UUID of a GPU.", "GPU-n1-0", required=True, place="path"), _AT),
         (404, 503),
@@ -314,7 +313,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/api/v1/alerts",
         alerts.alerts,
         "alerts",
-        "Alerts, worst first, and whether anybody is notified of them.",
+        "Alerts, worst first, with their notification state.",
         AlertsReply,
         (
             Parameter("state", "Only those in this state.", "firing", tuple(AlertState)),
@@ -419,7 +418,7 @@ OPERATIONS: tuple[Operation, ...] = (
         circuits.circuits,
         "circuits",
         "Every circuit and panel, parents before what they feed. Times to trip are estimates; "
-        "null is never where `trip_known`, else not known. `alerts` are those that are not suppressed: "
+        "null is never if `trip_known`, else unknown. `alerts` are those that are not suppressed: "
         "inhibited ones are in `/api/v1/alerts?standing=inhibited`.",
         CircuitsReply,
         (
@@ -436,7 +435,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "/api/v1/circuits/{circuit}",
         circuits.circuit,
         "circuit",
-        "One circuit, and the nodes that hang below it.",
+        "One circuit, with the nodes that it feeds.",
         CircuitReply,
         (_CIRCUIT, _CIRCUIT_AT),
         (404,),
@@ -492,8 +491,8 @@ OPERATIONS: tuple[Operation, ...] = (
         "/api/v1/stream",
         stream.stream,
         "stream",
-        "A WebSocket. Send a StreamRequest, and another to change it; get StreamRows, then "
-        "StreamData for each tick (in MessagePack, StreamPacked), and as asked StreamAlerts and "
+        "A WebSocket. Send a StreamRequest, and another to change it; receive StreamRows, then "
+        "StreamData for each tick (in MessagePack, StreamPacked), and on request StreamAlerts and "
         "StreamEvents. StreamError names the fault of a request.",
         faults=(403, 426, 503),
     ),
@@ -524,8 +523,8 @@ OPERATIONS: tuple[Operation, ...] = (
         "/api/v1/silences",
         alert_actions.silence,
         "silence",
-        "Silence some alerts for a while: nobody is notified of them. With `maintenance`, what fires "
-        "meanwhile is no incident at all.",
+        "Suppress the notifications of some alerts for a while. With `maintenance`, alerts that fire "
+        "meanwhile open no incident.",
         SilenceReply,
         faults=_WRITE_FAULTS,
         body=SilenceRequest,
@@ -566,7 +565,7 @@ OPERATIONS: tuple[Operation, ...] = (
         power.plan,
         "planPower",
         "Compute load, limits and time to trip of every circuit for a supposed change of the present "
-        "load. Changes nothing. Null seconds are never, or not known.",
+        "load. Changes nothing. Null seconds mean never or unknown.",
         PlanResult,
         faults=_WRITE_FAULTS,
         body=PlanRequest,

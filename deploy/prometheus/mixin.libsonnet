@@ -1,5 +1,5 @@
-// A mixin, for those who keep their monitoring in jsonnet (0.18 or later): alerts, recording rules and
-// boards as the usual hidden fields. Everything stands ready made beside it.
+// A monitoring mixin for jsonnet 0.18 or later: alerts, recording rules and dashboards as the usual
+// hidden fields, from the generated files of this repository.
 local files = [
   std.parseYaml(importstr 'kilowatch.rules.yml'),
   std.parseYaml(importstr 'kilowatch-power.rules.yml'),
@@ -9,7 +9,7 @@ local records(group) = group.name == 'kilowatch-records';
 
 {
   _config+:: {
-    // Where your runbook is; the part behind the # stays.
+    // URL of your runbook; the fragment after the # is appended.
     runbookURL: 'https://example.org/kilowatch/docs/runbook.md',
   },
 

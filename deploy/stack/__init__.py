@@ -1,1 +1,1 @@
-"""Everything on one machine: `python -m deploy.stack` (or `make stack`)."""
+"""The whole stack on one machine: `python -m deploy.stack` (or `make stack`)."""

@@ -12,12 +12,12 @@ from pathlib import Path
 from deploy.stack.servers import PORTS, Stack, StackError, free_port
 
 ABOUT = """\
-Starts mosquitto, influxd, Prometheus and Alertmanager of Debian, kilowatch's aggregator and two
+Starts Debian's mosquitto, influxd, Prometheus and Alertmanager, kilowatch's aggregator and two
 simulated DGX H100 on loopback, with the configuration of deploy/, until Ctrl-C."""
 
 
 def summary(stack: Stack) -> str:
-    """What runs where, and what to try."""
+    """Return the addresses of all parts, and commands to try."""
     at, influx = stack.url("kilowatch"), stack.url("influxd")
     return f"""SIMULATED data: two DGX H100
 dashboard     kilowatch top {at.removeprefix("http://")}
@@ -31,14 +31,20 @@ files         {stack.folder}"""
 
 
 def main(arguments: list[str]) -> int:
-    """Run it; returns the exit code."""
+    """Run the stack until a signal. Return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m deploy.stack", description=ABOUT)
-    parser.add_argument("--folder", type=Path, help="where data and logs go [a temporary folder]")
-    parser.add_argument("--scrape", default="5s", help="Prometheus' interval [5s; shipped: 15s]")
+    parser.add_argument("--folder", type=Path, help="folder of data and logs [a temporary folder]")
     parser.add_argument(
-        "--faults", default="", help="as in kilowatch demo, e.g. xid79@dgx-02/3+30s"
+        "--scrape", default="5s", help="scrape interval of Prometheus [5s; 15s in the shipped file]"
     )
-    parser.add_argument("--free-ports", action="store_true", help="not the usual ports")
+    parser.add_argument(
+        "--faults",
+        default="",
+        help="simulated faults as in kilowatch demo, e.g. xid79@dgx-02/3+30s",
+    )
+    parser.add_argument(
+        "--free-ports", action="store_true", help="listen on free ports instead of the usual ones"
+    )
     asked = parser.parse_args(arguments)
     ports = {name: free_port() for name in PORTS} if asked.free_ports else PORTS
     folder = asked.folder or Path(tempfile.mkdtemp(prefix="kilowatch-stack-"))

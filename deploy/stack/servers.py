@@ -1,7 +1,6 @@
 """The servers of the stack, each started from its shipped configuration in a folder of its own.
 
-A configuration is copied with other ports and times where those are asked for; nothing else in it
-changes, so what runs here is what an operator would run.
+A configuration is copied with the requested ports and intervals and is otherwise unchanged.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ PORTS = {
     "alertmanager": 9093,
     "kilowatch": 9400,
 }
-"""What the shipped files say."""
+"""Ports in the shipped files."""
 FILES = (
     "stack/mosquitto.conf",
     "stack/influxdb.conf",
@@ -45,12 +44,12 @@ PACKAGES = {
     "prometheus": "prometheus",
     "prometheus-alertmanager": "prometheus-alertmanager",
 }
-"""Programs, and the Debian packages that have them."""
+"""Programs, and the Debian packages that contain them."""
 _SECONDS = 30.0
 
 
 class StackError(Exception):
-    """What is missing or did not start, and what to do."""
+    """Failure of the stack: the text names what is missing or did not start, and the remedy."""
 
 
 def missing() -> list[str]:
@@ -60,7 +59,7 @@ def missing() -> list[str]:
 
 
 def free_port() -> int:
-    """Return a port of loopback that nobody listens on."""
+    """Return a free port of loopback."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -68,23 +67,23 @@ def free_port() -> int:
 
 @dataclass(slots=True)
 class Stack:
-    """All of it: mosquitto, influxd, Alertmanager, Prometheus, the aggregator and two collectors."""
+    """The processes of the stack: mosquitto, influxd, Alertmanager, Prometheus, the aggregator and two collectors."""
 
     folder: Path
     ports: Mapping[str, int] = field(default_factory=lambda: dict(PORTS))
     scrape: str = "15s"
     faults: str = ""
-    """What is wrong with the simulated machines, as in `kilowatch demo --faults`."""
+    """Faults of the simulated machines, as in `kilowatch demo --faults`."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Texts in the place of shipped files, by the file's name."""
+    """Texts that replace shipped files, by file name."""
     _running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def url(self, name: str) -> str:
-        """Where one of them is."""
+        """Return the base URL of a server."""
         return f"http://127.0.0.1:{self.ports[name]}"
 
     def start(self) -> None:
-        """Start everything; returns when each listens. Raises `StackError`."""
+        """Start all processes and wait until each server listens. Raises `StackError`."""
         lacking = missing()
         if lacking:
             raise StackError(f"not installed: {' '.join(lacking)}. sudo apt-get install {' '.join(lacking)}")  # fmt: skip
@@ -105,11 +104,11 @@ class Stack:
             name = Path(file).name
             text = self.settings.get(name) or (DEPLOY / file).read_text("utf-8")
             if name == "mosquitto.conf" and os.geteuid() == 0:
-                text += "user root\n"  # else it would change to a user that may not read here
+                text += "user root\n"  # else it switches to a user that can't read this folder
             (self.folder / name).write_text(self._adapted(text), "utf-8")
 
     def _adapted(self, text: str) -> str:
-        """Put our ports and interval in the place of the shipped ones."""
+        """Replace the shipped ports and intervals."""
         ports = {str(PORTS[name]): str(port) for name, port in self.ports.items()}
         text = re.sub(r"\b\d{4}\b", lambda found: ports.get(found[0], found[0]), text)
         return re.sub(r"(_interval:) 15s", rf"\1 {self.scrape}", text).replace(
@@ -166,13 +165,13 @@ class Stack:
         raise StackError(f"{name} does not listen on port {port}. Its log ends:\n{log}")
 
     def check(self) -> None:
-        """Raise `StackError` when a part has ended by itself."""
+        """Raise `StackError` when a process has ended by itself."""
         for name, process in self._running.items():
             if process.poll() is not None:
                 raise StackError(f"{name} has ended; its log is {self.folder / name}.log")
 
     def stop(self) -> None:
-        """End everything, the newest first: collectors, aggregator, servers."""
+        """End all processes, the newest first: collectors, aggregator, servers."""
         for process in reversed(self._running.values()):
             process.send_signal(signal.SIGTERM)
             try:
