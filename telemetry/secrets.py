@@ -18,7 +18,9 @@ def read_secret(where: str, path: Path, kind: str = "secret", *, multiline: bool
         raise ConfigError(
             where, f"{path} can't be read: {problem}", "Name a file that this user may read."
         ) from error
-    if not text or ("\n" in text and not multiline):
+    if not text:
+        raise ConfigError(where, f"{path} is empty", f"Write the {kind} alone into it.")
+    if "\n" in text and not multiline:
         raise _none(where, path, kind)
     return text
 

@@ -39,7 +39,7 @@ def test_beyond_loopback_it_does_not_start_without_a_token(listen: str) -> None:
 
 @pytest.mark.parametrize(
     ("content", "problem"),
-    [(None, "can't be read"), ("short", "does not hold a token"), ("", "does not hold a token")],
+    [(None, "can't be read"), ("short", "does not hold a token"), ("", "is empty")],
 )
 def test_a_token_file_without_a_token_is_an_error_of_its_own(
     tmp_path: Path, content: str | None, problem: str

@@ -22,9 +22,14 @@ def test_blanks_at_both_ends_are_no_part_of_a_secret(tmp_path: Path) -> None:
     assert read_token("a.token_file", written(tmp_path, b"abc\n")) == "abc"
 
 
-@pytest.mark.parametrize("content", [b"", b" \n", b"one\ntwo\n"])
-def test_a_file_without_one_line_is_an_error_with_its_place(tmp_path: Path, content: bytes) -> None:
-    with pytest.raises(ConfigError, match=r"a\.password_file: .* does not hold a password"):
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [(b"", "is empty"), (b" \n", "is empty"), (b"one\ntwo\n", "does not hold a password")],
+)
+def test_a_file_without_one_line_is_an_error_with_its_place(
+    tmp_path: Path, content: bytes, problem: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"a\.password_file: .* {problem}"):
         read_secret("a.password_file", written(tmp_path, content), "password")
 
 
