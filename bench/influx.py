@@ -38,7 +38,7 @@ from aggregator.store.protocol import Batch, StoredDevice
 from bench import paging
 from bench.processes import CpuMeter, cpu_seconds
 from bench.report import show
-from bench.store import LONG, METRICS, Tick, batch_of, fleet_ticks, uuid
+from bench.store_ticks import LONG, METRICS, Tick, batch_of, fleet_ticks, uuid
 from telemetry.schema import GPU_FAST, SCHEMA
 from tests.brokers import free_port
 from tests.influxes import Influxd, Reply, Scripted

@@ -20,7 +20,7 @@ from telemetry.schema import GPU_FAST, SCHEMA
 from tests.brokers import free_port, wait_for_port
 
 if TYPE_CHECKING:
-    from bench.store import Tick
+    from bench.store_ticks import Tick
 
 PEERS = {"influxdb": "influxd", "victoria_metrics": "victoria-metrics"}
 """Programs by name."""

@@ -37,7 +37,7 @@ def imports(tree: ast.Module, modules: dict[str, Path]) -> Iterator[str]:
 
 def graph() -> dict[str, set[str]]:
     """Return which module imports which."""
-    paths = [path for name in PACKAGES for path in (ROOT / name).rglob("*.py")]
+    paths = [path for name in (*PACKAGES, "bench") for path in (ROOT / name).rglob("*.py")]
     modules = {
         str(path.relative_to(ROOT).with_suffix(""))
         .replace("/", ".")

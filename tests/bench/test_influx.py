@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from bench import influx
-from bench.store import fleet_ticks
+from bench.store_ticks import fleet_ticks
 from tests.influxes import Influxd
 
 
