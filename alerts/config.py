@@ -49,7 +49,7 @@ class HeartbeatConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     url: str = ""
     url_file: Path | None = None
-    """A file with the URL: most services accept a ping from anybody who knows it."""
+    """A file with the URL: most services accept a ping from anyone who has it."""
     url_env: str = ""
     every: float = 60.0
     """Seconds between two pings."""
@@ -134,7 +134,7 @@ class AlertsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                     f"Channels: {', '.join(self.channels)}." if self.channels else
                     f"Write [alerts.channels.{name}]."
                 )  # fmt: skip
-                raise ConfigError(f"{where}.channels", f"no channel is called {name!r}", hint)
+                raise ConfigError(f"{where}.channels", f"there is no channel {name!r}", hint)
         parse_all(route.match, f"{where}.match")
         hours(
             route.times or (),
@@ -180,7 +180,7 @@ def _template_problems(template: str) -> Iterator[tuple[str, str, str]]:
         return
     for _, name, spec, conversion in parts:
         if name is not None and (name not in DASHBOARD_FIELDS or spec or conversion):
-            yield "dashboard_url", f"{{{name}}} stands for nothing", f"Use {known}."
+            yield "dashboard_url", f"{{{name}}} has no meaning", f"Use {known}."
 
 
 def _heartbeat_problems(config: HeartbeatConfig) -> Iterator[tuple[str, str, str]]:

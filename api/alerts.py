@@ -115,7 +115,7 @@ class Alert(msgspec.Struct, frozen=True):
 
 
 class NotificationState(OpenEnum):
-    """Whether anybody is notified of an alert now, and if not, why."""
+    """Notification state of an alert: whether a person is notified now, and if not, why."""
 
     NOTIFIED = "told"
     INHIBITED = "inhibited"
@@ -222,7 +222,7 @@ class Action(OpenEnum):
     """The kind of a notification."""
 
     TRIGGER = "trigger"
-    """The incident began, grew worse, or is repeated because nobody has answered."""
+    """The incident began, grew worse, or is repeated because no one has responded."""
     UPDATE = "update"
     """More of the same, or fewer: for channels that show it, never a new page."""
     ACKNOWLEDGE = "acknowledge"
@@ -320,7 +320,7 @@ def matches_all(matchers: Iterable[Matcher], labels: Mapping[str, str]) -> bool:
 
 
 class Silence(msgspec.Struct, frozen=True, kw_only=True):
-    """Alerts that nobody is notified of for a while."""
+    """Alerts without notifications for a while."""
 
     id: str
     matchers: tuple[Matcher, ...]

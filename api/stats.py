@@ -53,7 +53,7 @@ class Stats(msgspec.Struct):
     frames_lost: int = 0
     """Recorded as holes: neither the aggregator nor the node's ring has them."""
     holes_open: int = 0
-    """Frames missing now and asked for (gauge)."""
+    """Frames missing now and requested (gauge)."""
     resend_requests: int = 0
     dropped: dict[str, int] = {}
     """Messages thrown away, by reason: `malformed`, `oversize`, `foreign`, `schema`, ..."""

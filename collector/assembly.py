@@ -48,7 +48,7 @@ class CollectorSummary:
     """Frames that the ring could not keep."""
     frames_resent: int
     frames_gone: int
-    """Frames asked for that the ring no longer had."""
+    """Requested frames that the ring no longer had."""
     ticks_skipped: int
     source_errors: int
     events: int

@@ -126,9 +126,9 @@ def make_source(spec: str, config: CollectorConfig, now: float) -> Source:
     maker = SOURCES.get(word)
     if maker is None:
         hint = did_you_mean(word, SOURCES) or f"Known are {', '.join(SOURCES)}."
-        raise ConfigError(WHERE, f"no source is called {word!r}", hint)
+        raise ConfigError(WHERE, f"there is no source {word!r}", hint)
     if colon and not rest:
-        raise ConfigError(WHERE, f"nothing stands behind the colon of {spec!r}")
+        raise ConfigError(WHERE, f"nothing follows the colon of {spec!r}")
     return maker(rest, config, now)
 
 
@@ -140,7 +140,7 @@ def is_elsewhere(spec: str) -> bool:
 
 def _no_rest(word: str, rest: str) -> None:
     if rest:
-        raise ConfigError(WHERE, f"{word} takes nothing behind a colon", f"Write {word!r} alone.")
+        raise ConfigError(WHERE, f"{word} accepts nothing after a colon", f"Write {word!r} alone.")
 
 
 def _file(spec: str, text: str) -> Path:

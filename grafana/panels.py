@@ -1,7 +1,7 @@
 """Panels of a Grafana dashboard as plain data. Schema 41 (Grafana 11).
 
 Queries are PromQL over the aggregator's metrics, or InfluxQL over the points that it writes. Nothing is
-drawn for times without readings; the description of a panel tells how it deals with gaps.
+drawn for times without readings; the description of a panel explains how it deals with gaps.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def check_name(where: str, name: str) -> str:
     if not _NAME.fullmatch(name):
         raise ConfigError(
             where,
-            f"{name!r} can't stand in an MQTT topic",
+            f"{name!r} can't be part of an MQTT topic",
             "Use letters, digits, '.', '_', ':' and '-', at most 128, a letter or digit first.",
         )
     return name

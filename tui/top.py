@@ -34,7 +34,7 @@ def run_top(
 ) -> None:
     """Show the cluster of the aggregator at `url` until the user quits.
 
-    `token`: the aggregator's bearer token, where it asks for one. `write`: acknowledge and silence
+    `token`: the aggregator's bearer token, where it requires one. `write`: acknowledge and silence
     too. `every`: seconds between two pictures; without, 1, and 2 over ssh.
     `recorded`: whether the aggregator serves a recording, which is played from its beginning.
     """

@@ -127,7 +127,7 @@ def zone_of(where: str, name: str | None) -> tzinfo | None:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise ConfigError(f"{where}: site.timezone", f"no time zone is called {name!r}", "Write Europe/Berlin, or leave it out for the machine's.") from error  # fmt: skip
+        raise ConfigError(f"{where}: site.timezone", f"there is no time zone {name!r}", "Write Europe/Berlin, or leave it out for the machine's.") from error  # fmt: skip
 
 
 def local(wall_ns: int, zone: tzinfo | None) -> tuple[str, int]:

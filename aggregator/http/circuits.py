@@ -53,7 +53,7 @@ def chosen(text: str) -> tuple[str, ...]:
         if name not in NAMES:
             raise unknown("columns", name, NAMES, status=400)
     if len(set(names)) < len(names):
-        raise bad("columns", "a column is asked for twice", "Name each once.")
+        raise bad("columns", "a column is requested twice", "Name each once.")
     return names
 
 

@@ -90,7 +90,7 @@ def choose(
     if len(names) > MOST_COLUMNS:
         raise bad(where, f"{len(names)} columns are too many", f"Ask for {MOST_COLUMNS} at most.")
     if len(set(names)) < len(names):
-        raise bad(where, "a column is asked for twice", "Name each once.")
+        raise bad(where, "a column is requested twice", "Name each once.")
     for name in names:
         metric_of(where, name, found)
     return ColumnChoice(found, names, None if nodes is None else tuple(sorted(set(nodes))))

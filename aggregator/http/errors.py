@@ -99,7 +99,7 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         return reply(error.status, ErrorDetail("request", error.reason))
     except StoreError as error:
         return reply(
-            503, ErrorDetail("store", str(error), "Try again; /healthz says how the store is.")
+            503, ErrorDetail("store", str(error), "Try again; /healthz has the state of the store.")
         )
     except TimeoutError:
         return reply(
@@ -110,7 +110,7 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     except Exception:
         log.exception("request failed path=%s", request.path)
         return reply(
-            500, ErrorDetail("server", "the request failed", "The aggregator's log says why.")
+            500, ErrorDetail("server", "the request failed", "The aggregator's log has the cause.")
         )
 
 

@@ -123,10 +123,12 @@ def _warnings(view: AggregatorView) -> list[str]:
     """Return warnings without any text of the configuration: this path needs no token."""
     found: list[str] = []
     if view.electrical.configuration.error is not None:
-        found.append("The newest configuration of circuits is refused; /api/v1/power says why.")
+        found.append(
+            "The newest configuration of circuits is refused; /api/v1/power has the reason."
+        )
     store = view.store.status()
     if store.lost_files:
-        found.append(f"{store.lost_files} file(s) of the store were removed or damaged by somebody else; "
+        found.append(f"{store.lost_files} file(s) of the store were removed or damaged by another program; "
                      "the log names them.")  # fmt: skip
     if store.warning:
         found.append(store.warning)

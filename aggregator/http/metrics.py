@@ -162,7 +162,7 @@ def self_families(stats: Stats, sizes: Mapping[str, int], uptime: float) -> list
                 _by("kind", stats.messages)),
         _family("aggregator_messages_dropped_total", "Messages thrown away, by reason.", COUNTER,
                 _by("reason", dropped)),
-        _family("aggregator_holes_open", "Frames missing now and asked for.", GAUGE,
+        _family("aggregator_holes_open", "Frames missing now and requested.", GAUGE,
                 [("", float(stats.holes_open))]),
         _family("aggregator_bus_connected", "1 while the broker is connected.", GAUGE,
                 [("", float(stats.bus_connected))]),
@@ -245,7 +245,7 @@ async def metrics(request: web.Request) -> web.Response:
         *self_families(view.stats, sizes, (view.wall() - view.started_at) / 1e9),
         *stream_families(request.app[HUB]),
         *store.families,
-        _family("aggregator_store_files_lost_total", "Sealed files that somebody else removed or "
+        _family("aggregator_store_files_lost_total", "Sealed files that another program removed or "
                 "damaged.", COUNTER, [("", float(store.lost_files))]),
         *alert_families(view),
         *circuit_families(view.electrical, view.cluster, view.now()),

@@ -138,7 +138,7 @@ _MESSAGES = (
     StreamRequest, StreamRows, StreamData, StreamPacked, StreamAlerts, StreamEvents, StreamError,
 )  # fmt: skip
 _FAULTS = {
-    400: "The request is wrong: the error says where, what, and what to do instead.",
+    400: "The request is wrong: the error has the place, the problem and the remedy.",
     401: "A token is needed.",
     403: "A page of another site asks.",
     404: "Nothing has that name; the error names the nearest.",
@@ -177,7 +177,7 @@ def build(operations: tuple[Operation, ...]) -> Json:
                 "token": {
                     "type": "http",
                     "scheme": "bearer",
-                    "description": "Asked for wherever the aggregator listens beyond loopback.",
+                    "description": "Required wherever the aggregator listens on other addresses than loopback.",
                 }
             },
         },

@@ -41,7 +41,7 @@ class InfluxReader:
         known = METRICS.get(metric)
         if known is None:
             raise StoreError(
-                f"history: no metric is called {metric!r}; docs/metrics.md names them all"
+                f"history: there is no metric {metric!r}; docs/metrics.md names them all"
             )
         if step and known.lane is Lane.FAST:
             step = max(step, self.config.every_seconds)  # shorter buckets would be mostly empty

@@ -99,7 +99,7 @@ def evaluate(reply: ServerReply, points: int, now: float) -> WriteVerdict:
     if status in {401, 403}:
         return WriteVerdict(WriteAction.FIX, problem=f"the server denies access ({status}): {text}")
     if status == 404:
-        return WriteVerdict(WriteAction.FIX, problem=text or "the server knows no such address (404)",
+        return WriteVerdict(WriteAction.FIX, problem=text or "the server has no such address (404)",
                        missing="database not found" in text or "bucket" in text)  # fmt: skip
     if status in {429, 503}:
         return WriteVerdict(WriteAction.WAIT, wait=retry_after(reply.retry_after, now, LONGEST_PAUSE),

@@ -98,7 +98,7 @@ def refused(client: InfluxClient, reply: ServerReply, problem: str) -> StoreErro
     if reply.status in {401, 403}:
         cure = "Look at token_file, or username and password_file; `kilowatch influx setup` needs an administrator."
     else:
-        cure = "The server's log says more."
+        cure = "See the server's log."
     return StoreError(f"{client.config.url}: {problem.rstrip('.')} ({reply.status}). {cure}")
 
 

@@ -227,7 +227,7 @@ class InfluxStore:
             name="influxdb",
             problem=problem,
             warning=f"InfluxDB accepts no data, {self.spool.points} points wait in the spool; "
-            "`kilowatch influx check` says why." if problem else "",
+            "`kilowatch influx check` reports the reason." if problem else "",
             lost_files=self._ledger.status().lost_files,
             families=families(self.sender.metrics, self.spool, self.dropped),
         )  # fmt: skip

@@ -138,9 +138,7 @@ class MeterBus:
                     log.warning("meter %s: %s: %s; more of this kind are only counted", name, topic, error)  # fmt: skip
             except Exception:  # one meter's payload must not stop the others
                 log.exception("meter %s: %s could not be read", name, topic)
-                member.record.malformed(
-                    "fault", f"{topic}: a fault of kilowatch; its log says more"
-                )
+                member.record.malformed("fault", f"{topic}: a fault of kilowatch; see its log")
 
     def _decode(self, member: _Member, topic: str, payload: bytes, *, retained: bool) -> None:
         name, now = member.record.meter.name, self._now()

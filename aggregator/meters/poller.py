@@ -71,7 +71,7 @@ class Poller:
             first = record.failed(f"{error}" or type(error).__name__)
         except Exception:  # a fault in here must not stop the other meters
             log.exception("meter %s: this round failed", name)
-            record.failed("a fault of kilowatch; its log says more")
+            record.failed("a fault of kilowatch; see its log")
             first = False
         else:
             for message in record.add(samples, self._now()):

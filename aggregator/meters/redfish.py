@@ -312,7 +312,7 @@ class RedfishPoller(Poller):
             ]
             if len(inlets) != 1:
                 names = ", ".join(path.removeprefix(f"{EQUIPMENT}/") for path in inlets) or "none"
-                raise PollError(f"which inlet is it? {names}: say it in map")
+                raise PollError(f"the inlet is ambiguous ({names}): name it in map")
             self._inlet = inlets[0]
         return self._inlet
 

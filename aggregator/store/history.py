@@ -38,7 +38,7 @@ def read_history(
     is kept. Times in ns since 1970."""
     block = next((block for block in BLOCKS.values() if metric in block.names), None)
     if block is None:
-        raise StoreError(f"history: no metric is called {metric!r}; docs/metrics.md names them all")
+        raise StoreError(f"history: there is no metric {metric!r}; docs/metrics.md names them all")
     width = bucket_width(step, start, end)
     sources = _hot(engine, periods, block, device, metric, start, end)
     files, widest = _sealed(root, sealed, block, device, metric, start, end, step)

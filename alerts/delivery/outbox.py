@@ -74,7 +74,7 @@ def sample_notice(channel: str, cluster: str, action: Action, now: int) -> Notic
         since=now,
         changed=now,
         summary=title,
-        description="Nobody need do anything.",
+        description="No action is needed.",
     )
     incident = Incident(
         key=f"kilowatch-test/{cluster}/{channel}",

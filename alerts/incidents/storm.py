@@ -1,4 +1,4 @@
-"""The storm limiter: when too many incidents open within a minute, one notice stands for them all.
+"""The storm limiter: when too many incidents open within a minute, one notice represents them all.
 
 Incidents of one severity are counted by themselves, so that a flood of tickets never suppresses a
 page. Suppressed incidents are listed as ever; the storm's own incident counts them, is notified

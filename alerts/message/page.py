@@ -158,7 +158,7 @@ def _facts(notice: Notice, links: Links, now: int) -> Iterator[tuple[str, str]]:
 _REASONS = {
     "worse": "it grew worse",
     "repeat": "nobody has acknowledged it",
-    "storm": "too many incidents began at once; this one stands for them",
+    "storm": "too many incidents began at once; this one represents them",
     "flapping": "it fires and resolves again and again",
 }
 

@@ -49,8 +49,8 @@ def _hint(fault: Fault) -> str:
     """Return where a secret belongs that was written into the settings, else the closest key."""
     key, fields = fault.unknown, fault.known
     if f"{key}_file" in fields:
-        return f"Secrets stand in a file: name it in {key}_file, or a variable in {key}_env."
+        return f"Secrets are in a file: name it in {key}_file, or a variable in {key}_env."
     if key in {"routing_key", "integration_key", "service_key", "password", "api_key", "secret"}:
         named = [field for field in fields if field.endswith(("_file", "_env"))]
-        return f"Secrets stand in a file or in the environment: {', '.join(named)}."
+        return f"Secrets are in a file or in the environment: {', '.join(named)}."
     return fault.hint

@@ -67,7 +67,7 @@ class Apprise(Channel, frozen=True, kw_only=True, tag="apprise"):
                 scheme = clean(url.partition("://")[0], 20)
                 raise ConfigError(
                     where,
-                    f"URL {number} ({scheme}://...) is none that Apprise knows",
+                    f"URL {number} ({scheme}://...) is not supported by Apprise",
                     "See `apprise --details`.",
                 )
 
@@ -137,7 +137,7 @@ def _answer(status: Any, services: int) -> Answer:
     if status == words.SUCCESS:
         return Delivered(f"{services} services")
     if status == words.NOMATCH:
-        return Refused("Apprise knows none of its URLs")
+        return Refused("Apprise supports none of its URLs")
     if status == words.TIMEOUT:
         return Later("a service did not answer in time")
     if status == words.PARTIAL:

@@ -124,7 +124,7 @@ class UrlChannel(TokenChannel, frozen=True):
     """The name of an environment variable with the URL."""
 
     secret_url: ClassVar[bool] = False
-    """Whether anybody who knows the URL can post, so that it must not be in the settings."""
+    """Whether anyone with the URL can post, so that it must not be in the settings."""
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         """Yield invalid settings."""
@@ -137,7 +137,7 @@ class UrlChannel(TokenChannel, frozen=True):
         elif self.secret_url and self.url:
             yield (
                 "url",
-                "whoever knows this URL can post",
+                "anyone with this URL can post",
                 "Put it in a file that only kilowatch reads, and name the file in url_file.",
             )
         elif self.url:

@@ -53,7 +53,7 @@ class _OfEvents(ConditionKind, frozen=True):
         """Report faults that no XID has."""
         for fault in (*self.faults, *self.other_than):
             if fault not in _FAULTS:
-                yield f"no fault is called {fault!r}", did_you_mean(fault, _FAULTS)
+                yield f"there is no fault {fault!r}", did_you_mean(fault, _FAULTS)
 
 
 _FIRST_SXID = 10_000

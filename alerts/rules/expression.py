@@ -133,14 +133,14 @@ def _check(tree: ast.expr, *, truth: bool = True) -> None:
                     raise ExpressionError(_cant(op), "Use > >= < <= == !=.")
         case ast.Constant(value=bool()):
             raise ExpressionError(
-                "True and False can't stand here", "A flag is compared: name > 0."
+                "True and False can't be used here", "A flag is compared: name > 0."
             )
         case ast.Constant(value=int() | float() as value) if not truth:
             if abs(value) > LARGEST:
                 raise ExpressionError("a number is too large", "")
         case ast.Name(id=name) if not truth:
             if name not in WORDS:
-                raise ExpressionError(f"no metric is called {name!r}", did_you_mean(name, WORDS))
+                raise ExpressionError(f"there is no metric {name!r}", did_you_mean(name, WORDS))
         case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=operand) if not truth:
             _check(operand, truth=False)
         case ast.BinOp(left=left, op=op, right=right) if not truth:
@@ -178,7 +178,7 @@ def _check_call(name: str, count: int) -> None:
 
 def _cant(tree: ast.AST) -> str:
     what = ast.unparse(tree) if isinstance(tree, ast.expr) else type(tree).__name__
-    return f"{what!r} can't stand in an expression"
+    return f"{what!r} can't be used in an expression"
 
 
 # -- Evaluation: 1 true, 0 false, -1 unknown --------------------------------------------------------

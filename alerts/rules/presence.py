@@ -41,7 +41,7 @@ class Absent(MetricCondition, frozen=True, tag="gap"):
         known = [gap.word for gap in Gap]
         for reason in self.reasons:
             if reason not in known:
-                yield f"no gap is called {reason!r}", did_you_mean(reason, known)
+                yield f"there is no gap {reason!r}", did_you_mean(reason, known)
 
     def evaluate(self, inputs: RuleInput, memory: RowMemory) -> Evaluation:
         """Compare each row's gap with the reasons; one that is not supported is an answer too."""

@@ -276,7 +276,7 @@ def _time_problems(rule: Rule) -> Iterator[tuple[str, str]]:
     if rule.hold and rule.when.edge:
         yield "what lasts an instant can't be held", "Remove `hold`."
     if edge and not rule.keep:
-        yield "what lasts an instant would resolve at once", "Say with `keep` how long it fires."
+        yield "what lasts an instant would resolve at once", "Set with `keep` how long it fires."
     if edge and rule.settle:
         yield "what lasts an instant would be missed while it settles", "Remove `settle`."
 
@@ -288,7 +288,7 @@ def _part_problems(rule: Rule, part: ConditionKind) -> Iterator[tuple[str, str]]
         if word is None:
             number = re.fullmatch(r"[-+]?\d+(\.\d+)?", name)
             cure = "Write a number without quotes." if number else did_you_mean(name, WORDS)
-            yield f"no metric is called {name!r}", cure
+            yield f"there is no metric {name!r}", cure
         elif home(name) not in reach:
             yield (
                 f"{name} is of a {home(name)}, and the rule is about a {rule.table}",
@@ -319,7 +319,7 @@ def _field_problems(template: str, *, facts: bool) -> Iterator[tuple[str, str]]:
         if name not in FIELDS and name not in WORDS and not (facts and name.isidentifier()):
             hint = did_you_mean(name, [*FIELDS, *WORDS])
             yield (
-                f"{{{name}}} stands for nothing",
+                f"{{{name}}} has no meaning",
                 hint or f"Use the name of a metric, or one of: {', '.join(FIELDS)}.",
             )
 

@@ -77,6 +77,6 @@ def meaning_of(xid: int) -> XidMeaning:
         nvidia_action="",
         fault="unknown_xid",
         severity=XidSeverity.TICKET,
-        meaning="This number is in no catalogue that kilowatch knows; it may be newer.",
+        meaning="This number is in no catalogue of kilowatch; it may be newer.",
         remedy="Look it up in NVIDIA's list of XIDs, with the driver's version and the line.",
     )

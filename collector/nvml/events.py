@@ -90,7 +90,7 @@ class EventWatch:
             gpm.suspect = True  # zeros may from now on come from stopped counters
         message = f"XID {data}"
         if data == UNKNOWN_XID:
-            message = "an XID that NVML does not know: see the kernel log"
+            message = "an XID unknown to NVML: see the kernel log"
         facts: dict[str, int | str] = {"xid": data, "source": "nvml"}
         if instance != NO_INSTANCE:
             facts["gpu_instance"] = instance

@@ -281,7 +281,7 @@ class ReadPlan:
         if code == Code.RESET_REQUIRED:
             raise _UnwellError(ProbeStatus.RESET_REQUIRED)
         if code in GONE:
-            raise DriverError("the driver has gone away", code)
+            raise DriverError("the driver was unloaded", code)
         denied = code == Code.NO_PERMISSION
         if denied or (code in UNSUPPORTED and not split):
             cell.skip(denied=denied)

@@ -18,7 +18,7 @@ _BITS = {
     reason: (_NAMES.index(f"gpu_clocks_event_{reason}"), text)
     for reason, text in (
         ("hw_thermal_slowdown", "heat"),
-        ("hw_power_brake_slowdown", "a power brake: the power supply asked for it"),
+        ("hw_power_brake_slowdown", "a power brake: the power supply requested it"),
     )
 }
 _THERMAL, _POWER_BRAKE = (column for column, _ in _BITS.values())
@@ -102,6 +102,6 @@ def _action(gpu: Gpu, before: float, action: float, now: int) -> DeviceEvent:
         now,
         gpu.uuid,
         gpu.pci,
-        f"The driver asks for: {word}.",
+        f"The driver requests: {word}.",
         {"from": int(before), "to": int(action)},
     )

@@ -48,7 +48,7 @@ class Driver(Protocol):
 def load(name: str) -> Driver:
     """Make the driver of that name. Raises `ConfigError` for a name that is not in the list."""
     if name not in DRIVERS:
-        raise ConfigError("probe", f"no driver is called {name!r}", did_you_mean(name, DRIVERS))
+        raise ConfigError("probe", f"there is no driver {name!r}", did_you_mean(name, DRIVERS))
     module, _, attribute = DRIVERS[name].partition(":")
     driver: Driver = getattr(importlib.import_module(module), attribute)()
     return driver

@@ -35,10 +35,10 @@ ASKING, ANSWERING = 5.0, 10.0
 _COUNTERS = {
     "frames": "Frames sampled.",
     "frames_published": "Frames handed to the network live.",
-    "frames_unsent": "Live frames that a slow network did not take; the ring has them.",
+    "frames_unsent": "Live frames dropped because the network was slow; the ring has them.",
     "frames_unkept": "Frames that the ring on disk could not keep.",
     "frames_resent": "Frames sent again on request.",
-    "frames_gone": "Frames asked for that the ring no longer had.",
+    "frames_gone": "Requested frames that the ring no longer had.",
     "source_errors": "Ticks at which the source raised, overran or returned misshapen rows.",
     "events": "Events, such as XIDs.",
     "events_dropped": "Events beyond what frames can carry.",

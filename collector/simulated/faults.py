@@ -102,7 +102,7 @@ def parse(text: str, where: str = "faults") -> tuple[SimulatedFault, ...]:
         kinds = [kind.value for kind in FaultKind]
         if word not in kinds:
             hint = did_you_mean(word, kinds) or f"Known are {', '.join(kinds)}."
-            raise ConfigError(where, f"no fault is called {word!r}", hint)
+            raise ConfigError(where, f"there is no fault {word!r}", hint)
         kind = FaultKind(word)
         faults.append(
             SimulatedFault(

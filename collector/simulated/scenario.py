@@ -142,7 +142,7 @@ def scenario(
     """
     if name not in KINDS:
         hint = did_you_mean(name, KINDS) or f"Known are {', '.join(KINDS)}."
-        raise ConfigError(where, f"no scenario is called {name!r}", hint)
+        raise ConfigError(where, f"there is no scenario {name!r}", hint)
     kind = KINDS[name]
     count = _checked(where, "nodes", kind.nodes if nodes is None else nodes, MAX_NODES)
     gpus = _checked(where, "gpus", kind.gpus if gpus is None else gpus, MAX_GPUS)

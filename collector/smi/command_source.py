@@ -170,7 +170,7 @@ class SmiCommandSource:
         if not interval >= MIN_INTERVAL:
             raise ConfigError(
                 "source.interval",
-                f"every {interval:g} s is too often for nvidia-smi: each run opens the driver anew",
+                f"every {interval:g} s is too often for nvidia-smi: each run opens the driver again",
                 f"Write {MIN_INTERVAL:g} or more, or use the source 'nvml'.",
             )
         words = shlex.split(command) if isinstance(command, str) else list(command)

@@ -50,7 +50,7 @@ DASHBOARD = Dashboard(
               Query(f"kilowatch_gpu_utilization_ratio{{{G}}}", "GPU"), Query(f"kilowatch_gpu_memory_utilization_ratio{{{G}}}", "memory"), Query(f"kilowatch_gpu_encoder_utilization_ratio{{{G}}}", "encoder"), Query(f"kilowatch_gpu_decoder_utilization_ratio{{{G}}}", "decoder"), unit="percentunit", low=0, high=1),
         lines("Memory", "Used, of all.", Query(f"kilowatch_gpu_memory_used_bytes{{{G}}}", "used"), Query(f"kilowatch_gpu_memory_total_bytes{{{G}}}", "all"), unit="bytes", low=0),
         Row("Health"),
-        states("Recovery action", "Action that the driver asks for.", Query(f"kilowatch_gpu_recovery_action{{{G}}}", WHO),
+        states("Recovery action", "Action that the driver requests.", Query(f"kilowatch_gpu_recovery_action{{{G}}}", WHO),
                words={value: (word, _COLOURS.get(value, RED)) for value, word in BY_NAME["gpu_recovery_action"].states}),
         states("On the bus", "Whether the GPU is there.", Query(f"kilowatch_gpu_present{{{G}}}", WHO), words={0: ("gone", RED), 1: ("there", GREEN)}),
         lines("Memory errors", "Corrected errors a second, and uncorrected ones in the last hour.",

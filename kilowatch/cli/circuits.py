@@ -23,7 +23,7 @@ _CLEAR = "\x1b[H\x1b[2J"
 @click.command()
 @address_argument
 @click.option("--http", metavar="HOST:PORT", help=f"The same as ADDRESS. [default: {HOME}]")
-@click.option("--token-file", type=click.Path(dir_okay=False, path_type=Path), help="File with the aggregator's token, where it asks for one.")  # fmt: skip
+@click.option("--token-file", type=click.Path(dir_okay=False, path_type=Path), help="File with the aggregator's token, where it requires one.")  # fmt: skip
 @click.option("--watch", is_flag=True, help="Again every second, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON; null seconds mean never.")
 def circuits(http: str | None, token_file: Path | None, watch: bool, as_json: bool) -> None:

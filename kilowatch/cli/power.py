@@ -49,12 +49,12 @@ _config = click.option(
 _http = click.option(
     "--http",
     metavar="HOST:PORT",
-    help="From what flows now in a running cluster, instead of --config.",
+    help="From the present load of a running cluster, instead of --config.",
 )
 _token = click.option(
     "--token-file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="File with the aggregator's token, where it asks for one.",
+    help="File with the aggregator's token, where it requires one.",
 )
 
 
@@ -64,9 +64,11 @@ _token = click.option(
 @_token
 @click.option("--watts", multiple=True, metavar="NODE=W", help="A node draws this at the wall.")
 @click.option("--add", multiple=True, metavar="MODEL[:N]", help="Add GPUs or systems; needs --on.")
-@click.option("--on", multiple=True, metavar="CIRCUIT", help="Where the --add before it goes.")
+@click.option("--on", multiple=True, metavar="CIRCUIT", help="Circuit for the preceding --add.")
 @click.option("--cap", type=click.FloatRange(min=0, min_open=True), metavar="W", help="Power limit per GPU.")  # fmt: skip
-@click.option("--lose", multiple=True, metavar="FEED", help="A circuit, panel or source goes off.")
+@click.option(
+    "--lose", multiple=True, metavar="FEED", help="A circuit, panel or source loses power."
+)
 @click.option("--move", multiple=True, metavar="NODE=CIRCUIT", help="Plug a node in elsewhere.")
 @click.option("--preload", type=click.FloatRange(0, 2), default=0.0, metavar="RATIO", help="Load over rating that the breakers carried for hours before. [default: cold]")  # fmt: skip
 @json_option
@@ -178,7 +180,7 @@ def import_group() -> None:
 @click.option("--status", "statuses", multiple=True, type=click.Choice(STATUSES), default=("active",), help="Feeds of this status; again for more. [default: active]")  # fmt: skip
 @click.option("--site", metavar="SLUG", help="Of one site alone.")
 @click.option("--draws", is_flag=True, help="Take each device's draw in NetBox as its watts, for devices without a collector.")  # fmt: skip
-@click.option("--ca-file", type=click.Path(dir_okay=False, path_type=Path), help="Certificates to trust beside those of this machine.")  # fmt: skip
+@click.option("--ca-file", type=click.Path(dir_okay=False, path_type=Path), help="Certificates to trust in addition to those of this machine.")  # fmt: skip
 @click.option("--insecure", is_flag=True, help="Do not check the certificate.")
 def netbox(
     url: str,

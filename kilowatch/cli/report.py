@@ -27,7 +27,7 @@ from power.report.report import describe, times_cheaper
 @click.option("--http", metavar="HOST:PORT", help=f"The same as ADDRESS. [default: {HOME}]")
 @click.option("--compare", metavar="FILE|HOST:PORT", help="Another cluster to compare with.")
 @click.option("--days", type=click.IntRange(1, 400), default=30, show_default=True, help="Of a running cluster: measured days, up to today.")  # fmt: skip
-@click.option("--token-file", type=click.Path(dir_okay=False, path_type=Path), help="File with the aggregator's token, where it asks for one.")  # fmt: skip
+@click.option("--token-file", type=click.Path(dir_okay=False, path_type=Path), help="File with the aggregator's token, where it requires one.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="As JSON, by name.")
 def report(
     config: Path | None,

@@ -22,7 +22,7 @@ def rules() -> None:
 @rules.command()
 @click.argument("files", nargs=-1, required=True, type=_file)
 def check(files: tuple[Path, ...]) -> None:
-    """Check that rule FILES can be loaded beside the shipped rules; exit code 2 when not."""
+    """Check that rule FILES can be loaded with the shipped rules; exit code 2 when not."""
     from alerts.rules.rule import load, read  # noqa: PLC0415 - loads NumPy; keep --help quick
 
     load(files)
@@ -105,7 +105,7 @@ def list_rules(
 
 @click.command()
 @click.argument("file", type=_file)
-@click.option("--rules", "files", multiple=True, type=_file, help="Files of rules beside the shipped ones.")  # fmt: skip
+@click.option("--rules", "files", multiple=True, type=_file, help="Rule files in addition to the shipped rules.")  # fmt: skip
 @click.option("--only", is_flag=True, help="Without the shipped rules.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON, with all alerts.")
 @settings_option

@@ -23,7 +23,7 @@ VIEWS = ("overview", "nodes", "gpus", "circuits", "alerts", "pools", "energy")
 _token = click.option(
     "--token-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="File with the aggregator's token, where it asks for one.",
+    help="File with the aggregator's token, where it requires one.",
 )
 
 

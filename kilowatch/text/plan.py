@@ -69,7 +69,7 @@ def _cap(cap: Cap) -> list[str]:
 
 def _node(node: NodePlan) -> list[str]:
     if node.dark:
-        return [f"node {clean(node.id)}  goes dark: no cord of it has power"]
+        return [f"node {clean(node.id)}  loses power: no cord of it is fed"]
     if not node.alerts:
         return []
     load = "" if node.supply_load is None else f"  supplies {node.supply_load:.0%} loaded"

@@ -132,7 +132,7 @@ def find_card(where: str, name: str) -> Card:
     hit = next((card for card in CARDS if key_of(card.name) == key), None)
     if hit is None:
         cure = did_you_mean(key, CARD_BY_ID) or f"Known: {', '.join(CARD_BY_ID)}."
-        raise ConfigError(where, f"no GPU is called {name!r}", cure)
+        raise ConfigError(where, f"there is no GPU {name!r}", cure)
     return hit
 
 
@@ -141,7 +141,7 @@ def find_system(where: str, name: str) -> System:
     key = key_of(name)
     if key not in SYSTEM_BY_ID:
         cure = did_you_mean(key, SYSTEM_BY_ID) or f"Known: {', '.join(SYSTEM_BY_ID)}."
-        raise ConfigError(where, f"no system is called {name!r}", cure)
+        raise ConfigError(where, f"there is no system {name!r}", cure)
     return SYSTEM_BY_ID[key]
 
 

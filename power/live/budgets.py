@@ -106,9 +106,9 @@ class MonthlyBudgets:
         facts = {
             "limit_kw": "no kW" if np.isnan(ceiling.kw) else f"{ceiling.kw:g} kW",
             "levels": f"{ceiling.warn:.0%}, {ceiling.crit:.0%} and 100 %, clear below {ceiling.clear:.0%}",
-            "so_far": f"{self._joules[number] / JOULES_PER_KWH:.0f} kWh seen this month",
+            "so_far": f"{self._joules[number] / JOULES_PER_KWH:.0f} kWh measured this month",
         }
-        facts["projected"] = "too early to say for the month"
+        facts["projected"] = "too early for a projection of the month"
         if not np.isnan(kwh):
             facts["projected"] = f"about {kwh:.0f} kWh"
             if not np.isnan(self._price):

@@ -103,7 +103,7 @@ def short_form(where: str, text: str, target: str) -> MeterConfig:
     rest, _, part = rest.partition("#")
     kind = _kind(where, word)
     if not rest:
-        raise ConfigError(where, f"{text!r} does not say which {word}", f'Write "{word}:" and its topic or address.')  # fmt: skip
+        raise ConfigError(where, f"{text!r} does not name the {word}", f'Write "{word}:" and its topic or address.')  # fmt: skip
     fields: dict[str, Any] = {"type": word}
     if part and kind is Json:
         fields["path"], part = part, ""

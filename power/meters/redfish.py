@@ -53,7 +53,7 @@ class Redfish(MeterConfig, frozen=True, tag="redfish"):
     verify: bool = True
     """Whether the certificate must be one that this machine trusts."""
     ca_file: str | None = None
-    """Certificates to trust beside those of this machine."""
+    """Certificates to trust in addition to those of this machine."""
     timeout: float = 10.0
     """Seconds for one whole round of requests."""
 
@@ -73,7 +73,7 @@ class Redfish(MeterConfig, frozen=True, tag="redfish"):
         if (self.url is None) == (not self.hosts):
             raise ConfigError(where, "it has neither url nor hosts" if self.url is None else "it has url and hosts", 'Write url = "https://10.0.0.11", or hosts = ["dgx-01"].')  # fmt: skip
         if self.hosts and (self.on is not None or self.map):
-            raise ConfigError(where, "hosts are nodes already, on and map say it again", "Remove on and map, or write url.")  # fmt: skip
+            raise ConfigError(where, "hosts name the nodes already; on and map repeat them", "Remove on and map, or write url.")  # fmt: skip
         for node, url in self.services().items():
             check_url(f"{where}.{f'hosts.{node}' if node else 'url'}", url)
         for key in [*self.map, *([self.path] if self.path is not None else [])]:

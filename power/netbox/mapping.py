@@ -76,7 +76,7 @@ def _circuit(feed: NetBoxFeed, records: NetBoxRecords) -> MappedCircuit:
     entry = MappedCircuit({"breaker": feed.amperage, "continuous": feed.max_utilization / 100, "volts": feed.volts})  # fmt: skip
     if feed.three_phase:
         entry.values |= {"poles": 3, "wiring": "3ph-wye"}
-        entry.comments.append("NetBox does not tell wye from delta")
+        entry.comments.append("NetBox does not distinguish wye and delta")
         if feed.volts <= 240 and feed.volts not in {200, 208}:
             entry.comments.append(f"three-phase volts are between lines: is {feed.volts:g} to neutral? Then write {feed.volts * 3**0.5:.0f}")  # fmt: skip
     if feed.rack is not None:
@@ -120,7 +120,7 @@ def _panels(found: Translated, records: NetBoxRecords, circuits: Mapping[int, st
 
 
 def _redundancy(found: Translated, records: NetBoxRecords, circuits: Mapping[int, str]) -> None:
-    """Primary and redundant feeds of one rack stand in for each other."""
+    """Primary and redundant feeds of one rack replace each other."""
     racks: dict[str, list[tuple[str, NetBoxFeed]]] = {}
     for number, name in circuits.items():
         feed = records.feeds[number]
@@ -138,7 +138,7 @@ def _redundancy(found: Translated, records: NetBoxRecords, circuits: Mapping[int
         elif len(spare) == 1 and primary:
             _join(found, rack, "N+1", (*primary, *spare))
         elif spare or len(primary) > 1:
-            found.comments.append(f"rack {rack}: {len(primary)} primary and {len(spare)} redundant feeds make no group; write redundancy where they stand in for each other")  # fmt: skip
+            found.comments.append(f"rack {rack}: {len(primary)} primary and {len(spare)} redundant feeds make no group; write redundancy where they replace each other")  # fmt: skip
 
 
 def _join(found: Translated, group: str, scheme: str, names: Sequence[str]) -> None:

@@ -96,7 +96,7 @@ def classify(pools: Sequence[tuple[int, float]]) -> tuple[str, str]:
     if not total:
         return "pile", "there are no GPUs"
     if not linked:
-        apart = "the GPU stands alone" if total == 1 else f"none of {total} GPUs reaches another's memory over a link"  # fmt: skip
+        apart = "the GPU is not in a pool" if total == 1 else f"none of {total} GPUs reaches another's memory over a link"  # fmt: skip
         return "pile", apart
     largest = max(gb for _, gb in linked)
     reason = (

@@ -39,7 +39,7 @@ def cords_of_site(
         if site.nodes and node not in site.nodes and (near := did_you_mean(node, site.nodes)):
             raise ConfigError(f"{where}: circuits.{feeds[0]}.nodes", f"there is no node {node!r}", near)  # fmt: skip
         if len(feeds) > 1 and len({circuits[c].group for c in feeds} - {None}) != 1:
-            raise ConfigError(place, f"it stands in {' and '.join(feeds)}, which do not stand in for each other", "Remove it from all but one, or give them a redundancy group.")  # fmt: skip
+            raise ConfigError(place, f"it stands in {' and '.join(feeds)}, which are not redundant", "Remove it from all but one, or give them a redundancy group.")  # fmt: skip
         result += [Plugged(node, c, 1 / len(feeds), circuits[c].poles) for c in feeds]
     for node, spec in site.nodes.items():
         result += _cords_of(f"{where}: nodes.{node}", node, spec.cords, site, circuits)

@@ -116,7 +116,7 @@ def section(where: str, tree: dict[str, Any]) -> dict[str, Any]:
         raise ConfigError(f"{where}: power", "it is a section, not a value", "Write [power].")
     beside = [name for name in PowerConfig.__struct_fields__ if name in tree and inner is not tree]
     if beside:
-        raise ConfigError(f"{where}: {beside[0]}", "it stands beside [power], where nothing reads it", f"Write power.{beside[0]} in its heading.")  # fmt: skip
+        raise ConfigError(f"{where}: {beside[0]}", "it is outside [power], where it has no effect", f"Write power.{beside[0]} in its heading.")  # fmt: skip
     return inner
 
 
@@ -128,7 +128,7 @@ def decode(where: str, tree: dict[str, Any]) -> PowerConfig:
     inner = section(where, tree)
     sections = {name: kind for name, kind in _TABLES.items() if isinstance(inner.get(name), dict)}
     for name, kind in sections.items():
-        # One by one: the decoder's own message does not say which of a table it means.
+        # One by one: the decoder's own message does not name the of a table it means.
         for key, raw in inner[name].items():
             convert(kind, raw, f"{where}: {name}.{key}", hint=_hint)
     rest = dict(inner)

@@ -36,7 +36,7 @@ def check_redundancy(
         elif sources[0] is not None and len(set(sources)) == 1:
             notices.append(f"circuits.{members[0]}: {' and '.join(members)} share the source {sources[0]}: not independent")  # fmt: skip
         notices += [
-            f"nodes.{node}: one cord in redundant group {group}; it goes dark with its feed"
+            f"nodes.{node}: one cord in redundant group {group}; it loses power with its feed"
             for node, feed in alone.items()
             if feed in members
         ]

@@ -130,7 +130,7 @@ METRICS = (
     _reason(
         "hw_power_brake_slowdown",
         0x80,
-        "hardware, because the power supply asked for it",
+        "hardware, because the power supply requested it",
         "hw_slowdown/hw_power_brake_slowdown",
     ),
     _reason("display_clocks_setting", 0x100, "the display clock setting", "display_clock_setting"),

@@ -69,7 +69,7 @@ METRICS = (
         sources={"nvml": (Field(204, scope=EACH_LINK), Field(139, _KIBI, EACH_LINK))},
     ),
     _count("replays", "Packets sent again (up to Hopper).", 161),
-    _count("recoveries", "Times that the link was trained anew.", 215, 162),
+    _count("recoveries", "Number of times that the link was trained again.", 215, 162),
     _count("recoveries_successful", "Recoveries that succeeded.", 213),
     _count("recoveries_failed", "Recoveries that failed: the link is lost.", 214),
     _count("crc_errors", "CRC errors (up to Hopper).", 163),

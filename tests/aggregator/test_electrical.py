@@ -322,7 +322,7 @@ def test_without_circuits_the_account_goes_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"site": {"timezone": "Mars/Olympus"}}, "no time zone is called 'Mars/Olympus'"),
+        ({"site": {"timezone": "Mars/Olympus"}}, "there is no time zone 'Mars/Olympus'"),
         ({"circuits": {"office": {"breaker": 20, "nods": ["rig"]}}}, "nodes"),
         ({"meters": {"plug": {"type": "tasmota", "topic": "t", "on": "ofice"}}}, "office"),
     ],

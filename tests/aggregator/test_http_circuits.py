@@ -220,7 +220,7 @@ def by_id(plan: dict[str, Any], name: str) -> dict[str, Any]:
     [
         ({"lose": ["lab/9"]}, "lab/9"),
         ({"wats": {}}, "wats"),
-        ({"add": [["rtx-6090", "lab/1"]]}, "no GPU is called"),
+        ({"add": [["rtx-6090", "lab/1"]]}, "there is no GPU"),
         ({"cap": "low"}, "cap"),
     ],
 )

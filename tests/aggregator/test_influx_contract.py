@@ -130,7 +130,7 @@ def test_a_span_of_time_is_half_open(feed: Feed) -> None:
 
 
 def test_what_is_no_metric_and_too_many_buckets_are_refused(feed: Feed) -> None:
-    with pytest.raises(StoreError, match="no metric is called 'nonsense'"):
+    with pytest.raises(StoreError, match="there is no metric 'nonsense'"):
         feed.store.history("GPU-a-0", "nonsense", START, END, 10)
     with pytest.raises(StoreError, match="choose a longer step"):
         feed.store.history("GPU-a-0", BLOCK.names[0], START, START + 10**16, 1)

@@ -202,7 +202,7 @@ async def test_health_and_metrics_count_it(feed: Feed) -> None:
         status, body = await client.json("/healthz")
         assert (status, body["ok"]) == (200, True)
         assert body["warnings"] == [
-            "1 file(s) of the store were removed or damaged by somebody else; the log names them."
+            "1 file(s) of the store were removed or damaged by another program; the log names them."
         ]
         async with client.session.get(f"{client.url}/metrics") as answer:
             assert "kilowatch_aggregator_store_files_lost_total 1" in await answer.text()

@@ -133,7 +133,7 @@ def test_buckets_hold_mean_lowest_highest_and_the_last_of_a_counter(feed: Feed) 
 
 def test_history_says_what_it_does_not_know(feed: Feed) -> None:
     assert feed.store.history("GPU-nobody", GAUGES[0], 0, 1 << 62, 0).at == []
-    with pytest.raises(StoreError, match="no metric is called 'gpu_powr'"):
+    with pytest.raises(StoreError, match="there is no metric 'gpu_powr'"):
         feed.store.history("GPU-a-0", "gpu_powr", 0, 1, 0)
     with pytest.raises(StoreError, match="longer step"):
         feed.store.history("GPU-a-0", GAUGES[0], 0, 1 << 60, 1)

@@ -82,7 +82,7 @@ CHANNEL = '[alerts.channels.c]\ntype = "{}"\n{}\n'
         ('[alerts.channels.c]\nurl = "http://h/"', "alerts.channels.c.type: it has no type"),
         (CHANNEL.format("pagerdty", ""), "Did you mean 'pagerduty'?"),
         (CHANNEL.format("pagerduty", ""), "there is no integration key. Give one of key_file"),
-        (CHANNEL.format("pagerduty", 'routing_key = "abc"'), "Secrets stand in a file"),
+        (CHANNEL.format("pagerduty", 'routing_key = "abc"'), "Secrets are in a file"),
         (CHANNEL.format("pagerduty", 'key = "abc"'), "name it in key_file"),
         (CHANNEL.format("pagerduty", 'key_env = "K"\nregion = "mars"'), "alerts.channels.c.region"),
         (CHANNEL.format("pagerduty", 'key_env = "K"\nat_once = 0'), "it must be 1 to 64"),
@@ -90,14 +90,14 @@ CHANNEL = '[alerts.channels.c]\ntype = "{}"\n{}\n'
         (CHANNEL.format("webhook", 'url = "https://u:p@h/"'), "a URL may hold no password"),
         (CHANNEL.format("webhook", 'url = "http://h/"\nurl_env = "U"'), "there are url and url_env"),
         (CHANNEL.format("webhook", 'url = "http://h/ö"'), "only ASCII"),
-        (CHANNEL.format("slack", 'url = "https://h/x"'), "whoever knows this URL can post"),
+        (CHANNEL.format("slack", 'url = "https://h/x"'), "anyone with this URL can post"),
         (CHANNEL.format("ntfy", 'url = "https://h"'), "it names no topic"),
         (CHANNEL.format("alertmanager", "urls = []"), "there is none. Write urls ="),
         (CHANNEL.format("alertmanager", 'urls = ["http://h/api/v2/alerts"]'), "Leave /api"),
         (CHANNEL.format("alertmanager", ""), "missing required field `urls`"),
         (CHANNEL.format("apprise", ""), "there are no URLs"),
         ('[alerts.channels."Bad Name"]\ntype = "webhook"', "it is no name"),
-        ('[[alerts.routes]]\nchannels = ["gone"]', "no channel is called 'gone'"),
+        ('[[alerts.routes]]\nchannels = ["gone"]', "there is no channel 'gone'"),
         ('[[alerts.routes]]\nchannel = ["gone"]', "alerts.routes[0].channel: there is no such key"),
         ('[[alerts.routes]]\nchannels = []\nmatch = ["node"]', "is no condition on a label"),
         ('[[alerts.routes]]\nchannels = []\nmatch = ["node=~("]', "is no regular expression"),
@@ -106,7 +106,7 @@ CHANNEL = '[alerts.channels.c]\ntype = "{}"\n{}\n'
         ('[[alerts.routes]]\nchannels = []\ntimezone = "Berlin"', "is no time zone here"),
         ('[[alerts.routes]]\nchannels = []\nseverity = ["fatal"]', "alerts.routes[0].severity"),
         ('[alerts]\ntimezone = "Mars/Olympus"', "alerts.timezone: 'Mars/Olympus' is no time zone"),
-        ('[alerts]\ndashboard_url = "https://h/{host}"', "{host} stands for nothing"),
+        ('[alerts]\ndashboard_url = "https://h/{host}"', "{host} has no meaning"),
         ('[alerts]\ndashboard_url = "https://h/{node"', "its braces don't match"),
         ('[alerts]\nrunbook_url = "docs"', "alerts.runbook_url: 'docs' is no URL"),
         ("[alerts]\npage_expiry_hours = 3", "longer than repeat_hours.page (4)"),
@@ -135,7 +135,7 @@ def test_an_empty_secret_is_none(tmp_path: Path) -> None:
         written(tmp_path, CHANNEL.format("pagerduty", 'key_file = "KEY"')), environment={}
     )
     (tmp_path / "key").write_text("\n")
-    with pytest.raises(ConfigError, match="is empty"):
+    with pytest.raises(ConfigError, match="does not hold a secret"):
         settings.aggregator.alerts.open()
 
 

@@ -211,7 +211,7 @@ def test_a_collector_stays_small() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"node": "a/b"}, "collector.node: 'a/b' can't stand in an MQTT topic"),
+        ({"node": "a/b"}, "collector.node: 'a/b' can't be part of an MQTT topic"),
         ({"cluster": "+"}, "collector.cluster"),
         ({"interval": 0}, "collector.interval: 0 s is out of range"),
         ({"interval": 30.0}, "collector.slow_interval: 15.0 s is out of range"),

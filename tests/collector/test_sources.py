@@ -63,11 +63,11 @@ def test_files_are_sources(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("nvlm", "no source is called 'nvlm'. Did you mean 'nvml'?"),
+        ("nvlm", "there is no source 'nvlm'. Did you mean 'nvml'?"),
         ("dcgm", "Known are auto, nvml, nvidia-smi, simulated, recording"),
-        ("nvml:0", "nvml takes nothing behind a colon"),
-        ("simulated", "no scenario is called ''"),
-        ("simulated:", "nothing stands behind the colon"),
+        ("nvml:0", "nvml accepts nothing after a colon"),
+        ("simulated", "there is no scenario ''"),
+        ("simulated:", "nothing follows the colon"),
         ("simulated:flet", "Did you mean 'fleet'?"),
         ("simulated:fleet?nods=3", "no option 'nods'. Did you mean 'nodes'?"),
         ("simulated:fleet?nodes=three", "nodes='three' is no whole number"),

@@ -65,7 +65,7 @@ def test_one_reading_is_json_on_stdout() -> None:
     ("arguments", "expected"),
     [
         (("collect", "--json"), "belongs to --once"),
-        (("collect", "--once", "--source", "nvlm"), "no source is called 'nvlm'"),
+        (("collect", "--once", "--source", "nvlm"), "there is no source 'nvlm'"),
         (("collect", "--once", "--source", "nvidia-smi:none.xml"), "there is no file"),
         (("collect", "--once", "--source", "simulated:two-dgx-h10"), "two-dgx-h100"),
         (("collect", "--once", "--source", "recording:none"), "there is no file"),

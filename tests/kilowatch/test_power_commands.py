@@ -164,7 +164,7 @@ def test_power_check_counts_parts_and_notes_probable_mistakes(tmp_path: Path) ->
         ("[circuits.a]\nbreaker = 15\n[nodes.n]\ncords = [{circuit = 'a', share = 0.4}]\n", "add up to 0.4"),
         ("[circuits.a]\nbreaker = 15\n[nodes.n]\ncords = [{circuit = 'aa'}]\n", "'aa'"),
         ("circuits = 3\n", "circuits"),
-        ("[power.circuits.a]\nbreaker = 15\n[circuits.b]\nbreaker = 15\n", "beside [power]"),
+        ("[power.circuits.a]\nbreaker = 15\n[circuits.b]\nbreaker = 15\n", "outside [power]"),
         ("", "there is nothing in it"),
     ],
 )  # fmt: skip

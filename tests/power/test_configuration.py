@@ -150,7 +150,7 @@ def test_a_plan_for_people_fits_a_terminal(tmp_path: Path) -> None:
     assert set(WORDS) == electrical
     dark = CliRunner().invoke(main, ["plan", "--config", str(file), "--lose", "office"]).stdout
     assert "office  off, as supposed" in dark
-    assert "node rig1  goes dark" in dark
+    assert "node rig1  loses power" in dark
 
 
 def test_plan_and_report_on_the_command_line(tmp_path: Path) -> None:

@@ -308,7 +308,7 @@ def test_before_there_is_data_the_screen_says_what_to_do() -> None:
     then = "\n".join(
         map(line_text, nothing_yet(DashboardState(ready=True), LIVE, url, 100.0, past=True) or [])
     )
-    assert "no node had been heard of at that time" in then
+    assert "no node was known at that time" in then
     assert "kilowatch collect" not in then
     shown = DashboardState(ready=True, nodes=(NodeReply("a", "online"),))
     assert nothing_yet(shown, LOST, url, 100.0) is None

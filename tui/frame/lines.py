@@ -94,7 +94,7 @@ def nothing_yet(
         return words
     if not state.nodes and past:
         return [
-            [("no node had been heard of at that time", "strong")],
+            [("no node was known at that time", "strong")],
             [("[L] goes to the end" if recorded else "[L] goes back to now", "dim")],
         ]
     if not state.nodes:

@@ -283,7 +283,7 @@ class Palette(Dialog):
                 [("▶ " if n == at else "  ", "key"), (f"{kind:<9}", "dim"),
                  (fit(clean(word), max(1, width - 11)), "strong" if n == at else "")]
                 for n, (kind, word, _) in list(enumerate(found))[first : first + height]
-            ] or [[("nothing is called so", "dim")]]  # fmt: skip
+            ] or [[("no match", "dim")]]  # fmt: skip
 
         self.query_one("#found", Surface).show(draw)
 
