@@ -61,7 +61,7 @@ def run(command: str) -> dict[str, Any]:
 
 
 def main(arguments: list[str]) -> int:
-    """Measure, print, and write the page."""
+    """Run the measurements, print them, and write the page."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--long", action="store_true", help="as long as the goals ask for")
     parser.add_argument("--only", help="names with commas between; the page stays as it is")

@@ -73,7 +73,7 @@ def site_of(circuits: int, nodes: int, breaker: float = 125) -> PowerConfig:
 
 
 class Load:
-    """What the nodes say, and every fifth circuit's meter."""
+    """Readings of the nodes, and of every fifth circuit's meter."""
 
     def __init__(self, live: LivePower, seed: int) -> None:
         self._random = np.random.default_rng(seed)
@@ -86,7 +86,7 @@ class Load:
         self._metered = list(live.layout.site.circuits)[::5]
 
     def tick(self, number: int) -> PowerInputs:
-        """Return one second: all nodes differ, and a fifth of the meters speak."""
+        """Return one second: all nodes differ, and a fifth of the meters report."""
         gpu = self._random.uniform(2500, 5600, len(self._still.gpus))
         speaking = self._metered[number % 5 :: 5]
         readings = [

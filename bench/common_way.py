@@ -45,7 +45,7 @@ TOPIC = "gpus"
 
 
 def ladder(nodes: tuple[int, ...] = LADDER, seconds: int = 10) -> dict[str, Any]:
-    """Run with ever more nodes until it breaks; `breaks_at_gpus` is None when it never does."""
+    """Run with increasing numbers of nodes until it breaks; `breaks_at_gpus` is None when it does not."""
     steps: list[dict[str, Any]] = []
     for count in nodes:
         steps.append(step(count, seconds))

@@ -1,4 +1,4 @@
-"""The dashboard on 10,000 GPUs, in a real terminal: CPU, lag, bytes, and how soon a key is seen.
+"""The dashboard on 10,000 GPUs, in a real terminal: CPU, lag, bytes, and the delay from a key to the screen.
 
 python -m bench.dashboard [--nodes 1250] [--seconds 20] [--size 160x50]
 """
@@ -50,25 +50,25 @@ LIVE = "● LIVE".encode()
 
 @dataclass(frozen=True)
 class Result:
-    """What was measured."""
+    """Result of a measurement."""
 
     size: str
     gpus: int
     cpu_ms_per_second: float
-    """Of the dashboard's process, after it has settled."""
+    """CPU of the dashboard's process, after it has settled."""
     lag_ms_worst: float
-    """Of the event loop, sampled 50 times a second."""
+    """Lag of the event loop, sampled 50 times a second."""
     lag_ms_99: float
     own_ms_worst: float
     """CPU that the loop spent between two samples: its lag without that of other processes."""
     kilobytes_per_second: float
-    """To the terminal."""
+    """Bytes written to the terminal."""
     first_paint_seconds: float
-    """From exec to the first live header."""
+    """Time from exec to the first live header."""
     first_paint_cpu_seconds: float
-    """CPU until then."""
+    """CPU until the first live header."""
     key_ms_median: float
-    """From a key to the first byte of what it changed."""
+    """Time from a key to the first byte of the change."""
     key_ms_worst: float
     rss_megabytes: float
 
@@ -106,7 +106,7 @@ class Terminal:
         self.file = ours
 
     def read(self, seconds: float, word: bytes | None = None) -> int:
-        """Read for a time, or until a word has come. Returns how many bytes came."""
+        """Read for a time, or until a word arrives. Returns the number of bytes."""
         end = time.perf_counter() + seconds
         count = 0
         tail = b""
@@ -120,17 +120,17 @@ class Terminal:
         return count
 
     def cpu(self) -> float:
-        """Seconds of CPU that the process has had."""
+        """Return the CPU seconds of the process."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def rss(self) -> float:
-        """Megabytes in memory."""
+        """Return the resident memory in megabytes."""
         lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
 
     def key(self, key: bytes) -> float:
-        """Press a key in a quiet moment; milliseconds to the first byte of the answer."""
+        """Press a key while the dashboard is idle; return the milliseconds to the first byte of the reply."""
         while select.select([self.file], [], [], 0.12)[0]:
             os.read(self.file, 1 << 20)
         began = time.perf_counter()
@@ -142,7 +142,7 @@ class Terminal:
 def measure(
     nodes: int, seconds: float, columns: int, rows: int, *, settling: float = 8.0
 ) -> Result:
-    """Run it. `settling`: seconds in which first layouts are made and all documents come."""
+    """Run the measurement. `settling`: seconds in which first layouts are made and all documents come."""
     with served_fleet(nodes) as url, tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "lags"
         terminal = Terminal(url, columns, rows, answer)

@@ -32,7 +32,7 @@ GPUS = 8
 
 
 class Library(Collector):
-    """The same readings through prometheus_client, as exporters do: a family a metric, made anew
+    """The same readings through prometheus_client, as exporters do: a family a metric, made again
     at every scrape."""
 
     def __init__(self, fleet: Fleet) -> None:

@@ -30,7 +30,7 @@ PING_SECONDS = 15.0
 
 
 class Generator:
-    """All nodes. Live frames go over many connections, answers to requests over one of their own."""
+    """Nodes of a fleet. Live frames use many connections, replies to requests a separate one."""
 
     def __init__(self, load: Load, host: str, port: int, connections: int, backlog: int) -> None:
         self._load = load
@@ -69,7 +69,7 @@ class Generator:
                 self._serve(time.time() + 0.05)  # a broker queues only so much for the aggregator
 
     def run(self, seconds: int) -> None:
-        """Send for that long."""
+        """Send frames for `seconds`."""
         self._began = time.time_ns() + SECOND // 10 - self._backlog * SECOND
         for seq in range(self._backlog, self._backlog + seconds):
             for slot in range(SLOTS):

@@ -48,7 +48,7 @@ _new: Any = Point
 POINTS = 500
 """Rows that are made into objects of influxdb-client: it is slow."""
 SLOW_SECONDS = 5.0
-PATIENCE = 120.0
+CATCH_UP_SECONDS = 120.0
 """Seconds within which the server must catch up."""
 SECOND = 10**9
 
@@ -155,9 +155,9 @@ def _influx(server: Influxd, store: InfluxStore, gpus: int, ticks: int) -> dict[
 
 
 def _caught_up(store: InfluxStore) -> float:
-    """Wait until the server has it all; return how long that took."""
+    """Wait until the server has all data; return the seconds."""
     began = time.monotonic()
-    while store.spool.points and time.monotonic() < began + PATIENCE:
+    while store.spool.points and time.monotonic() < began + CATCH_UP_SECONDS:
         time.sleep(0.05)
     return time.monotonic() - began
 
@@ -210,7 +210,7 @@ def _bytes(folder: Path) -> int:
 
 
 def _timed(work: Callable[[], int]) -> float:
-    """Return the best of three, CPU seconds: the machine may have others to serve."""
+    """Return the best of three, CPU seconds: other processes may use the machine."""
     best = float("inf")
     for _ in range(3):
         began = time.process_time()
@@ -251,7 +251,7 @@ def latency(gpus: int, seconds: int) -> dict[str, Any]:
 
 
 def _paged(gpus: int, seconds: int, url: str | None) -> dict[str, Any]:
-    """One run; `url` None for the embedded store. A spool of 1 MiB is full within the run."""
+    """Measure one run; `url` is None for the embedded store. A spool of 1 MiB is full within the run."""
     settings = ""
     named = {}
     if url is not None:
@@ -275,7 +275,7 @@ def _paged(gpus: int, seconds: int, url: str | None) -> dict[str, Any]:
 
 
 def measure(gpus: int, ticks: int, seconds: int) -> dict[str, Any]:
-    """Run all of it."""
+    """Run all measurements."""
     gpus -= gpus % 8
     (tick,) = fleet_ticks(gpus, 1, time.time_ns() // SECOND * SECOND)
     found: dict[str, Any] = {"lines": lines(tick)}

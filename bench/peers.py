@@ -26,14 +26,14 @@ Read = Callable[[], int]
 
 
 def gpustat() -> Read:
-    """gpustat, as its own `--watch` does it: a new query each time."""
+    """Return a reader through gpustat, as its `--watch` reads: a new query each time."""
     import gpustat as library  # type: ignore[import-untyped]  # noqa: PLC0415
 
     return lambda: numbers([gpu.jsonify() for gpu in library.new_query().gpus])
 
 
 def nvitop() -> Read:
-    """nvitop's device API: a snapshot of each device."""
+    """Return a reader through nvitop's device API: a snapshot of each device."""
     from nvitop import Device  # type: ignore[import-untyped]  # noqa: PLC0415
 
     devices = Device.all()
@@ -50,7 +50,7 @@ def nvitop() -> Read:
 
 
 def pynvml() -> Read:
-    """A plain loop over nvidia-ml-py: the calls behind the fast lane, and nothing around them."""
+    """Return a plain loop over nvidia-ml-py: only the calls behind the fast lane."""
     import pynvml as library  # noqa: PLC0415
 
     library.nvmlInit()
@@ -110,7 +110,7 @@ def here() -> list[str]:
 
 
 def age() -> float:
-    """Return for how long this process has been there, seconds; 10 ms steps."""
+    """Return the age of this process, seconds; 10 ms steps."""
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     return time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / 100
 

@@ -72,7 +72,7 @@ class CpuMeter:
         self._began = 0.0
 
     def start(self) -> None:
-        """Begin, or begin anew."""
+        """Begin, or begin again."""
         self._before = {name: cpu_seconds(pid) for name, pid in self._pids.items()}
         self._began = time.monotonic()
 

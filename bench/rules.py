@@ -1,4 +1,4 @@
-"""All shipped rules over a whole fleet in one tick, against one plain comparison a rule.
+"""Evaluation of all shipped rules over a whole fleet in one tick, against one plain comparison a rule.
 
 python -m bench.rules [--gpus 100000] [--links 0] [--ticks 40] [--circuits 2000] [--json]
 

@@ -141,7 +141,7 @@ def fleet_top(fleet: Fleet, metric: str, count: int, now: float) -> list[tuple[s
 def measure(
     gpus: int, ticks: int, history_gpus: int, seconds: int, *, peers: bool
 ) -> dict[str, Any]:
-    """Run all of it."""
+    """Run all measurements."""
     gpus, history_gpus = gpus - gpus % GPUS, history_gpus - history_gpus % GPUS
     start = time.time_ns() // SECOND * SECOND - (seconds + 100) * SECOND
     with tempfile.TemporaryDirectory(prefix="kilowatch-bench-") as folder:
@@ -157,7 +157,7 @@ def measure(
             for name in store_peers.PEERS:
                 few = history_ticks(history_gpus, seconds, start)
                 found[name] = store_peers.measure(name, place / name, wide, few, (start, seconds))
-            from bench import influx  # noqa: PLC0415 - it stands on this module
+            from bench import influx  # noqa: PLC0415 - it imports this module
 
             found["stores"] = influx.stores(place / "stores", gpus, ticks)
     return found

@@ -163,7 +163,7 @@ def _write(port: int, database: str, ticks: Iterable[Tick]) -> tuple[int, float]
 
 
 def _settle(name: str, ask: Ask, folder: Path) -> None:
-    """Let the server flush and merge its data."""
+    """Make the server flush and merge its data."""
     if name == "victoria_metrics":
         ask("internal/force_flush")
         ask("internal/force_merge")

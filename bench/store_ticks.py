@@ -35,7 +35,7 @@ LIVELY = {
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """All rows of one second."""
+    """Rows of one second."""
 
     at: int
     """ns since 1970."""

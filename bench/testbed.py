@@ -209,7 +209,7 @@ class Testbed:
             raise RuntimeError(f"the generator printed {line!r} instead of {word!r}")
 
     def proceed(self) -> None:
-        """Let the generator begin, or end."""
+        """Signal the generator to begin, or to end."""
         assert self.generator is not None
         assert self.generator.stdin is not None
         self.generator.stdin.write("\n")

@@ -1,8 +1,7 @@
-"""Small pictures: a PNG of at most 256 colours in place of one of 16 million.
+"""Conversion of PNG pictures to a palette of at most 256 colours.
 
-A terminal has a few dozen colours; the rest are the soft edges of its letters, and nobody sees the
-difference between the nearest of 256 and the very one. No library: reading and writing a PNG of the
-one kind that is drawn here takes a page.
+A terminal has a few dozen colours; the others are antialiased edges of letters, where the nearest of
+256 colours is indistinguishable. Only the one kind of PNG that is drawn here is read and written.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ def small(picture: bytes) -> bytes:
 def _palette(
     known: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.intp]]:
-    """Choose colours, and say which of them each known one becomes. The commonest stay exactly what
-    they are: large surfaces must not change by a shade."""
+    """Choose colours, and map each known one to one of them. The most common ones
+    stay exact, so that large surfaces do not change."""
     if len(known) <= MOST:
         return known, np.arange(len(known))
     exact = np.argsort(-counts)[: MOST // 2]
@@ -54,7 +53,7 @@ def _palette(
 
 
 def _weight(colours: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> float:
-    """How much a box of colours is worth cutting: how wide it is, and how much of it is seen."""
+    """Return the priority of splitting a box of colours, by its width and its number of pixels."""
     return float(np.ptp(colours, axis=0).max() * np.sqrt(counts.sum()))
 
 
