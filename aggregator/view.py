@@ -64,7 +64,7 @@ class FlushBroadcast:
         self._next: asyncio.Future[None] | None = None
 
     def tick(self) -> None:
-        """Count a flush, and wake everyone who waits."""
+        """Count a flush, and wake all waiting viewers."""
         self.number += 1
         waiting, self._next = self._next, None
         if waiting is not None and not waiting.done():

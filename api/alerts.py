@@ -124,7 +124,7 @@ class NotificationState(OpenEnum):
     MAINTENANCE = "maintenance"
     FLAPPING = "flapping"
     STORM = "storm"
-    """Suppressed by the storm limiter: one notification says how many there are."""
+    """Suppressed by the storm limiter: one notification has their number."""
 
 
 class AlertRow(Alert, frozen=True, kw_only=True):
@@ -239,7 +239,7 @@ class DeliveryOutcome(OpenEnum):
     EXPIRED = "expired"
     """Too old to be of use."""
     SUPERSEDED = "superseded"
-    """Not sent, because a later notification of the same incident says more."""
+    """Not sent, because a later notification of the same incident supersedes it."""
 
 
 class DeliveryRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -109,7 +109,7 @@ class HistoryReply(msgspec.Struct, frozen=True):
     unit: Unit
     kind: Kind
     step: float
-    """Seconds; 0: every reading. More than was asked for where nothing finer is stored."""
+    """Seconds; 0: every reading. More than was requested where nothing finer is stored."""
     start: int
     """ns since 1970."""
     end: int

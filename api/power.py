@@ -137,11 +137,11 @@ class CircuitsReply(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 0
     """Changes with the configuration."""
     circuits: list[CircuitState] = []
-    """Empty where columns were asked for."""
+    """Empty where columns were requested."""
     rows: CircuitRows | UnsetType = UNSET
-    """The circuits of the columns, where columns were asked for."""
+    """The circuits of the columns, where columns were requested."""
     columns: dict[str, Numbers] | UnsetType = UNSET
-    """The quantities that were asked for. Null is not known, and for seconds never."""
+    """The quantities that were requested. Null is not known, and for seconds never."""
 
 
 class CircuitReply(msgspec.Struct, frozen=True, kw_only=True):

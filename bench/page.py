@@ -77,7 +77,7 @@ LINES = (
           Line(bench, f"{words}: values a second", "values_per_second"),
           Line(bench, f"{words}: frames lost", "frames_lost", "", "sent", "frames_sent"),
           Line(bench, f"{words}: frames stored twice", "frames_duplicated"),
-          Line(bench, f"{words}: frames asked for again", "frames_resent"),
+          Line(bench, f"{words}: frames requested again", "frames_resent"),
           Line(bench, f"{words}: aggregator CPU", "processes.aggregator.cpu_percent", "% of a core",
                "broker", "processes.broker.cpu_percent"),
           Line(bench, f"{words}: generator CPU", "processes.generator.cpu_percent", "% of a core"),

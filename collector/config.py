@@ -20,7 +20,7 @@ SMALLEST_RING = 64 * 1024
 
 
 def short_hostname() -> str:
-    """Return this machine's name without its domain, in letters that may stand in a topic."""
+    """Return this machine's name without its domain, in letters that a topic allows."""
     name = socket.gethostname().split(".")[0]
     return re.sub(r"[^A-Za-z0-9._:-]", "-", name).lstrip("._:-") or "localhost"
 

@@ -50,7 +50,7 @@ class Backoff:
         self.until = now + self.next()
 
     def over(self, now: float) -> bool:
-        """Return whether no pause goes on at `now`."""
+        """Return whether there is no pause at `now`."""
         return now >= self.until
 
     def reset(self) -> None:

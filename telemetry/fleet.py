@@ -1,6 +1,6 @@
 """The fleet: a matrix of the newest frames, one row a device, one column a metric.
 
-Rules, the metrics page, the dashboard and the API are views of it. A node's devices stand in
+Rules, the metrics page, the dashboard and the API are views of it. A node's devices are in
 adjoining rows, so a frame is stored with one slice copy, and a whole tick with one scatter.
 Absent values are NaN with a reason, as on the wire (`telemetry.gap`); what is older than three
 intervals reads as the gap `stale`. Not thread-safe: one loop owns it.

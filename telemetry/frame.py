@@ -46,7 +46,7 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
     session: int
     """Random per start of the collector: with `seq`, the identity of a frame."""
     seq: int
-    """0, 1, 2, ... within a session. A jump is a hole, and the aggregator asks for it."""
+    """0, 1, 2, ... within a session. A jump is a hole, which the aggregator requests."""
     sampled_at: int
     """Wall clock of the node, ns since 1970. For display and storage; never for ordering."""
     blocks: tuple[PackedBlock, ...]
@@ -102,7 +102,7 @@ def build(
 
 
 def encode(frame: Frame) -> bytes:
-    """Return the bytes of a frame as they stand on the bus, in the ring and in a recording."""
+    """Return the bytes of a frame as on the bus, in the ring and in a recording."""
     return _encoder.encode(frame)
 
 

@@ -19,7 +19,7 @@ class HttpOutcome(StrEnum):
 
     DELIVERED = "delivered"
     RETRY = "retry"
-    """The server or the network fails, or the server asks to wait."""
+    """The server or the network fails, or the server requests a pause."""
     REFUSED = "refused"
     """The same request would be refused again."""
 

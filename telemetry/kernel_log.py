@@ -55,7 +55,7 @@ class Xid:
     pci: str | None
     """Normal form; None when the address is not one."""
     bdf: str
-    """The address as it stands in the line, without `PCI:`."""
+    """The address as in the line, without `PCI:`."""
     detail: str
     gpu_instance: int | None = None
     """Of a MIG device."""
@@ -206,7 +206,7 @@ def _sxid(match: re.Match[str]) -> SXid:
 class Assembler:
     """Lines in, records out: joins the three lines in which the driver may report a lost GPU.
 
-    Other lines may stand between them; after `MOST_BETWEEN` of the driver's own the first is
+    Other lines may be between them; after `MOST_BETWEEN` of the driver's own the first is
     forgotten.
     """
 

@@ -38,7 +38,7 @@ class Gpm:
 
 
 EACH_LINK = -1
-"""As a `Field.scope`: the number of the link that the row stands for."""
+"""As a `Field.scope`: the number of the link that the row represents."""
 ALL_LINKS = 0xFFFFFFFF
 """As a `Field.scope`: the sum over all links."""
 

@@ -52,7 +52,7 @@ class RecordFormat:
     """How a record is laid out: a head of fixed size, then the payload."""
 
     head: struct.Struct
-    """The fields; pad bytes stand for the marker, the length and the checksum."""
+    """The fields; pad bytes represent the marker, the length and the checksum."""
     length_at: int
     """Offset of the payload's length, 32 bits."""
     checksum_at: int

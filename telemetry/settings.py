@@ -97,7 +97,7 @@ def structs_in(hint: Any) -> Iterator[type[msgspec.Struct]]:
 
 
 def _at(kind: Any, place: str) -> list[type[msgspec.Struct]]:
-    """Return the structs that may stand at a place within a `kind`."""
+    """Return the structs that are allowed at a place within a `kind`."""
     found = list(structs_in(kind))
     for step in _STEP.finditer(place):
         if step[1]:

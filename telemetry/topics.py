@@ -81,7 +81,7 @@ def parse(text: str) -> Address | None:
 
 
 def check_name(where: str, name: str) -> str:
-    """Return a cluster's or node's name if it may stand in a topic; else raise `ConfigError`."""
+    """Return a cluster's or node's name if a topic allows it; else raise `ConfigError`."""
     if not _NAME.fullmatch(name):
         raise ConfigError(
             where,
@@ -94,7 +94,7 @@ def check_name(where: str, name: str) -> str:
 def state_topic(cluster: str, what: str, name: str) -> str:
     """Return the topic of a retained state that an aggregator publishes as JSON.
 
-    `what` is `circuits`, `budgets`, `ups` or `alerts`; it stands where a node's shard would, which
+    `what` is `circuits`, `budgets`, `ups` or `alerts`; it is in the place of a node's shard, which
     is always two hex digits. Characters that a topic's level may not have are escaped as `%2F`.
     """
     return f"{ROOT}/{cluster}/{what}/{quote(name, safe=':')}/state"

@@ -215,7 +215,7 @@ class Top(App[None]):
             self.frame.draw()
 
     def _redraw_changed(self) -> None:
-        """Draw after a change of the feed; of a past time that stands still only the lines."""
+        """Draw after a change of the feed; of a paused past time only the lines."""
         state, came = self._picture
         if self.context.time.replaying and self._drawn[0] is state and self._drawn[1] == came:
             if self._drawable:
@@ -225,7 +225,7 @@ class Top(App[None]):
             self.redraw()
 
     def _arrange(self) -> bool:
-        """Show the widgets that the state needs, and ask for what the view wants now."""
+        """Show the widgets that the state needs, and request what the view needs now."""
         displayed = self.frame.arrange(asking=self.filter_bar.asking)
         wants, controls = self.view.wants(), self.context.time
         self.feed.want(wants)
@@ -238,12 +238,12 @@ class Top(App[None]):
         return displayed
 
     def request_data(self) -> None:
-        """Ask the aggregator for what the view wants now, and redraw."""
+        """Request what the view needs now, and redraw."""
         self.feed.want(self.view.wants())
         self.redraw()
 
     def on_resize(self) -> None:
-        """Arrange the lines anew, once the new size is known."""
+        """Arrange the lines again, once the new size is known."""
         self.call_after_refresh(self.redraw)
 
     @on(VirtualTable.RowHighlighted)

@@ -34,7 +34,7 @@ StoreChanges = Callable[[IncidentChanges, Sequence[AlertRecord] | None], None]
 
 
 def timings_of(config: AlertsConfig) -> NotificationTimings:
-    """Return the timings of notifications that the settings ask for."""
+    """Return the timings of notifications of the settings."""
     return NotificationTimings(
         page_wait=config.group_wait_seconds,
         more_every=config.group_interval_seconds,

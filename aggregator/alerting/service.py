@@ -90,7 +90,7 @@ class AlertingService:
         stats: Stats,
         timings: NotificationTimings | None = None,
     ) -> None:
-        """`timings`: instead of those that the settings ask for."""
+        """`timings`: instead of those of the settings."""
         self._config = config
         self._timings = timings or timings_of(config.alerts)
         self._rules = rules

@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 SAVE_SECONDS = 10.0
 """Seconds between two checkpoints: a crash loses at most so much heat, and a breaker warms in minutes."""
 FRESH_SECONDS = 0.9
-"""Age up to which power snapshots are returned again instead of computed anew."""
+"""Age up to which power snapshots are reused."""
 
 
 class ElectricalService:

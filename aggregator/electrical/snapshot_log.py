@@ -189,7 +189,7 @@ def _heading(packed: bytes) -> SnapshotHeader | None:
 
 
 def _place(packed: bytes, kind: SnapshotKind, row: str, column: str) -> int | None:
-    """Return where a quantity of a row stands among the numbers of an instant."""
+    """Return the position of a quantity of a row among the numbers of an instant."""
     names, place = _heading(packed), 0
     if names is None:
         return None

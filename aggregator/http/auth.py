@@ -2,9 +2,9 @@
 
 A listener on loopback needs no token, but a web page can still send a browser there: by a name that
 it points at 127.0.0.1 (DNS rebinding; seen in the Host header), or by a WebSocket from a foreign page
-(seen in the Origin header). Both are refused. It can send a form too, but never a body that says it is
+(seen in the Origin header). Both are refused. It can send a form too, but never a body declared as
 JSON, nor a DELETE, unless the server agrees beforehand (CORS), which it never does. Newer browsers
-report by themselves (`Sec-Fetch-Site`) that a page of another site asks.
+report (`Sec-Fetch-Site`) that a request comes from a page of another site.
 """
 
 from __future__ import annotations
@@ -78,16 +78,22 @@ def _check_origin(request: web.Request) -> None:
         place = ""
     if place != request.headers.get(hdrs.HOST, "").lower():
         raise RequestError(
-            403, "Origin", "a page of another site asks", "Ask from no browser page."
+            403,
+            "Origin",
+            "the request comes from a page of another site",
+            "Send it from outside a browser.",
         )
 
 
 def same_site(request: web.Request) -> None:
-    """Raise a 403 when a browser says that a page of another site asks."""
+    """Raise a 403 when a browser reports that the request comes from another site."""
     site = request.headers.get("Sec-Fetch-Site", "none")
     if site not in {"none", "same-origin"}:
         raise RequestError(
-            403, "Sec-Fetch-Site", "a page of another site asks", "Ask from no browser page."
+            403,
+            "Sec-Fetch-Site",
+            "the request comes from a page of another site",
+            "Send it from outside a browser.",
         )
 
 

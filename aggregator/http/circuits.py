@@ -45,7 +45,7 @@ DIGITS = 4
 
 
 def chosen(text: str) -> tuple[str, ...]:
-    """Return the quantities that were asked for. Raises a 400 with the nearest word."""
+    """Return the quantities that were requested. Raises a 400 with the nearest word."""
     if text == ALL:
         return NAMES
     names = tuple(text.split(","))
@@ -189,7 +189,7 @@ QUANTITIES_OF_CIRCUITS = {
     if quantity.snapshot_kind is SnapshotKind.CIRCUIT
 }
 _LAST = {Unit.STATE, Unit.SECONDS}
-"""Units of which a mean says nothing."""
+"""Units without a meaningful mean."""
 Wide = npt.NDArray[np.float64]
 
 

@@ -1,7 +1,7 @@
 """Readings by columns: what `/api/v1/fleet` answers and the stream sends.
 
 An answer has `rows` (who: parallel arrays, one entry a device) and `columns` (how much: one array a
-metric, in the same order). A null is a gap, and `gaps` says why: `{"gpu_fan_speed_ratio": {"*":
+metric, in the same order). A null is a gap, and `gaps` has the reason: `{"gpu_fan_speed_ratio": {"*":
 "not_supported", "17": "device_lost"}}` reads: row 17 was lost, every other null is unsupported. `*`
 is the commonest reason of a column, so that a column without any value costs 20 bytes, not 200 kB.
 """
@@ -79,7 +79,7 @@ class FleetColumns:
 def choose(
     where: str, table: str | None, columns: Sequence[str] | None, nodes: Sequence[str] | None
 ) -> ColumnChoice:
-    """Return what was asked for. Raises a 400 with the nearest word. `where` names the message."""
+    """Return what was requested. Raises a 400 with the nearest word. `where` names the message."""
     try:
         found = Table(table or Table.GPU)
     except ValueError as error:
@@ -88,7 +88,7 @@ def choose(
     if names == (ALL,):
         names = tuple(metric.name for metric in CATALOGUE if metric.table is found)
     if len(names) > MOST_COLUMNS:
-        raise bad(where, f"{len(names)} columns are too many", f"Ask for {MOST_COLUMNS} at most.")
+        raise bad(where, f"{len(names)} columns are too many", f"Request {MOST_COLUMNS} at most.")
     if len(set(names)) < len(names):
         raise bad(where, "a column is requested twice", "Name each once.")
     for name in names:

@@ -59,7 +59,7 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return token
 
     def check(self) -> str | None:
-        """Return the token to ask for. Raises `ConfigError` for what can't or must not be."""
+        """Return the token to require. Raises `ConfigError` for what can't or must not be."""
         listen_address(self.listen)
         token = self.token()
         if token is None and not self.loopback:

@@ -127,5 +127,5 @@ async def node_page(request: web.Request) -> web.Response:
 
 
 def host_label(request: web.Request) -> str:
-    """Return the label that the caller wants for the node's name. Raises a 400 for another word."""
+    """Return the requested label for the node's name. Raises a 400 for another word."""
     return one_of(query(request, "host_label"), "host_label", HOST_LABELS)

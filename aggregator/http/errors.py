@@ -103,7 +103,7 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         )
     except TimeoutError:
         return reply(
-            503, ErrorDetail("store", "it did not answer in time", "Ask for less, or try again.")
+            503, ErrorDetail("store", "it did not answer in time", "Request less, or try again.")
         )
     except asyncio.CancelledError:
         raise

@@ -50,7 +50,7 @@ def _device(asked: dict[str, str]) -> tuple[Table, str]:
 
 
 def step_of(text: str | None, length: float, shortest: float) -> float:
-    """Return the seconds of a bucket, as asked for, or so that there is a readable number of points.
+    """Return the seconds of a bucket, as requested, or so that there is a readable number of points.
 
     A reading comes a little early or late. A bucket hardly longer than the time between two of them
     is empty now and then though none is missing, and looks like a gap: every reading is given then,

@@ -140,7 +140,7 @@ _MESSAGES = (
 _FAULTS = {
     400: "The request is wrong: the error has the place, the problem and the remedy.",
     401: "A token is needed.",
-    403: "A page of another site asks.",
+    403: "The request comes from a page of another site.",
     404: "Nothing has that name; the error names the nearest.",
     413: "Too much for one page, or for one request.",
     415: "The Content-Type of the body is not JSON.",

@@ -1,4 +1,4 @@
-"""Every operation of the HTTP API: path, method, handler, and what the OpenAPI document says of it."""
+"""Every operation of the HTTP API: path, method, handler, and its texts in the OpenAPI document."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The fleet as it was: `/api/v1/fleet?at=<time>`, and `/api/v1/fleet/frames` for several instants.
 
-Rows are those of today that were there then, and those that were there and are gone. What was older
+Rows are the present ones that existed then, and the removed ones that did. What was older
 than three of its intervals then is the gap `stale`; where a frame had no reading, the store has no
 reason for it: `unknown`, except for what the device does not support. A device that came only after is
 `not_read` before it came.
@@ -41,14 +41,14 @@ PAST_SECONDS = 30.0
 USUAL = {Lane.FAST: 1.0, Lane.SLOW: 15.0}
 """Intervals of a device that is unknown today."""
 FURTHEST = 3600.0
-"""Seconds: older readings are not asked for, however seldom a node reads."""
+"""Seconds: older readings are not requested, however seldom a node reads."""
 _PERMANENT = (int(Gap.NOT_SUPPORTED), int(Gap.NO_PERMISSION))
 """Reasons that held then if they hold today."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Today:
-    """A copy of what the fleet of now says about then."""
+    """A copy of what the present fleet implies for a past time."""
 
     choice: ColumnChoice
     layout: ColumnLayout
@@ -131,7 +131,7 @@ async def read(request: web.Request, choice: ColumnChoice, when: PastInstants) -
     cells = when.count * len(choice.columns) * len(layout.index)
     if cells > MOST_CELLS:
         raise bad("columns", f"{cells:,} readings are more than {MOST_CELLS:,}",
-                  "Ask for fewer columns, nodes or frames.")  # fmt: skip
+                  "Request fewer columns, nodes or frames.")  # fmt: skip
     today = _today(view, layout, choice)
     reach = {lane: _reach(today, lane) for lane in Lane}
     async with asyncio.timeout(PAST_SECONDS):

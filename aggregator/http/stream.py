@@ -40,7 +40,7 @@ _requests = msgspec.json.Decoder(StreamRequest)
 
 
 class Viewer:
-    """A WebSocket: what it asked for, and what it was sent last."""
+    """A WebSocket with its request, and the data that was sent last."""
 
     def __init__(self, view: AggregatorView, hub: Hub, socket: web.WebSocketResponse) -> None:
         self._view, self._hub, self._socket = view, hub, socket

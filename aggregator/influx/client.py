@@ -26,7 +26,7 @@ MOST_ANSWER = 256 * 1024 * 1024
 
 
 class UnreachableError(Exception):
-    """No complete reply in time; the text says where and why."""
+    """No complete reply in time; the text has place and cause."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ def inspect(client: InfluxClient, now: float) -> list[ServerFinding]:
             found += _policies(client, server)
         if server.product == "VictoriaMetrics":
             found.append(ServerFinding("warning", "VictoriaMetrics answers no InfluxQL: /api/v1/history "
-                               "says so", "ask it in PromQL, or use the embedded store"))  # fmt: skip
+                               "says so", "query it in PromQL, or use the embedded store"))  # fmt: skip
     except UnreachableError as error:
         return [ServerFinding("fault", str(error), "start the server, or mend "
                       "aggregator.store.influxdb.url; what comes waits in the spool")]  # fmt: skip

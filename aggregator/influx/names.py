@@ -51,7 +51,7 @@ def whole(metric: Metric) -> bool:
 
 
 def keeps_last(metric: Metric) -> bool:
-    """Return whether the last reading stands for a span of time, instead of the mean."""
+    """Return whether the last reading represents a span of time, instead of the mean."""
     return metric.kind is Kind.COUNTER or metric.unit is Unit.STATE
 
 

@@ -183,16 +183,16 @@ class InfluxReader:
             raise refused(self._client, answer, problem or answer.text[:200])
         if not found:
             raise StoreError(f"{self.config.url}: {len(answer.text):,} bytes that are no complete answer. "
-                             "Ask for less: fewer devices, columns or instants.")  # fmt: skip
+                             "Request less: fewer devices, columns or instants.")  # fmt: skip
         series = [
             each for result in found.get("results") or [] for each in result.get("series", ())
         ]
         if any(each.get("name") == "databases" for each in series):
             raise StoreError(f"{self.config.url}: it answers no InfluxQL, as VictoriaMetrics does "
-                             "not. Ask it in PromQL, or use the embedded store.")  # fmt: skip
+                             "not. Query it in PromQL, or use the embedded store.")  # fmt: skip
         if any(each.get("partial") for each in series):
             raise StoreError(f"{self.config.url}: it sent a part of the answer only. Raise "
-                             "max-row-limit in the server's settings, or ask for less.")  # fmt: skip
+                             "max-row-limit in the server's settings, or request less.")  # fmt: skip
         return series
 
 

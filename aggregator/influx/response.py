@@ -77,7 +77,7 @@ class WriteVerdict:
     refused: Counter[str] = field(default_factory=Counter)
     """Lines that the server refused for good, by reason."""
     wait: float | None = None
-    """Seconds, where the server says how long."""
+    """Seconds, where the server names a time."""
     problem: str = ""
     """In words."""
     missing: bool = False
@@ -103,7 +103,7 @@ def evaluate(reply: ServerReply, points: int, now: float) -> WriteVerdict:
                        missing="database not found" in text or "bucket" in text)  # fmt: skip
     if status in {429, 503}:
         return WriteVerdict(WriteAction.WAIT, wait=retry_after(reply.retry_after, now, LONGEST_PAUSE),
-                       problem=f"the server asks us to wait ({status})")  # fmt: skip
+                       problem=f"the server requests a pause ({status})")  # fmt: skip
     if status >= 500 and "retention policy not found" in text:
         return WriteVerdict(
             WriteAction.FIX, problem=text, missing=True
@@ -116,7 +116,7 @@ def evaluate(reply: ServerReply, points: int, now: float) -> WriteVerdict:
 
 
 def _refused(reply: ServerReply, text: str, points: int) -> WriteVerdict:
-    """Return the verdict on a 400: the good lines are stored if the server says so; else halves find the
+    """Return the verdict on a 400: the good lines are stored if the server reports so; else halves find the
     bad one."""
     reason = next((name for name, words in _REASONS if words in text.lower()), "other")
     data = reply.json().get("data")  # the lines that 3.x names

@@ -119,7 +119,7 @@ class SpoolSender:
             try:
                 wait = self.step()
             except Exception:
-                log.exception("influxdb: the sender failed; it goes on")
+                log.exception("influxdb: the sender failed; it continues")
                 wait = CONFIG_WAIT
             self._over.wait(wait)
         self._client.close()

@@ -238,7 +238,7 @@ class SpanLadder:
         except FileNotFoundError:
             return
         except (OSError, ValueError, EOFError) as error:
-            log.warning("%s: open hours begin anew: %s", path, error)
+            log.warning("%s: open hours restart: %s", path, error)
             return
         if arrays.pop("schema", np.zeros(1)).tolist() != [SCHEMA_ID]:
             return

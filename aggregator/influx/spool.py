@@ -193,7 +193,7 @@ class Spool:
         self._losses.append(Loss("spool_damaged", entry.points, entry.first, entry.last))
         log.error("%s: %d points at byte %d are damaged", segment.path, entry.points, entry.offset)
         if segment is self._segments[-1] and not segment.path.exists():
-            self._close_file()  # no more into a file that is gone
+            self._close_file()  # no longer into a removed file
 
     def free(self) -> None:
         """Note that no request is being sent."""
@@ -293,5 +293,5 @@ class Spool:
     def _error(self, error: OSError) -> StoreError:
         return StoreError(
             f"{self._folder}: the spool can't be written: {error.strerror}. Free disk space, or "
-            "lower store.influxdb.spool_bytes; it goes on by itself."
+            "lower store.influxdb.spool_bytes; writing resumes by itself."
         )

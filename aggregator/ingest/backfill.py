@@ -3,7 +3,7 @@
 New frames come first: only so many requests are under way at a time, each for so many frames, and
 none while the store can't keep up (`paused`). Unanswered requests are repeated with growing pauses. A
 frame that a node reports as sent, alone, and that never arrives readable is given up: one bad record
-must not hold up the rest for ever.
+must not hold up the rest forever.
 """
 
 from __future__ import annotations

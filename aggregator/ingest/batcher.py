@@ -194,7 +194,7 @@ class _AssembledBlock:
 def _assembled(arrivals: Sequence[ArrivedFrame], offset: int) -> list[_AssembledBlock]:
     """Return the rows of all blocks; `offset` is the position of the first frame in its batch.
 
-    Either all arrivals have rows in the fleet or none has. Rows stand in arrival order, so that
+    Either all arrivals have rows in the fleet or none has. Rows are in arrival order, so that
     when a node comes twice the later frame is the one that stays in the fleet.
     """
     groups: dict[tuple[int, int], _BlockParts] = {}

@@ -84,7 +84,7 @@ class FrameLedger:
         self._nodes: dict[str, dict[int, SessionAccount]] = {}
         self.opened: list[SessionAccount] = []
         """Accounts in which frames have become missing since this list was last emptied; an
-        account may stand in it twice."""
+        account may be in it twice."""
 
     def sessions(self, node: str) -> dict[int, SessionAccount]:
         """Return the accounts of a node, by session."""

@@ -48,7 +48,7 @@ WAITING_FRAMES = 128
 WAITING_BYTES = 32 * 1024 * 1024
 """Most bytes of frames of all nodes that wait for an inventory."""
 REJECTIONS = 3
-"""A frame that fits no inventory so many times is given up: it would be requested for ever."""
+"""A frame that fits no inventory so many times is given up: it would be requested forever."""
 REQUEST_INVENTORY_EVERY = 10.0
 """Seconds between two requests for an inventory, per node."""
 SESSIONS_END = 1 << 63
@@ -136,7 +136,7 @@ class NodeTracker:
 
     def silent(self, now: float) -> bool:
         """Return whether no frame of the current session came for three intervals: a superseded
-        session whose frames do come may then have been the true one all along."""
+        session whose frames arrive may be the current one after all."""
         return now - self.last_frame > STALE_INTERVALS * self.interval
 
     def is_newest(self, frame: Frame, now: float) -> bool:

@@ -120,7 +120,7 @@ class NutPoller(Poller):
         if found[:1] == ["ERR"]:
             code = found[1] if len(found) > 1 else "without a code"
             cure = _CURES.get(code)
-            raise UpsdRefusedError(f"upsd says {code}" + (f": {cure}" if cure else ""))
+            raise UpsdRefusedError(f"upsd reports {code}" + (f": {cure}" if cure else ""))
         return found
 
 

@@ -19,7 +19,7 @@ LONGEST_PAUSE = 60.0
 
 
 class PollError(KilowattError):
-    """A wrong or missing answer of a meter; the message says what to do."""
+    """A wrong or missing answer of a meter; the message has the remedy."""
 
 
 class Poller:

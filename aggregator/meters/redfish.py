@@ -203,7 +203,7 @@ class RedfishPoller(Poller):
                 self._chassis = await self._find_chassis()
             return await self._read_chassis(self._chassis)
         except GoneError:
-            self._chassis = self._inlet = None  # found out anew next time
+            self._chassis = self._inlet = None  # discovered again next time
             raise
 
     async def leave(self) -> None:

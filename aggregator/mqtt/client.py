@@ -41,7 +41,7 @@ KINDS = {
     Topic.BACKFILL: 0,
 }
 """Kinds of message to subscribe to, with the QoS; retained ones first: frames need the inventory."""
-_NO_RECONNECT = -2  # gmqtt compares it with its count of failures; -1 means for ever
+_NO_RECONNECT = -2  # gmqtt compares it with its count of failures; -1 means forever
 _FILTERS_AT_ONCE = 64
 
 

@@ -37,10 +37,10 @@ _CORRUPT = ("not a valid duckdb", "corrupt", "checksum", "serialization", "inter
 _BUSY = "cannot checkpoint"
 _FATAL = ("database has been invalidated", "internal error", "fatal")
 _CURES = (
-    ("no space left", "Free disk space, or lower store.max_bytes; it goes on by itself."),
-    ("disk quota", "Free disk space, or lower store.max_bytes; it goes on by itself."),
-    ("read-only", "Make the folder writable; it goes on by itself."),
-    ("permission denied", "Make the folder writable for this user; it goes on by itself."),
+    ("no space left", "Free disk space, or lower store.max_bytes; writing resumes by itself."),
+    ("disk quota", "Free disk space, or lower store.max_bytes; writing resumes by itself."),
+    ("read-only", "Make the folder writable; writing resumes by itself."),
+    ("permission denied", "Make the folder writable for this user; writing resumes by itself."),
     ("could not set lock", "Another process has it open; end that one."),
     ("out of memory", "Raise store.memory_limit_bytes."),
 )
@@ -177,7 +177,7 @@ class DuckEngine:
             raise MovedError(str(self._translated(error))) from error
         except duckdb.Error as error:
             if late.is_set():
-                raise StoreError(f"{self.path}: it takes more than {limit:g} s. Ask for less: a "
+                raise StoreError(f"{self.path}: it takes more than {limit:g} s. Request less: a "
                                  "shorter time, fewer devices or columns.") from error  # fmt: skip
             raise self._translated(error) from error
         finally:
@@ -297,7 +297,7 @@ class DuckEngine:
             try:
                 self._connection.execute("rollback")
             except duckdb.Error:
-                self._disconnect()  # whatever state it is in, the file has the truth
+                self._disconnect()  # in any state, the file is authoritative
 
     def _closed(self) -> StoreError:
         return StoreError(f"{self.path}: it is closed after an error, and is opened again soon")

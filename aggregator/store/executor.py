@@ -160,7 +160,7 @@ class StoreExecutor:
         self._stats.store_errors += 1
         if self._stats.store_ok:
             log.error(
-                "store: %s Live data goes on; frames that can't be stored are requested again.",
+                "store: %s Live data continues; frames that can't be stored are requested again.",
                 error,
             )
         self._stats.store_ok = False

@@ -111,7 +111,7 @@ class Index:
 
 
 def choose(steps: Iterable[int], step: float) -> int:
-    """Return the best of the steps that a period has; 0 stands for the readings."""
+    """Return the best of the steps that a period has; 0 represents the readings."""
     there = set(steps)
     fitting = [each for each in there if 0 < each <= step and step % each == 0]
     return max(fitting) if fitting else min(there)

@@ -1,7 +1,7 @@
 """The ledger of a store: which frames there are, events, holes, inventories and names, exactly once.
 
 One transaction a batch into DuckDB. Committed frames are remembered as number spans per session,
-made anew at opening from the tables themselves; a frame that is there already is left out of a
+made again at opening from the tables themselves; a frame that is there already is left out of a
 batch, with all its rows. Periods that are over are sealed, and old or too large ones dropped.
 """
 

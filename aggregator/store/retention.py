@@ -67,7 +67,7 @@ def drop(
 
 
 def forget_runs(engine: DuckEngine, config: StoreConfig, frame_tables: Sequence[str]) -> None:
-    """Remove sessions of long ago, so that restarts of collectors do not add up for ever.
+    """Remove old sessions, so that restarts of collectors do not add up forever.
 
     Only at opening: while the service runs, their numbers are in use. Age is counted from the newest
     seal, so that a wrong clock removes nothing.

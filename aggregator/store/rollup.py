@@ -1,7 +1,7 @@
 """Roll-ups: aggregates of readings that are too old to be stored one by one.
 
 A roll-up has one row per device and bucket: for a gauge its mean, lowest and highest value and how
-many readings stand behind them, for a counter its last value. Buckets are of the nodes' clocks; a
+many readings they are made of, for a counter its last value. Buckets are of the nodes' clocks; a
 bucket may be spread over several files (late frames), and the counts let readers join it.
 """
 

@@ -1,6 +1,6 @@
 """The tables of the hot database, and their names.
 
-Readings stand in one table per block and *period* of arrival (`gpu_fast_1763715600`, the period's
+Readings are in one table per block and *period* of arrival (`gpu_fast_1763715600`, the period's
 start in seconds since 1970), so that sealing a period ends with dropping tables, which costs
 nothing, instead of deleting rows. Readings of a device that have no value are NULL.
 """

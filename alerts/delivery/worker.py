@@ -42,7 +42,7 @@ class DeliveryPlan:
     rest: tuple[int, ...] = ()
     """Sent after it."""
     superseded: tuple[int, ...] = ()
-    """Not sent, because another says more."""
+    """Not sent, because another supersedes it."""
     expired: tuple[int, ...] = ()
 
 

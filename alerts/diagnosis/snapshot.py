@@ -117,7 +117,7 @@ def _named(gpu: GpuSnapshot) -> str:
 
 def _lost(gpu: GpuSnapshot) -> Finding:
     if "reset" in gpu.lost.lower():
-        action = "It asks for a reset before it answers. Move its work away and reset it."
+        action = "It requires a reset before it answers. Move its work away and reset it."
         fault = "recovery_action"
     else:
         action = "The driver no longer reaches this GPU. Drain the node and reboot it; if it is lost again, reseat or replace it."

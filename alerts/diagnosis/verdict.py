@@ -129,7 +129,7 @@ def action_of(fault: str, severity: XidSeverity, groups: Sequence[BurstGroup]) -
         parts.append(_SENTENCES.get(fault, "See the line."))
     recoveries = [recovery for group in groups if (recovery := recovery_of(group)) is not None]
     if recoveries and severity.rank <= XidSeverity.TICKET.rank and recoveries[-1] in _RECOVERIES:
-        parts.append(f"The driver asks to {_RECOVERIES[recoveries[-1]]}.")
+        parts.append(f"The driver requests to {_RECOVERIES[recoveries[-1]]}.")
     elif recoveries and recoveries[-1] == 0 and fault.startswith("recovery"):
         parts.append("The driver has since withdrawn this: nothing is left to do.")
     places = {burst.code.investigate for burst in bursts if burst.code is not None}
@@ -158,12 +158,12 @@ _SENTENCES = {
     "nvswitch_unknown": "An NVSwitch reported an error of unknown severity. Look it up "
     "in the Fabric Manager guide.",
     "nvswitch_noise": "An NVSwitch corrected an error. Nothing.",
-    "recovery_action": "The driver asks for an action on this GPU before it can be trusted.",
+    "recovery_action": "The driver requests an action on this GPU; until then it is unreliable.",
     "recovery_action_p2p": "The NVLink domain of this GPU is disturbed.",
     "recovery_drain": "Place no new work on this GPU.",
     "ecc_repeat": "Uncorrectable memory errors came again within a day, or after a reset. Drain "
     "the GPU and run the field diagnostics; candidate for replacement.",
     "xid_app_repeat": "The same error came on the same unit of this GPU from three programs or "
     "more, and on no other GPU. Run the diagnostics (`dcgmi diag`, EUD) when it is idle.",
-    "nvlink_noise": "An NVLink reported an error that asks for nothing at once.",
+    "nvlink_noise": "An NVLink reported an error that needs no action at once.",
 }

@@ -41,7 +41,7 @@ RESOLVED_SHOWN = 900.0
 """Seconds for which a resolved alert is still listed, so that the person who was paged sees it."""
 STALL = 5.0
 """Seconds. A pause between two ticks that is longer than this, and than three of the usual ones, is a
-stall of the aggregator itself: no node could be heard in it."""
+stall of the aggregator itself: no node's frames arrive in it."""
 _MOST_PAUSES = 3
 """Most long pauses in a row; more are a new period, or else no node would ever be silent again."""
 _EVENT_AGE = 3_600_000_000_000
@@ -165,7 +165,7 @@ class RuleEngine:
 
     def restore(self, records: Iterable[AlertRecord], now: float, wall_ns: int) -> None:
         """Go on with the alerts of before a restart: they are listed at once, return to the rows of
-        their devices when those appear, and none fires anew."""
+        their devices when those appear, and none fires again."""
         self._restored.add(records, now, wall_ns)
         self._turns += 1
 

@@ -12,7 +12,7 @@ from telemetry.fleet import Fleet
 from telemetry.metric import Table
 
 FORGOTTEN = 1000
-"""Numbers of ended jobs and removed nodes before all numbers are given anew."""
+"""Numbers of ended jobs and removed nodes before all numbers are assigned again."""
 
 
 class PeerGroups:

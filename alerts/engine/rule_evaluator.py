@@ -120,7 +120,7 @@ class RuleEvaluator:
         part = self.when.parts[int(entry["part"])] if self.when.parts else self.when
         value, limit = _number(entry["value"]), _number(entry["limit"])
         if self.subject is Subject.MONITOR:
-            value = None  # 1: it says no more than the alert itself
+            value = None  # 1: adds nothing to the alert itself
         value_text = "" if value is None else part.describe(value)
         limit_text = "" if limit is None else part.describe(limit)
         line, process = self._causes.get(int(entry["row"]), ("", ""))

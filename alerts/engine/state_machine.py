@@ -113,7 +113,7 @@ def step(
     resolved.
 
     `hold`: seconds that it must be bad before it fires. `keep`: seconds that it must be good before
-    it resolves. Unknown in between changes neither; good in between starts the hold time anew.
+    it resolves. Unknown in between changes neither; good in between starts the hold time again.
     """
     verdicts = evaluation.verdicts
     bad_rows = np.flatnonzero(verdicts == BAD)

@@ -1,4 +1,4 @@
-"""Requests of people, validated: which incident or silence is meant, who asks, and why."""
+"""Requests of people, validated: which incident or silence is meant, by whom, and why."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The incident manager's own clock: seconds that it has run.
 
 Within a process it follows the monotonic clock, so a step of the wall clock moves no timer. Over a
-restart it goes on by what the wall clock says has passed, and never back.
+restart it advances by the wall clock's difference, and never goes back.
 """
 
 from __future__ import annotations

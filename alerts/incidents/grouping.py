@@ -1,8 +1,8 @@
 """Which incident an alert joins: an open one at the same place, or a new one.
 
-Alerts of one rule in one group (a GPU, a node, a rack, a circuit, as the rule says) are one
+Alerts of one rule in one group (a GPU, a node, a rack, a circuit, as the rule defines) are one
 incident; so are alerts of other rules at that place, or on the same GPU, within a minute of the
-last. Where the rule says so, its alerts on other GPUs of the node join too, so that a fault of
+last. Where the rule allows it, its alerts on other GPUs of the node join too, so that a fault of
 eight GPUs at once is one incident.
 """
 

@@ -1,7 +1,7 @@
 """The storm limiter: when too many incidents open within a minute, one notice represents them all.
 
 Incidents of one severity are counted by themselves, so that a flood of tickets never suppresses a
-page. Suppressed incidents are listed as ever; the storm's own incident counts them, is notified
+page. Suppressed incidents are listed as usual; the storm's own incident counts them, is notified
 again when more pages have come, and ends with the last of them.
 """
 

@@ -29,7 +29,7 @@ KINDS: dict[str, type[Channel]] = {member.kind: member for member in get_args(An
 
 
 def channel(name: str, raw: Mapping[str, Any]) -> Channel:
-    """Return a channel from what stands in the settings. Raises `ConfigError`."""
+    """Return a channel from its settings. Raises `ConfigError`."""
     where = f"alerts.channels.{name}"
     if not isinstance(raw, Mapping):
         raise ConfigError(where, "it is a section, not a value", f"Write [{where}].")

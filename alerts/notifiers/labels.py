@@ -69,7 +69,7 @@ def remarks_of(alert: Alert, links: Links) -> dict[str, str]:
 
 
 def fingerprint(identity: dict[str, str]) -> str:
-    """Return 16 hex digits that stand for a set of labels."""
+    """Return 16 hex digits that represent a set of labels."""
     joined = "\xff".join(f"{name}\xff{value}" for name, value in sorted(identity.items()))
     return hashlib.blake2b(joined.encode(), digest_size=8).hexdigest()
 
@@ -92,7 +92,7 @@ def common(tables: list[dict[str, str]]) -> dict[str, str]:
 
 
 def posted(alert: Alert, links: Links) -> dict[str, Any]:
-    """Return an alert as it stands in a webhook's body."""
+    """Return an alert as in a webhook's body."""
     identity = identity_of(alert, links.cluster)
     return {
         "status": "resolved" if alert.state is AlertState.RESOLVED else "firing",

@@ -12,7 +12,7 @@ from telemetry.secrets import read_secret
 def read(where: str, file: Path | None, variable: str) -> str:
     """Return the secret that a file or an environment variable holds. Raises `ConfigError`.
 
-    It is read anew for each message, so that a key can be changed without a restart.
+    It is read again for each message, so that a key can be changed without a restart.
     """
     if file is not None:
         return read_secret(where, file, multiline=True)

@@ -77,7 +77,7 @@ class ConditionKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag
         raise NotImplementedError
 
     def abstains(self, inputs: RuleInput) -> Flags:
-        """Return the rows that stay unknown for ever, for their device lacks a metric."""
+        """Return the rows that stay unknown forever, for their device lacks a metric."""
         abstains = np.zeros(inputs.size, np.bool_)
         for name in self.metrics():
             abstains |= inputs.unsupported(name)

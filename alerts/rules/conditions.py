@@ -71,7 +71,7 @@ class AnyOf(_Joined, frozen=True, tag="any"):
     device does not support is left out."""
 
     def abstains(self, inputs: RuleInput) -> Flags:
-        """Return the rows on which every part stays unknown for ever."""
+        """Return the rows on which every part stays unknown forever."""
         abstains = np.ones(inputs.size, np.bool_)
         for condition in self.of:
             abstains &= condition.abstains(inputs)
@@ -90,7 +90,7 @@ class AnyOf(_Joined, frozen=True, tag="any"):
         return _with_values(evaluations, three(bad, unknown & ~bad))
 
     def _unknown(self, evaluations: Sequence[Evaluation], inputs: RuleInput) -> Flags:
-        """Return the rows on which a part is unknown now, or every part for ever."""
+        """Return the rows on which a part is unknown now, or every part forever."""
         unknown = np.zeros(inputs.size, np.bool_)
         never = np.ones(inputs.size, np.bool_)
         for part, evaluation in zip(self.of, evaluations, strict=True):
@@ -104,7 +104,7 @@ class AllOf(_Joined, frozen=True, tag="all"):
     """Bad when each of several is bad; good when one is good."""
 
     def abstains(self, inputs: RuleInput) -> Flags:
-        """Return the rows on which one part stays unknown for ever."""
+        """Return the rows on which one part stays unknown forever."""
         abstains = np.zeros(inputs.size, np.bool_)
         for condition in self.of:
             abstains |= condition.abstains(inputs)

@@ -68,7 +68,7 @@ class RowMemory:
         return own + sum(part.bytes for part in self._parts)
 
     def move(self, change: RowMove) -> None:
-        """Move the entries of each device to its new row; all other rows start anew."""
+        """Move the entries of each device to its new row; all other rows restart."""
         for name, array in self._arrays.items():
             kept = array[..., change.old].copy()
             fill = self._fills[name]

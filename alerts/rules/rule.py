@@ -106,7 +106,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """Seconds that it must be good before it resolves."""
     settle: float = 0.0
     """Seconds after a reset, a reload of the driver or a start of the aggregator in which the rule is
-    unknown: counters begin anew, links train, clocks rise."""
+    unknown: counters restart, links train, clocks rise."""
     severity: Severity
     summary: str
     """Alert text of one line; `{where}` and `{value}` are the device and the reading."""
@@ -167,7 +167,7 @@ def read(path: Path) -> tuple[Rule, ...]:
     raw = read_toml(path)
     unknown = next((key for key in raw if key != "rule"), None)
     if unknown is not None or not isinstance(raw.get("rule", []), list):
-        raise ConfigError(str(path), f"{unknown or 'rule'!r} can't stand here", "Write [[rule]].")
+        raise ConfigError(str(path), f"{unknown or 'rule'!r} can't be used here", "Write [[rule]].")
     rules: list[Rule] = []
     for number, table in enumerate(raw.get("rule", []), 1):
         rule = _rule(path, number, table)

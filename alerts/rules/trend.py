@@ -211,7 +211,7 @@ class Frozen(ConditionKind, frozen=True, tag="frozen"):
         for name in self.of:
             if name in WORDS and WORDS[name].unit in {Unit.STATE, Unit.FLAG}:
                 yield (
-                    f"{name} may stay the same for ever",
+                    f"{name} may stay the same forever",
                     "Name readings that change by themselves.",
                 )
 

@@ -17,7 +17,7 @@ _PUNCTUAL = 0.99
 class RollingWindow:
     """Sums of one or more quantities over a window, in a condition's memory.
 
-    The window is as long as asked for, and up to a tenth longer. A row costs 48 bytes a sum, and
+    The window is as long as requested, and up to a tenth longer. A row costs 48 bytes a sum, and
     nothing while nothing has been added anywhere.
     """
 

@@ -10,7 +10,7 @@ from collector.probe.protocol import ProbeDescription, ProbeNotice, ProbeReading
 
 
 class NvmlDriver:
-    """Driver for all GPUs of the machine; `collector.probe.driver.Driver` says which thread calls what."""
+    """Driver for all GPUs of the machine; `collector.probe.driver.Driver` documents which thread calls what."""
 
     def __init__(self) -> None:
         self._gpus: list[GpuReader] = []

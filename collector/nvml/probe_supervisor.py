@@ -4,7 +4,7 @@ A process opens the driver once. When the driver does not open, goes away or sto
 another process tries, with growing pauses; the old one is left to end by itself, because killing a
 process in a driver call has frozen GPUs. The number of abandoned processes is bounded.
 
-A lost GPU is found again only by initialising NVML anew, which may hang. So a *scout* process does
+A lost GPU is found again only by initialising NVML again, which may hang. So a *scout* process does
 that while the current one goes on with the other GPUs, and replaces it if it finds the GPU.
 """
 

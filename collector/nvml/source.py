@@ -245,7 +245,7 @@ class NvmlSource:
 
     async def release(self) -> None:
         """End the probe, so that the driver can be upgraded. A call that does not return keeps the
-        driver open for longer: the state then says so until it has returned."""
+        driver open for longer: the state reports that until it has returned."""
         self._released = True
         free = await self._supervisor.close(self._command_wait)
         self._enter(states.RELEASED if free else states.HELD)

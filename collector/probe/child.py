@@ -24,7 +24,7 @@ from telemetry.errors import DriverError
 _IN, _OUT, _ERR = 0, 1, 2
 _CHUNK = 1 << 16
 _EVENT_WAIT = 0.5
-"""Seconds: how long the process may outlive a collector that has gone."""
+"""Seconds: how long the process may outlive a collector that has ended."""
 
 
 class Child:
@@ -100,7 +100,7 @@ class Child:
             try:
                 while data:
                     data = data[os.write(self._out, data) :]
-            except BrokenPipeError:  # the collector has gone: standard input says so too
+            except BrokenPipeError:  # the collector has ended: standard input is closed too
                 return
 
 

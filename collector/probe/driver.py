@@ -20,7 +20,7 @@ class Turn(Protocol):
 
 
 class Driver(Protocol):
-    """Calls that may block for ever. Every method but `wait` is called by one worker thread.
+    """Calls that may block forever. Every method but `wait` is called by one worker thread.
 
     A worker that hangs is replaced by another, which goes on with the other devices: methods that
     take a device are never called twice at once for the same one.

@@ -163,7 +163,7 @@ class Publisher:
                 raise
             raise broken.exceptions[0] from group
         except asyncio.CancelledError:
-            await self._disconnect(client)  # else the retained status stays online for ever
+            await self._disconnect(client)  # else the retained status stays online forever
             raise
         await self._disconnect(client)
 

@@ -1,7 +1,7 @@
 """`kilowatch collect --once --json`: all readings of this node now, in one JSON document.
 
 Exact numbers as the source read them (a frame rounds gauges to float32), in base units by catalogue
-name; an absent value stands under `gaps` with its reason. No broker and no ring.
+name; an absent value is under `gaps` with its reason. No broker and no ring.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ async def _opened(source: Source, config: CollectorConfig) -> None:
 def document(inventory: Inventory, rows: Rows, events: Sequence[DeviceEvent]) -> Document:
     """Return the document that `once` prints, in JSON's own types."""
     facts = msgspec.json.decode(msgspec.json.encode(inventory))
-    facts.pop("schema")  # the names stand beside the numbers
+    facts.pop("schema")  # adds the names to the numbers
     nodes = _table(rows, Table.NODE, 1)
     return {
         "inventory": facts,

@@ -51,7 +51,7 @@ class XidEvents:
         """By kind, GPU and number; then by the variant, as a new variant is published at once."""
         self._fallen: dict[str | None, int] = {}
         self._late: list[DeviceEvent] = []
-        """Counts of faults that began anew before their end was noticed."""
+        """Counts of faults that restarted before their end was noticed."""
 
     def merge(
         self,

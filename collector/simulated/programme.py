@@ -1,4 +1,4 @@
-"""Load of a job: one hour, second by second, repeated for ever.
+"""Load of a job: one hour, second by second, repeated forever.
 
 The load of a job is a table, so all values derived from it have a closed form. The energy of a
 GPU up to any second needs the sum of the table up to there (kept as prefix sums) and the number of

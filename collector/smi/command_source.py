@@ -1,6 +1,6 @@
 """The live command `nvidia-smi -q -x` as a source, for nodes where NVML can't be loaded.
 
-Each run opens the driver anew and takes a second or more on a large node, so this source has a
+Each run opens the driver again and takes a second or more on a large node, so this source has a
 longer interval of its own (10 s by default) and never runs twice at once. Between two runs it
 returns no rows: an old reading is not sent again as a new one. A run that hangs is abandoned.
 """

@@ -1,4 +1,4 @@
-"""Reads the logs of nvidia-smi from a saved file; an error says what the file is instead.
+"""Reads the logs of nvidia-smi from a saved file; an error names what the file is instead.
 
 A file may be gzipped, begin with a byte order mark, be UTF-16 (PowerShell's `>`), hold several
 logs one behind another, or be a capture or support bundle with a log somewhere inside.

@@ -1,6 +1,6 @@
 """Parser of plain `nvidia-smi -q`: labels and values, nested by indentation.
 
-The log may stand anywhere in a longer text (a support bundle, a capture of several commands): it
+The log may be anywhere in a longer text (a support bundle, a capture of several commands): it
 begins at its title and ends where a line at its left margin is of another format.
 """
 

@@ -54,7 +54,7 @@ class ApiClient:
         return self._request("POST", path, msgspec.json.encode(body), kind)
 
     def delete(self, path: str, kind: type[T], body: object) -> T:
-        """Return the reply of a DELETE, whose body says who and why."""
+        """Return the reply of a DELETE, whose body has `who` and `why`."""
         return self._request("DELETE", path, msgspec.json.encode(body), kind)
 
     def _request(self, method: str, path: str, body: bytes | None, kind: type[T]) -> T:

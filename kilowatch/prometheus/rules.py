@@ -156,7 +156,7 @@ def _field(name: str, rule: Rule) -> str:
         case "line":
             return "see the kernel's log"
         case _:
-            return f"({name.replace('_', ' ')}: ask kilowatch)"
+            return f"({name.replace('_', ' ')}: see kilowatch)"
 
 
 def _label(question: str, its: str, label: str) -> str:

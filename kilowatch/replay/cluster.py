@@ -1,6 +1,6 @@
 """A recording served as if it were a cluster: what `kilowatch top --replay FILE` shows.
 
-All of it is played (`kilowatch.replay.player`) into a store of its own. What is served stands at the
+All of it is played (`kilowatch.replay.player`) into a store of its own. What is served is that of the
 recording's end; everything before is the past, at `/api/v1/fleet/frames` and similar paths.
 """
 

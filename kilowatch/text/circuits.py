@@ -42,7 +42,7 @@ ESTIMATE = "Times are estimates; a breaker may trip earlier or later."
 
 
 def circuit_lines(circuits: Sequence[CircuitState], width: int = WIDTH) -> list[str]:
-    """Return the tree; a parent stands above the circuits that it feeds."""
+    """Return the tree; a parent is above the circuits that it feeds."""
     children: dict[str | None, list[CircuitState]] = {}
     known = {circuit.id for circuit in circuits}
     for circuit in circuits:

@@ -76,10 +76,10 @@ class CircuitEnergy:
         self.joules[row] = self._sure[row] = joules
 
 
-# How long each circuit has been above its continuous limit; a short dip does not start it anew.
+# How long each circuit has been above its continuous limit; a short dip does not restart it.
 
 DIP_SECONDS = 60.0
-"""Seconds below the limit after which the timer starts anew: a breaker has not cooled earlier."""
+"""Seconds below the limit after which the timer restarts: a breaker has not cooled earlier."""
 
 
 class AboveLimit:

@@ -137,10 +137,10 @@ def _facts(one: UpsTopology, reading: MeterReading | None, load: float) -> dict[
     bears = "not known"
     if not np.isnan(load):
         seconds = next((s for limit, s in (*one.ladder, (np.inf, 0.0)) if load <= limit), 0.0)
-        bears = "for ever" if np.isinf(seconds) else f"for {seconds:g} s, by its table"
+        bears = "forever" if np.isinf(seconds) else f"for {seconds:g} s, by its table"
     return {
         "rating": f"{one.watts:g} W, {one.volt_amps:.0f} VA",
         "bears": bears,
         "source": "the UPS itself" if reading is not None else "the sum of what hangs on it",
-        "status": " ".join(reading.flags) if reading is not None else "not heard",
+        "status": " ".join(reading.flags) if reading is not None else "not reported",
     }

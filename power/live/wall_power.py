@@ -158,7 +158,7 @@ class WallPowerModel:
         if tick.listening:
             silent_after = np.maximum(SILENT_INTERVALS * tick.interval, SILENT_LEAST)
             self._silent = tick.silent_seconds > silent_after
-        else:  # without the bus no node falls silent, and those that reported are heard
+        else:  # without the bus no node falls silent, and those that reported count
             self._silent = self._silent & (tick.silent_seconds > SILENT_LEAST)
         # A switch that is described by its watts runs no collector and is not missed.
         self._silent &= ~(np.isinf(tick.silent_seconds) & ~np.isnan(self._fixed))

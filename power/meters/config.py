@@ -5,7 +5,7 @@
     topic = "tele/plug-lab/SENSOR"
     on = "lab"
 
-The short form stands on the circuit or node itself: `meter = "tasmota:tele/plug-lab/SENSOR"`.
+The short form is in the circuit or node itself: `meter = "tasmota:tele/plug-lab/SENSOR"`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TYPES: dict[str, type[MeterConfig]] = {
 }
 _SAME = {"shelly-3em": "shelly", "shelly-gen2": "shelly", "mqtt": "json", "number": "json"}
 """Alternative names of types."""
-_SNMP = "Let Network UPS Tools ask it (its snmp-ups driver) and write type = \"nut\"; or publish it over MQTT and write type = \"json\"."  # fmt: skip
+_SNMP = "Read it with Network UPS Tools (its snmp-ups driver) and write type = \"nut\"; or publish it over MQTT and write type = \"json\"."  # fmt: skip
 
 
 MEASURED = [
@@ -80,7 +80,7 @@ def _hint(fault: Fault) -> str:
     if fault.unknown is not None:
         return fault.hint or f"Known: {', '.join(sorted(fault.known))}."
     if fault.missing is not None:
-        return f"Write {fault.missing} = ..., docs/meters.md says what."
+        return f"Write {fault.missing} = ..., see docs/meters.md."
     return f"Known: {', '.join(MEASURED)}." if fault.place == "source" else ""
 
 

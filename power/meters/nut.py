@@ -21,7 +21,7 @@ _WORD = re.compile(r'"((?:[^"\\]|\\.)*)"|(\S+)')
 
 
 class Nut(MeterConfig, frozen=True, tag="nut"):
-    """An upsd on `host`. Without `on` and `map` every UPS stands for itself; `on` names the circuit or node
+    """An upsd on `host`. Without `on` and `map` every UPS is its own target; `on` names the circuit or node
     that it feeds and makes it that one's wall meter, too."""
 
     host: str = "127.0.0.1"

@@ -1,6 +1,6 @@
 """Redfish: a server's management controller, or a rack's power distribution unit.
 
-Each resource has a type, and is decoded by it. Sensors stand in excerpts: the number is in
+Each resource has a type, and is decoded by it. Sensors are in excerpts: the number is in
 `Reading`. A circuit's `RatedCurrentAmps` is after derating.
 """
 
@@ -60,7 +60,7 @@ class Redfish(MeterConfig, frozen=True, tag="redfish"):
     period_default: ClassVar[float] = 10.0
 
     def services(self) -> dict[str, str]:
-        """Return the base URL of each service by the node it stands for; "" for `url`."""
+        """Return the base URL of each service by the node it represents; "" for `url`."""
         if self.url is not None:
             return {"": self.url.rstrip("/")}
         if isinstance(self.hosts, dict):
@@ -135,7 +135,7 @@ def type_of(body: dict[str, Any]) -> str:
 
 
 def reading(body: dict[str, Any], key: str, quantity: str, scale: float = 1.0) -> float | None:
-    """Return a number that stands bare or in a sensor's excerpt."""
+    """Return a number, bare or in a sensor's excerpt."""
     value = body.get(key)
     if isinstance(value, dict):
         value = value.get("Reading")

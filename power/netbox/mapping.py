@@ -110,13 +110,13 @@ def _panels(found: Translated, records: NetBoxRecords, circuits: Mapping[int, st
             "NetBox knows no rating of panels: write breaker, budget_kw and source"
         )
         if not three:
-            panel.comments.append("NetBox does not say on which poles its feeds are: it stands here with one")  # fmt: skip
+            panel.comments.append("NetBox does not name the poles of its feeds: it has one here")  # fmt: skip
         for circuit, feed in fed:
             entry = found.circuits[circuit]
             if feed.three_phase == bool(three) and feed.volts == volts:
                 entry.values["panel"] = name
             else:
-                entry.comments.append(f'it hangs on panel {name}, NetBox does not say on which poles: write panel = "{name}" and phase = "L1"')  # fmt: skip
+                entry.comments.append(f'it hangs on panel {name}, NetBox does not name the poles: write panel = "{name}" and phase = "L1"')  # fmt: skip
 
 
 def _redundancy(found: Translated, records: NetBoxRecords, circuits: Mapping[int, str]) -> None:

@@ -49,7 +49,7 @@ def _key(name: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A basic string; JSON's escapes are TOML's too, but for DEL, which TOML wants escaped."""
+    """A basic string; JSON's escapes are TOML's too, but for DEL, which TOML requires escaped."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

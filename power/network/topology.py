@@ -152,7 +152,7 @@ def _climbed(network: Network) -> Floats:
 
 def _levels(parent: Ints) -> tuple[Ints, ...]:
     depth = np.zeros(len(parent), dtype=np.int64)
-    for number, above in enumerate(parent):  # parents stand before their children
+    for number, above in enumerate(parent):  # parents come before their children
         depth[number] = depth[above] + 1 if above >= 0 else 0
     deepest = int(depth.max(initial=0))
     return tuple(np.flatnonzero(depth == level) for level in range(deepest, -1, -1))

@@ -144,7 +144,7 @@ def _linked(inventory: Inventory) -> list[set[str]]:
     return [group & known for group in groups if len(group & known) > 1]
 
 
-@lru_cache(maxsize=256)  # asked for every GPU of a fleet, and a miss compares with every name
+@lru_cache(maxsize=256)  # called for every GPU of a fleet; a miss compares with every name
 def card_named(name: str) -> Card | None:
     """Return the catalogue's card for a driver's name (`NVIDIA H100 80GB HBM3`), if it has one."""
     try:

@@ -14,7 +14,7 @@ from power.site.layout import SiteLayout
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """A budget with all its levels; NaN stands for a limit that is not set."""
+    """A budget with all its levels; NaN is a limit that is not set."""
 
     name: str
     circuits: tuple[str, ...]

@@ -45,7 +45,7 @@ class Circuit:
     sag: float = 1.0
     """`volts` over the nominal voltage."""
     generator: bool = False
-    """Whether a generator stands behind it."""
+    """Whether a generator feeds it."""
 
     @property
     def outlet_ratio(self) -> float:

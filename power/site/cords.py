@@ -29,17 +29,17 @@ def cords_of_site(
     for name, circuit in site.circuits.items():
         for node in circuit.nodes:
             if circuit.nodes.count(node) > 1:
-                raise ConfigError(f"{where}: circuits.{name}.nodes", f"{node!r} stands there twice", "Name it once; two cords of one node into one circuit are written as its cords.")  # fmt: skip
+                raise ConfigError(f"{where}: circuits.{name}.nodes", f"{node!r} is listed twice", "Name it once; two cords of one node into one circuit are written as its cords.")  # fmt: skip
             listed.setdefault(node, []).append(name)
     result: list[Plugged] = []
     for node, feeds in listed.items():
         place = f"{where}: nodes.{node}"
         if node in site.nodes and site.nodes[node].cords:
-            raise ConfigError(place, f"it has cords and stands in circuits.{feeds[0]}.nodes", "Keep one of both.")  # fmt: skip
+            raise ConfigError(place, f"it has cords and is in circuits.{feeds[0]}.nodes", "Keep one of both.")  # fmt: skip
         if site.nodes and node not in site.nodes and (near := did_you_mean(node, site.nodes)):
             raise ConfigError(f"{where}: circuits.{feeds[0]}.nodes", f"there is no node {node!r}", near)  # fmt: skip
         if len(feeds) > 1 and len({circuits[c].group for c in feeds} - {None}) != 1:
-            raise ConfigError(place, f"it stands in {' and '.join(feeds)}, which are not redundant", "Remove it from all but one, or give them a redundancy group.")  # fmt: skip
+            raise ConfigError(place, f"it is in {' and '.join(feeds)}, which are not redundant", "Remove it from all but one, or give them a redundancy group.")  # fmt: skip
         result += [Plugged(node, c, 1 / len(feeds), circuits[c].poles) for c in feeds]
     for node, spec in site.nodes.items():
         result += _cords_of(f"{where}: nodes.{node}", node, spec.cords, site, circuits)

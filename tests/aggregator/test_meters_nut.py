@@ -210,7 +210,7 @@ async def good(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 async def test_a_ups_whose_driver_is_gone_is_no_fault_of_the_others() -> None:
     async with server(good) as port, running(nut(port)) as hub:
         assert (await until(lambda: reading(hub, "ok"))).watts == 100
-        assert "UPS gone: upsd says DRIVER-NOT-CONNECTED" in await until(
+        assert "UPS gone: upsd reports DRIVER-NOT-CONNECTED" in await until(
             lambda: state(hub, "house").message
         )
         assert reading(hub, "gone") is None

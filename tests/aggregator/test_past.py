@@ -249,7 +249,7 @@ def test_closing_breaks_off_a_question(feed: Feed) -> None:
 def test_a_question_that_nobody_waits_for_any_more_is_broken_off(feed: Feed) -> None:
     """Its thread is free for the next one; the store goes on."""
     with (
-        pytest.raises(StoreError, match=r"more than 0\.05 s\. Ask for less"),
+        pytest.raises(StoreError, match=r"more than 0\.05 s\. Request less"),
         feed.store._engine.reader(0.05) as eye,
     ):
         eye.rows("select count(*) from range(1000000000) as a, range(1000000000) as b")

@@ -44,8 +44,8 @@ def held(
     at: Floats, values: Floats, start: float, end: float, points: int, hold: float | Floats
 ) -> Floats:
     """Return a value for each of `points` equal times: the mean of its readings; where it has none, the
-    reading before it, which stands for `hold` (one for all, or one each), and no longer. An absent
-    reading stands too: a gap is never drawn over."""
+    reading before it, which holds for `hold` (one for all, or one each), and no longer. An absent
+    reading holds too: a gap is never drawn over."""
     spaced = resample(at, values, start, end, points)
     if end <= start or not len(at):
         return spaced
@@ -61,7 +61,7 @@ def apart(at: Floats) -> float:
 
 
 LATE = 1.5
-"""Usual spacings for which a reading stands: the next may be late, not missing."""
+"""Usual spacings for which a reading holds: the next may be late, not missing."""
 
 
 def dots(values: Floats, span: tuple[float, float], width: int, height: int) -> list[str]:

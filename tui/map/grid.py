@@ -1,8 +1,8 @@
 """The places of GPUs on the map, however many there are. Pure.
 
-A map is a grid of cells, and each cell stands for a few GPUs, as many as the zoom says: one with
+A map is a grid of cells, and each cell represents a few GPUs, as many as the zoom sets: one with
 its value as a digit, two as the halves of a block, eight as the dots of one braille sign, a whole
-rack. It is laid out anew when the fleet or the window changes.
+rack. It is laid out again when the fleet or the window changes.
 """
 
 from __future__ import annotations

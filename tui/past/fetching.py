@@ -87,7 +87,7 @@ class Fetching:
 
     @property
     def _frames_per_request(self) -> int:
-        """Frames that one request asks for."""
+        """Frames of one request."""
         cells = max(1, len(self._newest.gpus) * len(COLUMNS))
         return max(FEWEST_FRAMES, min(MOST_FRAMES, CELLS // cells))
 

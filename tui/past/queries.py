@@ -43,7 +43,7 @@ class PastRequest:
 
 
 def then(ask: DocumentRequest, at: int, newest: int) -> PastRequest | None:
-    """Return the request about a past time that stands for a request of now; None where the API has
+    """Return the request about a past time that represents a request of now; None where the API has
     none. `newest`: now, by the aggregator's clock."""
     if _FIXED.search(ask.path) or ask.path.startswith(_TIMELESS) or ask.path.endswith("/timeline"):
         return PastRequest(ask.path, ask.kind, ask.path)
@@ -73,7 +73,7 @@ def _of_span(ask: DocumentRequest, at: int, newest: int) -> PastRequest | None:
 
 def window(span: int, at: int, newest: int) -> tuple[int, int]:
     """Return the span of `span` seconds that holds an instant: it moves by parts of itself, so that
-    a chart is not fetched anew at every step."""
+    a chart is not fetched again at every step."""
     part = span * SECOND // _PARTS
     end = min((at // part + 2) * part, newest)
     return end - span * SECOND, end

@@ -62,7 +62,7 @@ def state_then(
 
 
 def incident_then(incident: Incident, at: int) -> Incident | None:
-    """Return an incident as it stood; None where it had not begun, or was over."""
+    """Return an incident as it was; None where it had not begun, or was over."""
     if incident.began > at or (incident.ended is not None and incident.ended <= at):
         return None
     were = [alert_then(alert, incident.began, at) for alert in incident.alerts]
@@ -79,7 +79,7 @@ def incident_then(incident: Incident, at: int) -> Incident | None:
 
 
 def alert_then(alert: Alert, began: int, at: int) -> Alert | None:
-    """Return an alert as it stood; None where nothing was wrong yet. `began`: of its incident.
+    """Return an alert as it was; None where nothing was wrong yet. `began`: of its incident.
 
     When one that has resolved began to fire is not kept: it is taken to have fired from when its
     condition was first seen, or its incident began."""

@@ -234,7 +234,7 @@ class CircuitsView(ListView):
         """Ask what happens when the circuit under the cursor is lost."""
         if self.rows.key is not None:
             name = self.rows.key
-            self._answer = [[(f"what if {clean(name)} is lost: asking …", "dim")]]
+            self._answer = [[(f"what if {clean(name)} is lost: computing …", "dim")]]
             self.context.frame.redraw()
             self.run_worker(self._ask(name), exclusive=True, group="what-if")
 

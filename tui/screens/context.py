@@ -31,7 +31,7 @@ class DashboardFrame(Protocol):
         """Draw the view and the lines around it once."""
 
     def request_data(self) -> None:
-        """Ask the aggregator for what the view wants now, and redraw."""
+        """Request what the view needs now, and redraw."""
 
     def open(self, kind: str, subject: str) -> None:
         """Open the page of a thing."""
@@ -81,7 +81,7 @@ class ViewContext:
         return self.time.state(self.feed.state)
 
     def faded(self, wants: Wants) -> bool:
-        """Whether a view that wants this shows data that is outdated, or not yet what was asked for."""
+        """Whether a view that wants this shows data that is outdated, or not yet what was requested."""
         if self.time.replaying:
             return self.time.loading
         if self.feed.connection.state in {ConnectionState.LOST, ConnectionState.REFUSED}:

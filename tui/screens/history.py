@@ -87,7 +87,7 @@ def history_lines(
     at = np.array(found.at, np.float64)
     values = np.array(found.mean, np.float64)
     start, end = float(found.start), float(found.end)
-    # A bucket stands for its own length; a reading until the next is overdue.
+    # A bucket holds for its own length; a reading until the next is overdue.
     hold = found.step * 1e9 or LATE * apart(at)
     spaced = held(at, values, start, end, points, hold)
     high = np.nanmax(values) if np.isfinite(values).any() else None

@@ -41,7 +41,7 @@ def third_lines(
     *, utc: bool, alerts: bool,
 ) -> list[Line]:  # fmt: skip
     """Draw the third column. `why`: the reason where no events were found; `alerts`: whether alerts
-    stand above the events."""
+    are above the events."""
     lines: list[Line] = []
     if alerts:
         most = max(1, min(len(state.incidents) or 1, height // 2 - 2))

@@ -16,7 +16,7 @@ from tui.theme import Line
 Past = tuple[Floats, Floats]
 """Times in ns, and watts."""
 SEEN = 5.0
-"""Seconds for which a load stands at least: the dashboard samples irregularly."""
+"""Seconds for which a load holds at least: the dashboard samples irregularly."""
 _LEAST = 5
 """Samples that the chart needs."""
 _AHEAD = 0.25
@@ -24,7 +24,7 @@ _AHEAD = 0.25
 
 
 def stands(at: Floats) -> Floats:
-    """Return how long each reading stands, in the unit of `at`: a little longer than the usual spacing
+    """Return how long each reading holds, in the unit of `at`: a little longer than the usual spacing
     around it. Stored readings are coarser than those that this dashboard has seen."""
     apart = np.diff(at)
     if not len(apart):

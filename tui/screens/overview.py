@@ -240,7 +240,7 @@ class Overview(View):
         return next((row for row in rows if chosen is not None and row["uuid"] == chosen[1]), None)
 
     def table(self) -> list[dict[str, Any]]:
-        """Return every GPU, with the columns that the map asks for."""
+        """Return every GPU, with the columns of the map."""
         state = self.context.shown
         who = state.gpus.who
         columns = {name: state.gpus.column(name).tolist() for name in state.gpus.columns}

@@ -55,7 +55,7 @@ class View(Vertical):
         return self.context.faded(self.wants())
 
     def wants(self) -> Wants:
-        """Return what to ask the aggregator for while this view is shown."""
+        """Return what to request from the aggregator while this view is shown."""
         return Wants(nodes=())
 
     def draw(self) -> None:

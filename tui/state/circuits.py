@@ -1,7 +1,7 @@
 """Texts about a circuit: its countdown, load, headroom and relief. Pure.
 
 Two countdowns, never mixed: TRIP is the breaker's curve and the heat in it; `100% in` is where the
-trend goes. Both tick on the screen between two answers, and stand still when no answers come.
+trend goes. Both tick on the screen between two answers, and stop when no replies come.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Now:
     """The time from which countdowns count."""
 
     elapsed: float
-    """Seconds since the answer came; of an answer that is old, 0: its countdowns stand still."""
+    """Seconds since the answer came; of an old answer, 0: its countdowns stop."""
     as_of: str = ""
     """The time of an answer that is old; else empty."""
 

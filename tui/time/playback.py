@@ -17,7 +17,7 @@ SECOND = 1_000_000_000
 SPANS = (600, 3600, 6 * 3600, 86_400, 7 * 86_400, 30 * 86_400)
 """Seconds of the time bar at most; it leaves out what is not stored."""
 LATE = 1.5
-"""Spacings for which a recent frame stands."""
+"""Spacings for which a recent frame holds."""
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Playback:
 
     @property
     def loading(self) -> bool:
-        """Whether the time that was asked for has not been loaded yet."""
+        """Whether the time that was requested has not been loaded yet."""
         return self._at is not None and (self._shown is None or self._shown.at != self._at)
 
     def state(self, newest: DashboardState) -> DashboardState:
@@ -81,7 +81,7 @@ class Playback:
             self._shown = replace(base, at=at, docs={**base.docs, **docs})
 
     def _frame(self, at: int) -> int | None:
-        """Return the index of the recent frame that stands for an instant; None where none does."""
+        """Return the index of the recent frame that represents an instant; None where none does."""
         if not len(self.recent):
             return None
         number = self.recent.nearest(at)

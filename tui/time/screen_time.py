@@ -13,7 +13,7 @@ from tui.state.documents import CIRCUITS
 FRESH = 5.0
 """Age in seconds up to which data counts as current."""
 STALE_AFTER = 15.0
-"""Seconds without an answer about circuits after which their countdowns stand still."""
+"""Seconds without an answer about circuits after which their countdowns stop."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ class TimeControls(Playback):
     pace: int = 1
     """Index of the speed in `SPEEDS`."""
     early: int | None = None
-    """A time that a user asked for and that is before the beginning of the store; reported once."""
+    """A time that a user requested and that is before the beginning of the store; reported once."""
     _begun: bool = False
     """Whether a recording was rewound to its beginning."""
 
@@ -232,7 +232,7 @@ class TimeControls(Playback):
 
     @property
     def fault(self) -> str:
-        """The reason why the time that was asked for is not loaded."""
+        """The reason why the time that was requested is not loaded."""
         return self.past.fault if self.past is not None and self.loading else ""
 
 
