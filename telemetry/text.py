@@ -62,6 +62,11 @@ def duration(seconds: float) -> str:
     return f"{sign}{whole} s"
 
 
+def estimated_duration(seconds: float) -> str:
+    """Return a duration that is an estimate: as `duration`, but in whole seconds, at least one."""
+    return duration(max(1.0, round(seconds)) if math.isfinite(seconds) else seconds)
+
+
 def short_duration(seconds: float | None) -> str:
     """Return a duration of at most four characters and a blank, for a column of a table: `0.4 s`,
     `34 s`, `67 m`, `5 h`, `3 d`; a dash for None."""

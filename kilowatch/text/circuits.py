@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from alerts.message.text import clean, cut
 from api.power import CircuitState, RowState
 from kilowatch.text.table import WIDTH
-from telemetry.text import duration
+from telemetry.text import duration, estimated_duration
 
 BAR = 24
 _LIKE = 0.02
@@ -117,7 +117,7 @@ def details(circuit: CircuitState) -> list[str]:
         )
     if circuit.forecast_continuous_seconds:
         could.append(
-            f"by its trend above the continuous limit in {duration(circuit.forecast_continuous_seconds)}"
+            f"by its trend above the continuous limit in {estimated_duration(circuit.forecast_continuous_seconds)}"
         )
     if could:
         lines.append("; ".join(could))
@@ -184,8 +184,8 @@ def trip_text(earliest: float | None, latest: float | None, basis: str = "") -> 
     """Return `may trip in 22 s .. 75 s (estimate)`, earliest to latest."""
     if earliest is None:
         return "no trip expected at this load"
-    end = "never" if latest is None else duration(latest)
-    return f"may trip in {duration(earliest)} .. {end}{basis} (estimate)"
+    end = "never" if latest is None else estimated_duration(latest)
+    return f"may trip in {estimated_duration(earliest)} .. {end}{basis} (estimate)"
 
 
 def _load_basis(circuit: CircuitState) -> str:

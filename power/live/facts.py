@@ -21,7 +21,7 @@ from power.network.wiring import POLES, Flags, Floats
 from power.plan.remedy import RemedyPart, cap_of
 from power.site.layout import Circuit, SiteLayout
 from power.snapshot.quantities import SOURCES
-from telemetry.text import duration
+from telemetry.text import duration, estimated_duration
 
 # Facts of a power snapshot's rows, put into words only when they are read.
 
@@ -66,14 +66,16 @@ def band(trips: Floats) -> str:
     if np.isinf(earliest):
         return "it does not trip at this load"
     if earliest == 0:
-        end = "perhaps never" if np.isinf(latest) else f"within {duration(latest)}"
-        usual = "" if np.isinf(nominal) else f", typically after {duration(nominal)}"
+        end = "perhaps never" if np.isinf(latest) else f"within {estimated_duration(latest)}"
+        usual = "" if np.isinf(nominal) else f", typically after {estimated_duration(nominal)}"
         return f"at any moment{usual}, {end}; {ESTIMATE}"
     if np.isinf(nominal):
-        return f"after {duration(earliest)} at the earliest, more likely never; {ESTIMATE}"
+        return (
+            f"after {estimated_duration(earliest)} at the earliest, more likely never; {ESTIMATE}"
+        )
     if np.isinf(latest):
-        return f"after {duration(earliest)} at the earliest, typically after {duration(nominal)}, perhaps never; {ESTIMATE}"
-    return f"between {duration(earliest)} and {duration(latest)}, typically after {duration(nominal)}; {ESTIMATE}"  # fmt: skip
+        return f"after {estimated_duration(earliest)} at the earliest, typically after {estimated_duration(nominal)}, perhaps never; {ESTIMATE}"
+    return f"between {estimated_duration(earliest)} and {estimated_duration(latest)}, typically after {estimated_duration(nominal)}; {ESTIMATE}"  # fmt: skip
 
 
 def listed(names: Sequence[str], most: int = 8) -> str:
@@ -260,7 +262,7 @@ class FactContext:
         wait = self.breaker_heat.cool_seconds(row)
         facts = {
             "before": f"{self.before[row]:.1f} A" if not np.isnan(self.before[row]) else "not known",
-            "reset": "cool enough to be switched on again" if wait == 0 else f"let it cool for about {duration(wait)} before it is switched on again, an estimate",
+            "reset": "cool enough to be switched on again" if wait == 0 else f"let it cool for about {estimated_duration(wait)} before it is switched on again, an estimate",
         }  # fmt: skip
         facts["restart"] = "start its nodes one by one, 10 s apart: their supplies' inrush adds up"
         return facts

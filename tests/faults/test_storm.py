@@ -38,8 +38,8 @@ class Session(Publisher):
         self.came: list[float] = []
         """When it was connected, monotonic seconds."""
 
-    def _say_up(self) -> None:
-        super()._say_up()
+    def _log_up(self) -> None:
+        super()._log_up()
         self.came.append(time.monotonic())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from telemetry.text import (
     day_of_month,
     duration,
+    estimated_duration,
     exact_duration,
     parse_duration,
     rfc3339,
@@ -150,3 +152,12 @@ def test_no_other_file_reads_a_duration() -> None:
     units = re.compile(r"""["']m["']: *60\b|["']h["']: *3_?600\b""")
     found = [path for path, text in sources() if units.search(text)]
     assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.2, "1 s"), (6.7, "7 s"), (200.4, "3 min 20 s"), (math.inf, "never"), (math.nan, "unknown")],
+)
+def test_an_estimate_has_whole_seconds(seconds: float, text: str) -> None:
+    """A decimal would promise what no model of a breaker can hold."""
+    assert estimated_duration(seconds) == text
