@@ -21,7 +21,7 @@ from telemetry.mqtt import BrokerConfig
 
 
 def free_port() -> int:
-    """Return a TCP port of the loopback address that nobody listens on now; below those that the
+    """Return a TCP port of the loopback address that is free now; below those that the
     kernel gives to connections, so that none of them takes it before it is used."""
     while True:
         port = 12_000 + secrets.randbelow(20_000)
@@ -31,7 +31,7 @@ def free_port() -> int:
 
 
 def wait_for_port(port: int, seconds: float = 20.0) -> None:
-    """Wait until somebody listens on a loopback port. Raises `TimeoutError`."""
+    """Wait until a loopback port accepts connections. Raises `TimeoutError`."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.5):
@@ -54,7 +54,7 @@ class Broker(Protocol):
         """Start, or start again on the same port; returns when it listens."""
 
     def kill(self) -> None:
-        """SIGKILL: nothing is written down, nobody is told."""
+        """Send SIGKILL: nothing is stored or reported."""
 
 
 class Mosquitto:

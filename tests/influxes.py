@@ -103,7 +103,7 @@ class Influxd(_Program):
         return ["-config", str(self.folder / "influxdb.conf")]
 
     def query(self, text: str, database: str = "kilowatch") -> list[dict[str, Any]]:
-        """Ask or tell in InfluxQL; returns the series, times in ms."""
+        """Execute InfluxQL; returns the series, times in ms."""
         status, answer = self.post("/query", db=database, q=text, epoch="ms")
         found = json.loads(answer)
         assert status == 200, answer
@@ -164,7 +164,7 @@ class Reply:
 
 
 class Scripted:
-    """A server that answers as it is told: `answer` is called for each request, and may be changed
+    """A server with scripted answers: `answer` is called for each request, and may be changed
     while it runs."""
 
     def __init__(self, answer: Callable[[Request], Reply]) -> None:

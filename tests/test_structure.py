@@ -87,7 +87,7 @@ def test_circles_are_found() -> None:
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:
-    """A circle is one concept in several files, or a border that nobody keeps."""
+    """A circle is one concept in several files, or a border that does not hold."""
     found = [circle for circle in circles(graph()) if circle not in CIRCLES]
     assert not found, "\n".join(", ".join(sorted(circle)) for circle in found)
 

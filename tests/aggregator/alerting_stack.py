@@ -72,7 +72,7 @@ class Hall:
         return self.notices[before:]
 
     def xid(self, node: str, gpu: int, number: int = 79) -> Event:
-        """Return an XID that a node tells of now."""
+        """Return an XID that a node reports now."""
         self._events += 1
         return Event(
             id=f"1-{self._events}", node=node, at=self.wall, kind="xid", gpu=f"GPU-{node}-{gpu}",
@@ -98,5 +98,5 @@ class Hall:
 
 
 def calls(notices: Iterable[Notice]) -> list[str]:
-    """Return the titles of what calls somebody."""
+    """Return the titles of notices that notify a person."""
     return [one.incident.title for one in notices if one.action is Action.TRIGGER]

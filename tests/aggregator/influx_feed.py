@@ -22,7 +22,7 @@ _numbers = itertools.count()
 
 
 def influx_config(url: str, **more: Any) -> InfluxConfig:
-    """Settings for a server of the tests, with a database that nobody else has."""
+    """Settings for a server of the tests, with a database of its own."""
     base = InfluxConfig(
         url=url,
         database=f"test-{next(_numbers)}",

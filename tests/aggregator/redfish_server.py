@@ -30,7 +30,7 @@ def excerpt(value: float, **more: Any) -> dict[str, Any]:
 
 
 def server(watts: tuple[float | None, ...] = (2010.0, 1990.5), status: str = "Normal") -> Tree:
-    """A new server: two supplies, and a baseboard of GPUs inside that tells its own power."""
+    """A new server: two supplies, and a baseboard of GPUs that reports its own power."""
     tree: Tree = {
         V1: {"@odata.type": "#ServiceRoot.v1_16_0.ServiceRoot", "Chassis": at("Chassis")},
         f"{V1}/Chassis": collection("Chassis/1", "Chassis/HGX"),

@@ -1,4 +1,4 @@
-"""Rules to pages in one process: judged, written down, sent, and the same after a restart."""
+"""Rules to pages in one process: evaluated, stored, sent, and the same after a restart."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ async def test_a_restart_pages_nobody_again_and_the_end_is_told(
 async def test_an_event_that_was_stored_but_not_judged_is_judged_at_the_next_start(
     tmp_path: Path, pager: Pager
 ) -> None:
-    """The process died between the two; an event that was judged is not judged again."""
+    """The process died between the two; an evaluated event is not evaluated again."""
     stage = scene(tmp_path, pager)
     async with pager.listening():
         async with stage.running():
@@ -159,7 +159,7 @@ async def test_a_dead_store_changes_nothing_for_paging(tmp_path: Path, pager: Pa
 async def test_a_full_disk_changes_nothing_for_paging(
     tmp_path: Path, tiny: Path, pager: Pager
 ) -> None:
-    """What was decided is kept in memory, told, and written when there is room again."""
+    """Changes are kept in memory, notified, and written when there is room again."""
     stage = scene(tiny / "here", pager)
     filler = tiny / "filler"
     async with pager.listening():
@@ -200,7 +200,7 @@ async def test_a_broken_journal_is_set_aside_and_told(tmp_path: Path, pager: Pag
 async def test_circuits_that_can_not_be_computed_do_not_end_the_other_rules(
     tmp_path: Path, pager: Pager
 ) -> None:
-    """And they are told of."""
+    """And they are notified."""
     stage = scene(tmp_path, pager)
 
     def broken() -> tuple[()]:

@@ -41,7 +41,7 @@ def test_five_hundred_nodes_that_fall_silent_at_once_are_one_page_and_one_end() 
 
 
 def test_a_lost_broker_is_one_page_and_no_node_is_silent() -> None:
-    """Nobody was heard; that says nothing of the nodes."""
+    """No frames arrive; the state of the nodes is unknown."""
     hall = Hall(50)
     hall.pass_by(10)
     hall.listening, hall.problems = False, {"bus_lost": ""}

@@ -1,4 +1,4 @@
-"""The slow lane of a late frame shows as long as nothing newer has told it, and as old as it is."""
+"""The slow lane of a late frame shows until a newer reading arrives, with its own age."""
 
 from __future__ import annotations
 

@@ -268,7 +268,7 @@ def test_a_bad_configuration_keeps_the_last_good_one(
 
 
 def test_a_reload_keeps_the_heat_of_what_is_still_there(tmp_path: Path) -> None:
-    """Another node somewhere else cools nobody's breaker; the same again changes nothing."""
+    """A change elsewhere does not cool a breaker; the same configuration changes nothing."""
     tree = copy.deepcopy(SITE)
     electrical, room = started(tmp_path, copy.deepcopy(SITE), reread=lambda: tree), Room("rig")
     run(electrical, room, 60)

@@ -39,7 +39,7 @@ class Stage(FakeView):
         self.pager = Pager()
 
     def now(self) -> float:
-        """The real clock: the desk lives by it."""
+        """Return the real clock, which the incident manager uses."""
         import time
 
         return time.monotonic()

@@ -44,7 +44,7 @@ def test_beyond_loopback_it_does_not_start_without_a_token(listen: str) -> None:
 def test_a_token_file_without_a_token_is_an_error_of_its_own(
     tmp_path: Path, content: str | None, problem: str
 ) -> None:
-    """An empty file must not mean that everybody may come in."""
+    """An empty file must not allow access without a token."""
     path = tmp_path / "token"
     if content is not None:
         path.write_text(content)
@@ -60,7 +60,7 @@ def test_an_address_that_is_none_is_refused(listen: str) -> None:
 
 
 async def test_with_a_token_everything_but_health_asks_for_it(token_file: Path) -> None:
-    """Even routes that are not there, so that nobody can feel around."""
+    """Also unknown routes, so that routes can't be probed."""
     config = HttpConfig(listen="0.0.0.0:0", token_file=token_file)
     async with door(await small_cluster(), config) as client:
         for path in ("/healthz", "/readyz"):
@@ -94,7 +94,7 @@ async def test_on_loopback_a_name_that_points_here_is_no_way_in() -> None:
 
 
 async def test_a_page_of_another_site_may_not_ask() -> None:
-    """A browser sends it here with the right Host; the Origin tells."""
+    """A browser sends it here with the right Host; the Origin shows it."""
     async with door(await small_cluster()) as client:
         for origin in ("https://evil.example", "null", "http://[bad"):
             headers = {"Origin": origin}

@@ -112,7 +112,7 @@ async def test_columns_say_the_same_in_a_tenth_of_the_words() -> None:
 
 
 async def test_a_circuit_lists_the_alerts_that_speak_and_no_lesser_level_of_them() -> None:
-    """As `/api/v1/alerts` tells them apart: above its rating it is above nine tenths of it too."""
+    """As `/api/v1/alerts` distinguishes them: above its rating it is above nine tenths of it too."""
     view = await lab()
     view.pipeline = AlertPipeline(load([]), lambda *_: None, now=view.now(), wall=view.wall())
     states = PowerTopics("lab", ())

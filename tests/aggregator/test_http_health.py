@@ -9,7 +9,7 @@ from tests.aggregator.http_client import door, small_cluster
 
 
 async def test_an_aggregator_that_waits_for_its_first_node_is_alive_and_ready() -> None:
-    """Nobody is expected, so there is nothing to wait for."""
+    """No node is expected, so readiness needs none."""
     async with door(FakeView()) as client:
         for path in ("/healthz", "/readyz"):
             status, body = await client.json(path)
@@ -18,7 +18,7 @@ async def test_an_aggregator_that_waits_for_its_first_node_is_alive_and_ready() 
 
 
 async def test_a_cluster_whose_frames_arrive_is_ready() -> None:
-    """The age of the newest frame is told."""
+    """The age of the newest frame is reported."""
     view = await small_cluster()
     view.monotonic += 0.5
     async with door(view) as client:

@@ -178,7 +178,7 @@ async def test_a_question_that_history_can_not_answer_says_why(
 
 
 async def test_a_device_that_left_still_has_its_history() -> None:
-    """What the store holds is told, even if the fleet has forgotten it."""
+    """The history in the store is returned, though the fleet has no such device."""
     view = await ten_seconds()
     view.fleet.remove("n1")
     async with door(view) as client:

@@ -117,7 +117,7 @@ async def test_what_was_stale_then_is_a_gap_with_its_reason(past: tuple[Door, Fe
     name = NAMES[GAP_COLUMN]
     _, body = await client.json(f"/api/v1/fleet?at={at(21)}&columns=gpu_power_watts,{name}")
     assert column(body)["GPU-a-0"] == expected("a", 0, [19])[0, POWER]
-    # Of those that are not read today, nobody knows why: the store keeps no reasons.
+    # Without a reason for those that are not read today: the store has none.
     assert body["gaps"][name] == {"*": "unknown", "0": "not_supported", "1": "not_supported"}
     _, body = await client.json(f"/api/v1/fleet?at={at(25)}&columns=gpu_power_watts")
     assert set(column(body).values()) == {None}
@@ -182,7 +182,7 @@ async def test_before_anything_was_stored_there_is_nobody(past: tuple[Door, Fed]
 
 
 async def test_a_node_that_is_gone_today_has_a_past(past: tuple[Door, Fed]) -> None:
-    """By its name; what nobody ever knew is a 404."""
+    """By its name; an unknown name is a 404."""
     client, view = past
     view.fleet.remove("c")
     _, body = await client.json(f"/api/v1/fleet?at={at(50)}&node=c&columns=gpu_power_watts")

@@ -107,7 +107,7 @@ def test_retry_after_is_seconds_or_a_date_and_has_an_end(header: str, wait: floa
 
 @pytest.fixture
 def scripted() -> Iterator[Callable[[Callable[[Request], Reply]], Scripted]]:
-    """Starts a server that answers as told."""
+    """Start a server with scripted answers."""
     servers: list[Scripted] = []
 
     def start(answer: Callable[[Request], Reply]) -> Scripted:
@@ -131,7 +131,7 @@ def record(*texts: str) -> SpoolRecord:
     return SpoolRecord("raw", len(texts), 1, 2, body)
 
 
-class Desk:
+class SenderParts:
     """A spool and its sender."""
 
     def __init__(self, folder: Path, url: str, **more: object) -> None:
@@ -153,15 +153,15 @@ def test_one_bad_line_of_a_refused_body_is_found_by_halves(tmp_path: Path, scrip
         stored.update(lines(request))
         return Reply()
 
-    desk = Desk(tmp_path, scripted(answer).url)
+    parts = SenderParts(tmp_path, scripted(answer).url)
     texts = [f"gpu,n={n} v=1 5" for n in range(20)]
-    desk.spool.append([record(*texts[:13], "bad v=", *texts[13:])])
-    assert desk.sender.step() == 0.0
+    parts.spool.append([record(*texts[:13], "bad v=", *texts[13:])])
+    assert parts.sender.step() == 0.0
     assert stored == {text.encode() for text in texts}
-    assert desk.sender.metrics.delivered == 20
-    assert desk.sender.metrics.refused == {"unparsable": 1}
-    assert desk.spool.points == 0
-    desk.close()
+    assert parts.sender.metrics.delivered == 20
+    assert parts.sender.metrics.refused == {"unparsable": 1}
+    assert parts.spool.points == 0
+    parts.close()
 
 
 def test_413_is_split_until_it_fits(tmp_path: Path, scripted: Start) -> None:
@@ -173,12 +173,12 @@ def test_413_is_split_until_it_fits(tmp_path: Path, scripted: Start) -> None:
         stored.extend(lines(request))
         return Reply()
 
-    desk = Desk(tmp_path, scripted(answer).url)
+    parts = SenderParts(tmp_path, scripted(answer).url)
     texts = [f"gpu,n={n} v=1 5" for n in range(20)]
-    desk.spool.append([record(*texts)])
-    assert desk.sender.step() == 0.0
+    parts.spool.append([record(*texts)])
+    assert parts.sender.step() == 0.0
     assert stored == [text.encode() for text in texts]
-    desk.close()
+    parts.close()
 
 
 @pytest.mark.parametrize(
@@ -196,34 +196,34 @@ def test_what_can_not_be_taken_now_stays_and_comes_again(
     tmp_path: Path, scripted: Start, reply: Reply, wait: float
 ) -> None:
     server = scripted(lambda _: reply)
-    desk = Desk(tmp_path, server.url)
-    desk.spool.append([record("gpu v=1 5")])
-    assert desk.sender.step() == pytest.approx(wait)
-    assert desk.spool.points == 1
-    assert desk.sender.problem
+    parts = SenderParts(tmp_path, server.url)
+    parts.spool.append([record("gpu v=1 5")])
+    assert parts.sender.step() == pytest.approx(wait)
+    assert parts.spool.points == 1
+    assert parts.sender.problem
     server.answer = lambda _: Reply()
-    assert desk.sender.step() == 0.0
-    assert desk.spool.points == 0
-    assert desk.sender.problem == ""
-    assert desk.sender.metrics.failures == 1
-    desk.close()
+    assert parts.sender.step() == 0.0
+    assert parts.spool.points == 0
+    assert parts.sender.problem == ""
+    assert parts.sender.metrics.failures == 1
+    parts.close()
 
 
 def test_a_request_that_breaks_the_server_is_given_up_when_the_next_one_does_not(
     tmp_path: Path, scripted: Start
 ) -> None:
     server = scripted(lambda _: Reply(500, "panic"))
-    desk = Desk(tmp_path, server.url)
-    desk.spool.append([record("poison v=1 5", "poison v=2 5"), record("gpu v=1 5")])
+    parts = SenderParts(tmp_path, server.url)
+    parts.spool.append([record("poison v=1 5", "poison v=2 5"), record("gpu v=1 5")])
     for _ in range(HOPELESS + 3):
-        assert desk.sender.step() > 0
-    assert desk.spool.points == 3  # the next one fails as well: it is the server
+        assert parts.sender.step() > 0
+    assert parts.spool.points == 3  # the next one fails as well: it is the server
     server.answer = lambda request: Reply(500) if b"poison" in lines(request)[0] else Reply()
-    while desk.spool.points:
-        desk.sender.step()
-    assert desk.sender.metrics.refused == {"server_error": 2}
-    assert desk.sender.metrics.delivered == 1
-    desk.close()
+    while parts.spool.points:
+        parts.sender.step()
+    assert parts.sender.metrics.refused == {"server_error": 2}
+    assert parts.sender.metrics.delivered == 1
+    parts.close()
 
 
 def test_a_request_is_not_given_up_for_a_server_that_asks_to_wait(
@@ -233,15 +233,15 @@ def test_a_request_is_not_given_up_for_a_server_that_asks_to_wait(
     server = scripted(
         lambda request: next(head, Reply()) if b"head" in lines(request)[0] else Reply()
     )
-    desk = Desk(tmp_path, server.url)
-    desk.spool.append([record("head v=1 5"), record("gpu v=1 5")])
+    parts = SenderParts(tmp_path, server.url)
+    parts.spool.append([record("head v=1 5"), record("gpu v=1 5")])
     for _ in range(HOPELESS):
-        assert desk.sender.step() > 0
-    while desk.spool.points:
-        desk.sender.step()
-    assert desk.sender.metrics.refused == {}
-    assert desk.sender.metrics.delivered == 2
-    desk.close()
+        assert parts.sender.step() > 0
+    while parts.spool.points:
+        parts.sender.step()
+    assert parts.sender.metrics.refused == {}
+    assert parts.sender.metrics.delivered == 2
+    parts.close()
 
 
 def test_a_server_that_fails_now_and_then_costs_no_point(tmp_path: Path, scripted: Start) -> None:
@@ -252,26 +252,26 @@ def test_a_server_that_fails_now_and_then_costs_no_point(tmp_path: Path, scripte
         asked += 1
         return Reply() if asked % HOPELESS == 0 else Reply(500, "panic")
 
-    desk = Desk(tmp_path, scripted(answer).url)
-    desk.spool.append([record(f"gpu,n={n} v=1 5") for n in range(4)])
+    parts = SenderParts(tmp_path, scripted(answer).url)
+    parts.spool.append([record(f"gpu,n={n} v=1 5") for n in range(4)])
     for _ in range(4 * HOPELESS):
-        desk.sender.step()
-    assert desk.sender.metrics.refused == {}
-    assert desk.sender.metrics.delivered == 4
-    desk.close()
+        parts.sender.step()
+    assert parts.sender.metrics.refused == {}
+    assert parts.sender.metrics.delivered == 4
+    parts.close()
 
 
 def test_a_server_that_has_too_much_to_do_is_waited_for(tmp_path: Path, scripted: Start) -> None:
     server = scripted(
         lambda request: Reply(500, "timeout") if b"head" in lines(request)[0] else Reply()
     )
-    desk = Desk(tmp_path, server.url)
-    desk.spool.append([record("head v=1 5"), record("gpu v=1 5")])
+    parts = SenderParts(tmp_path, server.url)
+    parts.spool.append([record("head v=1 5"), record("gpu v=1 5")])
     for _ in range(3 * HOPELESS):
-        assert desk.sender.step() > 0
-    assert desk.spool.points == 2
-    assert desk.sender.metrics.refused == {}
-    desk.close()
+        assert parts.sender.step() > 0
+    assert parts.spool.points == 2
+    assert parts.sender.metrics.refused == {}
+    parts.close()
 
 
 def test_a_server_that_does_not_answer_in_time_costs_one_wait(
@@ -285,13 +285,13 @@ def test_a_server_that_does_not_answer_in_time_costs_one_wait(
         gate.wait(10)
         return Reply()
 
-    desk = Desk(tmp_path, scripted(answer).url, timeout_seconds=0.2)
-    desk.spool.append([record("gpu v=1 5")])
-    assert desk.sender.step() == 1.0
-    assert "no answer within 0.2 s" in desk.sender.problem
+    parts = SenderParts(tmp_path, scripted(answer).url, timeout_seconds=0.2)
+    parts.spool.append([record("gpu v=1 5")])
+    assert parts.sender.step() == 1.0
+    assert "no answer within 0.2 s" in parts.sender.problem
     gate.set()
-    assert desk.spool.points == 1
-    desk.close()
+    assert parts.spool.points == 1
+    parts.close()
 
 
 def test_nobody_there_is_said_with_the_address(tmp_path: Path) -> None:

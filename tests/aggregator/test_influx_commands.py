@@ -31,7 +31,7 @@ def kilowatch(*arguments: str) -> Result:
 
 
 def written(folder: Path, url: str, *more: str, kind: str = "influxdb") -> Path:
-    """A settings file with a database that nobody else has."""
+    """A settings file with a database of its own."""
     path = folder / "k.toml"
     lines = [f'[aggregator.store]\nkind = "{kind}"\n[aggregator.store.influxdb]', f'url = "{url}"',
              f'database = "command-{next(_numbers)}"', *more]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Inventories that share what they say alike, and lags that tell how they are distributed."""
+"""Inventories share equal parts, and lags are histograms."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ async def test_a_wrong_password_is_said_without_it(
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
-    """A key and a certificate for localhost that nobody trusts yet."""
+    """A key and a certificate for localhost that no client trusts yet."""
     if shutil.which("openssl") is None:
         if os.environ.get("CI"):
             pytest.fail("openssl is not installed, and CI must run it")

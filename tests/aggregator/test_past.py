@@ -104,7 +104,7 @@ def test_a_node_that_joined_later_is_named_so(feed: Feed) -> None:
 
 
 def test_some_nodes_alone(feed: Feed) -> None:
-    """And of a node that nobody knows there is nothing."""
+    """An unknown node has no readings."""
     for _ in range(2):
         past = look(feed.store, range(50, 53), node="b")
         assert {device.node for device in past.devices} == {"b"}
@@ -185,7 +185,7 @@ def test_a_metric_of_another_table_is_refused(feed: Feed) -> None:
 
 
 def test_commits_seals_and_questions_go_on_side_by_side(tmp_path: Path) -> None:
-    """Nobody waits for a question, and no question fails for what is sealed under it."""
+    """Commits do not wait for queries, and no query fails because of a seal."""
     feed = Feed(tmp_path / "data")
     feed.hello("a")
     feed.send("a", *range(FRAMES))

@@ -1,4 +1,4 @@
-"""A sealed file that somebody removed or cut short costs what it held, and nothing else."""
+"""A removed or truncated sealed file loses its own content, and nothing else."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ SEQS = range(120)
 
 @pytest.fixture
 def feed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Feed:
-    """An hour of nodes a and b that is sealed, a file each, and what came after it; nobody waits for
-    what does not come back."""
+    """An hour of nodes a and b that is sealed, a file each, and later frames; queries do not wait
+    for lost files."""
     monkeypatch.setattr(embedded, "RETRY_SECONDS", -1.0)  # to sleep so long is an error
     feed = Feed(tmp_path / "data", StoreConfig(slice_rows=240))
     for node in "ab":
@@ -132,7 +132,7 @@ def test_the_manifest_forgets_it_and_retention_goes_on(
 def test_many_that_are_lost_together_are_not_named_one_by_one(
     feed: Feed, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Somebody removed a folder: five lines and a number."""
+    """A removed folder: five log lines and a number."""
     several = [*files(feed), *files(feed, "rollup_10"), *files(feed, "rollup_60")]
     several += files(feed, "rollup_3600")
     for path in several:

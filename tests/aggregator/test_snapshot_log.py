@@ -1,4 +1,4 @@
-"""The tape of circuits: what was computed then is told again, across restarts and damage."""
+"""The snapshot log of circuits: stored instants are returned, across restarts and damage."""
 
 from __future__ import annotations
 
@@ -278,7 +278,7 @@ async def test_a_month_of_a_circuit_is_bounded_and_keeps_its_peaks(tmp_path: Pat
 async def test_a_clock_that_was_set_back_brings_no_point_into_a_wrong_bucket(
     tmp_path: Path,
 ) -> None:
-    """Instants are told in the order of their times."""
+    """Instants are returned in the order of their times."""
     view = await lab()
     view.electrical.snapshot_log = tape = SnapshotLog(tmp_path)
     begin = view.wall() - view.wall() % (60 * SECOND) - 600 * SECOND

@@ -1,4 +1,4 @@
-"""The keeper: commits go on beside a seal, and closing waits for nobody."""
+"""The store executor: commits go on during a seal, and closing waits for no thread."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ class Hook:
             await runner.cleanup()
 
     def told(self, status: str) -> set[str]:
-        """Nodes of which a group of that status has told."""
+        """Nodes in notifications of groups of that status."""
         return {
             alert["labels"]["node"]
             for body in self.bodies

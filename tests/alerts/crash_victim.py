@@ -144,7 +144,7 @@ def live(folder: Path) -> None:
 
 
 def route(notice: Notice, wall_ns: int, told: object) -> dict[str, int]:
-    """Tell the pager of all but updates."""
+    """Route all but updates to the pager."""
     return {} if notice.action is Action.UPDATE else {"pager": wall_ns}
 
 

@@ -14,7 +14,7 @@ class FastClock(DeliveryClock):
     def __init__(self, speed: float = 1.0, begins: int | None = None) -> None:
         self.speed = speed
         self.step = 0
-        """ns by which somebody has set the wall clock."""
+        """ns by which the wall clock was set."""
         self._zero = time.monotonic()
         self._wall_zero = time.time_ns() if begins is None else begins
         super().__init__()

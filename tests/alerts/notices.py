@@ -101,7 +101,7 @@ def notice(
     about: Incident | None = None,
     severity: Severity = Severity.PAGE,
 ) -> Notice:
-    """One thing to tell."""
+    """Return one notice."""
     over = action is Action.RESOLVE
     reasons = {Action.TRIGGER: "new", Action.UPDATE: "more", Action.RESOLVE: "resolved"}
     found = about or incident(

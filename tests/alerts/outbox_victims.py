@@ -1,4 +1,4 @@
-"""Processes that send pages and are killed: a nursery that forks a victim whenever it is told to.
+"""Processes that send pages and are killed: a parent that forks a victim on each command.
 
     python -m tests.alerts.outbox_victims JOURNAL SETTINGS
     <- go 40        fork a victim that opens incidents up to number 40, resolves every third, and sends
@@ -35,7 +35,7 @@ def key_of(number: int) -> str:
 
 
 async def live(path: Path, config: AlertsConfig, last: int) -> None:
-    """Decide and send until all is told."""
+    """Open incidents and send their notices until all are sent."""
     writer = NoticeWriter(path, DeliveryClock(), Router(config).route)
     outbox = Outbox(config, writer.journal)
     sending = asyncio.create_task(outbox.run())

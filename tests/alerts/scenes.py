@@ -159,10 +159,10 @@ class Scene:
         [player] = [player for player in self.players if player.name == node]
         return player.source.inventory.gpus[gpu].pci or ""
 
-    # -- What people are told --------------------------------------------------------------------
+    # -- Notifications -----------------------------------------------------------------------------
 
     def told(self, severity: Severity, action: Action = Action.TRIGGER) -> list[Notice]:
-        """Return what was told of a severity, each incident once."""
+        """Return the incidents that were notified with a severity, each once."""
         found: dict[str, Notice] = {}
         for notice in self.notices:
             if notice.action is action and notice.incident.severity is severity:

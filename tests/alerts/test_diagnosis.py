@@ -78,7 +78,7 @@ def test_what_belongs_to_a_neighbour_goes_with_it() -> None:
 @needs_captures
 @pytest.mark.captures
 def test_the_recorded_logs() -> None:
-    """A burst of program errors is one incident that disturbs nobody; a quiet log has none."""
+    """A burst of program errors is one incident without notification; a log without faults has none."""
     (burst,) = diagnose((LOGS / "gpud_dmesg_xid13_burst_then_43.log").read_text())
     assert (burst.severity, burst.fault, burst.xids, burst.count) == (
         "ignore", "application", [13, 43], 17,
@@ -287,7 +287,7 @@ def test_the_kernels_lines_in_other_languages_and_tools(head: str, first: str) -
 
 
 def test_a_message_of_several_lines_has_one_stamp() -> None:
-    """The further ones are indented; the XID that tells the same is the same incident."""
+    """The further ones are indented; the XID of the same fault is the same incident."""
     (one,) = diagnose(
         "[ 1843.308145] NVRM: The NVIDIA GPU 0000:b3:00.0\n"
         "               NVRM: (PCI ID: 10de:26b5) installed in this system has\n"

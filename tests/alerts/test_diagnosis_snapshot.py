@@ -78,7 +78,7 @@ def test_every_state_is_a_metric_of_the_catalogue() -> None:
 
 
 def test_a_lost_gpu_hides_no_other() -> None:
-    """Each is judged by itself."""
+    """Each is evaluated by itself."""
     assert said(gpu(lost="GPU is lost"), gpu("0000:02:00.0", recovery_action=1)) == [
         ("page", "gpu_lost"),
         ("page", "recovery_action"),

@@ -1,4 +1,4 @@
-"""An alert's life over restarts and steps of the clock: what fires is never told anew, nor lost."""
+"""An alert's life over restarts and steps of the clock: what fires is never notified twice, nor lost."""
 
 from __future__ import annotations
 

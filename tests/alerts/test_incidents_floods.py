@@ -131,7 +131,7 @@ def test_after_a_storm_incidents_are_told_one_by_one_again() -> None:
 
 
 def test_an_alert_that_flaps_in_a_storm_is_held_back_by_the_storm() -> None:
-    """That it flaps was told to nobody: what stands for it is the storm's page."""
+    """Its flapping was not notified: the storm's page covers it."""
     harness = ManagerHarness(
         timings=NotificationTimings(storm_size=1, flap_window=60, flap_start=3)
     )

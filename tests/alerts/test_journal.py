@@ -27,7 +27,7 @@ RECORD = AlertRecord(alert=LOST, device="GPU-a", good_since=NOON)
 
 
 def everywhere(notice: Notice, wall_ns: int, told: Collection[str]) -> Mapping[str, int]:
-    """Tell two channels of what begins, and those that were told of the rest."""
+    """Send triggers to two channels, and later notices to those that received the trigger."""
     due = ("pager", "chat") if notice.action is Action.TRIGGER else told
     return dict.fromkeys(due, wall_ns)
 
@@ -49,7 +49,7 @@ def begin(journal: Journal, policies: Mapping[str, RulePolicy] = POLICIES) -> In
 
 
 def page(journal: Journal, manager: IncidentManager, at: float = 1.0) -> IncidentChanges:
-    """Let a GPU be lost, and be told of a second later."""
+    """Lose a GPU; it is notified a second later."""
     assert journal.commit(
         manager.receive([LOST], at, NOON + round(at * SECOND)), everywhere, [RECORD]
     )
@@ -333,7 +333,7 @@ def test_a_record_that_says_nothing_is_left_out_and_the_rest_stays(path: Path) -
 
 @pytest.mark.parametrize("kind", ["pulse", "case", "dossier", "window"])
 def test_a_desk_that_lost_a_part_of_its_memory_still_tells_what_fires(kind: str) -> None:
-    """Records of one kind are gone; what fires is told nevertheless, once more if need be."""
+    """Records of one kind are lost; firing alerts are still notified, perhaps twice."""
     harness = ManagerHarness(now=1e6)
     harness.wait(7200, every=30)
     hot, node = alert("thermal", gpu="GPU-h"), alert("node_silent", "n2")

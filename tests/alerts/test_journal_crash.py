@@ -1,4 +1,4 @@
-"""kill -9 at 100 random points of alerts' lives: nothing is missed, nothing is told twice."""
+"""kill -9 at 100 random points of alerts' lives: nothing is missed, nothing is notified twice."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KILLS = 100
 
 
 def told(folder: Path) -> tuple[set[tuple[str, str]], Counter[str], list[str]]:
-    """Return what was told (action and incident), how often each notice was sent, and those that
+    """Return what was notified (action and incident), how often each notice was sent, and those that
     were sent again though the journal had them as delivered."""
     what: set[tuple[str, str]] = set()
     sends: Counter[str] = Counter()

@@ -67,7 +67,7 @@ def extra(kind: str) -> None:
 
 @asynccontextmanager
 async def told(kind: str, folder: Path) -> AsyncIterator[tuple[Hook, Callable[[Notice], Any]]]:
-    """A receiver, and what tells it."""
+    """Open a receiver, and the channel that notifies it."""
     hook = Hook()
     found = channel("c", settings(kind, hook.url, folder))
     async with hook.listening(), open_sender() as sender:

@@ -79,7 +79,7 @@ class Told:
 async def managers(
     folder: Path, number: int = 1
 ) -> AsyncIterator[tuple[Hook, list[RealAlertmanager]]]:
-    """Alertmanagers that tell one webhook."""
+    """Alertmanagers that notify one webhook."""
     hook = Hook()
     found = [RealAlertmanager(folder, hook.url) for _ in range(number)]
     async with hook.listening():
@@ -145,7 +145,7 @@ async def test_its_restart_loses_nothing(
             await asyncio.to_thread(real.start)
             await until(lambda: "dgx-03" in hook.told("firing"))
             await until(lambda: _nodes(real) == {"dgx-02", "dgx-03"})
-            if how is signal.SIGTERM:  # killed, it has itself forgotten that it told of the first
+            if how is signal.SIGTERM:  # killed, it has lost the record of the first notification
                 await until(lambda: hook.told("resolved") == {"dgx-01"})
     journal.close()
 

@@ -30,7 +30,7 @@ KILLS = int(os.environ.get("KILOWATCH_KILLS", "15"))
 SEED = int(os.environ.get("KILOWATCH_SEED", "7"))
 
 
-class Nursery:
+class VictimParent:
     """Forks victims, one at a time."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
@@ -38,7 +38,7 @@ class Nursery:
         self.pid = 0
 
     async def fork(self, last: int) -> None:
-        """Start a victim that tells incidents up to a number."""
+        """Start a victim that notifies incidents up to a number."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"go {last}\n".encode())
         self.pid = int(await self._line())
@@ -60,14 +60,14 @@ class Nursery:
 
 
 @asynccontextmanager
-async def nursery(path: Path, config: AlertsConfig) -> AsyncIterator[Nursery]:
+async def victim_parent(path: Path, config: AlertsConfig) -> AsyncIterator[VictimParent]:
     """Run one, and leave nothing behind."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.alerts.outbox_victims", str(path),
         msgspec.json.encode(config, enc_hook=str).decode(),
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    found = Nursery(process)
+    found = VictimParent(process)
     try:
         yield found
     finally:
@@ -83,7 +83,7 @@ async def test_killed_anywhere_every_incident_arrives_once_under_one_key(tmp_pat
         channels={"oncall": pager.settings(tmp_path, per_minute=60_000, burst=1000, at_once=4)}
     )
     path = tmp_path / "journal.sqlite"
-    async with pager.listening(), nursery(path, config) as victims:
+    async with pager.listening(), victim_parent(path, config) as victims:
         total, lives = 0, []
         for kill in range(KILLS):
             total += dice.randint(1, 6)
@@ -129,7 +129,7 @@ async def test_killed_anywhere_every_incident_arrives_once_under_one_key(tmp_pat
     for number in range(1, total + 1):
         key, over = key_of(number), number % 3 == 0
         state = pager.state.get(key)
-        # What ended before it was told needs no page; all else paged once, and ended if it is over.
+        # What ended before its notice needs no page; all else paged once, and ended if it is over.
         assert state == ("resolved" if over else "triggered") or (over and state is None), key
         assert pager.opened[key] == (state is not None), key
     for calls in lives:

@@ -1,4 +1,4 @@
-"""Who is told, and when."""
+"""Routes: which channels are notified, and when."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Whole clusters under all rules, their circuits and the incident manager: which notices are sent, and when.
 
-A healthy hour tells nobody of anything; every kind of fault is one page, or one ticket.
+A healthy hour has no notifications; every kind of fault is one page, or one ticket.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ async def test_an_hour_of_what_healthy_gpus_have_said_tells_nobody_of_anything(
 
 
 class Case(NamedTuple):
-    """A simulated fault, and what is told of it."""
+    """A simulated fault, and its expected notifications."""
 
     kind: FaultKind
     fault: str

@@ -46,7 +46,7 @@ def test_every_row_says_what_it_means_and_what_to_do() -> None:
     ],
 )
 def test_what_one_line_alone_is_worth(severity: XidSeverity, xids: tuple[int, ...]) -> None:
-    """Program errors never disturb anybody; a number that nobody knows is looked at."""
+    """Program errors are never notified; an unknown number is a ticket."""
     assert {meaning_of(xid).severity for xid in xids} == {severity}
 
 

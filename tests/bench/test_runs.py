@@ -35,7 +35,7 @@ def test_ingest_counts_what_was_sent_and_stored() -> None:
 
 @needs_broker
 def test_backfill_drains_all_of_it() -> None:
-    """Two nodes with five frames each that nobody has seen."""
+    """Two nodes with five missing frames each."""
     found = backfill.measure(2, 5, 2, "mosquitto", "")
     assert found["backlog_frames"] == 10
     assert found["frames_lost"] == found["frames_duplicated"] == 0

@@ -242,7 +242,7 @@ def test_energy_that_only_root_may_read() -> None:
         host = Host(open_to_all, ipmitool="")
         root = os.geteuid() == 0
         if root:
-            os.seteuid(65534)  # root may read everything: be nobody for a moment
+            os.seteuid(65534)  # root may read everything: use the user nobody
         try:
             got = readings(host)
         finally:

@@ -181,7 +181,7 @@ def test_a_folder_is_a_failure_and_no_crash(
 def test_a_storm_keeps_the_newest_and_counts_the_rest(
     tmp_path: Path, reading: Callable[[KernelLog], Reading]
 ) -> None:
-    """Memory stays small when nobody drains."""
+    """Memory stays small without a reader."""
     path = tmp_path / "kern.log"
     path.write_text("".join(XID.format(number) for number in range(MAX_WAITING + 100)))
     log = reading(KernelLog(path, from_start=True)).log

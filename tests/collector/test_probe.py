@@ -92,7 +92,7 @@ class ScriptedDriver:
 
 @pytest.fixture
 def driver() -> Iterator[ScriptedDriver]:
-    """A driver that hangs nobody when the test is over."""
+    """A driver whose hanging calls return when the test ends."""
     scripted = ScriptedDriver()
     yield scripted
     scripted.release()

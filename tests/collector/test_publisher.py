@@ -253,7 +253,7 @@ async def test_commands_that_make_no_sense_are_counted_and_change_nothing(
 
 
 async def test_a_retained_command_is_not_obeyed(mosquitto: Mosquitto, tmp_path: Path) -> None:
-    """Else a RELEASE that somebody retained would take the driver away at every start."""
+    """Else a retained RELEASE would release the driver at every start."""
     source = FakeSource()
     async with reading(mosquitto.config) as reader:
         await reader.command(Command(kind=CommandKind.RELEASE), retain=True)

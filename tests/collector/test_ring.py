@@ -193,7 +193,7 @@ for seq in range(40):
     kept.append(seq)
 assert 0 < len(kept) < 40, kept
 assert ring.spans() == (FrameSpan(7, 0, kept[-1]),), ring.spans()
-resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))  # somebody made room
+resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))  # there is room again
 lost = len(kept)
 for seq in range(lost + 1, 60):
     ring.append(7, seq, bytes(100))

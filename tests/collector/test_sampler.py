@@ -81,7 +81,7 @@ def test_a_clock_that_is_set_skips_nothing(step: float, interval: float, phase: 
 
 
 class Clock:
-    """A clock that goes only when told."""
+    """A clock that only the test advances."""
 
     def __init__(self, now: float = 1_700_000_000.0) -> None:
         self.now = now

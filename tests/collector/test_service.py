@@ -74,7 +74,7 @@ async def test_a_state_folder_that_can_not_be_used_costs_the_ring_and_nothing_el
 async def test_a_disk_that_works_again_is_used_again_and_the_hole_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The folder vanishes under the collector, as when somebody cleans up, and comes back."""
+    """The folder is removed under the collector, and comes back."""
     monkeypatch.setattr("collector.ring.writer.RETRY_AFTER", 0.0)
     changes: list[bool] = []
     ring = Ring(tmp_path / "ring", 1 << 20, segment_bytes=1024)

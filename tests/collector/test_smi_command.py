@@ -112,7 +112,7 @@ async def test_rows_come_only_when_a_run_has_ended(smi: Smi) -> None:
     assert await source.read(BOTH, 1, 2, PATIENCE) == {}
     clock.now += 9.0
     rows = await source.read(frozenset({Lane.FAST}), 10, 3, PATIENCE)
-    assert len(rows[GPU_FAST]) == len(rows[GPU_SLOW]) == 2  # a run tells of both lanes
+    assert len(rows[GPU_FAST]) == len(rows[GPU_SLOW]) == 2  # a run has both lanes
     assert [line.split()[1:] for line in smi.runs()] == [["-q", "-x"]] * 2
     assert source.drain_events() == []
     await source.close()

@@ -1,4 +1,4 @@
-"""One fault, one event, as timelines of what NVML and the kernel log tell."""
+"""One fault, one event, as timelines of NVML events and kernel log lines."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_change_of_the_recovery_action_is_published_at_once() -> None:
 
 
 def test_nvmls_unknown_number_is_the_line_beside_it() -> None:
-    """Alone it is told."""
+    """Alone it is reported."""
     assert published(kernel(5.0, "175, new"), nvml(5.5, 999)) == [(5.0, "xid", 175)]
     assert published(nvml(5.5, 999)) == [(5.5, "xid", 999)]
 
@@ -171,7 +171,7 @@ def test_the_duplicate_among_the_labelled_lines_is_one_event() -> None:
 def test_no_fault_is_lost_and_none_is_published_twice(
     points: list[tuple[int, bool, int]],
 ) -> None:
-    """Every number seen is told; two tellings of one are a minute apart."""
+    """Every number is reported; two reports of one are a minute apart."""
     points = [point for point in points if point[1] or point[2] != 999]  # NVML's word only
     events = [nvml(at, xid) if heard else kernel(at, f"{xid}, x") for at, heard, xid in points]
     first = [event for event in published(*events, until=500) if event[1] == "xid"]

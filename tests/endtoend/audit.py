@@ -91,7 +91,7 @@ _SEALED = (
     f"select t.node, t.session, t.seq, epoch_ns(t.ts), t.\"index\", {_METRICS} from '{{path}}' t "
     'order by t.node, t.session, t.seq, t."index"'
 )
-"""The same of an hour that has become a file: whether a frame came on request is no longer told."""
+"""The same of an hour that has become a file: whether a frame came on request is no longer stored."""
 
 
 def _compare(cluster: Cluster, store: duckdb.DuckDBPyConnection, query: str) -> int:

@@ -139,7 +139,7 @@ class Cluster:
         return body.decode() if path.startswith("/metrics") else json.loads(body)
 
     def sample(self, name: str) -> float:
-        """Return the sum of one series of /metrics, 0 while nobody serves."""
+        """Return the sum of one series of /metrics, 0 without a server."""
         page = self.get("/metrics") or ""
         return sum(
             float(line.rsplit(" ", 1)[1])

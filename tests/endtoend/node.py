@@ -74,7 +74,7 @@ class Node:
 
     @property
     def live(self) -> list[Frame]:
-        """The frames that carry readings: a planned end is told in one without."""
+        """The frames that carry readings: a planned end is a frame without readings."""
         return [frame for frame in self.reader.frames if frame.blocks]
 
     @property

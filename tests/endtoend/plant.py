@@ -110,7 +110,7 @@ class Plant:
         return {} if found is None else {c["id"]: c for c in found["circuits"]}
 
     def told(self) -> dict[str, set[str]]:
-        """Ids of all electrical rules that fire and are told, by the circuit, supply, budget, UPS or
+        """Ids of all electrical rules that fire and are not suppressed, by the circuit, supply, budget, UPS or
         node that they fire on."""
         found: dict[str, set[str]] = {}
         answer = self.get("/api/v1/alerts?state=firing&standing=told")

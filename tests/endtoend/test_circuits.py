@@ -121,7 +121,7 @@ def test_loads_above_their_limits_give_the_predicted_alerts_and_bands(
         plant.collect("rig20", DESKTOP)
         wait_until("circuits", lambda: len(plant.circuits()) == 3)
         expected = {
-            # 48.6 A are above the 48 A of all day, and below the breaker; the limits allow 20.4 kW.
+            # 48.6 A are above the continuous limit of 48 A, and below the breaker; the limits allow 20.4 kW.
             "feed": {"E02", "E07"},
             # 21.9 A: above everything; the limits allow more still.
             "office15": {"E02", "E03", "E04", "E07"},
@@ -145,7 +145,7 @@ def test_loads_above_their_limits_give_the_predicted_alerts_and_bands(
             assert set(circuit["alerts"]) >= expected[name]
         (hot,) = plant.alerts(name="office15", rule="circuit_thermal_hot")
         assert "estimate" in hot["summary"] + hot["description"]
-        # By now its earliest seconds may be over: then only the others are told.
+        # By now its earliest seconds may be over: then only the others fire.
         assert re.search(r"Trip: (between \d+ s and \d+ (s|min)|at any moment, )", hot["description"])  # fmt: skip
 
         # Both machines of one circuit fall silent while others report: its breaker, once.
@@ -225,7 +225,7 @@ def saved_heat(folder: Path) -> float:
 
 
 def steady(plant: Plant) -> dict[str, set[str]]:
-    """What is told but E21: after five of its steps, that a simulated job swings."""
+    """Unsuppressed rules but E21: after five of its steps, that a simulated job swings."""
     return {name: ids - {"E21"} for name, ids in plant.told().items() if ids != {"E21"}}
 
 
@@ -236,7 +236,7 @@ def latest(plant: Plant, circuit: str) -> float | None:
 
 
 def office(plant: Plant) -> dict[str, Any]:
-    """The only circuit, or nothing while nobody serves."""
+    """The only circuit, or nothing without a server."""
     found: dict[str, Any] = plant.circuits().get("office", {})
     return found
 

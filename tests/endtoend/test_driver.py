@@ -210,7 +210,7 @@ async def test_one_reading_as_json_has_gaps_for_a_hung_gpu_and_a_lost_one(
 async def test_an_xid_is_one_event_and_an_alert(
     mosquitto: Mosquitto, tmp_path: Path, fake: FakeDriver
 ) -> None:
-    """NVML and the kernel log tell of the same fault; a person hears of it once."""
+    """NVML and the kernel log tell of the same fault; a person is notified once."""
     async with (
         aggregating(mosquitto, tmp_path) as aggregator,
         collecting(mosquitto, tmp_path, fake) as node,

@@ -100,7 +100,7 @@ async def test_a_lost_gpu_is_one_page_that_says_all_and_an_alertmanager_groups_a
                     await until("both ends there", lambda: _resolved(hook) == {1, 2})
                     left = await asyncio.to_thread(real.amtool)
                     assert {one["labels"]["alertname"] for one in left} == {"gpu_lost"}
-                    assert set(pager.opened.values()) == {1}  # nobody was called twice
+                    assert set(pager.opened.values()) == {1}  # no page was sent twice
                     assert pager.state[lost.key] == "triggered"
     finally:
         real.end()
@@ -149,7 +149,7 @@ def _says_all(call: Call, fake: FakeDriver, serial: str) -> None:
 
 
 def _grouped(hook: Hook) -> set[int]:
-    """GPUs of the largest group of hot ones that the Alertmanager has told of."""
+    """GPUs of the largest group of hot GPUs that the Alertmanager has notified."""
     groups = [_gpus(body) for body in hook.bodies if _of_theirs(body, "toasty", "firing")]
     return max(groups, key=len, default=set())
 

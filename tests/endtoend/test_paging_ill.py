@@ -129,7 +129,7 @@ async def test_a_clock_that_steps_and_a_restart_behind_it_miss_nothing_and_call_
 async def test_a_journal_that_can_not_be_written_holds_no_page_up_and_is_caught_up_with(
     mosquitto: Mosquitto, tmp_path: Path, fake: FakeDriver
 ) -> None:
-    """The disk answers EIO; then it is well, kilowatch is killed, and nobody is called again."""
+    """The disk answers EIO; then it recovers, kilowatch is killed, and there is no second page."""
     pager, disk = Pager(), FailingDisk(tmp_path, "alerts.sqlite")
     watch = Watch(tmp_path / "watch", mosquitto, toml({"oncall": pager.settings(tmp_path)}))
     watch.environment = disk.environment

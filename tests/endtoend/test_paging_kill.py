@@ -73,7 +73,7 @@ class Ward:
             self.watch.start()
 
     async def nurse(self, gpu: int) -> None:
-        """Let one GPU be ill again and again, with or without somebody who looks after it."""
+        """Make one GPU fail repeatedly, with or without repairs."""
         kinds = ("plain", "acked", "silenced")
         while self.kills < KILLS or not self.episodes[gpu]:
             await self.episode(gpu, kinds[(gpu + self.episodes[gpu]) % len(kinds)])
@@ -160,7 +160,7 @@ class Ward:
         return [call for call in every if call.status == 202]
 
     def keys(self, gpu: int) -> list[str]:
-        """Return the keys under which a GPU was told, in order."""
+        """Return the keys under which a GPU was notified, in order."""
         uuid = self.fake.uuid(gpu)
         told = [call for call in self.calls() if call.action == "trigger"]
         return list(dict.fromkeys(c.key for c in told if uuid in str(c.body["payload"])))
@@ -189,9 +189,9 @@ async def test_killed_at_any_point_of_their_lives_alerts_are_paged_once_each(
     print(f"{ward.kills} kills, {sum(ward.episodes.values())} lives, met {dict(ward.phases)}")
     told = Counter(call.key for call in ward.calls() if call.action == "trigger")
     for gpu in range(GPUS):
-        assert len(ward.keys(gpu)) == ward.episodes[gpu]  # none missed, none told as another
+        assert len(ward.keys(gpu)) == ward.episodes[gpu]  # none missed, none notified as another
     assert len(told) == sum(ward.episodes.values())
-    assert set(pager.opened.values()) == {1}  # nobody was called twice
+    assert set(pager.opened.values()) == {1}  # no page was sent twice
     assert set(pager.state.values()) == {"resolved"}
     twice = sum(told.values()) - len(told)
     print(f"{twice} triggers arrived twice, under one key")

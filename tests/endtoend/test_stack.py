@@ -77,7 +77,7 @@ def ask(url: str, **query: str) -> Any:
 
 
 class Asked:
-    """The servers of a stack, as somebody who has questions sees them."""
+    """The servers of a stack, as a client sees them."""
 
     def __init__(self, url: Callable[[str], str]) -> None:
         self.url = url
@@ -190,7 +190,7 @@ def test_the_page_for_dcgms_boards_has_no_faults_but_dcgms_own_names(stack: Aske
 
 
 def test_rules_in_prometheus_fire_for_what_kilowatch_pages_for(stack: Asked) -> None:
-    """Both see the lost GPU, and kilowatch tells Alertmanager of it."""
+    """Both detect the lost GPU, and kilowatch sends it to Alertmanager."""
     fires = 'ALERTS{alertname="gpu_lost",alertstate="firing"}'
     wait_until("the alert in Prometheus", lambda: stack.prometheus(fires))
     (alert,) = stack.prometheus(fires)

@@ -1,4 +1,4 @@
-"""`kilowatch aggregate` with people to tell, in a process of its own that a test may kill."""
+"""`kilowatch aggregate` with receivers, in a process of its own that a test may kill."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class _Link:
     near: asyncio.StreamWriter
     far: asyncio.StreamWriter
     swallowed_at: float | None = None
-    """Monotonic time since which it is half open: bytes vanish, nobody is told."""
+    """Monotonic time since which it is half open: bytes vanish without an error."""
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     def reset(self) -> None:

@@ -146,7 +146,9 @@ class Plant(Cluster):
             kept, holes = stored.get(run, IntervalSet()), gone.get(run, IntervalSet())
             told = max(kept.end, holes.end)
             ring = rings.get(run, IntervalSet())
-            tail = [(max(first, told + 1), last) for first, last in ring]  # of which nobody heard
+            tail = [
+                (max(first, told + 1), last) for first, last in ring
+            ]  # which were never reported
             end = max(told, ring.end)
             all_of_it = IntervalSet([*kept, *holes, *tail])
             missing = all_of_it.missing(0, end)

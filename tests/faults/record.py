@@ -11,7 +11,7 @@ Scenario = TypeVar("Scenario", bound=Callable[..., object])
 Observe = Callable[[str], None]
 """Takes what was observed, one sentence."""
 Told = Callable[[str, object], None]
-"""`record_property` of pytest: tests of other parts tell the campaign by it, `expected` and `observed`."""
+"""`record_property` of pytest: tests of other parts report to the campaign by it, `expected` and `observed`."""
 
 SEEDS = int(environ.get("KILOWATCH_FAULT_SEEDS", "1"))
 """How often each scenario runs, each time with another seed."""

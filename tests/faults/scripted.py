@@ -1,4 +1,4 @@
-"""Scripted nodes whose clock, temperature and counter are told by the scenario, frame by frame."""
+"""Scripted nodes whose clock, temperature and counter are set by the scenario, frame by frame."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ summary = "{{where}} has not moved for {{value}}"
 description = "A rule of the fault campaign."
 runbook = "readings-frozen"
 """
-"""Rules that judge at once what the scripted nodes can do wrong."""
+"""Rules that fire at once for the faults of the scripted nodes."""
 
 
 @dataclass(slots=True)
@@ -124,7 +124,7 @@ class Actor(ScriptedNode):
 
 
 def with_rules(broker: BrokerConfig, folder: Path, listen: str = "") -> AggregatorConfig:
-    """An aggregator's settings with the rules above, judged ten times a second."""
+    """An aggregator's settings with the rules above, evaluated ten times a second."""
     import msgspec
 
     rules = folder / "rules.toml"

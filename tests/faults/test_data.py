@@ -53,7 +53,7 @@ async def test_malformed_flood(
         sent = node.made[1] + bystander.made[1]
         await until(lambda: aggregator.stats.frames_stored == sent)
         stats = aggregator.stats
-        await node.hello()  # a frame of a schema that nobody knows waits for an inventory
+        await node.hello()  # a frame of an unknown schema waits for an inventory
         await until(lambda: sum(stats.dropped.values()) == spoiled)
         dropped = dict(stats.dropped)
         assert stats.frames_lost == 0
@@ -114,7 +114,7 @@ async def test_node_clocks(mosquitto: Mosquitto, tmp_path: Path, observe: Observ
 
 
 class SteppedTime:
-    """The module `time` with a wall clock that somebody sets."""
+    """The module `time` with a wall clock that the test sets."""
 
     def __init__(self) -> None:
         self.offset = 0
@@ -125,7 +125,7 @@ class SteppedTime:
 
     @staticmethod
     def monotonic() -> float:
-        """The clock that nobody sets."""
+        """Return the monotonic clock, which is never set."""
         return time.monotonic()
 
 

@@ -58,7 +58,7 @@ def test_failing_disk(
     disk.be("ok")
     if part == "aggregator":
         wait_until("the store", lambda: plant.sample("kilowatch_aggregator_store_ok") == 1)
-        if mode == "fsync":  # nobody believes the log any more: it is in the file, written anew
+        if mode == "fsync":  # the log is no longer valid: its content is in the file, written again
             assert (plant.data / "hot.duckdb").stat().st_size > folded
     elif mode != "short":
         wait_until("the ring", lambda: "ring_up" in _kinds(plant))

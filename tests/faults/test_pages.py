@@ -160,5 +160,5 @@ def _site(rack: list[str], others: list[str], breaker: int) -> str:
 
 
 def _loaded(aggregator: Aggregator) -> int:
-    """How many GPUs draw what they are told to."""
+    """Return how many GPUs draw their scripted watts."""
     return int((aggregator.fleet.column(POWER, aggregator.now()) == np.float32(300)).sum())

@@ -142,7 +142,7 @@ async def _stored(cluster: Cluster, node: ScriptedNode) -> None:
     stored = -1.0
     while stored < node.made.get(node.session, 0):
         assert time.monotonic() < deadline, f"{stored:.0f} of {node.made} stored, {target} wanted"
-        if stored < target:  # only a later frame tells that the last one is missing
+        if stored < target:  # only a later frame shows that the last one is missing
             await node.tick()
         await asyncio.sleep(0.1)
         stored = await asyncio.to_thread(cluster.sample, "kilowatch_aggregator_frames_stored_total")

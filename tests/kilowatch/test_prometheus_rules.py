@@ -153,7 +153,7 @@ runbook = "r"
 
 
 def own(folder: Path, when: str, table: str = "gpu") -> Rule:
-    """A rule of somebody's own."""
+    """Return a rule of a user's own file."""
     path = folder / "own_rules.toml"
     path.write_text(OWN.format(name="own", table=table, when=when))
     (rule,) = read(path)

@@ -1,4 +1,4 @@
-"""A site under simulated time: ticks of the live state, judged by the shipped electrical rules."""
+"""A site under simulated time: ticks of the live state, evaluated by the shipped electrical rules."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ class Stage:
         return {(a.rule, a.name) for a in self.engine.alerts() if a.state is AlertState.FIRING}
 
     def ids(self, name: str) -> list[str]:
-        """Return the ids of what is told of one circuit, each once: what another rule that fires on
-        it inhibits is not told."""
+        """Return the ids of unsuppressed rules of one circuit, each once: without those that another
+        rule on it inhibits."""
         fires = {
             a.rule for a in self.engine.alerts() if a.state is AlertState.FIRING and a.name == name
         }

@@ -1,4 +1,4 @@
-"""Nobody is woken by a load that nobody told, and nothing is cleared by not knowing."""
+"""An assumed load raises no alert, and an unknown one resolves none."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_limit_that_even_the_assumption_does_not_reach_is_not_passed() -> None
 
 @pytest.mark.parametrize("limits_known", [True, False])
 def test_gpus_that_were_not_read_are_assumed(limits_known: bool) -> None:
-    """As while a driver is being upgraded: their limits count, and nobody is woken by them."""
+    """As while a driver is being upgraded: their limits count, and raise no alert."""
     stage = staged()
     none: dict[str, Any] = {"gpus_unread": np.array([2.0, 2.0])}
     if limits_known:
@@ -168,7 +168,7 @@ def test_no_trend_leads_from_one_assumption_to_another() -> None:
 
 
 def test_a_second_of_not_knowing_delays_nothing() -> None:
-    """An aggregator starts: for a second all is assumed. What is told from then on is judged as ever."""
+    """An aggregator starts: for a second all is assumed. Readings from then on are evaluated as usual."""
     stage = Stage(SITE, limits=LIMITS, gpus=2)
     for node in LIMITS:
         stage.silent[node] = -np.inf

@@ -52,7 +52,7 @@ def test_split_phase_neutral_carries_the_difference() -> None:
 def test_two_dgx_h100_on_one_feed(
     power_factor: float, watts: float, amps: float, alerts: list[str]
 ) -> None:
-    """208 V, 60 A, three-phase: 48 A all day."""
+    """208 V, 60 A, three-phase: 48 A continuously."""
     each = {"dgx-01": watts / 2, "dgx-02": watts / 2}
     found = circuit(planned(DGX_FEED.format(pf=power_factor), Suppose(watts=each)), "feed")
     assert found.continuous_amps == 48

@@ -220,7 +220,7 @@ def test_a_meter_teaches_the_model() -> None:
     assert SOURCES[int(stage.value("circuit_source", "office"))] is WallSource.MODEL
     heater = meter("office", source=WallSource.PLUG, watts=90 + 1200 + 800, period=10.0)
     stage.play(1000, gpu={"rig1": 1000.0}, meters=[heater], every=10)
-    assert "E18" in stage.ids("office")  # told, not learnt
+    assert "E18" in stage.ids("office")  # configured, not learnt
     stage.play(60, gpu={"rig1": 1000.0}, every=10)
     assert stage.value("supply_wall_watts", "rig1") == pytest.approx(1290, rel=0.002)
 

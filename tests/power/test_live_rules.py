@@ -212,7 +212,7 @@ def test_e17_nodes_that_go_together_are_one_alert_of_their_breaker() -> None:
 
 
 def test_e17_is_not_said_when_it_is_we_who_are_deaf() -> None:
-    """Nobody reports, or the bus is gone: no breaker."""
+    """No node reports, or the bus is gone: no breaker."""
     draws = dict.fromkeys(NODES, 2400.0)
     stage = Stage(RACK, limits=draws)
     stage.play(90, gpu=draws)

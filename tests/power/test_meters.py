@@ -61,7 +61,7 @@ def test_tasmota_messages_without_energy_and_its_last_will() -> None:
 
 
 def notify(**components: Any) -> dict[str, Any]:
-    """As a Shelly of the second generation tells a change."""
+    """Return a change as a Shelly of the second generation reports it."""
     return {"src": "shelly", "dst": "x/events", "method": "NotifyStatus",
             "params": {"ts": 1.5, **{name.replace("_", ":"): state for name, state in components.items()}}}  # fmt: skip
 
@@ -76,7 +76,7 @@ def test_a_shellys_partial_update_is_laid_over_what_was_known() -> None:
     assert told.energy_joules == 12500 * 3600
     plug.forget()
     after = heard(plug, "plug/events/rpc", notify(switch_0={"id": 0, "current": 8.2}))
-    assert after[""].watts is None  # it was away: nobody knows what it draws now
+    assert after[""].watts is None  # it was away: its present draw is unknown
 
 
 def test_a_shelly_answers_questions_and_publishes_whole_components() -> None:
@@ -130,7 +130,7 @@ def test_a_relay_that_cut_off_says_so() -> None:
     plug = decoder("shelly", "plug", component="switch:0")
     told = heard(plug, "plug/events/rpc", notify(switch_0={"apower": 0.0, "errors": ["overpower"]}))
     assert told[""].flags == ("tripped",)
-    assert told[""].watts == 0  # a 0 that it says is a 0
+    assert told[""].watts == 0  # a reported 0 is a 0
 
 
 def test_a_first_generation_shelly_counts_watt_minutes() -> None:

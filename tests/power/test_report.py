@@ -100,7 +100,7 @@ def test_a_month_costs_what_its_hours_cost() -> None:
         (8 * 60, 0.40),
         (18 * 60, 0.25),
         (22 * 60, 0.10),
-        (5 * 1440 + 9 * 60, 0.25),  # Saturday: nobody works
+        (5 * 1440 + 9 * 60, 0.25),  # Saturday: no working hours
         (6 * 1440 + 23 * 60, 0.10),  # Sunday night, into the new week
     ],
 )

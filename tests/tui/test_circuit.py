@@ -1,4 +1,4 @@
-"""The circuit's page tells one story: what stands on a line is of one load, named in words."""
+"""The circuit's page: all numbers on a line are of one load, which is named."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ ASSUMED = CircuitState(
     source="committed", facts={"assumed": "all of it is assumed: rig: silent, counted with all that may be drawn",
                                "band": "not known, as part of its load is assumed"},
 )  # fmt: skip
-"""Its only node is silent: what it carries is what it may, and nobody told it."""
+"""Its only node is silent: all of its load is assumed."""
 
 
 def test_an_assumed_load_is_never_shown_as_a_measured_one() -> None:
@@ -156,7 +156,7 @@ COOL = CircuitState(
 
 
 def test_an_unknown_time_to_trip_is_not_never() -> None:
-    """Of a circuit within its limits, a part of whose load is assumed, or whose breaker nobody knows."""
+    """Of a circuit within its limits, a part of whose load is assumed, or whose breaker is unknown."""
     known = msgspec.structs.replace(
         ASSUMED, load_ratio=0.5, sustained_ratio=0.5, continuous_ratio=0.6
     )

@@ -1,4 +1,4 @@
-"""The map: everybody is on it once, what is ill is seen, and noise repaints nothing."""
+"""The map: each GPU is on it once, faults are visible, and noise repaints nothing."""
 
 from __future__ import annotations
 

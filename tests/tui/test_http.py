@@ -83,7 +83,7 @@ async def test_a_connection_that_was_closed_meanwhile_is_opened_again() -> None:
         assert [(await get(http)).body for _ in replies] == [b"0", b"1", b"2"]
         assert len(asked) == 3
         with pytest.raises(OSError, match=r"(?i)without an answer|reset|lost"):
-            await get(http)  # nobody says anything any more, on the old line nor on a fresh one
+            await get(http)  # no reply any more, on the old connection nor on a new one
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ async def test_all_marked_are_acknowledged_at_once() -> None:
 
 
 async def test_what_is_refused_is_counted_with_the_reason() -> None:
-    """Two of three end while the form is open: the desk refuses these."""
+    """Two of three end while the form is open: the incident manager refuses these."""
     async with staged((120, 40), write=True, who="ops") as (pilot, app, stage):
         await press_until(pilot, "5", holds=lambda text: "fallen off" in text)
         await press_until(pilot, *["space"] * 3, holds=lambda text: len(marked(text)) == 3)

@@ -117,7 +117,7 @@ def test_the_browser_is_on_this_machine() -> None:
 
 
 async def test_a_token_that_is_refused_says_where_the_right_one_is_named(tmp_path: Path) -> None:
-    """Not that nobody runs."""
+    """Not that no aggregator runs."""
     secret = tmp_path / "token"
     secret.write_text("0123456789abcdef" * 2)
     cluster = Cluster()

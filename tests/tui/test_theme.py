@@ -41,7 +41,7 @@ def hexes(style: Style, background: str) -> tuple[str, str]:
 
 
 def lab(colour: str, simulation: str) -> np.ndarray:
-    """CIE L*a*b* of a colour as somebody sees it."""
+    """CIE L*a*b* of a colour under a simulated colour vision."""
     rgb = np.array([int(colour[n : n + 2], 16) / 255 for n in (1, 3, 5)])
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     linear = np.clip(SIMULATIONS[simulation] @ linear, 0, 1)
