@@ -66,7 +66,7 @@ def refusals(what: str) -> Iterator[None]:
 
 
 async def alerts(request: web.Request) -> web.Response:
-    """Answer with the alerts of now, worst first."""
+    """Answer with the present alerts, worst first."""
     asked = query(
         request, "state", "severity", "standing", "subject", "rule", "node", "gpu", "name"
     )

@@ -93,7 +93,7 @@ class _Shown(NamedTuple):
     """ns since 1970; 0 where nothing is known."""
     snapshot: PowerSnapshot | None
     alerts: Alerts
-    """Of now; those of a past time are not stored."""
+    """Present alerts; those of a past time are not stored."""
 
 
 async def _shown(
@@ -137,7 +137,7 @@ async def circuits(request: web.Request) -> web.Response:
 
 
 async def circuit(request: web.Request) -> web.Response:
-    """Answer with one circuit and what hangs on it, now or as it was; the supplies only of now."""
+    """Answer with one circuit and what it feeds, now or at a past time; supplies only now."""
     asked = query(request, "at")
     view, name = request.app[VIEW], request.match_info["circuit"]
     layout = view.electrical.site.layout

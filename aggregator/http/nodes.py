@@ -1,7 +1,7 @@
 """`/api/v1/nodes`, `/api/v1/nodes/<node>`, `/api/v1/gpus/<uuid>`: one device and all about it.
 
 A page of a past time (`?at=`) has today's inventory, because no older one is stored; readings, the
-node's state and events are those of then. Alerts of then are in `/api/v1/incidents?from=`.
+node's state and events are those of that time. Past alerts are in `/api/v1/incidents?from=`.
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ def _reach(today: _Today, lane: Lane) -> int:
 
 
 def _joined(today: _Today, past: FleetPast, when: PastInstants) -> PastColumns:
-    """Join the rows of today with what was stored."""
+    """Join the present rows with the stored ones."""
     place = {(each.node, each.key): number for number, each in enumerate(past.devices)}
     known = set(today.keys)
     kept = [row for row, key in enumerate(today.keys) if key in place or key not in past.later]

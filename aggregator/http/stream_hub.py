@@ -1,6 +1,6 @@
 """Messages of the stream, made once for all viewers of the same columns.
 
-The types are in `api.stream`. Nothing here knows sockets.
+The types are in `api.stream`. This module has no I/O.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Hub:
         self._snapshots: dict[ColumnChoice, StreamSnapshot] = {}
 
     def snapshot(self, choice: ColumnChoice) -> StreamSnapshot:
-        """Return the columns of now, copied at most once per flush."""
+        """Return the present columns, copied at most once per flush."""
         view = self._view
         now, tick = view.now(), view.stats.flush.count
         where = self.layout(choice)

@@ -98,7 +98,7 @@ class SpoolSender:
         self.problem = ""
         """The present problem, in words; empty while the server accepts data."""
 
-    # -- Life ------------------------------------------------------------------------------------
+    # -- Lifecycle -------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start the thread."""

@@ -1,7 +1,7 @@
 """The manifest: the sealed files that belong to the store.
 
 A file counts only when it is in the table `files`; at opening, folder and table are reconciled, so that
-a crash between the two loses nothing and doubles nothing.
+a crash between the two neither loses nor duplicates anything.
 """
 
 from __future__ import annotations

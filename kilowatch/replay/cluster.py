@@ -28,7 +28,7 @@ from telemetry.errors import IncidentError
 COMMIT_EVERY = 60
 """Recorded seconds in one commit."""
 BEAT_SECONDS = 1.0
-"""How often viewers get a sign of life."""
+"""Seconds between two keepalive messages to viewers."""
 
 
 class RecordedDeliveries:
@@ -99,7 +99,7 @@ class RecordedCluster:
             self.stats.frames_stored += self._writer.write(batch)
         self._player.router.stored()
 
-    # -- What HTTP sees --------------------------------------------------------------------------
+    # -- HTTP interface -------------------------------------------------------------------------
 
     def now(self) -> float:
         """The end of the recording, seconds."""

@@ -17,12 +17,12 @@ import pytest
 
 HEAD = """# The fault campaign
 
-Real parts, a real mosquitto, a proxy of ours that spoils the wire (`tests/faults/chaos.py`), a disk
-that fails on purpose (`tests/faults/disk.c`), and an oracle that knows every value bit for bit:
-after each run every frame that was ever numbered is stored once and right, or announced as lost,
-and nothing else is there. CI runs each scenario with one seed; `make faults` is the long form and
-writes this page. The numbers are those of the list of faults that the project holds itself to;
-"own" stands for tests with no seed."""
+Real processes, a real mosquitto, a proxy that damages connections (`tests/faults/chaos.py`), a disk
+with injected errors (`tests/faults/disk.c`), and an oracle that computes every value bit for bit:
+after each run every numbered frame is stored once with the right values, or recorded as lost, and
+the store has no other frames. CI runs each scenario with one seed; `make faults` is the long form and
+writes this page. The numbers are those of the project's list of faults; "own" marks
+tests without a seed."""
 
 OPTIONS = (
     ("seeds", int, 3, "runs of each scenario"),
