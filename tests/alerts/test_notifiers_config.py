@@ -135,7 +135,7 @@ def test_an_empty_secret_is_none(tmp_path: Path) -> None:
         written(tmp_path, CHANNEL.format("pagerduty", 'key_file = "KEY"')), environment={}
     )
     (tmp_path / "key").write_text("\n")
-    with pytest.raises(ConfigError, match="does not hold a secret"):
+    with pytest.raises(ConfigError, match="is empty"):
         settings.aggregator.alerts.open()
 
 
