@@ -72,7 +72,7 @@ def site_of(circuits: int, nodes: int, breaker: float = 125) -> PowerConfig:
     return PowerConfig(region="EU", panels=panels, circuits=feeds, nodes=machines)
 
 
-class Load:
+class CircuitLoad:
     """Readings of the nodes, and of every fifth circuit's meter."""
 
     def __init__(self, live: LivePower, seed: int) -> None:
@@ -99,7 +99,7 @@ class Load:
 
 def of_ticks(live: LivePower, ticks: int, seed: int) -> tuple[list[float], list[float]]:
     """Return ms of each tick: of wall time, and of this process's CPU."""
-    load, wall, cpu = Load(live, seed), [], []
+    load, wall, cpu = CircuitLoad(live, seed), [], []
     for number in range(ticks):
         tick = load.tick(number)
         began, ran = time.perf_counter(), time.process_time()

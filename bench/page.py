@@ -30,7 +30,7 @@ Figures = Mapping[str, Any]
 Ratio = Callable[[Figures], tuple[float, float] | None]
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """Row of the table, as text."""
 
     what: str
@@ -148,7 +148,7 @@ LINES = (
 )  # fmt: skip
 
 
-def rows(commands: Mapping[str, str], found: Mapping[str, Figures]) -> list[Row]:
+def rows(commands: Mapping[str, str], found: Mapping[str, Figures]) -> list[TableRow]:
     """Return the lines of the measurements that were made."""
     made = []
     for line in LINES:
@@ -164,11 +164,11 @@ def rows(commands: Mapping[str, str], found: Mapping[str, Figures]) -> list[Row]
         if isinstance(ours, int | float) and isinstance(other, int | float) and ours and other:
             ratio = text(float(other / ours))
         shown = f"{text(ours)} {line.unit}".strip()
-        made.append(Row(line.what, shown, against, ratio, f"python -m {commands[line.bench]}"))
+        made.append(TableRow(line.what, shown, against, ratio, f"python -m {commands[line.bench]}"))
     return made
 
 
-def table(found: list[Row]) -> str:
+def table(found: list[TableRow]) -> str:
     """Return the rows as Markdown."""
     lines = ["| what | here | against, in the same run | ratio | command |",
              "| --- | ---: | --- | ---: | --- |"]  # fmt: skip
@@ -205,7 +205,7 @@ def _version(command: list[str]) -> str:
     return match[0] if match else "of unknown version"
 
 
-def write(found: list[Row], seconds: float) -> None:
+def write(found: list[TableRow], seconds: float) -> None:
     """Replace the text between the marks of the page."""
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     body = (

@@ -69,7 +69,7 @@ class Lags:
         return float("inf")
 
 
-class Page:
+class ScrapedPage:
     """A scrape of the aggregator's `/metrics`."""
 
     def __init__(self, text: str) -> None:
@@ -91,7 +91,7 @@ class Page:
         """Return a series of the aggregator itself."""
         return self.sum(PREFIX + name)
 
-    def mean(self, work: str, before: Page) -> float | None:
+    def mean(self, work: str, before: ScrapedPage) -> float | None:
         """Return the mean seconds of a piece of work since an earlier scrape."""
         count, total = (
             self.own(f"{work}_seconds_{part}") - before.own(f"{work}_seconds_{part}")
@@ -231,15 +231,15 @@ class Testbed:
                 if pipe is not None:
                     pipe.close()
 
-    def page(self) -> Page:
+    def page(self) -> ScrapedPage:
         """Return the aggregator's `/metrics`; an empty page while it does not serve."""
         try:
             with urllib.request.urlopen(f"http://{self.http}/metrics", timeout=30) as answer:
-                return Page(answer.read().decode())
+                return ScrapedPage(answer.read().decode())
         except (urllib.error.URLError, OSError):
-            return Page("")
+            return ScrapedPage("")
 
-    def awaited_page(self, patience: float = 120.0) -> Page:
+    def awaited_page(self, patience: float = 120.0) -> ScrapedPage:
         """Return `/metrics`, however busy the aggregator is. Raises `TimeoutError`."""
         deadline = time.monotonic() + patience
         while not (page := self.page()):

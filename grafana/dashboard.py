@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from grafana.panels import WIDTH, Panel, Row
-from grafana.sources import PROMETHEUS, Json, Source
+from grafana.panels import WIDTH, Panel, PanelRow
+from grafana.sources import PROMETHEUS, DataSource, Json
 
 SCHEMA_VERSION = 41
 TAG = "kilowatch"
@@ -49,10 +49,10 @@ class Dashboard:
     title: str
     text: str
     variables: Sequence[Variable]
-    parts: Sequence[Panel | Row]
+    parts: Sequence[Panel | PanelRow]
     refresh: str = "10s"
     since: str = "now-1h"
-    source: Source = PROMETHEUS
+    source: DataSource = PROMETHEUS
     entries: Sequence[Entry] = ()
 
     def json(self) -> Json:
@@ -86,12 +86,12 @@ class Dashboard:
         }
 
 
-def _placed(parts: Sequence[Panel | Row], source: Source) -> list[Json]:
+def _placed(parts: Sequence[Panel | PanelRow], source: DataSource) -> list[Json]:
     """Return the panels with their places, filled in rows from left to right."""
     found: list[Json] = []
     x = y = height = 0
     for number, part in enumerate(parts, 1):
-        if isinstance(part, Row):
+        if isinstance(part, PanelRow):
             y, x, height = y + height, 0, 0
             found.append({
                 "id": number, "type": "row", "title": part.title, "collapsed": False, "panels": [],
@@ -106,19 +106,19 @@ def _placed(parts: Sequence[Panel | Row], source: Source) -> list[Json]:
     return found
 
 
-def tag_of(source: Source) -> str:
+def tag_of(source: DataSource) -> str:
     """Return the tag of the dashboards of one source, for the links between them."""
     return TAG if source is PROMETHEUS else f"{TAG}-{source.kind}"
 
 
-def _datasource(source: Source) -> Json:
+def _datasource(source: DataSource) -> Json:
     return {
         "name": "datasource", "label": "Data source", "type": "datasource", "query": source.kind,
         "refresh": 1, "regex": "", "hide": 0, "multi": False, "includeAll": False, "options": [],
     }  # fmt: skip
 
 
-def _variable(variable: Variable, source: Source) -> Json:
+def _variable(variable: Variable, source: DataSource) -> Json:
     return {
         "name": variable.name, "label": variable.label, "type": "query", "datasource": source.json,
         **source.choices(variable.name, variable.metric, variable.value_of),
@@ -128,7 +128,7 @@ def _variable(variable: Variable, source: Source) -> Json:
     }  # fmt: skip
 
 
-def _links(source: Source) -> Json:
+def _links(source: DataSource) -> Json:
     return {
         "title": "kilowatch", "type": "dashboards", "tags": [tag_of(source)], "asDropdown": True, "icon": "external link",
         "includeVars": True, "keepTime": True, "targetBlank": False, "tooltip": "", "url": "",

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from grafana.sources import PROMETHEUS, Json, Query, Source
+from grafana.sources import PROMETHEUS, DataSource, Json, PanelQuery
 
 WIDTH = 24
 """Columns of a dashboard."""
@@ -29,7 +29,7 @@ class Panel:
     title: str
     text: str
     """Description; Grafana shows it behind the (i)."""
-    queries: Sequence[Query] = ()
+    queries: Sequence[PanelQuery] = ()
     unit: str = "short"
     width: int = 12
     height: int = 8
@@ -44,7 +44,7 @@ class Panel:
     links: Sequence[Json] = ()
     transformations: Sequence[Json] = ()
 
-    def json(self, number: int, x: int, y: int, source: Source = PROMETHEUS) -> Json:
+    def json(self, number: int, x: int, y: int, source: DataSource = PROMETHEUS) -> Json:
         """Return the panel as Grafana reads it."""
         defaults: Json = {
             "unit": self.unit,
@@ -78,7 +78,7 @@ class Panel:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PanelRow:
     """A heading of the panels that follow it."""
 
     title: str
@@ -100,7 +100,7 @@ _LINES = {
 """Options of lines; there is no line across a time without readings."""
 
 
-def lines(title: str, text: str, *queries: Query, legend: bool = True, **more: Any) -> Panel:
+def lines(title: str, text: str, *queries: PanelQuery, legend: bool = True, **more: Any) -> Panel:
     """Return lines over time."""
     options = {
         "legend": _LEGEND
@@ -120,7 +120,7 @@ def lines(title: str, text: str, *queries: Query, legend: bool = True, **more: A
     )
 
 
-def number(title: str, text: str, *queries: Query, **more: Any) -> Panel:
+def number(title: str, text: str, *queries: PanelQuery, **more: Any) -> Panel:
     """Return one large number, or a few."""
     options = {
         "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
@@ -140,7 +140,7 @@ def number(title: str, text: str, *queries: Query, **more: Any) -> Panel:
     )
 
 
-def bars(title: str, text: str, *queries: Query, **more: Any) -> Panel:
+def bars(title: str, text: str, *queries: PanelQuery, **more: Any) -> Panel:
     """Return horizontal bars, one a series."""
     options = {
         "displayMode": "lcd",
@@ -153,7 +153,7 @@ def bars(title: str, text: str, *queries: Query, **more: Any) -> Panel:
 
 
 def states(
-    title: str, text: str, *queries: Query, words: Mapping[int, tuple[str, str]], **more: Any
+    title: str, text: str, *queries: PanelQuery, words: Mapping[int, tuple[str, str]], **more: Any
 ) -> Panel:
     """Return a state over time, one band a series; `words`: text and colour by number."""
     options = {
@@ -176,7 +176,7 @@ def states(
     )
 
 
-def heat(title: str, text: str, query: Query, **more: Any) -> Panel:
+def heat(title: str, text: str, query: PanelQuery, **more: Any) -> Panel:
     """Return how a quantity is spread over the fleet, over time."""
     options = {
         "calculate": True,
@@ -204,7 +204,7 @@ def heat(title: str, text: str, query: Query, **more: Any) -> Panel:
 def table(
     title: str,
     text: str,
-    *queries: Query,
+    *queries: PanelQuery,
     hide: Sequence[str] = (),
     names: Mapping[str, str] | None = None,
     sort: str = "",

@@ -10,7 +10,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class PanelQuery:
     """One query of a panel, in the language of its dashboard's source."""
 
     expr: str
@@ -21,7 +21,7 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class DataSource:
     """A kind of data source."""
 
     kind: str
@@ -32,7 +32,7 @@ class Source:
         """The one that is chosen above the dashboard."""
         return {"type": self.kind, "uid": "${datasource}"}
 
-    def target(self, query: Query, place: int) -> Json:
+    def target(self, query: PanelQuery, place: int) -> Json:
         """Return a query as Grafana reads it."""
         name = {"refId": chr(ord("A") + place), "datasource": self.json}
         if self.kind == "prometheus":
@@ -62,5 +62,5 @@ class Source:
         return {"query": text, "definition": text}
 
 
-PROMETHEUS = Source("prometheus")
-INFLUXDB = Source("influxdb")
+PROMETHEUS = DataSource("prometheus")
+INFLUXDB = DataSource("influxdb")

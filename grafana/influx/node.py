@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grafana.dashboard import Dashboard
 from grafana.influx.queries import CLUSTER, NODE, WHO, changes, chosen, each, over, rate
-from grafana.panels import GREEN, GREY, RED, YELLOW, Row, lines, number, states
+from grafana.panels import GREEN, GREY, RED, YELLOW, PanelRow, lines, number, states
 from grafana.sources import INFLUXDB
 
 N = chosen("cluster", "node")
@@ -20,7 +20,7 @@ DASHBOARD = Dashboard(
         number("GPUs expected", "GPUs that are or were there.", over("sum", "node_gpus_expected", N, inner="last"), decimals=0, width=6),
         number("Power of the GPUs", "Sum over the GPUs that report it.", over("sum", "gpu_power_watts", N), unit="watt", width=6),
         number("Hottest GPU", "Highest mean of ten seconds.", over("max", "gpu_temperature_celsius", N), unit="celsius", steps=((None, GREEN), (80, YELLOW), (88, RED)), width=6),
-        Row("GPUs"),
+        PanelRow("GPUs"),
         lines("Power", "Each GPU.", each("gpu_power_watts", N), unit="watt", low=0),
         lines("Temperature", "Each GPU's core.", each("gpu_temperature_celsius", N), unit="celsius"),
         lines("Utilisation", "Part of the time in which a kernel ran.", each("gpu_utilization_ratio", N), unit="percentunit", low=0, high=1),
@@ -29,12 +29,12 @@ DASHBOARD = Dashboard(
         lines("Clocks cut", "Part of the time that heat or the power brake has cut the clocks.",
               *(each(f"gpu_clocks_event_{name}", N, f"{WHO} {word}") for name, word in (("sw_thermal_slowdown", "heat (software)"), ("hw_thermal_slowdown", "heat (hardware)"), ("hw_power_brake_slowdown", "power brake"))),
               unit="percentunit", low=0, high=1),
-        Row("NVLink"),
+        PanelRow("NVLink"),
         states("Links", "State of each link, at each change.", changes("link_state", N, "GPU {{gpu}} link {{link}}"),
                words={0: ("inactive", RED), 1: ("active", GREEN), 2: ("sleep", GREY), 3: ("traffic disabled", YELLOW)}),
         lines("NVLink traffic", "Each link, both directions.",
               rate("link_transmit_bytes_total", N, "GPU {{gpu}} link {{link}} out"), rate("link_receive_bytes_total", N, "GPU {{gpu}} link {{link}} in"), unit="Bps", low=0, legend=False),
-        Row("Host"),
+        PanelRow("Host"),
         lines("CPU", "Part of the CPUs in use.", each("node_cpu_utilization_ratio", N), unit="percentunit", low=0, high=1),
         lines("Network", "All interfaces together.", rate("node_network_receive_bytes_total", N, "{{node}} in"), rate("node_network_transmit_bytes_total", N, "{{node}} out"), unit="Bps", low=0),
     ),

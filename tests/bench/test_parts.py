@@ -15,7 +15,7 @@ from bench.__main__ import LONG, SHORT
 from bench.audit import audit
 from bench.load import BASES, TICKS, make_load
 from bench.processes import CpuMeter
-from bench.testbed import Lags, Page
+from bench.testbed import Lags, ScrapedPage
 from telemetry import frame as frames
 from telemetry import inventory as messages
 from telemetry.inventory import Inventory
@@ -126,7 +126,7 @@ def test_quantiles_come_from_the_difference_of_two_pages() -> None:
 
 def test_a_page_is_read_by_name_and_label() -> None:
     """As the aggregator writes it."""
-    read = Page('# HELP a b\na{x="1"} 2\na{x="2"} 3\nkilowatch_aggregator_holes_open 7\n')
+    read = ScrapedPage('# HELP a b\na{x="1"} 2\na{x="2"} 3\nkilowatch_aggregator_holes_open 7\n')
     assert (read.sum("a"), read.sum("a", '"2"'), read.own("holes_open")) == (5, 3, 7)
 
 
