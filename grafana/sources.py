@@ -11,7 +11,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class PanelQuery:
-    """One query of a panel, in the language of its dashboard's source."""
+    """A query of a panel, in the language of its dashboard's source."""
 
     expr: str
     legend: str = ""

@@ -46,7 +46,7 @@ class AlertStateMachine:
     def __init__(self, memory: RowMemory) -> None:
         self._memory = memory
         self.entries: npt.NDArray[Any] = np.zeros(0, _ENTRY)
-        """One `_ENTRY` for each row that is pending or firing."""
+        """An `_ENTRY` for each row that is pending or firing."""
         self.turns = 0
         """Number of changes that must survive a restart."""
 

@@ -104,7 +104,7 @@ class KernelLog:
         self.state = "new"
         """`new`, `reading`, `absent`, `no_permission`, `failed` or `closed`."""
         self.message = ""
-        """What is wrong and what to do, "" without a problem."""
+        """The problem and its cure; "" without a problem."""
         self.overruns = 0
         """Times that messages were lost because the kernel wrote faster than we read."""
         self.dropped = 0

@@ -1,4 +1,4 @@
-"""One GPU: everything that is known of it."""
+"""A GPU: all its readings, limits and errors."""
 
 from __future__ import annotations
 

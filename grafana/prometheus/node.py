@@ -1,4 +1,4 @@
-"""One node: its GPUs side by side, its links, its host."""
+"""A node: its GPUs side by side, its links, its host."""
 
 from __future__ import annotations
 
