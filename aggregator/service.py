@@ -22,6 +22,7 @@ from aggregator.electrical.energy_sampler import local
 from aggregator.electrical.service import ElectricalService
 from aggregator.http.app import listening
 from aggregator.http.config import HttpConfig
+from aggregator.impairments import Impairments
 from aggregator.ingest.dead_letters import DeadLetters
 from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.router import MessageRouter
@@ -71,7 +72,10 @@ class Aggregator:
             (lambda: reread().power) if reread else None,
             config.broker,
         )
-        self.alerting = AlertingService(config, load_rules(config.rules), self.stats)
+        self.impairments = Impairments()
+        self.alerting = AlertingService(
+            config, load_rules(config.rules), self.stats, impairments=self.impairments
+        )
         self._node_labels = NodeLabels()
         self.flushes = FlushBroadcast()
         self._ingest: MessageRouter | None = None

@@ -10,6 +10,7 @@ import msgspec
 
 from aggregator.alerting.pipeline import AlertPipeline
 from aggregator.electrical.service import ElectricalService
+from aggregator.impairments import Impairments
 from aggregator.store.executor import StoreExecutor
 from alerts.notice import Delivery
 from api.alerts import Alert, ChannelRow, Incident, TestReply
@@ -88,6 +89,8 @@ class AggregatorView(Protocol):
     cluster: str
     started_at: int
     """ns since 1970."""
+    impairments: Impairments
+    """The parts that do not work now."""
     flushes: FlushBroadcast
     """Wakes the viewers of the stream."""
     electrical: ElectricalService

@@ -11,6 +11,30 @@ from telemetry.devices import Event
 from telemetry.metric import Kind, Lane, Table, Unit
 
 
+class HealthStatus(OpenEnum):
+    """The state of the aggregator as a whole."""
+
+    OK = "ok"
+    IMPAIRED = "impaired"
+    """Something is not known or not done now: `impairments` lists it."""
+    FAILING = "failing"
+    """A restart may help, or it is not ready: `reasons` has the sentences."""
+
+
+class ImpairmentRow(msgspec.Struct, frozen=True):
+    """A part of the aggregator that does not work."""
+
+    rule: str
+    """Name of its alert rule."""
+    part: str
+    """The part that does not work: `node/dgx07`, `rule/hot_gpu`, `circuit/rack-3`, `task/store`."""
+    reason: str
+    since: int
+    """ns since 1970."""
+    whole: bool
+    """Whether all of the cluster is blind in this respect, rather than one node, rule or circuit."""
+
+
 class HealthReply(msgspec.Struct, frozen=True):
     """The answer of `/healthz` and `/readyz`."""
 
@@ -27,6 +51,8 @@ class HealthReply(msgspec.Struct, frozen=True):
     store_ok: bool
     warnings: list[str] = []
     """Problems that an operator must fix and a restart does not: `ok` does not depend on them."""
+    status: HealthStatus = HealthStatus.OK
+    impairments: list[ImpairmentRow] = []
 
 
 class ScrapeTarget(msgspec.Struct, frozen=True):

@@ -52,7 +52,12 @@ class LiveFleet(FakeView):
             self.add(_inventory(name, number))
         self.electrical = ElectricalService(_site(names), Path("/nowhere"))
         self.pipeline = AlertPipeline(
-            load(), lambda *_: None, cluster="site-a", now=self.now(), wall=self.wall()
+            load(),
+            lambda *_: None,
+            cluster="site-a",
+            impairments=self.impairments,
+            now=self.now(),
+            wall=self.wall(),
         )
         self._busy = self._chance.choice([0.15, 0.6, 0.95], -(-nodes // 16), p=[0.15, 0.25, 0.6])
         self._wander, self._joules = np.zeros(nodes * GPUS), np.zeros(nodes * GPUS)

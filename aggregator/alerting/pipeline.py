@@ -8,10 +8,16 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from aggregator.alerting.self_alerts import MonitorPart, aggregator_part, monitor_snapshot
+from aggregator.alerting.self_alerts import (
+    MonitorPart,
+    aggregator_key,
+    impairment_parts,
+    monitor_snapshot,
+)
+from aggregator.impairments import Impairments
 from alerts.config import AlertsConfig
 from alerts.engine.engine import RuleEngine
 from alerts.engine.restore import AlertRecord
@@ -25,7 +31,6 @@ from telemetry.devices import Event
 from telemetry.fleet import Fleet
 
 log = logging.getLogger(__name__)
-_NONE: Mapping[str, str] = {}
 _NO_FLEET = Fleet()
 _T = TypeVar("_T")
 
@@ -55,10 +60,13 @@ class AlertPipeline:
         timings: NotificationTimings = DEFAULT_TIMINGS,
         memory: IncidentMemory | None = None,
         records: Iterable[AlertRecord] = (),
+        impairments: Impairments | None = None,
         now: float,
         wall: int,
     ) -> None:
         """Continue from `memory` and `records`, as the journal returns them."""
+        self.impairments = impairments or Impairments()
+        """Problems of the aggregator itself."""
         self.engine = RuleEngine(rules)
         self.manager = IncidentManager(
             policies_of(rules), memory, timings=timings, now=now, wall_ns=wall
@@ -106,13 +114,11 @@ class AlertPipeline:
         *,
         listening: bool,
         snapshots: Sequence[PowerSnapshot],
-        problems: Mapping[str, str] = _NONE,
         parts: Sequence[MonitorPart] = (),
     ) -> list[Alert]:
         """Evaluate all rules, and return the alerts that began to fire, changed or resolved.
 
-        `problems`: problems of the aggregator itself, by the name of their rule in
-        `monitor.toml`, with the reason. `parts`: other parts of the monitor that can fail.
+        `parts`: parts of the monitor that can fail, beside those of `impairments`.
         """
         try:
             changes = self.engine.evaluate(
@@ -122,9 +128,12 @@ class AlertPipeline:
         except Exception as error:  # a rule that fails must not end what collects the data
             log.exception("rules: this tick was not evaluated")
             changes, self.failed = [], repr(error)
+        own = aggregator_key(self._cluster)
         if self.failed:
-            problems = {**problems, "rules_failing": self.failed}
-        snapshot = monitor_snapshot([aggregator_part(self._cluster, problems), *parts])
+            self.impairments.report("rules_failing", own, self.failed, whole=True)
+        else:
+            self.impairments.clear("rules_failing", own)
+        snapshot = monitor_snapshot([*impairment_parts(self._cluster, self.impairments), *parts])
         changes += self.monitor.evaluate(_NO_FLEET, now, wall, snapshots=[snapshot])
         self._listed = None
         for alert in changes:

@@ -1,6 +1,6 @@
 """Problems of the monitor itself, as a snapshot for the rules of `alerts/rules/monitor.toml`.
 
-Each part that can fail is a row: the aggregator, the journal, every channel. A column is 1 while
+Each part that can fail is a row: the aggregator, every impaired part, the journal, every channel. A column is 1 while
 the part reports the problem of that name.
 """
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from aggregator.impairments import Impairments
 from alerts.journal.journal import Journal
 from alerts.rules.names import MONITOR_QUANTITIES
 from api.alerts import ChannelRow
@@ -33,10 +34,34 @@ class MonitorPart:
     """Problems that the part has now, by the name of their rule, with the reason."""
 
 
-def aggregator_part(cluster: str, problems: Mapping[str, str]) -> MonitorPart:
-    """Return the row of the aggregator."""
-    facts = {"cluster": cluster, "name": "kilowatch"}
-    return MonitorPart(f"aggregator/{cluster}", facts, problems)
+def aggregator_key(cluster: str) -> str:
+    """Return the key of the aggregator's own row."""
+    return f"aggregator/{cluster}"
+
+
+def impairment_parts(cluster: str, impairments: Impairments) -> list[MonitorPart]:
+    """Return the row of the aggregator, and one for each part that is or was impaired."""
+    own = aggregator_key(cluster)
+    facts: dict[str, Mapping[str, str]] = {own: {"name": "kilowatch"}}
+    problems: dict[str, dict[str, str]] = {}
+    for part, its in impairments.recent().items():
+        facts.setdefault(part, its)
+    for one in impairments.current():
+        facts.setdefault(one.part, one.facts)
+        problems.setdefault(one.part, {})[one.rule] = one.reason
+    return [
+        MonitorPart(
+            part,
+            {"cluster": cluster, **_named(part), **its},
+            problems.get(part, {}),
+        )
+        for part, its in facts.items()
+    ]
+
+
+def _named(part: str) -> dict[str, str]:
+    kind, _, name = part.partition("/")
+    return {"name": name, **({"node": name} if kind == "node" else {})}
 
 
 def journal_part(journal: Journal, wall_ns: int) -> MonitorPart:

@@ -19,8 +19,9 @@ from aggregator.alerting.evaluation_schedule import EvaluationSchedule
 from aggregator.alerting.journal_writer import JournalWriter
 from aggregator.alerting.node_labels import LabelsByNode
 from aggregator.alerting.pipeline import AlertPipeline, timings_of
-from aggregator.alerting.self_alerts import channel_parts, journal_part
+from aggregator.alerting.self_alerts import aggregator_key, channel_parts, journal_part
 from aggregator.config import AggregatorConfig, shard_names
+from aggregator.impairments import Impairments
 from aggregator.mqtt.incident_topics import IncidentTopics
 from aggregator.stats import add_lags
 from aggregator.view import AlertStats
@@ -89,8 +90,11 @@ class AlertingService:
         rules: Sequence[Rule],
         stats: Stats,
         timings: NotificationTimings | None = None,
+        impairments: Impairments | None = None,
     ) -> None:
         """`timings`: instead of those of the settings."""
+        self.impairments = impairments or Impairments()
+        """Problems of the aggregator itself, of all its parts."""
         self._config = config
         self._timings = timings or timings_of(config.alerts)
         self._rules = rules
@@ -106,6 +110,8 @@ class AlertingService:
         """Events of before the start that may not have been evaluated."""
         self._site_facts: SiteFacts = _no_facts
         self._other_problems: ProblemReader = dict
+        self._problems: set[str] = set()
+        """Rules of the problems that were reported in the last tick."""
         self._woken = asyncio.Event()
         self._fresh = False
         self._urgent = False
@@ -203,6 +209,7 @@ class AlertingService:
                 timings=self._timings,
                 memory=journal.memory,
                 records=journal.alert_records,
+                impairments=self.impairments,
                 now=time.monotonic(),
                 wall=time.time_ns(),
             )
@@ -281,12 +288,11 @@ class AlertingService:
         events, clocks = [*self._late, *inputs.drain_events()], inputs.drain_sample_times()
         self._late = []
         wall = time.time_ns()
-        found, problems = self._inputs(fleet, snapshots, began, wall)
+        found = self._inputs(fleet, snapshots, began, wall)
         parts.pipeline.evaluate(
             fleet, began, wall, events,
             listening=stats.bus_connected,
             snapshots=found,
-            problems=problems,
             parts=[journal_part(parts.journal, wall), *channel_parts(parts.outbox.channels())],
         )  # fmt: skip
         parts.outbox.feed(parts.pipeline.notified())
@@ -299,19 +305,31 @@ class AlertingService:
 
     def _inputs(
         self, fleet: Fleet, snapshots: SnapshotReader, now: float, wall: int
-    ) -> tuple[Sequence[PowerSnapshot], Mapping[str, str]]:
-        """Return the power snapshots, and the problems of the aggregator itself."""
-        stats, problems, engine = self._stats, dict(self._other_problems()), self.pipeline.engine
+    ) -> Sequence[PowerSnapshot]:
+        """Return the power snapshots, and report the problems of the aggregator itself."""
+        stats, engine = self._stats, self.pipeline.engine
+        problems = dict(self._other_problems())
         if not stats.bus_connected:
-            problems["bus_lost"] = ""
+            problems["bus_lost"] = "there is no connection to the broker"
         if not stats.store_ok:
-            problems["store_failing"] = ""
+            problems["store_failing"] = "the store can't be written"
+        found: Sequence[PowerSnapshot] = ()
         try:
             engine.node_labels, engine.tariff = self._site_facts(fleet, wall)
-            return snapshots(now, wall), problems
+            found = snapshots(now, wall)
         except Exception as error:  # circuits that can't be computed must not end the other rules
             log.exception("power: the circuits could not be computed")
-            return (), {**problems, "circuits_failing": repr(error)}
+            problems["circuits_failing"] = repr(error)
+        self._report(problems)
+        return found
+
+    def _report(self, problems: Mapping[str, str]) -> None:
+        own = aggregator_key(self._config.cluster)
+        for rule, reason in problems.items():
+            self.impairments.report(rule, own, reason, whole=True)
+        for rule in self._problems - problems.keys():
+            self.impairments.clear(rule, own)
+        self._problems = set(problems)
 
     def _publish(self, publish: Callable[[str, bytes], bool]) -> None:
         self.topics.show(self.pipeline.drain_changed(), time.monotonic())

@@ -19,7 +19,13 @@ def _family(name: str, text: str, kind: str, samples: Iterable[Sample]) -> Famil
 
 def alert_families(view: AggregatorView) -> list[Family]:
     """Return the metrics of alerts, incidents, channels and the journal."""
-    return [*_alerts(view), *_incidents(view), *_channels(view), *_machinery(view)]
+    return [
+        *_alerts(view),
+        *_impairments(view),
+        *_incidents(view),
+        *_channels(view),
+        *_machinery(view),
+    ]
 
 
 def _alerts(view: AggregatorView) -> list[Family]:
@@ -42,6 +48,15 @@ def _alerts(view: AggregatorView) -> list[Family]:
         _family("alerts_standing", "Firing alerts by notification state.", GAUGE,
                 [(labels({**its, "standing": one.value}), float(held[one.value]))
                  for one in NotificationState]),
+    ]  # fmt: skip
+
+
+def _impairments(view: AggregatorView) -> list[Family]:
+    found = view.impairments.current()
+    its = {"cluster": view.cluster}
+    return [
+        _family("impaired", "1 for each part of the aggregator that does not work now.", GAUGE,
+                [(labels({**its, "rule": one.rule, "part": one.part}), 1.0) for one in found]),
     ]  # fmt: skip
 
 

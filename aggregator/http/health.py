@@ -6,6 +6,7 @@ when frames come in and nothing has been flushed for 10 s, or the store has fail
 the newest frame of at least one expected node is younger than three of its intervals. Expected are
 the nodes whose collector is online; where none is expected, the answer is 200. A broker that is gone
 does not concern `/healthz`: restarting the aggregator does not bring it back.
+Both list every impairment (`aggregator.impairments`); one of the whole cluster makes `/readyz` 503.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from aiohttp import web
 from aggregator.http.node_status import status_of
 from aggregator.http.reply import JSON, VIEW, json_bytes
 from aggregator.view import AggregatorView
-from api.fleet import HealthReply, NodeStatus
+from api.fleet import HealthReply, HealthStatus, ImpairmentRow, NodeStatus
 from telemetry.fleet import Fleet
 
 DEAD_AFTER = 10.0
 """Seconds without a flush, or with a store that fails, after which the process counts as dead."""
 CHECK_SECONDS = 1.0
+_FOUND_ANYWAY = frozenset({"bus_lost", "store_failing"})
+"""Impairments that `unready` finds by itself, at once."""
 
 
 class Liveness:
@@ -82,6 +85,11 @@ def unready(view: AggregatorView) -> list[str]:
         found.append("The bus is not connected.")
     if not view.stats.store_ok:
         found.append("The store fails.")
+    found += [
+        f"{one.rule}: {one.reason}"
+        for one in view.impairments.current()
+        if one.whole and one.rule not in _FOUND_ANYWAY
+    ]
     expected, online = _counts(view)
     if expected and not online:
         found.append(f"No frame of {expected} expected node(s) is younger than three intervals.")
@@ -102,6 +110,10 @@ def _counts(view: AggregatorView) -> tuple[int, int]:
 
 def _health(view: AggregatorView, liveness: Liveness, reasons: list[str]) -> web.Response:
     expected, online = _counts(view)
+    impairments = [
+        ImpairmentRow(one.rule, one.part, one.reason, one.since_ns, one.whole)
+        for one in view.impairments.current()
+    ]
     body = HealthReply(
         ok=not reasons,
         reasons=reasons,
@@ -113,6 +125,14 @@ def _health(view: AggregatorView, liveness: Liveness, reasons: list[str]) -> web
         bus_connected=view.stats.bus_connected,
         store_ok=view.stats.store_ok,
         warnings=_warnings(view),
+        status=(
+            HealthStatus.FAILING
+            if reasons
+            else HealthStatus.IMPAIRED
+            if impairments
+            else HealthStatus.OK
+        ),
+        impairments=impairments,
     )
     return web.Response(
         status=503 if reasons else 200, body=json_bytes(body), content_type=JSON

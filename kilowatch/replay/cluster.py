@@ -77,6 +77,7 @@ class RecordedCluster:
         self._player = player
         self.cluster, self.started_at = config.cluster, player.began
         self.fleet, self.stats, self.electrical = player.fleet, player.stats, player.electrical
+        self.impairments = player.pipeline.impairments
         self.pipeline = player.pipeline
         self.delivery = RecordedDeliveries(player.incidents)
         config.data_dir.mkdir(parents=True, exist_ok=True)

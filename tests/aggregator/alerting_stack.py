@@ -38,7 +38,6 @@ class Hall:
         self.silent: set[str] = set()
         self.hot: set[tuple[str, int]] = set()
         self.listening = True
-        self.problems: dict[str, str] = {}
         self.notices: list[Notice] = []
         self.pipeline = AlertPipeline(
             load([]) if rules is None else rules,
@@ -61,7 +60,7 @@ class Hall:
             self._read()
             self.pipeline.evaluate(
                 self.fleet, self.now, self.wall, events,
-                listening=self.listening, snapshots=(), problems=self.problems,
+                listening=self.listening, snapshots=(),
             )  # fmt: skip
             events = ()
             due = self.pipeline.manager.next_due()

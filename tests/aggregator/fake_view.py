@@ -13,6 +13,7 @@ import numpy as np
 
 from aggregator.alerting.pipeline import AlertPipeline
 from aggregator.electrical.service import ElectricalService
+from aggregator.impairments import Impairments
 from aggregator.store.executor import StoreExecutor
 from aggregator.store.protocol import (
     Batch,
@@ -296,6 +297,7 @@ class FakeView:
     def __init__(self, cluster: str = "lab") -> None:
         self.fleet = Fleet()
         self.stats = Stats(bus_connected=True)
+        self.impairments = Impairments()
         self.memory = MemoryStore()
         self.store = StoreExecutor(self.memory, self.stats)
         self.cluster = cluster
@@ -306,7 +308,12 @@ class FakeView:
         self.happened: list[Event] = []
         self.electrical = ElectricalService({}, Path("/nowhere"))
         self.pipeline = AlertPipeline(
-            (), lambda *_: None, cluster=cluster, now=self.monotonic, wall=START
+            (),
+            lambda *_: None,
+            cluster=cluster,
+            impairments=self.impairments,
+            now=self.monotonic,
+            wall=START,
         )
         self.delivery: DeliveryView = FakePost()
 

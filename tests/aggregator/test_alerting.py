@@ -15,12 +15,12 @@ import pytest
 from aggregator.alerting.pipeline import AlertPipeline
 from aggregator.alerting.self_alerts import (
     MonitorPart,
-    aggregator_part,
     channel_parts,
     journal_part,
     monitor_snapshot,
 )
 from aggregator.alerting.service import FILE
+from aggregator.impairments import Impairments
 from alerts.config import HeartbeatConfig
 from alerts.engine import rule_evaluator
 from alerts.engine.engine import RuleEngine
@@ -259,7 +259,14 @@ async def test_the_dead_mans_switch_hears_of_us_while_rules_and_store_work(
 def monitor(engine: RuleEngine, wrong: dict[str, str], now: float, wall: int) -> list[Alert]:
     """Evaluate the rules about the monitor itself with the problems of an aggregator."""
     return engine.evaluate(
-        Fleet(), now, wall, snapshots=[monitor_snapshot([aggregator_part("lab", wrong)])]
+        Fleet(),
+        now,
+        wall,
+        snapshots=[
+            monitor_snapshot(
+                [MonitorPart("aggregator/lab", {"cluster": "lab", "name": "kilowatch"}, wrong)]
+            )
+        ],
     )
 
 
@@ -362,23 +369,28 @@ def _failing(name: str) -> ChannelRow:
 def test_an_alert_of_an_older_journal_about_the_monitor_goes_on(tmp_path: Path) -> None:
     """Journals of before have such alerts only in their incidents, not in the engine's records."""
     path = tmp_path / FILE
-    wrong = {"bus_lost": ""}
+    wrong = Impairments()
+    wrong.report("bus_lost", "aggregator/default", "", whole=True)
     journal = Journal.open(path, 1)
-    first = AlertPipeline((), lambda step, _: _commit(journal, step), now=0.0, wall=1)
+    first = AlertPipeline(
+        (), lambda step, _: _commit(journal, step), impairments=wrong, now=0.0, wall=1
+    )
     for second in (0, 60):
         wall = 1 + second * 10**9
-        first.evaluate(Fleet(), second, wall, (), listening=True, snapshots=(), problems=wrong)
+        first.evaluate(Fleet(), second, wall, (), listening=True, snapshots=())
     journal.close()
 
     journal = Journal.open(path, wall)
     assert journal.alert_records == []
-    again = AlertPipeline((), lambda *_: None, memory=journal.memory, now=60.0, wall=wall)
+    again = AlertPipeline(
+        (), lambda *_: None, memory=journal.memory, impairments=wrong, now=60.0, wall=wall
+    )
     journal.close()
     (alert,) = again.alerts()
     assert (alert.key, alert.state) == ("bus_lost/aggregator/default", AlertState.FIRING)
     wall += 10**9
     assert again.evaluate(
-        Fleet(), 61.0, wall, (), listening=True, snapshots=(), problems=wrong
+        Fleet(), 61.0, wall, (), listening=True, snapshots=()
     ) == []  # fmt: skip
     assert [one.since for one in again.alerts()] == [alert.since]
 
@@ -397,11 +409,12 @@ def test_one_state_machine_moves_every_alert(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(rule_evaluator, "step", still)
     pipeline = AlertPipeline(load(), lambda *_: None, now=0.0, wall=1)
-    wrong = {"bus_lost": "", "store_failing": ""}
+    for rule in ("bus_lost", "store_failing"):
+        pipeline.impairments.report(rule, "aggregator/default", "", whole=True)
     for second in range(200):
         wall = second * 10**9
         assert pipeline.evaluate(
-            Fleet(), float(second), wall, (), listening=True, snapshots=(), problems=wrong
+            Fleet(), float(second), wall, (), listening=True, snapshots=()
         ) == []  # fmt: skip
     assert pipeline.alerts() == []
     assert moved

@@ -44,10 +44,12 @@ def test_a_lost_broker_is_one_page_and_no_node_is_silent() -> None:
     """No frames arrive; the state of the nodes is unknown."""
     hall = Hall(50)
     hall.pass_by(10)
-    hall.listening, hall.problems = False, {"bus_lost": ""}
+    hall.listening = False
+    hall.pipeline.impairments.report("bus_lost", "aggregator/default", "", whole=True)
     said = hall.pass_by(300, every=2.0)
     assert calls(said) == ["kilowatch receives nothing: it has no connection to the broker"]
-    hall.listening, hall.problems = True, {}
+    hall.listening = True
+    hall.pipeline.impairments.clear("bus_lost", "aggregator/default")
     back = hall.pass_by(240, every=2.0)
     assert calls(back) == []
     assert [one.action for one in back] == [Action.RESOLVE]

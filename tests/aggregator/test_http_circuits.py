@@ -121,7 +121,7 @@ async def test_a_circuit_lists_the_alerts_that_speak_and_no_lesser_level_of_them
         snapshots = view.electrical.snapshots(view.fleet, view.now(), view.wall())
         assert snapshots is not None
         view.pipeline.evaluate(view.fleet, view.now(), view.wall(), (), listening=True,
-                          snapshots=snapshots.all(), problems={})  # fmt: skip
+                          snapshots=snapshots.all())  # fmt: skip
     view.raised = list(view.pipeline.alerts())
     async with door(view) as client:
         _, said = await client.json("/api/v1/alerts?name=lab/2&state=firing&standing=told")

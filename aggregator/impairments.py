@@ -1,0 +1,105 @@
+"""Impairments: what of the aggregator does not work now, since when, and why.
+
+Whatever can't be known or done is reported here by the part that notices: a node whose messages are
+refused, a rule that raises, a task that died, a store that fails. `/healthz` and `/readyz` list the
+impairments, `/metrics` exports them, and each is an alert by the rule of its name in
+`alerts/rules/monitor.toml`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+CLEARED_SHOWN = 600.0
+"""Seconds for which a part that works again stays in `recent`, so that its rule sees it well and
+resolves in its own time."""
+MOST_PARTS = 1000
+"""Parts that are listed at most: more faults at once are one fault, and it is listed already."""
+
+
+class ImpairmentKey(NamedTuple):
+    """Subject of an impairment."""
+
+    rule: str
+    """Name of its rule in `monitor.toml`."""
+    part: str
+    """The part that does not work: `aggregator/lab`, `node/dgx07`, `rule/hot_gpu`, `task/store`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Impairment:
+    """A part that does not work."""
+
+    rule: str
+    part: str
+    reason: str
+    since_ns: int
+    """ns since 1970."""
+    whole: bool
+    """Whether all of the cluster is blind in this respect, rather than one node, rule or circuit."""
+    facts: Mapping[str, str]
+    """Labels of its alert, beside `name` (the part without its first word)."""
+
+
+class Impairments:
+    """The impairments of an aggregator. Threads may report; every method returns at once."""
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._clock = clock
+        self._wall = wall
+        self._lock = threading.Lock()
+        self._current: dict[ImpairmentKey, Impairment] = {}
+        self._cleared: dict[str, tuple[float, Mapping[str, str]]] = {}
+        """When a part was cleared last, with its facts."""
+        self.unlisted = 0
+        """Reports beyond `MOST_PARTS`, which are not listed."""
+
+    def report(
+        self, rule: str, part: str, reason: str, *, whole: bool = False, **facts: str
+    ) -> None:
+        """Note that a part does not work. Reported again, it has a new reason and the same begin."""
+        key = ImpairmentKey(rule, part)
+        with self._lock:
+            known = self._current.get(key)
+            if known is not None:
+                if known.reason != reason or known.whole is not whole:
+                    self._current[key] = replace(known, reason=reason, whole=whole)
+            elif len(self._current) < MOST_PARTS:
+                self._current[key] = Impairment(rule, part, reason, self._wall(), whole, facts)
+            else:
+                self.unlisted += 1
+
+    def clear(self, rule: str, part: str) -> None:
+        """Note that a part works again, or that it never failed."""
+        key = ImpairmentKey(rule, part)
+        if key not in self._current:  # the usual case, without the lock
+            return
+        with self._lock:
+            gone = self._current.pop(key, None)
+            if gone is not None:
+                self._cleared[part] = self._clock(), gone.facts
+
+    def current(self) -> list[Impairment]:
+        """Return the impairments of now: those of the whole cluster first, then the oldest."""
+        with self._lock:
+            found = list(self._current.values())
+        return sorted(found, key=lambda one: (not one.whole, one.since_ns, one.rule, one.part))
+
+    def recent(self) -> dict[str, Mapping[str, str]]:
+        """Return the facts of parts that were cleared lately and may have no impairment left."""
+        with self._lock:
+            begin = self._clock() - CLEARED_SHOWN
+            self._cleared = {
+                part: noted for part, noted in self._cleared.items() if noted[0] > begin
+            }
+            while len(self._cleared) > MOST_PARTS:
+                del self._cleared[next(iter(self._cleared))]
+            return {part: facts for part, (_, facts) in self._cleared.items()}
