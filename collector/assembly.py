@@ -82,7 +82,7 @@ class CollectorAssembly:
             if source.inventory.source == "nvml":
                 self._memory = RememberedDevices(config.state_dir, time.time_ns())
         self.publisher = Publisher(
-            config, self.session, self.ring_writer, self._execute, time.time_ns
+            config, self.session, self.ring_writer, self._execute, time.time_ns, self.note
         )
         self.events = EventQueue(
             config.node, self.session, lambda _, payload: self.publisher.event(payload)

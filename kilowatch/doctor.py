@@ -18,7 +18,7 @@ from collector.sampling.once import once
 from kilowatch.settings import Settings
 from kilowatch.stack.ports import is_free
 from telemetry.errors import KilowattError
-from telemetry.mqtt import BrokerConfig, connect
+from telemetry.mqtt import BrokerConfig, client_id, connect
 
 SMALL_DISK = 2 * 1024**3
 """Free bytes below which `doctor` warns."""
@@ -103,7 +103,7 @@ async def broker(config: BrokerConfig) -> DoctorFinding:
     """Connect to the broker as a client."""
     where = f"{config.host}:{config.port}"
     try:
-        async with asyncio.timeout(8), connect(config, f"kilowatch-doctor-{os.getpid()}"):
+        async with asyncio.timeout(8), connect(config, client_id("kilowatch-doctor")):
             pass
     except (KilowattError, TimeoutError) as error:
         return DoctorFinding(

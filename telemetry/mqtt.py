@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -27,6 +28,16 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
 """Seconds between two tries to connect."""
 CHECK_SECONDS = 1.5
 """Seconds between two checks whether the broker still answers, where nothing is sent."""
+
+
+def client_id(name: str) -> str:
+    """Return an MQTT client id that only its maker and the broker know: a name and 128 random bits.
+
+    A broker drops a client when another connects with its id, so an id that can be guessed lets any
+    user of the broker throw off any other. Make it once and keep it: a client that returns with its
+    own id replaces its old connection, and the last will of that one is sent before anything new.
+    """
+    return f"{name}-{secrets.token_hex(16)}"
 
 
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import secrets
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,7 +12,7 @@ from power.meters.base import MqttConfig
 from power.meters.meter_record import MeterRecord
 from telemetry.backoff import Backoff
 from telemetry.errors import BusError, WireError
-from telemetry.mqtt import FIRST_PAUSE, LONGEST_PAUSE, BrokerConfig, connect, pause
+from telemetry.mqtt import FIRST_PAUSE, LONGEST_PAUSE, BrokerConfig, client_id, connect, pause
 
 log = logging.getLogger(__name__)
 
@@ -74,8 +73,7 @@ class MeterBus:
                 await pause(backoff, f"meters: {error}")
 
     async def _session(self) -> None:
-        client_id = f"kilowatch-meters-{os.getpid()}-{secrets.token_hex(4)}"
-        async with connect(self._broker, client_id) as client:
+        async with connect(self._broker, client_id("kilowatch-meters")) as client:
             for member in self._members:
                 member.record.note("")
             await self._subscribe(client)

@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import os
-import secrets
 from collections.abc import Callable, Sequence
 
 from gmqtt import Client, Subscription
@@ -23,7 +21,7 @@ from telemetry import inventory as messages
 from telemetry.backoff import Backoff
 from telemetry.errors import BusError
 from telemetry.inventory import Command
-from telemetry.mqtt import FIRST_PAUSE, BrokerConfig, pause
+from telemetry.mqtt import FIRST_PAUSE, BrokerConfig, client_id, pause
 from telemetry.topics import Topic, pattern, topic
 
 log = logging.getLogger(__name__)
@@ -178,7 +176,7 @@ class FanInClient:
 
     def _make_client(self) -> Client:
         client = Client(
-            f"kilowatch-aggregator-{os.getpid()}-{secrets.token_hex(4)}",
+            client_id("kilowatch-aggregator"),
             clean_session=True,
             logger=logging.getLogger("gmqtt"),
         )

@@ -24,7 +24,7 @@ from telemetry import inventory as messages
 from telemetry.backoff import STABLE_AFTER, Backoff
 from telemetry.errors import KilowattError, WireError
 from telemetry.inventory import CommandKind, FrameSpan, Inventory, NodeState
-from telemetry.mqtt import FIRST_PAUSE, LONGEST_PAUSE, connect
+from telemetry.mqtt import FIRST_PAUSE, LONGEST_PAUSE, client_id, connect
 from telemetry.tasks import end
 from telemetry.topics import Topic, topic
 
@@ -61,18 +61,24 @@ class Publisher:
         store: FrameRing | None,
         execute: Callable[[CommandKind], None],
         wall_ns: Callable[[], int],
+        note: Callable[[str, str], None] = lambda _kind, _message: None,
     ) -> None:
+        """`execute` is called with each command that is obeyed, `note` with events of the publisher."""
         self._config = config
         self._session = session
         self._store = store
         self._execute = execute
         self._wall_ns = wall_ns
+        self._note = note
         self._inventory: bytes | None = None
         self._inventory_due = False
         self._status_due = False
         self._reported_spans: tuple[FrameSpan, ...] = ()
         self._closing = asyncio.Event()
         self._down = ""
+        self._namesake: int | None = None
+        """Session of another collector that uses our name."""
+        self._client_id = client_id(config.node)
         self.outbox = PublishQueue()
         self.backfill = BackfillResponder(session, store, config.backfill_bytes_per_second)
         self.counters = Counters()
@@ -113,12 +119,11 @@ class Publisher:
         will = aiomqtt.Will(
             self._topic(Topic.STATUS), self._status(NodeState.OFFLINE, "lost"), 1, retain=True
         )
-        name = f"kilowatch-{self._config.cluster}-{self._config.node}"
         while not self._closing.is_set():
             began = None
             try:
                 async with connect(
-                    self._config.broker, name, will, send_buffer=SEND_BUFFER
+                    self._config.broker, self._client_id, will, send_buffer=SEND_BUFFER
                 ) as client:
                     began = loop.time()
                     self._log_up()
@@ -176,7 +181,7 @@ class Publisher:
         outbox = self.outbox
         # First, because an aggregator may answer the status with a command; and in a task of its
         # own, because aiomqtt would wait ten seconds for a broker that has gone.
-        await client.subscribe(self._topic(Topic.COMMAND), qos=1)
+        await client.subscribe([(self._topic(Topic.COMMAND), 1), (self._topic(Topic.STATUS), 1)])
         while True:
             await outbox.frames_waiting.wait()
             outbox.frames_waiting.clear()
@@ -214,8 +219,13 @@ class Publisher:
             await outbox.events_waiting.wait()
 
     async def _listen(self, client: aiomqtt.Client) -> None:
-        """Receive commands."""
+        """Receive commands, and statuses under our name."""
+        commands = self._topic(Topic.COMMAND)
         async for message in client.messages:
+            if str(message.topic) != commands:
+                if not message.retain:
+                    self._receive_status(message.payload)
+                continue
             if message.retain:  # a retained command would come again at every connect
                 self.counters.commands_malformed += 1
                 log.warning("node=%s a retained command is ignored", self._config.node)
@@ -234,6 +244,30 @@ class Publisher:
             self.backfill.requests.add(command)
         else:
             self._execute(command.kind)
+
+    def _receive_status(self, payload: object) -> None:
+        """Notice a status under our name that is not ours.
+
+        After a power cut the old connection lingers at the broker for one and a half keepalives, and
+        then its last will replaces our retained status by "offline": ours is sent again. "Online" is
+        another collector with our name.
+        """
+        try:
+            found = status_message.received(payload)
+        except WireError as error:
+            log.warning("node=%s a status that is not ours: %s", self._config.node, error)
+            return
+        if found.session == self._session:
+            return
+        if found.state is NodeState.OFFLINE:
+            self.announce()
+        elif found.session != self._namesake:
+            self._namesake = found.session
+            message = (
+                "another collector uses the name of this node: give each its own, collector.node"
+            )
+            log.error("node=%s %s", self._config.node, message)
+            self._note("name_in_use", message)
 
     async def _watch_ring(self) -> None:
         """Send the status once the ring is read, and again when it has lost frames."""
@@ -290,10 +324,7 @@ class Publisher:
     def _log_down(self, problem: str, stood: float | None) -> None:
         """Log a change of state, not every try."""
         if stood is not None and stood < STABLE_AFTER:
-            problem += (
-                f" (after {stood:.1f} s; does another collector use the name {self._config.node!r},"
-                " or does the broker's access list forbid our topics?)"
-            )
+            problem += f" (after {stood:.1f} s; does the broker's access list forbid our topics?)"
             level = logging.WARNING if not self._down else logging.DEBUG
         else:
             level = logging.WARNING if problem != self._down else logging.DEBUG

@@ -9,6 +9,7 @@ from telemetry.inventory import CollectorStatus, Command, FrameSpan, NodeState
 
 MOST_SPANS = 256
 """Spans in a status: bounds its size when a disk fails every other second."""
+MOST_STATUS_BYTES = 64 * 1024
 MOST_COMMAND_BYTES = 64 * 1024
 
 
@@ -49,6 +50,13 @@ def outlines(spans: tuple[FrameSpan, ...]) -> tuple[FrameSpan, ...]:
 def shape(spans: tuple[FrameSpan, ...]) -> list[tuple[int, int]]:
     """Return where spans begin, to notice changes: the end of the last changes with every frame."""
     return [(span.session, span.first) for span in spans]
+
+
+def received(payload: object) -> CollectorStatus:
+    """Decode a status that came on our own topic. Raises `WireError` when it is invalid."""
+    if not isinstance(payload, bytes) or len(payload) > MOST_STATUS_BYTES:
+        raise WireError("oversize", "a status")
+    return messages.decode(payload, CollectorStatus)
 
 
 def command(payload: object) -> Command:

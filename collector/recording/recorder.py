@@ -22,7 +22,7 @@ from telemetry import inventory as messages
 from telemetry.backoff import Backoff
 from telemetry.errors import BusError, ConfigError, StoreError
 from telemetry.inventory import Inventory
-from telemetry.mqtt import FIRST_PAUSE, LONGEST_PAUSE, BrokerConfig, connect, pause
+from telemetry.mqtt import FIRST_PAUSE, LONGEST_PAUSE, BrokerConfig, client_id, connect, pause
 from telemetry.release import release
 from telemetry.tasks import end
 from telemetry.topics import Topic, parse, pattern
@@ -46,7 +46,7 @@ async def record_bus(
         backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
             try:
-                async with connect(broker, f"kilowatch-record-{time.time_ns():x}") as client:
+                async with connect(broker, client_id("kilowatch-record")) as client:
                     for kind in RECORDED:
                         await client.subscribe(
                             pattern(cluster=cluster, node=node, kind=kind), qos=1

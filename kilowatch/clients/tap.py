@@ -14,7 +14,7 @@ from telemetry.errors import WireError
 from telemetry.gap import reason_of
 from telemetry.inventory import Inventory
 from telemetry.metric import Table
-from telemetry.mqtt import BrokerConfig, connect
+from telemetry.mqtt import BrokerConfig, client_id, connect
 from telemetry.schema import SCHEMA, Schema
 from telemetry.text import rfc3339
 from telemetry.topics import Address, Topic, parse, pattern
@@ -152,7 +152,7 @@ async def run_tap(
 ) -> None:
     """Print messages until `stop` is set or `count` have come. Raises `BusError`."""
     reader = TapReader(as_json=as_json)
-    async with connect(broker, f"kilowatch-tap-{id(stop):x}") as client:
+    async with connect(broker, client_id("kilowatch-tap")) as client:
         await client.subscribe(pattern(cluster, node=node, kind=Topic.INVENTORY), qos=1)
         if kind != Topic.INVENTORY:
             await client.subscribe(pattern(cluster, node=node, kind=kind))

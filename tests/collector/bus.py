@@ -18,7 +18,7 @@ from telemetry import inventory as messages
 from telemetry.devices import Event
 from telemetry.frame import Frame
 from telemetry.inventory import CollectorStatus, Command, CommandReply, Inventory
-from telemetry.mqtt import BrokerConfig, connect
+from telemetry.mqtt import BrokerConfig, client_id, connect
 from telemetry.topics import Topic, parse, pattern, topic
 from tests.fakes import until
 
@@ -79,7 +79,7 @@ class Reader:
 @contextlib.asynccontextmanager
 async def reading(broker: BrokerConfig) -> AsyncIterator[Reader]:
     """Read all that `n1` publishes meanwhile."""
-    async with connect(broker, "test-reader") as client:
+    async with connect(broker, client_id("test-reader")) as client:
         reader = Reader(client)
         await client.subscribe(pattern(node=NODE), qos=1)
         task = asyncio.create_task(reader.listen())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+import aiomqtt
 import pytest
 
 from collector.config import CollectorConfig
@@ -26,12 +27,13 @@ from collector.publish.queue import (
 )
 from collector.publish.status_message import MOST_SPANS, status
 from collector.ring.ring import Ring
+from telemetry.errors import BusError
 from telemetry.frame import build, encode
 from telemetry.inventory import CollectorStatus, Command, CommandKind, FrameSpan, NodeState, decode
-from telemetry.mqtt import BrokerConfig
-from telemetry.topics import Topic
+from telemetry.mqtt import BrokerConfig, client_id, connect
+from telemetry.topics import Topic, topic
 from tests.brokers import Broker, Mosquitto, free_port
-from tests.collector.bus import collecting, config_of, reading, until
+from tests.collector.bus import NODE, collecting, config_of, reading, until
 from tests.fakes import FakeSource
 
 
@@ -264,16 +266,73 @@ async def test_a_retained_command_is_not_obeyed(mosquitto: Mosquitto, tmp_path: 
     assert summary.commands_malformed == 1
 
 
-async def test_a_client_name_in_use_is_logged_and_retried_with_growing_pauses(
-    mosquitto: Mosquitto, tmp_path: Path, caplog: pytest.LogCaptureFixture
+async def test_a_second_collector_of_one_name_is_an_event_and_throws_nobody_off(
+    broker: Broker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    one = config_of(mosquitto.config, tmp_path / "1")
-    two = config_of(mosquitto.config, tmp_path / "2")
-    with caplog.at_level(logging.WARNING):
-        async with collecting(one, FakeSource()) as first, collecting(two, FakeSource()):
-            await until(lambda: "does another collector use the name" in caplog.text)
-            summary = await first.end()
-    assert 1 <= summary.connects <= 8
+    one, two = (config_of(broker.config, tmp_path / name) for name in "12")
+    async with reading(broker.config) as reader, collecting(one, FakeSource()) as first:
+        await until(lambda: reader.frames)
+        async with collecting(two, FakeSource()) as second:
+            await until(lambda: any(event.kind == "name_in_use" for event in reader.events))
+            assert "another collector uses the name" in caplog.text
+            assert (await second.end()).connects == 1
+        assert (await first.end()).connects == 1
+
+
+async def test_the_last_will_of_an_earlier_process_does_not_leave_the_node_offline(
+    broker: Broker, tmp_path: Path
+) -> None:
+    """After a power cut the broker sends that will when the new collector is online already."""
+    config = config_of(broker.config, tmp_path)
+    name = topic(config.cluster, NODE, Topic.STATUS)
+    will = aiomqtt.Will(name, status(config, 7, 1, NodeState.OFFLINE, "lost"), 1, retain=True)
+    async with contextlib.AsyncExitStack() as stack:
+        old = await stack.enter_async_context(connect(broker.config, client_id(NODE), will))
+        async with collecting(config, FakeSource()):
+            async with reading(broker.config) as reader:
+                await until(lambda: reader.statuses)
+                assert reader.statuses[0].state is NodeState.ONLINE
+                old._client.socket().shutdown(socket.SHUT_RDWR)
+                await until(lambda: any(each.session == 7 for each in reader.statuses))
+                await until(lambda: reader.statuses[-1].session != 7)
+            async with reading(broker.config) as later:  # what is retained
+                await until(lambda: later.statuses)
+                assert later.statuses[0].state is NodeState.ONLINE
+        with contextlib.suppress(BusError):
+            await stack.aclose()
+
+
+async def test_no_user_of_the_broker_can_guess_the_id_of_a_client_and_throw_it_off(
+    broker: Broker, tmp_path: Path
+) -> None:
+    """What was seen: with the id `kilowatch-default-n1` 45 of 125 frames arrived."""
+    guesses = [
+        "kilowatch-default-n1",
+        "kilowatch-n1",
+        "n1",
+        "default-n1",
+        "kilowatch-tap",
+        "test-reader-",
+    ]
+    async with (
+        reading(broker.config) as reader,
+        collecting(config_of(broker.config, tmp_path), FakeSource()) as running,
+    ):
+        await until(lambda: reader.frames)
+        for guess in guesses:
+            async with connect(broker.config, guess):
+                at = reader.frames[-1].seq
+                await until(lambda at=at: reader.frames[-1].seq > at + 1)
+        seqs = [frame.seq for frame in reader.frames]
+        summary = await running.end()
+    assert seqs == list(range(seqs[0], seqs[-1] + 1))
+    assert summary.connects == 1
+
+
+def test_a_client_id_has_128_bits_that_differ_each_time() -> None:
+    ids = {client_id("dgx-07") for _ in range(1000)}
+    assert len(ids) == 1000
+    assert all(re.fullmatch(r"dgx-07-[0-9a-f]{32}", each) for each in ids)
 
 
 async def test_a_broker_that_is_not_there_at_first_is_found_later(
