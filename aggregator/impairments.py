@@ -8,11 +8,15 @@ impairments, `/metrics` exports them, and each is an alert by the rule of its na
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
+
+from telemetry.supervision import ProgressMarks, TaskState
+from telemetry.text import duration
 
 CLEARED_SHOWN = 600.0
 """Seconds for which a part that works again stays in `recent`, so that its rule sees it well and
@@ -103,3 +107,35 @@ class Impairments:
             while len(self._cleared) > MOST_PARTS:
                 del self._cleared[next(iter(self._cleared))]
             return {part: facts for part, (_, facts) in self._cleared.items()}
+
+
+VITAL = frozenset({"flush", "rules", "commit"})
+"""Parts without whose progress the whole cluster is not monitored; a restart may help."""
+CHECK_SECONDS = 1.0
+
+
+def report_task(impairments: Impairments, state: TaskState) -> None:
+    """Report the state of a task that failed, or clear it: a `telemetry.supervision` report."""
+    part = f"task/{state.name}"
+    for rule, holds in (
+        ("task_restarted", bool(state.failures) and not state.failing),
+        ("task_failing", state.failing),
+    ):
+        if holds:
+            impairments.report(rule, part, state.reason)
+        else:
+            impairments.clear(rule, part)
+
+
+async def report_blocked(impairments: Impairments, marks: ProgressMarks) -> None:
+    """Report each part that makes no progress, until cancelled."""
+    while True:
+        blocked = marks.blocked()
+        for part in marks.limits:
+            key = f"task/{part}"
+            if part in blocked:
+                why = f"no progress for {duration(round(blocked[part]))}"
+                impairments.report("task_blocked", key, why, whole=part in VITAL)
+            else:
+                impairments.clear("task_blocked", key)
+        await asyncio.sleep(CHECK_SECONDS)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from aggregator.alerting.node_labels import LabelsByNode, NodeLabels
 from aggregator.alerting.pipeline import AlertPipeline
@@ -22,7 +23,7 @@ from aggregator.electrical.energy_sampler import local
 from aggregator.electrical.service import ElectricalService
 from aggregator.http.app import listening
 from aggregator.http.config import HttpConfig
-from aggregator.impairments import Impairments
+from aggregator.impairments import Impairments, report_blocked, report_task
 from aggregator.ingest.dead_letters import DeadLetters
 from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.router import MessageRouter
@@ -41,12 +42,16 @@ from power.snapshot.snapshot import PowerSnapshot
 from telemetry.devices import Event
 from telemetry.errors import KilowattError
 from telemetry.fleet import Fleet
+from telemetry.supervision import ProgressMarks, Supervisor
 from telemetry.tasks import first_error
 
 log = logging.getLogger(__name__)
 
 UPKEEP_SECONDS = 5.0
 """Seconds between two runs of the store's upkeep."""
+PROGRESS_LIMITS = {"flush": 10.0, "rules": 30.0, "commit": 90.0, "checkpoint": 90.0}
+"""Seconds without progress after which a part counts as blocked. A commit of 100,000 GPUs takes a
+second or two; one that failed is tried again after 30 s at most."""
 LAST_COMMIT_SECONDS = 4.0
 """Seconds that the end may wait for the last commit."""
 
@@ -73,14 +78,24 @@ class Aggregator:
             config.broker,
         )
         self.impairments = Impairments()
+        self.supervisor = Supervisor(functools.partial(report_task, self.impairments))
+        """Runs every task of the aggregator that lives as long as it does."""
+        self.marks = ProgressMarks(PROGRESS_LIMITS)
         self.alerting = AlertingService(
-            config, load_rules(config.rules), self.stats, impairments=self.impairments
+            config,
+            load_rules(config.rules),
+            self.stats,
+            impairments=self.impairments,
+            supervisor=self.supervisor,
+            marks=self.marks,
         )
         self._node_labels = NodeLabels()
         self.flushes = FlushBroadcast()
         self._ingest: MessageRouter | None = None
         self.ready = asyncio.Event()
         """Set when the store is open and messages are received."""
+        self.serving = asyncio.Event()
+        """Set when HTTP listens too, where the settings want it: the start has succeeded."""
         self.http_address: tuple[str, int] | None = None
         """Where HTTP listens, once it does."""
 
@@ -131,7 +146,9 @@ class Aggregator:
         try:
             opened = await asyncio.to_thread(open_store, config)
             self.electrical.load_checkpoint()
-            store = self.store = StoreExecutor(opened, self.stats)
+            store = self.store = StoreExecutor(
+                opened, self.stats, lambda: self.marks.mark("commit")
+            )
             try:
                 ingest = self._ingest = await self._begin(store)
                 async with self.alerting.opened(self.fleet, store.events):
@@ -175,24 +192,37 @@ class Aggregator:
 
         bus = FanInClient(config.broker, config.cluster, shard_names(config.shards), receive, self.stats,
                   more=[f"{states.prefix}+/state", *circuits.filters()])  # fmt: skip
-        loops = [
-            (bus.run(), "bus"),
-            (self._flush_loop(ingest, bus), "flush"),
-            (self._rules(ingest, bus), "rules"),
-            (self._upkeep_loop(store), "upkeep"),
-            (self.electrical.run(), "electrical"),
-            (self._publish_circuits(circuits, bus), "circuits on the bus"),
-        ]
+        supervisor, marks = self.supervisor, self.marks
+        works: dict[str, Callable[[], Awaitable[None]]] = {
+            "bus": bus.run,
+            "flush": lambda: self._flush_loop(ingest, bus),
+            "alerting": lambda: self._rules(ingest, bus),
+            "upkeep": lambda: self._upkeep_loop(store),
+            "electrical": lambda: self.electrical.run(supervisor, marks),
+            "circuits on the bus": lambda: self._publish_circuits(circuits, bus),
+            "progress": lambda: report_blocked(self.impairments, marks),
+            **{f"threads {threads.name}": threads.watch for threads in store.threads},
+        }
         if config.listen:
-            loops.append((self._http(), "http"))
+            works["http"] = self._http
         if config.remote_write.url:
-            loops.append((Pusher(self, config.remote_write).run(), "remote write"))
+            works["remote write"] = Pusher(self, config.remote_write).run
         committed = asyncio.Event()
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(loop, name=name) for loop, name in loops]
-            storing = group.create_task(self._store_loop(store, ingest, stop), name="store")
+            tasks = [
+                group.create_task(supervisor.run(name, work), name=name)
+                for name, work in works.items()
+            ]
+            storing = group.create_task(
+                supervisor.run(
+                    "store", lambda: self._store_loop(store, ingest, stop), over=stop.is_set
+                ),
+                name="store",
+            )
             storing.add_done_callback(lambda _: committed.set())
             self.ready.set()
+            if not config.listen:
+                self._started()
             await stop.wait()
             for task in tasks:
                 task.cancel()
@@ -212,7 +242,13 @@ class Aggregator:
         )
         async with listening(self, http) as address:
             self.http_address = address
+            self._started()
             await asyncio.Event().wait()
+
+    def _started(self) -> None:
+        """Note that the start has succeeded: no error ends the aggregator from now on."""
+        self.supervisor.started()
+        self.serving.set()
 
     # -- Loops -----------------------------------------------------------------------------------
 
@@ -229,6 +265,7 @@ class Aggregator:
                     bus.command(each.node, each.command)
             self.stats.flush.add(time.monotonic() - began)
             self.flushes.tick()
+            self.marks.mark("flush")
 
     async def _store_loop(
         self, store: StoreExecutor, ingest: MessageRouter, stop: asyncio.Event
@@ -250,6 +287,7 @@ class Aggregator:
         elif self.stats.store_ok:
             self.alerting.progress("store")
         ingest.stored()
+        self.marks.mark("commit")
 
     async def _rules(self, ingest: MessageRouter, bus: FanInClient) -> None:
         """Evaluate the rules on the fleet and its circuits, and notify people."""

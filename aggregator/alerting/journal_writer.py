@@ -12,13 +12,13 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from alerts.engine.restore import AlertRecord
 from alerts.incidents.state import IncidentChanges
 from alerts.journal.journal import Journal, Route
 from telemetry.backoff import STEADY, Backoff
+from telemetry.worker_threads import WorkerThreads
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -36,7 +36,7 @@ class JournalWriter:
         self._journal = journal
         self._route = route
         self._wake = wake
-        self._thread = ThreadPoolExecutor(1, "journal")
+        self.threads = WorkerThreads(1, "journal")
         self._step: IncidentChanges | None = None
         self._records: Sequence[AlertRecord] | None = None
         self._waiting: list[asyncio.Future[bool]] = []
@@ -93,7 +93,7 @@ class JournalWriter:
                           "that are not in it are lost.", self._journal.trouble)  # fmt: skip
             await self.call(self._journal.close)
         finally:
-            self._thread.shutdown(wait=False)
+            self.threads.close()
 
     async def _commit(self) -> bool:
         self._work.clear()
@@ -130,4 +130,4 @@ class JournalWriter:
 
     async def call(self, function: Callable[[], T]) -> T:
         """Call a function in the thread of the journal."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, function)
+        return await self.threads.run(function)

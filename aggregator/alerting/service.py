@@ -40,6 +40,7 @@ from power.snapshot.snapshot import PowerSnapshot
 from telemetry.devices import Event
 from telemetry.errors import ConfigError, StoreError
 from telemetry.fleet import Fleet
+from telemetry.supervision import ProgressMarks, Supervisor
 
 log = logging.getLogger(__name__)
 
@@ -91,8 +92,13 @@ class AlertingService:
         stats: Stats,
         timings: NotificationTimings | None = None,
         impairments: Impairments | None = None,
+        supervisor: Supervisor | None = None,
+        marks: ProgressMarks | None = None,
     ) -> None:
-        """`timings`: instead of those of the settings."""
+        """`timings`: instead of those of the settings. `supervisor` runs its tasks; `marks`: those of the
+        aggregator."""
+        self._supervisor = supervisor or Supervisor()
+        self._marks = marks
         self.impairments = impairments or Impairments()
         """Problems of the aggregator itself, of all its parts."""
         self._config = config
@@ -249,15 +255,32 @@ class AlertingService:
         """Evaluate, store and send until cancelled. `other_problems`: returns problems of other parts,
         by the name of their rule in `monitor.toml`."""
         parts, self._site_facts, self._other_problems = self._open, site_facts, other_problems
+        supervisor = self._supervisor
+        works: dict[str, Callable[[], Awaitable[None]]] = {
+            "rules": lambda: self._evaluate_when_due(fleet, inputs, snapshots, publish),
+            "journal": parts.writer.run,
+            "threads journal": parts.writer.threads.watch,
+            "outbox": lambda: parts.outbox.run(supervisor),
+        }
+        if self.heartbeat is not None:
+            works["heartbeat"] = self.heartbeat.run
         async with asyncio.TaskGroup() as group:
-            group.create_task(parts.writer.run(), name="journal")
-            group.create_task(parts.outbox.run(), name="outbox")
-            if self.heartbeat is not None:
-                group.create_task(self.heartbeat.run(), name="heartbeat")
-            while True:
-                await self._due()
-                self._evaluate(fleet, inputs, snapshots)
-                self._publish(publish)
+            for name, work in works.items():
+                group.create_task(supervisor.run(name, work), name=name)
+
+    async def _evaluate_when_due(
+        self,
+        fleet: Fleet,
+        inputs: AlertInputs,
+        snapshots: SnapshotReader,
+        publish: Callable[[str, bytes], bool],
+    ) -> None:
+        while True:
+            await self._due()
+            self._evaluate(fleet, inputs, snapshots)
+            self._publish(publish)
+            if self._marks is not None:
+                self._marks.mark("rules")
 
     async def _due(self) -> None:
         """Wait until the rules are due; meanwhile advance the incident manager."""

@@ -34,6 +34,7 @@ from power.report.tariff import price_at
 from telemetry.errors import ConfigError
 from telemetry.fleet import Fleet
 from telemetry.mqtt import BrokerConfig
+from telemetry.supervision import ProgressMarks, Supervisor
 
 log = logging.getLogger(__name__)
 
@@ -233,23 +234,29 @@ class ElectricalService:
             ElectricalCheckpoint(at=self._clock(), live=known, ledger=self.ledger)
         )
 
-    async def run(self) -> None:
-        """Read the meters and write the checkpoint every few seconds until cancelled; then once more."""
-        reading = asyncio.create_task(self._hub.run(), name="meters")
+    async def run(
+        self, supervisor: Supervisor | None = None, marks: ProgressMarks | None = None
+    ) -> None:
+        """Read the meters and write the checkpoint every few seconds until cancelled; then once more.
+
+        `supervisor` runs both; `marks` are those of the aggregator.
+        """
+        one = supervisor or Supervisor()
         try:
-            while True:
-                await asyncio.wait({reading}, timeout=SAVE_SECONDS)
-                if reading.done():  # it ends only by a fault; the circuits go on
-                    log.error(
-                        "power: reading the meters failed; starting it again",
-                        exc_info=reading.exception(),
-                    )
-                    reading = asyncio.create_task(self._hub.run(), name="meters")
-                await self._save()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(one.run("meters", lambda: self._hub.run(one)), name="meters")
+                group.create_task(
+                    one.run("checkpoint", lambda: self._save_regularly(marks)), name="checkpoint"
+                )
         finally:
-            reading.cancel()
-            await asyncio.gather(reading, return_exceptions=True)
             self.save()
+
+    async def _save_regularly(self, marks: ProgressMarks | None) -> None:
+        while True:
+            await asyncio.sleep(SAVE_SECONDS)
+            await self._save()
+            if marks is not None:
+                marks.mark("checkpoint")
 
     async def _save(self) -> None:
         await asyncio.to_thread(self._write, self.checkpoint())

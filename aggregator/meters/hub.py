@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
 
 from aggregator.meters.mqtt import MeterBus
 from aggregator.meters.nut import NutPoller
@@ -20,6 +20,7 @@ from power.meters.redfish import Redfish
 from power.site.attach import attach
 from power.site.config import PowerConfig
 from telemetry.mqtt import BrokerConfig
+from telemetry.supervision import Supervisor
 
 
 class MeterHub:
@@ -59,12 +60,16 @@ class MeterHub:
         self._records, self._site = records, site
         self._changed.set()
 
-    async def run(self) -> None:
-        """Read until cancelled."""
+    async def run(self, supervisor: Supervisor | None = None) -> None:
+        """Read until cancelled; `supervisor` runs the task of each meter."""
+        supervisor = supervisor or Supervisor()
         while True:
             self._changed.clear()
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(work, name=name) for name, work in self._work()]
+                tasks = [
+                    group.create_task(supervisor.run(name, work), name=name)
+                    for name, work in self._work(supervisor)
+                ]
                 await self._changed.wait()
                 for task in tasks:
                     task.cancel()
@@ -77,18 +82,19 @@ class MeterHub:
         """Return the state of each meter."""
         return [record.state for record in self._records.values()]
 
-    def _work(self) -> list[tuple[str, Coroutine[Any, Any, None]]]:
+    def _work(self, supervisor: Supervisor) -> list[tuple[str, Callable[[], Awaitable[None]]]]:
         by_broker: dict[str | None, list[MeterRecord]] = {}
-        found: list[tuple[str, Coroutine[Any, Any, None]]] = []
+        found: list[tuple[str, Callable[[], Awaitable[None]]]] = []
         for record in self._records.values():
             config = record.meter.config
             if isinstance(config, MqttConfig):
                 by_broker.setdefault(config.broker, []).append(record)
             else:
-                found.append((f"meter {record.meter.name}", self._poller(record).run()))
+                found.append((f"meter {record.meter.name}", self._poller(record).run))
         for name, records in by_broker.items():
+            where = f"meters of {name or 'our broker'}"
             bus = MeterBus(self._broker_of(name, self._site), records, self._now)
-            found.append((f"meters of {name or 'our broker'}", bus.run()))
+            found.append((where, functools.partial(bus.run, where, supervisor)))
         return found
 
     def _poller(self, record: MeterRecord) -> Poller:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import secrets
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import aiomqtt
 
 from power.meters.base import MqttConfig
 from power.meters.meter_record import MeterRecord
 from telemetry.backoff import Backoff
 from telemetry.errors import BusError, WireError
 from telemetry.mqtt import FIRST_PAUSE, LONGEST_PAUSE, BrokerConfig, client_id, connect, pause
+from telemetry.supervision import Supervisor
 
 log = logging.getLogger(__name__)
 
@@ -55,14 +59,14 @@ class MeterBus:
                 self._filters.setdefault(one.partition("+")[0], []).append((one, member))
         self._routes: dict[str, list[_Member]] = {}
 
-    async def run(self) -> None:
-        """Stay connected until cancelled."""
+    async def run(self, name: str, supervisor: Supervisor) -> None:
+        """Stay connected until cancelled; `supervisor` runs the polling, named after `name`."""
         backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         loop = asyncio.get_running_loop()
         while True:
             began = loop.time()
             try:
-                await self._session()
+                await self._session(name, supervisor)
             except BusError as error:
                 for member in self._members:
                     # Partial states may have been missed meanwhile: what is known is void.
@@ -72,13 +76,15 @@ class MeterBus:
                 backoff.lasted(loop.time() - began)
                 await pause(backoff, f"meters: {error}")
 
-    async def _session(self) -> None:
+    async def _session(self, name: str, supervisor: Supervisor) -> None:
         async with connect(self._broker, client_id("kilowatch-meters")) as client:
             for member in self._members:
                 member.record.note("")
             await self._subscribe(client)
             log.info("meters: MQTT broker %s:%d: connected", self._broker.host, self._broker.port)
-            asking = asyncio.create_task(self._ask(client), name="meter questions")
+            what = f"polling of {name}"
+            work = functools.partial(self._ask, client)
+            asking = asyncio.create_task(supervisor.run(what, work, over=lambda: True), name=what)
             try:
                 async for message in client.messages:
                     payload = message.payload
@@ -104,7 +110,8 @@ class MeterBus:
                     )
 
     async def _ask(self, client: Any) -> None:
-        """Poll each meter in its period, except those that report themselves offline."""
+        """Poll each meter in its period, except those that report themselves offline, until the
+        connection breaks."""
         loop = asyncio.get_running_loop()
         due = {member.reply: loop.time() for member in self._members if member.polls}
         while due:
@@ -112,8 +119,14 @@ class MeterBus:
                 if due.get(member.reply, float("inf")) > loop.time():
                     continue
                 due[member.reply] = loop.time() + member.record.meter.config.period
-                if member.record.state.online is not False:
+                if member.record.state.online is False:
+                    continue
+                try:
                     await self._question(client, member)
+                except (
+                    aiomqtt.MqttError
+                ):  # the connection is gone; whoever listens on it reports that
+                    return
             await asyncio.sleep(max(0.05, min(due.values()) - loop.time()))
 
     async def _question(self, client: Any, member: _Member) -> None:

@@ -15,8 +15,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar, TypeVarTuple, Unpack
 
 from aggregator.stats import add_lags
 from aggregator.store.protocol import (
@@ -35,10 +33,9 @@ from telemetry.errors import StoreError
 from telemetry.intervals import IntervalSet
 from telemetry.inventory import Inventory
 from telemetry.metric import Lane, Table
+from telemetry.worker_threads import WorkerThreads
 
 log = logging.getLogger(__name__)
-Answer = TypeVar("Answer")
-Arguments = TypeVarTuple("Arguments")
 
 FIRST_RETRY, LONGEST_RETRY = 0.5, 30.0
 """Seconds between two tries of a batch."""
@@ -48,32 +45,40 @@ SEALING_NICE = 10
 class StoreExecutor:
     """Runs a store's methods in threads, so that the event loop never waits for a disk."""
 
-    def __init__(self, store: Store, stats: Stats) -> None:
+    def __init__(
+        self, store: Store, stats: Stats, attempted: Callable[[], None] = lambda: None
+    ) -> None:
+        """`attempted` is called after each try to commit, whether it succeeded or not."""
         self._store = store
         self._stats = stats
-        self._thread = ThreadPoolExecutor(1, "store")
-        self._beside = ThreadPoolExecutor(2, "store-apart")
+        self._attempted = attempted
+        self._thread = WorkerThreads(1, "store")
+        self._beside = WorkerThreads(2, "store-apart")
         """For answers that may take longer than a commit may wait."""
-        self._upkeep = ThreadPoolExecutor(1, "store-upkeep", initializer=_lower_priority)
-        """No thread of these is started before it is used."""
+        self._upkeep = WorkerThreads(1, "store-upkeep", _lower_priority)
+
+    @property
+    def threads(self) -> list[WorkerThreads]:
+        """The threads of the store."""
+        return [self._thread, self._beside, self._upkeep]
 
     async def known(self) -> StoredState:
         """Return the runs and devices that have a number already."""
-        return await _run(self._thread, self._store.known)
+        return await self._thread.run(self._store.known)
 
     async def accounted(self) -> dict[tuple[str, int], IntervalSet]:
         """Return which frames of each (node, session) are stored or recorded as holes."""
-        return await _run(self._thread, self._store.accounted)
+        return await self._thread.run(self._store.accounted)
 
     async def inventories(self) -> list[Inventory]:
         """Return the newest inventory of each node."""
-        return await _run(self._thread, self._store.inventories)
+        return await self._thread.run(self._store.inventories)
 
     async def history(
         self, device: str, metric: str, start: int, end: int, step: float
     ) -> HistorySeries:
         """Return one metric of one device, `start` <= time < `end` in ns since 1970."""
-        return await _run(self._beside, self._store.history, device, metric, start, end, step)
+        return await self._beside.run(self._store.history, device, metric, start, end, step)
 
     async def past(
         self,
@@ -84,17 +89,17 @@ class StoreExecutor:
         nodes: Sequence[str] | None,
     ) -> FleetPast:
         """Return the newest readings of a table's devices, or of some nodes, at each instant."""
-        return await _run(self._beside, self._store.past, table, columns, when, reach, nodes)
+        return await self._beside.run(self._store.past, table, columns, when, reach, nodes)
 
     async def events(
         self, start: int, end: int, node: str | None, kind: str | None, limit: int
     ) -> list[StoredEvent]:
         """Return events, newest first."""
-        return await _run(self._thread, self._store.events, start, end, node, kind, limit)
+        return await self._thread.run(self._store.events, start, end, node, kind, limit)
 
     async def size(self) -> dict[str, int]:
         """Return bytes by part."""
-        return await _run(self._thread, self._store.size)
+        return await self._thread.run(self._store.size)
 
     def status(self) -> StoreStatus:
         """Return the state of the store."""
@@ -107,8 +112,9 @@ class StoreExecutor:
             began = time.monotonic()
             backfilled = int(batch.frames.backfilled.sum())
             try:
-                new = await _run(self._thread, self._store.write, batch)
+                new = await self._thread.run(self._store.write, batch)
             except StoreError as error:
+                self._attempted()
                 self._failed(error)
                 if stop.is_set():
                     return False
@@ -131,16 +137,16 @@ class StoreExecutor:
 
     async def _tidy(self) -> None:
         try:
-            await _run(self._thread, self._store.tidy)
+            await self._thread.run(self._store.tidy)
         except StoreError as error:  # nothing is lost, and a commit that fails is reported
             log.warning("store: %s", error)
 
     async def maintain(self, wall: int) -> bool:
         """Do one piece of upkeep; return whether there is more to do now."""
         try:
-            more = await _run(self._thread, self._store.maintain, wall)
+            more = await self._thread.run(self._store.maintain, wall)
             if more:
-                await _run(self._upkeep, self._store.seal)
+                await self._upkeep.run(self._store.seal)
                 await self._tidy()  # while a file was being made the log could not be folded in
         except StoreError as error:
             self._failed(error)
@@ -150,11 +156,11 @@ class StoreExecutor:
     async def close(self) -> None:
         """Close the store and end the threads."""
         try:
-            await _run(self._thread, self._store.close)
+            await self._thread.run(self._store.close)
         finally:
-            self._thread.shutdown(wait=False)
+            self._thread.close()
             for threads in (self._beside, self._upkeep):
-                threads.shutdown(wait=False, cancel_futures=True)
+                threads.close(cancel=True)
 
     def _failed(self, error: StoreError) -> None:
         self._stats.store_errors += 1
@@ -164,14 +170,6 @@ class StoreExecutor:
                 error,
             )
         self._stats.store_ok = False
-
-
-async def _run(
-    pool: ThreadPoolExecutor,
-    function: Callable[[Unpack[Arguments]], Answer],
-    *args: *Arguments,
-) -> Answer:
-    return await asyncio.get_running_loop().run_in_executor(pool, function, *args)
 
 
 def _lower_priority() -> None:

@@ -8,9 +8,10 @@ because an Alertmanager that was restarted no longer knows that it fired.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import random
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from alerts.delivery.alertmanager_state import AlertmanagerState
 from alerts.delivery.channel_stats import ChannelStats
@@ -60,11 +61,14 @@ class AlertmanagerFeed:
             for sender in self._senders:
                 sender.changed.set()
 
-    async def run(self, http: HttpSender, dice: random.Random) -> None:
-        """Send to all Alertmanagers until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for sender in self._senders:
-                group.create_task(sender.run(http, dice), name=f"feed {sender.url}")
+    def works(
+        self, http: HttpSender, dice: random.Random
+    ) -> dict[str, Callable[[], Awaitable[None]]]:
+        """Return the work of each Alertmanager's sender, by a name for its task."""
+        return {
+            f"feed {self.name} {number}": functools.partial(sender.run, http, dice)
+            for number, sender in enumerate(self._senders)
+        }
 
 
 class AlertSender:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from alerts.config import HOUR, AlertsConfig
 from alerts.delivery.alertmanager_feed import AlertmanagerFeed
@@ -25,6 +25,7 @@ from alerts.notifiers.http_sender import HttpSender, open_sender
 from alerts.notifiers.result import Answer, Later
 from api.alerts import Action, Alert, AlertState, ChannelRow, Incident, Severity, Subject
 from telemetry.errors import ConfigError, did_you_mean
+from telemetry.supervision import Supervisor
 
 _STORE_SECONDS = 1.0
 
@@ -121,19 +122,26 @@ class Outbox:
         for name, channel in config.notifiers().items():
             self._add(name, channel)
 
-    async def run(self) -> None:
-        """Send until cancelled. Requests in flight then get a few seconds; the rest stays waiting."""
+    async def run(self, supervisor: Supervisor | None = None) -> None:
+        """Send until cancelled. Requests in flight then get a few seconds; the rest stays waiting.
+
+        `supervisor` runs the task of each channel.
+        """
+        supervisor = supervisor or Supervisor()
         async with (
             open_sender(self._config.proxy, self._version) as sender,
             asyncio.TaskGroup() as group,
         ):
             self._sender = sender
-            for worker in self._workers.values():
-                group.create_task(worker.run(), name=f"channel {worker.name}")
+            works: dict[str, Callable[[], Awaitable[None]]] = {
+                f"channel {worker.name}": worker.run for worker in self._workers.values()
+            }
             for feed in self._feeds.values():
-                group.create_task(feed.run(sender, self._dice), name=f"feed {feed.name}")
+                works |= feed.works(sender, self._dice)
             if self._feeds:
-                group.create_task(self._store_states(), name="channel states")
+                works["channel states"] = self._store_states
+            for name, work in works.items():
+                group.create_task(supervisor.run(name, work), name=name)
 
     def wake(self) -> None:
         """Note that deliveries were stored; called on the loop."""

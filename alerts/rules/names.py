@@ -23,6 +23,9 @@ MONITOR_QUANTITIES = tuple(
         "influxdb_failing": "1 while InfluxDB accepts nothing.",
         "delivery_failing": "1 while a channel delivers nothing.",
         "journal_unwritable": "1 while the journal of alerts can't be written.",
+        "task_restarted": "1 while a task of the aggregator that ended has not worked for a while.",
+        "task_failing": "1 while a task of the aggregator ends again and again.",
+        "task_blocked": "1 while a task of the aggregator makes no progress.",
         "journal_lost": "1 for a day after the journal of alerts was found broken.",
     }.items()
 )

@@ -1,0 +1,61 @@
+"""A small pool of threads that is replaced when one of them has died.
+
+A thread of `ThreadPoolExecutor` survives whatever the work raises. But one that dies all the same (for
+want of memory, say) is never started again, and what is submitted later waits for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar, TypeVarTuple, Unpack
+
+Answer = TypeVar("Answer")
+Arguments = TypeVarTuple("Arguments")
+
+CHECK_SECONDS = 1.0
+
+
+class WorkerThreads:
+    """Threads for calls that block. No thread is started before it is used."""
+
+    def __init__(self, count: int, name: str, begin: Callable[[], None] = lambda: None) -> None:
+        """`begin` is called in each thread when it starts."""
+        self.name = name
+        self._count = count
+        self._begin = begin
+        self._threads: list[threading.Thread] = []
+        self._closed = False
+        self._pool = self._make()
+
+    async def run(
+        self, function: Callable[[Unpack[Arguments]], Answer], *args: *Arguments
+    ) -> Answer:
+        """Call a function in a thread of the pool."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, function, *args)
+
+    async def watch(self) -> None:
+        """Check once a second that all threads live; otherwise replace the pool, and raise
+        `RuntimeError`. What waits for a dead thread is cancelled."""
+        while True:
+            dead = [thread.name for thread in self._threads if not thread.is_alive()]
+            if dead and not self._closed:
+                old, self._pool = self._pool, self._make()
+                old.shutdown(wait=False, cancel_futures=True)
+                raise RuntimeError(f"thread {dead[0]} has died")
+            await asyncio.sleep(CHECK_SECONDS)
+
+    def close(self, *, cancel: bool = False) -> None:
+        """End the threads when they have done what they were given; with `cancel`, what they do now."""
+        self._closed = True
+        self._pool.shutdown(wait=False, cancel_futures=cancel)
+
+    def _make(self) -> ThreadPoolExecutor:
+        self._threads = []
+        return ThreadPoolExecutor(self._count, self.name, initializer=self._started)
+
+    def _started(self) -> None:
+        self._threads.append(threading.current_thread())
+        self._begin()
