@@ -263,6 +263,7 @@ class Aggregator:
             if self.stats.bus_connected:
                 for each in ingest.drain_commands(began):
                     bus.command(each.node, each.command)
+            ingest.refusals.report(self.impairments, began)
             self.stats.flush.add(time.monotonic() - began)
             self.flushes.tick()
             self.marks.mark("flush")

@@ -57,6 +57,9 @@ class Stats(msgspec.Struct):
     resend_requests: int = 0
     dropped: dict[str, int] = {}
     """Messages thrown away, by reason: `malformed`, `oversize`, `foreign`, `schema`, ..."""
+    refused: dict[str, dict[str, int]] = {}
+    """Messages refused at the border, by node and reason; names that are no nodes of this cluster are
+    one entry, `(unknown)`."""
     events_stored: int = 0
     events_duplicate: int = 0
     bus_connects: int = 0

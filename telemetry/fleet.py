@@ -116,7 +116,9 @@ class Node:
     seen: float = -np.inf
     """Time at which the last live frame came, monotonic seconds of the owner."""
     sampled_at: int = 0
-    """Clock of the node in that frame, ns since 1970."""
+    """When that frame was sampled, ns since 1970: by the node's clock, unless that is far off."""
+    clock_offset: int = 0
+    """ns that were added to the node's clock because it is far off."""
     session: int = 0
     seq: int = -1
 
@@ -162,6 +164,7 @@ class Fleet:
             node.online, node.session, node.seq = before.online, before.session, before.seq
             node.ended = before.ended
             node.seen, node.sampled_at = before.seen, before.sampled_at
+            node.clock_offset = before.clock_offset
         self.nodes[inventory.node] = node
         self._name_rows(node)
         self.set_intervals(node, node.interval, node.slow_interval)

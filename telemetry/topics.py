@@ -69,9 +69,12 @@ def pattern(cluster: str = "+", shard: str = "+", node: str = "+", kind: Topic |
 
 
 def parse(text: str) -> Address | None:
-    """Return the parts of a topic, or None for a topic of another program."""
+    """Return the parts of a topic, or None for a topic of another program, and for names that no
+    cluster and no node can have: a peer may put terminal escapes into a topic."""
     parts = text.split("/")
     if len(parts) != 6 or f"{parts[0]}/{parts[1]}" != ROOT:
+        return None
+    if not (is_name(parts[2]) and is_name(parts[4])):
         return None
     try:
         kind = Topic(parts[5])
@@ -80,9 +83,14 @@ def parse(text: str) -> Address | None:
     return Address(parts[2], parts[3], parts[4], kind)
 
 
+def is_name(name: str) -> bool:
+    """Return whether a cluster or a node can have a name."""
+    return _NAME.fullmatch(name) is not None
+
+
 def check_name(where: str, name: str) -> str:
     """Return a cluster's or node's name if a topic allows it; else raise `ConfigError`."""
-    if not _NAME.fullmatch(name):
+    if not is_name(name):
         raise ConfigError(
             where,
             f"{name!r} can't be part of an MQTT topic",

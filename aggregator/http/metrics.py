@@ -162,6 +162,11 @@ def self_families(stats: Stats, sizes: Mapping[str, int], uptime: float) -> list
                 _by("kind", stats.messages)),
         _family("aggregator_messages_dropped_total", "Messages thrown away, by reason.", COUNTER,
                 _by("reason", dropped)),
+        _family("aggregator_messages_refused_total",
+                "Messages refused at the border, by node and reason; other names are one.", COUNTER,
+                [(labels({"node": node, "reason": reason}), float(count))
+                 for node, reasons in sorted(stats.refused.items())
+                 for reason, count in sorted(reasons.items())]),
         _family("aggregator_holes_open", "Frames missing now and requested.", GAUGE,
                 [("", float(stats.holes_open))]),
         _family("aggregator_bus_connected", "1 while the broker is connected.", GAUGE,

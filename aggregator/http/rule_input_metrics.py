@@ -103,7 +103,7 @@ def rule_input_families(
              [(_of(node, scope), node.interval) for node in nodes]),
         each("node_clock_skew_seconds",
              "How far the node's clock was ahead of the aggregator's when its newest frame came.",
-             [(_of(node, scope), round(node.sampled_at / 1e9 - wall / 1e9 + now - node.seen, 3))
+             [(_of(node, scope), round((node.sampled_at - node.clock_offset - wall) / 1e9 + now - node.seen, 3))
               for node in heard]),
         each("gpu_unread", "1 for a GPU whose temperature can't be read, and why.",
              [sample for node in nodes if status_of(node, now) is NodeStatus.ONLINE

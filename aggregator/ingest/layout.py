@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from aggregator.ingest.ids import IdRegistry
-from telemetry.errors import WireError
 from telemetry.fleet import Floats, gaps32, gaps64
 from telemetry.frame import Frame
 from telemetry.gap import Gap
@@ -68,19 +67,6 @@ class NodeLayout:
             ):
                 return False
         return True
-
-
-def check_inventory(inventory: Inventory) -> None:
-    """Raise `WireError` when an inventory contradicts itself."""
-    uuids = [gpu.uuid for gpu in inventory.gpus]
-    links = [(link.gpu, link.number) for link in inventory.links]
-    if len(set(uuids)) != len(uuids) or not all(uuids):
-        raise WireError("malformed", "two GPUs of one UUID, or one without")
-    if len(set(links)) != len(links):
-        raise WireError("malformed", "two links of one number")
-    names = [(block.table, block.lane) for block in inventory.schema.blocks]
-    if len(set(names)) != len(names):
-        raise WireError("malformed", "two blocks of one table and lane in the schema")
 
 
 def make_layout(inventory: Inventory, registry: IdRegistry) -> NodeLayout:

@@ -18,26 +18,25 @@ from aggregator.ingest.backfill import NodeCommand
 from aggregator.ingest.batcher import Batcher, SampleTimes
 from aggregator.ingest.dead_letters import DeadLetters
 from aggregator.ingest.ids import IdRegistry
-from aggregator.ingest.layout import check_inventory, make_layout
-from aggregator.ingest.sequence import CLOCK_END, SESSIONS_END, FrameSequence, NodeTracker
+from aggregator.ingest.layout import make_layout
+from aggregator.ingest.node_clocks import NodeClocks
+from aggregator.ingest.refusals import Refusals
+from aggregator.ingest.sequence import FrameSequence, NodeTracker
 from aggregator.store.protocol import Batch
 from api.fleet import StoredEvent
 from api.stats import Stats
-from telemetry import frame as frames
-from telemetry import inventory as messages
+from telemetry import border
 from telemetry.devices import Event, Gpu
 from telemetry.errors import WireError
 from telemetry.fleet import Fleet
 from telemetry.frame import Frame
 from telemetry.intervals import IntervalSet
-from telemetry.inventory import CollectorStatus, CommandReply, Inventory
+from telemetry.inventory import Inventory
 from telemetry.schema import SCHEMA, Schema
-from telemetry.topics import Topic, parse, shard_of
+from telemetry.topics import Topic
 
 log = logging.getLogger(__name__)
 
-LONGEST_BACKFILL = 16 * 1024 * 1024
-"""Bytes of one backfill message."""
 REMEMBERED_EVENTS = 100_000
 """Events by which one that comes again is recognised."""
 RECENT_EVENTS = 1000
@@ -83,8 +82,9 @@ class Interner:
 class EventIntake:
     """Events of the fleet, each once however often it comes: for the store, the rules and viewers."""
 
-    def __init__(self, stats: Stats) -> None:
+    def __init__(self, stats: Stats, clocks: NodeClocks) -> None:
         self._stats = stats
+        self._clocks = clocks
         self._seen: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._unstored: list[StoredEvent] = []
         self._unevaluated: list[Event] = []
@@ -93,9 +93,7 @@ class EventIntake:
 
     def add(self, node: str, payload: bytes, wall: int) -> None:
         """Add an event of a node, received at `wall`, ns since 1970. Raises `WireError`."""
-        event = messages.decode(_checked(payload), Event)
-        if event.node != node:
-            raise WireError("foreign", f"an event of {event.node!r}")
+        event = border.decode_event(payload, node)
         key = event.node, event.id
         if key in self._seen:
             self._stats.events_duplicate += 1
@@ -103,6 +101,9 @@ class EventIntake:
         self._seen[key] = None
         if len(self._seen) > REMEMBERED_EVENTS:
             self._seen.popitem(last=False)
+        at = self._clocks.of_event(node, event.at, wall)
+        if at != event.at:
+            event = msgspec.structs.replace(event, at=at)
         self.recent.append(event)
         self._unevaluated.append(event)
         self._unstored.append(StoredEvent(event, wall))
@@ -137,7 +138,9 @@ class MessageRouter:
         self._interner = Interner()
         self._sequence = FrameSequence(config.backfill, fleet, stats, registry)
         self._batcher = Batcher(fleet, stats)
-        self._events = EventIntake(stats)
+        self._clocks = NodeClocks()
+        self._events = EventIntake(stats, self._clocks)
+        self.refusals = Refusals(stats)
         self._inventories: list[Inventory] = []
         """New ones that no batch has yet."""
         self._routes: dict[str, tuple[NodeTracker, Topic]] = {}
@@ -153,9 +156,15 @@ class MessageRouter:
         accounted: Mapping[tuple[str, int], IntervalSet],
     ) -> None:
         """Begin with what the store knows: its nodes show as stale, not as absent."""
-        for inventory in map(self._interner.inventory, inventories):
-            layout = make_layout(inventory, self._registry)
-            self._sequence.add_layout(self._sequence.node(inventory.node), layout)
+        for inventory in inventories:
+            try:  # an older release may have stored what is refused today
+                border.check_inventory(inventory)
+            except WireError as error:
+                log.warning("node=%s its stored inventory is left out: %s", inventory.node, error)
+                continue
+            shared = self._interner.inventory(inventory)
+            layout = make_layout(shared, self._registry)
+            self._sequence.add_layout(self._sequence.node(shared.node), layout)
         for (name, session), stored in accounted.items():
             self._sequence.restore(name, session, stored)
 
@@ -165,6 +174,7 @@ class MessageRouter:
         """Process one message; `now` is monotonic seconds, `wall` ns since 1970. Never raises."""
         stats = self._stats
         stats.bytes_received += len(payload)
+        node = None
         try:
             node, kind = self._routes.get(topic) or self._route(topic)
             stats.messages[kind] = stats.messages.get(kind, 0) + 1
@@ -178,46 +188,61 @@ class MessageRouter:
                 case Topic.STATUS:
                     self._status(node, payload, now)
                 case Topic.INVENTORY:
-                    self._inventory(node, payload, now)
+                    self._inventory(node, payload, now, wall)
                 case Topic.REPLY:
-                    reply = messages.decode(_checked(payload), CommandReply)
-                    self._sequence.reply(node, reply, now)
+                    self._sequence.reply(node, border.decode_reply(payload), now)
                 case Topic.COMMAND:
                     pass  # a request to a collector; not ours to answer
         except WireError as error:
-            self._drop(error, topic, payload, wall)
+            self.refuse(error, topic, payload, now, wall, node)
         except Exception as error:  # our fault; still no reason to stop receiving
-            log.exception("ingest: %s", topic)
-            self._drop(WireError("error", repr(error)), topic, payload, wall)
+            log.exception("ingest: %s", border.clean(topic))
+            self.refuse(WireError("error", repr(error)), topic, payload, now, wall, node)
+
+    def refuse(
+        self,
+        error: WireError,
+        topic: str,
+        payload: bytes,
+        now: float,
+        wall: int,
+        node: NodeTracker | None = None,
+    ) -> None:
+        """Count a message that is refused, and keep a sample; `node`: of whom, if it is known."""
+        detail, topic = border.clean(str(error)[:512]), border.clean(topic[:512])
+        self._stats.drop(error.reason)
+        ours = node is not None and (node.layouts or node.status is not None)
+        self.refusals.add(node.name if node and ours else None, error.reason, detail, now)
+        self._dead_letters.add(error.reason, topic, payload, detail, wall)
 
     def _route(self, topic: str) -> tuple[NodeTracker, Topic]:
-        address = parse(topic)
-        if address is None:
-            level = topic.split("/", 2)
-            if len(level) > 1 and level[0] == "kilowatch" and level[1] != "1":
-                raise WireError("version", f"kilowatch/{level[1][:20]} is no supported version")
-            raise WireError("foreign", "no topic of ours")
-        if address.cluster != self._config.cluster or address.shard != shard_of(address.node):
-            raise WireError("foreign", "another cluster, or the wrong shard for the node")
+        address = border.check_topic(topic, self._config.cluster)
         route = self._routes[topic] = self._sequence.node(address.node), address.kind
         return route
-
-    def _drop(self, error: WireError, topic: str, payload: bytes, wall: int) -> None:
-        self._stats.drop(error.reason)
-        self._dead_letters.add(error.reason, topic, payload, str(error), wall)
 
     def _frame(
         self, node: NodeTracker, payload: bytes, now: float, wall: int, *, live: bool
     ) -> None:
-        frame = frames.decode(payload)
-        if not (
-            frame.session < SESSIONS_END
-            and frame.seq < CLOCK_END
-            and 0 < frame.sampled_at < CLOCK_END
-        ):
-            raise WireError("malformed", "a number is out of range")
+        frame = border.decode_frame(payload)
+        if not live or self._clocks.offsets or not border.live(frame.sampled_at, wall):
+            frame = self._timed(node, frame, wall, live=live)
         self._stats.frames_received += 1
         self._accept(node, frame, len(payload), wall, now, live=live)
+
+    def _timed(self, node: NodeTracker, frame: Frame, wall: int, *, live: bool) -> Frame:
+        """Return a frame with a time that it can have. Raises `WireError` (`clock`)."""
+        name, session, at = node.name, frame.session, frame.sampled_at
+        if live:
+            right: int | None = self._clocks.of_live(name, session, at, wall)
+            offset = self._clocks.offsets.get(name)
+            if node.fleet_node is not None:
+                node.fleet_node.clock_offset = 0 if offset is None else offset.ns
+        else:
+            right = self._clocks.of_backfilled(name, session, at, wall)
+        if right is None:  # requested again it would come with the same time
+            self._sequence.give_up(node, session, frame.seq, "clock")
+            raise WireError("clock", f"a frame of {at / 1e9:.0f} s since 1970")
+        return frame if right == at else msgspec.structs.replace(frame, sampled_at=right)
 
     def _accept(
         self,
@@ -236,24 +261,21 @@ class MessageRouter:
         self._batcher.add(arrived)
         if arrived.stored:
             for event in frame.events:
-                self._events.add(node.name, event, received_at)
+                try:
+                    self._events.add(node.name, event, received_at)
+                except WireError as error:  # the frame and its other events are none the worse
+                    self.refuse(error, f"{node.name}/frame/event", event, now, received_at, node)
 
     def _backfill(self, node: NodeTracker, payload: bytes, now: float, wall: int) -> None:
-        if len(payload) > LONGEST_BACKFILL:
-            raise WireError("oversize", f"{len(payload)} bytes")
-        for each in frames.decode_many(payload):
+        for each in border.decode_backfill(payload):
             try:
                 self._frame(node, each, now, wall, live=False)
             except WireError as error:
-                self._drop(error, f"{node.name}/backfill", each, wall)
+                self.refuse(error, f"{node.name}/backfill", each, now, wall, node)
 
-    def _inventory(self, node: NodeTracker, payload: bytes, now: float) -> None:
-        inventory = self._interner.inventory(messages.decode(_checked(payload), Inventory))
-        if inventory.node != node.name:
-            raise WireError("foreign", f"an inventory of {inventory.node!r}")
-        if not 0 <= inventory.session < SESSIONS_END or not 0 <= inventory.version < SESSIONS_END:
-            raise WireError("malformed", "a number is out of range")
-        check_inventory(inventory)
+    def _inventory(self, node: NodeTracker, payload: bytes, now: float, wall: int) -> None:
+        found = border.decode_inventory(payload, node.name, wall)
+        inventory = self._interner.inventory(found)
         first = not node.layouts
         if first or node.layouts[0].inventory != inventory:
             self._inventories.append(inventory)
@@ -264,9 +286,10 @@ class MessageRouter:
             self._sequence.wake(node, now)
 
     def _status(self, node: NodeTracker, payload: bytes, now: float) -> None:
-        status = messages.decode(_checked(payload), CollectorStatus)
-        if status.interval <= 0 or status.slow_interval <= 0:
-            raise WireError("malformed", "an interval that is not above 0")
+        status = border.decode_status(payload)
+        for span in status.ring:
+            if span.session == node.session and not node.credible(span.last, now):
+                raise WireError("malformed", f"a ring up to {span.last}, behind {node.seq}: a leap")
         self._sequence.report_status(node, status, now)
 
     # -- Out -------------------------------------------------------------------------------------
@@ -301,10 +324,3 @@ class MessageRouter:
     def drain_sample_times(self) -> SampleTimes:
         """Return when the frames were sampled that the rules have not evaluated yet."""
         return self._batcher.drain_sample_times()
-
-
-def _checked(payload: bytes) -> bytes:
-    """Return a message that is no longer than a message may be. Raises `WireError`."""
-    if len(payload) > frames.MAX_FRAME_BYTES:
-        raise WireError("oversize", f"{len(payload)} bytes")
-    return payload

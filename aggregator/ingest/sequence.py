@@ -51,11 +51,6 @@ REJECTIONS = 3
 """A frame that fits no inventory so many times is given up: it would be requested forever."""
 REQUEST_INVENTORY_EVERY = 10.0
 """Seconds between two requests for an inventory, per node."""
-SESSIONS_END = 1 << 63
-"""First number that is no session, and no version."""
-CLOCK_END = 1 << 62
-"""ns since 1970: the year 2116. Also the first number that no frame can have."""
-
 FleetRows = Mapping[Table, npt.NDArray[np.intp]]
 """A node's rows in the fleet, by table."""
 
@@ -329,6 +324,12 @@ class FrameSequence:
         elif len(counts) > 10 * WAITING_FRAMES:
             counts.clear()
 
+    def give_up(self, node: NodeTracker, session: int, seq: int, reason: str) -> None:
+        """Record a frame as lost that came and can't be stored, unless it is accounted for."""
+        account = node.accounts.get(session)
+        if account is not None and seq <= account.end:
+            self._lose(account.lose(seq, seq, reason))
+
     # -- Nodes -----------------------------------------------------------------------------------
 
     def add_layout(self, node: NodeTracker, layout: NodeLayout) -> None:
@@ -362,7 +363,7 @@ class FrameSequence:
             node.online, node.ended = False, status.reason == "shutdown"
             node.show(self._fleet)
             for span in status.ring:  # what its last frames were; requested when it is back
-                if span.session in node.accounts and span.last < CLOCK_END:
+                if span.session in node.accounts:
                     node.accounts[span.session].exists(span.last)
 
     def reply(self, node: NodeTracker, reply: CommandReply, now: float) -> None:
@@ -426,12 +427,11 @@ def _same_rows(one: NodeLayout, other: NodeLayout) -> bool:
 
 
 def _outlines(ring: Iterable[FrameSpan]) -> dict[int, FrameSpan]:
-    """Return one span per session: a torn ring has several of one. Impossible spans are left out."""
+    """Return one span per session: a torn ring has several of one."""
     spans: dict[int, FrameSpan] = {}
     for span in ring:
-        if 0 <= span.first <= span.last < CLOCK_END and 0 <= span.session < SESSIONS_END:
-            other = spans.get(span.session, span)
-            spans[span.session] = FrameSpan(
-                span.session, min(span.first, other.first), max(span.last, other.last)
-            )
+        other = spans.get(span.session, span)
+        spans[span.session] = FrameSpan(
+            span.session, min(span.first, other.first), max(span.last, other.last)
+        )
     return spans

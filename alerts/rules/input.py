@@ -121,7 +121,7 @@ class FleetSnapshot:
         for node in self.fleet.nodes.values():
             if node.sampled_at and node.seen > -np.inf:
                 ours = self.wall - int((self.now - node.seen) * 1e9)
-                skew[node.rows[Table.NODE]] = (node.sampled_at - ours) / 1e9
+                skew[node.rows[Table.NODE]] = (node.sampled_at - node.clock_offset - ours) / 1e9
         return skew
 
     def age(self, event: Event) -> float:

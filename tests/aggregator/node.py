@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Sequence
 
 import aiomqtt
@@ -32,14 +33,16 @@ from telemetry.schema import GPU_FAST, NODE_FAST, SCHEMA
 from telemetry.topics import Topic, topic
 
 START = 1_763_700_000 * 10**9
-"""The clock of every scripted node at frame 0, ns since 1970."""
+"""The clock at frame 0 where a test drives the clocks, ns since 1970."""
+NOW = time.time_ns()
+"""The clock of every node on a real bus at frame 0: the aggregator's is the real one there."""
 GAP_COLUMN = 2
 """A column of the gpu block that is always a gap."""
 
 
-def sampled_at(seq: int) -> int:
+def sampled_at(seq: int, began: int = START) -> int:
     """The node's clock of a frame: one a second."""
-    return START + seq * 10**9
+    return began + seq * 10**9
 
 
 def value(node: str, row: int, column: int, seq: int) -> float:
@@ -85,14 +88,25 @@ def inventory(node: str, gpus: int, session: int = 1, version: int = 0) -> Inven
     )
 
 
-def payload(node: str, gpus: int, session: int, seq: int, events: Sequence[bytes] = ()) -> bytes:
+def payload(
+    node: str,
+    gpus: int,
+    session: int,
+    seq: int,
+    events: Sequence[bytes] = (),
+    at: int | None = None,
+) -> bytes:
     """The bytes of a frame."""
     readings = {GPU_FAST: gpu_rows(node, gpus, seq), NODE_FAST: node_rows(node, seq)}
-    return frames.encode(frames.build(session, seq, sampled_at(seq), readings, events))
+    clock = sampled_at(seq) if at is None else at
+    return frames.encode(frames.build(session, seq, clock, readings, events))
 
 
 class ScriptedNode:
     """One node on a real bus. Its ring holds what `sample` made, until `forget`."""
+
+    step = 10**9
+    """ns between two frames by its clock, however fast it makes them."""
 
     def __init__(self, broker: BrokerConfig, name: str, gpus: int = 2, session: int = 1) -> None:
         self.broker = broker
@@ -128,7 +142,8 @@ class ScriptedNode:
         """Make the next frame and put it into the ring."""
         seq = self.made.get(self.session, 0)
         self.made[self.session] = seq + 1
-        encoded = payload(self.name, self.gpus, self.session, seq)
+        at = NOW + seq * self.step
+        encoded = payload(self.name, self.gpus, self.session, seq, at=at)
         self.ring.setdefault(self.session, {})[seq] = encoded
         return seq, encoded
 
@@ -153,7 +168,7 @@ class ScriptedNode:
     async def event(self, number: int) -> None:
         """Publish an event."""
         event = Event(
-            id=f"{self.session}-{number}", node=self.name, at=sampled_at(number), kind="xid"
+            id=f"{self.session}-{number}", node=self.name, at=sampled_at(number, NOW), kind="xid"
         )
         await self.publish(Topic.EVENT, messages.encode(event))
 

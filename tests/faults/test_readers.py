@@ -98,6 +98,7 @@ async def test_stopped_aggregator(tmp_path: Path, seed: int, observe: Observe) -
     try:
         cluster.start("aggregator")
         async with ScriptedNode(broker.config, "a", gpus=32) as node:
+            node.step = 10**7  # thousands of frames in seconds: its clock must not be hours ahead
             await _stored(cluster, node)
             process = cluster.processes["aggregator"]
             process.send_signal(signal.SIGSTOP)

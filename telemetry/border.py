@@ -1,0 +1,397 @@
+"""The border of the bus: every message is decoded and validated here, before anything else sees it.
+
+A peer may send any bytes: a flipped bit, another release, a stolen certificate. What passes has numbers
+that the store's columns can hold, spans that a session can have, texts of bounded length without
+control characters, and names that agree with each other; what comes behind the border trusts it.
+A message that does not is refused whole, as a `WireError` whose reason is one of `REASONS`.
+
+Texts are cleaned rather than refused: a serial number that a driver returns with a NUL in it must not
+cost the node its inventory. Numbers and names are refused: no value of ours could stand for them.
+Pure: the time is an argument.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterable, Mapping, Sized
+from typing import Any, TypeVar
+
+import msgspec
+
+from telemetry import frame as frames
+from telemetry import inventory as messages
+from telemetry.devices import Event, Gpu
+from telemetry.errors import WireError
+from telemetry.frame import MAX_FRAME_BYTES, Frame
+from telemetry.inventory import CollectorStatus, Command, CommandReply, Inventory
+from telemetry.schema import SCHEMA, Schema
+from telemetry.topics import Address, parse, shard_of
+
+T = TypeVar("T")
+
+REASONS = ("malformed", "oversize", "foreign", "version", "clock", "error")
+"""Why a message is refused: it does not decode or holds an impossible value; it is too long; it is
+about another node or cluster; it is of another version of the topic tree; its time is impossible; we
+failed on it ourselves."""
+
+# Sizes, bytes.
+
+MOST_BACKFILL_BYTES = 16 * 1024 * 1024
+MOST_STATUS_BYTES = 512 * 1024
+MOST_EVENT_BYTES = 64 * 1024
+MOST_REPLY_BYTES = 512 * 1024
+MOST_COMMAND_BYTES = 64 * 1024
+MOST_STATE_BYTES = 256 * 1024
+"""Of a retained state of our own."""
+
+# Counts.
+
+MOST_GPUS = 1024
+MOST_LINKS = 65_536
+MOST_SPANS = 8192
+"""Spans of a ring, or of lost frames in a reply."""
+MOST_BLOCKS = 64
+MOST_COLUMNS = 2048
+"""Metrics in one block."""
+MOST_EVENTS = 256
+"""Events in one frame; a collector puts in a hundred."""
+MOST_FACTS = 256
+"""Facts of a host; also the values in the details of an event."""
+MOST_TEXT = 1024
+"""Characters of any text, a raw line of the kernel log among them; longer ones are cut."""
+DEPTH = 4
+"""Nesting of the details of an event."""
+
+# Numbers.
+
+SESSIONS_END = 1 << 63
+"""First number that is no session, and no version: the store's columns are signed."""
+FRAMES_END = 1 << 31
+"""First number that no frame has: 6.8 years at ten frames a second."""
+MOST_INDEX = 65_535
+"""Highest index, minor number or link number; the store's columns hold 2^31."""
+MOST_BYTES = 1 << 53
+"""Memory, in bytes: exact in any JSON reader."""
+MOST_WATTS = 1e6
+SHORTEST_INTERVAL, LONGEST_INTERVAL = 0.001, 86_400.0
+"""Seconds between two frames."""
+WHOLE_END = 1 << 63
+"""First whole number that JSON readers and the store do not hold."""
+
+# Times, ns.
+
+LIVE_WINDOW = 3600 * 10**9
+"""How far the time of a live message may be from its arrival."""
+OLDEST = 400 * 86_400 * 10**9
+"""Age up to which a frame from a ring, or an event that waited in a queue, is believed."""
+
+
+# -- Texts ---------------------------------------------------------------------------------------
+
+_HOSTILE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufeff]")
+"""Controls of terminals and of the direction of writing, and separators of lines."""
+_LONG = re.compile(rb'[^"]{%d}' % (MOST_TEXT + 1))
+
+
+def clean(text: str) -> str:
+    """Return a text without control characters: those that separate words become blanks."""
+    if text.isprintable() and text.isascii():
+        return text
+    return _HOSTILE.sub(lambda match: " " if match[0].isspace() else "", text).strip()
+
+
+def _all_plain(payload: bytes) -> bool:
+    """Return whether no text of a JSON message needs cleaning or cutting. JSON itself allows control
+    characters in escaped form only."""
+    return (
+        payload.isascii()
+        and b"\\" not in payload
+        and b"\x7f" not in payload
+        and _LONG.search(payload) is None
+    )
+
+
+def _cleaned(value: Any) -> Any:
+    """Return a decoded message with all its texts cleaned and cut."""
+    match value:
+        case str():
+            return clean(value[:MOST_TEXT])
+        case msgspec.Struct():
+            changed = {
+                name: new
+                for name in value.__struct_fields__
+                if (new := _cleaned(old := getattr(value, name))) is not old
+            }
+            return msgspec.structs.replace(value, **changed) if changed else value
+        case tuple():
+            items = [_cleaned(item) for item in value]
+            same = all(new is old for new, old in zip(items, value, strict=True))
+            return value if same else tuple(items)
+        case list():
+            return [_cleaned(item) for item in value]
+        case dict():
+            return {_cleaned(name): _cleaned(item) for name, item in value.items()}
+        case _:
+            return value
+
+
+def _decode(payload: bytes, kind: type[T], most: int) -> T:
+    if len(payload) > most:
+        raise WireError("oversize", f"{len(payload)} bytes; at most {most}")
+    try:
+        found = messages.decode(payload, kind)
+        return found if _all_plain(payload) else _cleaned(found)
+    except RecursionError as error:
+        raise WireError("malformed", "nested too deep") from error
+
+
+# -- Numbers -------------------------------------------------------------------------------------
+
+
+def _within(where: str, value: float | None, low: float, high: float) -> None:
+    """Raise `WireError` unless a number, if there is one, is within `low` to `high`; a NaN is not."""
+    if value is not None and not low <= value <= high:
+        raise WireError(
+            "malformed", f"{where} is {_shown(value)}; {low:g} to {high:g} are possible"
+        )
+
+
+def _shown(value: object) -> str:
+    big = isinstance(value, int) and not -WHOLE_END <= value < 2 * WHOLE_END
+    return "of more than 64 bits" if big else f"{value}"
+
+
+def _bounded(where: str, items: Sized, most: int) -> None:
+    if (count := len(items)) > most:
+        raise WireError("malformed", f"{where}: {count}; at most {most}")
+
+
+def _check_session(where: str, number: int) -> None:
+    if not 0 <= number < SESSIONS_END:
+        raise WireError("malformed", f"{where} is {_shown(number)}; below 2^63 are possible")
+
+
+def _check_span(where: str, session: int, first: int, last: int) -> None:
+    _check_session(f"{where}: the session", session)
+    if not 0 <= first <= last < FRAMES_END:
+        raise WireError(
+            "malformed",
+            f"{where}: frames {_shown(first)} to {_shown(last)}; numbers below 2^31 are possible",
+        )
+
+
+def _check_unique(where: str, keys: Iterable[Hashable]) -> set[Hashable]:
+    """Return the keys as a set. Raises `WireError` when one comes twice, or is empty."""
+    listed = list(keys)
+    found = set(listed)
+    if len(found) < len(listed) or "" in found:
+        raise WireError("malformed", f"{where}: two of one name, or one without")
+    return found
+
+
+# -- Topics --------------------------------------------------------------------------------------
+
+
+def check_topic(topic: str, cluster: str) -> Address:
+    """Return the address of a topic of a cluster. Raises `WireError` (`foreign`, `version`)."""
+    address = parse(topic)
+    if address is None:
+        level = topic.split("/", 2)
+        if len(level) > 1 and level[0] == "kilowatch" and level[1] != "1":
+            raise WireError("version", f"kilowatch/{level[1][:20]} is no supported version")
+        raise WireError("foreign", "no topic of ours")
+    if address.cluster != cluster or address.shard != shard_of(address.node):
+        raise WireError("foreign", "another cluster, or the wrong shard for the node")
+    return address
+
+
+# -- Frames --------------------------------------------------------------------------------------
+
+
+def decode_frame(payload: bytes) -> Frame:
+    """Decode a frame. Raises `WireError`.
+
+    Whether its blocks have the sizes of its node's inventory is checked with that, and its time by
+    `live` or `possible`: both are of the node, not of the message.
+    """
+    frame = frames.decode(payload)
+    if not (
+        frame.session < SESSIONS_END
+        and frame.seq < FRAMES_END
+        and 0 < frame.sampled_at < WHOLE_END
+        and len(frame.blocks) <= MOST_BLOCKS
+        and len(frame.events) <= MOST_EVENTS
+    ):
+        _check_span("frame", frame.session, frame.seq, frame.seq)
+        _within("sampled_at", frame.sampled_at, 1, WHOLE_END - 1)
+        _bounded("blocks", frame.blocks, MOST_BLOCKS)
+        _bounded("events", frame.events, MOST_EVENTS)
+    return frame
+
+
+def decode_backfill(payload: bytes) -> list[bytes]:
+    """Return the encoded frames of a backfill message. Raises `WireError`."""
+    if len(payload) > MOST_BACKFILL_BYTES:
+        raise WireError("oversize", f"{len(payload)} bytes; at most {MOST_BACKFILL_BYTES}")
+    return frames.decode_many(payload)
+
+
+def live(at: int, wall: int) -> bool:
+    """Return whether the time of a live message fits its arrival at `wall`, both ns since 1970."""
+    return -LIVE_WINDOW <= at - wall <= LIVE_WINDOW
+
+
+def possible(at: int, wall: int) -> bool:
+    """Return whether a message that arrived at `wall` can be of a time, both ns since 1970: a ring
+    holds frames of days, and an event may have waited as long."""
+    return -OLDEST <= at - wall <= LIVE_WINDOW
+
+
+# -- Inventories ---------------------------------------------------------------------------------
+
+
+def decode_inventory(payload: bytes, node: str, wall: int) -> Inventory:
+    """Decode the inventory of a node that arrived at `wall`, ns since 1970. Raises `WireError`.
+
+    An impossible time is 0, which is none: the layouts of a node are ordered by it.
+    """
+    inventory = _decode(payload, Inventory, MAX_FRAME_BYTES)
+    if inventory.node != node:
+        raise WireError("foreign", f"an inventory of {inventory.node[:128]!r}")
+    check_inventory(inventory)
+    if inventory.taken_at and not possible(inventory.taken_at, wall):
+        inventory = msgspec.structs.replace(inventory, taken_at=0)
+    return inventory
+
+
+def check_inventory(inventory: Inventory) -> None:
+    """Raise `WireError` (`malformed`) when an inventory holds what no node has, or contradicts itself.
+
+    Two GPUs may have one index: the driver counts anew after one is lost, whose row remains.
+    """
+    _check_session("session", inventory.session)
+    _check_session("version", inventory.version)
+    _bounded("host", inventory.host, MOST_FACTS)
+    _bounded("gpus", inventory.gpus, MOST_GPUS)
+    _bounded("links", inventory.links, MOST_LINKS)
+    uuids = _check_unique("gpus", (gpu.uuid for gpu in inventory.gpus))
+    for number, gpu in enumerate(inventory.gpus):
+        _check_gpu(f"gpus[{number}]", gpu)
+    _check_unique("links", ((link.gpu, link.number) for link in inventory.links))
+    for number, link in enumerate(inventory.links):
+        if link.gpu not in uuids:
+            raise WireError("malformed", f"links[{number}] is of no GPU of the inventory")
+        if not 0 <= link.number <= MOST_INDEX:
+            _within(f"links[{number}].number", link.number, 0, MOST_INDEX)
+    pooled = [uuid for pool in inventory.pools for uuid in pool.gpus]
+    if not uuids >= _check_unique("pools", pooled):
+        raise WireError("malformed", "pools: one has a GPU that is none of the inventory")
+    _bounded("pools", inventory.pools, MOST_GPUS)
+    for pool in inventory.pools:
+        _within("pools: bytes", pool.bytes, 0, MOST_BYTES)
+    if inventory.schema != SCHEMA:
+        _check_schema(inventory.schema)
+
+
+def _check_gpu(where: str, gpu: Gpu) -> None:
+    _within(f"{where}.index", gpu.index, 0, MOST_INDEX)
+    _within(f"{where}.minor", gpu.minor, 0, MOST_INDEX)
+    _within(f"{where}.memory_bytes", gpu.memory_bytes, 0, MOST_BYTES)
+    _within(f"{where}.power_limit_watts", gpu.power_limit_watts, 0, MOST_WATTS)
+    _bounded(f"{where}.capabilities", gpu.capabilities, MOST_COLUMNS)
+
+
+def _check_schema(schema: Schema) -> None:
+    _bounded("schema.blocks", schema.blocks, MOST_BLOCKS)
+    _check_unique("schema.blocks", (block.name for block in schema.blocks))
+    for block in schema.blocks:
+        _bounded(f"schema: {block.name}", block.names, MOST_COLUMNS)
+        _check_unique(f"schema: {block.name}", block.names)
+
+
+# -- Status, events, replies, commands -----------------------------------------------------------
+
+
+def decode_status(payload: bytes) -> CollectorStatus:
+    """Decode a collector's status. Raises `WireError`."""
+    status = _decode(payload, CollectorStatus, MOST_STATUS_BYTES)
+    _check_session("session", status.session)
+    _within("interval", status.interval, SHORTEST_INTERVAL, LONGEST_INTERVAL)
+    _within("slow_interval", status.slow_interval, SHORTEST_INTERVAL, LONGEST_INTERVAL)
+    _bounded("ring", status.ring, MOST_SPANS)
+    for span in status.ring:
+        _check_span("ring", span.session, span.first, span.last)
+    return status
+
+
+def decode_event(payload: bytes, node: str) -> Event:
+    """Decode an event of a node. Raises `WireError`. Its time is checked by `possible`."""
+    event = _decode(payload, Event, MOST_EVENT_BYTES)
+    if event.node != node:
+        raise WireError("foreign", f"an event of {event.node[:128]!r}")
+    if not event.id or not event.kind:
+        raise WireError("malformed", "an event without an id, or without a kind")
+    for name, value in event.data.items():
+        kind = _DETAILS.get(name)
+        if kind is not None and value is not None and type(value) is not kind:
+            raise WireError("malformed", f"data.{name} is no {kind.__name__}")
+    _check_details(event.data, DEPTH, MOST_FACTS)
+    return event
+
+
+_DETAILS: Mapping[str, type] = {
+    **dict.fromkeys(
+        ("xid", "sxid", "pid", "gpu_instance", "compute_instance", "action_from", "action_to",
+         "link", "switch", "count", "first_at", "ticks"), int),
+    **dict.fromkeys(("fatal", "reset", "drain_and_reset", "continuation"), bool),
+    **dict.fromkeys(("process", "line", "what", "source", "state"), str),
+    "registers": list,
+}  # fmt: skip
+"""Types of the details that rules and pages read."""
+
+
+def _check_details(value: object, depth: int, left: int) -> int:
+    """Return how many more values there may be. Raises `WireError`."""
+    left -= 1
+    if left < 0 or depth < 0:
+        raise WireError("malformed", f"data: more than {MOST_FACTS} values, or nested too deep")
+    match value:
+        case dict() | list():
+            for item in value.values() if isinstance(value, dict) else value:
+                left = _check_details(item, depth - 1, left)
+        case int() if not -WHOLE_END <= value < WHOLE_END:
+            raise WireError("malformed", "data: a number of more than 64 bits")
+    return left
+
+
+def decode_reply(payload: bytes) -> CommandReply:
+    """Decode a collector's reply to a request for frames. Raises `WireError`."""
+    reply = _decode(payload, CommandReply, MOST_REPLY_BYTES)
+    _check_span("reply", reply.about, reply.first, reply.last)
+    _within("sent", reply.sent, 0, FRAMES_END)
+    _bounded("gone", reply.gone, MOST_SPANS)
+    for span in reply.gone:
+        _check_span("gone", span.session, span.first, span.last)
+    return reply
+
+
+def decode_command(payload: bytes) -> Command:
+    """Decode a command to a collector. Raises `WireError`."""
+    command = _decode(payload, Command, MOST_COMMAND_BYTES)
+    _check_span("frames", command.about, command.first, command.last)
+    return command
+
+
+class StateOwner(msgspec.Struct, frozen=True):
+    """What an aggregator reads of a retained state that it finds on the bus."""
+
+    by: str
+    """The aggregator that published it: its shards, or `all`."""
+
+
+def decode_owner(topic: str, prefix: str, payload: bytes) -> str:
+    """Return the aggregator that published a retained state below `prefix`. Raises `WireError`."""
+    name = topic.removeprefix(prefix).removesuffix("/state")
+    if topic != f"{prefix}{name}/state" or "/" in name or not 0 < len(topic) <= MOST_TEXT:
+        raise WireError("foreign", "no topic of a state")
+    return _decode(payload, StateOwner, MOST_STATE_BYTES).by
