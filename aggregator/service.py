@@ -44,6 +44,7 @@ from telemetry.errors import KilowattError
 from telemetry.fleet import Fleet
 from telemetry.supervision import ProgressMarks, Supervisor
 from telemetry.tasks import first_error
+from telemetry.text import counted
 
 log = logging.getLogger(__name__)
 
@@ -337,6 +338,13 @@ class Aggregator:
             more = True
             while more:
                 more = await store.maintain(time.time_ns())
+            lost = store.status().lost_files
+            if lost:
+                self.impairments.report(
+                    "files_lost", "store/files", f"{counted(lost, 'sealed file')} can't be read"
+                )
+            else:
+                self.impairments.clear("files_lost", "store/files")
 
 
 async def _every(seconds: float, stop: asyncio.Event | None = None) -> AsyncIterator[float]:

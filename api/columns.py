@@ -48,6 +48,8 @@ class FleetReply(msgspec.Struct, frozen=True, kw_only=True):
     rows: ColumnRows
     columns: dict[str, Numbers]
     gaps: Gaps = {}
+    incomplete: list[tuple[int, int]] = []
+    """As of `FramesReply`, for a past time."""
 
 
 class FrameReply(msgspec.Struct, frozen=True):
@@ -75,6 +77,9 @@ class FramesReply(msgspec.Struct, frozen=True):
     frames: list[FrameReply]
     begins: int | None = None
     """ns since 1970: about when the oldest reading that is stored was taken; null is not known."""
+    incomplete: list[tuple[int, int]] = []
+    """Windows (ns since 1970) whose stored files were removed or damaged: what is shown there is
+    coarser than what was stored, or absent."""
 
 
 class PackedFrame(msgspec.Struct, frozen=True):
@@ -98,6 +103,7 @@ class PackedFramesReply(msgspec.Struct, frozen=True):
     rows: ColumnRows
     frames: list[PackedFrame]
     begins: int | None = None
+    incomplete: list[tuple[int, int]] = []
 
 
 class HistoryReply(msgspec.Struct, frozen=True):
@@ -119,3 +125,5 @@ class HistoryReply(msgspec.Struct, frozen=True):
     """Gauges: mean; counters: last value. null where there was no reading."""
     low: Numbers
     high: Numbers
+    incomplete: list[tuple[int, int]] = []
+    """As of `FramesReply`."""

@@ -35,6 +35,7 @@ COMMANDS = {
     "influx": "influx",
     "rules": "rules",
     "replay": "rules",
+    "verify": "verify",
     "diagnose": "diagnose",
     "xid": "diagnose",
 }

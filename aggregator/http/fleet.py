@@ -23,10 +23,12 @@ async def fleet(request: web.Request) -> web.Response:
     asked = query(request, "table", "columns", "node", "at")
     view = request.app[VIEW]
     choice = by_columns.chosen(asked)
+    incomplete: list[tuple[int, int]] = []
     if asked.get("at", "now") != "now":
         version = 0  # rows are numbered so only for this time
         at, was = await past.then(request, choice, asked)
         (readings,), rows, count = was.frames, was.rows, was.count
+        incomplete = was.past.incomplete
     else:
         for name in choice.nodes or ():
             if name not in view.fleet.nodes:
@@ -46,6 +48,7 @@ async def fleet(request: web.Request) -> web.Response:
             rows=rows,
             columns=by_columns.numbers(readings),
             gaps=by_columns.gaps(readings),
+            incomplete=incomplete,
         )
         return json_bytes(body)
 

@@ -149,7 +149,7 @@ def _warnings(view: AggregatorView) -> list[str]:
     store = view.store.status()
     if store.lost_files:
         found.append(f"{store.lost_files} file(s) of the store were removed or damaged by another program; "
-                     "the log names them.")  # fmt: skip
+                     "`kilowatch verify` names them.")  # fmt: skip
     if store.warning:
         found.append(store.warning)
     return found

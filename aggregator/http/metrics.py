@@ -250,8 +250,8 @@ async def metrics(request: web.Request) -> web.Response:
         *self_families(view.stats, sizes, (view.wall() - view.started_at) / 1e9),
         *stream_families(request.app[HUB]),
         *store.families,
-        _family("aggregator_store_files_lost_total", "Sealed files that another program removed or "
-                "damaged.", COUNTER, [("", float(store.lost_files))]),
+        _family("aggregator_store_files_lost", "Sealed files that another program removed or "
+                "damaged, and that are missing now.", GAUGE, [("", float(store.lost_files))]),
         *alert_families(view),
         *circuit_families(view.electrical, view.cluster, view.now()),
     ]  # fmt: skip

@@ -106,9 +106,11 @@ async def frames(request: web.Request) -> web.Response:
         both = list(zip(moments, was.frames, strict=True))
         if is_packed:
             packed = [PackedFrame(at, *_packed(each, was.count)) for at, each in both]
-            return msgspec.msgpack.encode(PackedFramesReply(*about, packed, was.past.begins))
+            return msgspec.msgpack.encode(
+                PackedFramesReply(*about, packed, was.past.begins, was.past.incomplete)
+            )
         plain = [FrameReply(at, *_plain(each, was.count)) for at, each in both]
-        return json_bytes(FramesReply(*about, plain, was.past.begins))
+        return json_bytes(FramesReply(*about, plain, was.past.begins, was.past.incomplete))
 
     kind = MSGPACK if is_packed else JSON
     return await send(request, make, kind, work=sum(each.cells for each in was.frames))

@@ -249,6 +249,10 @@ class InfluxStore:
         """Do one long piece of the ledger's upkeep, beside commits."""
         self._ledger.seal()
 
+    def check_next(self) -> None:
+        """Verify one of the ledger's files."""
+        self._ledger.check_next()
+
     def close(self) -> None:
         """Write everything and close. Open means end here, and their rest will be a part of its own;
         hours go on after the next start."""

@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from aggregator.store.duck import EngineReader, MovedError
 from aggregator.store.history import read_history
-from aggregator.store.index import Index
 from aggregator.store.ledger import LedgerStore
 from aggregator.store.past import PastQuery, read_past
 from aggregator.store.protocol import (
@@ -23,6 +22,7 @@ from aggregator.store.protocol import (
     HistorySeries,
     PastInstants,
 )
+from aggregator.store.sealed_files import FileChoice
 from aggregator.store.stored_spans import Fresh
 from telemetry.errors import StoreError
 from telemetry.metric import Lane, Table
@@ -58,8 +58,8 @@ class EmbeddedStore(LedgerStore):
         """Return one metric of one device; in any thread, beside commits. Raises `StoreError`, also
         for a metric that does not exist."""
         return self._answer(
-            lambda reader, periods, index: read_history(
-                reader, self._root, index, periods, device, metric, start, end, step
+            lambda reader, periods, sealed: read_history(
+                reader, self._root, sealed, periods, device, metric, start, end, step
             )
         )
 
@@ -74,17 +74,17 @@ class EmbeddedStore(LedgerStore):
         """Return the newest readings of all devices at each instant; as `history`, in any thread."""
         query = PastQuery(table, tuple(columns), when, dict(reach), nodes)
         return self._answer(
-            lambda reader, periods, index: read_past(reader, self._root, index, periods, query)
+            lambda reader, periods, sealed: read_past(reader, self._root, sealed, periods, query)
         )
 
-    def _answer(self, query: Callable[[EngineReader, Periods, Index], Answer]) -> Answer:
+    def _answer(self, query: Callable[[EngineReader, Periods, FileChoice], Answer]) -> Answer:
         """Return the answer to a query, wherever its rows are by now."""
         tries = 0
         while True:
-            periods, index = dict(self._periods), self._sealed.index
+            periods, choice = dict(self._periods), FileChoice(self._sealed)
             try:
                 with self._engine.reader(QUERY_SECONDS) as reader:
-                    return query(reader, periods, index)
+                    return query(reader, periods, choice)
             except StoreError as error:
                 if self._sealed.find_lost():
                     continue  # with the files that are left

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from aggregator.store.duck import ReadConnection, column, quoted
-from aggregator.store.index import Index
 from aggregator.store.protocol import HistorySeries
 from aggregator.store.rollup import high, low, readings
+from aggregator.store.sealed_files import FileChoice, TimeWindow
 from aggregator.store.tables import BLOCKS
 from telemetry.errors import StoreError
 from telemetry.schema import Block
@@ -26,7 +26,7 @@ HistoryRow = tuple[int, float | None, float | None, float | None]
 def read_history(
     engine: ReadConnection,
     root: Path,
-    sealed: Index,
+    sealed: FileChoice,
     periods: Mapping[int, Mapping[str, str]],
     device: str,
     metric: str,
@@ -46,7 +46,7 @@ def read_history(
     if widest * 1e9 > width:  # nothing finer is kept: shorter buckets would look like gaps
         step, width = float(widest), widest * 1_000_000_000
     if not sources:
-        return series_of(device, metric, step, [])
+        return series_of(device, metric, step, [], sealed.incomplete())
     union = " union all ".join(sources)
     if not width:
         rows = engine.rows(f"select moment, mean, low, high from ({union}) order by moment")
@@ -57,7 +57,7 @@ def read_history(
             f"from ({union}) group by bucket order by bucket"
         )
         rows = filled(rows, width)
-    return series_of(device, metric, step, rows)
+    return series_of(device, metric, step, rows, sealed.incomplete())
 
 
 def _hot(
@@ -82,7 +82,7 @@ def _hot(
 
 def _sealed(
     root: Path,
-    sealed: Index,
+    sealed: FileChoice,
     block: Block,
     device: str,
     metric: str,
@@ -150,10 +150,16 @@ def filled(rows: Sequence[HistoryRow], width: int) -> list[HistoryRow]:
     return found
 
 
-def series_of(device: str, metric: str, step: float, rows: Sequence[HistoryRow]) -> HistorySeries:
+def series_of(
+    device: str,
+    metric: str,
+    step: float,
+    rows: Sequence[HistoryRow],
+    incomplete: Sequence[TimeWindow] = (),
+) -> HistorySeries:
     """Return rows as the columns of a series."""
     return HistorySeries(
         device, metric, step,
         [row[0] for row in rows], [row[1] for row in rows],
-        [row[2] for row in rows], [row[3] for row in rows],
+        [row[2] for row in rows], [row[3] for row in rows], list(incomplete),
     )  # fmt: skip

@@ -172,8 +172,8 @@ class LedgerStore:
         }
 
     def status(self) -> StoreStatus:
-        """Return how many sealed files another program removed or damaged."""
-        return StoreStatus("embedded", lost_files=self._sealed.lost)
+        """Return how many sealed files are missing, for another program removed or damaged them."""
+        return StoreStatus("embedded", lost_files=len(self._sealed.lost))
 
     # -- Upkeep --------------------------------------------------------------------------------
 
@@ -224,18 +224,27 @@ class LedgerStore:
         self._retained_at = now
         lost = self._sealed.drain_lost()
         if lost:
-            manifest.forget(self._engine, lost)
+            manifest.note_lost(self._engine, lost)
         sealed, config = self._sealed, self._config
-        going = retention.going(sealed.index.files, config, self._engine.bytes(), now)
+        going = [
+            *retention.going(sealed.index.files, config, self._engine.bytes(), now),
+            *retention.too_old(sealed.lost, config, now),
+        ]
         sealed.remove(going)  # before their files: a file of the index that is not there is lost
         try:
             retention.drop(self._engine, self._root, config, going, now)
         except (StoreError, OSError) as error:
-            sealed.add(file for file in going if (self._root / file.path).exists())
+            sealed.add(
+                file for file in going if not file.lost and (self._root / file.path).exists()
+            )
             if isinstance(error, OSError):
                 raise StoreError(f"{self._root}: can't remove what is too old: {error.strerror}. Make "
                                  "it writable for this user.") from error  # fmt: skip
             raise
+
+    def check_next(self) -> None:
+        """Verify one sealed file, the next of an endless pass over all; in any thread."""
+        self._sealed.check_next()
 
     def seal(self) -> None:
         """Make the next file of a period that is being sealed, beside commits: in any thread, while

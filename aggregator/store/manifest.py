@@ -1,16 +1,19 @@
 """The manifest: the sealed files that belong to the store.
 
 A file counts only when it is in the table `files`; at opening, folder and table are reconciled, so that
-a crash between the two neither loses nor duplicates anything.
+a crash between the two neither loses nor duplicates anything. A file that another program removed or
+damaged keeps its entry, marked as lost, until its age: what it held is known to be missing.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from aggregator.store.checksum import KEY, FileState, sidecar_of, verify
 from aggregator.store.duck import DuckEngine, ReadConnection, quoted
 from aggregator.store.tables import BLOCKS, period_from_name
 from telemetry.errors import StoreError
@@ -40,6 +43,11 @@ class SealedFile:
     low_device: str
     high_device: str
     columns: list[str]
+    sha256: str = ""
+    """The checksum of its footer (`aggregator.store.checksum`), cached; "" for a file of before."""
+    lost: str = ""
+    """`gone` or `damaged`: another program removed or changed it, and it is not read. "" for a file
+    that is there."""
 
     @property
     def step(self) -> int:
@@ -56,7 +64,8 @@ def load(engine: DuckEngine) -> list[SealedFile]:
     """Return all files of the store, oldest first."""
     rows = engine.rows(
         "select path, kind, block, period, ends, rows, bytes, first_ts, last_ts, "
-        "low_device, high_device, columns from files order by period, path"
+        "low_device, high_device, columns, coalesce(sha256, ''), coalesce(lost, '') "
+        "from files order by period, path"
     )
     return [SealedFile(*row) for row in rows]
 
@@ -65,17 +74,18 @@ def add(engine: DuckEngine, files: list[SealedFile]) -> None:
     """Add files; inside the caller's transaction."""
     for file in files:
         engine.run(
-            "insert into files values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "insert into files values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             file.path, file.kind, file.block, file.period, file.ends, file.rows, file.bytes,
             file.first_ts, file.last_ts, file.low_device, file.high_device, file.columns,
+            file.sha256, file.lost,
         )  # fmt: skip
 
 
-def forget(engine: DuckEngine, paths: list[str]) -> None:
-    """Remove files from the table that are not on disk any more."""
+def note_lost(engine: DuckEngine, files: Iterable[SealedFile]) -> None:
+    """Note which files were lost: what they held stays known as missing, also after a restart."""
     with engine.transaction():
-        for path in paths:
-            engine.run("delete from files where path = ?", path)
+        for file in files:
+            engine.run("update files set lost = ? where path = ?", file.lost, file.path)
 
 
 def describe(
@@ -87,9 +97,12 @@ def describe(
         f"select count(*), epoch_ns(min(ts)), epoch_ns(max(ts)), min(device), max(device) from {source}"
     )[0]
     columns = [name for (name, *_) in engine.rows(f"describe select * from {source}")]
+    found = engine.rows(
+        f"select value from parquet_kv_metadata({quoted(str(path))}) where key = ?", KEY.encode()
+    )
     return SealedFile(
         str(path.relative_to(root)), kind, block, period, ends, rows, path.stat().st_size,
-        first or 0, last or 0, low or "", high or "", columns,
+        first or 0, last or 0, low or "", high or "", columns, found[0][0].decode() if found else "",
     )  # fmt: skip
 
 
@@ -100,18 +113,25 @@ def reconcile(engine: DuckEngine, root: Path, hot_periods: set[int], seal_second
     period still exist: it is removed, and made again. Else (the hot database was corrupt and set
     aside) it is all that is left of that period, and is added again.
     """
-    known = {file.path for file in load(engine)}
+    known = {file.path: file for file in load(engine)}
     adopted: list[SealedFile] = []
+    changed: list[SealedFile] = []
     for kind, block, path in _on_disk(root):
         name = str(path.relative_to(root))
         if name in known:
-            known.discard(name)
+            file = known.pop(name)
+            if file.lost and verify(path, file.sha256) in {FileState.GOOD, FileState.UNPROVEN}:
+                log.warning("%s: it is back", path)
+                changed.append(replace(file, lost=""))
             continue
         period = period_from_name(path.name)
         if period is None:
             continue  # not one of our names: leave it alone
         if period in hot_periods:
-            path.unlink()
+            remove(path)
+            continue
+        if verify(path) is FileState.DAMAGED:
+            log.error("%s: not in the manifest and damaged; left alone", path)
             continue
         try:
             adopted.append(describe(engine, root, path, kind, block, period, period + seal_seconds))
@@ -119,11 +139,13 @@ def reconcile(engine: DuckEngine, root: Path, hot_periods: set[int], seal_second
         except StoreError as error:
             log.error("%s: not in the manifest and not readable; left alone: %s", path, error)  # noqa: TRY400
     with engine.transaction():
-        for name in known:
-            log.warning("%s: in the manifest but not there any more", root / name)
-            engine.run("delete from files where path = ?", name)
         add(engine, adopted)
         _mark(engine, root, [file for file in adopted if file.kind == RAW])
+    for file in known.values():
+        if not file.lost:
+            log.warning("%s: in the manifest but not there any more", root / file.path)
+            changed.append(replace(file, lost=FileState.GONE.value))
+    note_lost(engine, changed)
 
 
 def _on_disk(root: Path) -> list[tuple[str, str, Path]]:
@@ -165,6 +187,12 @@ def _mark(engine: DuckEngine, root: Path, files: list[SealedFile]) -> None:
         "join runs r using (node, session) group by r.id, island",
         max(file.period for file in files),
     )
+
+
+def remove(path: Path) -> None:
+    """Remove a sealed file and its sidecar."""
+    path.unlink(missing_ok=True)
+    sidecar_of(path).unlink(missing_ok=True)
 
 
 def sync(path: Path) -> None:

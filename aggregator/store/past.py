@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from aggregator.store.duck import EngineReader, column, quoted
-from aggregator.store.index import Index
 from aggregator.store.manifest import SealedFile
 from aggregator.store.protocol import FleetPast, PastInstants, StoredDevice
 from aggregator.store.rollup import readings
+from aggregator.store.sealed_files import FileChoice
 from aggregator.store.tables import BLOCKS
 from telemetry.errors import StoreError
 from telemetry.metric import Lane, Table
@@ -50,7 +50,7 @@ bounded; a usual reach has few readings, and choosing among them here is cheaper
 def read_past(
     reader: EngineReader,
     root: Path,
-    sealed: Index,
+    sealed: FileChoice,
     periods: Mapping[int, Mapping[str, str]],
     query: PastQuery,
 ) -> FleetPast:
@@ -76,7 +76,9 @@ def read_past(
     numbers: Longs = np.unique(np.concatenate(known)) if known else np.empty(0, np.int64)
     later = later_than(reader, query.table, query.when.first)
     begins = _begins(reader, sealed, periods, blocks)
-    past = FleetPast(_devices(reader, numbers), {}, {}, slack, later, begins)
+    past = FleetPast(
+        _devices(reader, numbers), {}, {}, slack, later, begins, sealed.incomplete()
+    )  # fmt: skip
     for block in blocks:
         rows = found.get(block.lane)
         if rows is not None:
@@ -95,7 +97,7 @@ def _keys(reader: EngineReader, nodes: Sequence[str] | None) -> dict[int, str] |
 
 def _begins(
     reader: EngineReader,
-    sealed: Index,
+    sealed: FileChoice,
     periods: Mapping[int, Mapping[str, str]],
     blocks: Sequence[Block],
 ) -> int | None:
@@ -136,7 +138,7 @@ def later_than(reader: EngineReader, table: Table, at: int) -> set[tuple[str, st
 
 def _sources(
     root: Path,
-    sealed: Index,
+    sealed: FileChoice,
     periods: Mapping[int, Mapping[str, str]],
     block: Block,
     metrics: Sequence[str],

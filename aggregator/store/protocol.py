@@ -150,6 +150,9 @@ class HistorySeries(msgspec.Struct, frozen=True):
     """Gauges: mean; counters: last value. None where there was no reading."""
     low: list[float | None]
     high: list[float | None]
+    incomplete: list[tuple[int, int]] = []
+    """Windows whose files were removed or damaged, ns since 1970: what is shown there is coarser than
+    what was stored, or nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +190,8 @@ class FleetPast:
     """Node and key of devices that came only after the first instant."""
     begins: int | None = None
     """ns since 1970: about the time of the table's oldest reading; None where it is not known."""
+    incomplete: list[tuple[int, int]] = field(default_factory=list)
+    """As of `HistorySeries`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +205,7 @@ class StoreStatus:
     warning: str = ""
     """The same for health pages, which show no configuration: they need no token."""
     lost_files: int = 0
-    """Sealed files that another program removed or damaged, since the start."""
+    """Sealed files that another program removed or damaged, and that are missing now."""
     families: tuple[Family, ...] = ()
     """Metrics of the store's own, for `/metrics`."""
 
@@ -210,7 +215,7 @@ class Store(Protocol):
     `aggregator.store.open.open_store`.
 
     Every method may block. `StoreExecutor` calls them one at a time in the store's thread, but for
-    `history`, `past` and `seal`, which run in threads beside it, and `status`, which never blocks.
+    `history`, `past`, `seal` and `check_next`, which run in threads beside it, and `status`, which never blocks.
     """
 
     def write(self, batch: Batch) -> int:
@@ -258,6 +263,9 @@ class Store(Protocol):
     def seal(self) -> None:
         """Do one long piece of upkeep: make a Parquet file of a finished period, or a roll-up; in a
         thread of its own, beside all methods but `maintain`."""
+
+    def check_next(self) -> None:
+        """Verify one sealed file, the next of an endless pass; in a thread of its own."""
 
     def size(self) -> dict[str, int]:
         """Return bytes by part: `hot`, `sealed`, `rollups`."""

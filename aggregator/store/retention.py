@@ -9,7 +9,7 @@ from pathlib import Path
 
 from aggregator.config import StoreConfig
 from aggregator.store.duck import DuckEngine
-from aggregator.store.manifest import RAW, SealedFile
+from aggregator.store.manifest import RAW, SealedFile, remove
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ def drop(
     """Drop files, and events and holes that are too old. Raises `StoreError` or `OSError`."""
     names = [file.path for file in files]
     for name in names:
-        (root / name).unlink(missing_ok=True)
+        remove(root / name)
     oldest = now - int(config.events_age_seconds * 1e9)
     with engine.transaction():
         for name in names:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from aggregator.config import StoreConfig
-from aggregator.store import manifest, stored_spans
+from aggregator.store import checksum, manifest, stored_spans
 from aggregator.store.duck import DuckEngine, EngineReader, column, quoted
 from aggregator.store.manifest import RAW, SealedFile, folder_of, sync
 from aggregator.store.rollup import rollup_query, steps_for
@@ -25,7 +25,10 @@ from telemetry.errors import StoreError
 log = logging.getLogger(__name__)
 
 _OF_ROWS = {"run", "device", "seq", "ts", "received"}
-_OPTIONS = "(format parquet, parquet_version v2, compression zstd, compression_level 6)"
+_OPTIONS = (
+    "(format parquet, parquet_version v2, compression zstd, compression_level 6, "
+    f"kv_metadata {{{checksum.KEY}: '{checksum.PLACEHOLDER}'}})"
+)
 
 
 class Sealer:
@@ -67,7 +70,7 @@ class Sealer:
     def abandon(self) -> None:
         """Remove the files made so far; the tables still hold everything."""
         for path in [*self._named, *(path for path, _ in self._made)]:
-            path.unlink(missing_ok=True)
+            manifest.remove(path)
 
     def _run(self) -> Iterator[str]:
         self._aside.mkdir(parents=True, exist_ok=True)
@@ -132,10 +135,12 @@ class Sealer:
     def _write(self, query: str, kind: str, block: str) -> SealedFile:
         aside = self._aside / f"{kind}-{block}-{len(self._made)}.parquet"
         self._reader.run(f"copy ({query}) to {quoted(str(aside))} {_OPTIONS}")
+        name = self._name(kind, block)
+        checksum.stamp(aside, Path(name).name)
         sync(aside)
         ends = self.period + max(1, int(self._config.seal_seconds))
         file = manifest.describe(self._reader, self._root, aside, kind, block, self.period, ends)
-        file = replace(file, path=self._name(kind, block))
+        file = replace(file, path=name)
         self._made.append((aside, file))
         return file
 
@@ -156,6 +161,7 @@ class Sealer:
                 path.parent.mkdir(parents=True)
                 sync(path.parent.parent)
                 sync(self._root)
+            checksum.sidecar_of(aside).rename(checksum.sidecar_of(path))
             aside.rename(path)
             self._named.append(path)
             folders.add(path.parent)

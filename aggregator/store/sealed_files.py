@@ -1,18 +1,22 @@
 """The sealed files that can be read, and those that another program removed or damaged.
 
 The index is replaced as a whole, so that a query in another thread has a consistent one. The store
-takes a file out of the index before it removes it; hence a file of the index that is not on disk, or
-has another size, was removed or damaged by another program. The first query that fails on it finds
-that, logs it once, and is answered from the files that are left.
+takes a file out of the index before it removes it; hence a file of the index that is not on disk, has
+another size or another checksum was removed or damaged by another program. A query verifies the files
+that it reads, within a budget of bytes; `check_next` verifies one after the other, so that damage
+is found that no query meets. A lost file is logged once, its window is reported as incomplete, and
+queries are answered from the files that are left.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
+from aggregator.store.checksum import FileState, verify
 from aggregator.store.index import Index
 from aggregator.store.manifest import SealedFile
 from telemetry.text import rfc3339
@@ -21,67 +25,213 @@ log = logging.getLogger(__name__)
 
 NAMED = 5
 """Lost files that are named in the log one by one, of those that are found together."""
+SECOND = 1_000_000_000
+QUERY_BYTES = 256 * 1024 * 1024
+"""Bytes that one query verifies at most before it reads: a quarter of a second."""
+
+TimeWindow = tuple[int, int]
+"""Begin and end, ns since 1970."""
+
+
+class FileChoice:
+    """The files that one query reads, and the windows in which it lacks some."""
+
+    def __init__(self, sealed: SealedFiles) -> None:
+        self._sealed = sealed
+        self._budget = QUERY_BYTES
+        self._incomplete: list[TimeWindow] = []
+
+    @property
+    def files(self) -> list[SealedFile]:
+        """The files that can be read."""
+        return self._sealed.index.files
+
+    def find(self, block: str, device: str, start: int, end: int, step: float) -> list[SealedFile]:
+        """Return the files of a device (`Index.find`)."""
+        return self._choose(lambda index: index.find(block, device, start, end, step), start, end)
+
+    def spanning(self, block: str, start: int, end: int, step: float) -> list[SealedFile]:
+        """Return the files of all devices (`Index.spanning`)."""
+        return self._choose(lambda index: index.spanning(block, start, end, step), start, end)
+
+    def _choose(
+        self, find: Callable[[Index], list[SealedFile]], start: int, end: int
+    ) -> list[SealedFile]:
+        sealed = self._sealed
+        while True:
+            found = find(sealed.index)
+            unproven = sealed.unproven(found, self._budget)
+            self._budget -= sum(file.bytes for file in unproven)
+            if sealed.verify(unproven):
+                break
+        for file in () if sealed.complete is None else find(sealed.complete):
+            if file.lost:
+                last = file.last_ts + 1 + file.step * SECOND
+                self._incomplete.append((max(start, file.first_ts), min(end, last)))
+        return found
+
+    def incomplete(self) -> list[TimeWindow]:
+        """Return the windows whose files are lost, joined and in order."""
+        joined: list[TimeWindow] = []
+        for start, end in sorted(one for one in self._incomplete if one[0] < one[1]):
+            if joined and start <= joined[-1][1]:
+                joined[-1] = joined[-1][0], max(end, joined[-1][1])
+            else:
+                joined.append((start, end))
+        return joined
 
 
 class SealedFiles:
-    """The sealed files of a store; `index` may be read by any thread."""
+    """The sealed files of a store; any thread may read and report."""
 
     def __init__(self, root: Path) -> None:
         self.index = Index([])
-        self.lost = 0
-        """Files that were lost since the start."""
         self._root = root
         self._lock = threading.Lock()
-        self._lost: list[str] = []
-        """Lost files that the manifest still has."""
+        self._lost: dict[str, SealedFile] = {}
+        """Lost files by path, until their age."""
+        self._unrecorded: list[SealedFile] = []
+        """Lost files that the manifest does not have as such yet."""
+        self.complete: Index | None = None
+        """The index with the lost files in it; None while there are none."""
+        self._verified: set[str] = set()
+        """Paths of files that were as they were written when they were verified last."""
+        self._unchecked: list[SealedFile] = []
+        """The rest of the present pass of `check_next`."""
 
     def reset(self, files: Iterable[SealedFile]) -> None:
         """Replace all files."""
+        found = list(files)
         with self._lock:
-            self.index, self._lost = Index(files), []
+            self._lost = {file.path: file for file in found if file.lost}
+            self._unrecorded, self._unchecked = [], []
+            self._verified.clear()
+            self._replace(file for file in found if not file.lost)
 
     def add(self, files: Iterable[SealedFile]) -> None:
         """Add files that were sealed."""
         with self._lock:
-            self.index = Index([*self.index.files, *files])
+            self._replace([*self.index.files, *files])
 
     def remove(self, files: Iterable[SealedFile]) -> None:
         """Remove files from the index, before they are removed from the disk."""
         gone = {file.path for file in files}
         with self._lock:
-            self.index = Index(file for file in self.index.files if file.path not in gone)
+            for path in gone & self._lost.keys():
+                del self._lost[path]
+            self._replace(file for file in self.index.files if file.path not in gone)
+
+    def _replace(self, files: Iterable[SealedFile]) -> None:
+        self.index = Index(files)
+        self.complete = Index([*self.index.files, *self._lost.values()]) if self._lost else None
+
+    # -- Queries ---------------------------------------------------------------------------------
+
+    def unproven(self, files: Iterable[SealedFile], budget: int) -> list[SealedFile]:
+        """Return the newest of the files that nothing has verified yet, up to `budget` bytes."""
+        found = []
+        for file in sorted(files, key=lambda file: -file.last_ts):
+            if file.path not in self._verified and file.bytes <= budget:
+                budget -= file.bytes
+                found.append(file)
+        return found
+
+    def verify(self, files: Iterable[SealedFile]) -> bool:
+        """Verify files; return whether none of them was lost. Where one was, all are looked for."""
+        lost = {
+            file.path: replace(file, lost=state.value)
+            for file in files
+            if (state := self._state(file)) is not None
+        }
+        if not lost:
+            return True
+        for file in self.index.files:
+            if file.path not in lost and (state := self._absent(file)) is not None:
+                lost[file.path] = replace(file, lost=state.value)
+        return not self._lose(list(lost.values()))
+
+    # -- Damage ----------------------------------------------------------------------------------
+
+    @property
+    def lost(self) -> list[SealedFile]:
+        """The lost files."""
+        with self._lock:
+            return list(self._lost.values())
 
     def find_lost(self) -> bool:
-        """Remove lost files from the index; return whether there were any."""
-        with self._lock:
-            lost = [file for file in self.index.files if not self._exists(file)]
-            if not lost:
-                return False
-            gone = {file.path for file in lost}
-            self.index = Index(file for file in self.index.files if file.path not in gone)
-            self._lost += gone
-            self.lost += len(lost)
-        self._log(lost)
-        return True
+        """Remove files that are not there or have another size from the index; return whether there
+        were any."""
+        return self._lose(
+            [
+                replace(file, lost=state.value)
+                for file in self.index.files
+                if (state := self._absent(file)) is not None
+            ]
+        )
 
-    def drain_lost(self) -> list[str]:
-        """Return the paths of lost files that the manifest still has."""
+    def check_next(self) -> bool:
+        """Verify one file, the next of an endless pass over all; in any thread. Return whether it is
+        as it was written."""
+        if not self._unchecked:
+            self._unchecked = sorted(self.index.files, key=lambda file: file.last_ts)
+            self.find_lost()
+        if not self._unchecked:
+            return True
+        file = self._unchecked.pop()  # the newest first
+        if file not in self.index.files:
+            return True
+        return self.verify([file])
+
+    def drain_lost(self) -> list[SealedFile]:
+        """Return the lost files that the manifest does not have as such yet."""
         with self._lock:
-            lost, self._lost = self._lost, []
+            lost, self._unrecorded = self._unrecorded, []
         return lost
 
-    def _exists(self, file: SealedFile) -> bool:
+    def _state(self, file: SealedFile) -> FileState | None:
+        """Return why a file can't be read; None if it can, or a disk does not answer now."""
+        absent = self._absent(file)
+        if absent is not None:
+            return absent
         try:
-            return (self._root / file.path).stat().st_size == file.bytes
-        except FileNotFoundError:
-            return False
+            state = verify(self._root / file.path, file.sha256)
         except OSError:
-            return True  # a disk that does not answer now may do so again
+            return None
+        if state in {FileState.GOOD, FileState.UNPROVEN}:
+            self._verified.add(file.path)
+            return None
+        return state
+
+    def _absent(self, file: SealedFile) -> FileState | None:
+        try:
+            size = (self._root / file.path).stat().st_size
+        except FileNotFoundError:
+            return FileState.GONE
+        except OSError:
+            return None  # a disk that does not answer now may do so again
+        return None if size == file.bytes else FileState.DAMAGED
+
+    def _lose(self, lost: list[SealedFile]) -> bool:
+        """Take files out of the index; return whether any was in it."""
+        with self._lock:
+            there = {file.path for file in self.index.files}
+            lost = [file for file in lost if file.path in there]
+            if not lost:
+                return False
+            self._lost.update({file.path: file for file in lost})
+            self._unrecorded += lost
+            self._replace(file for file in self.index.files if file.path not in self._lost)
+        self._log(lost)
+        return True
 
     def _log(self, lost: list[SealedFile]) -> None:
         for file in lost[:NAMED]:
             path = self._root / file.path
-            what = "its size has changed" if path.exists() else "it is not there any more"
+            what = (
+                "it is not there any more"
+                if file.lost == FileState.GONE
+                else "its bytes have changed"
+            )
             log.error("%s: %s, and it was not the store that did it: %d rows of %s from %s to %s can't be "
                       "read. What is left is shown. Put the file back and restart the aggregator.",
                       path, what, file.rows, file.block, rfc3339(file.first_ts), rfc3339(file.last_ts))  # fmt: skip

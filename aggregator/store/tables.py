@@ -34,6 +34,8 @@ create table if not exists files(
     path varchar primary key, kind varchar, block varchar, period bigint, ends bigint,
     rows bigint, bytes bigint, first_ts bigint, last_ts bigint,
     low_device varchar, high_device varchar, columns varchar[]);
+alter table files add column if not exists sha256 varchar;
+alter table files add column if not exists lost varchar;
 """
 
 

@@ -22,6 +22,7 @@ MONITOR_QUANTITIES = tuple(
         "store_failing": "1 while the store can't be written.",
         "messages_refused": "1 while messages of a node are refused again and again.",
         "strangers_refused": "1 while messages are refused under names that are no nodes of ours.",
+        "files_lost": "1 while sealed files that were removed or damaged are missing.",
         "influxdb_failing": "1 while InfluxDB accepts nothing.",
         "delivery_failing": "1 while a channel delivers nothing.",
         "journal_unwritable": "1 while the journal of alerts can't be written.",

@@ -242,6 +242,9 @@ class MemoryStore:
     def seal(self) -> None:
         """Nothing is sealed in memory."""
 
+    def check_next(self) -> None:
+        """Nothing is sealed in memory."""
+
     def status(self) -> StoreStatus:
         """What a test says."""
         return self.state

@@ -270,7 +270,9 @@ def test_a_clock_that_was_set_back_brings_a_period_twice(feed: Feed) -> None:
     feed.commit()
     feed.wall += HOUR
     feed.seal()
-    names = sorted(path.name for path in (feed.config.data_dir / "sealed/gpu_fast").iterdir())
+    names = sorted(
+        path.name for path in (feed.config.data_dir / "sealed/gpu_fast").glob("*.parquet")
+    )
     assert names == ["2025-11-21T04-00-00Z-001.parquet", "2025-11-21T04-00-00Z.parquet"]
     found = feed.store.history("GPU-a-0", GAUGES[0], 0, 1 << 62, 0)
     assert found.mean == expected("a", 0, [*range(FRAMES), 95])[:, 0].tolist()

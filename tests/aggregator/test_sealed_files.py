@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
+import subprocess
 from pathlib import Path
 
+import duckdb
 import pytest
+from click.testing import CliRunner
 
 from aggregator.config import StoreConfig
-from aggregator.store import embedded
+from aggregator.store import checksum, embedded
 from aggregator.store.protocol import FleetPast, HistorySeries, PastInstants
 from aggregator.store.sealed_files import SealedFiles
+from kilowatch.__main__ import main
 from telemetry.errors import StoreError
 from telemetry.metric import Lane, Table
 from telemetry.schema import GPU_FAST, SCHEMA
@@ -94,7 +100,7 @@ def test_a_file_that_is_lost_is_said_once_and_the_rest_is_answered(
         assert history(feed, "a").step == 10  # of that hour the roll-up is there still
     said = [record.getMessage() for record in caplog.records if str(lost) in record.getMessage()]
     assert len(said) == 1
-    assert ("size has changed" if cut else "not there any more") in said[0]
+    assert ("bytes have changed" if cut else "not there any more") in said[0]
     assert "240 rows of gpu_fast" in said[0]
     assert "restart the aggregator" in said[0]
     assert feed.store.status().lost_files == 1
@@ -127,6 +133,171 @@ def test_the_manifest_forgets_it_and_retention_goes_on(
     feed.reopen()
     assert powers(past(feed, 50))["GPU-a-0"] == expected("a", 0, [50])[0, POWER]
     assert feed.store.status().lost_files == 0
+
+
+def flip(path: Path, at: int = -1000) -> None:
+    """Flip a bit of a file, which keeps its size."""
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("part", [0.05, 0.3, 0.6, 0.9], ids=str)
+def test_a_flipped_bit_is_found_before_a_number_is_shown(feed: Feed, part: float) -> None:
+    """Most flips decode without an error, into another number: the query must not believe them."""
+    whole = powers(past(feed, 50))
+    feed.reopen()
+    damaged = files(feed)[0]
+    flip(damaged, int(damaged.stat().st_size * part))
+    left = powers(past(feed, 50))
+    assert "GPU-a-0" not in left
+    assert left["GPU-b-0"] == whole["GPU-b-0"]
+    (lost,) = feed.store._sealed.lost
+    assert (lost.path, lost.lost) == (str(damaged.relative_to(feed.config.data_dir)), "damaged")
+
+
+@pytest.mark.parametrize("how", ["gone", "damaged"])
+def test_an_answer_says_which_window_is_incomplete(feed: Feed, how: str) -> None:
+    """Also when a roll-up fills in, also after a restart, until the file is back."""
+    hour = (sampled_at(0), sampled_at(119) + 1)
+    assert (past(feed, 50).incomplete, history(feed, "a").incomplete) == ([], [])
+    feed.reopen()
+    path = files(feed)[0]
+    kept = path.read_bytes()
+    if how == "gone":
+        path.unlink()
+    else:
+        flip(path)
+    for _ in range(2):
+        assert history(feed, "a").incomplete == [hour]
+        assert history(feed, "a").step == 10
+        assert history(feed, "b").incomplete == []
+        assert past(feed, 50).incomplete == [(sampled_at(47), sampled_at(50) + 1)]
+        assert past(feed, 125).incomplete == []
+        feed.wall += 60 * SECOND
+        feed.seal()
+        feed.reopen()
+        assert feed.store.status().lost_files == 1
+    path.write_bytes(kept)
+    feed.reopen()
+    assert (history(feed, "a").incomplete, history(feed, "a").step) == ([], 0.0)
+    assert feed.store.status().lost_files == 0
+
+
+def test_the_endless_check_finds_what_no_query_meets(feed: Feed) -> None:
+    """One file at a time, the newest first, every one in a pass."""
+    count = len(feed.store._sealed.index.files)
+    flip(files(feed, "rollup_3600")[1])
+    for _ in range(count):
+        feed.store.check_next()
+    assert [file.step for file in feed.store._sealed.lost] == [3600]
+    files(feed)[0].unlink()
+    for _ in range(2):  # the next pass begins with what is not there
+        feed.store.check_next()
+    assert feed.store.status().lost_files == 2
+
+
+def test_a_lost_file_goes_with_its_age(feed: Feed) -> None:
+    """What was removed is not missed for ever."""
+    flip(files(feed)[0])
+    assert past(feed, 50).incomplete
+    feed.wall += round(8 * 86_400 * SECOND)
+    feed.seal()
+    assert feed.store.status().lost_files == 0
+    assert not files_left(feed)
+
+
+def files_left(feed: Feed) -> list[Path]:
+    """All that is left of the readings of a week ago."""
+    return list((feed.config.data_dir / "sealed" / "gpu_fast").iterdir())
+
+
+def test_a_stranger_verifies_one_file_with_standard_tools(feed: Feed, tmp_path: Path) -> None:
+    """By `sha256sum`, and by the footer's value over the file with that value blank."""
+    path = files(feed)[0]
+    copy = tmp_path / path.name
+    for one in (path, checksum.sidecar_of(path)):
+        (tmp_path / one.name).write_bytes(one.read_bytes())
+    check = ["sha256sum", "--check", checksum.sidecar_of(path).name]
+    assert subprocess.run(check, cwd=tmp_path, check=False, capture_output=True).returncode == 0
+    content = copy.read_bytes()
+    (digest,) = duckdb.sql(
+        f"select value::varchar from parquet_kv_metadata('{copy}') where key = 'kilowatch_sha256'"
+    ).fetchall()[0]
+    blank = content.replace(digest.encode(), b"0" * 64)
+    assert hashlib.sha256(blank).hexdigest() == digest
+    assert checksum.verify(copy) is checksum.FileState.GOOD
+    flip(copy)
+    assert checksum.verify(copy) is checksum.FileState.DAMAGED
+    assert subprocess.run(check, cwd=tmp_path, check=False, capture_output=True).returncode == 1
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"PAR1", b"x" * 100, b"\xff\xff\xff\xffPAR1", b"\0" * 4 + b"PAR1"], ids=repr
+)
+def test_rubbish_is_no_sealed_file(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "2025-11-21T04-00-00Z.parquet"
+    path.write_bytes(content)
+    assert checksum.verify(path) is checksum.FileState.UNPROVEN
+    assert checksum.verify(path, "ab" * 32) is checksum.FileState.DAMAGED
+    with pytest.raises(ValueError, match="placeholder"):
+        checksum.stamp(path, path.name)
+    path.unlink()
+    assert checksum.verify(path) is checksum.FileState.GONE
+
+
+def test_the_store_of_an_older_release_is_read_on(feed: Feed) -> None:
+    """Its files carry no checksum and its manifest has no column for one: nothing is called damaged."""
+    root = feed.config.data_dir
+    feed.store.close()
+    with duckdb.connect(str(root / "hot.duckdb")) as hot:
+        for column in ("sha256", "lost"):
+            hot.execute(f"alter table files drop column {column}")
+    for path in [
+        path for kind in ("sealed", "rollup_10") for path in (root / kind).glob("*/*.parquet")
+    ]:
+        aside = path.with_suffix(".old")
+        duckdb.sql(f"copy (from read_parquet('{path}')) to '{aside}' (format parquet)")
+        checksum.sidecar_of(path).unlink()
+        aside.rename(path)
+        with duckdb.connect(str(root / "hot.duckdb")) as hot:
+            size = path.stat().st_size
+            hot.execute(
+                "update files set bytes = ? where path = ?", [size, str(path.relative_to(root))]
+            )
+    feed.reopen()
+    assert sorted(powers(past(feed, 50))) == [
+        f"GPU-{node}-{row}" for node in "ab" for row in range(2)
+    ]
+    for _ in range(50):
+        feed.store.check_next()
+    assert feed.store.status().lost_files == 0
+
+
+def test_verify_names_what_is_damaged_or_gone(feed: Feed) -> None:
+    """Beside the aggregator, with exit code 1."""
+    run = CliRunner().invoke
+    root = str(feed.config.data_dir)
+    good = run(main, ["verify", "--data", root])
+    assert good.exit_code == 0, good.output
+    assert "0 damaged, 0 gone, 0 without" in good.output
+    first, second = files(feed)
+    flip(first)
+    second.unlink()
+    bad = run(main, ["verify", "--data", root])
+    assert bad.exit_code == 1
+    assert f"damaged   {first}: its bytes have changed" in bad.output
+    assert f"gone      {second}: it is gone" in bad.output
+    assert "1 damaged, 1 gone" in bad.output
+    found = json.loads(run(main, ["verify", "--data", root, "--json"]).output)
+    assert (found[str(first)], found[str(second)]) == ("damaged", "gone")
+    assert run(main, ["verify", str(first)]).exit_code == 1
+    assert run(main, ["verify", str(files_of(feed, "rollup_60")[0])]).exit_code == 0
+
+
+def files_of(feed: Feed, kind: str) -> list[Path]:
+    """The files of a kind that are there."""
+    return sorted((feed.config.data_dir / kind).glob("*/*.parquet"))
 
 
 def test_many_that_are_lost_together_are_not_named_one_by_one(
@@ -202,7 +373,8 @@ async def test_health_and_metrics_count_it(feed: Feed) -> None:
         status, body = await client.json("/healthz")
         assert (status, body["ok"]) == (200, True)
         assert body["warnings"] == [
-            "1 file(s) of the store were removed or damaged by another program; the log names them."
+            "1 file(s) of the store were removed or damaged by another program; "
+            "`kilowatch verify` names them."
         ]
         async with client.session.get(f"{client.url}/metrics") as answer:
-            assert "kilowatch_aggregator_store_files_lost_total 1" in await answer.text()
+            assert "kilowatch_aggregator_store_files_lost 1" in await answer.text()

@@ -97,11 +97,21 @@ def history_lines(
         title.append((f"  max {plot.as_text(float(high)).strip()}", "dim"))
     if plot.as_text is scale_watts:
         top = rounded(top)
+    if found.incomplete:
+        title.append((f"  {incomplete_text(found, utc=utc)}", "warn"))
     times = [time_of_day(int(start + (end - start) * part), utc=utc)[:8] for part in (0, 0.5, 1)]
     return [
         title,
         *chart(spaced, (low, top), width, max(2, height - 1), plot.as_text, plot.marks, times),
     ]
+
+
+def incomplete_text(found: HistoryReply, *, utc: bool) -> str:
+    """Return when stored readings of a history were removed or damaged: `09:00-10:00 lost`."""
+    first, last = found.incomplete[0][0], found.incomplete[-1][1]
+    begin, end = (time_of_day(at, utc=utc)[:5] for at in (first, last))
+    many = len(found.incomplete)
+    return f"{begin}-{end} lost" if many == 1 else f"{many} spans between {begin} and {end} lost"
 
 
 def instant(lines: list[Line], found: HistoryReply | None, at: int, width: int) -> list[Line]:
