@@ -149,7 +149,7 @@ class StoreExecutor:
                 await self._upkeep.run(self._store.seal)
                 await self._tidy()  # while a file was being made the log could not be folded in
             else:
-                await _run(self._upkeep, self._store.check_next)
+                await self._upkeep.run(self._store.check_next)
         except StoreError as error:
             self._failed(error)
             return False
