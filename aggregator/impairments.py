@@ -139,3 +139,24 @@ async def report_blocked(impairments: Impairments, marks: ProgressMarks) -> None
             else:
                 impairments.clear("task_blocked", key)
         await asyncio.sleep(CHECK_SECONDS)
+
+
+class ReportedFaults:
+    """The impairments that one part reports as a whole: those that are gone are cleared."""
+
+    def __init__(self, impairments: Impairments) -> None:
+        self._impairments = impairments
+        self._reported: dict[str, set[str]] = {}
+
+    def update(
+        self, rule: str, reasons: Mapping[str, str], *, whole: bool = False, **facts: str
+    ) -> None:
+        """Report the parts in `reasons` under a rule, and clear those that were reported before."""
+        before = self._reported.get(rule)
+        if not reasons and not before:
+            return
+        for part, reason in reasons.items():
+            self._impairments.report(rule, part, reason, whole=whole, **facts)
+        for part in (before or set()) - reasons.keys():
+            self._impairments.clear(rule, part)
+        self._reported[rule] = set(reasons)

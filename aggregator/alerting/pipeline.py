@@ -6,9 +6,10 @@ Reads no clock and waits for nothing: the loop brings `now` (monotonic seconds) 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from aggregator.alerting.self_alerts import (
@@ -17,22 +18,26 @@ from aggregator.alerting.self_alerts import (
     impairment_parts,
     monitor_snapshot,
 )
-from aggregator.impairments import Impairments
+from aggregator.impairments import Impairments, ReportedFaults
 from alerts.config import AlertsConfig
 from alerts.engine.engine import RuleEngine
 from alerts.engine.restore import AlertRecord
 from alerts.incidents.manager import IncidentManager
+from alerts.incidents.plain import plain_notice
 from alerts.incidents.policy import DEFAULT_TIMINGS, NotificationTimings, policies_of
 from alerts.incidents.state import IncidentChanges, IncidentMemory
 from alerts.rules.rule import Rule, monitor_rules
-from api.alerts import Alert, AlertState, Incident, NotificationState, Severity
+from api.alerts import Alert, AlertState, Incident, NotificationState, Severity, Subject
 from power.snapshot.snapshot import PowerSnapshot
 from telemetry.devices import Event
 from telemetry.fleet import Fleet
+from telemetry.set_aside import reason_of
 
 log = logging.getLogger(__name__)
 _NO_FLEET = Fleet()
 _T = TypeVar("_T")
+PAGES_AFTER = 2.0
+"""Seconds for which all steps must fail before that is notified without the rules."""
 
 StoreChanges = Callable[[IncidentChanges, Sequence[AlertRecord] | None], None]
 """Stores the changes of a step, and the engine's records where they have changed."""
@@ -82,6 +87,11 @@ class AlertPipeline:
         self._turns = -1
         self._recovering: frozenset[str] = frozenset()
         self._listed: list[Alert] | None = None
+        self._faults = ReportedFaults(self.impairments)
+        self._failing_since: float | None = None
+        """Since when no step was whole."""
+        self._paged = False
+        """Whether that was notified without the rules; once in the life of a process."""
         self.failed = ""
         """Why the last tick was not evaluated; "" when it was."""
         self._restore(memory, records, now, wall)
@@ -120,32 +130,145 @@ class AlertPipeline:
 
         `parts`: parts of the monitor that can fail, beside those of `impairments`.
         """
-        try:
+        faults: list[Exception] = []
+        with self._step("rules: this tick was not evaluated", faults):
             changes = self.engine.evaluate(
                 fleet, now, wall, events, listening=listening, snapshots=snapshots
             )
-            self.failed = ""
-        except Exception as error:  # a rule that fails must not end what collects the data
-            log.exception("rules: this tick was not evaluated")
-            changes, self.failed = [], repr(error)
-        own = aggregator_key(self._cluster)
-        if self.failed:
-            self.impairments.report("rules_failing", own, self.failed, whole=True)
-        else:
-            self.impairments.clear("rules_failing", own)
-        snapshot = monitor_snapshot([*impairment_parts(self._cluster, self.impairments), *parts])
-        changes += self.monitor.evaluate(_NO_FLEET, now, wall, snapshots=[snapshot])
+        if faults:  # a rule that fails must not end what collects the data
+            changes = []
+        self.failed = reason_of(faults[0]) if faults else ""
+        self._report_faults(now)
+        own: list[Alert] = []
+        with self._step("rules: those about kilowatch itself were not evaluated", faults):
+            found = [*impairment_parts(self._cluster, self.impairments), *parts]
+            own = self.monitor.evaluate(_NO_FLEET, now, wall, snapshots=[monitor_snapshot(found)])
         self._listed = None
+        changes = [*changes, *own]
+        with self._step("alerts: their records were not made", faults):
+            if faults or self.engine.unsettled or self.monitor.unsettled:
+                changes += self._missed_changes(changes, whole=not faults)
+            self.engine.unsettled = self.monitor.unsettled = False
         for alert in changes:
             self.fired += alert.state is AlertState.FIRING
             log.info("alert %s %s: %s", alert.key, alert.state, alert.summary)
-        records = self._records(wall)
-        self._keep(self.manager.receive(changes, now, wall, self._recovering), records)
+        records = None
+        with self._step("alerts: their records were not made", faults):
+            records = self._records(wall)
+        self._receive(changes, now, wall, records, faults)
+        self._end(faults, now, wall)
         return changes
 
     def advance(self, now: float, wall: int) -> None:
         """Do what the incident manager has to do at this time, without evaluating the rules."""
-        self._keep(self.manager.receive((), now, wall, self._recovering), None)
+        faults: list[Exception] = []
+        self._receive((), now, wall, None, faults)
+        if faults:
+            self._end(faults, now, wall)
+
+    # -- Faults of our own -----------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _step(self, what: str, faults: list[Exception]) -> Iterator[None]:
+        """Go on after an exception, and add it to `faults`."""
+        try:
+            yield
+        except Exception as error:
+            if reason_of(error) != self.failed:
+                log.exception(what)
+            faults.append(error)
+
+    def _receive(
+        self,
+        changes: Sequence[Alert],
+        now: float,
+        wall: int,
+        records: Sequence[AlertRecord] | None,
+        faults: list[Exception],
+    ) -> None:
+        """Give changes to the incident manager. Where it fails as a whole, each alert that began is
+        notified by itself."""
+        done = False
+        with self._step("incidents: the alerts of this tick were not grouped", faults):
+            step = self.manager.receive(changes, now, wall, self._recovering)
+            done = True
+            self._keep(step, records)
+        if not done:
+            fresh = [one for one in changes if one.state is AlertState.FIRING]
+            audible = [one for one in fresh if one.severity is not Severity.INFO]
+            notices = tuple(plain_notice(alert, wall) for alert in audible)
+            with self._step("incidents: the alerts of this tick were not notified", faults):
+                self._keep(IncidentChanges(notices=notices, wall_ns=wall), records)
+
+    def _missed_changes(self, changes: Sequence[Alert], *, whole: bool) -> list[Alert]:
+        """Return the begins and ends of alerts that an exception may have lost: what differs between
+        the alerts and what the incident manager knows. `whole`: all alerts are listed."""
+        there = {alert.key for alert in changes}
+        firing = {one.key: one for one in self.alerts() if one.state is AlertState.FIRING}
+        missed = [
+            alert
+            for key, alert in firing.items()
+            if key not in there and alert.severity is not Severity.INFO
+            and self.manager.status(key) is None
+        ]  # fmt: skip
+        if whole:
+            missed += self.manager.over(firing.keys() | there)
+        return missed
+
+    def _report_faults(self, now: float) -> None:
+        """Report what the engine and the incident manager have set aside."""
+        engine, monitor = self.engine, self.monitor
+        rules = engine.rules_aside.reasons() | monitor.rules_aside.reasons()
+        blind = len(engine.rules_aside) >= max(1, len(engine.rules))
+        self._faults.update(
+            "rule_set_aside", {f"rule/{name}": why for name, why in rules.items()}, whole=blind
+        )
+        nodes = engine.node_faults()
+        self._faults.update("node_set_aside", {f"node/{name}": why for name, why in nodes.items()})
+        texts = engine.alerts_aside.reasons() | monitor.alerts_aside.reasons()
+        impaired = {f"text/{name}": why for name, why in texts.items()}
+        self._faults.update("alerting_impaired", impaired | self.manager.aside.reasons())
+
+    def _end(self, faults: Sequence[Exception], now: float, wall: int) -> None:
+        """Report why this step was not whole, and page for it where the monitor's rules can't."""
+        own = aggregator_key(self._cluster)
+        self._report_faults(now)
+        if not faults:
+            self._failing_since = None
+            self.impairments.clear("rules_failing", own)
+            return
+        self.failed = reason_of(faults[0])
+        self.impairments.report("rules_failing", own, self.failed, whole=True)
+        if self._failing_since is None:
+            self._failing_since = now
+        elif now - self._failing_since >= PAGES_AFTER and not self._paged:
+            self._paged = True
+            listed: list[Alert] = []
+            with self._step("rules: the alerts can't be listed", []):
+                listed = self.monitor.alerts()
+            if not any(one.rule == "rules_failing" for one in listed):
+                with self._step("rules: that they fail was not notified", []):
+                    notice = plain_notice(self._self_alert(wall), wall)
+                    self._keep(IncidentChanges(notices=(notice,), wall_ns=wall), None)
+
+    def _self_alert(self, wall: int) -> Alert:
+        """Return the alert that the rules fail, made without them."""
+        rule = next(one for one in monitor_rules() if one.name == "rules_failing")
+        return Alert(
+            key=f"{rule.name}/{aggregator_key(self._cluster)}",
+            rule=rule.name,
+            state=AlertState.FIRING,
+            severity=rule.severity,
+            node="",
+            subject=Subject.NODE,
+            name="kilowatch",
+            labels={"cluster": self._cluster},
+            since=wall,
+            changed=wall,
+            summary=f"kilowatch can't evaluate its rules: {self.failed}",
+            description=rule.description,
+            runbook=rule.runbook,
+        )
 
     def commit(self, result: tuple[_T, IncidentChanges]) -> _T:
         """Store the changes of an action on `manager`, and return the record that it returned."""

@@ -6,15 +6,23 @@ the time and the events.
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from alerts.engine.isolation import FleetWithout, NodeFaults, culprits
 from alerts.engine.peer_groups import PeerGroups
-from alerts.engine.recent_events import DisturbanceTracker, EvaluatedEvents, place_events
+from alerts.engine.recent_events import (
+    DisturbanceTracker,
+    EvaluatedEvents,
+    Placed,
+    place_events,
+)
 from alerts.engine.restore import AlertRecord, RestoredAlerts, end_of
 from alerts.engine.row_index import (
     RowChange,
@@ -36,6 +44,7 @@ from power.snapshot.snapshot import PowerSnapshot
 from telemetry.devices import Event
 from telemetry.fleet import Fleet
 from telemetry.metric import Table
+from telemetry.set_aside import SetAside
 
 RESOLVED_SHOWN = 900.0
 """Seconds for which a resolved alert is still listed, so that the person who was paged sees it."""
@@ -44,6 +53,10 @@ STALL = 5.0
 stall of the aggregator itself: no node's frames arrive in it."""
 _MOST_PAUSES = 3
 """Most long pauses in a row; more are a new period, or else no node would ever be silent again."""
+MOST_WAITING = 20_000
+"""Events that wait for a part that is set aside; the oldest are given up."""
+_DISTURBANCES = "disturbances"
+"""Part that finds resets by counters that went back."""
 _EVENT_AGE = 3_600_000_000_000
 """ns: an event that comes an hour late is not evaluated, unless its rule keeps firing for longer."""
 
@@ -79,6 +92,29 @@ class RuleEngine:
         self._listening_since = -np.inf
         self._event_age = max([_EVENT_AGE, *(int(rule.keep * 1e9) for rule in rules)])
         self._turns = 0
+        self.rules_aside = SetAside("rule")
+        """Rules that raised; all others are evaluated."""
+        self.nodes_aside = SetAside("node")
+        """Nodes whose rows or times raised; the fleet is evaluated without them."""
+        self.events_aside = SetAside("the events of node")
+        """Nodes of whose events one raised; it is evaluated again later."""
+        self.alerts_aside = SetAside("the text of rule")
+        """Rules whose alerts have plain texts, because their own can't be made."""
+        self.unsettled = False
+        """Whether an exception may have lost the begin or end of an alert; its owner compares
+        `alerts` with what it knows, and clears this."""
+        self._without = FleetWithout()
+        self._waiting: list[Event] = []
+        """Events that no complete tick has evaluated."""
+        self._held: list[Event] = []
+        """Events of nodes that have no rows now, or that could not be placed."""
+        self._missed: dict[str, list[Event]] = {}
+        """Events that a rule could not evaluate, by its part."""
+        self._plain_texts: set[str] = set()
+        """Rules of the alerts that got a plain text since the last tick."""
+        self._rows_known = True
+        """Whether the rows of the alerts are those of the fleet."""
+        self._wall = 0
 
     # -- Every tick ------------------------------------------------------------------------------
 
@@ -98,18 +134,50 @@ class RuleEngine:
         `listening`: whether the aggregator receives from the bus; while it does not, no node becomes
         silent. `snapshots`: the present power snapshots; a rule on a kind that is missing waits.
         """
-        self._fleet, self._now = fleet, now
+        self._now, self._wall = now, wall_ns
+        fresh = self._evaluated.filter_new(events)
+        self.events_unplaced += sum(event.node not in fleet.nodes for event in fresh)
+        self._waiting += fresh
+        self._settle_texts()
         self._snapshots = {snapshot.kind: snapshot for snapshot in snapshots}
         if not listening or self._paused(now):
             self._listening_since = now
-        changes = self._update_rows(wall_ns)
-        fresh = self._evaluated.filter_new(events)
-        placed, unplaced = place_events(fleet, fresh, wall_ns - self._event_age)
-        self.events_unplaced += unplaced
-        self._disturbances.disturb(fleet, placed, now)
-        self._peer_groups.follow(fleet, self._row_index, self.node_labels)
+        changes: list[Alert] = []
+        try:
+            snapshot = self._snapshot(fleet, now, wall_ns, changes)
+            for evaluator in self._evaluators:
+                if snapshot.has(evaluator.subject):
+                    self._evaluate(evaluator, snapshot, changes)
+        finally:
+            del self._waiting[: -MOST_WAITING or None]  # after a failure they are evaluated again
+            self._remember(changes, now)
+        self._waiting = []
+        for name, error in snapshot.faults.items():
+            self._set_aside_node(name, error)
+        self._forget_faults(fleet, snapshot.faults)
+        return changes
+
+    def _snapshot(
+        self, fleet: Fleet, now: float, wall_ns: int, changes: list[Alert]
+    ) -> FleetSnapshot:
+        """Return the fleet as the rules see it, without the nodes that are set aside; add the alerts
+        that end with their device."""
+        while True:
+            self._fleet = self._without.of(fleet, self.nodes_aside.waiting(now))
+            self._rows_known = False
+            try:
+                changes += self._update_rows(wall_ns)
+                self._rows_known = True
+                placed = self._place_events(wall_ns)
+                self._peer_groups.follow(self._fleet, self._row_index, self.node_labels)
+                break
+            except NodeFaults as faults:  # each time there are fewer nodes
+                for name, error in faults.errors.items():
+                    if name not in self._fleet.nodes:
+                        raise
+                    self._set_aside_node(name, error)
         snapshot = FleetSnapshot(
-            fleet,
+            self._fleet,
             self._snapshots,
             self._row_index.owner,
             now,
@@ -120,19 +188,178 @@ class RuleEngine:
             self._row_index.drivers,
             self._peer_groups.groups,
         )
-        energy = snapshot.values("gpu_energy_joules_total", Subject.GPU)
-        self._disturbances.watch(energy, self._row_index.owner[Table.LINK], now)
+        if self.rules_aside.due(_DISTURBANCES, now):
+            try:
+                energy = snapshot.values("gpu_energy_joules_total", Subject.GPU)
+                self._disturbances.watch(energy, self._row_index.owner[Table.LINK], now)
+                self.rules_aside.works(_DISTURBANCES)
+            except Exception as error:  # costs the finding of resets without an event
+                self.rules_aside.fail(_DISTURBANCES, error, now)
+        return snapshot
+
+    def _place_events(self, wall_ns: int) -> Placed:
+        """Return the rows of the events that wait; those of nodes that have no rows now are held."""
+        nodes, oldest = self._fleet.nodes, wall_ns - self._event_age
+        if not (self._held or self._waiting):
+            return place_events(self._fleet, (), oldest).placed
+        waiting, now = [*self._held, *self._waiting], self._now
+        ready = [event for event in waiting if event.node in nodes and self._is_due(event)]
+        found = place_events(
+            self._fleet,
+            ready,
+            oldest,
+            lambda event: self._disturbances.disturb(self._fleet, event, now),
+        )
+        held = {id(event): event for event in waiting}
+        for event in ready:
+            del held[id(event)]
+        for event, error in found.faults:
+            self.events_aside.fail(_event_key(event), error, now)
+            held[id(event)] = event
+        self._waiting = [event for event in waiting if id(event) not in held]
+        self._held = [event for event in held.values() if event.at >= oldest][-MOST_WAITING:]
+        return found.placed
+
+    # -- One rule --------------------------------------------------------------------------------
+
+    def _evaluate(
+        self, evaluator: RuleEvaluator, snapshot: FleetSnapshot, changes: list[Alert]
+    ) -> None:
+        """Evaluate a rule, and add its changes. An exception sets aside this rule or the events that
+        it raises on, and nothing else."""
+        part = evaluator.part
+        missed = self._missed.get(part)
+        if missed or part in self.rules_aside:
+            entries = self._evaluate_again(evaluator, snapshot)
+        else:
+            try:
+                entries = evaluator.step(snapshot)
+            except Exception as error:
+                entries = self._after(error, evaluator, snapshot)
+        for entry, state in entries:
+            alert = self._alert(evaluator, entry, state, snapshot.wall)
+            if alert is not None:
+                changes.append(alert)
+            if state is AlertState.RESOLVED:
+                evaluator.forget(int(entry["row"]))
+
+    def _evaluate_again(
+        self, evaluator: RuleEvaluator, snapshot: FleetSnapshot
+    ) -> list[tuple[Any, AlertState]]:
+        """Evaluate a rule that was set aside, or that has missed events, if its time has come."""
+        part, table, now = evaluator.part, evaluator.subject.table, snapshot.now
+        if not self.rules_aside.due(part, now):
+            self._miss(evaluator, snapshot)
+            return []
+        missed = self._missed.pop(part, [])
+        oldest = snapshot.wall - self._event_age
+        ready = [event for event in missed if self._is_due(event)]
+        later = [event for event in missed if not self._is_due(event)]
+        if later:
+            self._missed[part] = [event for event in later if event.at >= oldest]
+        if table is not None and ready:
+            again = place_events(self._fleet, ready, oldest).placed[table]
+            events = {**snapshot.events, table: [*again, *snapshot.events[table]]}
+            snapshot = replace(snapshot, events=events)
+        try:
+            entries = evaluator.step(snapshot)
+        except Exception as error:
+            return self._after(error, evaluator, snapshot)
+        if self.rules_aside.works(part):
+            self.unsettled = True
+        return entries
+
+    def _after(
+        self, error: Exception, evaluator: RuleEvaluator, snapshot: FleetSnapshot
+    ) -> list[tuple[Any, AlertState]]:
+        """Return the changes of a rule without the events that it raises on; where these are not the
+        cause, set the rule aside: its alerts stay as they are, and its events are evaluated later."""
+        table, now = evaluator.subject.table, snapshot.now
+        self.unsettled = True
+        evaluator.repair()
+        events = [] if table is None else snapshot.events[table]
+        bad = culprits(events, lambda some: not evaluator.raises_on(snapshot, some))
+        if table is not None and bad and len(bad) < max(2, len(events)):
+            good = [pair for pair in events if pair not in bad]
+            try:
+                entries = evaluator.step(replace(snapshot, events={**snapshot.events, table: good}))
+            except Exception:  # the first one is reported
+                evaluator.repair()
+            else:
+                for _, event in bad:
+                    self.events_aside.fail(_event_key(event), error, now)
+                self._missed.setdefault(evaluator.part, []).extend(event for _, event in bad)
+                self.rules_aside.works(evaluator.part)
+                return entries
+        self.rules_aside.fail(evaluator.part, error, now)
+        self._miss(evaluator, snapshot)
+        return []
+
+    def _miss(self, evaluator: RuleEvaluator, snapshot: FleetSnapshot) -> None:
+        """Keep the events of this tick for the time at which a rule works again."""
+        table = evaluator.subject.table
+        events = [] if table is None else snapshot.events[table]
+        if events:
+            missed = self._missed.setdefault(evaluator.part, [])
+            missed.extend(event for _, event in events)
+            del missed[:-MOST_WAITING]
+
+    # -- Nodes that are set aside ----------------------------------------------------------------
+
+    def _set_aside_node(self, name: str, error: Exception) -> None:
+        """Evaluate the fleet without a node until its next try. Its alerts stay as they are: they wait
+        for its devices, as after a restart."""
+        self.nodes_aside.fail(name, error, self._now)
+        self.unsettled = True
         for evaluator in self._evaluators:
-            if not snapshot.has(evaluator.subject):
+            rows = [row for row, alert in evaluator.shown.items() if alert.node == name]
+            self._park(evaluator, rows)
+
+    def _park(self, evaluator: RuleEvaluator, rows: Iterable[int]) -> None:
+        """Make the alerts of some rows wait for their devices."""
+        for row in list(rows):
+            number, alert = evaluator.machine.find(row), evaluator.shown.get(row)
+            if number is None or alert is None:
                 continue
-            for entry, state in evaluator.step(snapshot):
-                alert = self._alert(evaluator, entry, state, wall_ns)
-                if alert is not None:
-                    changes.append(alert)
-                if state is AlertState.RESOLVED:
-                    evaluator.forget(int(entry["row"]))
-        self._remember(changes, now)
-        return changes
+            entry = evaluator.machine.entries[number]
+            record = evaluator.record(alert, entry, self._now, self._wall)
+            self._restored.add([record], self._now, self._wall)
+            evaluator.remove(row)
+
+    def _forget_faults(self, fleet: Fleet, failed: Collection[str]) -> None:
+        """Note which nodes and rules work again."""
+        if len(self.nodes_aside):
+            out = set(self.nodes_aside.waiting(self._now))
+            for name in self.nodes_aside.reasons():
+                if name not in out and name not in failed and self.nodes_aside.works(name):
+                    self.unsettled = True
+            self.nodes_aside.keep(fleet.nodes)
+        if len(self.events_aside):
+            withheld = {_event_key(event) for event in self._held}
+            withheld |= {_event_key(event) for missed in self._missed.values() for event in missed}
+            for key in self.events_aside.reasons():
+                if key not in withheld:
+                    self.events_aside.works(key)
+
+    def _is_due(self, event: Event) -> bool:
+        """Return whether an event may be evaluated: it never raised, or its pause is over."""
+        return not len(self.events_aside) or self.events_aside.due(_event_key(event), self._now)
+
+    def _settle_texts(self) -> None:
+        """Note whose texts could be made again since the last tick."""
+        if len(self.alerts_aside):
+            for name in self.alerts_aside.reasons():
+                if name not in self._plain_texts:
+                    self.alerts_aside.works(name)
+        self._plain_texts.clear()
+
+    def node_faults(self) -> dict[str, str]:
+        """Return the nodes that are set aside, or one of whose events is, with the reasons."""
+        found = {}
+        for key, reason in self.events_aside.reasons().items():
+            node, _, event = key.partition("/")
+            found[node] = f"event {event}: {reason}"
+        return found | self.nodes_aside.reasons()
 
     def alerts(self) -> list[Alert]:
         """Return the alerts that are pending, firing or lately resolved, the worst first."""
@@ -157,10 +384,14 @@ class RuleEngine:
 
     def snapshot(self, wall_ns: int) -> list[AlertRecord]:
         """Return the records of all pending and firing alerts, for `restore` after a restart."""
-        records = [
-            evaluator.record(alert, entry, self._now, wall_ns)
-            for evaluator, entry, alert in self._active()
-        ]
+        records = []
+        for evaluator, entry, alert in self._active():
+            try:
+                records.append(evaluator.record(alert, entry, self._now, wall_ns))
+            except Exception as error:  # its alert survives a restart all the same
+                self._note_text(evaluator.rule.name, error)
+                device = alert.key.split("/", 2)[2]
+                records.append(AlertRecord(alert=alert, device=device))
         return records + list(self._restored.records())
 
     def restore(self, records: Iterable[AlertRecord], now: float, wall_ns: int) -> None:
@@ -176,15 +407,19 @@ class RuleEngine:
         An event that was stored but perhaps not evaluated goes to `evaluate` instead: where its alert
         fires already, there is no second page. The nodes must be in the fleet by then.
         """
-        self._fleet, self._now = fleet, now
-        for _ in self._update_rows(wall_ns):
-            self._turns += 1
+        self._now, self._wall = now, wall_ns
+        self._snapshots = {}
+        self._snapshot(fleet, now, wall_ns, [])
+        self._turns += 1
         known = self._evaluated.filter_new(events)
-        placed, _ = place_events(fleet, known, wall_ns - 86_400_000_000_000)
+        placed = place_events(fleet, known, wall_ns - 86_400_000_000_000).placed
         for evaluator in self._evaluators:
             if evaluator.subject.table is not None:
                 for row, event in placed[evaluator.subject.table]:
-                    evaluator.recall(event, row, now - max(0.0, (wall_ns - event.at) / 1e9))
+                    try:
+                        evaluator.recall(event, row, now - max(0.0, (wall_ns - event.at) / 1e9))
+                    except Exception as error:  # costs a count of repetitions
+                        self._note_text(evaluator.rule.name, error)
 
     # -- Rows ------------------------------------------------------------------------------------
 
@@ -208,17 +443,34 @@ class RuleEngine:
         changes: dict[Subject, RowChange] = {}
         for table, change in (self._row_index.update(self._fleet) or {}).items():
             changes[Subject(table)] = change
-        for kind, snapshot in self._snapshots.items():
-            moved = self._snapshot_rows.update(snapshot)
+        for kind, snapshot in list(self._snapshots.items()):
+            try:
+                moved = self._snapshot_rows.update(snapshot)
+            except Exception as error:  # its rules wait, as they do without a snapshot
+                self.rules_aside.fail(f"rows/{kind}", error, self._now)
+                del self._snapshots[kind]
+                continue
+            self.rules_aside.works(f"rows/{kind}")
             if moved is not None:
                 changes[Subject(kind)] = moved
         resolved: list[Alert] = []
         for evaluator in self._evaluators:
             change_here = changes.get(evaluator.subject)
             if change_here is not None:
-                resolved += self._resolve_gone(evaluator, change_here, wall)
-                evaluator.move(change_here)
-        self._disturbances.move(changes, self._now)
+                try:
+                    resolved += self._resolve_gone(evaluator, change_here, wall)
+                    evaluator.move(change_here)
+                except Exception as error:  # the rule begins anew, and its alerts go on
+                    self.unsettled = True
+                    self.rules_aside.fail(evaluator.part, error, self._now)
+                    self._park(evaluator, evaluator.shown)
+                    evaluator.reset(change_here.size)
+        try:
+            self._disturbances.move(changes, self._now)
+        except Exception as error:
+            self.rules_aside.fail(_DISTURBANCES, error, self._now)
+            self._disturbances = DisturbanceTracker()
+            self._disturbances.resize({table: self._fleet.size(table) for table in Table})
         return resolved + self._place_restored(wall)
 
     def _resolve_gone(
@@ -228,13 +480,12 @@ class RuleEngine:
             number = evaluator.machine.find(row)
             if number is not None and evaluator.machine.phase[row] == AlertPhase.FIRING:
                 entry = evaluator.machine.entries[number]
-                yield evaluator.alert(
-                    entry,
-                    AlertState.RESOLVED,
-                    wall,
-                    subject_info(found, self.node_labels),
-                    self._reading(evaluator, row),
-                )
+                try:
+                    info = subject_info(found, self.node_labels)
+                    reading = self._reading(evaluator, row)
+                    yield evaluator.alert(entry, AlertState.RESOLVED, wall, info, reading)
+                except Exception as error:
+                    yield self._plain(evaluator, entry, AlertState.RESOLVED, wall, found, error)
 
     def _place_restored(self, wall: int) -> list[Alert]:
         """Return restored alerts to the rows of their devices; end those whose device is gone."""
@@ -243,24 +494,30 @@ class RuleEngine:
         evaluators = {
             (evaluator.rule.name, evaluator.shown_as): evaluator for evaluator in self._evaluators
         }
-        arrived = set(self._row_index.arrived)
 
         def decided(record: AlertRecord) -> bool:
             evaluator = evaluators.get((record.alert.rule, record.alert.subject))
             if evaluator is None:
                 return True
-            kind = evaluator.subject.snapshot_kind
-            return kind in self._snapshots if kind is not None else record.alert.node in arrived
+            if evaluator.part in self.rules_aside or record.alert.rule in self.alerts_aside:
+                return False
+            kind, node = evaluator.subject.snapshot_kind, record.alert.node
+            return kind in self._snapshots if kind is not None else self._row_index.has(node)
 
         ends = []
         for waiting in self._restored.remove(decided) + self._restored.remove_expired(self._now):
             self._turns += 1
-            evaluator = evaluators.get((waiting.record.alert.rule, waiting.record.alert.subject))
-            row = None if evaluator is None else self._row(waiting.record, evaluator.subject)
-            if evaluator is not None and row is not None:
-                evaluator.resume(waiting, row)
-            elif (end := end_of(waiting.record, wall)) is not None:
-                ends.append(end)
+            rule = waiting.record.alert.rule
+            evaluator = evaluators.get((rule, waiting.record.alert.subject))
+            try:
+                row = None if evaluator is None else self._row(waiting.record, evaluator.subject)
+                if evaluator is not None and row is not None:
+                    evaluator.resume(waiting, row)
+                elif (end := end_of(waiting.record, wall)) is not None:
+                    ends.append(end)
+            except Exception as error:  # the alert stays listed as it was
+                self._note_text(rule, error)
+                self._restored.wait_again(waiting)
         return ends
 
     def _row(self, record: AlertRecord, subject: Subject) -> int | None:
@@ -290,12 +547,37 @@ class RuleEngine:
         self, evaluator: RuleEvaluator, entry: Any, state: AlertState, at: int
     ) -> Alert | None:
         row = int(entry["row"])
-        found = self._subject(evaluator.subject, row)
-        if found is None:
-            return None
-        return evaluator.alert(
-            entry, state, at, subject_info(found, self.node_labels), self._reading(evaluator, row)
-        )
+        if not self._rows_known and row in evaluator.shown:
+            return evaluator.shown_again(entry, state, at)
+        found = None
+        try:
+            found = self._subject(evaluator.subject, row)
+            if found is None:
+                return None
+            info, reading = subject_info(found, self.node_labels), self._reading(evaluator, row)
+            alert = evaluator.alert(entry, state, at, info, reading)
+        except Exception as error:  # a plain text is better than no page
+            return self._plain(evaluator, entry, state, at, found, error)
+        evaluator.shown[row] = alert
+        return alert
+
+    def _plain(
+        self, evaluator: RuleEvaluator, entry: Any, state: AlertState, at: int,
+        subject: RowSubject | None, error: Exception,
+    ) -> Alert:  # fmt: skip
+        """Return an alert whose texts can't be made: as it was last shown, else without a text."""
+        self._note_text(evaluator.rule.name, error)
+        if int(entry["row"]) in evaluator.shown:
+            return evaluator.shown_again(entry, state, at)
+        info = None
+        if subject is not None:
+            with contextlib.suppress(Exception):
+                info = subject_info(subject, {})
+        return evaluator.plain_alert(entry, state, at, info, error)
+
+    def _note_text(self, rule: str, error: Exception) -> None:
+        self._plain_texts.add(rule)
+        self.alerts_aside.fail(rule, error, self._now)
 
     def _subject(self, subject: Subject, row: int) -> RowSubject | None:
         if subject.table is not None:
@@ -356,6 +638,10 @@ def _evaluators(rules: Iterable[Rule]) -> Iterable[RuleEvaluator]:
         if events is not None and rule.table is Subject.GPU:
             # An XID of an unknown GPU is still an XID: it belongs to the node.
             yield RuleEvaluator(msgspec.structs.replace(rule, unless=None), Subject.NODE, events)
+
+
+def _event_key(event: Event) -> str:
+    return f"{event.node}/{event.id}"
 
 
 def _worst_first(alert: Alert) -> tuple[int, int, int, str]:

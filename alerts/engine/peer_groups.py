@@ -6,9 +6,10 @@ from collections.abc import Hashable, Mapping
 
 import numpy as np
 
+from alerts.engine.isolation import NodeFaults
 from alerts.engine.row_index import RowIndex
 from alerts.rules.row_memory import Index
-from telemetry.fleet import Fleet
+from telemetry.fleet import Fleet, Node
 from telemetry.metric import Table
 
 FORGOTTEN = 1000
@@ -22,6 +23,8 @@ class PeerGroups:
         self._ways = {"job": _Groups(), "model": _Groups()}
         self._jobs: dict[str, str] = {}
         self._places: Mapping[str, Mapping[str, str]] | None = None
+        self._changed: set[str] = set()
+        """Nodes whose groups are not up to date."""
 
     def groups(self, among: str) -> tuple[Index, int]:
         """Return the number of each row's group, 0 for a free row, and how many numbers there are."""
@@ -31,8 +34,10 @@ class PeerGroups:
     def follow(
         self, fleet: Fleet, index: RowIndex, places: Mapping[str, Mapping[str, str]]
     ) -> None:
-        """Bring the groups up to date; work only for nodes that have changed."""
-        changed = set(index.arrived)
+        """Bring the groups up to date; work only for nodes that have changed. Raises `NodeFaults` for
+        nodes whose groups can't be told; those of the others are up to date then."""
+        changed = self._changed
+        changed |= set(index.arrived)
         if places is not self._places:
             self._places = places
             jobs = {node: labels["job"] for node, labels in places.items() if "job" in labels}
@@ -44,17 +49,24 @@ class PeerGroups:
             groups.grow(fleet.size(Table.GPU))
             if len(groups.numbers) > FORGOTTEN + 4 * len(fleet.nodes):  # jobs that ended long ago
                 groups.numbers.clear()
-                changed = set(fleet.nodes)
-        for name in changed:
-            node = fleet.nodes.get(name)
-            if node is None:
-                continue
-            rows = node.rows[Table.GPU]
-            job = self._jobs.get(name)
-            place = ("node", name) if job is None else ("job", job)
-            models = [gpu.name for gpu in node.inventory.gpus]
-            self._ways["job"].put(rows, [(model, *place) for model in models])
-            self._ways["model"].put(rows, models)
+                changed |= set(fleet.nodes)
+        faults: dict[str, Exception] = {}
+        for name in changed & fleet.nodes.keys():
+            try:
+                self._put(name, fleet.nodes[name])
+            except Exception as error:  # noqa: BLE001 - raised below, by the node's name
+                faults[name] = error
+        self._changed = set()
+        if faults:
+            raise NodeFaults(faults)
+
+    def _put(self, name: str, node: Node) -> None:
+        rows = node.rows[Table.GPU]
+        job = self._jobs.get(name)
+        place = ("node", name) if job is None else ("job", job)
+        models = [gpu.name for gpu in node.inventory.gpus]
+        self._ways["job"].put(rows, [(model, *place) for model in models])
+        self._ways["model"].put(rows, models)
 
 
 class _Groups:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -72,6 +73,10 @@ class DisturbanceTracker:
             new = np.setdiff1d(change.touched[change.touched < change.size], change.new)
             array[new] = now
 
+    def resize(self, sizes: Mapping[Table, int]) -> None:
+        """Begin anew with so many rows, none of which was ever disturbed."""
+        self._rows = {table: RowMemory(sizes[table]) for table in Table}
+
     def watch(self, energy: Floats, gpu_of_link: Index, now: float) -> None:
         """Record the GPUs whose energy counter went back: they were reset, with or without an event."""
         last = self._rows[Table.GPU].array("energy", np.float64, np.nan)
@@ -81,39 +86,56 @@ class DisturbanceTracker:
             self._array(Table.LINK)[back[gpu_of_link]] = now
         np.copyto(last, energy, where=~np.isnan(energy))
 
-    def disturb(
-        self, fleet: Fleet, placed: Mapping[Table, list[tuple[int, Event]]], now: float
-    ) -> None:
-        """Record the devices that the events of this tick disturb."""
-        for table in (Table.NODE, Table.GPU):
-            for _, event in placed[table]:
-                if event.kind in DISTURBS:
-                    for other, rows in fleet.nodes[event.node].rows.items():
-                        self._array(other)[rows] = now
+    def disturb(self, fleet: Fleet, event: Event, now: float) -> None:
+        """Record the devices that an event disturbs."""
+        if event.kind in DISTURBS:
+            for other, rows in fleet.nodes[event.node].rows.items():
+                self._array(other)[rows] = now
+
+
+Placed = dict[Table, list[tuple[int, Event]]]
+"""Row and event, by table."""
+
+
+@dataclass(slots=True)
+class PlacedEvents:
+    """Events with the rows that they belong to."""
+
+    placed: Placed = field(default_factory=lambda: {table: [] for table in Table})
+    unplaced: int = 0
+    """Number of events of nodes that are not in the fleet."""
+    faults: list[tuple[Event, Exception]] = field(default_factory=list)
+    """Events that can't be placed, by a fault of our own."""
 
 
 def place_events(
-    fleet: Fleet, events: Sequence[Event], oldest: int
-) -> tuple[dict[Table, list[tuple[int, Event]]], int]:
-    """Return the rows that events belong to, and the number of events that have no row.
+    fleet: Fleet,
+    events: Sequence[Event],
+    oldest: int,
+    before: Callable[[Event], None] = lambda _: None,
+) -> PlacedEvents:
+    """Return the rows that events belong to. `before` is called with each event that has a row.
 
     A GPU is found by its UUID, else by its PCI address; an event of no known GPU is its node's.
     Events before `oldest` (ns since 1970) are left out; those of nodes that are not in the fleet have
     no row.
     """
-    placed: dict[Table, list[tuple[int, Event]]] = {table: [] for table in Table}
-    lost = 0
+    found = PlacedEvents()
     for event in events:
-        node = fleet.nodes.get(event.node)
-        if node is None:
-            lost += 1
-        elif event.at >= oldest:
-            row = _gpu_row(node, event)
-            if row is None:
-                placed[Table.NODE].append((node.rows[Table.NODE].start, event))
-            else:
-                placed[Table.GPU].append((row, event))
-    return placed, lost
+        try:
+            node = fleet.nodes.get(event.node)
+            if node is None:
+                found.unplaced += 1
+            elif event.at >= oldest:
+                row = _gpu_row(node, event)
+                before(event)
+                if row is None:
+                    found.placed[Table.NODE].append((node.rows[Table.NODE].start, event))
+                else:
+                    found.placed[Table.GPU].append((row, event))
+        except Exception as error:  # noqa: BLE001 - kept with the event
+            found.faults.append((event, error))
+    return found
 
 
 def _gpu_row(node: Node, event: Event) -> int | None:

@@ -64,6 +64,10 @@ class RestoredAlerts:
             good = None if record.good_since is None else monotonic(record.good_since)
             self._waiting[alert.key] = WaitingAlert(record, monotonic(alert.since), good, now)
 
+    def wait_again(self, waiting: WaitingAlert) -> None:
+        """Add a record that was removed, and whose device could not be found after all."""
+        self._waiting[waiting.record.alert.key] = waiting
+
     def records(self) -> Iterator[AlertRecord]:
         """Yield the records."""
         for waiting in self._waiting.values():

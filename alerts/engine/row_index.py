@@ -7,12 +7,13 @@ one GPU to its neighbour, so every memory follows the device.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
+from alerts.engine.isolation import NodeFaults
 from alerts.engine.subjects import DeviceSubject, RowSubject, SnapshotSubject
 from alerts.rules.row_memory import Index, RowMove
 from api.power import SnapshotKind
@@ -54,14 +55,14 @@ class RowIndex:
     def update(self, fleet: Fleet) -> dict[Table, RowChange] | None:
         """Return the changes since the last call, or None without any.
 
-        Costs one comparison a node, and work only for the devices of nodes that did change.
+        Costs one comparison a node, and work only for the devices of nodes that did change. Raises
+        `NodeFaults` for nodes whose devices can't be placed; nothing has changed then.
         """
         self.arrived = []
         if fleet.version == self.version:
             return None
-        self.version = fleet.version
         before = self._placed
-        changed = self.arrived = [
+        changed = [
             name
             for name, node in fleet.nodes.items()
             if (was := before.get(name)) is None
@@ -69,16 +70,31 @@ class RowIndex:
             or was.rows != node.rows
         ]
         removed = [name for name in before if name not in fleet.nodes]
-        result = {table: self._change(fleet, table, changed, removed) for table in Table}
-        for name in removed:
-            del before[name]
+        try:
+            result = {table: self._change(fleet, table, changed, removed) for table in Table}
+            for table in Table:
+                self._own(fleet, table, changed, removed)
+        except Exception as error:
+            NodeFaults.blame(changed, lambda name: self._check(fleet, name), error)
+            raise
+        gone = set(removed)
+        placed = {name: was for name, was in before.items() if name not in gone}
         for name in changed:
             node = fleet.nodes[name]
-            before[name] = _Placed(node.inventory, dict(node.rows))
-        self._drivers()
-        for table in Table:
-            self._own(fleet, table, changed)
+            placed[name] = _Placed(node.inventory, dict(node.rows))
+        self.states = _drivers(placed)
+        self._placed, self.version, self.arrived = placed, fleet.version, changed
         return result
+
+    def _check(self, fleet: Fleet, name: str) -> None:
+        """Raise what placing this node alone raises."""
+        for table in Table:
+            self._change(fleet, table, [name], [])
+            self._own(fleet, table, [name], [])
+
+    def has(self, node: str) -> bool:
+        """Return whether a node has rows."""
+        return node in self._placed
 
     def drivers(self, states: Sequence[str]) -> npt.NDArray[np.bool_]:
         """Return the nodes whose driver is in one of some states."""
@@ -86,13 +102,6 @@ class RowIndex:
         for state in states:
             found[self.states.get(state, [])] = True
         return found
-
-    def _drivers(self) -> None:
-        rows: dict[str, list[int]] = {}
-        for placed in self._placed.values():
-            host = placed.rows[Table.NODE].start
-            rows.setdefault(placed.inventory.driver_state, []).append(host)
-        self.states = {state: np.array(found, np.intp) for state, found in rows.items()}
 
     def _change(
         self, fleet: Fleet, table: Table, changed: list[str], removed: list[str]
@@ -107,10 +116,8 @@ class RowIndex:
             touched.extend(there.values())
             if was is None:
                 continue
-            for position, (key, row) in enumerate(
-                devices(was.inventory, was.rows[table], table).items()
-            ):
-                touched.append(row)
+            touched.extend(range(was.rows[table].start, was.rows[table].stop))
+            for position, (key, row) in enumerate(_devices_before(was, table).items()):
                 if key in there:
                     old.append(row)
                     new.append(there[key])
@@ -124,18 +131,22 @@ class RowIndex:
             gone,
         )
 
-    def _own(self, fleet: Fleet, table: Table, changed: list[str]) -> None:
+    def _own(self, fleet: Fleet, table: Table, changed: list[str], removed: list[str]) -> None:
         owner = self.owner[table]
         size = fleet.size(table)
         if size > len(owner):
             larger = np.zeros(size, np.intp)
             larger[: len(owner)] = owner
             owner = self.owner[table] = larger
+        for name in removed:
+            owner[self._placed[name].rows[table]] = 0  # a free row must not name a row that is gone
         for name in changed:
             node = fleet.nodes[name]
             rows = node.rows[table]
             if rows.stop > rows.start:
-                owner[rows] = _owners(node, table)
+                owner[rows] = found = _owners(node, table)
+                if table is Table.LINK and max(found) >= fleet.size(Table.GPU):
+                    raise IndexError("a link belongs to no GPU of the inventory")
 
 
 class SnapshotRowIndex:
@@ -148,7 +159,11 @@ class SnapshotRowIndex:
     def update(self, snapshot: PowerSnapshot) -> RowChange | None:
         """Return the changes of a snapshot's rows since the last call, or None without any."""
         was = self.known.get(snapshot.kind)
+        change = self._change(snapshot, was)
         self.known[snapshot.kind] = snapshot
+        return change
+
+    def _change(self, snapshot: PowerSnapshot, was: PowerSnapshot | None) -> RowChange | None:
         if was is not None and was.version == snapshot.version and was.names == snapshot.names:
             return None
         there = {name: row for row, name in enumerate(snapshot.names)}
@@ -201,10 +216,28 @@ def devices(inventory: Inventory, rows: slice, table: Table) -> dict[Hashable, i
     return dict(zip(keys, range(rows.start, rows.stop), strict=False))
 
 
-def _owners(node: Node, table: Table) -> int | list[int]:
+def _devices_before(was: _Placed, table: Table) -> dict[Hashable, int]:
+    """Return the devices that a node had; none where they can't be found any more: its rows are given
+    back all the same."""
+    try:
+        return devices(was.inventory, was.rows[table], table)
+    except Exception:  # noqa: BLE001 - the node is set aside by now, and its alerts with it
+        return {}
+
+
+def _drivers(placed: Mapping[str, _Placed]) -> dict[str, Index]:
+    """Return the rows of the nodes whose driver is in each state."""
+    rows: dict[str, list[int]] = {}
+    for one in placed.values():
+        rows.setdefault(one.inventory.driver_state, []).append(one.rows[Table.NODE].start)
+    return {state: np.array(found, np.intp) for state, found in rows.items()}
+
+
+def _owners(node: Node, table: Table) -> list[int]:
     host: int = node.rows[Table.NODE].start
     if table is not Table.LINK:
-        return host
+        rows = node.rows[table]
+        return [host] * (rows.stop - rows.start)
     first: int = node.rows[Table.GPU].start
     row_of = {gpu.uuid: first + offset for offset, gpu in enumerate(node.inventory.gpus)}
     return [row_of.get(link.gpu, first) for link in node.inventory.links]

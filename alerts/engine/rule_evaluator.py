@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from alerts.engine.restore import AlertRecord, WaitingAlert
@@ -21,6 +24,7 @@ from api.power import SnapshotKind
 from power.snapshot.snapshot import PowerSnapshot
 from telemetry.devices import Event
 
+log = logging.getLogger(__name__)
 _STATES = {AlertPhase.PENDING: AlertState.PENDING, AlertPhase.FIRING: AlertState.FIRING}
 UNKNOWN_TEXT = "unknown"
 """Text of a field that is not known."""
@@ -41,6 +45,14 @@ class RuleEvaluator:
         self._unless_memory = self.memory.part(1)
         self._causes: dict[int, tuple[str, str]] = {}
         """Line and process of the event that caused each active row, where it has one."""
+        self.shown: dict[int, Alert] = {}
+        """The alert of each active row as it was last made: for when it can't be made any more."""
+
+    @property
+    def part(self) -> str:
+        """Name under which it is set aside."""
+        rule, subject = self.rule, self.subject
+        return rule.name if subject is rule.table else f"{rule.name}/{subject}"
 
     @property
     def shown_as(self) -> Subject:
@@ -51,12 +63,36 @@ class RuleEvaluator:
         """Move the state of the devices to their new rows."""
         self.machine.move(change)
         self.memory.move(change)
-        if self._causes:
+        if self._causes or self.shown:
             moved = dict(zip(change.old.tolist(), change.new.tolist(), strict=True))
             gone = set(change.touched.tolist()) - set(moved)
             self._causes = {
                 moved.get(row, row): cause for row, cause in self._causes.items() if row not in gone
             }
+            self.shown = {
+                moved.get(row, row): alert for row, alert in self.shown.items() if row not in gone
+            }
+
+    def repair(self) -> None:
+        """Make the states consistent after an exception in `step`: no alert begins or ends by it."""
+        self.machine.repair()
+
+    def remove(self, row: int) -> Any | None:
+        """Make a row inactive, and return the entry that it had; its alert goes on elsewhere."""
+        number = self.machine.find(row)
+        if number is None:
+            return None
+        entry = self.machine.entries[number].copy()
+        self.machine.end(np.arange(len(self.machine.entries)) == number)
+        self.forget(row)
+        return entry
+
+    def reset(self, size: int) -> None:
+        """Forget all rows: their states can't be told any more."""
+        self.memory = RowMemory(size)
+        self.machine = AlertStateMachine(self.memory)
+        self._when_memory, self._unless_memory = self.memory.part(0), self.memory.part(1)
+        self._causes, self.shown = {}, {}
 
     def step(self, snapshot: FleetSnapshot) -> list[tuple[Any, AlertState]]:
         """Evaluate all rows and advance their states; return the entries of
@@ -78,7 +114,7 @@ class RuleEvaluator:
         )
         for row, event in evaluation.causes.items():
             if phase[row]:
-                self._causes[row] = _cause(event)
+                self._causes[row] = _cause_or_none(event)
         if self.subject is Subject.MONITOR:
             self._note_reasons(snapshot.snapshots[SnapshotKind.MONITOR], bad)
         if not len(fires) and not len(resolves):
@@ -105,6 +141,22 @@ class RuleEvaluator:
     def forget(self, row: int) -> None:
         """Drop the cause of an alert that is over."""
         self._causes.pop(row, None)
+        self.shown.pop(row, None)
+
+    def raises_on(self, snapshot: FleetSnapshot, events: Sequence[tuple[int, Event]]) -> bool:
+        """Return whether the condition raises on some events, in a memory that is not used again."""
+        table = self.subject.table
+        if table is None:
+            return False
+        trial = replace(snapshot, events={**snapshot.events, table: list(events)})
+        inputs = RuleInput(trial, self.subject, self.memory.size, self.machine.phase.copy())
+        try:
+            self.when.evaluate(inputs, RowMemory(self.memory.size))
+            if self.rule.unless is not None:
+                self.rule.unless.evaluate(inputs, RowMemory(self.memory.size))
+        except Exception:  # noqa: BLE001 - the answer to the question
+            return True
+        return False
 
     def recall(self, event: Event, row: int, at: float) -> None:
         """Make the condition remember an event of before the start."""
@@ -152,6 +204,40 @@ class RuleEvaluator:
             runbook=rule.runbook,
         )
 
+    def shown_again(self, entry: Any, state: AlertState, at: int) -> Alert:
+        """Return the alert of an entry with the texts that it was last shown with."""
+        before = self.shown[int(entry["row"])]
+        return msgspec.structs.replace(before, state=state, changed=at)
+
+    def plain_alert(
+        self, entry: Any, state: AlertState, at: int, info: SubjectInfo | None, error: Exception
+    ) -> Alert:
+        """Return the alert of an entry whose texts can't be made, with the name of its rule in place
+        of a text: it is notified rather than lost."""
+        row, rule = int(entry["row"]), self.rule
+        holder, device = str(self.subject), f"row {row}"
+        node, where = "", f"{self.subject} {row}"
+        if info is not None:
+            holder, device, node, where = info.holder, info.device, info.node, info.where
+        return Alert(
+            key=f"{rule.name}/{holder}/{device}",
+            rule=rule.name,
+            id=rule.id,
+            state=state,
+            severity=rule.severity,
+            node=node,
+            subject=self.shown_as,
+            gpu=None if info is None or info.gpu is None else info.gpu.uuid,
+            name=where if info is None else info.name,
+            labels={} if info is None else info.labels,
+            since=int(entry["began"]),
+            changed=at,
+            summary=f"{rule.name} on {where}",
+            description=f"Its text can't be made ({type(error).__name__}); the aggregator's log has the "
+            "cause.",
+            runbook=rule.runbook,
+        )
+
     def active(self) -> Iterator[tuple[Any, AlertState]]:
         """Yield entry and state of each row that is pending or firing."""
         for entry in self.machine.entries:
@@ -194,6 +280,16 @@ class RuleEvaluator:
 def _number(value: Any) -> float | None:
     number = float(value)
     return None if np.isnan(number) else number
+
+
+def _cause_or_none(event: Event) -> tuple[str, str]:
+    """Return the line and process of an event; empty texts where they can't be read: the alert is
+    notified without them."""
+    try:
+        return _cause(event)
+    except Exception:
+        log.exception("node=%s: the line of event %s can't be shown", event.node, event.id)
+        return "", ""
 
 
 def _cause(event: Event) -> tuple[str, str]:

@@ -87,6 +87,16 @@ class AlertStateMachine:
         self.phase[self.entries["row"][over]] = AlertPhase.INACTIVE
         self.entries = self.entries[~over]
 
+    def repair(self) -> None:
+        """Make phases and entries agree after an exception in the middle of a step."""
+        rows = self.entries["row"]
+        phase = self.phase.copy()
+        phase[rows] = np.where(phase[rows] == AlertPhase.INACTIVE, AlertPhase.PENDING, phase[rows])
+        without = np.ones(len(phase), np.bool_)
+        without[rows] = False
+        phase[without] = AlertPhase.INACTIVE
+        self.phase[:] = phase
+
     def move(self, change: RowMove) -> None:
         """Move the entries of the devices to their new rows; the phases move with the other arrays."""
         if not self.active:

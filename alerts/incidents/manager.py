@@ -7,8 +7,9 @@ and only what is stored is sent.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -30,6 +31,7 @@ from alerts.incidents.state import (
     IncidentRecord,
     RecordKey,
     SilenceWindow,
+    TrackedAlert,
 )
 from alerts.incidents.storm import StormLimiter
 from alerts.incidents.suppression import AlertSuppressor, end_window
@@ -45,6 +47,10 @@ from api.alerts import (
     Silence,
 )
 from telemetry.errors import IncidentError
+from telemetry.set_aside import SetAside
+
+T = TypeVar("T")
+Other = TypeVar("Other")
 
 
 class SuppressionStatus(NamedTuple):
@@ -76,12 +82,17 @@ class IncidentManager:
         memory = memory or IncidentMemory()
         self._clock = clock = SteadyClock(clock_of(memory, wall_ns), now, wall_ns)
         self._index = index = IncidentIndex(policies, memory)
-        self._suppressor = AlertSuppressor(index, timings)
+        aside = SetAside("the notification of")
+        self._suppressor = AlertSuppressor(index, timings, aside)
         self._lifecycle = AlertLifecycle(index, clock, self._suppressor, timings)
         self._grouping = IncidentGrouping(index, clock, timings)
-        self._scheduler = NotificationScheduler(index, clock, timings)
+        self._scheduler = NotificationScheduler(index, clock, timings, aside)
         self._storms = StormLimiter(index, clock, timings, self._grouping, self._scheduler)
         self._suppressor.pending.update(dict.fromkeys(index.dangling()))
+        self.aside = aside
+        """Alerts and incidents that raised: each is notified by itself and tried again."""
+        self._again: dict[str, Alert] = {}
+        """Alerts that could not be applied, by key."""
 
     def receive(
         self,
@@ -97,19 +108,27 @@ class IncidentManager:
         not notified when a silence, a maintenance window or their cause ends.
         """
         self._clock.advance(now, wall_ns)
-        for alert in changes:
-            self._lifecycle.receive(alert)
+        again = [one for key, one in self._again.items() if self.aside.due(f"alert/{key}", self._clock.time)]  # fmt: skip
+        for alert in (*again, *changes):
+            self._apply(alert)
         return self._advance(recovering)
+
+    def over(self, firing: Collection[str]) -> list[Alert]:
+        """Return the end of each alert that is tracked as firing and whose key is not in `firing`."""
+        return [
+            msgspec.structs.replace(
+                tracked.alert, state=AlertState.RESOLVED, changed=self._clock.wall
+            )
+            for key, tracked in self._index.alerts.items()
+            if tracked.firing and key not in firing
+        ]
 
     def reconcile(self, firing: Iterable[Alert], now: float, wall_ns: int) -> IncidentChanges:
         """Apply all alerts that fire now, once after a start: tracked alerts that are not among
         them have resolved meanwhile, or their rule is gone."""
         fires = {alert.key: alert for alert in firing if alert.state is AlertState.FIRING}
-        over = [
-            msgspec.structs.replace(tracked.alert, state=AlertState.RESOLVED, changed=wall_ns)
-            for key, tracked in self._index.alerts.items()
-            if tracked.firing and key not in fires
-        ]
+        self._clock.advance(now, wall_ns)
+        over = self.over(fires.keys())
         return self.receive([*over, *fires.values()], now, wall_ns)
 
     def next_due(self) -> float | None:
@@ -123,6 +142,53 @@ class IncidentManager:
             self._storms.next_due(),
         )
         return None if due == float("inf") else self._clock.monotonic(due)
+
+    # Faults of our own: each costs the form of one notification.
+
+    def _apply(self, alert: Alert) -> None:
+        """Apply one alert; where that raises, it is evaluated and applied again all the same."""
+        key = alert.key
+        try:
+            self._lifecycle.receive(alert)
+        except Exception as error:
+            if f"alert/{key}" not in self.aside and key not in self._index.alerts:
+                self._scheduler.add_plain(alert)
+            self.aside.fail(f"alert/{key}", error, self._clock.time)
+            self._again[key] = alert
+            if key in self._index.alerts:
+                self._suppressor.pending[key] = None
+            return
+        if self._again.pop(key, None) is not None:
+            self.aside.works(f"alert/{key}")
+
+    def _assign(self, tracked: TrackedAlert, withdrawn: dict[str, list[str]]) -> None:
+        """Add an alert to an incident; where that raises, notify it by itself and try again."""
+        key = tracked.alert.key
+        if not self.aside.due(f"group/{key}", self._clock.time):
+            self._suppressor.pending[key] = None
+            return
+        try:
+            self._grouping.assign(tracked, withdrawn)
+        except Exception as error:
+            if f"group/{key}" not in self.aside:
+                self._scheduler.add_plain(tracked.alert)
+            self.aside.fail(f"group/{key}", error, self._clock.time)
+            self._suppressor.pending[key] = None
+            return
+        self.aside.works(f"group/{key}")
+
+    def _guarded(self, part: str, step: Callable[[], T], otherwise: Other) -> T | Other:
+        """Return what a step returns, or `otherwise` where it raises or is set aside."""
+        if not self.aside.due(part, self._clock.time):
+            return otherwise
+        try:
+            found = step()
+        except Exception as error:
+            self.aside.fail(part, error, self._clock.time)
+            return otherwise
+        if len(self.aside):
+            self.aside.works(part)
+        return found
 
     # Actions of people. Each returns the record that it changed and the changes of the step, and
     # raises `IncidentError` for an invalid request.
@@ -254,31 +320,40 @@ class IncidentManager:
     ) -> IncidentChanges:
         """Do all that is due, and return the changes of this step."""
         suppressor, index = self._suppressor, self._index
-        turned = {one.id: one for one in (*silences, *suppressor.update_windows(self._clock.time))}
-        self._lifecycle.expire()
+        time = self._clock.time
+        begun: list[Silence] = self._guarded(
+            "silences", lambda: suppressor.update_windows(time), []
+        )
+        turned = {one.id: one for one in (*silences, *begun)}
+        self._guarded("flapping", self._lifecycle.expire, None)
         released = suppressor.evaluate(self._clock.time, recovering)
         released.sort(key=lambda one: (SEVERITIES.index(one.alert.severity), one.order))
         withdrawn, suppressor.withdrawn = suppressor.withdrawn, {}
         for tracked in released:
-            self._grouping.assign(tracked, withdrawn)
+            self._assign(tracked, withdrawn)
         for key in withdrawn:
             record = index.incidents[key]
             if record.closed is None and not index.active(record):
-                self._scheduler.finish(record, "merged")
+                finish = partial(self._scheduler.finish, record, "merged")
+                self._guarded(f"incident/{key}", finish, None)
         self._scheduler.evaluate()
         self._storms.notify()
         return self._changes(tuple(turned.values()))
 
     def _changes(self, silences: tuple[Silence, ...]) -> IncidentChanges:
         index, clock = self._index, self._clock
-        records = index.changed_records()
+        records: dict[RecordKey, bytes | None] = self._guarded("records", index.changed_records, {})
         if clock.is_due(bool(records)):
             records[RecordKey("pulse", "")] = msgspec.json.encode(clock.state)
         keys = index.changed_incidents()
-        changed = (index.incidents[key] for key in keys if key in index.incidents)
+        changed = [index.incidents[key] for key in keys if key in index.incidents]
+        incidents = (
+            self._guarded(f"incident/{record.key}", partial(incident_of, record, index), None)
+            for record in changed
+        )
         step = IncidentChanges(
             notices=self._scheduler.drain_notices(),
-            incidents=tuple(incident_of(record, index) for record in changed),
+            incidents=tuple(one for one in incidents if one is not None),
             silences=silences,
             alerts=index.changed_alerts(),
             records=records,

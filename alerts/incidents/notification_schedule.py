@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from alerts.incidents.clock import SteadyClock
 from alerts.incidents.flap import HOUR, recurs
 from alerts.incidents.index import SEVERITIES, IncidentIndex, worst
+from alerts.incidents.plain import plain_notice
 from alerts.incidents.policy import NotificationTimings
 from alerts.incidents.state import IncidentRecord, TrackedAlert
 from alerts.incidents.titles import incident_of
 from alerts.notice import Notice
-from api.alerts import Action, NotificationState, Severity
+from api.alerts import Action, Alert, AlertState, NotificationState, Severity
+from telemetry.set_aside import FIRST_RETRY, SetAside
 
 NEVER = float("inf")
 
@@ -21,8 +23,15 @@ class NotificationScheduler:
     """Evaluates incidents that have changed or are due, and makes their notices."""
 
     def __init__(
-        self, index: IncidentIndex, clock: SteadyClock, timings: NotificationTimings
+        self,
+        index: IncidentIndex,
+        clock: SteadyClock,
+        timings: NotificationTimings,
+        aside: SetAside,
     ) -> None:
+        """`aside`: notes the incidents that raise; the alerts of one that was not notified yet are
+        notified by themselves."""
+        self.aside = aside
         self._index = index
         self._clock = clock
         self._timings = timings
@@ -59,7 +68,31 @@ class NotificationScheduler:
 
     def reschedule(self, record: IncidentRecord) -> None:
         """Evaluate an incident, and note when it is due next."""
-        self._due[record.key] = self._evaluate(record)
+        part, time = f"incident/{record.key}", self._clock.time
+        if not self.aside.due(part, time):
+            return
+        try:
+            self._due[record.key] = self._evaluate(record)
+        except Exception as error:
+            self.failed(record, error)
+            return
+        if len(self.aside):
+            self.aside.works(part)
+
+    def failed(self, record: IncidentRecord, error: Exception) -> None:
+        """Set an incident aside after an exception, and notify its alerts by themselves."""
+        part, time = f"incident/{record.key}", self._clock.time
+        if part not in self.aside and (record.notified is None or record.notified_at == time):
+            for tracked in self._index.members(record):
+                if tracked.firing and tracked.state is NotificationState.NOTIFIED:
+                    self.add_plain(tracked.alert)
+        self.aside.fail(part, error, time)
+        self._due[record.key] = time + FIRST_RETRY
+
+    def add_plain(self, alert: Alert) -> None:
+        """Make a notice of an alert that can't be grouped or worded as usual."""
+        if alert.state is AlertState.FIRING and alert.severity is not Severity.INFO:
+            self._notices.append(plain_notice(alert, self._clock.wall))
 
     def drain_notices(self) -> tuple[Notice, ...]:
         """Return the notices that were made since the last call."""

@@ -39,7 +39,12 @@ class StormLimiter:
         """Notify or suppress the incidents that are ready; begin, continue and end storms."""
         ready = self._scheduler.drain_ready()
         for severity in SEVERITIES:
-            self._notify(severity, [one for one in ready if one.severity is severity])
+            here = [one for one in ready if one.severity is severity]
+            try:
+                self._notify(severity, here)
+            except Exception as error:  # each is notified without regard to a storm
+                for record in here:
+                    self._scheduler.failed(record, error)
 
     def next_due(self) -> float:
         """Return when a storm may end, or is notified again."""
@@ -67,7 +72,11 @@ class StormLimiter:
             for record in ready:
                 active = self._index.active(record)
                 flaps = any(one.flaps for one in active)
-                self._scheduler.trigger(record, "flapping" if flaps else "new", active)
+                try:
+                    self._scheduler.trigger(record, "flapping" if flaps else "new", active)
+                except Exception as error:
+                    self._scheduler.failed(record, error)
+                    continue
                 self._scheduler.reschedule(record)
         if storm is not None and storm.storming:
             self._continue(storm)

@@ -10,6 +10,7 @@ from alerts.incidents.index import IncidentIndex
 from alerts.incidents.policy import NotificationTimings
 from alerts.incidents.state import SilenceWindow, TrackedAlert
 from api.alerts import NotificationState, Silence, matches_all
+from telemetry.set_aside import SetAside
 
 LIST_ENDED = 86_400.0
 """Seconds for which a silence that ended is listed."""
@@ -18,7 +19,9 @@ LIST_ENDED = 86_400.0
 class AlertSuppressor:
     """Decides for every firing alert whether it is notified."""
 
-    def __init__(self, index: IncidentIndex, timings: NotificationTimings) -> None:
+    def __init__(self, index: IncidentIndex, timings: NotificationTimings, aside: SetAside) -> None:
+        """`aside`: notes the alerts that raise; they are notified as if nothing suppressed them."""
+        self._aside = aside
         self._index = index
         self._timings = timings
         self.pending: dict[str, None] = {}
@@ -75,7 +78,7 @@ class AlertSuppressor:
         pending, self.pending = self.pending, {}
         for key in pending:
             tracked = self._index.alerts.get(key)
-            if tracked is not None and tracked.firing and self._evaluate(tracked, time):
+            if tracked is not None and tracked.firing and self._may_notify(tracked, time):
                 found.append(tracked)
         for key in list(self._releasing):
             tracked = self._index.alerts.get(key)
@@ -91,6 +94,17 @@ class AlertSuppressor:
         """Return when the next alert that was suppressed may be notified."""
         due = (self._index.alerts[key].release for key in self._releasing)
         return min((at for at in due if at is not None and at > time), default=float("inf"))
+
+    def _may_notify(self, tracked: TrackedAlert, time: float) -> bool:
+        part = f"suppression/{tracked.alert.key}"
+        try:
+            found = self._evaluate(tracked, time)
+        except Exception as error:
+            self._aside.fail(part, error, time)
+            return True
+        if len(self._aside):
+            self._aside.works(part)
+        return found
 
     def _evaluate(self, tracked: TrackedAlert, time: float) -> bool:
         """Evaluate one alert; return whether it may be notified now."""

@@ -15,7 +15,7 @@ from api.alerts import Subject
 from api.power import SnapshotKind
 from power.snapshot.snapshot import PowerSnapshot
 from telemetry.devices import Event
-from telemetry.fleet import Fleet, gaps_of
+from telemetry.fleet import Fleet, Node, gaps_of
 from telemetry.gap import Gap
 from telemetry.metric import Table
 
@@ -54,6 +54,8 @@ class FleetSnapshot:
     peer_groups: Callable[[str], tuple[Index, int]]
     """Returns a number for each GPU row that GPUs which may be compared share (0 for a free row),
     and how many numbers there are; for peers of the same `job` or the same `model`."""
+    faults: dict[str, Exception] = field(default_factory=dict)
+    """Exceptions of single nodes while they were read: their rows are unknown."""
     _columns: dict[tuple[str, Subject], Floats] = field(default_factory=dict)
     _silence: tuple[Floats, Floats] | None = None
     _ended: Flags | None = None
@@ -86,15 +88,35 @@ class FleetSnapshot:
     def silence(self) -> tuple[Floats, Floats]:
         """Return the seconds since the last frame of each node, and its interval; NaN for free rows."""
         if self._silence is None:
-            size = self.fleet.size(Table.NODE)
-            ages, intervals = np.full(size, np.nan), np.ones(size)
-            nodes = self.fleet.nodes.values()
+            nodes = list(self.fleet.nodes.items())
+            try:
+                self._silence = self._silence_of([node for _, node in nodes])
+            except Exception:  # one node's: the others are evaluated without it
+                self._silence = self._silence_of(
+                    [node for name, node in nodes if self._reads(name)]
+                )
+                if not self.faults:
+                    raise
+        return self._silence
+
+    def _silence_of(self, nodes: Sequence[Node]) -> tuple[Floats, Floats]:
+        size = self.fleet.size(Table.NODE)
+        ages, intervals = np.full(size, np.nan), np.ones(size)
+        if nodes:
             rows = np.fromiter((node.rows[Table.NODE].start for node in nodes), np.intp)
             heard = np.fromiter((node.seen for node in nodes), np.float64)
             ages[rows] = self.now - np.maximum(heard, self.listening_since)
             intervals[rows] = np.fromiter((node.interval for node in nodes), np.float64)
-            self._silence = ages, intervals
-        return self._silence
+        return ages, intervals
+
+    def _reads(self, name: str) -> bool:
+        """Return whether a node's times can be read; else note why not."""
+        try:
+            self._silence_of([self.fleet.nodes[name]])
+        except Exception as error:  # noqa: BLE001 - kept by the node's name
+            self.faults[name] = error
+            return False
+        return True
 
     def intervals(self, subject: Subject) -> Floats:
         """Return the seconds between two frames of the node of each row."""
@@ -118,10 +140,14 @@ class FleetSnapshot:
         """Return the seconds by which each node's clock was ahead of the aggregator's when its
         newest frame came; negative when it is behind."""
         skew = np.full(self.fleet.size(Table.NODE), np.nan)
-        for node in self.fleet.nodes.values():
+        for name, node in self.fleet.nodes.items():
             if node.sampled_at and node.seen > -np.inf:
-                ours = self.wall - int((self.now - node.seen) * 1e9)
-                skew[node.rows[Table.NODE]] = (node.sampled_at - node.clock_offset - ours) / 1e9
+                try:
+                    ours = self.wall - int((self.now - node.seen) * 1e9)
+                    ahead = node.sampled_at - node.clock_offset - ours
+                    skew[node.rows[Table.NODE]] = ahead / 1e9
+                except Exception as error:  # noqa: BLE001 - kept by the node's name
+                    self.faults[name] = error
         return skew
 
     def age(self, event: Event) -> float:

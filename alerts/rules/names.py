@@ -18,7 +18,12 @@ MONITOR_QUANTITIES = tuple(
     for name, text in {
         "bus_lost": "1 while the aggregator has no connection to the broker.",
         "rules_failing": "1 while the rules can't be evaluated.",
+        "rule_set_aside": "1 while a rule can't be evaluated.",
+        "node_set_aside": "1 while a node can't be evaluated or stored.",
+        "alerting_impaired": "1 while an alert can't be worded, grouped or sent as usual.",
+        "loop_failing": "1 while a loop of the aggregator fails.",
         "circuits_failing": "1 while the circuits can't be computed.",
+        "circuit_set_aside": "1 while a circuit, meter, budget or UPS can't be computed.",
         "store_failing": "1 while the store can't be written.",
         "messages_refused": "1 while messages of a node are refused again and again.",
         "strangers_refused": "1 while messages are refused under names that are no nodes of ours.",

@@ -1,0 +1,95 @@
+"""Parts set aside after an exception of our own: a rule, a node or a circuit, while the others go on.
+
+A part that fails is not tried at every tick: a fault that lasts would cost CPU and fill the log. It is
+tried again after growing pauses and comes back by itself. Pure: `now` is an argument.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from telemetry.backoff import STEADY, Backoff
+
+log = logging.getLogger(__name__)
+
+FIRST_RETRY, LONGEST_RETRY = 1.0, 60.0
+"""Seconds between two tries of a part."""
+_LONGEST_REASON = 300
+
+
+@dataclass(slots=True)
+class _Fault:
+    """The last failure of a part."""
+
+    reason: str
+    backoff: Backoff
+
+
+class SetAside:
+    """Parts of one kind that failed, with their reasons and the times of their next tries."""
+
+    def __init__(self, what: str) -> None:
+        """`what` names the kind in the log: `rule`, `node`, `circuit`."""
+        self._what = what
+        self._faults: dict[str, _Fault] = {}
+
+    def __contains__(self, part: object) -> bool:
+        return part in self._faults
+
+    def __len__(self) -> int:
+        return len(self._faults)
+
+    def fail(self, part: str, error: BaseException | str, now: float) -> None:
+        """Set a part aside until its next try is due; the first failure is logged with its traceback,
+        and so is another reason."""
+        reason = reason_of(error)
+        fault = self._faults.get(part)
+        if fault is None or fault.reason != reason:
+            log.error("%s %s is set aside; the others go on. It is tried again by itself. %s", self._what,
+                      part, reason, exc_info=error if isinstance(error, BaseException) else None)  # fmt: skip
+        if fault is None:
+            fault = self._faults[part] = _Fault(reason, Backoff(FIRST_RETRY, LONGEST_RETRY, STEADY))
+        fault.reason = reason
+        if fault.backoff.over(now):  # several failures of one try are one
+            fault.backoff.start(now)
+
+    def due(self, part: str, now: float) -> bool:
+        """Return whether a part may be tried: it works, or its pause is over."""
+        fault = self._faults.get(part)
+        return fault is None or fault.backoff.over(now)
+
+    def works(self, part: str) -> bool:
+        """Note that a part works; return whether it had been set aside."""
+        if self._faults.pop(part, None) is None:
+            return False
+        log.warning("%s %s works again", self._what, part)
+        return True
+
+    def keep(self, parts: Iterable[str]) -> None:
+        """Forget all parts but these: the others no longer exist."""
+        kept = set(parts)
+        self._faults = {part: fault for part, fault in self._faults.items() if part in kept}
+
+    def waiting(self, now: float) -> list[str]:
+        """Return the parts whose next try is not due yet."""
+        return [part for part, fault in self._faults.items() if not fault.backoff.over(now)]
+
+    def reasons(self) -> dict[str, str]:
+        """Return the reason of each part that is set aside."""
+        return {part: fault.reason for part, fault in self._faults.items()}
+
+
+def reason_of(error: BaseException | str) -> str:
+    """Return an exception as one line: its type, its text, and the file and line that raised it."""
+    if isinstance(error, str):
+        return error[:_LONGEST_REASON]
+    frames = traceback.extract_tb(error.__traceback__)
+    at = ""
+    if frames:
+        name = frames[-1].filename.replace("\\", "/").rsplit("/", 2)
+        at = f" ({'/'.join(name[-2:])}:{frames[-1].lineno})"
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}"[: _LONGEST_REASON - len(at)].rstrip(": ") + at
