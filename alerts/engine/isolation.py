@@ -1,4 +1,4 @@
-"""What an exception in the rule engine costs: the node, the rule or the event that it came from.
+"""Isolation of faults in the rule engine: each costs the node, the rule or the event that it came from.
 
 Nothing here is used while all works. After an exception, the nodes that cause it are found by trying
 each alone, and events by halves; the fleet is then evaluated without these nodes.
@@ -76,7 +76,7 @@ class FleetWithout:
 
 
 def culprits(found: Sequence[T], works: Callable[[Sequence[T]], bool]) -> list[T]:
-    """Return those of some events on which something raises, found by halves; none where it works
+    """Return the events on which something raises, found by halves; none where it works
     with all of them together."""
     if not found or works(found):
         return []
