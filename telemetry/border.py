@@ -80,6 +80,9 @@ WHOLE_END = 1 << 63
 
 # Times, ns.
 
+FIRST_CLOCK = 1_735_689_600 * 10**9
+"""2025, in ns since 1970: a clock of our own that is before it can't tell whose clock is wrong."""
+
 LIVE_WINDOW = 3600 * 10**9
 """How far the time of a live message may be from its arrival."""
 OLDEST = 400 * 86_400 * 10**9
@@ -238,13 +241,13 @@ def decode_backfill(payload: bytes) -> list[bytes]:
 
 def live(at: int, wall: int) -> bool:
     """Return whether the time of a live message fits its arrival at `wall`, both ns since 1970."""
-    return -LIVE_WINDOW <= at - wall <= LIVE_WINDOW
+    return -LIVE_WINDOW <= at - wall <= LIVE_WINDOW or wall < FIRST_CLOCK
 
 
 def possible(at: int, wall: int) -> bool:
     """Return whether a message that arrived at `wall` can be of a time, both ns since 1970: a ring
     holds frames of days, and an event may have waited as long."""
-    return -OLDEST <= at - wall <= LIVE_WINDOW
+    return -OLDEST <= at - wall <= LIVE_WINDOW or wall < FIRST_CLOCK
 
 
 # -- Inventories ---------------------------------------------------------------------------------
@@ -383,7 +386,7 @@ def decode_command(payload: bytes) -> Command:
 
 
 class StateOwner(msgspec.Struct, frozen=True):
-    """What an aggregator reads of a retained state that it finds on the bus."""
+    """The part of a retained state on the bus that its aggregator reads again."""
 
     by: str
     """The aggregator that published it: its shards, or `all`."""
