@@ -147,9 +147,17 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     data_dir: Path = msgspec.field(default_factory=default_data_dir)
     """Folder of the store, for one aggregator only."""
     listen: str = "127.0.0.1:9400"
-    """`host:port` of HTTP; elsewhere than on loopback it needs `token_file`. Empty for none."""
+    """`host:port` of HTTP; elsewhere than on loopback it needs a token. Empty for none."""
     token_file: Path | None = None
-    """A file with the token that callers of HTTP must show."""
+    """A file with one token alone, which permits everything; then reading on loopback needs one too."""
+    tokens_file: Path | None = None
+    """The file that `kilowatch token` writes: names, scopes and hashes. `tokens.json` in `data_dir` if
+    absent; read again when it changes."""
+    anonymous_read: bool | None = None
+    """Whether reading needs no token: true also elsewhere than on loopback, without users, jobs and
+    command lines; false nowhere. If absent, on loopback only."""
+    longest_silence_seconds: float = 7 * DAY
+    """Length of a silence at most, for tokens without the scope admin."""
     names: tuple[str, ...] = ()
     """Further host names under which HTTP on loopback is reached, behind a proxy for instance."""
     address: str | None = None
@@ -180,6 +188,10 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             raise ConfigError("aggregator.rule_seconds", "it must be 0.1 to 60 seconds")
         if self.listen:
             listen_address(self.listen)
+        if self.longest_silence_seconds <= 0:
+            raise ConfigError(
+                "aggregator.longest_silence_seconds", "it must be more than 0 seconds"
+            )
         self.store.check("aggregator.store")
         self.backfill.check("aggregator.backfill")
         self.alerts.check()

@@ -42,6 +42,7 @@ from power.snapshot.snapshot import PowerSnapshot
 from telemetry.devices import Event
 from telemetry.errors import KilowattError
 from telemetry.fleet import Fleet
+from telemetry.local_token import state_folders
 from telemetry.supervision import ProgressMarks, Supervisor
 from telemetry.tasks import first_error
 from telemetry.text import counted
@@ -234,14 +235,7 @@ class Aggregator:
                 storing.cancel()
 
     async def _http(self) -> None:
-        config = self.config
-        http = HttpConfig(
-            listen=config.listen,
-            token_file=config.token_file,
-            names=config.names,
-            address=config.address,
-        )
-        async with listening(self, http) as address:
+        async with listening(self, HttpConfig.of(self.config, state_folders()[0])) as address:
             self.http_address = address
             self._started()
             await asyncio.Event().wait()

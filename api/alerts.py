@@ -356,8 +356,8 @@ class SilenceReply(msgspec.Struct, frozen=True):
 class AckRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The acknowledgement of an incident."""
 
-    who: str
-    """Name of the person, as colleagues know it."""
+    who: str = ""
+    """A name beside that of the token, which is the `who` of what is done."""
     why: str = ""
     duration: str | float | None = msgspec.field(name="for", default=None)
     """How long, as `2h` or in seconds; until the incident is over if absent."""
@@ -366,8 +366,8 @@ class AckRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class EndRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The end of an acknowledgement or of a silence."""
 
-    who: str = "somebody"
-    """Name of the person."""
+    who: str = ""
+    """As in AckRequest."""
     why: str = "no longer needed"
 
 
@@ -385,8 +385,8 @@ class SilenceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     matchers: tuple[str | MatcherParts, ...]
     """Each as `node=dgx-01`, `rule=~"gpu_.*"`, `severity!=page`, or in parts; all must match."""
-    who: str
-    """Name of the person, as colleagues know it."""
+    who: str = ""
+    """As in AckRequest."""
     why: str
     starts: str | int | None = None
     """RFC 3339, ns since 1970, or `now`; now if absent."""

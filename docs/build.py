@@ -180,11 +180,16 @@ def api_page() -> str:
         "# HTTP API",
         "",
         "Generated from the OpenAPI document by `make docs`; do not edit. The document itself, with the",
-        "schema of every reply, is at `/api/v1/openapi.json`. Routes without a method are GET. On loopback no",
-        "token is required; on other addresses `Authorization: Bearer TOKEN` is (except for `/healthz` and",
-        "`/readyz`). An absent value is `null`, with its reason under `gaps`; errors are JSON with place",
-        "and remedy. Requests that change something are JSON and must declare it in `Content-Type`, which",
-        "a page of another site can't send.",
+        "schema of every reply, is at `/api/v1/openapi.json`. Routes without a method are GET. An absent",
+        "value is `null`, with its reason under `gaps`; errors are JSON with place and remedy.",
+        "",
+        "A caller shows a token, `Authorization: Bearer TOKEN`; each operation below names the **scope** that",
+        "it must have: `read`, `ack`, `silence` or `admin`, which permits everything. On a loopback",
+        "listener `read` needs no token. `kilowatch token add NAME --scope SCOPE` makes one, `list` and",
+        "`revoke` do the rest, and the aggregator follows at once; commands and the dashboard of the user who",
+        "runs the aggregator need none. An unknown token is answered 401, a lacking scope 403, too many",
+        "tries 429. `who` of an action is the name of the token; a `who` in the body is noted in parentheses.",
+        "A body is plain JSON, declared in `Content-Type`; a page of another site can send nothing.",
     ]
     for operation in sorted(OPERATIONS, key=lambda one: one.method != "get"):
         method = "" if operation.method == "get" else f"{operation.method.upper()} "
@@ -193,7 +198,7 @@ def api_page() -> str:
 
 
 def _operation(operation: Operation) -> list[str]:
-    lines = ["", operation.summary]
+    lines = ["", operation.summary, "", f"Scope: {_scope(operation)}."]
     body = operation.body
     fields = [] if body is None else msgspec.structs.fields(body)
     if operation.parameters or fields:
@@ -208,6 +213,10 @@ def _operation(operation: Operation) -> list[str]:
         f"| {texts.get(one.name, '')} | |"
         for one in fields
     ]
+
+
+def _scope(operation: Operation) -> str:
+    return "none, no token is needed" if operation.scope is None else f"`{operation.scope}`"
 
 
 def glossary_page() -> str:

@@ -19,9 +19,9 @@ COMMANDS = {
     "aggregate": "services",
     "top": "views",
     "status": "views",
-    "web": "views",
     "tap": "bus",
     "record": "bus",
+    "token": "token",
     "config": "config",
     "doctor": "doctor",
     "circuits": "circuits",
@@ -41,6 +41,13 @@ COMMANDS = {
 }
 """Module of `kilowatch.cli` by command, imported when the command is called, so that a collector
 does not hold the memory of other commands."""
+
+
+REMOVED = {
+    "web": "Use `kilowatch top ADDRESS` on a terminal, also over ssh, or Grafana (docs/grafana.md) in "
+    "a browser.",
+}
+"""Commands of earlier releases, and what to use instead."""
 
 
 class BadSettings(click.ClickException):
@@ -68,6 +75,8 @@ class Group(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            if args[0] in REMOVED:
+                ctx.fail(f"kilowatch {args[0]} was removed. {REMOVED[args[0]]}")
             hint = did_you_mean(args[0], COMMANDS) or "kilowatch --help lists all."
             ctx.fail(f"No such command {args[0]!r}. {hint}")
         return super().resolve_command(ctx, args)

@@ -11,10 +11,12 @@ from collections.abc import Collection
 from aiohttp import web
 
 from aggregator.http.alerts import refusals
-from aggregator.http.auth import same_site
-from aggregator.http.errors import bad, unknown
+from aggregator.http.auth import CALLER, signed
+from aggregator.http.errors import RequestError, bad, unknown
 from aggregator.http.parameters import duration, moment, query, read_body
 from aggregator.http.reply import VIEW, send_json
+from aggregator.http.sd import CONFIG
+from aggregator.http.tokens import AccessScope
 from aggregator.view import AggregatorView
 from alerts.incidents.matchers import LABELS, parse
 from api.alerts import (
@@ -29,6 +31,7 @@ from api.alerts import (
     SilenceRequest,
 )
 from telemetry.errors import ConfigError, did_you_mean
+from telemetry.text import duration as duration_text
 
 SAVE_SECONDS = 5.0
 """How long an answer waits for the disk."""
@@ -46,7 +49,12 @@ async def acknowledge(request: web.Request) -> web.Response:
     with refusals("incident"):
         found = view.pipeline.commit(
             view.pipeline.manager.acknowledge(
-                key, who=asked.who, why=asked.why, until=until, now=now, wall_ns=wall
+                key,
+                who=signed(request, asked.who),
+                why=asked.why,
+                until=until,
+                now=now,
+                wall_ns=wall,
             )
         )
     return await _incident(request, view, found)
@@ -60,7 +68,11 @@ async def unacknowledge(request: web.Request) -> web.Response:
     with refusals("incident"):
         found = view.pipeline.commit(
             view.pipeline.manager.unacknowledge(
-                key, who=asked.who, why=asked.why, now=view.now(), wall_ns=view.wall()
+                key,
+                who=signed(request, asked.who),
+                why=asked.why,
+                now=view.now(),
+                wall_ns=view.wall(),
             )
         )
     return await _incident(request, view, found)
@@ -75,10 +87,11 @@ async def silence(request: web.Request) -> web.Response:
     known = {*LABELS, *(label for alert in view.alerts() for label in alert.labels)}
     matchers = [_matcher(number, one, known) for number, one in enumerate(asked.matchers)]
     starts, ends = _times(asked, wall)
+    _check_length(request, (ends - (starts or wall)) / 1e9)
     with refusals("silence"):
         found = view.pipeline.commit(
             view.pipeline.manager.silence(
-                matchers, who=asked.who, why=asked.why, starts=starts, ends=ends,
+                matchers, who=signed(request, asked.who), why=asked.why, starts=starts, ends=ends,
                 maintenance=asked.maintenance, now=now, wall_ns=wall,
             )
         )  # fmt: skip
@@ -93,7 +106,11 @@ async def unsilence(request: web.Request) -> web.Response:
     with refusals("silence"):
         found = view.pipeline.commit(
             view.pipeline.manager.unsilence(
-                key, who=asked.who, why=asked.why, now=view.now(), wall_ns=view.wall()
+                key,
+                who=signed(request, asked.who),
+                why=asked.why,
+                now=view.now(),
+                wall_ns=view.wall(),
             )
         )
     return await _silence(request, view, found)
@@ -112,7 +129,6 @@ async def test(request: web.Request) -> web.Response:
 
 async def _done(request: web.Request) -> EndRequest:
     """Return who ends something and why; a DELETE may come without a body."""
-    same_site(request)
     if not request.body_exists:
         return EndRequest()
     return await read_body(request, EndRequest)
@@ -126,6 +142,19 @@ async def _incident(request: web.Request, view: AggregatorView, found: Incident)
 async def _silence(request: web.Request, view: AggregatorView, found: Silence) -> web.Response:
     saved = await view.delivery.saved(SAVE_SECONDS)
     return await send_json(request, SilenceReply(view.wall(), found, saved))
+
+
+def _check_length(request: web.Request, seconds: float) -> None:
+    """Raise a 403 for a silence that is longer than the scope `silence` permits: one without a bound
+    hides a page for ever."""
+    most = request.app[CONFIG].longest_silence_seconds
+    if seconds > most + 1 and not request[CALLER].allows(AccessScope.ADMIN):
+        raise RequestError(
+            403,
+            "scope",
+            f"a silence of more than {duration_text(most)} needs a token with the scope 'admin'",
+            "Make it shorter, and again later; the limit is aggregator.longest_silence_seconds.",
+        )
 
 
 def _matcher(number: int, given: str | MatcherParts, known: Collection[str]) -> Matcher:

@@ -9,8 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import getpass
 import logging
-from collections.abc import AsyncIterator
+import re
+import time
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 from aiohttp import web
@@ -22,7 +25,7 @@ from aggregator.http import (
     sd,
     stream,
 )
-from aggregator.http.auth import guard, harden
+from aggregator.http.auth import AccessGuard, AccessRule, harden
 from aggregator.http.config import HttpConfig
 from aggregator.http.errors import errors
 from aggregator.http.exposition import ExpositionPages
@@ -31,7 +34,9 @@ from aggregator.http.reply import VIEW
 from aggregator.http.rule_input_metrics import RULE_INPUTS, RuleInputMetrics
 from aggregator.http.stream_hub import HUB, Hub
 from aggregator.http.summary import Summarizer
+from aggregator.http.tokens import AccessScope, AccessToken, TokenRegister, hashed
 from aggregator.view import AggregatorView
+from telemetry import local_token
 from telemetry.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -40,11 +45,16 @@ SHUTDOWN_SECONDS = 2.0
 """How long running requests may go on when the server ends."""
 
 
+RULES = {(op.path, op.method): AccessRule(op.id, op.scope, op.most_bytes) for op in OPERATIONS}
+GUARD = web.AppKey("guard", AccessGuard)
+
+
 def make_app(view: AggregatorView, config: HttpConfig | None = None) -> web.Application:
     """Make the application. Raises `ConfigError` for an address that it must not listen on."""
     config = config or HttpConfig()
-    token = config.check()
-    app = web.Application(middlewares=[errors, guard(config, token)])
+    guard = AccessGuard(config, config.check(), RULES)
+    app = web.Application(middlewares=[errors, guard.middleware()])
+    app[GUARD] = guard
     app[VIEW] = view
     app[sd.CONFIG] = config
     app[health.LIVENESS] = health.Liveness(view)
@@ -92,9 +102,11 @@ async def listening(
 ) -> AsyncIterator[tuple[str, int]]:  # fmt: skip
     """Serve for as long as the block runs; yields the address and port that were bound."""
     config = config or HttpConfig()
+    app = make_app(view, config)
     runner = web.AppRunner(
-        make_app(view, config),
+        app,
         access_log=None,
+        auto_decompress=False,  # no body is accepted that would need it
         shutdown_timeout=SHUTDOWN_SECONDS,
         logger=_server_log(),
     )
@@ -106,10 +118,43 @@ async def listening(
         except OSError as error:
             raise _unbound(config, error) from error
         host, port = runner.addresses[0][:2]
-        log.info("http listens address=%s port=%d token=%s", host, port, bool(config.token_file))
-        yield host, port
+        with _local_token(config, app[GUARD].tokens, [each[:2] for each in runner.addresses]):
+            log.info("http listens address=%s port=%d", host, port)
+            yield host, port
     finally:
         await runner.cleanup()
+
+
+@contextlib.contextmanager
+def _local_token(
+    config: HttpConfig, tokens: TokenRegister, addresses: list[tuple[str, int]]
+) -> Iterator[None]:
+    """Accept a token that programs of this user find by themselves, for as long as the block runs."""
+    if config.state_folder is None:
+        yield
+        return
+    secret = local_token.make()
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(local_token.published(config.state_folder, addresses, secret))
+        except OSError as error:
+            log.warning("http: no local token is made, and writing needs --token-file: %s", error)
+        else:
+            tokens.add(
+                AccessToken(
+                    name=_user(), scopes=(AccessScope.ADMIN,), sha256=hashed(secret),
+                    created=time.time_ns(),
+                )
+            )  # fmt: skip
+        yield
+
+
+def _user() -> str:
+    """Return the name of the user who runs this process, as the name of a token."""
+    try:
+        return re.sub(r"[^A-Za-z0-9._@-]", "-", getpass.getuser()).lstrip("._@-") or "local"
+    except (KeyError, OSError):  # a container without a name for its user
+        return "local"
 
 
 async def serve(view: AggregatorView, config: HttpConfig | None = None) -> None:

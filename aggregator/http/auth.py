@@ -1,52 +1,221 @@
-"""Access to the server: the token, and protection from web pages of other sites.
+"""Access to the server: tokens and their scopes, and protection from web pages of other sites.
 
-A listener on loopback needs no token, but a web page can still send a browser there: by a name that
-it points at 127.0.0.1 (DNS rebinding; seen in the Host header), or by a WebSocket from a foreign page
-(seen in the Origin header). Both are refused. It can send a form too, but never a body declared as
-JSON, nor a DELETE, unless the server agrees beforehand (CORS), which it never does. Newer browsers
-report (`Sec-Fetch-Site`) that a request comes from a page of another site.
+Reading on a loopback listener needs no token, everything else does: `AccessScope` has the kinds, and each
+operation names its own. A web page can still send a browser to a loopback listener: by a name that it
+points at 127.0.0.1 (DNS rebinding; seen in the Host header), by a WebSocket, a form or a picture (seen
+in the Origin header, and in `Sec-Fetch-Site`, which every browser sends). All are refused.
 """
 
 from __future__ import annotations
 
-import hmac
+import ipaddress
+import logging
+import socket
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from aiohttp import hdrs, web
 
 from aggregator.http.config import HttpConfig, is_loopback
 from aggregator.http.errors import Handler, Middleware, RequestError
+from aggregator.http.guests import WrongTokens, neighbourhood
+from aggregator.http.tokens import AccessScope, AccessToken, TokenRegister
+from telemetry.local_token import is_near
 
-OPEN = frozenset({"/healthz", "/readyz"})
-"""Paths for machines that hold no token; they show nothing of the fleet but its health."""
+log = logging.getLogger(__name__)
 
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+_FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Real-IP", "Via")
+"""Headers of proxies: who is behind one is not on this machine."""
 
 
-def guard(config: HttpConfig, token: str | None) -> Middleware:
-    """Make the middleware that accepts or refuses a request."""
+@dataclass(frozen=True, slots=True)
+class AccessRule:
+    """Requirement of an operation on its caller."""
 
-    @web.middleware
-    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if config.loopback:
-            _check_host(request, config.names)
+    operation: str
+    scope: AccessScope | None
+    """None: anybody may call it, without a token."""
+    most_bytes: int = 0
+    """Bytes of a body at most."""
+
+
+READING = AccessRule("", AccessScope.READ)
+"""Of paths that are not there: routes can't be probed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sends a request."""
+
+    name: str
+    """Of its token; empty without one."""
+    token: AccessToken | None
+    sees_private: bool
+    """Whether fields of `aggregator.http.private_fields` are for it."""
+    address: str
+
+    @property
+    def guest(self) -> str:
+        """The name under which its connections are counted."""
+        return self.name or self.address
+
+    def allows(self, scope: AccessScope) -> bool:
+        """Whether it may do something."""
+        if self.token is None:
+            return scope is AccessScope.READ
+        return self.token.allows(scope)
+
+
+CALLER = web.RequestKey("caller", Caller)
+RULE = web.RequestKey("rule", AccessRule)
+
+
+class AccessGuard:
+    """Accepts or refuses requests, and counts those that it refuses."""
+
+    def __init__(
+        self,
+        config: HttpConfig,
+        tokens: TokenRegister,
+        rules: Mapping[tuple[str, str], AccessRule],
+    ) -> None:
+        """`rules`: by the path of an operation and its method, in lower case."""
+        self.refused: Counter[str] = Counter()
+        """Requests by the reason of their refusal."""
+        self.wrong = WrongTokens()
+        self.tokens = tokens
+        self._config = config
+        self._rules = rules
+        self._names = {name.lower() for name in config.names}
+        self._own_names = self._names | {socket.gethostname().lower()}
+
+    def middleware(self) -> Middleware:
+        """Return the middleware that asks this guard."""
+
+        @web.middleware
+        async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+            rule = self._rule(request)
+            try:
+                request[CALLER] = self._admit(request, rule)
+            except RequestError as error:
+                self.refused[error.fault.where.lower().replace("-", "_")] += 1
+                raise
+            request[RULE] = rule
+            if request.method not in {hdrs.METH_GET, hdrs.METH_HEAD, hdrs.METH_OPTIONS}:
+                log.info("http action operation=%s token=%s address=%s", rule.operation,
+                         request[CALLER].name or "-", request[CALLER].address)  # fmt: skip
+            return await handler(request)
+
+        return check
+
+    def _rule(self, request: web.Request) -> AccessRule:
+        resource = request.match_info.route.resource
+        method = "get" if request.method == hdrs.METH_HEAD else request.method.lower()
+        if resource is None:
+            return READING
+        return self._rules.get((resource.canonical, method), READING)
+
+    def _admit(self, request: web.Request, rule: AccessRule) -> Caller:
+        if self._config.loopback:
+            _check_host(request, self._names)
         _check_origin(request)
-        if token is not None and request.path not in OPEN:
-            _check_token(request, token)
-        return await handler(request)
+        _check_site(request)
+        _check_encoding(request)
+        if rule.scope is None:
+            return Caller("", None, sees_private=False, address=_ends(request)[0])
+        caller = self._caller(request)
+        if not caller.allows(rule.scope):
+            if caller.token is None:
+                raise _no_token(rule.scope)
+            has = ", ".join(caller.token.scopes) or "none"
+            raise RequestError(
+                403,
+                "scope",
+                f"the token {caller.name!r} does not have the scope {rule.scope!r}, it has: {has}",
+                f"Use a token that has it: kilowatch token add NAME --scope {rule.scope}",
+            )
+        return caller
 
-    return check
+    def _caller(self, request: web.Request) -> Caller:
+        peer, own = _ends(request)
+        given = request.headers.get(hdrs.AUTHORIZATION)
+        if given is not None:
+            token = self._token(given, peer, near=is_near(peer, own))
+            return Caller(token.name, token, sees_private=True, address=neighbourhood(peer))
+        if self._config.open_here and self._is_here(request):
+            return Caller("", None, sees_private=True, address=neighbourhood(peer))
+        if self._config.anonymous_read:
+            _check_host(request, self._own_names, any_address=True)
+            return Caller("", None, sees_private=False, address=neighbourhood(peer))
+        raise _no_token(AccessScope.READ)
+
+    def _token(self, given: str, peer: str, *, near: bool) -> AccessToken:
+        now, address = time.monotonic(), neighbourhood(peer)
+        wait = self.wrong.wait(address, now)
+        # An address of this machine has many users: one who guesses must not keep out the others.
+        if wait and not near:
+            raise _too_many(wait)
+        scheme, _, secret = given.partition(" ")
+        token = self.tokens.find(secret.strip()) if scheme.lower() == "bearer" else None
+        if token is not None and (token.expires is None or time.time_ns() < token.expires):
+            return token
+        if self.wrong.add(address, now):
+            log.warning("http: a wrong token was shown from %s", address)
+        if wait:
+            raise _too_many(wait)
+        if token is not None:
+            problem = f"the token {token.name!r} has expired"
+            raise RequestError(
+                401, hdrs.AUTHORIZATION, problem, "Make another: kilowatch token add"
+            )
+        raise RequestError(401, hdrs.AUTHORIZATION, "the token is wrong", _CURE)
+
+    def _is_here(self, request: web.Request) -> bool:
+        """Whether a request comes from this machine, and not through a proxy on it."""
+        return is_loopback(host_of(request.headers.get(hdrs.HOST, ""))) and not any(
+            name in request.headers for name in _FORWARDED
+        )
+
+
+_CURE = "Send 'Authorization: Bearer TOKEN'; `kilowatch token add NAME` on the aggregator's machine makes one."
+
+
+def _no_token(scope: AccessScope) -> RequestError:
+    return RequestError(
+        401, hdrs.AUTHORIZATION, f"a token is needed, with the scope {str(scope)!r}", _CURE
+    )
+
+
+def _too_many(wait: float) -> RequestError:
+    return RequestError(
+        429, hdrs.AUTHORIZATION, "too many wrong tokens came from this address",
+        f"Try again in {wait:.0f} s.", {hdrs.RETRY_AFTER: f"{wait:.0f}"},
+    )  # fmt: skip
 
 
 async def harden(_: web.Request, response: web.StreamResponse) -> None:
     """Add modest security headers to every answer, errors too."""
     for name, value in _HEADERS.items():
         response.headers.setdefault(name, value)
+
+
+def signed(request: web.Request, note: str) -> str:
+    """Return who does something: the name of the token, and in parentheses another that the caller notes.
+
+    A token's name has no parentheses, so that a note can't be taken for it.
+    """
+    name, note = request[CALLER].name, " ".join(note.split())[:64]
+    return name if note in {"", name} else f"{name} ({note})"
 
 
 def host_of(address: str) -> str:
@@ -57,15 +226,34 @@ def host_of(address: str) -> str:
         return ""
 
 
-def _check_host(request: web.Request, names: tuple[str, ...]) -> None:
+def _ends(request: web.Request) -> tuple[str, str]:
+    """Return the addresses of the peer and of this end."""
+    transport = request.transport
+    if transport is None:
+        return "", ""
+    ends = (transport.get_extra_info("peername"), transport.get_extra_info("sockname"))
+    peer, own = (str(end[0]) if isinstance(end, tuple) else "" for end in ends)
+    return peer, own
+
+
+def _check_host(request: web.Request, names: set[str], *, any_address: bool = False) -> None:
     host = host_of(request.headers.get(hdrs.HOST, ""))
-    if not is_loopback(host) and host not in {name.lower() for name in names}:
-        raise RequestError(
-            421,
-            "Host",
-            f"this listener is not called {host!r}",
-            "Use 127.0.0.1 or localhost, or add the name to aggregator.names.",
-        )
+    if is_loopback(host) or host in names or (any_address and _is_address(host)):
+        return
+    raise RequestError(
+        421,
+        hdrs.HOST,
+        f"this listener is not called {host!r}",
+        "Use 127.0.0.1 or localhost, or add the name to aggregator.names.",
+    )
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _check_origin(request: web.Request) -> None:
@@ -79,32 +267,39 @@ def _check_origin(request: web.Request) -> None:
     if place != request.headers.get(hdrs.HOST, "").lower():
         raise RequestError(
             403,
-            "Origin",
+            hdrs.ORIGIN,
             "the request comes from a page of another site",
             "Send it from outside a browser.",
         )
 
 
-def same_site(request: web.Request) -> None:
-    """Raise a 403 when a browser reports that the request comes from another site."""
-    site = request.headers.get("Sec-Fetch-Site", "none")
-    if site not in {"none", "same-origin"}:
-        raise RequestError(
-            403,
-            "Sec-Fetch-Site",
-            "the request comes from a page of another site",
-            "Send it from outside a browser.",
-        )
+def _check_site(request: web.Request) -> None:
+    """Raise a 403 when a browser reports that another site sends the request, but for a link that a
+    person follows: its page can't read the answer."""
+    headers = request.headers
+    if headers.get("Sec-Fetch-Site", "none") in {"none", "same-origin"}:
+        return
+    if (
+        request.method in {hdrs.METH_GET, hdrs.METH_HEAD}
+        and headers.get("Sec-Fetch-Mode") == "navigate"
+        and headers.get("Sec-Fetch-Dest") == "document"
+    ):
+        return
+    raise RequestError(
+        403,
+        "Sec-Fetch-Site",
+        "the request comes from a page of another site",
+        "Send it from outside a browser.",
+    )
 
 
-def _check_token(request: web.Request, token: str) -> None:
-    scheme, _, given = request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
-    given_bytes = given.strip().encode("utf-8", "surrogateescape")
-    same = hmac.compare_digest(given_bytes, token.encode())
-    if scheme.lower() != "bearer" or not same:
+def _check_encoding(request: web.Request) -> None:
+    """Raise a 400 for a compressed body: none is accepted, so that none can be a bomb."""
+    coding = request.headers.get(hdrs.CONTENT_ENCODING, "identity").strip().lower()
+    if coding not in {"identity", ""}:
         raise RequestError(
-            401,
-            hdrs.AUTHORIZATION,
-            "a token is needed" if not given else "the token is wrong",
-            "Send 'Authorization: Bearer TOKEN' with the token of aggregator.token_file.",
+            400,
+            hdrs.CONTENT_ENCODING,
+            f"a body of coding {coding[:32]!r} is not accepted",
+            "Send it plain, without Content-Encoding.",
         )

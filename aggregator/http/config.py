@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ipaddress
+import time
 from pathlib import Path
 
 import msgspec
 
-from aggregator.config import listen_address
+from aggregator.config import AggregatorConfig, listen_address
+from aggregator.http.tokens import AccessScope, AccessToken, TokenRegister, hashed
 from telemetry.errors import ConfigError
 from telemetry.secrets import read_token
 
 LISTEN = "127.0.0.1:9400"
+SHORTEST_TOKEN = 16
 
 
 class HttpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -20,15 +23,37 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     listen: str = LISTEN
     """Address and port; port 0 takes any that is free. IPv6 as `[::1]:9400`, `:9400` is loopback."""
     token_file: Path | None = None
-    """A file with a bearer token alone. Asked for everywhere but on loopback."""
+    """A file with a bearer token alone, which permits everything."""
+    tokens_file: Path | None = None
+    """The file that `kilowatch token` writes."""
+    state_folder: Path | None = None
+    """State folder in which programs of this user find the local token; none is made without."""
+    anonymous_read: bool | None = None
+    """As in `AggregatorConfig`."""
     names: tuple[str, ...] = ()
     """Further host names under which a loopback listener is reached, behind a proxy for instance."""
     address: str | None = None
     """`host:port` under which Prometheus reaches this aggregator, where the Host header of its
     service discovery request does not."""
+    longest_silence_seconds: float = 7 * 86_400.0
+    """As in `AggregatorConfig`."""
 
     slow_viewer_seconds: float = 10.0
     """Seconds that a viewer of the stream may take to read a message before it is cut off."""
+
+    @classmethod
+    def of(cls, config: AggregatorConfig, state_folder: Path | None = None) -> HttpConfig:
+        """Return the listener's part of an aggregator's settings."""
+        return cls(
+            listen=config.listen,
+            token_file=config.token_file,
+            tokens_file=config.tokens_file or config.data_dir / TOKENS,
+            state_folder=state_folder,
+            anonymous_read=config.anonymous_read,
+            names=config.names,
+            address=config.address,
+            longest_silence_seconds=config.longest_silence_seconds,
+        )
 
     @property
     def host(self) -> str:
@@ -45,30 +70,45 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         """Whether only this machine can connect."""
         return is_loopback(self.host)
 
-    def token(self) -> str | None:
-        """Read the token. Raises `ConfigError` when its file can't be read or holds none."""
+    @property
+    def open_here(self) -> bool:
+        """Whether this machine may read without a token: on a loopback listener, unless a token was
+        set for it."""
+        return self.loopback and self.token_file is None and self.anonymous_read is not False
+
+    def token(self) -> AccessToken | None:
+        """Read the token of `token_file`. Raises `ConfigError` when it can't be read or holds none."""
         if self.token_file is None:
             return None
-        token = read_token("aggregator.token_file", self.token_file)
-        if len(token) < 16:
+        secret = read_token("aggregator.token_file", self.token_file)
+        if len(secret) < SHORTEST_TOKEN:
             raise ConfigError(
                 "aggregator.token_file",
                 f"{self.token_file} does not hold a token",
-                "Write at least 16 characters without blanks: openssl rand -hex 32",
+                f"Write at least {SHORTEST_TOKEN} characters without blanks: openssl rand -hex 32",
             )
-        return token
+        return AccessToken(
+            name="token_file", scopes=(AccessScope.ADMIN,), sha256=hashed(secret),
+            created=time.time_ns(),
+        )  # fmt: skip
 
-    def check(self) -> str | None:
-        """Return the token to require. Raises `ConfigError` for what can't or must not be."""
+    def check(self) -> TokenRegister:
+        """Return the tokens to accept. Raises `ConfigError` for what can't or must not be."""
         listen_address(self.listen)
         token = self.token()
-        if token is None and not self.loopback:
+        register = TokenRegister(self.tokens_file, () if token is None else (token,))
+        if register.empty and not self.loopback and not self.anonymous_read:
             raise ConfigError(
                 "aggregator.listen",
                 f"{self.listen} can be reached from other machines, and there is no token",
-                "Set aggregator.token_file, or listen on 127.0.0.1.",
+                "Make one with `kilowatch token add NAME`, set aggregator.token_file, or listen on "
+                "127.0.0.1.",
             )
-        return token
+        return register
+
+
+TOKENS = "tokens.json"
+"""Name of the tokens file in `data_dir`."""
 
 
 def is_loopback(host: str) -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import difflib
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Protocol
 
 import msgspec
 from aiohttp import hdrs, web
 
+from alerts.message.text import clean
 from api.errors import ErrorDetail, ErrorReply
 from telemetry.errors import StoreError, did_you_mean
 
@@ -20,6 +21,8 @@ MOST_COMPARED = 1000
 """Names that a wrong one is compared with."""
 FEW = 8
 """Names that are listed when none is near."""
+MOST_TEXT = 2000
+"""Characters of each text of a fault."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -36,10 +39,18 @@ class Middleware(Protocol):
 class RequestError(Exception):
     """A request can't be answered; carries the status and the fault."""
 
-    def __init__(self, status: int, where: str, what: str, cure: str = "") -> None:
+    def __init__(
+        self,
+        status: int,
+        where: str,
+        what: str,
+        cure: str = "",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(f"{where}: {what}. {cure}".rstrip())
         self.status = status
         self.fault = ErrorDetail(str(where), what, cure)  # a header's name is a subclass of str
+        self.headers = dict(headers or {})
 
 
 def bad(where: str, what: str, cure: str = "") -> RequestError:
@@ -65,10 +76,11 @@ def _alike(name: str, word: str) -> bool:
 
 
 def reply(status: int, fault: ErrorDetail, headers: dict[str, str] | None = None) -> web.Response:
-    """Make the answer."""
+    """Make the answer. What the caller sent is in its texts, without control characters."""
+    shown = ErrorDetail(*(clean(text, MOST_TEXT) for text in (fault.where, fault.what, fault.cure)))
     return web.Response(
         status=status,
-        body=msgspec.json.encode(ErrorReply(fault)),
+        body=msgspec.json.encode(ErrorReply(shown)),
         content_type="application/json",
         headers=headers,
     )
@@ -84,7 +96,7 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
     except RequestError as error:
-        return reply(error.status, error.fault, _EXTRA.get(error.status))
+        return reply(error.status, error.fault, _EXTRA.get(error.status, {}) | error.headers)
     except web.HTTPMethodNotAllowed as error:
         allowed = ", ".join(sorted({*error.allowed_methods, hdrs.METH_OPTIONS}))
         if request.method == hdrs.METH_OPTIONS:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -18,6 +18,7 @@ import msgspec
 
 from aggregator.http.errors import Handler
 from aggregator.http.metrics import release
+from aggregator.http.tokens import AccessScope
 from api import alerts, columns, device, errors, fleet, power, report, stats, stream
 from api.errors import ErrorReply
 from api.stream import (
@@ -132,6 +133,11 @@ class Operation:
     """Type of the JSON that is sent; None where nothing is."""
     body_required: bool = True
     method: str = "get"
+    _: KW_ONLY
+    scope: AccessScope | None
+    """Scope that the token of a caller must have; None: it needs no token, wherever the listener is."""
+    most_bytes: int = 16 * 1024
+    """Bytes of a body at most."""
 
 
 _MESSAGES = (
@@ -139,13 +145,15 @@ _MESSAGES = (
 )  # fmt: skip
 _FAULTS = {
     400: "The request is wrong: the error has the place, the problem and the remedy.",
-    401: "A token is needed.",
-    403: "The request comes from a page of another site.",
+    401: "A token is needed, or it is wrong.",
+    403: "The token lacks the scope, or the request comes from a page of another site.",
     404: "Nothing has that name; the error names the nearest.",
+    408: "The body did not come in time.",
     413: "Too much for one page, or for one request.",
     415: "The Content-Type of the body is not JSON.",
     421: "The Host header names another server.",
     426: "This is a WebSocket.",
+    429: "Too many wrong tokens came from this address.",
     503: "The store does not answer.",
 }
 
@@ -169,7 +177,6 @@ def build(operations: tuple[Operation, ...]) -> Json:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
-        "security": [{}, {"token": []}],
         "paths": _paths(operations, replies),
         "components": {
             "schemas": components,
@@ -177,7 +184,8 @@ def build(operations: tuple[Operation, ...]) -> Json:
                 "token": {
                     "type": "http",
                     "scheme": "bearer",
-                    "description": "Required wherever the aggregator listens on other addresses than loopback.",
+                    "description": "Each operation names the scope that the token must have. On a "
+                    "loopback listener the scope `read` needs no token.",
                 }
             },
         },
@@ -209,14 +217,22 @@ def _operation(op: Operation, replies: dict[str, Json]) -> Json:
             str(status): {"description": op.summary, "content": body} for status in (200, *op.also)
         }
     fault = {"application/json": {"schema": {"$ref": _REFERENCE.format(name="ErrorReply")}}}
-    for status in sorted({400, 401, 421, *op.faults}):
+    needed = set() if op.scope is None else {401, 429}
+    for status in sorted({400, 403, 421, *needed, *op.faults}):
         answers[str(status)] = {"description": _FAULTS[status], "content": fault}
     return {
         "operationId": op.id,
+        "security": _security(op.scope),
         "summary": op.summary,
         "parameters": [_parameter(parameter) for parameter in op.parameters],
         "responses": answers,
     }
+
+
+def _security(scope: AccessScope | None) -> list[Json]:
+    """Return the alternatives of a caller: without a token, or with one that has a scope."""
+    free: list[Json] = [{}] if scope in {None, AccessScope.READ} else []
+    return free if scope is None else [*free, {"token": [str(scope)]}]
 
 
 def _parameter(parameter: Parameter) -> Json:

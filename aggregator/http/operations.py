@@ -24,6 +24,7 @@ from aggregator.http import (
 from aggregator.http.openapi import Operation, Parameter, build
 from aggregator.http.parameters import query
 from aggregator.http.reply import send_json
+from aggregator.http.tokens import AccessScope
 from api.alerts import (
     AckRequest,
     AlertsReply,
@@ -125,30 +126,34 @@ _CIRCUIT = Parameter(
     required=True,
     place="path",
 )
-_WRITE_FAULTS = (403, 413, 415)
+_WRITE_FAULTS = (408, 413, 415)
+_READ, _ACK, _SILENCE, _ADMIN = AccessScope
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "/healthz",
         health.healthz,
         "healthz",
-        "Whether the process is alive. Needs no token.",
+        "Whether the process is alive.",
         HealthReply,
         also=(503,),
+        scope=None,
     ),
     Operation(
         "/readyz",
         health.readyz,
         "readyz",
-        "Whether there are fresh readings. Needs no token.",
+        "Whether there are fresh readings.",
         HealthReply,
         also=(503,),
+        scope=None,
     ),
     Operation(
         "/metrics",
         metrics.metrics,
         "metrics",
         "The cluster and the aggregator itself, for Prometheus.",
+        scope=_READ,
     ),
     Operation(
         "/metrics/nodes",
@@ -156,6 +161,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "metricsOfAllNodes",
         "All readings of all nodes of a small cluster.",
         faults=(413,),
+        scope=_READ,
     ),
     Operation(
         "/metrics/node/{node}",
@@ -165,6 +171,7 @@ OPERATIONS: tuple[Operation, ...] = (
         None,
         (_NODE, _LABELS),
         (404,),
+        scope=_READ,
     ),
     Operation(
         "/metrics/dcgm/{node}",
@@ -174,6 +181,7 @@ OPERATIONS: tuple[Operation, ...] = (
         None,
         (_NODE, _HOST_LABEL),
         (404,),
+        scope=_READ,
     ),
     Operation(
         "/sd/dcgm",
@@ -182,6 +190,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "Every node as a target of its page with the names of dcgm-exporter.",
         list[ScrapeTarget],
         (_HOST_LABEL,),
+        scope=_READ,
     ),
     Operation(
         "/sd/prometheus",
@@ -189,14 +198,18 @@ OPERATIONS: tuple[Operation, ...] = (
         "serviceDiscovery",
         "Every node as a target, for Prometheus' http_sd.",
         list[ScrapeTarget],
+        scope=_READ,
     ),
-    Operation("/api/v1/openapi.json", document, "openapi", "This document.", dict[str, Any]),
+    Operation(
+        "/api/v1/openapi.json", document, "openapi", "This document.", dict[str, Any], scope=_READ
+    ),
     Operation(
         "/api/v1/status",
         fleet.status,
         "status",
         "The aggregator and its cluster at this instant.",
         StatusReply,
+        scope=_READ,
     ),
     Operation(
         "/api/v1/catalogue",
@@ -204,6 +217,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "catalogue",
         "Every metric with unit, help and span.",
         CatalogueReply,
+        scope=_READ,
     ),
     Operation(
         "/api/v1/fleet",
@@ -218,6 +232,7 @@ OPERATIONS: tuple[Operation, ...] = (
             _AT,
         ),
         (404, 503),
+        scope=_READ,
     ),
     Operation(
         "/api/v1/fleet/frames",
@@ -247,8 +262,9 @@ OPERATIONS: tuple[Operation, ...] = (
             ),
         ),
         (404, 503),
+        scope=_READ,
     ),
-    Operation("/api/v1/nodes", nodes.nodes, "nodes", "All nodes.", NodesReply),
+    Operation("/api/v1/nodes", nodes.nodes, "nodes", "All nodes.", NodesReply, scope=_READ),
     Operation(
         "/api/v1/nodes/{node}",
         nodes.node,
@@ -257,6 +273,7 @@ OPERATIONS: tuple[Operation, ...] = (
         NodePageReply,
         (_NODE, _AT),
         (404, 503),
+        scope=_READ,
     ),
     Operation(
         "/api/v1/gpus/{uuid}",
@@ -266,6 +283,7 @@ OPERATIONS: tuple[Operation, ...] = (
         GpuPageReply,
         (Parameter("uuid", "UUID of a GPU.", "GPU-n1-0", required=True, place="path"), _AT),
         (404, 503),
+        scope=_READ,
     ),
     Operation(
         "/api/v1/history",
@@ -289,6 +307,7 @@ OPERATIONS: tuple[Operation, ...] = (
             ),
         ),
         (404, 503),
+        scope=_READ,
     ),
     Operation(
         "/api/v1/events",
@@ -308,6 +327,7 @@ OPERATIONS: tuple[Operation, ...] = (
             ),
         ),
         (503,),
+        scope=_READ,
     ),
     Operation(
         "/api/v1/alerts",
@@ -330,6 +350,7 @@ OPERATIONS: tuple[Operation, ...] = (
             Parameter("gpu", "Only those of this GPU, by UUID.", "GPU-n1-0"),
             Parameter("name", "Only those of this circuit, budget or UPS.", "office"),
         ),
+        scope=_READ,
     ),
     Operation(
         "/api/v1/incidents",
@@ -347,6 +368,7 @@ OPERATIONS: tuple[Operation, ...] = (
             _LIMIT,
         ),
         (503,),
+        scope=_READ,
     ),
     Operation(
         "/api/v1/incidents/{key}",
@@ -356,6 +378,7 @@ OPERATIONS: tuple[Operation, ...] = (
         IncidentReply,
         (_KEY,),
         (404,),
+        scope=_READ,
     ),
     Operation(
         "/api/v1/incidents/{key}/timeline",
@@ -366,6 +389,7 @@ OPERATIONS: tuple[Operation, ...] = (
         TimelineReply,
         (_KEY,),
         (404, 503),
+        scope=_READ,
     ),
     Operation(
         "/api/v1/silences",
@@ -378,6 +402,7 @@ OPERATIONS: tuple[Operation, ...] = (
                 "maintenance", "Only maintenance windows, or none.", "true", ("true", "false")
             ),
         ),
+        scope=_READ,
     ),
     Operation(
         "/api/v1/rules",
@@ -386,6 +411,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "The rules in force, with the number of their pending and firing alerts.",
         RulesReply,
         (_SEVERITY, _SUBJECT),
+        scope=_READ,
     ),
     Operation(
         "/api/v1/deliveries",
@@ -405,6 +431,7 @@ OPERATIONS: tuple[Operation, ...] = (
             _LIMIT,
         ),
         (503,),
+        scope=_READ,
     ),
     Operation(
         "/api/v1/channels",
@@ -412,6 +439,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "channels",
         "All channels, with their state and counters.",
         ChannelsReply,
+        scope=_READ,
     ),
     Operation(
         "/api/v1/circuits",
@@ -430,6 +458,7 @@ OPERATIONS: tuple[Operation, ...] = (
             ),
             _CIRCUIT_AT,
         ),
+        scope=_READ,
     ),
     Operation(
         "/api/v1/circuits/{circuit}",
@@ -439,6 +468,7 @@ OPERATIONS: tuple[Operation, ...] = (
         CircuitReply,
         (_CIRCUIT, _CIRCUIT_AT),
         (404,),
+        scope=_READ,
     ),
     Operation(
         "/api/v1/circuits/{circuit}/history",
@@ -461,17 +491,27 @@ OPERATIONS: tuple[Operation, ...] = (
             ),
         ),
         (404,),
+        scope=_READ,
     ),
     Operation(
-        "/api/v1/budgets", circuits.budgets, "budgets", "Every budget.", RowsReply, (_CIRCUIT_AT,)
+        "/api/v1/budgets",
+        circuits.budgets,
+        "budgets",
+        "Every budget.",
+        RowsReply,
+        (_CIRCUIT_AT,),
+        scope=_READ,
     ),
-    Operation("/api/v1/ups", circuits.ups, "ups", "Every UPS.", RowsReply, (_CIRCUIT_AT,)),
+    Operation(
+        "/api/v1/ups", circuits.ups, "ups", "Every UPS.", RowsReply, (_CIRCUIT_AT,), scope=_READ
+    ),
     Operation(
         "/api/v1/power",
         power.power,
         "power",
         "The electrical side as a whole: configuration, notices, meters.",
         PowerReply,
+        scope=_READ,
     ),
     Operation(
         "/api/v1/report",
@@ -486,6 +526,7 @@ OPERATIONS: tuple[Operation, ...] = (
                 "30",
             ),
         ),
+        scope=_READ,
     ),
     Operation(
         "/api/v1/stream",
@@ -494,7 +535,8 @@ OPERATIONS: tuple[Operation, ...] = (
         "A WebSocket. Send a StreamRequest, and another to change it; receive StreamRows, then "
         "StreamData for each tick (in MessagePack, StreamPacked), and on request StreamAlerts and "
         "StreamEvents. StreamError names the fault of a request.",
-        faults=(403, 426, 503),
+        faults=(426, 503),
+        scope=_READ,
     ),
     Operation(
         "/api/v1/incidents/{key}/ack",
@@ -506,6 +548,7 @@ OPERATIONS: tuple[Operation, ...] = (
         (*_WRITE_FAULTS, 404),
         body=AckRequest,
         method="post",
+        scope=_ACK,
     ),
     Operation(
         "/api/v1/incidents/{key}/ack",
@@ -518,6 +561,7 @@ OPERATIONS: tuple[Operation, ...] = (
         body=EndRequest,
         body_required=False,
         method="delete",
+        scope=_ACK,
     ),
     Operation(
         "/api/v1/silences",
@@ -529,6 +573,8 @@ OPERATIONS: tuple[Operation, ...] = (
         faults=_WRITE_FAULTS,
         body=SilenceRequest,
         method="post",
+        most_bytes=64 * 1024,
+        scope=_SILENCE,
     ),
     Operation(
         "/api/v1/silences/{id}",
@@ -549,6 +595,7 @@ OPERATIONS: tuple[Operation, ...] = (
         body=EndRequest,
         body_required=False,
         method="delete",
+        scope=_SILENCE,
     ),
     Operation(
         "/api/v1/channels/{name}/test",
@@ -559,6 +606,7 @@ OPERATIONS: tuple[Operation, ...] = (
         (Parameter("name", "Name of a channel.", "oncall", required=True, place="path"),),
         (*_WRITE_FAULTS, 404),
         method="post",
+        scope=_ADMIN,
     ),
     Operation(
         "/api/v1/power/plan",
@@ -570,6 +618,8 @@ OPERATIONS: tuple[Operation, ...] = (
         faults=_WRITE_FAULTS,
         body=PlanRequest,
         method="post",
+        most_bytes=256 * 1024,
+        scope=_READ,
     ),
     Operation(
         "/api/v1/power/reload",
@@ -582,5 +632,6 @@ OPERATIONS: tuple[Operation, ...] = (
         body=ReloadRequest,
         body_required=False,
         method="post",
+        scope=_ADMIN,
     ),
 )

@@ -6,6 +6,7 @@ A time: `2026-08-01T10:00:00Z` (RFC 3339), `1785578400` (seconds since 1970), `-
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -13,15 +14,16 @@ from typing import TypeVar
 
 import msgspec
 from aiohttp import hdrs, web
+from aiohttp.http_exceptions import HttpProcessingError
 
-from aggregator.http.auth import same_site
+from aggregator.http.auth import RULE
 from aggregator.http.errors import RequestError, bad, unknown
 from telemetry.settings import fault_of
 from telemetry.text import LONGEST, parse_duration
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
-MOST_BYTES = 64 * 1024
-"""Size of a body."""
+BODY_SECONDS = 10.0
+"""Seconds in which a body must be there."""
 T = TypeVar("T")
 LATEST = 4_102_444_800.0
 """2100: a number beyond is milliseconds or nanoseconds by mistake."""
@@ -120,8 +122,7 @@ def past_moment(asked: Mapping[str, str], name: str, now: int) -> int:
 
 
 async def read_body(request: web.Request, kind: type[T]) -> T:
-    """Return the body. Raises 403, 413, 415, or a 400 that names the field."""
-    same_site(request)
+    """Return the body. Raises 408, 413, 415, or a 400 that names the field."""
     if request.content_type != "application/json":
         raise RequestError(
             415,
@@ -129,11 +130,7 @@ async def read_body(request: web.Request, kind: type[T]) -> T:
             f"{request.content_type} is not accepted",
             "Send JSON, with 'Content-Type: application/json'.",
         )
-    raw = await request.content.read(MOST_BYTES + 1)
-    while len(raw) <= MOST_BYTES and not request.content.at_eof():
-        raw += await request.content.read(MOST_BYTES + 1 - len(raw))
-    if len(raw) > MOST_BYTES:
-        raise RequestError(413, "body", f"it is longer than {MOST_BYTES} bytes", "Send less.")
+    raw = await _read(request, request[RULE].most_bytes)
     try:
         return msgspec.json.decode(raw or b"{}", type=kind)
     except msgspec.ValidationError as error:
@@ -143,3 +140,24 @@ async def read_body(request: web.Request, kind: type[T]) -> T:
         raise bad(
             "body", f"it is not JSON: {error}", 'Send an object, as {"why": "..."}.'
         ) from error
+
+
+async def _read(request: web.Request, most: int) -> bytes:
+    """Return the bytes of a body. Raises 408, 413, or a 400 for one that breaks off."""
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            while size <= most and not request.content.at_eof():
+                parts.append(await request.content.read(most + 1 - size))
+                size += len(parts[-1])
+    except TimeoutError as error:
+        raise RequestError(
+            408, "body", f"it did not come within {BODY_SECONDS:g} s", "Send it at once.",
+            {hdrs.CONNECTION: "close"},
+        ) from error  # fmt: skip
+    except (web.RequestPayloadError, HttpProcessingError) as error:
+        raise bad("body", f"it is broken: {error}", "Send it whole.") from error
+    if size > most:
+        raise RequestError(413, "body", f"it is longer than {most} bytes", "Send less.")
+    return b"".join(parts)

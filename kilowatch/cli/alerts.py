@@ -21,7 +21,7 @@ def _login() -> str:
         return "unknown"
 
 
-_who = click.option("--who", default=_login, show_default="your login name", help="Who does it.")
+_who = click.option("--who", default=_login, show_default="your login name", help="A name beside that of the token.")  # fmt: skip
 
 
 @click.command()
@@ -124,7 +124,8 @@ def ack(
     if as_json:
         print_json(reply)
         return
-    word = "acknowledgement removed:" if end else f"acknowledged by {who}:"
+    note = reply.incident.acknowledged
+    word = f"acknowledged by {note.who}:" if note else "acknowledgement removed:"
     _print(f"{word} {reply.incident.key}: {reply.incident.title}", reply.saved)
 
 

@@ -29,12 +29,7 @@ def verify(settings: Settings, where: str = "settings") -> None:
     load_site(where, aggregator.power)
     aggregator.store.check_secrets()
     if aggregator.listen:
-        HttpConfig(
-            listen=aggregator.listen,
-            token_file=aggregator.token_file,
-            names=aggregator.names,
-            address=aggregator.address,
-        ).check()
+        HttpConfig.of(aggregator).check()
     make_source(settings.collector.source, settings.collector, 0.0)
 
 

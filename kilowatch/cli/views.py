@@ -1,13 +1,11 @@
-"""`kilowatch top`, `status` and `web`: a running aggregator on a terminal, in a pipe, in a browser."""
+"""`kilowatch top` and `status`: a running aggregator on a terminal, and in a pipe."""
 
 from __future__ import annotations
 
 import functools
-import shlex
 import sys
 import time
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 
 import click
@@ -47,7 +45,9 @@ def _secret(token_file: Path | None) -> str | None:
 @_aggregator
 @_token
 @click.option("--write", is_flag=True, help="Allow to acknowledge and to silence; else read-only.")
-@click.option("--who", default="", help="Your name for that. [default: the login name]")
+@click.option(
+    "--who", default="", help="A name beside that of the token. [default: the login name]"
+)
 @click.option("--theme", type=click.Choice(["dark", "light", "contrast", "mono", "sixteen"]), help="Colours. [default: dark; mono with NO_COLOR; sixteen on a console]")  # fmt: skip
 @click.option("--ascii", "ascii_only", is_flag=True, help="ASCII characters only.")
 @click.option("--every", type=click.FloatRange(0.2, 60), help="Seconds between two updates. [default: 1; 2 over ssh]")  # fmt: skip
@@ -129,22 +129,3 @@ def status(url: str, token_file: Path | None, watch: bool, json_: bool) -> None:
         if not watch:
             sys.exit(severity(state, age))
         time.sleep(2.0)
-
-
-@click.command()
-@_aggregator
-@_token
-@click.option("--listen", type=AddressParam(), default="127.0.0.1:9402", show_default=True, help="Loopback only: there is no login.")  # fmt: skip
-def web(url: str, token_file: Path | None, listen: tuple[str, int]) -> None:
-    """Serve the dashboard to browsers of this machine, read-only. Elsewhere: ssh -L."""
-    host, port = listen
-    if host not in {"127.0.0.1", "::1", "localhost"}:
-        raise ConfigError("--listen", f"{host} is no loopback address", "Browsers elsewhere come by ssh -L 9402:127.0.0.1:9402.")  # fmt: skip
-    try:
-        server = import_module("textual_serve.server")  # optional, and without types
-    except ImportError as error:
-        raise ConfigError("kilowatch web", "textual-serve is not installed", "pip install 'kilowatch[web]'.") from error  # fmt: skip
-    command = [sys.executable, "-m", "kilowatch", "top", url]
-    if token_file is not None:
-        command += ["--token-file", str(token_file)]
-    server.Server(shlex.join(command), host=host, port=port, title="kilowatch").serve()

@@ -14,7 +14,7 @@ import msgspec
 from alerts.message.text import clean
 from api.decoding import decode
 from api.errors import ErrorReply
-from telemetry import secrets
+from telemetry import local_token, secrets
 from telemetry.errors import ConfigError, KilowattError
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ class ApiClient:
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ConfigError("--http", f"{url!r} is no address", "Write 127.0.0.1:9400.")
         self.url = url.rstrip("/")
-        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._token = token
         # Never through a proxy: an aggregator is close by, and a proxy must not see its token.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -54,14 +54,23 @@ class ApiClient:
         return self._request("POST", path, msgspec.json.encode(body), kind)
 
     def delete(self, path: str, kind: type[T], body: object) -> T:
-        """Return the reply of a DELETE, whose body has `who` and `why`."""
+        """Return the reply of a DELETE, whose body has `why`."""
         return self._request("DELETE", path, msgspec.json.encode(body), kind)
+
+    def _authorization(self) -> dict[str, str]:
+        """Return the header with the given token, else with that of an aggregator of this user."""
+        token = self._token or local_token.find(self.url)
+        return {"Authorization": f"Bearer {token}"} if token else {}
 
     def _request(self, method: str, path: str, body: bytes | None, kind: type[T]) -> T:
         request = urllib.request.Request(  # noqa: S310 - the scheme was checked above
             self.url + path,
             body,
-            {**self._headers, "Content-Type": "application/json", "Accept": "application/json"},
+            {
+                **self._authorization(),
+                "Content-Type": "application/json",
+                "Accept": "application/json",
+            },
             method=method,
         )
         try:
@@ -104,4 +113,4 @@ def _refusal(url: str, status: int, body: bytes) -> ApiError:
     cure = fault.cure
     if status == 401:
         cure = "Name the file with the aggregator's token: --token-file FILE."
-    return ApiError(f"{fault.where}: {fault.what}. {cure}".rstrip(), status)
+    return ApiError(clean(f"{fault.where}: {fault.what}. {cure}".rstrip()), status)

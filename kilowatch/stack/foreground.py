@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 import tempfile
@@ -37,8 +38,10 @@ def watch_with_dashboard(
     the child are printed. `timeout`: seconds until the child must answer."""
     from tui.top import run_top  # noqa: PLC0415 - Textual takes a while to load
 
-    log = Path(tempfile.gettempdir()) / f"kilowatch-{port}.log"
-    with log.open("wb") as output:
+    # Of a name that no other user of the machine can foresee, and put a link in its place.
+    handle, name = tempfile.mkstemp(prefix=f"kilowatch-{port}-", suffix=".log")
+    log = Path(name)
+    with os.fdopen(handle, "wb") as output:
         child = subprocess.Popen(
             [sys.executable, "-m", "kilowatch", *arguments, "--until-eof"],
             stdin=subprocess.PIPE,

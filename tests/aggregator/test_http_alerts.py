@@ -75,7 +75,10 @@ class Client:
         kind = {"Content-Type": "application/json"} if body is not None else {}
         raw = None if body is None else json.dumps(body)
         async with self.door.session.request(
-            method, self.door.url + path, headers={**kind, **(headers or {})}, data=raw
+            method,
+            self.door.url + path,
+            headers={**kind, **self.door.bearer, **(headers or {})},
+            data=raw,
         ) as answer:
             found = await answer.json()
             check(method, path, answer.status, found)
@@ -106,6 +109,7 @@ def fits(shape: list[str], parts: list[str]) -> bool:
 @contextlib.asynccontextmanager
 async def hot(folder: Path, config: HttpConfig | None = None) -> AsyncIterator[Client]:
     """A GPU that is too hot, its incident, one that is warm, and a pager that was called."""
+    folder.mkdir(exist_ok=True)
     pager = Pager()
     scene = Scene(folder, pager.settings(folder))
     async with pager.listening(), scene.running():
@@ -266,7 +270,7 @@ async def test_a_page_of_another_site_can_change_nothing(tmp_path: Path) -> None
         form = json.dumps(SILENCE)
         for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
             async with client.door.session.post(
-                url, data=form, headers={"Content-Type": kind}
+                url, data=form, headers={**client.door.bearer, "Content-Type": kind}
             ) as answer:
                 assert answer.status == 415
                 check("POST", "/api/v1/silences", 415, await answer.json())
@@ -294,15 +298,22 @@ async def test_too_long_a_body_is_refused(tmp_path: Path) -> None:
         assert (await client.send("POST", "/api/v1/silences", long))[0] == 413
 
 
-async def test_with_a_token_every_action_asks_for_it(tmp_path: Path) -> None:
+async def test_every_action_asks_for_a_token_on_loopback_too(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("0123456789abcdef0123456789abcdef\n")
-    config = HttpConfig(listen="127.0.0.1:0", token_file=token)
-    async with hot(tmp_path, config) as client:
-        assert (await client.send("POST", "/api/v1/silences", SILENCE))[0] == 401
-        assert (await client.send("DELETE", "/api/v1/silences/x"))[0] == 401
-        known = {"Authorization": f"Bearer {token.read_text().strip()}"}
-        assert (await client.send("POST", "/api/v1/silences", SILENCE, known))[0] == 200
+    for number, config in enumerate((None, HttpConfig(listen="127.0.0.1:0", token_file=token))):
+        async with hot(tmp_path / str(number), config) as client:
+            wrong = {"Authorization": "Bearer wrong"}
+            assert (await client.send("POST", "/api/v1/silences", SILENCE, wrong))[0] == 401
+            url = f"{client.door.url}/api/v1/silences"
+            async with client.door.session.post(url, json=SILENCE) as answer:
+                assert answer.status == 401
+            async with client.door.session.delete(f"{url}/x") as answer:
+                assert answer.status == 401
+    known = {"Authorization": f"Bearer {token.read_text().strip()}"}
+    async with hot(tmp_path / "2", HttpConfig(listen="127.0.0.1:0", token_file=token)) as client:
+        status, body = await client.send("POST", "/api/v1/silences", SILENCE, known)
+        assert (status, body["silence"]["who"]) == (200, "token_file (ann)")
 
 
 async def test_history_is_read_from_the_journal(tmp_path: Path) -> None:
@@ -331,7 +342,9 @@ async def test_the_story_of_an_incident_says_who_did_what_and_who_was_told(tmp_p
         timeline = await client.get(f"{path}/timeline")
         told = [(one["what"], one["who"], one["why"]) for one in timeline["events"]]
         assert told[0] == ("told", "", "new")
-        assert told[1:3] == [("acknowledged", "ops", "on it"), ("taken_back", "mia", "not mine")]
+        assert told[1:3] == [
+            ("acknowledged", "ann (ops)", "on it"), ("taken_back", "ann (mia)", "not mine"),
+        ]  # fmt: skip
         assert told[-1] == ("ended", "", "resolved")
         times = [one["at"] for one in timeline["events"]]
         assert times == sorted(times)

@@ -12,7 +12,7 @@ from aggregator.http.app import listening, make_app, serve
 from aggregator.http.config import HttpConfig
 from telemetry.errors import ConfigError
 from tests.aggregator.fake_view import FakeView
-from tests.aggregator.http_client import Door, door, small_cluster
+from tests.aggregator.http_client import Door, bearer, door, small_cluster
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 
@@ -23,11 +23,6 @@ def token_file(tmp_path: Path) -> Path:
     path = tmp_path / "token"
     path.write_text(TOKEN + "\n")
     return path
-
-
-def bearer(token: str) -> dict[str, str]:
-    """The header that carries a token."""
-    return {"Authorization": f"Bearer {token}"}
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "gpu-head.example:0"])
@@ -81,8 +76,8 @@ async def test_on_loopback_a_name_that_points_here_is_no_way_in() -> None:
     config = HttpConfig(listen="127.0.0.1:0", names=("Monitor.lab",))
     async with door(await small_cluster(), config) as client:
 
-        async def status(host: str) -> int:
-            return (await client.json("/api/v1/nodes", headers={"Host": host}))[0]
+        async def status(host: str, **more: str) -> int:
+            return (await client.json("/api/v1/nodes", headers={"Host": host, **more}))[0]
 
         assert await status("evil.example") == 421
         assert await status(f"evil.example:{client.port}") == 421
@@ -90,7 +85,8 @@ async def test_on_loopback_a_name_that_points_here_is_no_way_in() -> None:
         assert await status("") == 421
         for host in ("localhost", "127.0.0.1", f"localhost:{client.port}", "[::1]:9400"):
             assert await status(host) == 200, host
-        assert await status("monitor.lab:80") == 200  # as configured
+        assert await status("monitor.lab:80") == 401  # as configured, but not this machine
+        assert await status("monitor.lab:80", **client.bearer) == 200
 
 
 async def test_a_page_of_another_site_may_not_ask() -> None:

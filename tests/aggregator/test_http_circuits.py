@@ -60,7 +60,7 @@ async def lab(reread: Callable[[], dict[str, Any]] | None = None) -> FakeView:
 
 async def post(client: Door, path: str, body: object) -> tuple[int, Any]:
     """Send JSON."""
-    async with client.session.post(client.url + path, json=body) as answer:
+    async with client.session.post(client.url + path, json=body, headers=client.bearer) as answer:
         return answer.status, await answer.json()
 
 
@@ -243,7 +243,9 @@ async def test_a_reload_is_told_what_is_wrong_and_health_warns() -> None:
         _, circuits = await client.json("/api/v1/circuits")
         _, health = await client.json("/healthz")
         _, page, _ = await client.text("/metrics")
-        form = await client.session.post(f"{client.url}/api/v1/power/reload", data={"a": "b"})
+        form = await client.session.post(
+            f"{client.url}/api/v1/power/reload", data={"a": "b"}, headers=client.bearer
+        )
         tree["circuits"]["lab/2"]["panel"] = "main"
         tree["circuits"]["lab/2"]["breaker"] = 30
         _, good = await post(client, "/api/v1/power/reload", {})

@@ -104,7 +104,7 @@ class Ward:
             await self.ask("POST", f"/api/v1/incidents/{key}/ack", {"who": "bob", "why": "mine"})
             self.now[gpu] = "acked"
             await self.another_kill()
-            await self.until("who took it", lambda: self.taken_by(key) == "bob")
+            await self.until("who took it", lambda: self.taken_by(key).endswith("(bob)"))
         self.now[gpu] = "resolving"
         self.fake.call(TEMPERATURE, 61, gpu=gpu)
         await self.until(f"the end of {key}", lambda: self.pager.state[key] == "resolved")

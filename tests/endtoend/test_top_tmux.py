@@ -3,6 +3,7 @@ trips, ten minutes back, and a picture for the ticket."""
 
 from __future__ import annotations
 
+import getpass
 import json
 import math
 import os
@@ -34,6 +35,9 @@ LONG = 30
 SECOND = 10**9
 PAGE = f"Alerts {STEP} desktop-02"
 """What the header says on the page of the incident."""
+
+BY = f"{getpass.getuser()} (ops)"
+"""The token of this user, and the name beside it."""
 
 
 class Demo:
@@ -148,10 +152,10 @@ def take(demo: Demo, terminal: Terminal) -> None:
     terminal.wait("Acknowledge", "why (may be empty)")
     terminal.write("swapping it")
     terminal.press("Enter")
-    terminal.wait("acknowledged by ops: swapping it")
+    terminal.wait(f"acknowledged by {BY}: swapping it")
     taken = lost(demo)
     assert taken is not None
-    assert (taken["acknowledged"]["who"], taken["acknowledged"]["why"]) == ("ops", "swapping it")
+    assert (taken["acknowledged"]["who"], taken["acknowledged"]["why"]) == (BY, "swapping it")
 
 
 def hush(demo: Demo, terminal: Terminal) -> None:
@@ -162,7 +166,7 @@ def hush(demo: Demo, terminal: Terminal) -> None:
     terminal.wait("why: missing")
     terminal.write("RMA-7")
     terminal.press("Enter")
-    terminal.wait("silences", "node=desktop-02", "by ops: RMA-7")
+    terminal.wait("silences", "node=desktop-02", f"by {BY}: RMA-7")
     (silence,) = demo.get("silences")["silences"]
     assert [(m["label"], m["value"]) for m in silence["matchers"]] == [("node", "desktop-02")]
     assert silence["ends"] - silence["starts"] == 2 * 3600 * SECOND

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from telemetry import local_token
 from tests.brokers import Broker, free_port
 
 PATIENCE = 60.0
@@ -90,7 +91,7 @@ class Watch:
             f"http://{self.http}{path}",
             data=raw,
             method=method,
-            headers={"Content-Type": "application/json"},
+            headers={"Content-Type": "application/json", **self._token()},
         )
         try:
             with urllib.request.urlopen(request, timeout=10) as answer:
@@ -99,6 +100,11 @@ class Watch:
             return json.loads(error.read())
         except OSError:
             return None
+
+    def _token(self) -> dict[str, str]:
+        """The token of its user, as a command finds it."""
+        token = local_token.find(f"http://{self.http}")
+        return {"Authorization": f"Bearer {token}"} if token else {}
 
     def get(self, path: str) -> Any:
         """Ask for something; None while it does not serve."""

@@ -37,7 +37,9 @@ def kilowatch(*arguments: str) -> Result:
 
 async def typed(client: Client, *arguments: str) -> Result:
     """Type a command that talks to the aggregator; it must not hold up the loop that answers."""
-    http = ("--http", f"127.0.0.1:{client.door.port}")
+    http = ["--http", f"127.0.0.1:{client.door.port}"]
+    if "--token-file" not in arguments:
+        http += ["--token-file", str(client.door.token_file)]
     result = await asyncio.to_thread(kilowatch, *arguments, *http)
     assert all(len(line) <= WIDTH for line in result.stdout.splitlines()), result.stdout
     return result
@@ -76,11 +78,11 @@ async def test_alerts_are_shown_as_incidents_with_their_keys(tmp_path: Path) -> 
 async def test_ack_acknowledges_an_incident_and_removes_it_again(tmp_path: Path) -> None:
     async with hot(tmp_path) as client:
         key = await key_of(client)
-        taken = await typed(client, "ack", key, "--why", "fans", "--who", "ann", "--for", "2h")
+        taken = await typed(client, "ack", key, "--why", "fans", "--who", "bob", "--for", "2h")
         assert taken.exit_code == 0, taken.output
-        assert taken.stdout.startswith(f"acknowledged by ann: {key}")
+        assert taken.stdout.startswith(f"acknowledged by ann (bob): {key}")
         shown = await typed(client, "alerts")
-        assert "acknowledged by ann for 2 h more: fans" in " ".join(shown.stdout.split())
+        assert "acknowledged by ann (bob) for 2 h more: fans" in " ".join(shown.stdout.split())
         back = await typed(client, "ack", key, "--end")
         assert back.stdout.startswith("acknowledgement removed:")
         wrong = await typed(client, "ack", "none")
@@ -107,7 +109,7 @@ async def test_silence_suppresses_lists_and_ends(tmp_path: Path) -> None:
         window = json.loads(planned.stdout)["silence"]
         assert window["maintenance"]
         assert window["ends"] - window["starts"] == 4 * 3600 * 10**9
-        assert window["who"]  # the login name
+        assert window["who"].startswith("ann (")  # the token's name, and the login name
 
 
 @pytest.mark.parametrize(
@@ -162,7 +164,8 @@ async def test_a_token_is_read_from_its_file(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("0123456789abcdef0123456789abcdef\n")
     async with hot(tmp_path, HttpConfig(listen="127.0.0.1:0", token_file=token)) as client:
-        refused = await typed(client, "alerts")
+        (tmp_path / "wrong").write_text("0" * 32)
+        refused = await typed(client, "alerts", "--token-file", str(tmp_path / "wrong"))
         assert refused.exit_code == 1
         assert "--token-file" in refused.stderr
         assert (await typed(client, "alerts", "--token-file", str(token))).exit_code == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -16,8 +17,10 @@ from textual.pilot import Pilot
 
 from aggregator.http.app import listening
 from aggregator.http.config import HttpConfig
+from aggregator.http.tokens import AccessScope
 from bench.live_fleet import LiveFleet
 from telemetry.gap import Gap
+from tests.aggregator.http_client import add_token
 from tests.tui.cluster import Cluster, served, text_of, until
 from tui.app import Top
 from tui.keys import KEYS
@@ -39,11 +42,15 @@ async def staged(
     stage = LiveFleet(nodes, still=True)
     for _ in range(9):
         await stage.beat()
-    async with listening(stage, HttpConfig(listen="127.0.0.1:0")) as (host, port):
-        app = Top(f"http://{host}:{port}", **options)  # type: ignore[arg-type]
-        async with app.run_test(size=size) as pilot:
-            await until(pilot, lambda text: "CRIT" in text and "site-a" in text)
-            yield pilot, app, stage
+    with tempfile.TemporaryDirectory() as folder:
+        tokens = Path(folder) / "tokens.json"
+        secret = add_token(tokens, "ops", AccessScope.ADMIN) if options.get("write") else None
+        config = HttpConfig(listen="127.0.0.1:0", tokens_file=tokens)
+        async with listening(stage, config) as (host, port):
+            app = Top(f"http://{host}:{port}", secret, **options)  # type: ignore[arg-type]
+            async with app.run_test(size=size) as pilot:
+                await until(pilot, lambda text: "CRIT" in text and "site-a" in text)
+                yield pilot, app, stage
 
 
 @asynccontextmanager

@@ -51,7 +51,7 @@ async def test_all_marked_are_acknowledged_at_once() -> None:
         await press_until(pilot, *["space"] * 3, holds=lambda text: len(marked(text)) == 3)
         await press_until(pilot, "A", holds=lambda text: "3 marked: " in text)
         await pilot.press(*"shift", "enter")
-        assert await line_text(pilot, app, "3 acknowledged as ops") == "3 acknowledged as ops"
+        assert await line_text(pilot, app, "3 acknowledged") == "3 acknowledged"
         taken = [one for one in stage.pipeline.manager.incidents() if one.acknowledged]
         assert [one.acknowledged.why for one in taken if one.acknowledged] == ["shift"] * 3
         await press_until(pilot, "A", holds=lambda _: True)
@@ -71,7 +71,7 @@ async def test_what_is_refused_is_counted_with_the_reason() -> None:
                     stage.pipeline.manager._scheduler.finish(record)
         await pilot.press("enter")
         words = await line_text(pilot, app, "refused")
-        assert words.startswith("1 acknowledged as ops; ")
+        assert words.startswith("1 acknowledged; ")
         assert "is over" in words
 
 

@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from telemetry import local_token
 from telemetry.errors import ConfigError
 from tui.feed.socket import GUID, Socket
 
@@ -56,6 +57,8 @@ class HttpConnection:
         self._base = parts.path.rstrip("/")
         where = f"[{self.host}]" if ":" in self.host else self.host
         self._headers = {"Host": where if port is None else f"{where}:{port}"}
+        self._local = url if token is None and parts.username is None else None
+        """The URL, where the token is that of an aggregator of this user, which changes at its start."""
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
         elif parts.username is not None:
@@ -80,7 +83,7 @@ class HttpConnection:
             "Sec-WebSocket-Key": key,
         }  # fmt: skip
         try:
-            line.send("GET", f"{self._base}/{path}", self._headers | upgrade, None)
+            line.send("GET", f"{self._base}/{path}", self._fixed() | upgrade, None)
             answer = await line.answer()
         except BaseException:
             line.close()
@@ -99,6 +102,14 @@ class HttpConnection:
         while self._idle:
             self._idle.pop().close()
 
+    def _fixed(self) -> dict[str, str]:
+        """Return the headers of every request."""
+        headers = dict(self._headers)
+        token = None if self._local is None else local_token.find(self._local)
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        return headers
+
     async def _open(self) -> _Line:
         context = self._context if self._secure else None
         reader, writer = await asyncio.open_connection(
@@ -114,7 +125,7 @@ class HttpConnection:
         return ssl.create_default_context()
 
     async def _ask(self, line: _Line, method: str, path: str, body: bytes | None) -> HttpReply:
-        headers = dict(self._headers)
+        headers = self._fixed()
         if self.host not in _NEAR:
             headers["Accept-Encoding"] = "gzip"
         if body is not None:

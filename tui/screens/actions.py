@@ -33,8 +33,7 @@ def acknowledge(view: View, incident: Incident | None) -> None:
 
     def answered(answer: dict[str, str] | None) -> None:
         if answer is not None:
-            done = f"acknowledged as {answer['who']}"
-            _send(view, ("POST", _ack(incident), answer), done)
+            _send(view, ("POST", _ack(incident), answer), "acknowledged")
 
     view.app.push_screen(AckForm(context.tones, clean(incident.title), context.who), answered)
 
@@ -53,7 +52,7 @@ def acknowledge_marked(view: View, incidents: Sequence[Incident]) -> None:
         if answer is not None:
             also = [f"{number(done)} acknowledged already"] if done else []
             requests = [("POST", _ack(each), answer) for each in free]
-            _send_all(view, requests, f"acknowledged as {answer['who']}", also)
+            _send_all(view, requests, "acknowledged", also)
 
     what = f"{number(len(free))} marked: {'; '.join(clean(each.title) for each in free[:3])}"
     view.app.push_screen(AckForm(context.tones, what, context.who), answered)
