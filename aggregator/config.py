@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from aggregator.influx.config import InfluxConfig
+from aggregator.ingest.budgets import IngestBudgets
 from aggregator.remote.config import RemoteWriteConfig
 from alerts.config import AlertsConfig
 from telemetry.errors import ConfigError
@@ -172,6 +173,8 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Most disk for samples of rejected messages."""
     store: StoreConfig = StoreConfig()
     backfill: BackfillConfig = BackfillConfig()
+    budgets: IngestBudgets = IngestBudgets()
+    """Most that a node and the cluster may bring (docs/deploy.md)."""
     alerts: AlertsConfig = AlertsConfig()
     remote_write: RemoteWriteConfig = RemoteWriteConfig()
     """Where to push what the metrics pages show, where nothing can scrape (docs/prometheus.md)."""
@@ -194,6 +197,7 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             )
         self.store.check("aggregator.store")
         self.backfill.check("aggregator.backfill")
+        self.budgets.check("aggregator.budgets")
         self.alerts.check()
         self.remote_write.check("aggregator.remote_write")
 

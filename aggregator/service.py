@@ -171,7 +171,7 @@ class Aggregator:
             self.config.data_dir / "quarantine", self.config.quarantine_bytes
         )
         ingest = MessageRouter(self.config, self.fleet, self.stats, registry, dead_letters)
-        ingest.restore(await store.inventories(), await store.accounted())
+        ingest.restore(await store.inventories(), await store.accounted(), time.monotonic())
         # What is in memory now stays; else every full garbage collection walks all of it again.
         gc.collect()
         gc.freeze()
@@ -200,6 +200,7 @@ class Aggregator:
             "flush": lambda: self._flush_loop(ingest, bus),
             "alerting": lambda: self._rules(ingest, bus),
             "upkeep": lambda: self._upkeep_loop(store),
+            "expiry": lambda: self._expiry_loop(ingest),
             "electrical": lambda: self.electrical.run(supervisor, marks),
             "circuits on the bus": lambda: self._publish_circuits(circuits, bus),
             "progress": lambda: report_blocked(self.impairments, marks),
@@ -339,6 +340,11 @@ class Aggregator:
                 )
             else:
                 self.impairments.clear("files_lost", "store/files")
+
+    async def _expiry_loop(self, ingest: MessageRouter) -> None:
+        """Remove names, nodes and sessions that are long gone."""
+        async for _ in _every(UPKEEP_SECONDS):
+            ingest.expire(time.monotonic())
 
 
 async def _every(seconds: float, stop: asyncio.Event | None = None) -> AsyncIterator[float]:

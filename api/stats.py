@@ -54,6 +54,16 @@ class Stats(msgspec.Struct):
     """Recorded as holes: neither the aggregator nor the node's ring has them."""
     holes_open: int = 0
     """Frames missing now and requested (gauge)."""
+    nodes_expired: int = 0
+    """Nodes removed because they were offline and silent for too long."""
+    nodes_forgotten: int = 0
+    """Nodes removed by an operator."""
+    sessions_expired: int = 0
+    """Sessions removed from memory: complete, superseded, and no longer in the node's ring."""
+    newcomers_expired: int = 0
+    """Names that were dropped because no inventory or no frame followed."""
+    budget_used: dict[str, int] = {}
+    """How much of each budget of the cluster is used (gauge)."""
     resend_requests: int = 0
     dropped: dict[str, int] = {}
     """Messages thrown away, by reason: `malformed`, `oversize`, `foreign`, `schema`, ..."""

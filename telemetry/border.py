@@ -29,9 +29,10 @@ from telemetry.topics import Address, parse, shard_of
 
 T = TypeVar("T")
 
-REASONS = ("malformed", "oversize", "foreign", "version", "clock", "error")
+REASONS = ("malformed", "oversize", "foreign", "version", "clock", "budget", "error")
 """Why a message is refused: it does not decode or holds an impossible value; it is too long; it is
-about another node or cluster; it is of another version of the topic tree; its time is impossible; we
+about another node or cluster; it is of another version of the topic tree; its time is impossible; it is
+over a budget of its node or the cluster (`aggregator.ingest.budgets`); we
 failed on it ourselves."""
 
 # Sizes, bytes.

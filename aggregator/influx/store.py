@@ -108,7 +108,17 @@ class InfluxStore:
         self._writer.add_devices(batch.devices)
         self._runs.update({(run.node, run.session): run.id for run in batch.runs})
         commit = self._commit
-        for name in ("events", "holes", "inventories", "runs", "devices"):
+        gone = set(batch.removed_nodes)
+        commit.inventories = [each for each in commit.inventories if each.node not in gone]
+        for name in (
+            "events",
+            "holes",
+            "inventories",
+            "runs",
+            "devices",
+            "ended_runs",
+            "removed_nodes",
+        ):
             getattr(commit, name).extend(getattr(batch, name))
         self._outbox += self._writer.events(batch.events)
         self._outbox += self._writer.holes(batch.holes, batch.at)
@@ -117,6 +127,8 @@ class InfluxStore:
         self._spans.hold(some(batch.frames, fresh), batch.at)
         holes = self._seen.new_holes(batch.holes, self._runs)
         self._seen.remember(batch.frames, fresh, holes)
+        for key in batch.ended_runs:
+            self._seen.end(self._runs.pop(key, -1))
         self._new += int(fresh.sum())
 
     def _readings(self, rows: BlockRows, batch: Batch, fresh: Fresh) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, islice
 
 from aggregator.config import BackfillConfig
 from aggregator.ingest.ledger import SessionAccount
@@ -22,6 +22,8 @@ from telemetry.inventory import Command, CommandKind, CommandReply
 DENSITY = 4
 """A request spans neighbouring holes while at least one frame in four of it is missing: a frame sent
 twice costs less than a request."""
+MOST_GONE = 1024
+"""Spans of one answer that count: a request is of fewer frames."""
 GIVE_UP_AFTER = 12
 """Answers in a row without a new frame, the last ones to requests for a single frame."""
 
@@ -99,10 +101,19 @@ class BackfillPlanner:
             asks.append(NodeCommand(account.node, command))
         return asks
 
-    def replied(self, account: SessionAccount, reply: CommandReply, now: float) -> list[Hole]:
-        """Apply a node's answer, which comes after its frames; return the frames that are lost for good."""
+    def remove(self, accounts: Iterable[SessionAccount]) -> None:
+        """Forget the requests for accounts that are no longer there."""
+        for account in accounts:
+            self._efforts.pop(account, None)
+            self._asked.pop(account, None)
+
+    def replied(
+        self, account: SessionAccount, reply: CommandReply, now: float, most: int = MOST_GONE
+    ) -> list[Hole]:
+        """Apply a node's answer, which comes after its frames; return the frames that are lost for good.
+        `most`: how many spans of `gone` count; the others are requested again."""
         holes: list[Hole] = []
-        for span in reply.gone:
+        for span in islice(reply.gone, most):
             if span.session == account.session:
                 # No further than the request: a node can't declare its future lost.
                 last = min(span.last, reply.last, account.end)

@@ -6,6 +6,7 @@ The store keeps the numbers for good; ingest assigns new ones, and each batch na
 from __future__ import annotations
 
 from aggregator.store.protocol import CollectorRun, StoredDevice, StoredState
+from telemetry.inventory import Inventory
 
 
 class IdRegistry:
@@ -17,6 +18,7 @@ class IdRegistry:
         self._next_run = max(self._runs.values(), default=-1) + 1
         self._next_device = max(self._devices.values(), default=-1) + 1
         self._new_runs: list[CollectorRun] = []
+        self._ended_runs: list[tuple[str, int]] = []
         self._new_devices: list[StoredDevice] = []
 
     def run(self, node: str, session: int) -> int:
@@ -36,6 +38,24 @@ class IdRegistry:
             self._next_device += 1
             self._new_devices.append(StoredDevice(number, node, key, index, name))
         return number
+
+    def unknown(self, inventory: Inventory) -> int:
+        """Return how many devices of an inventory have no number yet."""
+        node, known = inventory.node, self._devices
+        return sum((node, gpu.uuid) not in known for gpu in inventory.gpus) + sum(
+            (node, f"{link.gpu}/{link.number}") not in known for link in inventory.links
+        )
+
+    def end_run(self, node: str, session: int) -> None:
+        """Remove a session of which no frame can come any more. Its rows in the store stay."""
+        number = self._runs.pop((node, session), None)
+        if number is not None:
+            self._ended_runs.append((node, session))
+
+    def drain_ended(self) -> list[tuple[str, int]]:
+        """Return the sessions that were removed since the last call, by node and session."""
+        ended, self._ended_runs = self._ended_runs, []
+        return ended
 
     def drain_new(self) -> tuple[list[CollectorRun], list[StoredDevice]]:
         """Return the new runs and devices since the last call, which the caller must store."""

@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from aggregator.ingest.ids import IdRegistry
+from telemetry.errors import WireError
 from telemetry.fleet import Floats, gaps32, gaps64
-from telemetry.frame import Frame
+from telemetry.frame import Frame, check
 from telemetry.gap import Gap
 from telemetry.inventory import Inventory
 from telemetry.metric import Table
@@ -67,6 +68,19 @@ class NodeLayout:
             ):
                 return False
         return True
+
+
+def fits_inventory(frame: Frame, inventory: Inventory) -> bool:
+    """Return whether a frame has a row for each device of an inventory, before either has a layout."""
+    schema = inventory.schema
+    rows = {Table.GPU: len(inventory.gpus), Table.LINK: len(inventory.links), Table.NODE: 1}
+    try:
+        check(frame, schema)
+    except WireError:
+        return False
+    return frame.schema == schema.id and all(
+        packed.rows == rows[schema.blocks[packed.block].table] for packed in frame.blocks
+    )
 
 
 def make_layout(inventory: Inventory, registry: IdRegistry) -> NodeLayout:

@@ -18,14 +18,16 @@ from telemetry.inventory import FrameSpan
 class SessionAccount:
     """The frames of one session of one node."""
 
-    __slots__ = ("_ledger", "end", "have", "missing", "node", "run", "session")
+    __slots__ = ("_ledger", "end", "have", "missing", "node", "run", "session", "since")
 
-    def __init__(self, ledger: FrameLedger, node: str, session: int, run: int) -> None:
+    def __init__(self, ledger: FrameLedger, node: str, session: int, run: int = -1) -> None:
         self._ledger = ledger
         self.node = node
         self.session = session
         self.run = run
-        """The number under which the store knows this session."""
+        """The number under which the store knows this session; -1 before its first frame."""
+        self.since = 0.0
+        """When it was begun, monotonic seconds."""
         self.have = IntervalSet()
         """Accounted for: in memory, stored or lost."""
         self.end = -1
@@ -90,13 +92,17 @@ class FrameLedger:
         """Return the accounts of a node, by session."""
         return self._nodes.setdefault(node, {})
 
-    def account(self, node: str, session: int, run: int) -> SessionAccount:
+    def account(self, node: str, session: int, run: int = -1) -> SessionAccount:
         """Return a session's account, a new one if need be."""
         sessions = self.sessions(node)
         found = sessions.get(session)
         if found is None:
             found = sessions[session] = SessionAccount(self, node, session, run)
         return found
+
+    def remove(self, node: str) -> None:
+        """Remove the accounts of a node."""
+        self._nodes.pop(node, None)
 
     def find(self, node: str, session: int) -> SessionAccount | None:
         """Return a session's account if there is one."""

@@ -16,9 +16,11 @@ import msgspec
 from aggregator.config import AggregatorConfig
 from aggregator.ingest.backfill import NodeCommand
 from aggregator.ingest.batcher import Batcher, SampleTimes
+from aggregator.ingest.budgets import NodeBudget, over
 from aggregator.ingest.dead_letters import DeadLetters
 from aggregator.ingest.ids import IdRegistry
-from aggregator.ingest.layout import make_layout
+from aggregator.ingest.layout import fits_inventory, make_layout
+from aggregator.ingest.newcomers import Newcomers
 from aggregator.ingest.node_clocks import NodeClocks
 from aggregator.ingest.refusals import Refusals
 from aggregator.ingest.sequence import FrameSequence, NodeTracker
@@ -26,22 +28,29 @@ from aggregator.store.protocol import Batch
 from api.fleet import StoredEvent
 from api.stats import Stats
 from telemetry import border
+from telemetry import frame as frames
 from telemetry.devices import Event, Gpu
 from telemetry.errors import WireError
 from telemetry.fleet import Fleet
 from telemetry.frame import Frame
 from telemetry.intervals import IntervalSet
-from telemetry.inventory import Inventory
+from telemetry.inventory import Inventory, NodeState
 from telemetry.schema import SCHEMA, Schema
-from telemetry.topics import Topic
+from telemetry.topics import Address, Topic, topic
 
 log = logging.getLogger(__name__)
 
 REMEMBERED_EVENTS = 100_000
 """Events by which one that comes again is recognised."""
 RECENT_EVENTS = 1000
+MOST_UNSTORED = 100_000
+"""Events that wait for a store that fails."""
+FEW_SPANS = 16
+"""Spans of a newcomer's ring that are compared before its first frame."""
+SWEEP_EVERY = 60.0
+"""Seconds between two searches for nodes and sessions that are long gone."""
 
-MOST_KEPT = 4096
+MOST_SCHEMAS, MOST_KEPT = 32, 4096
 """Distinct values that are remembered; beyond that the memory is cleared."""
 
 
@@ -58,9 +67,10 @@ class Interner:
 
     def inventory(self, inventory: Inventory) -> Inventory:
         """Return an equal inventory that shares its parts with those before it."""
-        for kept in (self._schemas, self._capabilities):
-            if len(kept) > MOST_KEPT:
-                kept.clear()
+        if len(self._schemas) > MOST_SCHEMAS:
+            self._schemas = {SCHEMA: SCHEMA}
+        if len(self._capabilities) > MOST_KEPT:
+            self._capabilities.clear()
         return msgspec.structs.replace(
             inventory,
             schema=self._schemas.setdefault(inventory.schema, inventory.schema),
@@ -91,13 +101,14 @@ class EventIntake:
         self.recent: deque[Event] = deque(maxlen=RECENT_EVENTS)
         """Newest last."""
 
-    def add(self, node: str, payload: bytes, wall: int) -> None:
+    def add(self, node: str, payload: bytes, now: float, wall: int, budget: NodeBudget) -> None:
         """Add an event of a node, received at `wall`, ns since 1970. Raises `WireError`."""
         event = border.decode_event(payload, node)
         key = event.node, event.id
         if key in self._seen:
             self._stats.events_duplicate += 1
             return
+        budget.event(now)
         self._seen[key] = None
         if len(self._seen) > REMEMBERED_EVENTS:
             self._seen.popitem(last=False)
@@ -106,7 +117,10 @@ class EventIntake:
             event = msgspec.structs.replace(event, at=at)
         self.recent.append(event)
         self._unevaluated.append(event)
-        self._unstored.append(StoredEvent(event, wall))
+        if len(self._unstored) < MOST_UNSTORED:
+            self._unstored.append(StoredEvent(event, wall))
+        else:
+            self._stats.drop("no_room")
 
     def drain_unstored(self) -> list[StoredEvent]:
         """Return the events that no batch has yet."""
@@ -136,14 +150,19 @@ class MessageRouter:
         self._registry = registry
         self._dead_letters = dead_letters
         self._interner = Interner()
-        self._sequence = FrameSequence(config.backfill, fleet, stats, registry)
+        self._budgets = config.budgets
+        self._newcomers = Newcomers(config.budgets)
+        self._sequence = FrameSequence(config.backfill, config.budgets, fleet, stats, registry)
         self._batcher = Batcher(fleet, stats)
         self._clocks = NodeClocks()
         self._events = EventIntake(stats, self._clocks)
         self.refusals = Refusals(stats)
         self._inventories: list[Inventory] = []
         """New ones that no batch has yet."""
+        self._removed: list[str] = []
+        """Nodes that the store is to remove from its inventories."""
         self._routes: dict[str, tuple[NodeTracker, Topic]] = {}
+        self._swept = float("-inf")
         self.nodes = self._sequence.nodes
         self.ledger = self._sequence.ledger
         """Which frames are accounted for."""
@@ -154,19 +173,28 @@ class MessageRouter:
         self,
         inventories: Iterable[Inventory],
         accounted: Mapping[tuple[str, int], IntervalSet],
+        now: float = 0.0,
     ) -> None:
-        """Begin with what the store knows: its nodes show as stale, not as absent."""
+        """Begin with what the store knows: its nodes show as stale, not as absent. `now`: monotonic
+        seconds."""
         for inventory in inventories:
             try:  # an older release may have stored what is refused today
                 border.check_inventory(inventory)
             except WireError as error:
                 log.warning("node=%s its stored inventory is left out: %s", inventory.node, error)
                 continue
+            if len(self.nodes) >= self._budgets.nodes:
+                log.warning("ingest: the store knows more nodes than aggregator.budgets.nodes = %d; "
+                            "the rest is left out", self._budgets.nodes)  # fmt: skip
+                break
             shared = self._interner.inventory(inventory)
-            layout = make_layout(shared, self._registry)
-            self._sequence.add_layout(self._sequence.node(shared.node), layout)
+            node = self._sequence.node(shared.node, now)
+            node.proven = True
+            self._sequence.add_layout(node, make_layout(shared, self._registry))
         for (name, session), stored in accounted.items():
-            self._sequence.restore(name, session, stored)
+            found = self.nodes.get(name)
+            if found is not None:  # not one that was removed, and whose history stays
+                self._sequence.restore(found, session, stored)
 
     # -- In --------------------------------------------------------------------------------------
 
@@ -176,15 +204,19 @@ class MessageRouter:
         stats.bytes_received += len(payload)
         node = None
         try:
-            node, kind = self._routes.get(topic) or self._route(topic)
+            route = self._routes.get(topic) or self._route(topic, payload, now, wall)
+            if route is None:
+                return
+            node, kind = route
             stats.messages[kind] = stats.messages.get(kind, 0) + 1
+            node.budget.message(len(payload), now)
             match kind:
                 case Topic.FRAME:
                     self._frame(node, payload, now, wall, live=True)
                 case Topic.BACKFILL:
                     self._backfill(node, payload, now, wall)
                 case Topic.EVENT:
-                    self._events.add(node.name, payload, wall)
+                    self._events.add(node.name, payload, now, wall, node.budget)
                 case Topic.STATUS:
                     self._status(node, payload, now)
                 case Topic.INVENTORY:
@@ -215,10 +247,55 @@ class MessageRouter:
         self.refusals.add(node.name if node and ours else None, error.reason, detail, now)
         self._dead_letters.add(error.reason, topic, payload, detail, wall)
 
-    def _route(self, topic: str) -> tuple[NodeTracker, Topic]:
+    def _route(
+        self, topic: str, payload: bytes, now: float, wall: int
+    ) -> tuple[NodeTracker, Topic] | None:
+        """Return the node and kind of a topic; None for a message that is dealt with already."""
         address = border.check_topic(topic, self._config.cluster)
-        route = self._routes[topic] = self._sequence.node(address.node), address.kind
+        node = self.nodes.get(address.node) or self._newcomer(address, payload, now, wall)
+        if node is None:
+            return None
+        route = self._routes[topic] = node, address.kind
         return route
+
+    def _newcomer(
+        self, address: Address, payload: bytes, now: float, wall: int
+    ) -> NodeTracker | None:
+        """Return the new tracker of a name; None while its messages are held. Raises `WireError`."""
+        name, kind, newcomers = address.node, address.kind, self._newcomers
+        if kind is Topic.COMMAND or not payload:  # ours; or a retained message that was cleared
+            return None
+        if len(self.nodes) - len(newcomers) >= self._budgets.nodes:
+            raise over("nodes", f"more than {self._budgets.nodes} nodes")
+        if newcomers.admit(name, now):
+            return self._sequence.node(name, now)
+        if kind is Topic.FRAME:
+            self._first_frame(name, payload, now, wall)
+        elif kind in {Topic.STATUS, Topic.INVENTORY} and len(payload) <= frames.MAX_FRAME_BYTES:
+            newcomers.hold(name, kind, payload, now)
+        else:
+            raise over("newcomers", f"{len(newcomers)} names without an inventory and a frame")
+        return None
+
+    def _first_frame(self, name: str, payload: bytes, now: float, wall: int) -> None:
+        """Make a node of a name whose messages were held, if its frame fits its inventory; else request
+        its inventory. Raises `WireError`."""
+        newcomers, frame = self._newcomers, border.decode_frame(payload)
+        held = newcomers.peek(name, Topic.INVENTORY)
+        if held is None or not fits_inventory(frame, border.decode_inventory(held, name, wall)):
+            self._sequence.request_inventory(name, now)
+            raise over("newcomers", f"{len(newcomers)} names without an inventory and a frame")
+        node = self._sequence.node(name, now)
+        try:
+            for kind, body in sorted(newcomers.release(name).items(), reverse=True):
+                if kind is Topic.STATUS:
+                    self._status(node, body, now)
+                else:
+                    self._inventory(node, body, now, wall)
+            self._frame(node, payload, now, wall, live=True)
+        finally:
+            if not node.proven:
+                self.remove(name)
 
     def _frame(
         self, node: NodeTracker, payload: bytes, now: float, wall: int, *, live: bool
@@ -258,13 +335,27 @@ class MessageRouter:
         arrived = self._sequence.accept(node, frame, size, received_at, now, live=live, room=room)
         if arrived is None:
             return
+        if not node.proven:
+            self._prove(node, now)
         self._batcher.add(arrived)
         if arrived.stored:
             for event in frame.events:
                 try:
-                    self._events.add(node.name, event, received_at)
+                    self._events.add(node.name, event, now, received_at, node.budget)
                 except WireError as error:  # the frame and its other events are none the worse
                     self.refuse(error, f"{node.name}/frame/event", event, now, received_at, node)
+
+    def _prove(self, node: NodeTracker, now: float) -> None:
+        """Note that a newcomer is a node: its inventory is stored from now on."""
+        node.proven = True
+        self._newcomers.remove(node.name)
+        self._inventories.append(node.layouts[0].inventory)
+        self._compare_held_ring(node, now)
+
+    def _compare_held_ring(self, node: NodeTracker, now: float) -> None:
+        status = self._newcomers.release(node.name).get(Topic.STATUS)
+        if status is not None:
+            self._status(node, status, now)
 
     def _backfill(self, node: NodeTracker, payload: bytes, now: float, wall: int) -> None:
         for each in border.decode_backfill(payload):
@@ -274,23 +365,87 @@ class MessageRouter:
                 self.refuse(error, f"{node.name}/backfill", each, now, wall, node)
 
     def _inventory(self, node: NodeTracker, payload: bytes, now: float, wall: int) -> None:
+        if not payload:
+            return  # the retained message was cleared
         found = border.decode_inventory(payload, node.name, wall)
         inventory = self._interner.inventory(found)
         first = not node.layouts
         if first or node.layouts[0].inventory != inventory:
-            self._inventories.append(inventory)
+            self._sequence.check_devices(node, inventory, now)
+            if not node.proven and not self._newcomers.place(node.name, len(payload)):
+                raise over("newcomer_bytes", "the inventories of too many names without a frame")
+            if node.proven:
+                self._inventories.append(inventory)
             self._sequence.add_layout(node, make_layout(inventory, self._registry))
         for each in self._sequence.fitting(node):
             self._accept(node, each.frame, each.size, each.received_at, now, live=each.live)
         if first:
+            self._compare_held_ring(node, now)
             self._sequence.wake(node, now)
 
     def _status(self, node: NodeTracker, payload: bytes, now: float) -> None:
+        if not payload:
+            return  # the retained message was cleared
         status = border.decode_status(payload)
         for span in status.ring:
             if span.session == node.session and not node.credible(span.last, now):
                 raise WireError("malformed", f"a ring up to {span.last}, behind {node.seq}: a leap")
+        spans = len(status.ring)
+        if spans > self._budgets.spans_per_status:
+            raise over("spans_per_status", f"{spans} spans in a status")
+        if (
+            status.state is NodeState.ONLINE
+            and not node.proven
+            and spans > (FEW_SPANS if node.layouts else 0)
+        ):
+            self._newcomers.hold(node.name, Topic.STATUS, payload, now)
+            status = msgspec.structs.replace(status, ring=())
         self._sequence.report_status(node, status, now)
+
+    # -- Removal ---------------------------------------------------------------------------------
+
+    def remove(self, name: str) -> bool:
+        """Remove a node from memory, and its inventory from the store; return whether it was known.
+        Its history stays."""
+        self._newcomers.remove(name)
+        held = bool(self._newcomers.release(name))
+        for kind in Topic:
+            self._routes.pop(topic(self._config.cluster, name, kind), None)
+        self._inventories = [each for each in self._inventories if each.node != name]
+        self._clocks.offsets.pop(name, None)
+        node = self.nodes.get(name)
+        if node is not None and node.proven:
+            self._removed.append(name)
+        return self._sequence.remove(name) or held
+
+    def expire(self, now: float) -> None:
+        """Remove what is long gone: names without an inventory, nodes that are offline and silent, and
+        sessions that another followed."""
+        for name in self._newcomers.expire(now):
+            self.remove(name)
+        if now - self._swept >= SWEEP_EVERY:
+            self._swept = now
+            before = now - self._budgets.expiry_seconds
+            for name in self._sequence.silent_since(before):
+                log.info("node=%s removed: nothing came from it for %.0f days", name,
+                         self._budgets.expiry_seconds / 86_400)  # fmt: skip
+                self.remove(name)
+                self._stats.nodes_expired += 1
+            for node in self.nodes.values():
+                self._sequence.end_sessions(node, before)
+        self._stats.newcomers_expired = self._newcomers.expired
+        self._stats.budget_used = self.budget_used()
+
+    def budget_used(self) -> dict[str, int]:
+        """Return how much of the cluster's budgets is used, by setting."""
+        devices, newcomers = self._sequence.devices, self._newcomers
+        return {
+            "nodes": len(self.nodes) - len(newcomers),
+            "newcomers": len(newcomers),
+            "newcomer_bytes": newcomers.bytes,
+            "gpus": devices.gpus,
+            "links": devices.links,
+        }
 
     # -- Out -------------------------------------------------------------------------------------
 
@@ -306,6 +461,8 @@ class MessageRouter:
         batch.holes = self._sequence.drain_holes()
         batch.inventories, self._inventories = self._inventories, []
         batch.runs, batch.devices = self._registry.drain_new()
+        batch.ended_runs = self._registry.drain_ended()
+        batch.removed_nodes, self._removed = self._removed, []
         return batch
 
     def stored(self) -> None:

@@ -11,16 +11,26 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from aggregator.config import BackfillConfig
 from aggregator.ingest.backfill import BackfillPlanner, NodeCommand
+from aggregator.ingest.budgets import (
+    NEWCOMER_SESSIONS,
+    ClusterBudget,
+    IngestBudgets,
+    NodeBudget,
+    TokenBucket,
+    over,
+)
 from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.layout import NodeLayout
 from aggregator.ingest.ledger import FrameLedger, SessionAccount
 from aggregator.store.protocol import Hole
 from api.stats import Stats
+from telemetry.border import FRAMES_END
 from telemetry.errors import WireError
 from telemetry.fleet import STALE_INTERVALS, Fleet, Node
 from telemetry.frame import Frame
@@ -31,6 +41,7 @@ from telemetry.inventory import (
     CommandKind,
     CommandReply,
     FrameSpan,
+    Inventory,
     NodeState,
 )
 from telemetry.metric import Table
@@ -47,10 +58,16 @@ WAITING_FRAMES = 128
 """Most frames of a node that wait for its inventory."""
 WAITING_BYTES = 32 * 1024 * 1024
 """Most bytes of frames of all nodes that wait for an inventory."""
+NODE_WAITING_BYTES = 4 * 1024 * 1024
+"""Most of them of one node."""
+LEAST_INTERVALS = 4
+"""Spans of frames that a session may have however many sessions its node has."""
 REJECTIONS = 3
 """A frame that fits no inventory so many times is given up: it would be requested forever."""
 REQUEST_INVENTORY_EVERY = 10.0
 """Seconds between two requests for an inventory, per node."""
+INVENTORIES_PER_SECOND = 100.0
+"""Requests for an inventory, over all nodes, once as many were sent as there may be nodes."""
 FleetRows = Mapping[Table, npt.NDArray[np.intp]]
 """A node's rows in the fleet, by table."""
 
@@ -85,6 +102,10 @@ class WaitingFrame:
     live: bool
 
 
+def _no_frames() -> deque[WaitingFrame]:
+    return deque()
+
+
 @dataclass(slots=True)
 class NodeTracker:
     """The sessions, layouts and waiting frames of one node."""
@@ -92,6 +113,11 @@ class NodeTracker:
     name: str
     accounts: dict[int, SessionAccount]
     """By session; the ledger has the same."""
+    budget: NodeBudget
+    since: float
+    """When it was first heard of since the start, monotonic seconds."""
+    proven: bool = False
+    """Whether it has sent an inventory and a frame that fits it, now or before the start."""
     layouts: list[NodeLayout] = field(default_factory=list)
     """Newest first; the first is the one in the fleet."""
     session: int | None = None
@@ -108,7 +134,13 @@ class NodeTracker:
     ended: bool = False
     """Whether its last session ended by a shutdown, rather than being lost."""
     status: CollectorStatus | None = None
-    waiting: deque[WaitingFrame] = field(default_factory=deque)
+    """Its last status, without the spans of its ring."""
+    ring: frozenset[int] = frozenset()
+    """Sessions of which its ring had frames by its last status."""
+    claimed: int = 0
+    """Frames that exist by its word alone: behind a number, or in its ring."""
+    waiting: deque[WaitingFrame] = field(default_factory=_no_frames)
+    waiting_bytes: int = 0
     rejections: dict[tuple[int, int], int] = field(default_factory=dict)
     """By session and number of the frame."""
     inventory_requested: float = float("-inf")
@@ -206,9 +238,16 @@ class FrameSequence:
     """The frames of all nodes: which are new, which are missing, and which are lost."""
 
     def __init__(
-        self, config: BackfillConfig, fleet: Fleet, stats: Stats, registry: IdRegistry
+        self,
+        config: BackfillConfig,
+        budgets: IngestBudgets,
+        fleet: Fleet,
+        stats: Stats,
+        registry: IdRegistry,
     ) -> None:
         self._config = config
+        self._budgets = budgets
+        self.devices = ClusterBudget(budgets)
         self._fleet = fleet
         self._stats = stats
         self._registry = registry
@@ -217,19 +256,25 @@ class FrameSequence:
         self.planner = BackfillPlanner(config)
         self._requests: list[NodeCommand] = []
         """Inventories to request."""
+        self._inventory_rate = TokenBucket(INVENTORIES_PER_SECOND, budgets.nodes, 0.0)
         self._holes: list[Hole] = []
-        self._waiting_bytes = 0
+        self.waiting_bytes = 0
+        """Bytes of frames that wait for an inventory."""
 
-    def node(self, name: str) -> NodeTracker:
+    def node(self, name: str, now: float) -> NodeTracker:
         """Return a node, a new one if need be."""
         node = self.nodes.get(name)
         if node is None:
-            node = self.nodes[name] = NodeTracker(name, self.ledger.sessions(name))
+            node = self.nodes[name] = NodeTracker(
+                name, self.ledger.sessions(name), NodeBudget(self._budgets, now), now
+            )
         return node
 
-    def restore(self, name: str, session: int, stored: IntervalSet) -> None:
+    def restore(self, node: NodeTracker, session: int, stored: IntervalSet) -> None:
         """Begin the account of a session with the frames that the store has."""
-        self.ledger.restore(self._account(self.node(name), session), stored)
+        account = self.ledger.account(node.name, session, self._registry.run(node.name, session))
+        account.since = node.since
+        self.ledger.restore(account, _credible(stored, self._most_frames(node)))
 
     # -- Frames ----------------------------------------------------------------------------------
 
@@ -251,8 +296,11 @@ class FrameSequence:
             raise WireError("malformed", f"number {seq} behind {node.seq}: a leap of frames")
         account = node.accounts.get(session)
         if account is None:
-            account = self._account(node, session)
+            account = self._new_account(node, session, seq, now)
             self._lose_too_old(node, account, seq)
+        elif seq != account.have.end + 1:
+            self._claim(node, account, seq, now)
+            room = room and self._intact(node, account, seq)
         layout = node.layout_for(frame)
         if layout is None:
             account.exists(seq)
@@ -268,6 +316,8 @@ class FrameSequence:
         elif not account.receive(seq):
             self._stats.frames_duplicate += 1
             return None
+        if account.run < 0:
+            account.run = self._registry.run(node.name, session)
         return ArrivedFrame(
             node, frame, layout, account.run, received_at, size, not live, rows, room
         )
@@ -295,17 +345,26 @@ class FrameSequence:
         """Hold a frame until an inventory comes that it fits, within bounds."""
         if now - node.inventory_requested >= REQUEST_INVENTORY_EVERY:
             node.inventory_requested = now
-            self._requests.append(NodeCommand(node.name, Command(kind=CommandKind.INVENTORY)))
+            self.request_inventory(node.name, now)
         node.waiting.append(waiting)
-        self._waiting_bytes += waiting.size
-        while len(node.waiting) > WAITING_FRAMES or (
-            node.waiting and self._waiting_bytes > WAITING_BYTES
+        node.waiting_bytes += waiting.size
+        self.waiting_bytes += waiting.size
+        while node.waiting and (
+            len(node.waiting) > WAITING_FRAMES
+            or node.waiting_bytes > NODE_WAITING_BYTES
+            or self.waiting_bytes > WAITING_BYTES
         ):
             self._reject(node, self._next_waiting(node))
 
+    def request_inventory(self, name: str, now: float) -> None:
+        """Request an inventory, a few a second: where names can be invented, each would cost a command."""
+        if self._inventory_rate.spend(1.0, now):
+            self._requests.append(NodeCommand(name, Command(kind=CommandKind.INVENTORY)))
+
     def _next_waiting(self, node: NodeTracker) -> WaitingFrame:
         waiting = node.waiting.popleft()
-        self._waiting_bytes -= waiting.size
+        node.waiting_bytes -= waiting.size
+        self.waiting_bytes -= waiting.size
         return waiting
 
     def _reject(self, node: NodeTracker, waiting: WaitingFrame) -> None:
@@ -332,9 +391,61 @@ class FrameSequence:
 
     # -- Nodes -----------------------------------------------------------------------------------
 
+    def check_devices(self, node: NodeTracker, inventory: Inventory, now: float) -> None:
+        """Raise `WireError` for more devices than the node or the cluster may have."""
+        before = node.layouts[0].inventory if node.layouts else None
+        self.devices.check(inventory, before)
+        new = self._registry.unknown(inventory)
+        if new:
+            node.budget.devices(new, now)
+
     def add_layout(self, node: NodeTracker, layout: NodeLayout) -> None:
         """Make a layout a node's current one."""
+        self.devices.replace(layout.inventory, node.layouts[0].inventory if node.layouts else None)
         node.add_layout(layout, self._fleet)
+
+    def remove(self, name: str) -> bool:
+        """Remove a node with all that is in memory of it; return whether there was one. The store and
+        the registry keep the numbers of its sessions and devices, as its history does."""
+        node = self.nodes.pop(name, None)
+        if node is None:
+            return False
+        if node.layouts:
+            self.devices.replace(None, node.layouts[0].inventory)
+        if name in self._fleet.nodes:
+            self._fleet.remove(name)
+        while node.waiting:
+            self._next_waiting(node)
+        self.planner.remove(node.accounts.values())
+        self.ledger.remove(name)
+        return True
+
+    def silent_since(self, before: float) -> list[str]:
+        """Return the nodes that are offline and of which nothing was heard since `before`."""
+        return [
+            name
+            for name, node in self.nodes.items()
+            if not node.online and max(node.since, node.last_frame) < before
+        ]
+
+    def end_sessions(self, node: NodeTracker, before: float = float("inf")) -> int:
+        """Remove sessions from memory of which nothing can come any more: complete, superseded, no
+        longer in the ring, and known since `before`. Return how many."""
+        over_now = [
+            account
+            for session, account in node.accounts.items()
+            if account.since < before
+            and session != node.session
+            and session not in node.ring
+            and not account.missing
+        ]
+        for account in over_now:
+            del node.accounts[account.session]
+            node.superseded.discard(account.session)
+            if account.run >= 0:
+                self._registry.end_run(node.name, account.session)
+        self._stats.sessions_expired += len(over_now)
+        return len(over_now)
 
     def wake(self, node: NodeTracker, now: float) -> None:
         """Request what is missing of a node again, now that it can be understood."""
@@ -343,19 +454,30 @@ class FrameSequence:
     def report_status(self, node: NodeTracker, status: CollectorStatus, now: float) -> None:
         """Apply a node's status: its session, what its ring holds, or that its session has ended."""
         if status.state is NodeState.OFFLINE:
-            self._end(node, status)
+            self._end(node, status, now)
             return
         node.enter(status.session)
-        node.online, node.status = True, status
-        spans = _outlines(status.ring)
-        for span in spans.values():
-            if span.session not in node.accounts:
-                self._lose_too_old(node, self._account(node, span.session), span.last)
-        self._lose(self.ledger.ring(node.name, status.session, spans))
+        node.online, node.status = True, msgspec.structs.replace(status, ring=())
         node.show(self._fleet)
-        self.planner.wake(node.accounts.values(), now)
+        try:
+            self._compare_ring(node, status, now)
+        finally:  # a ring that can't be is refused; that the node is online counts
+            self.planner.wake(node.accounts.values(), now)
 
-    def _end(self, node: NodeTracker, status: CollectorStatus) -> None:
+    def _compare_ring(self, node: NodeTracker, status: CollectorStatus, now: float) -> None:
+        """Note which frames a node's ring has, and which are lost. Raises `WireError`."""
+        spans = _outlines(status.ring)
+        node.ring = frozenset(spans)
+        for span in spans.values():
+            account = node.accounts.get(span.session)
+            if account is None:
+                account = self._new_account(node, span.session, span.last, now)
+                self._lose_too_old(node, account, span.last)
+            else:
+                self._claim(node, account, span.last, now)
+        self._lose(self.ledger.ring(node.name, status.session, spans))
+
+    def _end(self, node: NodeTracker, status: CollectorStatus, now: float) -> None:
         """End a session; this counts only for the current one."""
         if node.session is None:
             node.enter(status.session)  # retained from before our start: it is the current one
@@ -363,14 +485,17 @@ class FrameSequence:
             node.online, node.ended = False, status.reason == "shutdown"
             node.show(self._fleet)
             for span in status.ring:  # what its last frames were; requested when it is back
-                if span.session in node.accounts:
-                    node.accounts[span.session].exists(span.last)
+                account = node.accounts.get(span.session)
+                if account is not None:
+                    self._claim(node, account, span.last, now)
+                    account.exists(span.last)
 
     def reply(self, node: NodeTracker, reply: CommandReply, now: float) -> None:
         """Apply a node's answer to a request for frames."""
         account = node.accounts.get(reply.about)
         if account is not None:
-            self._lose(self.planner.replied(account, reply, now))
+            room = self._most_intervals(node) - account.have.spans
+            self._lose(self.planner.replied(account, reply, now, max(1, room)))
 
     # -- Out -------------------------------------------------------------------------------------
 
@@ -390,18 +515,54 @@ class FrameSequence:
         return holes
 
     def _ready(self, name: str) -> bool:
-        node = self.nodes[name]
-        return node.online and bool(node.layouts)
+        node = self.nodes.get(name)
+        return node is not None and node.online and bool(node.layouts)
 
     # -- Accounts --------------------------------------------------------------------------------
 
-    def _account(self, node: NodeTracker, session: int) -> SessionAccount:
-        """Return the account of a node's session, a new one if need be."""
-        account = node.accounts.get(session)
-        if account is None:
-            run = self._registry.run(node.name, session)
-            account = self.ledger.account(node.name, session, run)
+    def _new_account(
+        self, node: NodeTracker, session: int, last: int, now: float
+    ) -> SessionAccount:
+        """Return a new account of a session that has frame `last`. Raises `WireError`."""
+        most = self._budgets.sessions_per_node if node.proven else NEWCOMER_SESSIONS
+        if len(node.accounts) >= most and not (node.proven and self.end_sessions(node)):
+            setting = "sessions_per_node" if node.proven else "newcomers"
+            raise over(setting, f"more than {most} sessions of one node")
+        self._check_claim(node, last, now)
+        node.budget.session(now)
+        node.claimed += last
+        account = self.ledger.account(node.name, session)
+        account.since = now
         return account
+
+    def _claim(self, node: NodeTracker, account: SessionAccount, last: int, now: float) -> None:
+        """Count the frames that exist if there is a frame `last`. Raises `WireError` when these are
+        more than the node can have sampled: it would be asked for them, or they would be lost."""
+        more = last - account.end - 1
+        if more > 0:
+            self._check_claim(node, more, now)
+            node.claimed += more
+
+    def _check_claim(self, node: NodeTracker, more: int, now: float) -> None:
+        if more > LEAP and node.claimed + more > self._most_frames(node, now - node.since):
+            raise over("session_seconds", f"{more} frames more than the node can have sampled")
+
+    def _most_frames(self, node: NodeTracker, seconds: float = 0.0) -> float:
+        """Return how many frames a node can have sampled, `seconds` after it was first heard of."""
+        sampled = (self._budgets.session_seconds + LEAP_RATE * seconds) / node.interval
+        return min(sampled, FRAMES_END)
+
+    def _intact(self, node: NodeTracker, account: SessionAccount, seq: int) -> bool:
+        """Return whether a frame may be stored, rather than requested again in order, so that the
+        account does not fall into too many spans."""
+        have = account.have
+        if have.spans < self._most_intervals(node):
+            return True
+        return seq - 1 in have or seq + 1 in have
+
+    def _most_intervals(self, node: NodeTracker) -> int:
+        share = self._budgets.intervals_per_node // max(1, len(node.accounts))
+        return max(LEAST_INTERVALS, share)
 
     def _lose_too_old(self, node: NodeTracker, account: SessionAccount, newest: int) -> None:
         """Give up at once what a session new to us sampled before the bound, if there is one."""
@@ -413,6 +574,7 @@ class FrameSequence:
         """Record frames that neither we nor the node's ring has any more."""
         self._holes += holes
         for hole in holes:
+            self._registry.run(hole.node, hole.session)
             count = hole.last - hole.first + 1
             self._stats.frames_lost += count
             log.warning("node=%s: %d frames are lost (%s): session %d, %d to %d",
@@ -424,6 +586,17 @@ def _same_rows(one: NodeLayout, other: NodeLayout) -> bool:
         np.array_equal(mine.devices, theirs.devices)
         for mine, theirs in zip(one.blocks, other.blocks, strict=True)
     )
+
+
+def _credible(stored: IntervalSet, most: float) -> IntervalSet:
+    """Return the numbers up to the first gap that no ring can fill: what is beyond was forged, and
+    would be missing for ever."""
+    kept = IntervalSet()
+    for first, last in stored:
+        if last >= FRAMES_END or first - kept.end > most:
+            break
+        kept.add_span(first, last)
+    return kept
 
 
 def _outlines(ring: Iterable[FrameSpan]) -> dict[int, FrameSpan]:

@@ -85,6 +85,8 @@ class LedgerStore:
             if new and tables is not None:
                 self._insert(tables, batch, fresh, every=new == len(frames))
         self._runs.update(runs)
+        for key in batch.ended_runs:
+            self._stored.end(self._runs.pop(key, -1))
         if new and tables is not None:
             self._periods[period] = tables
         self._stored.remember(frames, fresh, holes)
@@ -326,6 +328,8 @@ class LedgerStore:
 def _insert_names(engine: DuckEngine, batch: Batch, holes: Sequence[NewHole]) -> None:
     """Insert all of a batch but frames and readings; inside the caller's transaction."""
     _runs(engine, batch.runs)
+    if batch.removed_nodes:
+        engine.run("delete from inventories where list_contains(?, node)", batch.removed_nodes)
     _devices(engine, batch.devices, batch.at)
     _inventories(engine, batch.inventories)
     _events(engine, batch.events)

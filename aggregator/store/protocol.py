@@ -123,6 +123,11 @@ class Batch:
     """New runs."""
     devices: list[StoredDevice] = field(default_factory=list)
     """New devices."""
+    removed_nodes: list[str] = field(default_factory=list)
+    """Nodes whose inventories are removed before those of this batch are stored; all else of them
+    stays."""
+    ended_runs: list[tuple[str, int]] = field(default_factory=list)
+    """Sessions (node, session) of which no frame can come any more: memory need not know them."""
     at: int = 0
     """ns, the aggregator's clock when the batch was closed."""
 
@@ -135,6 +140,8 @@ class Batch:
             or self.inventories
             or self.runs
             or self.devices
+            or self.removed_nodes
+            or self.ended_runs
         )
 
 

@@ -38,6 +38,10 @@ class StoredSpans:
         """Return the numbers of a run, a copy."""
         return IntervalSet(self._spans.get(run, IntervalSet()))
 
+    def end(self, run: int) -> None:
+        """Forget the numbers of a run of which no frame can come any more."""
+        self._spans.pop(run, None)
+
     def fresh(self, frames: Frames) -> Fresh:
         """Return which frames are not stored yet, and not twice in the batch."""
         stored, seen = self._spans, set()

@@ -1,0 +1,240 @@
+"""Budgets: the most that one node, and the cluster, may bring; what is over is refused and counted.
+
+No message of a node may cost the aggregator more than its share of memory, disk or time. The defaults
+are several times what a cluster of 100,000 GPUs needs, so that only a fault or an attack meets them.
+A refusal is a `WireError` of the reason `budget`, whose text names the setting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from telemetry.errors import ConfigError, WireError
+from telemetry.inventory import Inventory
+
+DAY = 86_400.0
+MIB = 1024 * 1024
+BURST_SECONDS = 10.0
+"""Seconds of messages and bytes that may come at once: after a pause of the network, or of ours."""
+EVENT_BURST = 10_000
+"""Events that may come at once: what a node's ring holds after a day without an aggregator."""
+NEW_SESSION_SECONDS = 10.0
+"""Seconds between two new sessions of a node, once it has had as many as it may have."""
+NEW_DEVICE_SECONDS = 10.0
+"""Seconds between two new devices of a node, once it has had twice as many as it may have."""
+NEWCOMER_SESSIONS = 16
+"""Sessions of a node that has not yet sent an inventory and a frame that fits it."""
+SHORTEST_INTERVAL = 0.05
+"""Seconds between frames at least; a collector accepts no less."""
+LONGEST_SESSION = 2000 * DAY
+NUMBERS_END = round(LONGEST_SESSION / SHORTEST_INTERVAL)
+"""First number that no frame can have, whatever the settings."""
+
+
+class IngestBudgets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Most that a node and the cluster may bring."""
+
+    nodes: int = 30_000
+    """Nodes of the cluster. Those that the store knows keep their places through a restart."""
+    newcomers: int = 500
+    """Names at a time that have not yet sent an inventory and a frame that fits it. Messages of
+    further ones wait, in `newcomer_bytes`, for their first frame."""
+    newcomer_bytes: int = 32 * MIB
+    """Most memory of statuses and inventories that wait for the first frame of their node."""
+    newcomer_seconds: float = 60.0
+    """Seconds after which a name without an inventory is forgotten."""
+    gpus: int = 400_000
+    """GPUs of the cluster."""
+    links: int = 8_000_000
+    """NVLinks of the cluster."""
+    gpus_per_node: int = 256
+    """A rack of 72 GPUs is one node."""
+    links_per_node: int = 8192
+    sessions_per_node: int = 2048
+    """Sessions of a node in memory; the oldest that its ring has no more make room."""
+    spans_per_status: int = 1024
+    """Spans of frames in one message: a ring has at most as many files."""
+    intervals_per_node: int = 4096
+    """Separate spans of frames that have arrived, over all sessions of a node. Frames that would make
+    more are shown, not stored, and requested again in order."""
+    session_seconds: float = 1000 * DAY
+    """Longest that one collector runs without a restart: bounds the frames that a node may claim."""
+    messages_per_second: float = 500.0
+    """Messages of a node."""
+    bytes_per_second: float = 8.0 * MIB
+    """Bytes of a node's messages; backfill alone is 2 MB/s by default."""
+    events_per_second: float = 20.0
+    """New events of a node, in the long run; 10,000 may come at once."""
+    expiry_seconds: float = 30 * DAY
+    """Seconds after which a node that is offline and silent is removed. Its history stays."""
+
+    def check(self, where: str) -> None:
+        """Raise `ConfigError` for settings that can't work."""
+        for name, least in _LEAST.items():
+            if getattr(self, name) < least:
+                raise ConfigError(
+                    f"{where}.{name}",
+                    f"{getattr(self, name):g} is too little",
+                    f"Write at least {least:g}, or leave it out for {_DEFAULTS[name]:g}.",
+                )
+        for part, whole in (("gpus_per_node", "gpus"), ("links_per_node", "links")):
+            if getattr(self, part) > getattr(self, whole):
+                raise ConfigError(
+                    f"{where}.{part}",
+                    f"one node may not have more than the cluster ({where}.{whole} ="
+                    f" {getattr(self, whole)})",
+                    f"Raise {where}.{whole}, or lower this.",
+                )
+        if self.session_seconds > LONGEST_SESSION:
+            raise ConfigError(
+                f"{where}.session_seconds",
+                f"{self.session_seconds:g} s is more than {LONGEST_SESSION / DAY:g} days",
+                "Write less: no collector runs so long without a restart.",
+            )
+        if self.spans_per_status > self.sessions_per_node:
+            raise ConfigError(
+                f"{where}.spans_per_status",
+                f"a status could name more sessions than a node may have ({self.sessions_per_node})",
+                f"Raise {where}.sessions_per_node, or lower this.",
+            )
+
+
+_LEAST: dict[str, float] = {
+    "nodes": 1,
+    "newcomers": 1,
+    "newcomer_bytes": MIB,
+    "newcomer_seconds": 5,
+    "gpus": 1,
+    "links": 0,
+    "gpus_per_node": 1,
+    "links_per_node": 0,
+    "sessions_per_node": 16,
+    "spans_per_status": 16,
+    "intervals_per_node": 64,
+    "session_seconds": DAY,
+    "messages_per_second": 30,
+    "bytes_per_second": MIB,
+    "events_per_second": 0.1,
+    "expiry_seconds": 3600,
+}
+"""Smallest that works: below these, nodes without a fault would be refused."""
+_DEFAULTS = msgspec.structs.asdict(IngestBudgets())
+
+
+def over(setting: str, detail: str) -> WireError:
+    """Return the refusal of what is over a budget."""
+    return WireError("budget", f"{detail} (aggregator.budgets.{setting})")
+
+
+class TokenBucket:
+    """A rate limit with a burst. Filled only when it is empty, so that it costs next to nothing."""
+
+    __slots__ = ("_at", "_burst", "_left", "_rate")
+
+    def __init__(self, rate: float, burst: float, now: float) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._left = burst
+        self._at = now
+
+    def spend(self, amount: float, now: float) -> bool:
+        """Use `amount`; False when there is not as much."""
+        left = self._left - amount
+        if left < 0.0:
+            left = min(self._burst, self._left + (now - self._at) * self._rate) - amount
+            self._at = now
+            if left < 0.0:
+                self._left = left + amount
+                return False
+        self._left = left
+        return True
+
+
+class NodeBudget:
+    """The rates of one node."""
+
+    __slots__ = ("_bytes", "_config", "_devices", "_events", "_messages", "_sessions")
+
+    def __init__(self, config: IngestBudgets, now: float) -> None:
+        self._config = config
+        messages, size = config.messages_per_second, config.bytes_per_second
+        self._messages = TokenBucket(messages, BURST_SECONDS * messages, now)
+        self._bytes = TokenBucket(size, BURST_SECONDS * size, now)
+        self._events: TokenBucket | None = None
+        self._sessions: TokenBucket | None = None
+        self._devices: TokenBucket | None = None
+
+    def message(self, size: int, now: float) -> None:
+        """Count a message of `size` bytes. Raises `WireError`."""
+        if not self._messages.spend(1.0, now):
+            rate = self._config.messages_per_second
+            raise over("messages_per_second", f"more than {rate:g} messages a second of one node")
+        if not self._bytes.spend(size, now):
+            rate = self._config.bytes_per_second
+            raise over("bytes_per_second", f"more than {rate:.0f} bytes a second of one node")
+
+    def event(self, now: float) -> None:
+        """Count a new event. Raises `WireError`."""
+        rate = self._config.events_per_second
+        if self._events is None:
+            self._events = TokenBucket(rate, EVENT_BURST, now)
+        if not self._events.spend(1.0, now):
+            raise over("events_per_second", f"more than {rate:g} events a second of one node")
+
+    def session(self, now: float) -> None:
+        """Count a new session. Raises `WireError`."""
+        most = self._config.sessions_per_node
+        if self._sessions is None:
+            self._sessions = TokenBucket(1 / NEW_SESSION_SECONDS, most, now)
+        if not self._sessions.spend(1.0, now):
+            raise over("sessions_per_node", f"{most} new sessions, and more too fast")
+
+    def devices(self, count: int, now: float) -> None:
+        """Count devices that the node has not had before. Raises `WireError`."""
+        most = self._config.gpus_per_node + self._config.links_per_node + 1
+        if self._devices is None:
+            self._devices = TokenBucket(1 / NEW_DEVICE_SECONDS, 2.0 * most, now)
+        if not self._devices.spend(count, now):
+            raise over("gpus_per_node", f"{count} new devices, after {2 * most} others")
+
+
+class ClusterBudget:
+    """The devices of all nodes together."""
+
+    def __init__(self, config: IngestBudgets) -> None:
+        self.config = config
+        self.gpus = 0
+        self.links = 0
+
+    def check(self, inventory: Inventory, before: Inventory | None) -> None:
+        """Raise `WireError` for more devices than a node or the cluster may have; `before` is what the
+        node has now."""
+        config, gpus, links = self.config, len(inventory.gpus), len(inventory.links)
+        if gpus > config.gpus_per_node:
+            raise over("gpus_per_node", f"{gpus} GPUs of one node")
+        if links > config.links_per_node:
+            raise over("links_per_node", f"{links} links of one node")
+        if (
+            len(inventory.pools) > gpus
+            or sum(len(pool.gpus) for pool in inventory.pools) > 4 * gpus
+        ):
+            raise over("gpus_per_node", f"{len(inventory.pools)} memory pools of {gpus} GPUs")
+        if before is not None:
+            gpus, links = gpus - len(before.gpus), links - len(before.links)
+        if gpus > 0 and self.gpus + gpus > config.gpus:
+            raise over("gpus", f"more than {config.gpus} GPUs in the cluster")
+        if links > 0 and self.links + links > config.links:
+            raise over("links", f"more than {config.links} links in the cluster")
+
+    def replace(self, inventory: Inventory | None, before: Inventory | None) -> None:
+        """Count the devices of a node instead of those that it had before."""
+        for each, sign in ((inventory, 1), (before, -1)):
+            if each is not None:
+                self.gpus += sign * len(each.gpus)
+                self.links += sign * len(each.links)
+
+
+BudgetUse = Callable[[], dict[str, int]]
+"""Returns how much of each budget is used."""
