@@ -11,6 +11,7 @@ import click
 
 from kilowatch import version
 from telemetry.errors import ConfigError, KilowattError, did_you_mean
+from telemetry.printable import PrintableFormatter, printable_lines
 
 COMMANDS = {
     "run": "services",
@@ -86,7 +87,7 @@ class Group(click.Group):
             return super().invoke(ctx)
         except KilowattError as error:
             failure = BadSettings if isinstance(error, ConfigError) else click.ClickException
-            raise failure(str(error)) from error
+            raise failure(printable_lines(str(error))) from error
 
 
 def _print_version(ctx: click.Context, _param: click.Parameter, asked: bool) -> None:
@@ -105,13 +106,10 @@ def main(verbose: int) -> None:
     """
     level = {0: logging.WARNING, 1: logging.INFO}.get(verbose, logging.DEBUG)
     under_journald = "JOURNAL_STREAM" in os.environ
-    logging.basicConfig(
-        level=level,
-        stream=sys.stderr,
-        format="%(levelname)s %(name)s: %(message)s"
-        if under_journald
-        else "%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    form = "%(levelname)s %(name)s: %(message)s"
+    handler.setFormatter(PrintableFormatter(form if under_journald else f"%(asctime)s {form}"))
+    logging.basicConfig(level=level, handlers=[handler])
 
 
 if __name__ == "__main__":

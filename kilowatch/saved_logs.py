@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import bz2
 import codecs
-import lzma
 import re
 import sys
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from alerts.diagnosis.diagnosis import Diagnosis
 from alerts.diagnosis.finding import Finding, worst_first
@@ -22,95 +20,20 @@ from collector.smi.file import documents_of
 from collector.smi.inventory import inventory_of
 from collector.smi.readings import gpu_readings
 from telemetry.errors import SourceError
+from telemetry.expansion import expanded
 from telemetry.gap import reason_of
 
-# Decompression while reading: gzip, bzip2, xz.
-
-CHUNK = 8 * 1024 * 1024
-"""Bytes that are read or decompressed at a time, at most."""
-_ZSTD = b"\x28\xb5\x2f\xfd"
-
-
-class _Unpacker(Protocol):
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def needs_input(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, max_length: int = -1) -> bytes: ...
-
-
-class _Gzip:
-    """Adapter of zlib's object to the interface of the others."""
-
-    def __init__(self) -> None:
-        self._inner = zlib.decompressobj(wbits=31)
-
-    @property
-    def eof(self) -> bool:
-        return self._inner.eof
-
-    @property
-    def needs_input(self) -> bool:
-        return not self._inner.unconsumed_tail
-
-    @property
-    def unused_data(self) -> bytes:
-        return self._inner.unused_data
-
-    def decompress(self, data: bytes, max_length: int = -1) -> bytes:
-        return self._inner.decompress(self._inner.unconsumed_tail + data, max_length)
-
-
-_KINDS: tuple[tuple[bytes, str, Callable[[], _Unpacker]], ...] = (
-    (b"\x1f\x8b", "gzip", _Gzip),
-    (b"BZh", "bzip2", bz2.BZ2Decompressor),
-    (b"\xfd7zXZ\x00", "xz", lzma.LZMADecompressor),
-)
-"""Compressions by the first bytes of a file."""
-
-
-def unpacked(stream: BinaryIO, where: str, notes: list[str]) -> Iterator[bytes]:
-    """Yield the decompressed content of a stream, also of several concatenated members. A truncated
-    file adds a note. Raises `SourceError` for a damaged one."""
-    part = stream.read(CHUNK)
-    if part.startswith(_ZSTD):
-        raise SourceError(
-            f"{where}: it is packed with zstd. Write: zstd -dc FILE | kilowatch diagnose -"
-        )
-    found = next((kind for kind in _KINDS if part.startswith(kind[0])), None)
-    if found is None:
-        while part:
-            yield part
-            part = stream.read(CHUNK)
-        return
-    mark, name, make = found
-    unpacker = make()
-    while part or not unpacker.needs_input:
-        try:
-            text = unpacker.decompress(part, CHUNK)
-        except (zlib.error, OSError, lzma.LZMAError) as error:
-            raise SourceError(f"{where}: damaged {name} file: {error}") from error
-        if text:
-            yield text
-        if unpacker.eof:
-            part = unpacker.unused_data or stream.read(CHUNK)
-            unpacker = make()
-            if not part.startswith(mark):
-                return  # padding behind the last member
-        else:
-            part = stream.read(CHUNK) if unpacker.needs_input else b""
-    notes.append(f"{where}: the {name} file is cut off; the rest is not evaluated")
-
-
 MAX_SMI_BYTES = 64 * 1024 * 1024
-"""Bytes of a file that are searched for nvidia-smi's output; kernel logs may be of any length."""
+"""Characters of a file that are searched for nvidia-smi's output; kernel logs may be of any length."""
+LONGEST_LINE = 1024 * 1024
+"""Characters after which a line without an end is cut; the driver's have a few hundred."""
 
 _SMI = re.compile(r"<nvidia_smi_log|=NVSMI LOG=|Unable to determine the device handle for")
-_LINKS = re.compile(r"^GPU (\d{1,4}): (.*?) \(UUID: ([^)]*)\)[ \t]*$", re.MULTILINE)
+_LINKS = re.compile(
+    r"^GPU (\d{1,4}): ([^\n]{1,200}?) \(UUID: ([^)\n]{0,100})\)[ \t]{0,99}$", re.MULTILINE
+)
 _LINK = re.compile(
-    r"^[ \t]+Link (\d{1,2}): *([\d.]+ GB/s|<?inactive>?)\s*$", re.MULTILINE | re.IGNORECASE
+    r"^[ \t]{1,99}Link (\d{1,2}): *([\d.]+ GB/s|<?inactive>?)\s*$", re.MULTILINE | re.IGNORECASE
 )
 _MARKS = ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 
@@ -118,11 +41,15 @@ _MARKS = ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be")
 class SavedLogReader:
     """Reads files one after another, and returns the incidents of all."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_size: int | None = None) -> None:
+        """`max_size`: bytes to which a file may expand (`telemetry.expansion`)."""
+        self._max_size = max_size
         self._log = Diagnosis()
         self._found: list[Finding] = []
         self.notes: list[str] = []
         """Remarks about the files themselves."""
+        self.faults: list[str] = []
+        """Files of which only a part could be read, each with its reason and what to do."""
 
     def read(self, file: Path) -> None:
         """Read one file, `-` for standard input. Raises `SourceError` when it can't be read."""
@@ -145,14 +72,23 @@ class SavedLogReader:
         before = self._log.lines
         kept: list[str] = []
         size = 0
-        for text in _texts(stream, where, self.notes):
-            self._log.feed(text)
-            if size < MAX_SMI_BYTES:
-                kept.append(text)
-                size += len(text)
+        faults = len(self.faults)
+        try:
+            for text in _texts(expanded(stream, where, self.notes, self._max_size)):
+                self._log.feed(text)
+                if size < MAX_SMI_BYTES:
+                    kept.append(text[: MAX_SMI_BYTES - size])
+                    size += len(text)
+        except SourceError as error:
+            self.faults.append(str(error))  # what was read until then counts
         whole = "".join(kept)
         known = self._read_smi(whole, where)
-        if not known and self._log.lines == before:
+        if self._log.full:
+            self.faults.append(
+                f"{where}: more faults than are kept apart ({self._log.kept:,}); later ones of other"
+                " kinds or GPUs are left out. Cut the log into parts, and read each alone"
+            )
+        if not known and self._log.lines == before and len(self.faults) == faults:
             self.notes.append(
                 f"{where}: nothing of the NVIDIA driver and no output of nvidia-smi in it"
                 + ("; it is empty" if not whole.strip() else "")
@@ -195,28 +131,31 @@ def _distinct(found: list[Finding]) -> list[Finding]:
     return list({(one.fault, one.gpu, one.severity): one for one in found}.values())
 
 
-def _texts(stream: BinaryIO, where: str, notes: list[str]) -> Iterator[str]:
-    """Yield the decompressed text of a stream in parts that end at the end of a line."""
-    left = b""
-    encoding = ""
-    for part in unpacked(stream, where, notes):
-        if not encoding:
-            encoding = next((name for mark, name in _MARKS if part.startswith(mark)), "utf-8")
-        if encoding != "utf-8":
-            left += part
+def _texts(parts: Iterator[bytes]) -> Iterator[str]:
+    """Yield the text of a stream in parts that end at the end of a line; a longer line is cut."""
+    left: list[str] = []
+    waiting = 0
+    decoder: codecs.IncrementalDecoder | None = None
+    for part in parts:
+        if decoder is None:
+            name = next((name for mark, name in _MARKS if part.startswith(mark)), "utf-8")
+            decoder = codecs.getincrementaldecoder(name)("replace")
+        text = decoder.decode(part)
+        end = text.rfind("\n") + 1
+        if not end and waiting < LONGEST_LINE:
+            left.append(text)
+            waiting += len(text)
             continue
-        end = part.rfind(b"\n") + 1
-        if end:
-            yield (left + part[:end]).decode("utf-8", errors="replace").replace("\r\n", "\n")
-            left = part[end:]
-        else:
-            left += part
-    if left:
-        yield (
-            left.decode(encoding or "utf-8", errors="replace")
-            .replace("\r\n", "\n")
-            .lstrip("\ufeff")
-        )
+        end = end or len(text)
+        yield _tidied("".join([*left, text[:end]]))
+        left, waiting = [text[end:]], len(text) - end
+    rest = "".join([*left, "" if decoder is None else decoder.decode(b"", final=True)])
+    if rest:
+        yield _tidied(rest)
+
+
+def _tidied(text: str) -> str:
+    return text.replace("\r\n", "\n").lstrip("\ufeff")
 
 
 def snapshots_of(document: Document) -> list[GpuSnapshot]:
@@ -259,7 +198,7 @@ def links_of(text: str) -> list[GpuSnapshot]:
     """Return snapshots of the GPUs in a saved `nvidia-smi nvlink -s`, if it is one."""
     heads = list(_LINKS.finditer(text))
     found: list[GpuSnapshot] = []
-    for head, following in zip(heads, [*heads[1:], None], strict=True):
+    for head, following in zip_longest(heads, heads[1:]):
         body = text[head.end() : len(text) if following is None else following.start()]
         states = {int(link[1]): "inactive" not in link[2].lower() for link in _LINK.finditer(body)}
         links = [states.get(number, False) for number in range(max(states, default=-1) + 1)]

@@ -15,6 +15,8 @@ from telemetry.kernel_log import DriverNote, GpuLost, KernelRecord, SXid, Xid
 BURST_SECONDS = 60.0
 """Most seconds between two equal lines of one burst."""
 
+MOST_BURSTS = 50_000
+"""Bursts that are kept: a fleet's log of a year has a few thousand; a forged one has a line each."""
 _MAX_PIDS = 64
 _AGAIN = re.compile(r"NVRM: Xid \(([^)]{1,80})\): (\d{1,6})(?:, pid=(\d{1,10}),)?")
 _BY_DETAIL = frozenset({13, 74, 94, *NVLINK5, 154})
@@ -60,6 +62,8 @@ class BurstCollector:
         self.bursts: list[Burst] = []
         self._open: dict[tuple[object, ...], Burst] = {}
         self._quick: dict[tuple[object, ...], Burst] = {}
+        self.left_out = 0
+        """Lines of bursts beyond `MOST_BURSTS`."""
 
     def counts_again(self, line: str, start: int, at: LogTime, node: str | None) -> bool:
         """Count a line whose XID and GPU have a burst within the last minute, without parsing the rest
@@ -81,12 +85,14 @@ class BurstCollector:
     ) -> None:
         """Add a record; `line` is its text, whose message begins at `start`."""
         burst = self._add(record, line, at, node)
+        if burst is None:
+            return
         match = _AGAIN.match(line, start)
         if match is not None and int(match[2]) not in _BY_DETAIL:
             key = (match[1], match[2], node, at.file, at.axis)
             self._quick[key] = burst
 
-    def _add(self, record: KernelRecord, line: str, at: LogTime, node: str | None) -> Burst:
+    def _add(self, record: KernelRecord, line: str, at: LogTime, node: str | None) -> Burst | None:
         burst = _burst(record, line, at, node)
         key: tuple[object, ...] = (
             burst.fault, burst.severity, burst.node, burst.gpu, burst.xid, burst.sxid,
@@ -96,6 +102,9 @@ class BurstCollector:
         if burst.continuation:
             known = self._begun_by(burst) or known
         if known is None or not known.near(at, BURST_SECONDS):
+            if len(self.bursts) >= MOST_BURSTS:
+                self.left_out += 1
+                return None
             self._open[key] = burst
             self.bursts.append(burst)
             return burst

@@ -132,6 +132,16 @@ class Diagnosis:
         self.lines = 0
         """Number of lines of the driver so far."""
 
+    @property
+    def full(self) -> bool:
+        """Whether lines were left out, for there were too many bursts."""
+        return self._collector.left_out > 0
+
+    @property
+    def kept(self) -> int:
+        """Number of bursts."""
+        return len(self._collector.bursts)
+
     def next_log(self) -> None:
         """Begin another log."""
         self._clock.next_file()

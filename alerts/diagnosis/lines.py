@@ -83,7 +83,7 @@ def _of_json(text: str, broken: str | None) -> str | None:
     """Return an entry as a line; `broken` where the text is no JSON."""
     try:
         entry = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return broken
     return _of_entry(entry)
 

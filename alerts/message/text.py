@@ -1,9 +1,8 @@
-"""Cleaned text: names come from the bus, that is from every machine of a fleet, and may contain anything.
-
-Unprintable characters must not reach a pager, a terminal or a chat.
-"""
+"""Text for pagers, terminals and chats: printable (`telemetry.printable`), and cut to a length."""
 
 from __future__ import annotations
+
+from telemetry.printable import one_line
 
 ELLIPSIS = "…"
 
@@ -11,9 +10,7 @@ ELLIPSIS = "…"
 def clean(text: str, limit: int | None = None) -> str:
     """Return one line of printable characters: blanks for line breaks and tabs, `?` for control
     and direction characters."""
-    line = " ".join(text.split())
-    if not line.isprintable():
-        line = "".join(one if one.isprintable() else "?" for one in line)
+    line = one_line(text)
     return line if limit is None else cut(line, limit)
 
 

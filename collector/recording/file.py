@@ -10,17 +10,20 @@ for that place. The payloads are the bytes of the bus, unchanged: `telemetry.fra
 
 from __future__ import annotations
 
+import asyncio
 import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Annotated, BinaryIO, NamedTuple
 
 import msgspec
 
 from collector.ring.segment import RECORDS
 from telemetry.errors import SourceError
-from telemetry.topics import Topic
+from telemetry.expansion import Expansion
+from telemetry.text import counted
+from telemetry.topics import Topic, is_name
 
 MAGIC = b"kwrec\r\n\x1a"  # as PNG does: a transfer in text mode breaks it visibly
 VERSION = 1
@@ -30,8 +33,16 @@ BLOCK_BYTES = 256 * 1024
 BLOCK_SECONDS = 2.0
 """Recorded time after which a block is written: what a crash can cost."""
 _MOST_HEADER_BYTES = 1024 * 1024
-_MOST_BLOCK_BYTES = 64 * 1024 * 1024
-"""A block that unpacks to more was not written by kilowatch."""
+LONGEST_MESSAGE = 6 * 1024 * 1024
+"""Bytes of a message that is recorded: collectors send at most a quarter of it."""
+_MOST_BLOCK_BYTES = 8 * 1024 * 1024
+"""A block that expands to more was not written by kilowatch: it ends with the message that fills it."""
+_MOST_IN_BLOCK = 65_536
+"""Messages of a block: of two seconds, or of 256 KiB."""
+MAX_RECORDING = 64 * 1024**3
+"""Default of `--max-size`: a recording is read as a stream, an hour of 1,000 GPUs has 10 GiB."""
+LATEST = 4_102_444_800 * 10**9
+"""ns since 1970 of the year 2100: a message after it has no time to be played at."""
 
 
 class RecordingHeader(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,14 +67,19 @@ class RecordedMessage(NamedTuple):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(list[tuple[int, str, str, bytes]])
+_decoder = msgspec.msgpack.Decoder(
+    Annotated[list[tuple[int, str, str, bytes]], msgspec.Meta(max_length=_MOST_IN_BLOCK)]
+)
 
 
 class RecordingWriter:
     """Writes a recording. Raises `OSError` as the disk does."""
 
-    def __init__(self, path: Path, header: RecordingHeader) -> None:
-        """Begin a new file. Raises `FileExistsError`."""
+    def __init__(self, path: Path, header: RecordingHeader, max_size: int | None = None) -> None:
+        """Begin a new file, which is full at `max_size` bytes. Raises `FileExistsError`."""
+        self._max_size = max_size
+        self.full = asyncio.Event()
+        """Set when the file has reached its size; what comes then is not written."""
         self._file: BinaryIO = path.open("xb")
         text = msgspec.json.encode(header)
         self._file.write(_HEAD.pack(MAGIC, len(text)) + text)
@@ -72,9 +88,18 @@ class RecordingWriter:
         self._blocks = 0
         self.written = 0
         """Messages written so far."""
+        self.left_out = 0
+        """Messages that no collector sends: too long, or of a node with an impossible name."""
+        self.size = 0
+        """Bytes written so far."""
 
     def write(self, at: int, kind: Topic, node: str, payload: bytes) -> None:
-        """Add a message."""
+        """Add a message; one that no collector sends is counted and left out."""
+        if self.full.is_set():
+            return
+        if len(payload) > LONGEST_MESSAGE or not is_name(node):
+            self.left_out += 1
+            return
         self._entries.append((at, kind.value, node, payload))
         self._bytes += len(payload)
         self.written += 1
@@ -85,9 +110,11 @@ class RecordingWriter:
         """Write the buffered messages."""
         if self._entries:
             block = zlib.compress(_encoder.encode(self._entries), 6)
-            self._file.write(RECORDS.pack(block, self._blocks))
+            self.size += self._file.write(RECORDS.pack(block, self._blocks))
             self._blocks += 1
             self._entries, self._bytes = [], 0
+            if self._max_size is not None and self.size >= self._max_size:
+                self.full.set()
         self._file.flush()
 
     def close(self) -> None:
@@ -104,15 +131,39 @@ def read_header(path: Path) -> RecordingHeader:
         return _header(path, file)
 
 
-def read(path: Path) -> Iterator[RecordedMessage]:
+class Skipped:
+    """Counts of what a reader of a recording leaves out."""
+
+    def __init__(self) -> None:
+        self.blocks = 0
+        """Blocks that are damaged, or of another program."""
+        self.messages = 0
+        """Messages with a time, a node or a kind that none can have."""
+
+    def __str__(self) -> str:
+        """Return it in words, "" when nothing was left out."""
+        counts = ((self.blocks, "damaged block"), (self.messages, "impossible message"))
+        return " and ".join(counted(count, word) for count, word in counts if count)
+
+
+def read(
+    path: Path, max_size: int | None = None, skipped: Skipped | None = None
+) -> Iterator[RecordedMessage]:
     """Iterate over the messages of a recording, in the order in which they were written.
 
-    Raises `SourceError` for another file; damaged blocks are skipped.
+    Damaged blocks and impossible messages are skipped, and counted in `skipped`. Raises `SourceError`
+    for another file, `LimitError` where it expands to more than `max_size` (`telemetry.expansion`).
     """
+    skipped = Skipped() if skipped is None else skipped
+    expansion = Expansion(str(path), max_size or MAX_RECORDING)
     with _opened(path) as file:
         _header(path, file)
-        for found in RECORDS.records(file, file.tell()):
-            yield from _entries(found.payload)
+        end = file.tell()
+        for found in RECORDS.records(file, end):
+            skipped.blocks += found.start > end
+            end = found.stop
+            expansion.read(len(found.payload))
+            yield from _entries(found.payload, expansion, skipped)
 
 
 def no_message(path: Path) -> SourceError:
@@ -146,12 +197,19 @@ def _header(path: Path, file: BinaryIO) -> RecordingHeader:
     return header
 
 
-def _entries(block: bytes) -> Iterator[RecordedMessage]:
+def _entries(block: bytes, expansion: Expansion, skipped: Skipped) -> Iterator[RecordedMessage]:
     unpacker = zlib.decompressobj()
     try:
-        entries = _decoder.decode(unpacker.decompress(block, _MOST_BLOCK_BYTES))
-    except (zlib.error, msgspec.DecodeError, UnicodeDecodeError):
-        return  # its checksum is right: another program wrote it
+        text = unpacker.decompress(block, _MOST_BLOCK_BYTES)
+        expansion.add(len(text))
+        entries = _decoder.decode(text)
+    except (zlib.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        skipped.blocks += 1  # its checksum is right: another program wrote it
+        return
     for at, kind, node, payload in entries:
-        if kind in Topic._value2member_map_:  # a later release may know more kinds
+        if kind not in Topic._value2member_map_:  # a later release may know more kinds
+            continue
+        if 0 <= at < LATEST and is_name(node):
             yield RecordedMessage(at, Topic(kind), node, payload)
+        else:
+            skipped.messages += 1

@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import aiomqtt
 
@@ -29,14 +30,31 @@ from telemetry.topics import Topic, parse, pattern
 
 log = logging.getLogger(__name__)
 
+MAX_SIZE = 16 * 1024**3
+"""Bytes at which a recording ends by itself, by default: whoever publishes must not fill the disk."""
 RECORDED = (Topic.STATUS, Topic.INVENTORY, Topic.FRAME, Topic.BACKFILL, Topic.EVENT)
 """Kinds of messages in a recording of the bus; commands and replies are not recorded."""
 
 
+class Recorded(NamedTuple):
+    """Result of a recording."""
+
+    messages: int
+    left_out: int
+    """Messages that no collector sends: too long, or of a node with an impossible name."""
+    full: bool
+    """Whether the recording ended because it had reached its size."""
+
+
 async def record_bus(
-    broker: BrokerConfig, cluster: str, path: Path, stop: asyncio.Event, node: str = "+"
-) -> int:
-    """Record a cluster, or one node of it, until `stop`; return how many messages were written.
+    broker: BrokerConfig,
+    cluster: str,
+    path: Path,
+    stop: asyncio.Event,
+    node: str = "+",
+    max_size: int = MAX_SIZE,
+) -> Recorded:
+    """Record a cluster, or one node of it, until `stop`, or until the file has `max_size` bytes.
 
     Raises `ConfigError` when the file is there already, `StoreError` when it can't be written.
     """
@@ -55,12 +73,16 @@ async def record_bus(
             except BusError as error:
                 await pause(backoff, error)
 
-    return await _record(path, what, stop, listen)
+    return await _record(path, what, stop, listen, max_size)
 
 
 async def record_source(
-    config: CollectorConfig, path: Path, stop: asyncio.Event, source: Source | None = None
-) -> int:
+    config: CollectorConfig,
+    path: Path,
+    stop: asyncio.Event,
+    source: Source | None = None,
+    max_size: int = MAX_SIZE,
+) -> Recorded:
     """Record a source of this machine without a broker until `stop`, as `record_bus` does."""
     if source is None:
         source = make_source(config.source, config, time.time_ns() / 1e9)
@@ -81,15 +103,19 @@ async def record_source(
         finally:
             await source.close()
 
-    return await _record(path, config.source, stop, sample)
+    return await _record(path, config.source, stop, sample, max_size)
 
 
 async def _record(
-    path: Path, what: str, stop: asyncio.Event, work: Callable[[RecordingWriter], Awaitable[None]]
-) -> int:
+    path: Path,
+    what: str,
+    stop: asyncio.Event,
+    work: Callable[[RecordingWriter], Awaitable[None]],
+    max_size: int,
+) -> Recorded:
     header = RecordingHeader(kilowatch=release(), made_at=time.time_ns(), source=what)
     try:
-        writer = RecordingWriter(path, header)
+        writer = RecordingWriter(path, header, max_size)
     except FileExistsError as error:
         raise ConfigError(str(path), "is there already", "Choose another name.") from error
     except OSError as error:
@@ -98,15 +124,18 @@ async def _record(
         with contextlib.closing(writer):
             working = asyncio.ensure_future(_awaited(work(writer)))
             stopping = asyncio.ensure_future(stop.wait())
+            filling = asyncio.ensure_future(writer.full.wait())
             try:
-                await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(
+                    {working, stopping, filling}, return_when=asyncio.FIRST_COMPLETED
+                )
                 if working.done():
                     working.result()  # raises what ended it
             finally:
-                await end({working, stopping}, 1.0)
+                await end({working, stopping, filling}, 1.0)
     except OSError as error:
         raise StoreError(f"{path} can't be written: {error.strerror}.") from error
-    return writer.written
+    return Recorded(writer.written, writer.left_out, writer.full.is_set())
 
 
 async def _awaited(work: Awaitable[None]) -> None:

@@ -20,6 +20,17 @@ _UNREACHABLE = re.compile(
 )
 
 
+MAX_DEPTH = 16
+"""Levels below a GPU; nvidia-smi's deepest has six. What is deeper is skipped."""
+MAX_VALUES = 8192
+"""Values of a GPU, and facts of a document; nvidia-smi prints at most 700."""
+MAX_GPUS = 65_536
+"""GPUs of all logs of a file: a day of eight GPUs at ten seconds. Later ones are left out."""
+MAX_GPUS_OF_A_LOG = 256
+"""GPUs of one log; later ones are left out, and the log counts as cut off."""
+MAX_LABEL = 200
+"""Characters of a tag or label."""
+
 UNREACHABLE = "unreachable"
 """Path of the message about a GPU that could not be opened; the GPU has no other path."""
 

@@ -1,6 +1,6 @@
 """Reads the logs of nvidia-smi from a saved file; an error names what the file is instead.
 
-A file may be gzipped, begin with a byte order mark, be UTF-16 (PowerShell's `>`), hold several
+A file may be compressed (gzip, bzip2, xz), begin with a byte order mark, be UTF-16 (PowerShell's `>`), hold several
 logs one behind another, or be a capture or support bundle with a log somewhere inside.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import codecs
 import re
-import zlib
 from pathlib import Path
 
 from collector.smi.document import UNREACHABLE, Document, SmiGpu, unreachable
@@ -17,6 +16,7 @@ from collector.smi.text_log import parse_text
 from collector.smi.values import quantity
 from collector.smi.xml_log import parse_xml
 from telemetry.errors import SourceError
+from telemetry.expansion import LimitError, expanded
 from telemetry.gap import reason_of
 from telemetry.metric import Unit
 
@@ -51,8 +51,8 @@ def add_links(text: str, document: Document) -> None:
     document.links = {number: sorted(links.items()) for number, links in found.items()}
 
 
-MAX_BYTES = 256 * 1024 * 1024
-"""Bound on memory: a support bundle has a few MiB."""
+MAX_BYTES = 64 * 1024 * 1024
+"""Bound on memory, also of what a compressed file expands to: a support bundle has a few MiB."""
 
 _CURE = "Save one with `nvidia-smi -q -x > FILE`"
 _OTHER_FORMATS = (
@@ -115,27 +115,18 @@ def _read(path: Path) -> bytes:
         raise SourceError(f"{path}: a directory. Name a file: {_CURE}")
     try:
         with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+            data = b"".join(expanded(file, str(path), [], MAX_BYTES))
     except FileNotFoundError as error:
         raise SourceError(f"{path}: no such file. {_CURE}") from error
     except OSError as error:
         raise SourceError(f"{path}: can't be read: {error.strerror or error}") from error
-    if data[:2] == b"\x1f\x8b":
-        data = _gunzip(data, path)
-    if len(data) > MAX_BYTES:
-        raise SourceError(f"{path}: larger than {MAX_BYTES >> 20} MiB, so no log of nvidia-smi")
+    except LimitError as error:
+        raise SourceError(
+            f"{path}: larger than {MAX_BYTES >> 20} MiB, so no log of nvidia-smi. {_CURE}"
+        ) from error
     if not data.strip():
         raise SourceError(f"{path}: empty. {_CURE}")
     return data
-
-
-def _gunzip(data: bytes, path: Path) -> bytes:
-    """Return the unpacked data, of a truncated file as much as there is."""
-    unpacker = zlib.decompressobj(wbits=31)
-    try:
-        return unpacker.decompress(data, MAX_BYTES + 1)
-    except zlib.error as error:
-        raise SourceError(f"{path}: damaged gzip file: {error}") from error
 
 
 def _decode(data: bytes, path: Path) -> str:

@@ -59,13 +59,13 @@ def keys(document: Document) -> list[str]:
         for gpu in document.gpus
     ]
     often = Counter(named)
-    distinct: list[str] = []
+    distinct: dict[str, None] = {}
     for gpu, name in zip(document.gpus, named, strict=True):
         key = name if often[name] == 1 else f"{name}#{_pci(gpu) or gpu.bus_id}"
         while key in distinct:
             key += "'"
-        distinct.append(key)
-    return distinct
+        distinct[key] = None
+    return list(distinct)
 
 
 def _gpu(gpu: SmiGpu, index: int, uuid: str) -> Gpu:

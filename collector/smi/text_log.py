@@ -8,7 +8,16 @@ from __future__ import annotations
 
 import re
 
-from collector.smi.document import Document, SmiGpu, label
+from collector.smi.document import (
+    MAX_DEPTH,
+    MAX_GPUS,
+    MAX_GPUS_OF_A_LOG,
+    MAX_LABEL,
+    MAX_VALUES,
+    Document,
+    SmiGpu,
+    label,
+)
 
 _TITLE = "=NVSMI LOG="
 _GPU = re.compile(r"(\s*)GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s*")
@@ -30,6 +39,8 @@ class _TextScanner:
         self.above: list[tuple[int, str]] = []
         self.path: list[str] = []
         """Path of the last entry."""
+        self.gpus = 0
+        """GPUs of all documents."""
 
     def begin(self, margin: int) -> None:
         self.document, self.gpu, self.margin = Document(), None, margin
@@ -51,8 +62,10 @@ class _TextScanner:
             self.document = self.gpu = None
             return
         name, colon, value = line.partition(":")
+        if len(name) > MAX_LABEL + indent + self.margin:
+            return
         if self.gpu is None:
-            if indent <= 0 and colon:
+            if indent <= 0 and colon and len(self.document.facts) < MAX_VALUES:
                 self.document.facts.setdefault(label(name), value.strip())
         elif indent > 0:  # else a warning of another program in between
             self.entry(self.gpu, indent, label(name), value.strip() if colon else None)
@@ -60,19 +73,25 @@ class _TextScanner:
     def begin_gpu(self, bus_id: str) -> None:
         if self.document is not None:
             self.gpu = SmiGpu(bus_id)
+            self.gpus += 1
             self.above, self.path = [], []
+            if len(self.document.gpus) >= MAX_GPUS_OF_A_LOG:
+                self.gpu.complete = False
+                self.document.gpus.pop()
             self.document.gpus.append(self.gpu)
 
     def entry(self, gpu: SmiGpu, indent: int, name: str, value: str | None) -> None:
         while self.above and self.above[-1][0] >= indent:
             self.above.pop()
+        if len(self.above) >= MAX_DEPTH or len(gpu.values) >= MAX_VALUES:
+            return
         self.above.append((indent, name))
         path = [word for _, word in self.above]
         self.path = path
         if path[0] in _PROCESSES:
             if len(path) == 1:
                 gpu.values.setdefault("processes", value or "")
-            elif name == "process_id":
+            elif name == "process_id" and len(gpu.processes) < MAX_VALUES:
                 gpu.processes.append("")
             elif name == "type" and gpu.processes:
                 gpu.processes[-1] = value or ""
@@ -92,6 +111,8 @@ def parse_text(text: str) -> list[Document]:
     scanner = _TextScanner()
     for line in lines:
         scanner.line(line.rstrip())
+        if scanner.gpus > MAX_GPUS or len(scanner.documents) > MAX_GPUS:
+            break
     documents = [document for document in scanner.documents if document.gpus]
     if not documents:
         documents = [document for document in scanner.documents if document.facts]

@@ -10,11 +10,17 @@ from __future__ import annotations
 import html
 import re
 
-from collector.smi.document import Document, SmiGpu
+from collector.smi.document import (
+    MAX_DEPTH,
+    MAX_GPUS,
+    MAX_GPUS_OF_A_LOG,
+    MAX_VALUES,
+    Document,
+    SmiGpu,
+)
 
 _TAG = re.compile(r"<(/?)([A-Za-z_][\w.-]{0,99})((?:\s[^<>]{0,999})?/?)>")
 _ID = re.compile(r"""\bid\s*=\s*["']([^"']*)["']""")
-_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _ROOT = "nvidia_smi_log"
 _PROCESSES = ("processes", "compute_processes")
 _SKIPPED = frozenset({"supported_clocks", "accounted_processes", "mig_devices"})
@@ -31,6 +37,8 @@ class _XmlScanner:
         self.open: list[str] = []
         self.leaf = False
         """Whether the innermost open tag has had no tag inside it."""
+        self.gpus = 0
+        """GPUs of all documents."""
 
     def start(self, tag: str, attributes: str) -> None:
         if tag == _ROOT:
@@ -40,8 +48,9 @@ class _XmlScanner:
             return
         elif tag == "gpu" and ((match := _ID.search(attributes)) or not self.open):
             self.end_gpu(complete=False)
+            self.gpus += 1
             self.gpu = SmiGpu(match[1] if match else "")
-        else:
+        elif len(self.open) < MAX_DEPTH:
             self.open.append(tag)
             self.leaf = True
 
@@ -64,23 +73,28 @@ class _XmlScanner:
         self.leaf = False
         if self.gpu is None:
             if self.document is not None and leaf and len(path) == 1:
+                if len(self.document.facts) >= MAX_VALUES:
+                    return
                 self.document.facts.setdefault(path[0], text)
         elif path[0] in _PROCESSES:
             self.process(self.gpu, path, text, leaf)
-        elif leaf and path[0] not in _SKIPPED:
+        elif leaf and path[0] not in _SKIPPED and len(self.gpu.values) < MAX_VALUES:
             self.gpu.values.setdefault("/".join(path), text)
 
     @staticmethod
     def process(gpu: SmiGpu, path: list[str], text: str, leaf: bool) -> None:
         if len(path) == 1:
             gpu.values.setdefault("processes", text if leaf else "")
-        elif path[-1] == "pid" and len(path) == 3:
+        elif path[-1] == "pid" and len(path) == 3 and len(gpu.processes) < MAX_VALUES:
             gpu.processes.append("")
         elif path[-1] == "type" and len(path) == 3 and gpu.processes:
             gpu.processes[-1] = text
 
     def end_gpu(self, complete: bool) -> None:
         if self.gpu is not None and self.document is not None:
+            if len(self.document.gpus) >= MAX_GPUS_OF_A_LOG:
+                complete = False
+                self.document.gpus.pop()
             self.gpu.complete = complete
             self.document.gpus.append(self.gpu)
         self.gpu, self.open, self.leaf = None, [], False
@@ -95,14 +109,15 @@ class _XmlScanner:
 
 def parse_xml(text: str) -> list[Document]:
     """Return every `<nvidia_smi_log>` in a text, in order; possibly none."""
-    if "-->" in text:
-        text = _COMMENT.sub("", text)
+    text = _without_comments(text)
     scanner = _XmlScanner()
     last = 0
     for match in _TAG.finditer(text):
         between = text[last : match.start()]
         last = match.end()
         tag = match[2].lower()
+        if scanner.gpus > MAX_GPUS or len(scanner.documents) > MAX_GPUS:
+            break
         if match[1]:
             scanner.end(tag, between)
         elif match[3].endswith("/"):
@@ -112,3 +127,13 @@ def parse_xml(text: str) -> list[Document]:
             scanner.start(tag, match[3])
     scanner.end_document(complete=False)
     return scanner.documents
+
+
+def _without_comments(text: str) -> str:
+    """Return a text without its comments; one that has no end stays. Linear in the text's length."""
+    kept: list[str] = []
+    at = 0
+    while (begin := text.find("<!--", at)) >= 0 and (end := text.find("-->", begin + 4)) >= 0:
+        kept.append(text[at:begin])
+        at = end + 3
+    return "".join([*kept, text[at:]]) if kept else text

@@ -10,7 +10,8 @@ import click
 import msgspec
 
 from kilowatch.cli.aggregator import address_argument, aggregator_options, open_api
-from kilowatch.cli.arguments import DurationParam, json_option, print_json
+from kilowatch.cli.arguments import DurationParam, json_option
+from kilowatch.cli.output import echo, print_json
 
 
 def _login() -> str:
@@ -77,9 +78,9 @@ def alerts(
     for line in lines:
         word = line.split(" ", 1)[0].lower()
         known = {severity.value: colour for severity, colour in text.COLOURS.items()}
-        click.secho(line, fg=known.get(word))
+        echo(line, fg=known.get(word))
     if not lines:
-        click.echo("no open incident")
+        echo("no open incident")
 
 
 @click.command()
@@ -172,7 +173,7 @@ def silence(
         if as_json:
             print_json(every)
         else:
-            click.echo("\n".join(text.silence_lines(every.silences, every.at)))
+            echo("\n".join(text.silence_lines(every.silences, every.at)))
         return
     if ended is not None:
         done = EndRequest(who=who, why=why or "no longer needed")
@@ -190,7 +191,7 @@ def silence(
     if as_json:
         print_json(reply)
         return
-    click.echo("\n".join(text.silence_lines([reply.silence], reply.at)))
+    echo("\n".join(text.silence_lines([reply.silence], reply.at)))
     _print("", reply.saved)
 
 
@@ -225,7 +226,7 @@ def list_channels(
     if as_json:
         print_json(reply)
     else:
-        click.echo("\n".join(lines) or "nothing was sent")
+        echo("\n".join(lines) or "nothing was sent")
 
 
 @notify.command("test")
@@ -245,17 +246,15 @@ def try_channel(
     api = open_api(config, http, token_file)
     reply = api.post(f"/api/v1/channels/{part(channel)}/test", {}, TestReply)
     if not reply.delivered:
-        click.echo(f"{channel}: not delivered: {clean(reply.error)}", err=True)
+        echo(f"{channel}: not delivered: {clean(reply.error)}", err=True)
         sys.exit(1)
-    click.echo(f"{channel}: delivered after {reply.seconds:.2f} s")
+    echo(f"{channel}: delivered after {reply.seconds:.2f} s")
 
 
 def _print(line: str, saved: bool) -> None:
     from alerts.message.text import clean  # noqa: PLC0415
 
     if line:
-        click.echo(clean(line))
+        echo(clean(line))
     if not saved:
-        click.echo(
-            "In force, but the journal can't be written now: a crash would lose it.", err=True
-        )
+        echo("In force, but the journal can't be written now: a crash would lose it.", err=True)

@@ -1,17 +1,19 @@
-"""Shared options and output of commands: durations, addresses, settings, JSON."""
+"""Shared options of commands: durations, addresses, settings, JSON."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-import msgspec
 
 from telemetry.text import parse_duration
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,3})?) ?([KMGT]?)(?:i?B)?", re.IGNORECASE)
+_UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
 
 
 class DurationParam(click.ParamType[float]):
@@ -28,6 +30,22 @@ class DurationParam(click.ParamType[float]):
         if seconds is None:
             self.fail(f"{value!r} is no duration. Write 30s, 10m, 2h or 1d.", param, ctx)
         return seconds
+
+
+class SizeParam(click.ParamType[int]):
+    """`500M`, `2G`, `1.5 GiB`, or a plain number of bytes."""
+
+    name = "size"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        if isinstance(value, int):
+            return value
+        found = _SIZE.fullmatch(str(value).strip())
+        if found is None or (size := int(float(found[1]) * _UNITS[found[2].upper()])) < 1:
+            self.fail(f"{value!r} is no size. Write 500M, 2G or 1048576.", param, ctx)
+        return size
 
 
 class AddressParam(click.ParamType[tuple[str, int]]):
@@ -57,6 +75,15 @@ def settings_option(command: Command) -> Command:
     )(command)
 
 
+def max_size_option(command: Command) -> Command:
+    """Add `--max-size SIZE`."""
+    return click.option(
+        "--max-size",
+        type=SizeParam(),
+        help="Bytes to which a file may expand: 500M, 4G. [default: docs/security.md]",
+    )(command)
+
+
 def broker_option(command: Command) -> Command:
     """Add `--broker HOST:PORT`."""
     return click.option(
@@ -72,8 +99,3 @@ def broker_flags(broker: tuple[str, int] | None) -> dict[str, object]:
 def json_option(command: Command) -> Command:
     """Add `--json`."""
     return click.option("--json", "as_json", is_flag=True, help="As JSON.")(command)
-
-
-def print_json(body: object) -> None:
-    """Print a value as indented JSON."""
-    click.echo(msgspec.json.format(msgspec.json.encode(body)).decode())

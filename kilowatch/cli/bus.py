@@ -8,7 +8,15 @@ from pathlib import Path
 import click
 
 from kilowatch import settings
-from kilowatch.cli.arguments import DurationParam, broker_flags, broker_option, settings_option
+from kilowatch.cli.arguments import (
+    DurationParam,
+    SizeParam,
+    broker_flags,
+    broker_option,
+    settings_option,
+)
+from kilowatch.cli.output import echo
+from telemetry.text import counted
 from telemetry.topics import Topic
 
 
@@ -45,7 +53,7 @@ def tap(
             as_json=as_json,
             count=count,
             stop=stop_on_signals(),
-            write=click.echo,
+            write=echo,
         )
 
     asyncio.run(main())
@@ -58,6 +66,7 @@ def tap(
 @click.option("--node", default="+", help="Only this node.")
 @click.option("--source", help="Record a source of this machine instead of the bus: nvml, ...")
 @click.option("--for", "seconds", type=DurationParam(), help="End by itself after this time.")
+@click.option("--max-size", type=SizeParam(), default="16G", show_default=True, help="End by itself at this size of FILE.")  # fmt: skip
 def record(
     config: Path | None,
     broker: tuple[str, int] | None,
@@ -65,9 +74,10 @@ def record(
     node: str,
     source: str | None,
     seconds: float | None,
+    max_size: int,
 ) -> None:
     """Write everything on the bus to FILE; `collect --source recording:FILE` plays it again."""
-    from collector.recording.recorder import record_bus, record_source  # noqa: PLC0415
+    from collector.recording.recorder import Recorded, record_bus, record_source  # noqa: PLC0415
     from kilowatch.stack.signals import stop_after, stop_on_signals  # noqa: PLC0415
 
     loaded = settings.load(
@@ -78,10 +88,15 @@ def record(
         },
     )
 
-    async def main() -> int:
+    async def main() -> Recorded:
         stop = stop_after(stop_on_signals(), seconds)
         if source:
-            return await record_source(loaded.collector, file, stop)
-        return await record_bus(loaded.broker, loaded.cluster, file, stop, node)
+            return await record_source(loaded.collector, file, stop, max_size=max_size)
+        return await record_bus(loaded.broker, loaded.cluster, file, stop, node, max_size)
 
-    click.echo(f"{asyncio.run(main())} messages in {file}", err=True)
+    done = asyncio.run(main())
+    echo(f"{done.messages} messages in {file}", err=True)
+    if done.left_out:
+        echo(f"{counted(done.left_out, 'message')} that no collector sends left out", err=True)
+    if done.full:
+        echo("It has reached its size and was ended: --max-size", err=True)

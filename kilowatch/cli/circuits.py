@@ -13,11 +13,10 @@ import msgspec
 from alerts.message.text import clean
 from api.power import CircuitsReply, PowerReply, RowsReply
 from kilowatch.cli.aggregator import HOME, address_argument, web_address
+from kilowatch.cli.output import echo, echo_json
 from kilowatch.clients.api import ApiClient, read_token
 from kilowatch.text.circuits import ESTIMATE, circuit_lines, row_lines
 from telemetry.errors import KilowattError
-
-_CLEAR = "\x1b[H\x1b[2J"
 
 
 @click.command()
@@ -31,15 +30,20 @@ def circuits(http: str | None, token_file: Path | None, watch: bool, as_json: bo
     the aggregator's."""
     api = ApiClient(web_address(http or HOME), read_token(token_file))
     if not watch:
-        click.echo(_json(api) if as_json else "\n".join(_lines(api)))
+        if as_json:
+            echo_json(_json(api))
+        else:
+            echo("\n".join(_lines(api)))
         return
     while True:
         try:
             text = _json(api) if as_json else "\n".join(_lines(api))
         except KilowattError as error:  # go on watching while the aggregator restarts
             text = str(error)
-        clear = _CLEAR if sys.stdout.isatty() and not as_json else ""
-        click.echo(f"{clear}{text}")
+        if as_json:
+            echo_json(text)
+        else:
+            echo(text, clear=sys.stdout.isatty())
         time.sleep(1.0)
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import click
 
-from kilowatch.cli.arguments import AddressParam, DurationParam, print_json
+from kilowatch.cli.arguments import AddressParam, DurationParam
+from kilowatch.cli.output import echo, print_json
 from kilowatch.stack.foreground import announce, watch_with_dashboard
 from kilowatch.stack.ports import free_port, pick_address
 
@@ -73,7 +74,7 @@ def demo(
     if as_json:
         print_json(outcome)
     else:
-        click.echo(
+        echo(
             f"{outcome.nodes} nodes, {outcome.gpus} GPUs, {outcome.seconds} s: "
             f"{outcome.frames_stored} of {outcome.frames_published} frames stored, "
             f"{outcome.frames_lost} lost, {outcome.events} events, {outcome.alerts} alerts"

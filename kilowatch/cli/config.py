@@ -14,6 +14,7 @@ from alerts.rules.rule import load as load_rules
 from collector.sources import make_source
 from kilowatch import settings
 from kilowatch.cli.arguments import settings_option
+from kilowatch.cli.output import echo, print_json
 from kilowatch.settings import Settings
 
 
@@ -47,7 +48,7 @@ def check(config: Path | None) -> None:
     """
     verify(settings.load(config), settings.where(config))
     place = settings.find_file(config)
-    click.echo(f"{place}: ok" if place else "no settings file: the defaults are in force")
+    echo(f"{place}: ok" if place else "no settings file: the defaults are in force")
 
 
 @config.command()
@@ -56,7 +57,10 @@ def check(config: Path | None) -> None:
 def show(config: Path | None, as_json: bool) -> None:
     """Print every setting in force: defaults, file and environment together."""
     tree = settings.shown(settings.load(config))
-    click.echo(json.dumps(tree, indent=2) if as_json else "\n".join(toml_lines(tree)))
+    if as_json:
+        print_json(tree)
+    else:
+        echo("\n".join(toml_lines(tree)))
 
 
 def toml_lines(tree: dict[str, Any], prefix: str = "") -> list[str]:

@@ -14,9 +14,9 @@ from kilowatch.cli.arguments import (
     broker_flags,
     broker_option,
     json_option,
-    print_json,
     settings_option,
 )
+from kilowatch.cli.output import echo, print_json
 
 _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "fault": ("✗", "red")}
 
@@ -48,6 +48,6 @@ def print_findings(findings: Iterable[tuple[str, str, str]], indent: int) -> Non
     """Print level, text and remedy of each finding; remedies are indented."""
     for level, text, cure in findings:
         mark, colour = _MARKS[level]
-        click.echo(f"{click.style(mark, fg=colour)} {text}")
+        echo(f" {text}", mark=mark, fg=colour)
         if cure:
-            click.echo(f"{'':{indent}}→ {cure}")
+            echo(f"{'':{indent}}→ {cure}")

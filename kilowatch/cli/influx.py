@@ -11,6 +11,7 @@ import click
 from kilowatch import settings
 from kilowatch.cli.arguments import settings_option
 from kilowatch.cli.doctor import print_findings
+from kilowatch.cli.output import echo
 
 _WHERE = "aggregator.store.influxdb"
 
@@ -35,10 +36,10 @@ def setup(config: Path | None, url: str | None, database: str | None) -> None:
     loaded = settings.load(config, flags=_flags(url, database)).aggregator.store
     loaded.influxdb.check(_WHERE)  # also while it is not the store yet
     with InfluxClient(loaded.influxdb) as client:
-        server = prepare(client, click.echo)
-    click.echo(f"{loaded.influxdb.url}: {server} is ready")
+        server = prepare(client, echo)
+    echo(f"{loaded.influxdb.url}: {server} is ready")
     if loaded.kind != "influxdb":
-        click.echo('It is not the store yet: write kind = "influxdb" under [aggregator.store].')
+        echo('It is not the store yet: write kind = "influxdb" under [aggregator.store].')
 
 
 @influx.command()

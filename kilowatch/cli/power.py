@@ -12,7 +12,8 @@ from msgspec.structs import asdict
 
 from api.power import PlanRequest, PlanResult
 from kilowatch.cli.aggregator import web_address
-from kilowatch.cli.arguments import json_option, print_json
+from kilowatch.cli.arguments import json_option
+from kilowatch.cli.output import echo, print_json
 from kilowatch.clients.api import ApiClient, read_token
 from kilowatch.clients.netbox import NetBox
 from kilowatch.text.plan import plan_lines
@@ -108,7 +109,7 @@ def plan(
     if as_json:
         print_json(answer)
     else:
-        click.echo("\n".join(plan_lines(answer)))
+        echo("\n".join(plan_lines(answer)))
 
 
 def _planned(path: Path, suppose: Suppose) -> PlanResult:
@@ -164,9 +165,9 @@ def check(file: Path) -> None:
         "budgets": len(config.budgets),
         "UPS": len(config.ups),
     }
-    click.echo(f"{file}: ok: " + ", ".join(f"{what} {n}" for what, n in counts.items() if n))
+    echo(f"{file}: ok: " + ", ".join(f"{what} {n}" for what, n in counts.items() if n))
     for notice in () if layout is None else layout.notices:
-        click.echo(f"note (E24): {notice}")
+        echo(f"note (E24): {notice}")
 
 
 @power.group("import")
@@ -200,12 +201,12 @@ def netbox(
     if not pages["power-feeds"]:
         raise ConfigError(source.base, f"it has no power feed that is {' or '.join(statuses)}", "Draw feeds in NetBox first, or choose --status and --site otherwise.")  # fmt: skip
     text = write(translate(source.base, pages, draws=draws), source.base)
-    click.echo(text, nl=False)
+    echo(text, nl=False)
     try:
         laid_out = lay_out("imported", decode("imported", tomllib.loads(text)))
     except ConfigError as error:
         # NetBox allows impossible circuits; the text is still the place to correct them.
-        click.echo(f"Correct this before you use it: {error}", err=True)
+        echo(f"Correct this before you use it: {error}", err=True)
         return
     for notice in laid_out.notices:
-        click.echo(f"note (E24): {notice}", err=True)
+        echo(f"note (E24): {notice}", err=True)

@@ -9,7 +9,7 @@ import msgspec
 
 from api.report import Report
 from kilowatch.cli.aggregator import HOME, address_argument, web_address
-from kilowatch.cli.arguments import print_json
+from kilowatch.cli.output import echo, print_json
 from kilowatch.cli.power import read_site
 from kilowatch.clients.api import ApiClient, read_token
 from kilowatch.text.report import cheaper, report_lines
@@ -61,7 +61,7 @@ def report(
     lines = report_lines(reports)
     if compare is not None and (word := cheaper(names, times)):
         lines.append(word)
-    click.echo("\n".join(lines))
+    echo("\n".join(lines))
 
 
 def _is_file(name: str) -> bool:

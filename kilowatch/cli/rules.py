@@ -9,7 +9,8 @@ import click
 
 from kilowatch import settings
 from kilowatch.cli.aggregator import address_argument, aggregator_options, open_api
-from kilowatch.cli.arguments import json_option, print_json, settings_option
+from kilowatch.cli.arguments import json_option, max_size_option, settings_option
+from kilowatch.cli.output import echo, print_json
 
 _file = click.Path(dir_okay=False, path_type=Path)
 
@@ -29,10 +30,10 @@ def check(files: tuple[Path, ...]) -> None:
     for file in files:
         found = read(file)
         examples = sum(len(rule.example) for rule in found)
-        click.echo(f"{file}: ok, {len(found)} rules with {examples} examples")
+        echo(f"{file}: ok, {len(found)} rules with {examples} examples")
         for rule in found:
             if not rule.example:
-                click.echo(f"  {rule.name} has no example: it is not tested", err=True)
+                echo(f"  {rule.name} has no example: it is not tested", err=True)
 
 
 @rules.command()
@@ -53,13 +54,13 @@ def test(files: tuple[Path, ...], verbose: bool) -> None:
         played += len(rule.example)
         wrong += len(bad)
         if verbose:
-            click.echo(f"{'FAIL' if bad else 'ok  '} {rule.name}, {len(rule.example)} examples")
+            echo(f"{'FAIL' if bad else 'ok  '} {rule.name}, {len(rule.example)} examples")
         for example, got in bad:
-            click.echo(f"{rule.name}: an example does not hold", err=True)
-            click.echo(f"  given {example.given}", err=True)
-            click.echo(f"  then  {example.then}", err=True)
-            click.echo(f"  but   {' '.join(got)}", err=True)
-    click.echo(f"{len(found)} rules, {played} examples, {wrong} do not hold")
+            echo(f"{rule.name}: an example does not hold", err=True)
+            echo(f"  given {example.given}", err=True)
+            echo(f"  then  {example.then}", err=True)
+            echo(f"  but   {' '.join(got)}", err=True)
+    echo(f"{len(found)} rules, {played} examples, {wrong} do not hold")
     if wrong:
         sys.exit(1)
 
@@ -82,7 +83,7 @@ def prometheus(files: tuple[Path, ...], runbook: str | None) -> None:
     found = [rule for file in files for rule in read(file) if rule.enabled] if files else load()
     made_by = " ".join(["kilowatch rules prometheus", *map(str, files)])
     more = [] if files else [itself.group(runbook or RUNBOOK_URL)]
-    click.echo(rule_file(found, runbook or RUNBOOK_URL, made_by, more), nl=False)
+    echo(rule_file(found, runbook or RUNBOOK_URL, made_by, more), nl=False)
 
 
 @rules.command("list")
@@ -100,7 +101,7 @@ def list_rules(
     if as_json:
         print_json(reply)
     else:
-        click.echo("\n".join(text.rule_lines(reply.rules)))
+        echo("\n".join(text.rule_lines(reply.rules)))
 
 
 @click.command()
@@ -108,9 +109,15 @@ def list_rules(
 @click.option("--rules", "files", multiple=True, type=_file, help="Rule files in addition to the shipped rules.")  # fmt: skip
 @click.option("--only", is_flag=True, help="Without the shipped rules.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON, with all alerts.")
+@max_size_option
 @settings_option
 def replay(
-    file: Path, files: tuple[Path, ...], only: bool, as_json: bool, config: Path | None
+    file: Path,
+    files: tuple[Path, ...],
+    only: bool,
+    as_json: bool,
+    max_size: int | None,
+    config: Path | None,
 ) -> None:
     """Evaluate a recording (`kilowatch record FILE`): which notifications it comes to, and when.
 
@@ -118,16 +125,17 @@ def replay(
     can't be read. 2: a page.
     """
     from alerts.rules.rule import load  # noqa: PLC0415
-    from collector.recording.file import read, read_header  # noqa: PLC0415
+    from collector.recording.file import Skipped, read, read_header  # noqa: PLC0415
     from kilowatch.replay.outcome import replay as play  # noqa: PLC0415
     from kilowatch.text import alerts as text  # noqa: PLC0415
 
     loaded = settings.load(config).aggregator
     chosen = load(files or loaded.rules, shipped=not only)
     read_header(file)
-    outcome = play(file, read(file), chosen, loaded)
+    skipped = Skipped()
+    outcome = play(file, read(file, max_size, skipped), chosen, loaded, skipped)
     if as_json:
         print_json(outcome)
     else:
-        click.echo("\n".join(text.replay_lines(outcome)))
+        echo("\n".join(text.replay_lines(outcome)))
     sys.exit(2 if outcome.pages else 1 if outcome.tickets else 0)

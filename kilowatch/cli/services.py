@@ -18,6 +18,7 @@ from kilowatch.cli.arguments import (
     broker_option,
     settings_option,
 )
+from kilowatch.cli.output import echo, echo_json
 from kilowatch.stack.foreground import announce, watch_with_dashboard
 from kilowatch.stack.ports import pick_address
 from telemetry.errors import ConfigError
@@ -74,9 +75,7 @@ def run(
             announce=announce,
         )
     )
-    click.echo(
-        f"stored {outcome.frames_stored} of {outcome.frames_published} frames in {outcome.data}"
-    )
+    echo(f"stored {outcome.frames_stored} of {outcome.frames_published} frames in {outcome.data}")
 
 
 def _address(listen: str) -> tuple[str, int]:
@@ -118,7 +117,7 @@ def collect(
         from collector.sampling.once import once as read_once  # noqa: PLC0415
 
         document = asyncio.run(read_once(loaded.collector))
-        click.echo(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
+        echo_json(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
         return
     from collector.service import main_loop  # noqa: PLC0415 - the collector loads no NumPy
 

@@ -13,7 +13,8 @@ import msgspec
 from aggregator.http.config import TOKENS
 from aggregator.http.tokens import MOST_TOKENS, AccessScope, AccessToken, make, read, write
 from kilowatch import settings
-from kilowatch.cli.arguments import DurationParam, json_option, print_json, settings_option
+from kilowatch.cli.arguments import DurationParam, json_option, settings_option
+from kilowatch.cli.output import echo, print_json
 from kilowatch.text.table import columns
 from telemetry import private_file
 from telemetry.errors import ConfigError, did_you_mean
@@ -74,11 +75,11 @@ def add(
         _write_secret(out, secret)
     write(path, [*known, made])
     if out is None:
-        click.echo(secret)
+        echo(secret)
     where = f"It is in {out}" if out is not None else "It is shown this once"
-    click.echo(f"{name}: {', '.join(made.scopes)}. {where}; {path} has its hash.", err=True)
+    echo(f"{name}: {', '.join(made.scopes)}. {where}; {path} has its hash.", err=True)
     if not made.allows(AccessScope.READ):
-        click.echo("Without the scope read it sees nothing: --scope read --scope ...", err=True)
+        echo("Without the scope read it sees nothing: --scope read --scope ...", err=True)
 
 
 @token.command("list")
@@ -91,10 +92,10 @@ def list_tokens(as_json: bool, path: Path) -> None:
         print_json([{**msgspec.to_builtins(each), "sha256": None} for each in known])
         return
     if not known:
-        click.echo(f"no token in {path}; the aggregator's own user needs none")
+        echo(f"no token in {path}; the aggregator's own user needs none")
         return
     rows = [("NAME", "SCOPES", "MADE", "EXPIRES"), *map(_row, known)]
-    click.echo("\n".join(columns(rows)))
+    echo("\n".join(columns(rows)))
 
 
 @token.command()
@@ -110,7 +111,7 @@ def revoke(name: str, path: Path) -> None:
         )
         raise ConfigError(name, f"there is no such token in {path}", hint)
     write(path, kept)
-    click.echo(f"{name}: revoked")
+    echo(f"{name}: revoked")
 
 
 def _row(token: AccessToken) -> tuple[str, ...]:

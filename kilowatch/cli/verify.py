@@ -11,7 +11,8 @@ import click
 from aggregator.store.checksum import SIDECAR, FileState
 from aggregator.store.checksum import verify as verify_file
 from kilowatch import settings
-from kilowatch.cli.arguments import json_option, print_json, settings_option
+from kilowatch.cli.arguments import json_option, settings_option
+from kilowatch.cli.output import echo, print_json
 from telemetry.errors import StoreError
 from telemetry.text import counted
 
@@ -55,14 +56,14 @@ def verify(config: Path | None, data: Path | None, files: tuple[Path, ...], as_j
     else:
         for path, state in states.items():
             if state is not FileState.GOOD:
-                click.echo(f"{state.value:8}  {path}: {TEXTS[state]}")
-        click.echo(
+                echo(f"{state.value:8}  {path}: {TEXTS[state]}")
+        echo(
             f"{counted(len(states), 'file')}: {counts[FileState.GOOD]:,} good, "
             f"{counts[FileState.DAMAGED]:,} damaged, {counts[FileState.GONE]:,} gone, "
             f"{counts[FileState.UNPROVEN]:,} without a checksum"
         )
         if bad:
-            click.echo(
+            echo(
                 "Queries leave these files out and say which windows are incomplete. Put them back "
                 "from a copy and restart the aggregator; look at the disk (SMART, dmesg)."
             )

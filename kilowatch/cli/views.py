@@ -13,6 +13,7 @@ import msgspec
 
 from kilowatch.cli.aggregator import named, web_address
 from kilowatch.cli.arguments import AddressParam
+from kilowatch.cli.output import echo, echo_json
 from telemetry.errors import ConfigError
 from telemetry.secrets import read_token
 
@@ -124,8 +125,10 @@ def status(url: str, token_file: Path | None, watch: bool, json_: bool) -> None:
             text = f"KILOWATCH UNKNOWN: {url}: {fault.rstrip('.')}. {_remedy(fault)}"
         else:
             text = "\n".join(text_lines(state, age))
-        clear = "\x1b[H\x1b[2J" if watch and sys.stdout.isatty() and not json_ else ""
-        click.echo(f"{clear}{text}")
+        if json_:
+            echo_json(text)
+        else:
+            echo(text, clear=watch and sys.stdout.isatty())
         if not watch:
             sys.exit(severity(state, age))
         time.sleep(2.0)

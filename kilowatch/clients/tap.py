@@ -1,11 +1,15 @@
-"""Messages of the bus as text: one line each, or one JSON document a line."""
+"""Messages of the bus as text: one line each, or one JSON document a line.
+
+Anybody on the bus may have written them: a message that can't be shown costs its own line, and what
+is kept of nodes to read their frames is bounded.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from telemetry import frame as frames
 from telemetry import inventory as messages
@@ -19,6 +23,14 @@ from telemetry.schema import SCHEMA, Schema
 from telemetry.text import rfc3339
 from telemetry.topics import Address, Topic, parse, pattern
 
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+LONGEST_LINE = 65_536
+"""Bytes of a message that are shown as they are."""
+MOST_KEPT = 4096
+"""Inventories and schemas that are kept; frames of nodes beyond them are shown by their size."""
+
 
 class TapReader:
     """Turns messages into text, with the schemas of inventories."""
@@ -29,7 +41,7 @@ class TapReader:
         self._inventories: dict[str, Inventory] = {}
 
     def lines(self, topic: str, payload: bytes) -> list[str]:
-        """Return the lines of one message."""
+        """Return the lines of one message; `kilowatch.cli.output` makes them printable."""
         address = parse(topic)
         if address is None:
             return [f"{topic}  foreign, {len(payload)} bytes"]
@@ -37,6 +49,9 @@ class TapReader:
             return self._known(address, payload)
         except WireError as error:
             return [f"{address.node}  {address.kind}  {error}"]
+        except (ValueError, ArithmeticError, LookupError, TypeError, RecursionError) as error:
+            # Of a message that no collector sends: a time of the year 60000, JSON of 10,000 levels.
+            return [f"{address.node}  {address.kind}  {len(payload)} bytes can't be shown: {error}"]
 
     def _known(self, address: Address, payload: bytes) -> list[str]:
         match address.kind:
@@ -46,8 +61,8 @@ class TapReader:
                 return [self._frame(address, part) for part in frames.decode_many(payload)]
             case Topic.INVENTORY:
                 inventory = messages.decode(payload, Inventory)
-                self._schemas[inventory.schema.id] = inventory.schema
-                self._inventories[address.node] = inventory
+                _keep(self._schemas, inventory.schema.id, inventory.schema)
+                _keep(self._inventories, address.node, inventory)
                 if self._as_json:
                     return [self._json(address, json.loads(payload))]
                 return [
@@ -56,9 +71,9 @@ class TapReader:
                     f"{inventory.driver_version or ''}, from {inventory.source}"
                 ]
             case _:
-                text = payload.decode(errors="replace")
+                text = payload[:LONGEST_LINE].decode(errors="replace")
                 if self._as_json:
-                    return [self._json(address, json.loads(text) if text else None)]
+                    return [self._json(address, json.loads(payload) if payload else None)]
                 return [f"{address.node}  {address.kind}  {text}"]
 
     def _frame(self, address: Address, payload: bytes) -> str:
@@ -122,6 +137,14 @@ class TapReader:
 
     def _json(self, address: Address, content: object) -> str:
         return json.dumps({"node": address.node, "kind": address.kind, "content": content})
+
+
+def _keep(known: dict[Key, Value], key: Key, value: Value) -> None:
+    """Keep a value under its key, and drop the oldest beyond `MOST_KEPT`."""
+    known.pop(key, None)
+    known[key] = value
+    if len(known) > MOST_KEPT:
+        del known[next(iter(known))]
 
 
 def _device(inventory: Inventory | None, table: Table, row: int) -> str | None:

@@ -11,7 +11,7 @@ import msgspec
 from aggregator.config import AggregatorConfig
 from alerts.rules.rule import Rule
 from api.alerts import Action, Incident, Severity
-from collector.recording.file import RecordedMessage
+from collector.recording.file import RecordedMessage, Skipped
 from kilowatch.replay.player import Player
 
 
@@ -33,6 +33,10 @@ class ReplayOutcome(msgspec.Struct, frozen=True, kw_only=True, rename={"notices"
     messages: int
     unreadable: int
     """Messages that could not be read."""
+    skipped: str = ""
+    """Parts of the file that could not be read: damaged blocks, messages with an impossible time."""
+    seconds_skipped: int = 0
+    """Recorded seconds without a message for long; the rules were not evaluated in them."""
     nodes: int
     gpus: int
     first: int
@@ -51,18 +55,20 @@ def replay(
     entries: Iterable[RecordedMessage],
     rules: Sequence[Rule],
     config: AggregatorConfig,
+    skipped: Skipped | None = None,
 ) -> ReplayOutcome:
-    """Play a recording. Raises `SourceError` when there is nothing in it."""
+    """Play a recording; `skipped` is that of the reader of its entries. Raises `SourceError` when there
+    is nothing in it."""
     with tempfile.TemporaryDirectory(prefix="kilowatch-replay-") as folder:
         player = Player(path, entries, config, rules, Path(folder))
         for at in player.play():
             player.router.drain_batch(at)
             player.router.stored()
         player.settle()
-    return _outcome(player)
+    return _outcome(player, "" if skipped is None else str(skipped))
 
 
-def _outcome(player: Player) -> ReplayOutcome:
+def _outcome(player: Player, skipped: str) -> ReplayOutcome:
     notices = [
         ReplayedNotice(at=one.at, action=one.action, severity=one.incident.severity,
                        reason=one.reason, incident=one.incident.key, title=one.incident.title)
@@ -73,6 +79,8 @@ def _outcome(player: Player) -> ReplayOutcome:
     return ReplayOutcome(
         messages=player.messages,
         unreadable=sum(player.stats.dropped.values()),
+        skipped=skipped,
+        seconds_skipped=player.skipped,
         nodes=len(player.fleet.nodes),
         gpus=len(player.fleet.by_uuid),
         first=player.began,

@@ -31,6 +31,12 @@ from telemetry.topics import Topic, topic
 
 STEP = 1_000_000_000
 """ns of recorded time between two evaluations of the rules."""
+LONGEST_SILENCE = 900
+"""Seconds without a message that are evaluated; the rest of a longer silence is skipped: all rules that
+fire on silence have fired by then."""
+MOST_SILENCE = 3600
+"""Seconds of such silences that are evaluated in all of a recording; then each is skipped from its
+first `SETTLE_SECONDS` on."""
 SETTLE_SECONDS = 30.0
 """Seconds after the last message in which notifications may still be decided: a ticket waits for
 others of its kind."""
@@ -57,6 +63,8 @@ class Player:
         """Recorded time of the first message, of the last evaluation, and of the last message, ns
         since 1970."""
         self.messages = 0
+        self.skipped = 0
+        """Recorded seconds that were skipped, because no message came for long."""
         self.notices: list[Notice] = []
         """What would have been sent, in the order of time."""
         self.incidents: dict[str, Incident] = {}
@@ -75,11 +83,18 @@ class Player:
 
     def play(self) -> Iterator[int]:
         """Yield the end of each recorded second (ns since 1970), after it was evaluated."""
-        due = self.began + STEP
+        due, silent = self.began + STEP, 0
         while (entry := self._next) is not None:
-            while due <= entry.at:
+            seconds = (entry.at - due) // STEP + 1
+            longest = LONGEST_SILENCE if silent < MOST_SILENCE else int(SETTLE_SECONDS)
+            if seconds > SETTLE_SECONDS:
+                silent += min(seconds, longest)
+            for _ in range(min(seconds, longest)):
                 yield self._evaluate(due)
                 due += STEP
+            if seconds > longest:
+                self.skipped += seconds - longest
+                due += (seconds - longest) * STEP
             self._receive(entry)
             self._next = next(self._entries, None)
         yield self._evaluate(due)

@@ -13,8 +13,7 @@ import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import click
-
+from kilowatch.cli.output import echo
 from telemetry.errors import KilowattError
 
 START_SECONDS = 30.0
@@ -22,7 +21,7 @@ START_SECONDS = 30.0
 
 def announce(text: str) -> None:
     """Print a message to stderr: stdout is for results."""
-    click.echo(text, err=True)
+    echo(text, err=True)
 
 
 def watch_with_dashboard(

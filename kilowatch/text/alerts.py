@@ -118,6 +118,10 @@ def replay_lines(outcome: ReplayOutcome) -> Iterator[str]:
     )
     if outcome.unreadable:
         yield f"{outcome.unreadable} messages could not be read"
+    if outcome.skipped:
+        yield f"{outcome.skipped} of the file left out"
+    if outcome.seconds_skipped:
+        yield f"{duration(outcome.seconds_skipped)} without a message skipped"
     rows = [
         (f"+{duration((one.at - outcome.first) // _SECOND)}", one.severity.upper(), one.action,
          one.reason, one.title)

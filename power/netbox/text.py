@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from power.netbox.mapping import MappedCircuit, Translated
+from telemetry.printable import printable
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -55,4 +56,4 @@ def _quoted(text: str) -> str:
 
 def _plain(text: str) -> str:
     """A name must not end a comment and begin a setting."""
-    return "".join(one if one.isprintable() else " " for one in text)
+    return printable(text)

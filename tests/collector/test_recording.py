@@ -231,7 +231,7 @@ async def test_a_bus_is_recorded_and_lives_again(mosquitto: Mosquitto, tmp_path:
         source.add_event("xid", 5, gpu="GPU-0002")
         await until(lambda: len(source.calls) >= 60)
     stop.set()
-    assert await recording >= 30
+    assert (await recording).messages >= 30
     entries = list(read(path))
     assert {one.kind for one in entries} >= {
         Topic.FRAME,
@@ -261,7 +261,7 @@ async def test_a_source_is_recorded_without_a_broker(tmp_path: Path) -> None:
     recording = asyncio.create_task(record_source(config, path, stop, source))
     await until(lambda: len(source.calls) >= 5)
     stop.set()
-    written = await recording
+    written = (await recording).messages
     assert source.closed
     entries = list(read(path))
     assert len(entries) == written >= 5

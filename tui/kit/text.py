@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from rich.cells import cell_len, set_cell_size
 
+from telemetry.printable import printable
 from telemetry.text import ABSENT, day_of_month, time_of_day
 
 DASH = ABSENT
@@ -20,7 +21,7 @@ _BLOCKS = " ▏▎▍▌▋▊▉"
 
 def clean(text: str) -> str:
     """Return a name that is safe for a terminal: what is not printable becomes `?`."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
+    return printable(text)
 
 
 def fit(text: str, width: int, *, right: bool = False, tail: bool = False) -> str:
