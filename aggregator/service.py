@@ -199,7 +199,7 @@ class Aggregator:
             "bus": bus.run,
             "flush": lambda: self._flush_loop(ingest, bus),
             "alerting": lambda: self._rules(ingest, bus),
-            "upkeep": lambda: self._upkeep_loop(store),
+            "upkeep": lambda: self._upkeep_loop(store, ingest),
             "expiry": lambda: self._expiry_loop(ingest),
             "electrical": lambda: self.electrical.run(supervisor, marks),
             "circuits on the bus": lambda: self._publish_circuits(circuits, bus),
@@ -327,12 +327,13 @@ class Aggregator:
             except Exception:  # a display must not end the collection of data
                 log.exception("power: the states on the bus were not renewed")
 
-    async def _upkeep_loop(self, store: StoreExecutor) -> None:
-        """Seal, roll up and drop, a piece at a time, so that commits come between."""
+    async def _upkeep_loop(self, store: StoreExecutor, ingest: MessageRouter) -> None:
+        """Seal, roll up, drop and verify, a piece at a time, so that commits come between."""
         async for _ in _every(UPKEEP_SECONDS):
             more = True
             while more:
                 more = await store.maintain(time.time_ns())
+            ingest.refill(await store.drain_refill(), time.monotonic())
             lost = store.status().lost_files
             if lost:
                 self.impairments.report(

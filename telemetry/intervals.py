@@ -56,6 +56,19 @@ class IntervalSet:
         self._lasts[at : at + 1] = [span[1] for span in rest]
         return True
 
+    def remove_span(self, first: int, last: int) -> int:
+        """Remove `first` to `last`, both included; return how many of them were there."""
+        kept = [
+            part
+            for begin, end in self
+            for part in ((begin, min(end, first - 1)), (max(begin, last + 1), end))
+            if part[0] <= part[1]
+        ]
+        before = len(self)
+        self._firsts[:] = [part[0] for part in kept]
+        self._lasts[:] = [part[1] for part in kept]
+        return before - len(self)
+
     def __contains__(self, number: int) -> bool:
         at = bisect_left(self._lasts, number)
         return at < len(self._firsts) and self._firsts[at] <= number

@@ -33,6 +33,7 @@ from aggregator.store.protocol import (
     FleetPast,
     Frames,
     HistorySeries,
+    LostFrames,
     PastInstants,
     StoredState,
     StoreStatus,
@@ -264,6 +265,10 @@ class InfluxStore:
     def check_next(self) -> None:
         """Verify one of the ledger's files."""
         self._ledger.check_next()
+
+    def drain_refill(self) -> list[LostFrames]:
+        """Return nothing: no reading is in a file."""
+        return self._ledger.drain_refill()
 
     def close(self) -> None:
         """Write everything and close. Open means end here, and their rest will be a part of its own;

@@ -70,6 +70,12 @@ class SessionAccount:
         if self.have.remove(seq):
             self._open(1)
 
+    def reopen(self, first: int, last: int) -> None:
+        """Note that the store has lost frames: those that were accounted for are missing again."""
+        count = self.have.remove_span(first, last)
+        if count:
+            self._open(count)
+
     def spans(self) -> list[tuple[int, int]]:
         """Return the missing spans, oldest first."""
         return self.have.missing(0, self.end) if self.missing else []

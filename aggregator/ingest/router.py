@@ -24,7 +24,7 @@ from aggregator.ingest.newcomers import Newcomers
 from aggregator.ingest.node_clocks import NodeClocks
 from aggregator.ingest.refusals import Refusals
 from aggregator.ingest.sequence import FrameSequence, NodeTracker
-from aggregator.store.protocol import Batch
+from aggregator.store.protocol import Batch, LostFrames
 from api.fleet import StoredEvent
 from api.stats import Stats
 from telemetry import border
@@ -468,6 +468,10 @@ class MessageRouter:
     def stored(self) -> None:
         """Note that the batch drained last is no longer in memory."""
         self._batcher.stored()
+
+    def refill(self, lost: Iterable[LostFrames], now: float) -> None:
+        """Request frames again that the store has lost."""
+        self._sequence.refill(lost, now)
 
     def drain_commands(self, now: float) -> list[NodeCommand]:
         """Return the commands to send now."""

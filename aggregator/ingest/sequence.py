@@ -28,7 +28,7 @@ from aggregator.ingest.budgets import (
 from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.layout import NodeLayout
 from aggregator.ingest.ledger import FrameLedger, SessionAccount
-from aggregator.store.protocol import Hole
+from aggregator.store.protocol import Hole, LostFrames
 from api.stats import Stats
 from telemetry.border import FRAMES_END
 from telemetry.errors import WireError
@@ -508,6 +508,14 @@ class FrameSequence:
         planned = self.planner.plan(self._ready, now)
         self._stats.resend_requests += len(planned)
         return requests + planned
+
+    def refill(self, lost: Iterable[LostFrames], now: float) -> None:
+        """Request frames again that the store has lost; a ring that lacks them leaves a hole."""
+        for each in lost:
+            account = self.ledger.find(each.node, each.session)
+            if account is not None:
+                account.reopen(each.first, each.last)
+                self.planner.wake([account], now)
 
     def drain_holes(self) -> list[Hole]:
         """Return the frames that were lost since the last call."""

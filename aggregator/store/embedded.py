@@ -50,9 +50,20 @@ class EmbeddedStore(LedgerStore):
         for part in batch.blocks:
             by_block.setdefault(part.block, []).append(part)
         for number, parts in sorted(by_block.items()):
-            columns = _columns(number, parts, batch.frames, None if every else fresh)
+            kept = None
+            if not every:
+                name = SCHEMA.blocks[number].name
+                each = [self._rows(name, part, batch.frames, fresh) for part in parts]
+                kept = np.concatenate(each)
+            columns = _columns(number, parts, batch.frames, kept)
             if len(columns["seq"]):
                 self._engine.insert(tables[SCHEMA.blocks[number].name], columns)
+
+    def _rows(self, block: str, rows: BlockRows, frames: Frames, fresh: Fresh) -> Fresh:
+        """Return which rows of a block are to be stored."""
+        if self._refills:
+            return self._refills.rows(block, rows, frames, fresh)
+        return fresh[rows.frame]
 
     def history(self, device: str, metric: str, start: int, end: int, step: float) -> HistorySeries:
         """Return one metric of one device; in any thread, beside commits. Raises `StoreError`, also
@@ -98,7 +109,7 @@ def _columns(
     number: int,
     parts: Sequence[BlockRows],
     frames: Frames,
-    fresh: npt.NDArray[np.bool_] | None,
+    kept: npt.NDArray[np.bool_] | None,
 ) -> dict[str, npt.NDArray[Any]]:
     block = SCHEMA.blocks[number]
     frame = np.concatenate([part.frame for part in parts])
@@ -108,8 +119,7 @@ def _columns(
     tall = np.concatenate([part.counters.T for part in parts], axis=1)
     for values in (wide, tall):  # copies of ours
         values[np.isinf(values)] = np.nan  # no number: it would be the mean of its whole bucket
-    if fresh is not None:
-        kept = fresh[frame]
+    if kept is not None:
         frame, device, wide, tall = frame[kept], device[kept], wide[:, kept], tall[:, kept]
     columns: dict[str, npt.NDArray[Any]] = {
         "run": frames.run[frame],

@@ -21,6 +21,7 @@ from aggregator.store.protocol import (
     Batch,
     FleetPast,
     HistorySeries,
+    LostFrames,
     PastInstants,
     Store,
     StoredState,
@@ -154,6 +155,10 @@ class StoreExecutor:
             self._failed(error)
             return False
         return more
+
+    async def drain_refill(self) -> list[LostFrames]:
+        """Return frames that are to be requested again, since their file was lost."""
+        return await self._thread.run(self._store.drain_refill)
 
     async def close(self) -> None:
         """Close the store and end the threads."""

@@ -8,7 +8,7 @@ batch, with all its rows. Periods that are over are sealed, and old or too large
 from __future__ import annotations
 
 import logging
-from collections import ChainMap
+from collections import ChainMap, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,14 +19,17 @@ import numpy as np
 from aggregator.config import StoreConfig
 from aggregator.store import manifest, retention
 from aggregator.store.duck import Columns, DuckEngine, texts
+from aggregator.store.manifest import SealedFile
 from aggregator.store.past import later_than
 from aggregator.store.protocol import (
     Batch,
     CollectorRun,
+    LostFrames,
     StoredDevice,
     StoredState,
     StoreStatus,
 )
+from aggregator.store.refill import Refill, Refills, find_refill, rolled_up
 from aggregator.store.seal import Sealer
 from aggregator.store.sealed_files import SealedFiles
 from aggregator.store.stored_spans import Fresh, NewHole, StoredSpans, accounted_runs
@@ -64,6 +67,12 @@ class LedgerStore:
         self._periods: dict[int, dict[str, str]] = {}
         self._sealer: Sealer | None = None
         self._retained_at = 0
+        self._refills = Refills()
+        self._found: deque[Refill] = deque()
+        """Refills that the thread of the check has found, and that have not begun."""
+        self._lost_frames: list[LostFrames] = []
+        self._complete: list[SealedFile] = []
+        """Lost files of which nothing is missing any more."""
         self._fold_at = config.checkpoint_bytes
         """Bytes of the log at which it is folded in."""
         self._load()
@@ -83,13 +92,16 @@ class LedgerStore:
                 tables = create_period(self._engine, period)
             _insert_names(self._engine, batch, holes)
             if new and tables is not None:
-                self._insert(tables, batch, fresh, every=new == len(frames))
+                every = new == len(frames) and not self._refills
+                self._insert(tables, batch, fresh, every=every)
         self._runs.update(runs)
         for key in batch.ended_runs:
             self._stored.end(self._runs.pop(key, -1))
         if new and tables is not None:
             self._periods[period] = tables
         self._stored.remember(frames, fresh, holes)
+        if self._refills:
+            self._complete += self._refills.stored(frames, fresh)
         return new
 
     def _period_for(self, at: int) -> int:
@@ -202,7 +214,8 @@ class LedgerStore:
         """Do one piece of upkeep between two commits; return whether there is more to do now, by
         `seal` first."""
         self._ready()
-        self._retain(now)  # first: a disk must not fill while hours are being sealed
+        self._refill(now)
+        self._retain(now)  # before sealing: a disk must not fill while hours are being sealed
         if self._sealer is None:
             due = self._due(now)
             if due is not None:
@@ -245,8 +258,38 @@ class LedgerStore:
             raise
 
     def check_next(self) -> None:
-        """Verify one sealed file, the next of an endless pass over all; in any thread."""
+        """Verify one sealed file, the next of an endless pass over all, and find which frames
+        lost files held; in any thread. Raises `StoreError`."""
         self._sealed.check_next()
+        for file in self._sealed.unfilled():
+            with self._engine.reader() as reader:
+                found = find_refill(reader, self._root, file, self._sealed.index.files)
+            self._sealed.note_refilled(file.path)
+            if found is not None:
+                self._found.append(found)
+
+    def drain_refill(self) -> list[LostFrames]:
+        """Return the frames that are to be requested again since the last call."""
+        frames, self._lost_frames = self._lost_frames, []
+        return frames
+
+    def _refill(self, now: int) -> None:
+        """Begin the refills that were found, and drop what those that ended have replaced."""
+        while self._found:
+            refill = self._found.popleft()
+            log.warning("%s: %d spans of frames are requested again from the nodes' rings",
+                        self._root / refill.file.path, len(refill.frames))  # fmt: skip
+            for run, spans in refill.waiting.items():
+                self._stored.forget(run, spans)
+            self._refills.add(refill)
+            self._lost_frames += refill.frames
+        while self._complete:
+            file = self._complete[-1]
+            going = [file, *rolled_up(file, self._sealed.index.files)]
+            self._sealed.remove(going)
+            retention.drop(self._engine, self._root, self._config, going, now)
+            self._complete.pop()
+            log.warning("%s: all of its readings have come again", self._root / file.path)
 
     def seal(self) -> None:
         """Make the next file of a period that is being sealed, beside commits: in any thread, while
@@ -314,6 +357,7 @@ class LedgerStore:
         if not self._opened:
             retention.forget_runs(engine, self._config, frame_tables)
         self._sealed.reset(manifest.load(engine))
+        self._refills = Refills()
         self._runs = {
             (node, session): run
             for run, node, session in engine.rows("select id, node, session from runs")

@@ -48,6 +48,8 @@ class SealedFile:
     lost: str = ""
     """`gone` or `damaged`: another program removed or changed it, and it is not read. "" for a file
     that is there."""
+    refilled: bool = False
+    """Whether the frames of a lost file were requested again."""
 
     @property
     def step(self) -> int:
@@ -64,7 +66,8 @@ def load(engine: DuckEngine) -> list[SealedFile]:
     """Return all files of the store, oldest first."""
     rows = engine.rows(
         "select path, kind, block, period, ends, rows, bytes, first_ts, last_ts, "
-        "low_device, high_device, columns, coalesce(sha256, ''), coalesce(lost, '') "
+        "low_device, high_device, columns, coalesce(sha256, ''), coalesce(lost, ''), "
+        "coalesce(refilled, false) "
         "from files order by period, path"
     )
     return [SealedFile(*row) for row in rows]
@@ -74,10 +77,10 @@ def add(engine: DuckEngine, files: list[SealedFile]) -> None:
     """Add files; inside the caller's transaction."""
     for file in files:
         engine.run(
-            "insert into files values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "insert into files values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             file.path, file.kind, file.block, file.period, file.ends, file.rows, file.bytes,
             file.first_ts, file.last_ts, file.low_device, file.high_device, file.columns,
-            file.sha256, file.lost,
+            file.sha256, file.lost, file.refilled,
         )  # fmt: skip
 
 
@@ -85,7 +88,10 @@ def note_lost(engine: DuckEngine, files: Iterable[SealedFile]) -> None:
     """Note which files were lost: what they held stays known as missing, also after a restart."""
     with engine.transaction():
         for file in files:
-            engine.run("update files set lost = ? where path = ?", file.lost, file.path)
+            engine.run(
+                "update files set lost = ?, refilled = ? where path = ?",
+                file.lost, file.refilled, file.path,
+            )  # fmt: skip
 
 
 def describe(
@@ -122,7 +128,7 @@ def reconcile(engine: DuckEngine, root: Path, hot_periods: set[int], seal_second
             file = known.pop(name)
             if file.lost and verify(path, file.sha256) in {FileState.GOOD, FileState.UNPROVEN}:
                 log.warning("%s: it is back", path)
-                changed.append(replace(file, lost=""))
+                changed.append(replace(file, lost="", refilled=False))
             continue
         period = period_from_name(path.name)
         if period is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -94,6 +94,15 @@ class Hole:
     last: int
     reason: str
     """`ring_overflow`, `gone`, `malformed`, `unreadable`, `too_old`."""
+
+
+class LostFrames(NamedTuple):
+    """Frames of a session whose readings the store has lost, both ends included."""
+
+    node: str
+    session: int
+    first: int
+    last: int
 
 
 @dataclass(slots=True)
@@ -273,6 +282,10 @@ class Store(Protocol):
 
     def check_next(self) -> None:
         """Verify one sealed file, the next of an endless pass; in a thread of its own."""
+
+    def drain_refill(self) -> list[LostFrames]:
+        """Return frames whose readings were lost with a file since the last call: they are to be
+        requested again, and `write` stores what is missing of them."""
 
     def size(self) -> dict[str, int]:
         """Return bytes by part: `hot`, `sealed`, `rollups`."""

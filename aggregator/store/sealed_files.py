@@ -18,7 +18,7 @@ from pathlib import Path
 
 from aggregator.store.checksum import FileState, verify
 from aggregator.store.index import Index
-from aggregator.store.manifest import SealedFile
+from aggregator.store.manifest import RAW, SealedFile
 from telemetry.text import rfc3339
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class FileChoice:
             if sealed.verify(unproven):
                 break
         for file in () if sealed.complete is None else find(sealed.complete):
-            if file.lost:
+            if file.lost and not any(_replaces(other, file) for other in found):
                 last = file.last_ts + 1 + file.step * SECOND
                 self._incomplete.append((max(start, file.first_ts), min(end, last)))
         return found
@@ -81,6 +81,16 @@ class FileChoice:
         return joined
 
 
+def _replaces(file: SealedFile, lost: SealedFile) -> bool:
+    """Return whether a file has all that a lost one had: the readings that it was made of."""
+    return (
+        (file.period, file.block) == (lost.period, lost.block)
+        and file.step <= lost.step
+        and file.low_device <= lost.low_device
+        and file.high_device >= lost.high_device
+    )
+
+
 class SealedFiles:
     """The sealed files of a store; any thread may read and report."""
 
@@ -91,7 +101,7 @@ class SealedFiles:
         self._lost: dict[str, SealedFile] = {}
         """Lost files by path, until their age."""
         self._unrecorded: list[SealedFile] = []
-        """Lost files that the manifest does not have as such yet."""
+        """Lost files whose state the manifest does not have yet."""
         self.complete: Index | None = None
         """The index with the lost files in it; None while there are none."""
         self._verified: set[str] = set()
@@ -182,8 +192,20 @@ class SealedFiles:
             return True
         return self.verify([file])
 
+    def unfilled(self) -> list[SealedFile]:
+        """Return the lost files of readings whose frames were not requested again."""
+        return [file for file in self.lost if file.kind == RAW and not file.refilled]
+
+    def note_refilled(self, path: str) -> None:
+        """Note that the frames of a lost file are requested again."""
+        with self._lock:
+            if path in self._lost:
+                file = self._lost[path] = replace(self._lost[path], refilled=True)
+                others = [one for one in self._unrecorded if one.path != path]
+                self._unrecorded = [*others, file]
+
     def drain_lost(self) -> list[SealedFile]:
-        """Return the lost files that the manifest does not have as such yet."""
+        """Return the lost files whose state the manifest does not have yet."""
         with self._lock:
             lost, self._unrecorded = self._unrecorded, []
         return lost

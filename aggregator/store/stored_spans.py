@@ -65,6 +65,13 @@ class StoredSpans:
                 found.append(NewHole(run, first, last, hole.reason))
         return found
 
+    def forget(self, run: int, spans: IntervalSet) -> None:
+        """Remove frames that are to be stored again."""
+        stored = self._spans.get(run)
+        if stored is not None:
+            for first, last in spans:
+                stored.remove_span(first, last)
+
     def remember(self, frames: Frames, fresh: Fresh, holes: Iterable[NewHole]) -> None:
         """Add frames and holes that were committed."""
         stored = self._spans

@@ -36,6 +36,7 @@ create table if not exists files(
     low_device varchar, high_device varchar, columns varchar[]);
 alter table files add column if not exists sha256 varchar;
 alter table files add column if not exists lost varchar;
+alter table files add column if not exists refilled boolean;
 """
 
 

@@ -22,6 +22,7 @@ from aggregator.store.protocol import (
     FleetPast,
     Frames,
     HistorySeries,
+    LostFrames,
     PastInstants,
     StoredDevice,
     StoredState,
@@ -244,6 +245,10 @@ class MemoryStore:
 
     def check_next(self) -> None:
         """Nothing is sealed in memory."""
+
+    def drain_refill(self) -> list[LostFrames]:
+        """Nothing is lost in memory."""
+        return []
 
     def status(self) -> StoreStatus:
         """What a test says."""

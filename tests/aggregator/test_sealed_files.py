@@ -18,11 +18,13 @@ from aggregator.store.protocol import FleetPast, HistorySeries, PastInstants
 from aggregator.store.sealed_files import SealedFiles
 from kilowatch.__main__ import main
 from telemetry.errors import StoreError
+from telemetry.frame import encode_many
 from telemetry.metric import Lane, Table
 from telemetry.schema import GPU_FAST, SCHEMA
+from telemetry.topics import Topic
 from tests.aggregator.feed import HOUR, Feed
 from tests.aggregator.http_client import door
-from tests.aggregator.node import START, expected, sampled_at
+from tests.aggregator.node import START, expected, payload, sampled_at
 from tests.aggregator.test_http_past import Fed
 
 SECOND = 10**9
@@ -44,7 +46,8 @@ def feed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Feed:
     feed.wall += HOUR
     feed.seal()
     for node in "ab":
-        feed.send(node, *range(120, 130))
+        late = [payload(node, 2, 1, seq) for seq in range(120, 130)]
+        feed.publish(node, Topic.BACKFILL, encode_many(late))
     feed.commit()
     return feed
 
@@ -182,6 +185,92 @@ def test_an_answer_says_which_window_is_incomplete(feed: Feed, how: str) -> None
     feed.reopen()
     assert (history(feed, "a").incomplete, history(feed, "a").step) == ([], 0.0)
     assert feed.store.status().lost_files == 0
+
+
+def test_a_lost_roll_up_whose_readings_are_there_is_not_missed(feed: Feed) -> None:
+    """The same means, from the readings that it was made of."""
+
+    def means() -> HistorySeries:
+        return feed.store.history("GPU-a-0", "gpu_power_watts", START, START + HOUR, 10)
+
+    before = means()
+    for path in files(feed, "rollup_10"):
+        path.unlink()
+    assert means() == before
+    assert feed.store.status().lost_files == 2
+
+
+def upkeep(feed: Feed) -> None:
+    """Check all files, and begin the refills that were found."""
+    for _ in range(len(feed.store._sealed.index.files) + 1):
+        feed.store.check_next()
+    feed.seal()
+    feed.ingest.refill(feed.store.drain_refill(), feed.now)
+
+
+def test_lost_readings_come_again_from_the_rings(feed: Feed) -> None:
+    """Bit for bit; of each frame only what the lost file held, so that nothing is stored twice."""
+    before, load = history(feed, "a"), node_load(feed)
+    lost = files(feed)[0]
+    flip(lost)
+    upkeep(feed)
+    feed.now += 1.0
+    (command,) = feed.ingest.drain_commands(feed.now)
+    assert (command.node, command.command.first, command.command.last) == ("a", 0, 119)
+    assert feed.ingest.ledger.missing() == 120
+    frames = [payload("a", 2, 1, seq) for seq in SEQS]
+    feed.publish("a", Topic.BACKFILL, encode_many(frames[:70]))
+    feed.commit()
+    upkeep(feed)
+    assert history(feed, "a").incomplete  # half of it is still out
+    feed.publish("a", Topic.BACKFILL, encode_many(frames[50:]))
+    feed.commit()
+    upkeep(feed)
+    assert feed.ingest.ledger.missing() == 0
+    for _ in range(2):
+        assert history(feed, "a") == before
+        assert node_load(feed) == load
+        assert powers(past(feed, 50))["GPU-a-1"] == expected("a", 1, [50])[0, POWER]
+        assert feed.store.status().lost_files == 0
+        assert not lost.exists()
+        feed.wall += HOUR
+        feed.seal()
+        feed.reopen()
+
+
+def test_what_the_ring_has_no_longer_is_a_hole(feed: Feed) -> None:
+    """Of exact size, and the window stays incomplete, also after a restart; nothing is requested twice."""
+    files(feed)[0].unlink()
+    feed.reopen()
+    feed.hello("a")
+    upkeep(feed)
+    feed.gone("a", 0, 39)
+    feed.publish(
+        "a", Topic.BACKFILL, encode_many([payload("a", 2, 1, seq) for seq in range(40, 120)])
+    )
+    feed.commit()
+    upkeep(feed)
+    assert feed.stats.frames_lost == 40
+    feed.reopen()
+    feed.hello("a")
+    upkeep(feed)
+    assert feed.ingest.ledger.missing() == 0
+    found = history(feed, "a")
+    assert found.incomplete == [(sampled_at(0), sampled_at(119) + 1)]
+
+
+def test_when_all_of_an_hour_is_lost_nothing_is_requested(feed: Feed) -> None:
+    """No file says which frames there were: the window stays incomplete."""
+    for path in files_of(feed, "sealed"):
+        path.unlink()
+    upkeep(feed)
+    assert feed.ingest.ledger.missing() == 0
+    assert history(feed, "a").incomplete
+
+
+def node_load(feed: Feed) -> HistorySeries:
+    """A reading of another block in the same frames."""
+    return feed.store.history("a", "node_load_1m", START, START + HOUR, 0)
 
 
 def test_the_endless_check_finds_what_no_query_meets(feed: Feed) -> None:
