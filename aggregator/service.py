@@ -40,7 +40,7 @@ from api.stats import Stats
 from power.report.tariff import price_at
 from power.snapshot.snapshot import PowerSnapshot
 from telemetry.devices import Event
-from telemetry.errors import KilowattError
+from telemetry.errors import KilowattError, WireError
 from telemetry.fleet import Fleet
 from telemetry.local_token import state_folders
 from telemetry.supervision import ProgressMarks, Supervisor
@@ -186,9 +186,14 @@ class Aggregator:
         circuits = PowerTopics(config.cluster, shard_names(config.shards))
 
         def receive(topic: str, payload: bytes) -> None:
-            if states.receive(topic, payload) or circuits.receive(topic, payload):
+            now, wall = time.monotonic(), time.time_ns()
+            try:
+                if states.receive(topic, payload) or circuits.receive(topic, payload):
+                    return
+            except WireError as error:
+                ingest.refuse(error, topic, payload, now, wall)
                 return
-            ingest.receive(topic, payload, time.monotonic(), time.time_ns())
+            ingest.receive(topic, payload, now, wall)
             if topic.endswith("/event"):
                 self.alerting.note_event()
 

@@ -46,8 +46,7 @@ class IncidentTopics:
     def __init__(self, cluster: str, shards: Iterable[str]) -> None:
         self._cluster = cluster
         self._by = ",".join(shards) or "all"
-        mark = b'"by":' + msgspec.json.encode(self._by)
-        self.states = RetainedTopics(f"{ROOT}/{cluster}/alerts/", mark)
+        self.states = RetainedTopics(f"{ROOT}/{cluster}/alerts/", self._by)
         self._over: deque[tuple[float, str, int]] = deque()
         self._ends: dict[str, int] = {}
 

@@ -42,9 +42,9 @@ class PowerTopic(msgspec.Struct, frozen=True, kw_only=True):
 class _RowTopics:
     """Topics of the rows of one power snapshot, with the state last sent for each."""
 
-    def __init__(self, cluster: str, what: str, mark: bytes) -> None:
+    def __init__(self, cluster: str, what: str, by: str) -> None:
         self.what = what
-        self.states = RetainedTopics(f"{ROOT}/{cluster}/{what}/", mark)
+        self.states = RetainedTopics(f"{ROOT}/{cluster}/{what}/", by)
         self.names: tuple[str, ...] = ()
         self._sent = np.empty((0, 0))
         self._at = np.empty(0)
@@ -91,15 +91,15 @@ class PowerTopics:
     def __init__(self, cluster: str, shards: Iterable[str]) -> None:
         self._cluster = cluster
         self._by = ",".join(shards) or "all"
-        mark = b'"by":' + msgspec.json.encode(self._by)
-        self._kinds = {what: _RowTopics(cluster, what, mark) for what in KINDS}
+        self._kinds = {what: _RowTopics(cluster, what, self._by) for what in KINDS}
 
     def filters(self) -> list[str]:
         """Return the topic filters to subscribe to, so that topics of an earlier run are cleared."""
         return [f"{ROOT}/{self._cluster}/{what}/+/state" for what in KINDS]
 
     def receive(self, topic: str, payload: bytes) -> bool:
-        """Receive a message; return whether its topic is one of these."""
+        """Receive a message; return whether its topic is one of these. Raises `WireError` for one that
+        no aggregator has written."""
         return any(kind.states.receive(topic, payload) for kind in self._kinds.values())
 
     def show(self, electrical: ElectricalService, alerts: Iterable[Alert], now: float) -> None:

@@ -10,8 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from telemetry.border import decode_owner
+
 MOST_AT_ONCE = 200
 """Messages of one call: a storm must not fill the connection that commands go over."""
+MOST_LEFTOVER = 10_000
+"""Topics of an earlier run that are remembered; the others are found at the next connection."""
 
 Publish = Callable[[str, bytes], bool]
 """Sends a retained message; False when it can't now."""
@@ -20,11 +24,11 @@ Publish = Callable[[str, bytes], bool]
 class RetainedTopics:
     """The states of one kind: topics of one prefix."""
 
-    def __init__(self, prefix: str, mark: bytes = b"") -> None:
-        """`prefix` begins every topic; `mark` is in every payload that this aggregator writes, so
+    def __init__(self, prefix: str, by: str) -> None:
+        """`prefix` begins every topic; `by` is in every payload that this aggregator writes, so
         that it never clears a message of another aggregator of the cluster."""
         self.prefix = prefix
-        self._mark = mark
+        self._by = by
         self._wanted: dict[str, bytes] = {}
         self._published: dict[str, bytes] = {}
         self._leftover: set[str] = set()
@@ -47,10 +51,14 @@ class RetainedTopics:
         return list(self._wanted)
 
     def receive(self, topic: str, payload: bytes) -> bool:
-        """Note a message on the bus; return whether its topic is of this kind."""
+        """Note a message on the bus; return whether its topic is of this kind. Raises `WireError`
+        for one that no aggregator has written."""
         if not topic.startswith(self.prefix):
             return False
-        if topic not in self._wanted and payload and self._mark in payload:
+        if not payload or topic in self._wanted:
+            return True
+        ours = decode_owner(topic, self.prefix, payload) == self._by
+        if ours and len(self._leftover) < MOST_LEFTOVER:
             self._leftover.add(topic)
             self._changed[topic] = None
         return True

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collector.config import CollectorConfig
 from telemetry import inventory as messages
+from telemetry.border import decode_command
 from telemetry.errors import WireError
 from telemetry.inventory import CollectorStatus, Command, FrameSpan, NodeState
 
 MOST_SPANS = 256
 """Spans in a status: bounds its size when a disk fails every other second."""
 MOST_STATUS_BYTES = 64 * 1024
-MOST_COMMAND_BYTES = 64 * 1024
 
 
 def status(
@@ -61,9 +61,6 @@ def received(payload: object) -> CollectorStatus:
 
 def command(payload: object) -> Command:
     """Decode a command. Raises `WireError` when it is invalid."""
-    if not isinstance(payload, bytes) or len(payload) > MOST_COMMAND_BYTES:
-        raise WireError("oversize", "a command")
-    found = messages.decode(payload, Command)
-    if not 0 <= found.first <= found.last or found.about < 0:
-        raise WireError("malformed", f"frames {found.first} to {found.last}")
-    return found
+    if not isinstance(payload, bytes):
+        raise WireError("malformed", "a command that is no bytes")
+    return decode_command(payload)

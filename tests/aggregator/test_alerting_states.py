@@ -38,7 +38,7 @@ def bus() -> Bus:
 
 def test_only_changes_are_sent(bus: Bus) -> None:
     """What stands already is not sent again."""
-    states = RetainedTopics(PREFIX)
+    states = RetainedTopics(PREFIX, "all")
     states.put(A, b"1")
     states.put(B, b"1")
     assert states.send(bus.publish, 1) == 2
@@ -54,7 +54,7 @@ def test_only_changes_are_sent(bus: Bus) -> None:
 
 def test_all_is_sent_again_on_a_new_connection(bus: Bus) -> None:
     """The broker may have forgotten, and something may have ended meanwhile."""
-    states = RetainedTopics(PREFIX, b'"by":"all"')
+    states = RetainedTopics(PREFIX, "all")
     states.put(A, b"1")
     states.put(B, b'{"by":"all"}')
     states.send(bus.publish, 1)
@@ -72,7 +72,7 @@ def test_all_is_sent_again_on_a_new_connection(bus: Bus) -> None:
 def test_what_an_earlier_life_left_is_cleared_but_not_what_others_keep(bus: Bus) -> None:
     """Two aggregators share a cluster; each clears only what carries its own mark."""
     bus.standing = {A: b'{"by":"00-7f"}', B: b'{"by":"80-ff"}'}
-    states = RetainedTopics(PREFIX, b'"by":"00-7f"')
+    states = RetainedTopics(PREFIX, "00-7f")
     states.send(bus.publish, 1)
     for topic, payload in list(bus.standing.items()):
         assert states.receive(topic, payload)
@@ -83,21 +83,21 @@ def test_what_an_earlier_life_left_is_cleared_but_not_what_others_keep(bus: Bus)
 
 def test_what_comes_back_is_not_taken_for_a_remnant(bus: Bus) -> None:
     """An echo of what was just sent changes nothing; a state that is wanted again stands."""
-    states = RetainedTopics(PREFIX, b"x")
-    states.put(A, b"x1")
+    states = RetainedTopics(PREFIX, "all")
+    states.put(A, b'{"by":"all"}')
     states.send(bus.publish, 1)
-    states.receive(A, b"x1")
+    states.receive(A, b'{"by":"all"}')
     assert states.send(bus.publish, 1) == 0
     states.clear(A)
-    states.receive(A, b"x1")
-    states.put(A, b"x1")
+    states.receive(A, b'{"by":"all"}')
+    states.put(A, b'{"by":"all"}')
     states.send(bus.publish, 1)
-    assert bus.standing == {A: b"x1"}
+    assert bus.standing == {A: b'{"by":"all"}'}
 
 
 def test_a_storm_goes_out_in_portions(bus: Bus) -> None:
     """Commands use the same connection."""
-    states = RetainedTopics(PREFIX)
+    states = RetainedTopics(PREFIX, "all")
     for number in range(3 * MOST_AT_ONCE):
         states.put(f"{PREFIX}{number}/state", b"1")
     assert states.send(bus.publish, 1) == MOST_AT_ONCE
