@@ -603,6 +603,8 @@ class RuleEngine:
                 )
             while subject is not home(metric) and subject is not Subject.NODE:
                 at = int(self._row_index.owner[Table(subject)][at])
+                if at < 0:
+                    return UNKNOWN_TEXT
                 subject = Subject.GPU if subject is Subject.LINK else Subject.NODE
             return format_value(metric, self._fleet.reading(metric, at, self._now))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from alerts.rules.row_memory import Floats, Index, RowMemory, RowMove
+from alerts.rules.row_memory import Floats, Index, RowMemory, RowMove, of_holders
 from api.alerts import Subject
 from telemetry.devices import Event
 from telemetry.fleet import Fleet, Node
@@ -83,7 +83,7 @@ class DisturbanceTracker:
         back = energy < last
         if back.any():
             self._array(Table.GPU)[back] = now
-            self._array(Table.LINK)[back[gpu_of_link]] = now
+            self._array(Table.LINK)[of_holders(back, gpu_of_link, False)] = now
         np.copyto(last, energy, where=~np.isnan(energy))
 
     def disturb(self, fleet: Fleet, event: Event, now: float) -> None:

@@ -43,9 +43,10 @@ class RowIndex:
 
     version: int = -1
     owner: dict[Table, Index] = field(
-        default_factory=lambda: {table: np.zeros(0, np.intp) for table in Table}
+        default_factory=lambda: {table: np.full(0, -1, np.intp) for table in Table}
     )
-    """For each row of a table, the row of its holder: a link's GPU, a GPU's node, the node itself."""
+    """For each row of a table, the row of its holder: a link's GPU, a GPU's node, the node itself;
+    -1 for a row without one."""
     arrived: list[str] = field(default_factory=list)
     """Nodes whose inventory has changed since the update before."""
     states: dict[str, Index] = field(default_factory=dict)
@@ -135,7 +136,7 @@ class RowIndex:
         owner = self.owner[table]
         size = fleet.size(table)
         if size > len(owner):
-            larger = np.zeros(size, np.intp)
+            larger = np.full(size, -1, np.intp)
             larger[: len(owner)] = owner
             owner = self.owner[table] = larger
         for name in removed:
@@ -240,4 +241,4 @@ def _owners(node: Node, table: Table) -> list[int]:
         return [host] * (rows.stop - rows.start)
     first: int = node.rows[Table.GPU].start
     row_of = {gpu.uuid: first + offset for offset, gpu in enumerate(node.inventory.gpus)}
-    return [row_of.get(link.gpu, first) for link in node.inventory.links]
+    return [row_of.get(link.gpu, -1) for link in node.inventory.links]

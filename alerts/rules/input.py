@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from alerts.rules.names import home
-from alerts.rules.row_memory import Flags, Floats, Index
+from alerts.rules.row_memory import Flags, Floats, Index, of_holders
 from api.alerts import Subject
 from api.power import SnapshotKind
 from power.snapshot.snapshot import PowerSnapshot
 from telemetry.devices import Event
 from telemetry.fleet import Fleet, Node, gaps_of
-from telemetry.gap import Gap
+from telemetry.gap import Gap, gap
 from telemetry.metric import Table
 
 _HOLDER = {Subject.LINK: Subject.GPU, Subject.GPU: Subject.NODE}
@@ -37,7 +37,8 @@ class FleetSnapshot:
     fleet: Fleet
     snapshots: Mapping[SnapshotKind, PowerSnapshot]
     owner: Mapping[Table, Index]
-    """For each row of a table, the row of its holder: a link's GPU, a GPU's node, the node itself."""
+    """For each row of a table, the row of its holder: a link's GPU, a GPU's node, the node itself;
+    -1 for a row without one."""
     now: float
     """Monotonic seconds."""
     wall: int
@@ -81,7 +82,8 @@ class FleetSnapshot:
             elif subject is home(metric):
                 found = self.fleet.column(metric, self.now)
             else:  # of the holder; a link reaches its node in two steps
-                found = self.values(metric, _HOLDER[subject])[self.owner[Table(subject)]]
+                held = self.values(metric, _HOLDER[subject])
+                found = of_holders(held, self.owner[Table(subject)], gap(Gap.NOT_READ))
             self._columns[metric, subject] = found
         return found
 
@@ -124,8 +126,10 @@ class FleetSnapshot:
         if subject.snapshot_kind is not None:
             return np.ones(self.size(subject))
         if subject is Subject.LINK:
-            return intervals[self.owner[Table.GPU]][self.owner[Table.LINK]]
-        return intervals if subject is Subject.NODE else intervals[self.owner[Table.GPU]]
+            return of_holders(self.intervals(Subject.GPU), self.owner[Table.LINK], 1.0)
+        if subject is Subject.NODE:
+            return intervals
+        return of_holders(intervals, self.owner[Table.GPU], 1.0)
 
     def ended(self) -> Flags:
         """Return the nodes whose collector stopped on purpose and has not started again."""

@@ -30,6 +30,11 @@ class RowMove:
     """Rows whose device may have changed, before and after."""
 
 
+def of_holders(values: Floats | Flags, holders: Index, absent: float) -> npt.NDArray[Any]:
+    """Return the value of each row's holder, `absent` for a row that has none (-1)."""
+    return np.append(values, np.array([absent], values.dtype))[holders]
+
+
 class RowMemory:
     """Named arrays whose last axis is the rows of one table; new rows hold a fill value."""
 

@@ -297,6 +297,22 @@ def test_a_link_of_a_gpu_in_mig_is_not_called_down(plant: Plant) -> None:
     assert alert.summary == "NVLink down: b GPU 1 link 0"
 
 
+def test_a_link_of_no_gpu_stops_no_rule(plant: Plant) -> None:
+    """Its node is the last of the fleet, and a driver reload sets an energy counter back."""
+    orphan = Link(gpu="GPU-nowhere", number=0)
+    plant.fleet.place(Inventory(node="z", links=(orphan,)))
+    plant.wrong["GPU-a0"] = {"gpu_energy_joules_total": 1e9}
+    plant.run(2)
+    plant.wrong["GPU-a0"] = {"gpu_energy_joules_total": 5.0}
+    plant.run(2)
+    changes = plant.run(5, [xid(79, gpu="GPU-a1")])
+    assert "gpu_lost" in {alert.rule for alert in changes}
+    disturbed = plant.engine._disturbances.at
+    assert disturbed[Table.GPU].tolist() == [1006.0 + 2, *[1001.0] * 3]
+    assert disturbed[Table.LINK][0] == 1008.0
+    assert disturbed[Table.LINK][plant.fleet.nodes["z"].rows[Table.LINK].start] < 1008.0
+
+
 def test_what_has_resolved_is_listed_for_a_while_after_what_is_wrong(plant: Plant) -> None:
     plant.wrong["b"] = {"node_driver_up": 0.0}
     plant.wrong["GPU-a0"] = {"gpu_recovery_action": 1.0}
