@@ -56,6 +56,8 @@ class CollectorSummary:
     connects: int
     commands: int
     commands_malformed: int
+    commands_refused: int
+    """Commands that this collector does not obey, and those beyond the rate limit."""
 
 
 class CollectorAssembly:
@@ -140,4 +142,5 @@ class CollectorAssembly:
             connects=counters.connects,
             commands=counters.commands,
             commands_malformed=counters.commands_malformed,
+            commands_refused=self.publisher.commands.refused,
         )

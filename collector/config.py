@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from telemetry.errors import ConfigError
+from telemetry.inventory import CommandKind
 from telemetry.mqtt import BrokerConfig
 from telemetry.topics import check_name
 
@@ -67,6 +68,10 @@ class CollectorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     kernel_log: str | None = "auto"
     """Kernel log to read XIDs from: `auto` is /dev/kmsg for a source that reads real GPUs and none
     for simulations and recordings; a path; or null for none."""
+    accept_commands: tuple[CommandKind, ...] = (CommandKind.RESEND, CommandKind.INVENTORY)
+    """Commands from the bus that are obeyed: `resend`, `inventory`, `release`, `resume`. `release`
+    closes the driver, which leaves the node without readings: accept it where the broker lets only
+    the aggregator send commands, as with `kilowatch pki` (docs/deploy.md)."""
     node_readings: bool = True
     """Whether to read the host too: CPU, memory, disk, network, wall power."""
     seed: int = 1

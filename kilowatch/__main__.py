@@ -23,8 +23,10 @@ COMMANDS = {
     "tap": "bus",
     "record": "bus",
     "token": "token",
+    "command": "command",
     "config": "config",
     "doctor": "doctor",
+    "pki": "pki",
     "circuits": "circuits",
     "plan": "power",
     "report": "report",
@@ -104,6 +106,7 @@ def main(verbose: int) -> None:
 
     Start with `kilowatch run` on a machine with GPUs, or with `kilowatch demo` anywhere.
     """
+    os.umask(0o077)  # readings, users and jobs are no other user's business
     level = {0: logging.WARNING, 1: logging.INFO}.get(verbose, logging.DEBUG)
     under_journald = "JOURNAL_STREAM" in os.environ
     handler = logging.StreamHandler(sys.stderr)

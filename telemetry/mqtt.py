@@ -17,6 +17,7 @@ from typing import Any
 
 import aiomqtt
 import msgspec
+from paho.mqtt.enums import LogLevel
 
 from telemetry.backoff import Backoff
 from telemetry.errors import BusError, ConfigError
@@ -87,10 +88,29 @@ class MqttClient(aiomqtt.Client):
     """aiomqtt with fewer wake-ups: at one message a second they are most of what it costs.
 
     A message is written at once, where aiomqtt waits for the loop to find the socket writable; and
-    publishing handles the pings too, for which aiomqtt has a timer.
+    publishing handles the pings too, for which aiomqtt has a timer. A connection that the broker
+    closes before it answers, as for a certificate that it refuses, is an error at once.
     """
 
     _check_timer: asyncio.TimerHandle | None = None
+    _failure = "it closed the connection before it answered"
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._client.on_log = self._on_log
+
+    def _on_log(self, _client: Any, _userdata: Any, level: int, text: str) -> None:
+        if level == LogLevel.MQTT_LOG_ERR:  # the only place that has TLS's reason
+            self._failure = text
+
+    def _on_disconnect(self, *arguments: Any, **named: Any) -> None:
+        if not self._connected.done():
+            self._loop.call_soon_threadsafe(self._fail_connecting)
+        super()._on_disconnect(*arguments, **named)
+
+    def _fail_connecting(self) -> None:
+        if not self._connected.done():
+            self._connected.set_exception(aiomqtt.MqttError(self._failure))
 
     def _on_socket_register_write(self, client: Any, userdata: Any, sock: Any) -> None:
         if asyncio._get_running_loop() is not self._loop:  # noqa: SLF001 - None in a thread

@@ -45,6 +45,7 @@ _COUNTERS = {
     "connects": "Connections to the broker.",
     "commands": "Commands received.",
     "commands_malformed": "Commands that could not be decoded.",
+    "commands_refused": "Commands not obeyed: not in accept_commands, or beyond the rate limit.",
 }
 """Fields of `CollectorSummary` on the page, with their help."""
 

@@ -18,6 +18,7 @@ import aiomqtt
 
 from collector.config import CollectorConfig
 from collector.publish import status_message
+from collector.publish.command_limits import CommandLimits
 from collector.publish.queue import PublishQueue
 from collector.ring.backfill import BackfillResponder, FrameRing
 from telemetry import inventory as messages
@@ -79,6 +80,7 @@ class Publisher:
         self._namesake: int | None = None
         """Session of another collector that uses our name."""
         self._client_id = client_id(config.node)
+        self.commands = CommandLimits(config.accept_commands)
         self.outbox = PublishQueue()
         self.backfill = BackfillResponder(session, store, config.backfill_bytes_per_second)
         self.counters = Counters()
@@ -233,6 +235,9 @@ class Publisher:
             self._receive(message.payload)
 
     def _receive(self, payload: object) -> None:
+        now = asyncio.get_running_loop().time()
+        if not self.commands.spend(now):
+            return
         try:
             command = status_message.command(payload)
         except WireError as error:
@@ -240,10 +245,24 @@ class Publisher:
             log.warning("node=%s command ignored: %s", self._config.node, error)
             return
         self.counters.commands += 1
-        if command.kind is CommandKind.RESEND:
+        if not self.commands.accepts(command.kind):
+            self._refuse(command.kind, now)
+        elif command.kind is CommandKind.RESEND:
             self.backfill.requests.add(command)
-        else:
-            self._execute(command.kind)
+        elif (delay := self.commands.delay(command.kind, now)) == 0:
+            self._execute_due(command.kind)
+        elif delay is not None:
+            asyncio.get_running_loop().call_later(delay, self._execute_due, command.kind)
+
+    def _execute_due(self, kind: CommandKind) -> None:
+        self._execute(self.commands.due(kind, asyncio.get_running_loop().time()))
+
+    def _refuse(self, kind: CommandKind, now: float) -> None:
+        """Report a command that this collector does not obey; the sender learns it by the event."""
+        if self.commands.note_due(now):
+            message = f"{kind} is not obeyed: it is not in collector.accept_commands"
+            log.warning("node=%s %s", self._config.node, message)
+            self._note("command_refused", message)
 
     def _receive_status(self, payload: object) -> None:
         """Notice a status under our name that is not ours.

@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 CHUNK_BYTES = 64 * 1024
 CHUNK_FRAMES = 64
 """Bounds of a backfill message; a larger frame is sent alone."""
+PAUSE = 0.01
+"""Seconds between two requests: those for frames that are gone cost no bandwidth, but a reply."""
 SETTLE = 2.0
 """Seconds to wait for frames that are on their way into the ring."""
 
@@ -68,6 +70,7 @@ class BackfillResponder:
                 "resent %d of frames %d to %d of session %012x",
                 reply.sent, command.first, command.last, command.about,
             )  # fmt: skip
+            await asyncio.sleep(PAUSE)
 
     async def _serve(self, client: aiomqtt.Client, topic: str, command: Command) -> CommandReply:
         session, at = command.about, command.first

@@ -16,6 +16,7 @@ from kilowatch.stack.ports import free_port, is_free
 from kilowatch.stack.signals import stop_on_signals
 from kilowatch.stack.stack import StackOutcome, StackPart, local_broker, run_stack
 from telemetry.errors import ConfigError
+from telemetry.inventory import CommandKind
 
 DEMO_SOURCE = "simulated:desktop-4x5090"
 
@@ -57,7 +58,11 @@ async def run_machine(
     broker = local_broker(port)
     state = data or settings.collector.state_dir
     collector = msgspec.structs.replace(
-        settings.collector, source=source, broker=broker, state_dir=state / "collector"
+        settings.collector,
+        source=source,
+        broker=broker,
+        state_dir=state / "collector",
+        accept_commands=tuple(CommandKind),  # only this user has the broker's password
     )
     aggregator = msgspec.structs.replace(
         settings.aggregator,

@@ -17,6 +17,7 @@ import aiomqtt
 import pytest
 
 from collector.config import CollectorConfig
+from collector.publish.command_limits import CommandLimits
 from collector.publish.publisher import Publisher
 from collector.publish.queue import (
     MOST_EVENTS,
@@ -237,7 +238,9 @@ async def test_commands_that_make_no_sense_are_counted_and_change_nothing(
            b'{"kind":"resend","first":9,"last":3}', b'{"kind":"resend","first":-1,"last":3}']  # fmt: skip
     async with (
         reading(broker.config) as reader,
-        collecting(config_of(broker.config, tmp_path), source) as running,
+        collecting(
+            config_of(broker.config, tmp_path, accept_commands=tuple(CommandKind)), source
+        ) as running,
     ):
         await until(lambda: reader.frames)
         for payload in bad:
@@ -259,11 +262,79 @@ async def test_a_retained_command_is_not_obeyed(mosquitto: Mosquitto, tmp_path: 
     source = FakeSource()
     async with reading(mosquitto.config) as reader:
         await reader.command(Command(kind=CommandKind.RELEASE), retain=True)
-        async with collecting(config_of(mosquitto.config, tmp_path), source) as running:
+        config = config_of(mosquitto.config, tmp_path, accept_commands=tuple(CommandKind))
+        async with collecting(config, source) as running:
             await until(lambda: len(reader.frames) > 3)
             summary = await running.end()
     assert source.released == 0
     assert summary.commands_malformed == 1
+
+
+async def test_a_driver_is_not_released_for_anybody_on_the_bus(
+    broker: Broker, tmp_path: Path
+) -> None:
+    """A broker without access list lets everybody send commands; what they could do is resend."""
+    source = FakeSource()
+    async with (
+        reading(broker.config) as reader,
+        collecting(config_of(broker.config, tmp_path), source) as running,
+    ):
+        await until(lambda: reader.frames)
+        for _ in range(3):
+            await reader.command(Command(kind=CommandKind.RELEASE))
+        await reader.command(resend(reader.frames[0].session, 0, 0))
+        await until(lambda: reader.replies)
+        await until(lambda: any(event.kind == "command_refused" for event in reader.events))
+        (event,) = [event for event in reader.events if event.kind == "command_refused"]
+        assert "collector.accept_commands" in event.message
+        summary = await running.end()
+    assert source.released == 0
+    assert (summary.commands, summary.commands_refused) == (4, 3)
+
+
+async def test_a_flood_of_commands_costs_the_node_no_frame_and_few_readings(
+    mosquitto: Mosquitto, tmp_path: Path
+) -> None:
+    source = FakeSource()
+    config = config_of(mosquitto.config, tmp_path, accept_commands=tuple(CommandKind))
+    kinds = (CommandKind.INVENTORY, CommandKind.RELEASE, CommandKind.RESUME)
+    async with reading(mosquitto.config) as reader, collecting(config, source) as running:
+        await until(lambda: reader.frames)
+        sent = len(reader.inventories)
+        for number in range(1500):
+            await reader.command(Command(kind=kinds[number % 3]))
+        asked = 0
+        while not reader.replies:  # they are served in order: the flood was before these
+            await reader.command(resend(12345, 0, 0))
+            asked += 1
+            await asyncio.sleep(0.05)
+        summary = await running.end()
+    seqs = [frame.seq for frame in reader.frames]
+    assert seqs == list(range(seqs[0], seqs[0] + len(seqs)))
+    assert len(reader.inventories) <= sent + 2
+    assert source.released <= 1 + summary.frames * config.interval
+    assert summary.commands + summary.commands_refused == 1500 + asked
+
+
+def test_commands_are_limited_by_kind_and_the_last_one_wins() -> None:
+    limits = CommandLimits(CommandKind)
+    release, resume, inventory = CommandKind.RELEASE, CommandKind.RESUME, CommandKind.INVENTORY
+    assert limits.delay(release, 100.0) == 0.0
+    assert limits.due(release, 100.0) is release
+    assert limits.delay(resume, 100.25) == 0.75
+    assert limits.delay(release, 100.5) is None
+    assert limits.delay(resume, 100.75) is None
+    assert limits.due(resume, 101.0) is resume
+    assert limits.delay(inventory, 101.0) == 0.0
+    assert limits.due(inventory, 101.0) is inventory
+    assert limits.delay(inventory, 105.0) == 6.0
+
+
+def test_commands_beyond_the_rate_are_not_even_decoded() -> None:
+    limits = CommandLimits(CommandKind)
+    assert [limits.spend(0.0) for _ in range(500)] == [True] * 400 + [False] * 100
+    assert [limits.spend(1.0) for _ in range(200)] == [True] * 100 + [False] * 100
+    assert limits.refused == 200
 
 
 async def test_a_second_collector_of_one_name_is_an_event_and_throws_nobody_off(

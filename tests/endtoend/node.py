@@ -160,6 +160,7 @@ def write_settings(folder: Path, broker: Broker) -> Path:
         f'[collector]\nnode = "{NODE}"\nsource = "nvml"\ninterval = {INTERVAL}\n'
         f'slow_interval = 1.0\nstate_dir = "{folder / "state"}"\nnode_readings = false\n'
         f'kernel_log = "{folder / "kernel.log"}"\n'
+        'accept_commands = ["resend", "inventory", "release", "resume"]\n'
     )
     return path
 

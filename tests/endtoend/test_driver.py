@@ -9,11 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from kilowatch.__main__ import main
 from telemetry.frame import Frame
 from telemetry.gap import Gap
 from telemetry.inventory import Command, CommandKind
 from tests.brokers import Embedded, Mosquitto
+from tests.collector.bus import NODE
 from tests.endtoend.node import INTERVAL, Node, aggregating, collecting, once, rows, runs
 from tests.fake_nvml import FakeDriver
 
@@ -166,7 +169,9 @@ async def test_the_driver_is_released_and_resumed_by_commands_on_the_bus(
         assert node.inventory.driver_state == "released"
         assert not runs(probe)
         assert fake.calls()["nvmlShutdown"] == fake.calls()["nvmlInitWithFlags"] == 1
-        await node.reader.command(Command(kind=CommandKind.RESUME))
+        command = ("command", NODE, "resume", "--broker", f"{mosquitto.host}:{mosquitto.port}")
+        done = await asyncio.to_thread(CliRunner().invoke, main, command)
+        assert (done.exit_code, done.output) == (0, f"{NODE}: the driver is up\n")
         await node.until("the driver", lambda: node.inventory.driver_state == "up")
         await node.until("numbers", lambda: not absent(node, node.live[-1]))
         await node.until("the answer", lambda: node.events("gpu_answers"))

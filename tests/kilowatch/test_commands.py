@@ -222,3 +222,26 @@ def test_a_collector_loads_nothing_that_it_does_not_use() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.endswith("[]\n")
+
+
+async def test_a_command_that_a_node_refuses_says_what_to_change(
+    tmp_path: Path, broker: Broker
+) -> None:
+    """And `inventory`, which every collector obeys, says how its driver is."""
+    config = CollectorConfig(
+        node="dgx-01", source=SOURCE, broker=broker.config, state_dir=tmp_path, kernel_log=None
+    )
+    address = f"{broker.host}:{broker.port}"
+    stop = asyncio.Event()
+    running = asyncio.create_task(run_collector(config, stop=stop))
+    try:
+        for kind, code, text in (
+            ("inventory", 0, "dgx-01: the driver is up\n"),
+            ("release", 1, "release is not obeyed: it is not in collector.accept_commands"),
+        ):
+            command = ("command", "dgx-01", kind, "--broker", address)
+            result = await asyncio.to_thread(kilowatch, *command)
+            assert (result.exit_code, text in result.output) == (code, True), result.output
+    finally:
+        stop.set()
+        await running
