@@ -56,4 +56,9 @@ def _outcome(message: aiomqtt.Message, kind: CommandKind) -> str | None:
         state = messages.decode(message.payload, Inventory).driver_state
     except WireError:
         return None
-    return None if kind is CommandKind.RELEASE and state != "released" else str(state)
+    match kind:
+        case CommandKind.RELEASE if state != "released":
+            return None
+        case CommandKind.RESUME if state in {"released", "unknown"}:  # it is being opened
+            return None
+    return str(state)

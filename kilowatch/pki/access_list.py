@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from telemetry.topics import ROOT, Topic, topic
 
 STATES = ("alerts", "circuits", "budgets", "ups")
-"""What an aggregator publishes as retained states (`telemetry.topics.state_topic`)."""
+"""Kinds of retained state that an aggregator publishes (`telemetry.topics.state_topic`)."""
 _METERS = """\
 # Meters that publish to this broker, and the requests to Shelly devices and their replies
 # (docs/meters.md). A user that may publish these topics can forge the load of a circuit: give each

@@ -106,7 +106,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PkiSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What `kilowatch pki init` was told: `pki.json`."""
+    """Arguments of `kilowatch pki init`: `pki.json`."""
 
     cluster: str
     names: tuple[str, ...]
