@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from kilowatch.cli.arguments import json_option, print_json
+from kilowatch.cli.arguments import json_option
+from kilowatch.cli.output import echo, print_json
 from kilowatch.pki.access_list import access_list
 from kilowatch.pki.authority import (
     AGGREGATOR,
@@ -78,10 +79,10 @@ def init(
                 f"({authority.settings.cluster}, {', '.join(authority.settings.names)})",
                 "Name another --folder; nothing was changed.",
             )  # fmt: skip
-        click.echo(f"{folder}: is there already, valid until {date(authority.until())}")
+        echo(f"{folder}: is there already, valid until {date(authority.until())}")
         return
     authority = Authority.create(folder, asked, days)
-    click.echo(
+    echo(
         f"{folder}: authority for the cluster {cluster}, valid until {date(authority.until())}\n"
         f"{folder}/broker: put it on the broker as {asked.place}, owned by mosquitto's user\n"
         f"Next: kilowatch pki aggregator; kilowatch pki node NAME..."
@@ -114,13 +115,13 @@ def _issue(folder: Path, role: Role, names: tuple[str, ...], days: int) -> None:
         for name in dict.fromkeys(names):
             old = authority.valid(name)
             if old is not None:
-                click.echo(
+                echo(
                     f"{name}: has a certificate until {date(old.until)}; a new one: "
                     f"kilowatch pki renew {name}"
                 )
                 continue
             place = authority.issue(role, name, days)
-            click.echo(f"{name}: {place}, valid until {date(time.time() + days * DAY)}")
+            echo(f"{name}: {place}, valid until {date(time.time() + days * DAY)}")
         _published(authority)
 
 
@@ -148,7 +149,7 @@ def renew(folder: Path, names: tuple[str, ...], broker: bool, days: int) -> None
             roles[BROKER] = Role.BROKER
         for name, role in roles.items():
             place = authority.issue(role, name, days)
-            click.echo(f"{name}: {place}, valid until {date(time.time() + days * DAY)}")
+            echo(f"{name}: {place}, valid until {date(time.time() + days * DAY)}")
         _published(authority)
 
 
@@ -161,12 +162,12 @@ def revoke(folder: Path, names: tuple[str, ...]) -> None:
     with authority.locked():
         for name in dict.fromkeys(names):
             authority.revoke(name)
-            click.echo(f"{name}: revoked")
+            echo(f"{name}: revoked")
         _published(authority)
 
 
 def _published(authority: Authority) -> None:
-    click.echo(
+    echo(
         f"{authority.publish()}: copy it to the broker, then have mosquitto read it: "
         "systemctl reload mosquitto"
     )
@@ -183,11 +184,11 @@ def show(folder: Path, as_json: bool) -> None:
         print_json({"until": authority.until(), "certificates": found})
         return
     now = time.time()
-    click.echo(f"cluster {authority.settings.cluster}, authority until {date(authority.until())}")
+    echo(f"cluster {authority.settings.cluster}, authority until {date(authority.until())}")
     for each in found:
         left = "revoked" if each.revoked else f"{int((each.until - now) // DAY)} days left"
         left = "expired" if each.until < now and not each.revoked else left
-        click.echo(f"{each.role:10}  {each.name:32}  {date(each.until)}  {left}")
+        echo(f"{each.role:10}  {each.name:32}  {date(each.until)}  {left}")
 
 
 @pki.command()
@@ -204,4 +205,4 @@ def acl(cluster: str, aggregators: tuple[str, ...], names: tuple[str, ...]) -> N
         raise ConfigError(
             "kilowatch pki acl", f"{both.pop()!r} is node and aggregator", "Rename it."
         )
-    click.echo(access_list(cluster, aggregators, names), nl=False)
+    echo(access_list(cluster, aggregators, names), nl=False)
