@@ -15,6 +15,7 @@ from api.alerts import Incident
 from power.snapshot.snapshot import PowerSnapshot
 from telemetry.errors import StoreError
 from telemetry.text import time_of_day
+from tests.aggregator.feed import HOUR
 from tests.aggregator.node import START, sampled_at
 from tests.tui.cluster import text_of, until
 from tests.tui.past_store import LAST, LATE, SECOND, SILENT, PastStore, dashboard, watts
@@ -69,6 +70,20 @@ async def test_a_time_before_the_store_begins_is_its_begin_and_the_screen_says_s
             assert "no node" not in text
             app.clear_notifications()
             await press(pilot, "L", holds=lambda text: "● LIVE" in text)
+
+
+async def test_a_time_whose_stored_files_were_removed_is_incomplete(view: PastStore) -> None:
+    """As the header says, for exactly that time."""
+    feed = view.feed
+    feed.wall += HOUR
+    feed.seal()
+    feed.wall -= HOUR
+    for path in (feed.config.data_dir / "sealed" / "gpu_fast").glob("*.parquet"):
+        path.unlink()
+    async with dashboard(view) as (pilot, _):
+        await pilot.press("T", *"-5m", "enter")
+        await until(pilot, lambda text: "REPLAY" in text and ", incomplete" in text)
+        await press(pilot, "L", holds=lambda text: "LIVE" in text and "incomplete" not in text)
 
 
 async def test_alerts_of_the_past_are_loading_until_they_have_come(view: PastStore) -> None:

@@ -59,6 +59,8 @@ class KnownPast:
     begins: int | None = None
     """Beginning of the store, ns; None while it is not known."""
     probed: bool = False
+    incomplete: set[tuple[int, int]] = field(default_factory=set)
+    """Windows of frames that were loaded whose stored files were removed or damaged, ns."""
     incidents: tuple[Incident, ...] = ()
     marks_from: float = float("inf")
     """Time since which incidents are known, ns."""
@@ -108,12 +110,14 @@ class Fetching:
             self._get(f"{path}&table=node&columns={WALL},{HEARD}"),
         )
 
-        def made() -> tuple[list[CachedFrame], int | None]:
+        def made() -> tuple[list[CachedFrame], int | None, set[tuple[int, int]]]:
             found = decode(gpus, PackedFramesReply, packed=True)
             others = decode(nodes, PackedFramesReply, packed=True)
-            return frames_of(found, others, newest.gpus), found.begins
+            lost = {*found.incomplete, *others.incomplete}
+            return frames_of(found, others, newest.gpus), found.begins, lost
 
-        frames, begins = await asyncio.to_thread(made)
+        frames, begins, lost = await asyncio.to_thread(made)
+        self.known.incomplete |= lost
         if step == self.cache.step:
             self.cache.add(frames, self._wants.at or newest.at)
             if any(self.cache.slot(frame.at) not in self.cache for frame in frames):

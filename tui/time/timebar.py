@@ -223,6 +223,9 @@ class TimeControls(Playback):
         words = f"{time_of(self._at, newest, utc=utc)} (-{ago})"
         if self.loading and self._shown is not None and self._shown.at:
             words += f", still {time_of(self._shown.at, newest, utc=utc)}"
+        lost = () if self.past is None else self.past.known.incomplete
+        if any(begin <= self._at < end for begin, end in lost):
+            words += ", incomplete"
         return words
 
     @property
