@@ -169,6 +169,9 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Seconds between two runs of the rules."""
     rules: tuple[Path, ...] = ()
     """Files of rules beside those that come with kilowatch."""
+    memory_limit_bytes: int = 0
+    """Memory near which history, viewers and metrics pages are shed; 0 for the limit of the process's
+    cgroup (`MemoryMax=` of the unit), if it has one."""
     quarantine_bytes: int = 16 * MIB
     """Most disk for samples of rejected messages."""
     store: StoreConfig = StoreConfig()
@@ -189,6 +192,12 @@ class AggregatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             raise ConfigError("aggregator.flush_seconds", "it must be 0.01 to 10 seconds")
         if not 0.1 <= self.rule_seconds <= 60:
             raise ConfigError("aggregator.rule_seconds", "it must be 0.1 to 60 seconds")
+        if self.memory_limit_bytes and self.memory_limit_bytes < 256 * MIB:
+            raise ConfigError(
+                "aggregator.memory_limit_bytes",
+                f"{self.memory_limit_bytes} bytes are less than the aggregator needs without a node",
+                "Write at least 256 MiB (268435456), or 0 for the limit of its unit.",
+            )
         if self.listen:
             listen_address(self.listen)
         if self.longest_silence_seconds <= 0:

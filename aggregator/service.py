@@ -27,6 +27,8 @@ from aggregator.impairments import Impairments, report_blocked, report_task
 from aggregator.ingest.dead_letters import DeadLetters
 from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.router import MessageRouter
+from aggregator.load.shedder import LoadShedder
+from aggregator.load.shedding import Shedding
 from aggregator.mqtt.client import FanInClient
 from aggregator.mqtt.power_topics import PowerTopics, spoken
 from aggregator.remote.push import Pusher
@@ -54,6 +56,8 @@ UPKEEP_SECONDS = 5.0
 PROGRESS_LIMITS = {"flush": 10.0, "rules": 30.0, "commit": 90.0, "checkpoint": 90.0}
 """Seconds without progress after which a part counts as blocked. A commit of 100,000 GPUs takes a
 second or two; one that failed is tried again after 30 s at most."""
+FLUSH_AT_ONCE = 2000
+"""Frames that are brought into the fleet before others on the loop have their turn: about 20 ms."""
 LAST_COMMIT_SECONDS = 4.0
 """Seconds that the end may wait for the last commit."""
 
@@ -83,6 +87,8 @@ class Aggregator:
         self.supervisor = Supervisor(functools.partial(report_task, self.impairments))
         """Runs every task of the aggregator that lives as long as it does."""
         self.marks = ProgressMarks(PROGRESS_LIMITS)
+        self.shedding = Shedding()
+        self._shedder = LoadShedder(self.shedding, self.impairments, config.memory_limit_bytes)
         self.alerting = AlertingService(
             config,
             load_rules(config.rules),
@@ -170,7 +176,9 @@ class Aggregator:
         dead_letters = DeadLetters(
             self.config.data_dir / "quarantine", self.config.quarantine_bytes
         )
-        ingest = MessageRouter(self.config, self.fleet, self.stats, registry, dead_letters)
+        ingest = MessageRouter(
+            self.config, self.fleet, self.stats, registry, dead_letters, self.shedding
+        )
         ingest.restore(await store.inventories(), await store.accounted(), time.monotonic())
         # What is in memory now stays; else every full garbage collection walks all of it again.
         gc.collect()
@@ -206,6 +214,7 @@ class Aggregator:
             "alerting": lambda: self._rules(ingest, bus),
             "upkeep": lambda: self._upkeep_loop(store, ingest),
             "expiry": lambda: self._expiry_loop(ingest),
+            "load": lambda: self._shed(ingest, bus),
             "electrical": lambda: self.electrical.run(supervisor, marks),
             "circuits on the bus": lambda: self._publish_circuits(circuits, bus),
             "progress": lambda: report_blocked(self.impairments, marks),
@@ -255,19 +264,48 @@ class Aggregator:
 
     async def _flush_loop(self, ingest: MessageRouter, bus: FanInClient) -> None:
         """Bring new frames into the fleet, send commands to nodes, wake viewers."""
+        flushed = -math.inf
         async for _ in _every(self.config.flush_seconds):
             began = time.monotonic()
-            sampled_at = ingest.flush(began, time.time_ns())
-            add_lags(self.stats.shown, (time.time_ns() - sampled_at) / 1e9)
-            if sampled_at.size:
-                self.alerting.note_readings()
+            if began - flushed < self.shedding.flush_seconds - self.config.flush_seconds / 2:
+                continue
+            flushed = began
+            await self._flush(ingest)
             if self.stats.bus_connected:
                 for each in ingest.drain_commands(began):
                     bus.command(each.node, each.command)
             ingest.refusals.report(self.impairments, began)
-            self.stats.flush.add(time.monotonic() - began)
             self.flushes.tick()
             self.marks.mark("flush")
+
+    async def _flush(self, ingest: MessageRouter) -> None:
+        """Bring all new frames into the fleet, so many at a time that the loop is never held up."""
+        spent, left = 0.0, ingest.waiting
+        while True:
+            began = time.monotonic()
+            sampled_at = ingest.flush(began, time.time_ns(), FLUSH_AT_ONCE)
+            add_lags(self.stats.shown, (time.time_ns() - sampled_at) / 1e9)
+            if sampled_at.size:
+                self.alerting.note_readings()
+            spent += time.monotonic() - began
+            left -= FLUSH_AT_ONCE
+            if left <= 0:
+                break
+            await asyncio.sleep(0)
+        self.stats.flush.add(spent)
+
+    async def _shed(self, ingest: MessageRouter, bus: FanInClient) -> None:
+        """Measure the load, and shed what can be missed when it is too much."""
+
+        def readings(now: float) -> dict[str, float]:
+            return {
+                **ingest.load(now),
+                "ingest": bus.backlog(now),
+                "flush": self.stats.flush.last,
+                "rules": self.alerting.late(now),
+            }
+
+        await self._shedder.run(readings)
 
     async def _store_loop(
         self, store: StoreExecutor, ingest: MessageRouter, stop: asyncio.Event

@@ -11,6 +11,7 @@ import msgspec
 from aggregator.alerting.pipeline import AlertPipeline
 from aggregator.electrical.service import ElectricalService
 from aggregator.impairments import Impairments
+from aggregator.load.shedding import Shedding
 from aggregator.store.executor import StoreExecutor
 from alerts.notice import Delivery
 from api.alerts import Alert, ChannelRow, Incident, TestReply
@@ -91,6 +92,8 @@ class AggregatorView(Protocol):
     """ns since 1970."""
     impairments: Impairments
     """The parts that do not work now."""
+    shedding: Shedding
+    """Work that is not done now because of the load."""
     flushes: FlushBroadcast
     """Wakes the viewers of the stream."""
     electrical: ElectricalService

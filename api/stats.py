@@ -87,6 +87,8 @@ class Stats(msgspec.Struct):
     store: Timing = msgspec.field(default_factory=Timing)
     """Batch to committed."""
     rules: Timing = msgspec.field(default_factory=Timing)
+    rule_period: Timing = msgspec.field(default_factory=Timing)
+    """From the end of one evaluation of the rules to the end of the next."""
     lag: Timing = msgspec.field(default_factory=Timing)
     """Sampled at the node to present in the fleet, seconds; assumes synchronised clocks."""
     shown: LagHistogram = msgspec.field(default_factory=LagHistogram)

@@ -119,6 +119,8 @@ class AlertingService:
         self._problems: set[str] = set()
         """Rules of the problems that were reported in the last tick."""
         self._woken = asyncio.Event()
+        self._finished: float | None = None
+        """When the last evaluation ended, monotonic seconds."""
         self._fresh = False
         self._urgent = False
 
@@ -142,6 +144,14 @@ class AlertingService:
         if not self._urgent:
             self._urgent = True
             self._woken.set()
+
+    def late(self, now: float) -> float:
+        """Return by how many seconds the next evaluation is late; 0 before the first."""
+        return (
+            0.0
+            if self._finished is None
+            else max(0.0, now - self._finished - self._config.rule_seconds)
+        )
 
     def progress(self, part: str) -> None:
         """Note that a part of the aggregator has made progress."""
@@ -322,6 +332,9 @@ class AlertingService:
         ended = time.monotonic()
         self.schedule.ran(began, ended, time.thread_time() - cpu)
         stats.rules.add(ended - began)
+        if self._finished is not None:
+            stats.rule_period.add(ended - self._finished)
+        self._finished = ended
         add_lags(stats.evaluated, (time.time_ns() - clocks) / 1e9)
         if not parts.pipeline.failed:
             self.progress("rules")

@@ -16,6 +16,7 @@ from aggregator.http.circuit_metrics import circuit_families
 from aggregator.http.errors import RequestError, unknown
 from aggregator.http.exposition import ExpositionPages
 from aggregator.http.exposition import render as render_pages
+from aggregator.http.load_metrics import load_families
 from aggregator.http.parameters import one_of, query
 from aggregator.http.reply import VIEW, send
 from aggregator.http.rule_input_metrics import RULE_INPUTS, rule_input_families
@@ -56,6 +57,7 @@ _TIMINGS = {
     "flush": "Time from a batch to the fleet matrix.",
     "store": "Time from a batch to its commit.",
     "rules": "Time to run all rules once.",
+    "rule_period": "Time from one run of all rules to the next.",
     "lag": "Time from sampled at the node to present in the fleet; assumes synchronised clocks.",
 }
 _LAGS = {
@@ -249,6 +251,7 @@ async def metrics(request: web.Request) -> web.Response:
         *cluster_families(request.app[SUMMARIZER].summary(view.fleet, view.now()), view),
         *self_families(view.stats, sizes, (view.wall() - view.started_at) / 1e9),
         *stream_families(request.app[HUB]),
+        *load_families(view.shedding),
         *store.families,
         _family("aggregator_store_files_lost", "Sealed files that another program removed or "
                 "damaged, and that are missing now.", GAUGE, [("", float(store.lost_files))]),

@@ -66,8 +66,13 @@ class BackfillPlanner:
         self._asked: dict[SessionAccount, _Request] = {}
         self._heap: list[tuple[float, int, SessionAccount]] = []
         self._order = count()
-        self.paused = False
-        """Set while the store is behind: nothing is requested."""
+        self.share = 1.0
+        """Share of `nodes_at_once` that may be under way; 0 while the store is behind."""
+
+    @property
+    def paused(self) -> bool:
+        """Whether nothing is requested."""
+        return self.share <= 0
 
     def wake(self, accounts: Iterable[SessionAccount], now: float) -> None:
         """Schedule accounts that have become incomplete, or whose node is back."""
@@ -79,12 +84,8 @@ class BackfillPlanner:
         """Return the requests to send now; `ready`: whether a node can answer and be understood."""
         self._expire(now)
         asks: list[NodeCommand] = []
-        while (
-            not self.paused
-            and self._heap
-            and self._heap[0][0] <= now
-            and len(self._asked) < self._config.nodes_at_once
-        ):
+        most = 0 if self.paused else max(1, round(self.share * self._config.nodes_at_once))
+        while self._heap and self._heap[0][0] <= now and len(self._asked) < most:
             due, _, account = heapq.heappop(self._heap)
             effort = self._efforts.get(account)
             if effort is None or effort.due != due or account in self._asked:

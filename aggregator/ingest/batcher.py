@@ -6,6 +6,7 @@ none over the values.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aggregator.ingest.layout import BlockLayout, translate
+from aggregator.ingest.means import ProvisionalMeans
 from aggregator.ingest.sequence import ArrivedFrame
 from aggregator.store.protocol import Batch, BlockRows, Frames
 from api.stats import Stats
@@ -29,9 +31,11 @@ SampleTimes = npt.NDArray[np.int64]
 class Batcher:
     """Frames since the last flush, and the batch since the last commit."""
 
-    def __init__(self, fleet: Fleet, stats: Stats) -> None:
+    def __init__(self, fleet: Fleet, stats: Stats, *, means: bool = True) -> None:
+        """`means`: whether the store has a place for the means of frames that are not stored."""
         self._fleet = fleet
         self._stats = stats
+        self._means = ProvisionalMeans() if means else None
         self._arrivals: list[ArrivedFrame] = []
         self._unevaluated: list[SampleTimes] = []
         self._batch = Batch()
@@ -41,6 +45,17 @@ class Batcher:
         """Bytes of frames in memory that no drained batch holds."""
         self._storing_bytes = 0
         """Bytes of frames in the batch that is being written."""
+        self._oldest = self._storing_oldest = math.inf
+        """When the first frame came that no drained batch holds, and the first of the batch that is
+        being written: monotonic seconds; infinite without any."""
+
+    def waits(self, now: float) -> float:
+        """Return for how many seconds the oldest frame that is not stored has been waiting."""
+        return max(0.0, now - min(self._oldest, self._storing_oldest))
+
+    def share(self, bound: float) -> float:
+        """Return the share of `bound` bytes that wait to be stored."""
+        return (self._bytes + self._storing_bytes) / bound
 
     def full(self, bound: float) -> bool:
         """Return whether more than `bound` bytes wait to be stored."""
@@ -52,29 +67,39 @@ class Batcher:
         if arrival.stored:
             self._bytes += arrival.size
 
-    def flush(self, now: float, wall: int) -> SampleTimes:
-        """Bring the newest frames into the fleet, and all into the batch; return when the newest
-        were sampled."""
+    @property
+    def waiting(self) -> int:
+        """Frames that wait for the next flush."""
+        return len(self._arrivals)
+
+    def flush(self, now: float, wall: int, most: int | None = None) -> SampleTimes:
+        """Bring the newest frames into the fleet, and all into the batch, those that came first
+        and `most` at most; return when the newest were sampled."""
         fresh: list[ArrivedFrame] = []
         late: list[ArrivedFrame] = []
         shown: list[ArrivedFrame] = []
-        for each in self._arrivals:
+        arrivals, self._arrivals = self._arrivals[:most], self._arrivals[most:] if most else []
+        for each in arrivals:
             if each.rows is not None and each.rows is not each.node.rows:
                 each.rows = None  # the node's devices changed after it came: it is history already
             if each.rows is None:
                 late.append(each)
             else:
                 (fresh if each.stored else shown).append(each)
-        self._arrivals = []
+        if fresh and shown:
+            self._move_older(fresh, shown)
         late = [each for each in late if each.stored]
         self._show(self._store(fresh), now)
-        newest = self._parts[-1].sampled_at if fresh else Frames.none().sampled_at
-        self._unevaluated.append(newest)
-        self._show(_assembled(shown, 0), now)
+        self._show(self._average(shown), now)
         self._store(late)
-        for each in (*fresh, *shown):
+        if (fresh or late) and math.isinf(self._oldest):
+            self._oldest = now
+        current = [*fresh, *shown]
+        for each in current:
             self._note(each, now, wall)
         self._show_late(late, now)
+        newest = np.array([each.frame.sampled_at for each in current], np.int64)
+        self._unevaluated.append(newest)
         return newest
 
     def drain(self, wall: int) -> Batch:
@@ -82,13 +107,17 @@ class Batcher:
         batch = self._batch
         batch.frames = Frames.join(self._parts)
         batch.at = wall
+        if self._means is not None:
+            batch.means = self._means.drain(wall)
         self._batch, self._parts, self._frames = Batch(), [], 0
         self._storing_bytes, self._bytes = self._bytes, 0
+        self._storing_oldest, self._oldest = self._oldest, math.inf
         return batch
 
     def stored(self) -> None:
         """Note that the batch drained last is no longer in memory."""
         self._storing_bytes = 0
+        self._storing_oldest = math.inf
 
     def drain_sample_times(self) -> SampleTimes:
         """Return when the frames were sampled that the rules have not evaluated yet."""
@@ -101,17 +130,31 @@ class Batcher:
         if not arrivals:
             return []
         assembled = _assembled(arrivals, self._frames)
-        self._parts.append(
-            Frames(
-                np.array([each.run for each in arrivals], np.int32),
-                np.array([each.frame.seq for each in arrivals], np.int64),
-                np.array([each.frame.sampled_at for each in arrivals], np.int64),
-                np.array([each.received_at for each in arrivals], np.int64),
-                np.array([each.backfilled for each in arrivals], np.bool_),
-            )
-        )
+        self._parts.append(_frames_of(arrivals))
         self._frames += len(arrivals)
         self._batch.blocks += [each.rows for each in assembled]
+        return assembled
+
+    def _move_older(self, fresh: list[ArrivedFrame], shown: list[ArrivedFrame]) -> None:
+        """Move frames out of `shown` that a newer one in `fresh` follows: shedding has just ended,
+        and they must not be shown over it."""
+        newer = {each.node.name: each for each in fresh}
+        kept = []
+        for each in shown:
+            other = newer.get(each.node.name)
+            if other is not None and other.frame.seq > each.frame.seq:
+                self._average([each])
+            else:
+                kept.append(each)
+        shown[:] = kept
+
+    def _average(self, shown: Sequence[ArrivedFrame]) -> list[_AssembledBlock]:
+        """Add frames that are not stored to the means; return their rows."""
+        assembled = _assembled(shown, 0)
+        if self._means is not None and shown:
+            frames = _frames_of(shown)
+            for each in assembled:
+                self._means.add(frames, each.rows)
         return assembled
 
     # -- Into the fleet --------------------------------------------------------------------------
@@ -164,6 +207,16 @@ def _slow_blocks(arrival: ArrivedFrame) -> tuple[PackedBlock, ...]:
     blocks = arrival.layout.blocks
     return tuple(
         packed for packed in arrival.frame.blocks if blocks[packed.block].source.lane is Lane.SLOW
+    )
+
+
+def _frames_of(arrivals: Sequence[ArrivedFrame]) -> Frames:
+    return Frames(
+        np.array([each.run for each in arrivals], np.int32),
+        np.array([each.frame.seq for each in arrivals], np.int64),
+        np.array([each.frame.sampled_at for each in arrivals], np.int64),
+        np.array([each.received_at for each in arrivals], np.int64),
+        np.array([each.backfilled for each in arrivals], np.bool_),
     )
 
 

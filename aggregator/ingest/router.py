@@ -6,6 +6,7 @@ is done once a flush. `MessageRouter` is what the service sees of ingest.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import sys
 from collections import OrderedDict, deque
@@ -13,7 +14,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from aggregator.config import AggregatorConfig
+from aggregator.config import AggregatorConfig, StoreKind
 from aggregator.ingest.backfill import NodeCommand
 from aggregator.ingest.batcher import Batcher, SampleTimes
 from aggregator.ingest.budgets import NodeBudget, over
@@ -24,6 +25,7 @@ from aggregator.ingest.newcomers import Newcomers
 from aggregator.ingest.node_clocks import NodeClocks
 from aggregator.ingest.refusals import Refusals
 from aggregator.ingest.sequence import FrameSequence, NodeTracker
+from aggregator.load.shedding import Shedding
 from aggregator.store.protocol import Batch, LostFrames
 from api.fleet import StoredEvent
 from api.stats import Stats
@@ -144,8 +146,13 @@ class MessageRouter:
         stats: Stats,
         registry: IdRegistry,
         dead_letters: DeadLetters,
+        shedding: Shedding | None = None,
     ) -> None:
+        """`shedding`: what is shed now; nothing without it."""
         self._config = config
+        self._shedding = shedding or Shedding()
+        self._coalesced: dict[str, tuple[NodeTracker, bytes, int]] = {}
+        """The newest frame of each node that is not decoded yet, and when it came, ns since 1970."""
         self._stats = stats
         self._registry = registry
         self._dead_letters = dead_letters
@@ -153,10 +160,11 @@ class MessageRouter:
         self._budgets = config.budgets
         self._newcomers = Newcomers(config.budgets)
         self._sequence = FrameSequence(config.backfill, config.budgets, fleet, stats, registry)
-        self._batcher = Batcher(fleet, stats)
         self._clocks = NodeClocks()
         self._events = EventIntake(stats, self._clocks)
         self.refusals = Refusals(stats)
+        # Another store has no provisional rows: frames that are shed are gaps until they are refilled.
+        self._batcher = Batcher(fleet, stats, means=config.store.kind is StoreKind.EMBEDDED)
         self._inventories: list[Inventory] = []
         """New ones that no batch has yet."""
         self._removed: list[str] = []
@@ -211,6 +219,8 @@ class MessageRouter:
             stats.messages[kind] = stats.messages.get(kind, 0) + 1
             node.budget.message(len(payload), now)
             match kind:
+                case Topic.FRAME if self._shedding.coalesces:
+                    self._coalesce(node, payload, wall)
                 case Topic.FRAME:
                     self._frame(node, payload, now, wall, live=True)
                 case Topic.BACKFILL:
@@ -332,18 +342,42 @@ class MessageRouter:
         live: bool,
     ) -> None:
         room = not self._batcher.full(self._config.store.pending_bytes)
+        if not room:
+            self._stats.drop("no_room")
+        elif live and self._shedding.step and self._shedding.history_of(node.name):
+            room = False
+            self._shedding.frames += 1
         arrived = self._sequence.accept(node, frame, size, received_at, now, live=live, room=room)
         if arrived is None:
             return
         if not node.proven:
             self._prove(node, now)
         self._batcher.add(arrived)
-        if arrived.stored:
-            for event in frame.events:
-                try:
-                    self._events.add(node.name, event, now, received_at, node.budget)
-                except WireError as error:  # the frame and its other events are none the worse
-                    self.refuse(error, f"{node.name}/frame/event", event, now, received_at, node)
+        for event in frame.events:  # of a frame that is not stored too: events are never shed
+            try:
+                self._events.add(node.name, event, now, received_at, node.budget)
+            except WireError as error:  # the frame and its other events are none the worse
+                self.refuse(error, f"{node.name}/frame/event", event, now, received_at, node)
+
+    def _coalesce(self, node: NodeTracker, payload: bytes, wall: int) -> None:
+        """Hold a live frame until the next flush; only the newest of each node is decoded there, and
+        its number shows which others are missing."""
+        if node.name in self._coalesced:
+            self._stats.frames_received += 1
+            self._shedding.frames_skipped += 1
+        self._coalesced[node.name] = node, payload, wall
+
+    def _expand(self, now: float, most: int | None) -> None:
+        """Decode the frames that were held for this flush, `most` at most."""
+        for name in list(itertools.islice(self._coalesced, most)):
+            node, payload, wall = self._coalesced.pop(name)
+            try:
+                self._frame(node, payload, now, wall, live=True)
+            except WireError as error:
+                self.refuse(error, f"{name}/frame", payload, now, wall, node)
+            except Exception as error:  # as in `receive`
+                log.exception("ingest: %s/frame", name)
+                self.refuse(WireError("error", repr(error)), f"{name}/frame", payload, now, wall)
 
     def _prove(self, node: NodeTracker, now: float) -> None:
         """Note that a newcomer is a node: its inventory is stored from now on."""
@@ -413,6 +447,7 @@ class MessageRouter:
             self._routes.pop(topic(self._config.cluster, name, kind), None)
         self._inventories = [each for each in self._inventories if each.node != name]
         self._clocks.offsets.pop(name, None)
+        self._coalesced.pop(name, None)
         node = self.nodes.get(name)
         if node is not None and node.proven:
             self._removed.append(name)
@@ -449,10 +484,24 @@ class MessageRouter:
 
     # -- Out -------------------------------------------------------------------------------------
 
-    def flush(self, now: float, wall: int) -> SampleTimes:
-        """Bring the newest frames into the fleet, and all into the batch; return when the newest
-        were sampled."""
-        return self._batcher.flush(now, wall)
+    @property
+    def waiting(self) -> int:
+        """Frames that wait for the next flush."""
+        return self._batcher.waiting + len(self._coalesced)
+
+    def flush(self, now: float, wall: int, most: int | None = None) -> SampleTimes:
+        """Bring the newest frames into the fleet, and all into the batch, `most` of each at a time;
+        return when the newest were sampled."""
+        if self._coalesced:
+            self._expand(now, most)
+        return self._batcher.flush(now, wall, most)
+
+    def load(self, now: float) -> dict[str, float]:
+        """Return the readings of the load that concern frames in memory, by their signal."""
+        return {
+            "store": self._batcher.waits(now),
+            "pending": self._batcher.share(self._config.store.pending_bytes),
+        }
 
     def drain_batch(self, wall: int) -> Batch:
         """Return what came since the last batch and is to be stored; call `stored` when it is."""
@@ -476,7 +525,8 @@ class MessageRouter:
     def drain_commands(self, now: float) -> list[NodeCommand]:
         """Return the commands to send now."""
         behind = self._batcher.full(self._config.store.pending_bytes / 2)
-        return self._sequence.drain_commands(now, paused=behind)
+        share = 0.0 if behind else self._shedding.refill
+        return self._sequence.drain_commands(now, share=share)
 
     def drain_events(self) -> list[Event]:
         """Return the events that the rules have not evaluated yet."""

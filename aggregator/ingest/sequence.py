@@ -89,7 +89,7 @@ class ArrivedFrame:
     rows: FleetRows | None
     """Its rows in the fleet; None for a frame that is not its node's newest."""
     stored: bool
-    """False for lack of room: the fleet shows it, and it stays missing."""
+    """False for lack of room, or when history is shed: the fleet shows it, and it stays missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +310,6 @@ class FrameSequence:
         rows = node.rows if newest and layout is node.layouts[0] else None
         if not room:
             account.exists(seq)
-            self._stats.drop("no_room")
             if rows is None:
                 return None
         elif not account.receive(seq):
@@ -499,11 +498,12 @@ class FrameSequence:
 
     # -- Out -------------------------------------------------------------------------------------
 
-    def drain_commands(self, now: float, *, paused: bool) -> list[NodeCommand]:
-        """Return the commands to send now; `paused`: no frames are requested again."""
+    def drain_commands(self, now: float, *, share: float = 1.0) -> list[NodeCommand]:
+        """Return the commands to send now; `share` of the usual requests for frames may be under
+        way, none at 0."""
         opened, self.ledger.opened = self.ledger.opened, []
         self.planner.wake(opened, now)
-        self.planner.paused = paused
+        self.planner.share = share
         requests, self._requests = self._requests, []
         planned = self.planner.plan(self._ready, now)
         self._stats.resend_requests += len(planned)

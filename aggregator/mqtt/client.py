@@ -16,6 +16,7 @@ from gmqtt import Client, Subscription
 from gmqtt.mqtt.constants import MQTTv311
 from gmqtt.mqtt.handler import MQTTConnectError
 
+from aggregator.load.meter import BacklogClock, unread_bytes
 from api.stats import Stats
 from telemetry import inventory as messages
 from telemetry.backoff import Backoff
@@ -79,6 +80,12 @@ class FanInClient:
         self._receive = receive
         self._stats = stats
         self._client: Client | None = None
+        self._backlog = BacklogClock()
+
+    def backlog(self, now: float) -> float:
+        """Return for how many seconds messages have been waiting unread in the connection, without
+        a moment in which none did. `now`: monotonic seconds."""
+        return self._backlog.update(now, 0 if self._client is None else _unread(self._client))
 
     async def run(self) -> None:
         """Stay connected until cancelled."""
@@ -197,6 +204,14 @@ class FanInClient:
         self, _client: Client, name: str, payload: bytes, _qos: int, _properties: object
     ) -> int:
         self._receive(name, payload)
+        return 0
+
+
+def _unread(client: Client) -> int:
+    connection = client._connection  # noqa: SLF001 - there is no public way to its socket
+    try:
+        return unread_bytes(connection._transport.get_extra_info("socket").fileno())  # noqa: SLF001
+    except (AttributeError, OSError):  # it is just closing
         return 0
 
 

@@ -22,8 +22,15 @@ from aggregator.store.protocol import (
     HistorySeries,
     PastInstants,
 )
+from aggregator.store.provisional import (
+    ProvisionalSpans,
+    create_provisional,
+    delete_old,
+    delete_replaced,
+    insert_means,
+)
 from aggregator.store.sealed_files import FileChoice
-from aggregator.store.stored_spans import Fresh
+from aggregator.store.stored_spans import Fresh, Span
 from telemetry.errors import StoreError
 from telemetry.metric import Lane, Table
 from telemetry.schema import SCHEMA
@@ -40,6 +47,45 @@ Answer = TypeVar("Answer")
 
 class EmbeddedStore(LedgerStore):
     """The `Store` of a data folder."""
+
+    _provisional: ProvisionalSpans
+    _replaced: list[Span]
+    """Means that the batch which is being written replaces."""
+
+    def write(self, batch: Batch) -> int:
+        """Store a batch in one transaction; return how many frames were new."""
+        self._replaced = []
+        runs = self._runs  # of sessions that end with this batch too
+        lost = [
+            (runs.get((hole.node, hole.session), -1), hole.first, hole.last) for hole in batch.holes
+        ]
+        new = super().write(batch)
+        self._provisional.add(batch.means)
+        self._provisional.remove(self._replaced)
+        self._provisional.keep(lost)
+        return new
+
+    def _insert_more(self, batch: Batch, fresh: Fresh) -> None:
+        """Insert the means of a batch, and delete those that its frames replace."""
+        insert_means(self._engine, batch.means)
+        self._replaced = self._provisional.replaced(batch.frames, fresh, self._stored)
+        if self._replaced:
+            delete_replaced(self._engine, self._replaced)
+
+    def _retain(self, now: int) -> None:
+        before = self._retained_at
+        super()._retain(now)
+        if self._retained_at != before:
+            oldest = now - int(self._config.raw_age_seconds * 1e9)
+            with self._engine.transaction():
+                deleted = delete_old(self._engine, oldest)
+            if deleted:
+                self._provisional = ProvisionalSpans.load(self._engine)
+
+    def _load(self) -> None:
+        super()._load()
+        create_provisional(self._engine)
+        self._provisional = ProvisionalSpans.load(self._engine)
 
     def _insert(
         self, tables: Mapping[str, str], batch: Batch, fresh: Fresh, *, every: bool

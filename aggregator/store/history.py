@@ -12,6 +12,7 @@ from pathlib import Path
 
 from aggregator.store.duck import ReadConnection, column, quoted
 from aggregator.store.protocol import HistorySeries
+from aggregator.store.provisional import PREFIX as PROVISIONAL
 from aggregator.store.rollup import high, low, readings
 from aggregator.store.sealed_files import FileChoice, TimeWindow
 from aggregator.store.tables import BLOCKS
@@ -73,10 +74,11 @@ def _hot(
     if not ids:
         return []
     among = ", ".join(str(number) for number in ids)
+    tables = [each[block.name] for each in periods.values()]
     return [
-        _readings("ts", column(metric), tables[block.name])
+        _readings("ts", column(metric), table)
         + f" where device in ({among}) and ts >= {start} and ts < {end}"
-        for tables in periods.values()
+        for table in (*tables, PROVISIONAL + block.name)
     ]
 
 

@@ -94,6 +94,7 @@ class LedgerStore:
             if new and tables is not None:
                 every = new == len(frames) and not self._refills
                 self._insert(tables, batch, fresh, every=every)
+            self._insert_more(batch, fresh)
         self._runs.update(runs)
         for key in batch.ended_runs:
             self._stored.end(self._runs.pop(key, -1))
@@ -126,6 +127,9 @@ class LedgerStore:
             "backfilled": frames.backfilled[fresh],
         }
         self._engine.insert(tables[FRAMES], columns)
+
+    def _insert_more(self, batch: Batch, fresh: Fresh) -> None:
+        """Insert what another store keeps beside frames; inside the transaction of the batch."""
 
     # -- Reading -------------------------------------------------------------------------------
 

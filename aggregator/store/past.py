@@ -18,6 +18,7 @@ import numpy.typing as npt
 from aggregator.store.duck import EngineReader, column, quoted
 from aggregator.store.manifest import SealedFile
 from aggregator.store.protocol import FleetPast, PastInstants, StoredDevice
+from aggregator.store.provisional import PREFIX, spanning_means
 from aggregator.store.rollup import readings
 from aggregator.store.sealed_files import FileChoice
 from aggregator.store.tables import BLOCKS
@@ -67,7 +68,7 @@ def read_past(
         if metrics and ids == {}:
             found[block.lane] = {}  # no device of these nodes yet: all columns, all gaps
         elif metrics:
-            sources, wide = _sources(root, sealed, periods, block, metrics, query, ids)
+            sources, wide = _sources(reader, root, sealed, periods, block, metrics, query, ids)
             slack[block.lane] = wide
             sql = " union all ".join(sources)
             found[block.lane] = reader.columns(
@@ -137,6 +138,7 @@ def later_than(reader: EngineReader, table: Table, at: int) -> set[tuple[str, st
 
 
 def _sources(
+    reader: EngineReader,
     root: Path,
     sealed: FileChoice,
     periods: Mapping[int, Mapping[str, str]],
@@ -155,6 +157,13 @@ def _sources(
         f"where ts > {start} and ts < {end}{among}"
         for tables in periods.values()
     ]
+    spans = spanning_means(reader, block, start, end)
+    if spans:
+        first = start - spans * SECOND
+        queries.append(
+            f"select device as id, ts, {spans * SECOND}::bigint as wide, {names} "
+            f"from {PREFIX}{block.name} where ts > {first} and ts < {end}{among}"
+        )
     by_step: dict[int, list[SealedFile]] = {}
     step = when.step / SECOND if when.count > 1 else 0.0
     low, high = (min(ids.values()), max(ids.values())) if ids else ("", "")
@@ -164,7 +173,7 @@ def _sources(
         by_step.setdefault(file.step, []).append(file)
     for width, files in by_step.items():
         queries.append(_sealed(root, files, width, block, metrics, start, end, ids))
-    return queries, max(by_step, default=0) * SECOND
+    return queries, max(by_step, default=spans) * SECOND
 
 
 def _sealed(

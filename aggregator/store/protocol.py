@@ -17,6 +17,9 @@ from telemetry.intervals import IntervalSet
 from telemetry.inventory import Inventory
 from telemetry.metric import Lane, Table
 
+SPAN_SECONDS = 10
+"""Seconds of the nodes' clocks in one provisional mean."""
+
 
 @dataclass(frozen=True, slots=True)
 class CollectorRun:
@@ -120,6 +123,28 @@ class BlockRows:
 
 
 @dataclass(slots=True)
+class MeanRows:
+    """Provisional rows of one block: means of frames that were shed, a row a device and span."""
+
+    block: int
+    """Number in `telemetry.schema.SCHEMA`."""
+    device: npt.NDArray[np.int32]
+    run: npt.NDArray[np.int32]
+    first: npt.NDArray[np.int64]
+    """Number of the first frame of each span, and of the last."""
+    last: npt.NDArray[np.int64]
+    sampled_at: npt.NDArray[np.int64]
+    """Of the last frame, ns, the node's clock."""
+    received_at: npt.NDArray[np.int64]
+    frames: npt.NDArray[np.int32]
+    """Frames that each row is made of: fewer than its span has when some were not decoded."""
+    gauges: npt.NDArray[np.float32]
+    """Means; NaN without a reading."""
+    counters: npt.NDArray[np.float64]
+    """Last readings."""
+
+
+@dataclass(slots=True)
 class Batch:
     """The content of one commit of the store."""
 
@@ -137,6 +162,8 @@ class Batch:
     stays."""
     ended_runs: list[tuple[str, int]] = field(default_factory=list)
     """Sessions (node, session) of which no frame can come any more: memory need not know them."""
+    means: list[MeanRows] = field(default_factory=list)
+    """Provisional; a store that has no place for them leaves them out."""
     at: int = 0
     """ns, the aggregator's clock when the batch was closed."""
 
@@ -151,6 +178,7 @@ class Batch:
             or self.devices
             or self.removed_nodes
             or self.ended_runs
+            or self.means
         )
 
 

@@ -29,6 +29,7 @@ MONITOR_QUANTITIES = tuple(
         "strangers_refused": "1 while messages are refused under names that are no nodes of ours.",
         "files_lost": "1 while sealed files that were removed or damaged are missing.",
         "influxdb_failing": "1 while InfluxDB accepts nothing.",
+        "overloaded": "1 while something is shed because more comes than can be carried.",
         "delivery_failing": "1 while a channel delivers nothing.",
         "journal_unwritable": "1 while the journal of alerts can't be written.",
         "task_restarted": "1 while a task of the aggregator that ended has not worked for a while.",

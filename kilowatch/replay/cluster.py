@@ -14,6 +14,7 @@ from aggregator.config import AggregatorConfig
 from aggregator.electrical.service import SAVE_SECONDS
 from aggregator.http.app import listening
 from aggregator.http.config import HttpConfig
+from aggregator.load.shedding import Shedding
 from aggregator.store.executor import StoreExecutor
 from aggregator.store.open import open_store
 from aggregator.view import AlertStats, FlushBroadcast
@@ -78,6 +79,7 @@ class RecordedCluster:
         self.cluster, self.started_at = config.cluster, player.began
         self.fleet, self.stats, self.electrical = player.fleet, player.stats, player.electrical
         self.impairments = player.pipeline.impairments
+        self.shedding = Shedding()
         self.pipeline = player.pipeline
         self.delivery = RecordedDeliveries(player.incidents)
         config.data_dir.mkdir(parents=True, exist_ok=True)

@@ -14,6 +14,7 @@ import numpy as np
 from aggregator.alerting.pipeline import AlertPipeline
 from aggregator.electrical.service import ElectricalService
 from aggregator.impairments import Impairments
+from aggregator.load.shedding import Shedding
 from aggregator.store.executor import StoreExecutor
 from aggregator.store.protocol import (
     Batch,
@@ -306,6 +307,7 @@ class FakeView:
         self.fleet = Fleet()
         self.stats = Stats(bus_connected=True)
         self.impairments = Impairments()
+        self.shedding = Shedding()
         self.memory = MemoryStore()
         self.store = StoreExecutor(self.memory, self.stats)
         self.cluster = cluster

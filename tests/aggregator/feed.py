@@ -8,6 +8,7 @@ from aggregator.config import AggregatorConfig, BackfillConfig, StoreConfig
 from aggregator.ingest.dead_letters import DeadLetters
 from aggregator.ingest.ids import IdRegistry
 from aggregator.ingest.router import MessageRouter
+from aggregator.load.shedding import Shedding
 from aggregator.store.embedded import EmbeddedStore
 from aggregator.store.protocol import Batch
 from api.fleet import StoredEvent
@@ -46,13 +47,14 @@ class Feed:
     def open(self) -> None:
         """Open the store and begin with what it knows."""
         self.store = self.open_store()
-        self.fleet, self.stats = Fleet(), Stats()
+        self.fleet, self.stats, self.shedding = Fleet(), Stats(), Shedding()
         self.ingest = MessageRouter(
             self.config,
             self.fleet,
             self.stats,
             IdRegistry(self.store.known()),
             DeadLetters(self.config.data_dir / "quarantine", self.config.quarantine_bytes),
+            self.shedding,
         )
         self.ingest.restore(self.store.inventories(), self.store.accounted())
 

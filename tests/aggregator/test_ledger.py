@@ -181,9 +181,9 @@ def test_nothing_is_asked_for_while_the_store_is_behind() -> None:
     account.receive(1)
     planner = BackfillPlanner(CONFIG)
     planner.wake(ledger.opened, 0.0)
-    planner.paused = True
+    planner.share = 0.0
     assert planner.plan(always, 1.0) == []
-    planner.paused = False
+    planner.share = 1.0
     assert len(planner.plan(always, 1.1)) == 1
 
 

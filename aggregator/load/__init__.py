@@ -1,0 +1,3 @@
+"""Load: measurements (`meter`), decisions about what to shed (`controller`), and the loop that applies it
+(`shedder`).
+"""

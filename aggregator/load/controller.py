@@ -1,0 +1,161 @@
+"""The load controller: what the aggregator sheds when more comes than it can carry. Pure.
+
+A ladder of steps, in the order in which history, viewers and pages can be missed. Rules, pages to
+people, health, the ledger and events are on no step. The controller goes up one step while
+something that it measures lags, and comes down one step after a calm time; between the two limits
+of a measurement it stays. A step down that proves wrong makes the next calm time twice as long.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+HIGH_SECONDS = 2.0
+"""Seconds for which something must lag before the next step up."""
+SEVERE_SECONDS = 0.5
+"""The same for a severe lag."""
+CALM_SECONDS, LONGEST_CALM = 10.0, 160.0
+"""Seconds for which all must be calm before a step down: at first, and at most."""
+RELAPSE_SECONDS = 60.0
+"""A step up so soon after a step down shows that the step down was too early."""
+FORGIVEN_SECONDS = 600.0
+"""After so many seconds without a step, the calm time is the first one again."""
+REFILL_SECONDS = 5.0
+"""Seconds between two changes of the share of requests for missing frames."""
+LEAST_REFILL = 1 / 16
+"""Share of requests that may be under way just after shedding has ended."""
+
+
+class ShedStep(IntEnum):
+    """A step of the ladder; each includes those before it."""
+
+    NOTHING = 0
+    HALF_HISTORY = 1
+    """Frames of half of the nodes are stored as means only."""
+    HISTORY = 2
+    """Frames of all nodes are."""
+    FRAMES = 3
+    """The fleet is updated every two seconds, with the newest frame of each node; others of that time
+    are not even decoded."""
+    SLOW_VIEWERS = 4
+    """Viewers of the stream get an update every ten seconds."""
+    VIEWERS = 5
+    """New viewers from elsewhere than this machine are refused."""
+    DEVICE_METRICS = 6
+    """Metrics pages of nodes have no devices."""
+
+
+PARTS = {
+    "history": ShedStep.HALF_HISTORY,
+    "viewers": ShedStep.SLOW_VIEWERS,
+    "device_metrics": ShedStep.DEVICE_METRICS,
+}
+"""Names of what is shed, with the step from which on it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSignal:
+    """A measurement of the load, and its limits."""
+
+    name: str
+    text: str
+    """Meaning of its value, for people: the value follows."""
+    unit: str
+    calm: float
+    """Below it there is time to spare."""
+    high: float
+    """Above it something is shed."""
+    severe: float
+    """Above it something is shed at once."""
+
+
+SIGNALS = (
+    LoadSignal("loop", "the event loop was held up for", "s", 0.3, 0.6, 3.0),
+    LoadSignal("ingest", "messages of the broker wait unread for", "s", 1.0, 2.0, 6.0),
+    LoadSignal("flush", "bringing new frames into the fleet takes", "s", 0.4, 1.0, 3.0),
+    LoadSignal("store", "the oldest frame that is not stored waits for", "s", 3.0, 5.0, 12.0),
+    LoadSignal("pending", "frames in memory take this share of store.pending_bytes:", "", 0.3, 0.5, 0.8),
+    LoadSignal("rules", "the last evaluation of the rules is late by", "s", 1.0, 2.0, 3.0),
+    LoadSignal("memory", "memory is at this share of its limit:", "", 0.82, 0.85, 0.93),
+)  # fmt: skip
+"""The measurements. The limits of `store` are those of a machine that carries its load with a p99 of
+three seconds to the store; `rules` keeps an evaluation every five seconds."""
+
+
+class LoadController:
+    """The step of the ladder for the measurements of now. `now`: monotonic seconds."""
+
+    def __init__(self) -> None:
+        self.step = ShedStep.NOTHING
+        self.reason = ""
+        """Why the last step up was made."""
+        self.refill = 1.0
+        """Share of the usual requests for missing frames that may be under way; 0 while any history
+        is shed."""
+        self._high_since: float | None = None
+        self._calm_since: float | None = None
+        self._calm_seconds = CALM_SECONDS
+        self._moved_at = -math.inf
+        self._down_at = -math.inf
+        self._refilled_at = -math.inf
+
+    def update(self, now: float, readings: Mapping[str, float]) -> ShedStep:
+        """Return the step for the readings of now, by the name of their signal; one that is missing
+        is calm."""
+        found = [
+            (signal, value)
+            for signal in SIGNALS
+            if (value := readings.get(signal.name)) is not None
+        ]
+        high = [(signal, value) for signal, value in found if value > signal.high]
+        if high:
+            self._rise(now, high)
+        else:
+            self._high_since = None
+        if any(value > signal.calm for signal, value in found):
+            self._calm_since = None
+        else:
+            self._descend(now)
+        if now - self._moved_at > FORGIVEN_SECONDS:
+            self._calm_seconds = CALM_SECONDS
+        self._update_refill(now)
+        return self.step
+
+    def _rise(self, now: float, high: list[tuple[LoadSignal, float]]) -> None:
+        if self._high_since is None:
+            self._high_since = now
+        severe = any(value > signal.severe for signal, value in high)
+        since = max(self._high_since, self._moved_at)
+        if now - since < (SEVERE_SECONDS if severe else HIGH_SECONDS) or self.step is max(ShedStep):
+            return
+        if now - self._down_at < RELAPSE_SECONDS:
+            self._calm_seconds = min(LONGEST_CALM, 2 * self._calm_seconds)
+            self._down_at = -math.inf
+        self.step, self._moved_at = ShedStep(self.step + 1), now
+        signal, value = max(high, key=lambda one: one[1] / one[0].high)
+        self.reason = (
+            f"{signal.text} {value:.3g}{f' {signal.unit}' if signal.unit else ''}, "
+            f"more than {signal.high:g}"
+        )
+
+    def _descend(self, now: float) -> None:
+        if self._calm_since is None:
+            self._calm_since = now
+        since = max(self._calm_since, self._moved_at)
+        if self.step and now - since >= self._calm_seconds:
+            self.step, self._moved_at = ShedStep(self.step - 1), now
+            self._down_at = now
+
+    def _update_refill(self, now: float) -> None:
+        """Double the share while all is calm, halve it while it is not: refilling is work too."""
+        if self.step:
+            self.refill, self._refilled_at = 0.0, now
+        elif self.refill == 0.0:
+            self.refill, self._refilled_at = LEAST_REFILL, now
+        elif self.refill < 1.0 and now - self._refilled_at >= REFILL_SECONDS:
+            calm = self._calm_since is not None and now - self._calm_since >= REFILL_SECONDS
+            share = 2 * self.refill if calm else self.refill / 2
+            self.refill, self._refilled_at = min(1.0, max(LEAST_REFILL, share)), now

@@ -1,0 +1,77 @@
+"""Measurements of the load that no other part makes: memory, and what waits in a socket."""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import math
+import os
+import termios
+from pathlib import Path
+
+LOW_WATER = 64 * 1024
+"""Bytes in a socket's buffer that are no backlog."""
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_UNLIMITED = 1 << 60
+"""cgroup v1 has a number near 2^63 for no limit."""
+
+
+def resident_bytes() -> int:
+    """Return the memory that this process has resident."""
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE
+
+
+def memory_limit(
+    proc: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")
+) -> int:
+    """Return the bytes that the cgroup of this process may use (`MemoryMax=` of its unit, or that of
+    a slice or container around it); 0 without a limit."""
+    try:
+        lines = proc.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return 0
+    limits = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            top, file = root, "memory.max"
+            if (root / "unified").is_dir():
+                top = root / "unified"
+        elif "memory" in controllers.split(","):
+            top, file = root / "memory", "memory.limit_in_bytes"
+        else:
+            continue
+        folder = top / path.lstrip("/")
+        for each in (folder, *folder.parents):
+            limits.append(_number(each / file))
+            if each == top:
+                break
+    return min((limit for limit in limits if 0 < limit < _UNLIMITED), default=0)
+
+
+def _number(file: Path) -> int:
+    try:
+        return int(file.read_text(encoding="ascii"))
+    except (OSError, ValueError):  # no such file, or the word `max`
+        return 0
+
+
+def unread_bytes(descriptor: int) -> int:
+    """Return the bytes that the kernel has received on a socket and nobody has read. Raises
+    `OSError`."""
+    found = array.array("i", [0])
+    fcntl.ioctl(descriptor, termios.FIONREAD, found)
+    return found[0]
+
+
+class BacklogClock:
+    """For how long a socket has not been read empty; `now` is monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._empty_at = -math.inf
+
+    def update(self, now: float, unread: int) -> float:
+        """Return the seconds since there was last no backlog, given the bytes that wait now."""
+        if unread <= LOW_WATER or math.isinf(self._empty_at):
+            self._empty_at = now
+        return now - self._empty_at

@@ -1,0 +1,196 @@
+"""What is shed under load, in which order, and how it ends: every decision with its time given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aggregator.impairments import Impairments
+from aggregator.load.controller import (
+    CALM_SECONDS,
+    LEAST_REFILL,
+    SIGNALS,
+    LoadController,
+    ShedStep,
+)
+from aggregator.load.meter import LOW_WATER, BacklogClock, memory_limit, resident_bytes
+from aggregator.load.shedder import LoadShedder
+from aggregator.load.shedding import Shedding
+
+LETTERS = {"c": 0.0, "b": 4.0, "h": 6.0, "S": 13.0}
+"""Readings of `store`: calm, between the limits, high, severe."""
+
+
+def play(timeline: str, controller: LoadController | None = None, begin: float = 0.0) -> str:
+    """Return the step after each second of a timeline of readings, one letter a second."""
+    controller = controller or LoadController()
+    return "".join(
+        str(int(controller.update(begin + second, {"store": LETTERS[letter]})))
+        for second, letter in enumerate(timeline)
+    )
+
+
+@pytest.mark.parametrize(
+    ("readings", "steps"),
+    [
+        ("cccccccc", "00000000"),
+        ("hhc", "000"),
+        ("hhhcc", "00111"),
+        ("hhhhhhhhhhhhhhhhh", "00112233445566666"),
+        ("hhbhhbhhb", "000000000"),
+        ("hhhbbbbbbbbbbbbbbbbbbbbb", "001111111111111111111111"),
+        ("SSSS", "0123"),
+    ],
+    ids=[
+        "calm sheds nothing",
+        "a spike sheds nothing",
+        "a lag of two seconds sheds the first part",
+        "while it lags there is a step every two seconds, up to the last",
+        "a lag must last without a break",
+        "between the limits nothing changes",
+        "a severe lag takes a step a second",
+    ],
+)
+def test_steps_of_a_timeline(readings: str, steps: str) -> None:
+    assert play(readings) == steps
+
+
+def test_it_comes_down_one_step_after_each_calm_time() -> None:
+    calm = int(CALM_SECONDS)
+    found = play("hhhhh" + "c" * (2 * calm + 5))
+    assert found == "00112" + "2" * calm + "1" * calm + "0" * 5
+
+
+def test_a_step_down_that_was_too_early_makes_the_next_calm_time_longer() -> None:
+    controller = LoadController()
+    play("hhh" + "c" * 11, controller)
+    assert controller.step is ShedStep.NOTHING
+    play("hhh", controller, 20.0)
+    assert controller.step is ShedStep.HALF_HISTORY
+    play("c" * 15, controller, 23.0)
+    assert controller.step is ShedStep.HALF_HISTORY, "ten calm seconds were too few before"
+    play("c" * 6, controller, 38.0)
+    assert controller.step is ShedStep.NOTHING
+
+
+@pytest.mark.parametrize("signal", SIGNALS, ids=lambda signal: signal.name)
+def test_every_measurement_alone_makes_it_shed_and_says_why(signal: object) -> None:
+    from aggregator.load.controller import LoadSignal
+
+    assert isinstance(signal, LoadSignal)
+    assert signal.calm < signal.high < signal.severe
+    controller = LoadController()
+    for second in range(3):
+        controller.update(float(second), {signal.name: (signal.high + signal.severe) / 2})
+    assert controller.step is ShedStep.HALF_HISTORY
+    assert controller.reason.startswith(signal.text)
+
+
+def test_missing_frames_are_requested_again_little_by_little() -> None:
+    """Nothing while history is shed; then more and more, and less as soon as it is not calm."""
+    controller = LoadController()
+    assert controller.refill == 1.0
+    play("hhh", controller)
+    assert controller.refill == 0.0
+    play("c" * 11, controller, 3.0)
+    assert (controller.step, controller.refill) == (ShedStep.NOTHING, LEAST_REFILL)
+    play("c" * 6, controller, 14.0)
+    assert controller.refill == 2 * LEAST_REFILL
+    play("b" * 5, controller, 20.0)
+    assert controller.refill == LEAST_REFILL
+    play("c" * 40, controller, 25.0)
+    assert controller.refill == 1.0
+
+
+def test_the_order_is_history_then_viewers_then_metrics_of_devices() -> None:
+    shedding = Shedding()
+    found = []
+    for step in ShedStep:
+        shedding.step = step
+        found.append(
+            (
+                shedding.history_of("a") and shedding.history_of("b"),
+                shedding.coalesces,
+                shedding.viewer_seconds > 0,
+                shedding.refuses_viewers,
+                shedding.sheds("device_metrics"),
+            )
+        )
+    assert [sum(row) for row in found] == [0, 0, 1, 2, 3, 4, 5]
+    assert all(list(row) == sorted(row, reverse=True) for row in found)
+
+
+def test_half_of_the_nodes_keep_their_history_at_first() -> None:
+    shedding = Shedding(step=ShedStep.HALF_HISTORY)
+    shed = sum(shedding.history_of(f"node{number}") for number in range(1000))
+    assert 400 < shed < 600
+
+
+def test_what_is_shed_is_an_impairment_until_it_is_not() -> None:
+    impairments, shedding = Impairments(), Shedding()
+    shedder = LoadShedder(shedding, impairments)
+    for second in range(9):
+        shedder.decide(float(second), {"ingest": 5.0})
+    assert shedding.step is ShedStep.SLOW_VIEWERS
+    found = {(one.rule, one.part, one.whole) for one in impairments.current()}
+    assert found == {("overloaded", "load/history", False), ("overloaded", "load/viewers", False)}
+    assert "messages of the broker wait unread for 5 s" in impairments.current()[0].reason
+    for second in range(9, 100):
+        shedder.decide(float(second), {})
+    assert shedding.step is ShedStep.NOTHING
+    assert impairments.current() == []
+    assert shedding.seconds["history"] > shedding.seconds["viewers"] > 0
+    assert shedding.seconds["device_metrics"] == 0
+
+
+def test_a_loop_that_is_held_up_counts_for_a_second() -> None:
+    shedding = Shedding()
+    shedder = LoadShedder(shedding, Impairments())
+    shedder.note_delay(10.0, 0.8)
+    shedder.decide(10.0, {})
+    assert shedding.readings["loop"] == 0.8
+    shedder.note_delay(11.1, 0.01)
+    shedder.decide(11.1, {})
+    assert shedding.readings["loop"] == 0.01
+
+
+def test_memory_is_measured_against_the_setting() -> None:
+    shedding = Shedding()
+    shedder = LoadShedder(shedding, Impairments(), memory_bytes=resident_bytes())
+    for second in range(3):
+        shedder.decide(float(second), {})
+    assert shedding.readings["memory"] > 0.9
+    assert shedding.step is not ShedStep.NOTHING
+    assert "memory is at this share of its limit" in shedding.reason
+
+
+@pytest.mark.parametrize(
+    ("lines", "files", "limit"),
+    [
+        ("0::/system.slice/kilowatch.service\n", {"system.slice/kilowatch.service/memory.max": "2147483648"}, 2147483648),
+        ("0::/system.slice/kilowatch.service\n", {"system.slice/kilowatch.service/memory.max": "max", "system.slice/memory.max": "1073741824"}, 1073741824),
+        ("0::/a\n", {"a/memory.max": "max"}, 0),
+        ("5:memory:/box\n1:cpu:/box\n", {"memory/box/memory.limit_in_bytes": "536870912"}, 536870912),
+        ("5:memory:/box\n", {"memory/box/memory.limit_in_bytes": "9223372036854771712"}, 0),
+        ("", {}, 0),
+    ],
+    ids=["unit", "slice around it", "none", "version 1", "version 1 without", "no cgroup"],
+)  # fmt: skip
+def test_the_memory_limit_is_that_of_the_unit(
+    tmp_path: Path, lines: str, files: dict[str, str], limit: int
+) -> None:
+    proc = tmp_path / "cgroup"
+    proc.write_text(lines)
+    for name, text in files.items():
+        (tmp_path / "fs" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "fs" / name).write_text(text + "\n")
+    assert memory_limit(proc, tmp_path / "fs") == limit
+
+
+def test_a_socket_that_is_read_empty_now_and_then_is_not_behind() -> None:
+    clock = BacklogClock()
+    assert clock.update(0.0, 10 * LOW_WATER) == 0.0
+    assert clock.update(1.0, 10 * LOW_WATER) == 1.0
+    assert clock.update(1.5, 100) == 0.0
+    assert clock.update(4.0, 10 * LOW_WATER) == 2.5
